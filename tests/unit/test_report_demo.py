@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The throughput-over-RTT table and page say what the points say, in the same bytes each time."""
+
+import base64
+import csv
+import io
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from fabtune.errors import InputError
+from fabtune.report import demo
+
+META = {"Kernel": "6.12.107", "Seed": 7, "commands": ["make demo", "echo '<&>'"]}
+WINDOW_MB_MS = 8388.608  # 32 requests of 256 KiB
+
+
+def make_points(**extra):
+    points = []
+    for rtt_ms, default, wan in ((0, 119.5, 112.9), (50, 5.2, 110.3), (100, 2.6, 81.1)):
+        bound = min(119.5, WINDOW_MB_MS / rtt_ms) if rtt_ms else 119.5
+        for op in ("read", "write"):
+            for profile, rate in (("wan", wan), ("default", default)):
+                points.append(
+                    {
+                        "profile": profile,
+                        "rtt_ms": rtt_ms,
+                        "op": op,
+                        "mb_per_s": rate,
+                        "bound_mb_per_s": bound,
+                        "fraction_of_bound": rate / bound,
+                        "p50_ms": 70.25,
+                        "p99_ms": None,
+                        "queue_full": 3,
+                        **extra,
+                    }
+                )
+    return points
+
+
+def page(points, out_dir, meta=META):
+    return demo.write(points, meta, out_dir).read_text()
+
+
+def csv_rows(html):
+    for encoded in re.findall(r"data:text/csv;base64,([^\"]+)", html):
+        yield list(csv.DictReader(io.StringIO(base64.b64decode(encoded).decode())))
+
+
+def test_same_points_give_same_bytes(tmp_path):
+    assert page(make_points(), tmp_path / "a") == page(make_points(), tmp_path / "b")
+
+
+def test_nothing_is_fetched(tmp_path):
+    html = page(make_points(), tmp_path)
+    assert "default-src 'none'" in html
+    assert not re.search(r"(?:src|href)=\"(?!#|data:text/csv)", html)
+    assert "@import" not in html and "url(" not in html
+
+
+def test_every_measured_number_is_in_a_table(tmp_path):
+    points = make_points()
+    rows = [row for rows in csv_rows(page(points, tmp_path)) for row in rows]
+    assert len(rows) == len(points)
+    assert sorted(float(row["mb_per_s"]) for row in rows) == sorted(point["mb_per_s"] for point in points)
+    wan = [row for row in rows if row["profile"] == "wan" and row["rtt_ms"] == "50"]
+    assert [float(row["gain"]) for row in wan] == [pytest.approx(110.3 / 5.2)] * 2
+
+
+def test_marks_stand_where_the_numbers_are(tmp_path):
+    """The heights of the markers, measured against the tick labels, give the throughput back."""
+    html = page(make_points(), tmp_path)
+    svg = ElementTree.fromstring(re.search(r"<svg.*?</svg>", html, re.DOTALL)[0])
+    ticks = {float(text.text): float(text.get("y")) - 4 for text in svg.findall("g[@text-anchor='end']/text")}
+    per_unit = (ticks[0] - ticks[100]) / 100
+    curve = svg.find("g[@class='s1']")
+    rates = [(ticks[0] - (float(mark.get("d").split("h")[0].split()[1]) + 3.5)) / per_unit for mark in curve
+             if mark.get("class") == "mark"]  # fmt: skip
+    assert rates == pytest.approx([112.9, 110.3, 81.1], abs=0.2)
+
+
+def test_bound_bends_at_the_knee():
+    points = [point for point in make_points() if point["op"] == "read"]
+    curve = dict(demo._bound_curve(points))
+    knee = WINDOW_MB_MS / 119.5
+    assert min(curve, key=lambda rtt: abs(rtt - knee)) == pytest.approx(knee)
+    assert curve[0] == 119.5
+    assert all(bound == pytest.approx(min(119.5, WINDOW_MB_MS / rtt)) for rtt, bound in curve.items() if rtt)
+
+
+def test_bound_of_another_shape_is_joined_as_it_is():
+    points = [point | {"bound_mb_per_s": 100 - point["rtt_ms"] / 2} for point in make_points()]
+    assert demo._bound_curve(points) == ((0, 100), (50, 75), (100, 50))
+
+
+def test_terminal_table_fits_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    demo.print_table(make_points())
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert not [line for line in lines if "…" in line]
+    row = next(line.split() for line in lines if "110.3" in line)
+    assert row == ["wan", "110.3", "119.5", "92.3", "%", "21.2×", "70.25", "–", "3"]
+
+
+def test_path_parameters_that_vary_are_drawn_apart(tmp_path):
+    html = page(make_points(loss=0.0) + make_points(loss=0.0001), tmp_path)
+    headings = re.findall(r"<h2 [^>]*>([^<]*)</h2>", html)
+    assert headings[:4] == ["Reads, loss 0 %", "Writes, loss 0 %", "Reads, loss 0.01 %", "Writes, loss 0.01 %"]
+
+
+def test_commands_are_escaped_and_kept(tmp_path):
+    html = page(make_points(), tmp_path)
+    assert "make demo\n" in html and "&lt;&amp;&gt;" in html
+
+
+@pytest.mark.parametrize(
+    ("points", "says"),
+    [
+        ([], "no points"),
+        ([{"profile": "wan"}], "point 0: no rtt_ms"),
+        ([make_points()[0] | {"op": "trim"}], "op is 'trim', expected one of read, write"),
+    ],
+)
+def test_bad_points_are_named(points, says, tmp_path):
+    with pytest.raises(InputError, match=says):
+        demo.write(points, META, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(OSError):
+        demo.write(make_points(), META, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

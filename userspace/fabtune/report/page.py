@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One self-contained HTML page from figures, tables and facts: no script, font or request from elsewhere."""
+
+import base64
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from fabtune.report.table import Table
+
+_TEMPLATES = Path(__file__).resolve().parent / "templates"
+
+
+@attrs.frozen
+class Figure:
+    """A drawing (an ``<svg>`` element) and one sentence that says what to see in it."""
+
+    svg: str
+    caption: str
+
+
+@attrs.frozen
+class Section:
+    """A heading, a paragraph, figures, and the tables that hold every number drawn."""
+
+    heading: str
+    text: str = ""
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def anchor(self) -> str:
+        """The section's id within the page."""
+        return re.sub(r"[^a-z0-9]+", "-", self.heading.lower()).strip("-")
+
+
+def render(
+    title: str,
+    lead: str,
+    sections: Sequence[Section],
+    facts: Mapping[str, object],
+    commands: Sequence[str],
+) -> str:
+    """Return the page.  The same arguments give the same bytes.
+
+    `facts` are shown in the order given (what was measured on, with which settings);
+    `commands` are those that made the figures.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["csv_link"] = _csv_link
+    return environment.get_template("page.html.j2").render(
+        title=title, lead=lead, sections=sections, facts=facts, commands=commands
+    )
+
+
+def write(page: str, path: Path) -> Path:
+    """Write `page` whole or not at all, and return `path`.  Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(page, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def _csv_link(table: Table) -> str:
+    return "data:text/csv;base64," + base64.b64encode(table.to_csv().encode()).decode()

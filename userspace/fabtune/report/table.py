@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One table, three views: terminal, HTML page and CSV."""
+
+import csv
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+Cell = str | float | int | None
+
+MISSING = "–"
+
+
+def decimals(digits: int) -> Callable[[float], str]:
+    """Return a formatter with `digits` digits after the point."""
+    return lambda value: f"{value:.{digits}f}"
+
+
+def percent(value: float) -> str:
+    """Return a fraction of one as a percentage."""
+    return f"{value * 100:.1f} %"
+
+
+def times(value: float) -> str:
+    """Return a ratio as a multiple: two digits below 10, fewer above."""
+    return f"{value:.2f}×" if value < 10 else f"{value:.1f}×"
+
+
+def plain(value: float) -> str:
+    """Return a number with no digits that say nothing."""
+    return f"{value:g}"
+
+
+@attrs.frozen
+class Column:
+    """A column's heading, its unit and how its numbers are written; `show` is None for text.
+
+    `key` names the column in CSV, with the unit in the name.
+    """
+
+    title: str
+    key: str
+    unit: str = ""
+    show: Callable[[float], str] | None = None
+
+
+@attrs.frozen
+class Table:
+    """Rows of cells, one for each column; None stands for "not measured"."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    # Leading columns whose repeated values are left blank where a person reads them.
+    group_by: int = 0
+
+    def shown(self) -> list[list[str]]:
+        """Return the cells as text for reading, with repeated group cells blank."""
+        shown: list[list[str]] = []
+        before: tuple[Cell, ...] | None = None
+        for row in self.rows:
+            cells = [_text(column, cell) for column, cell in zip(self.columns, row, strict=True)]
+            for index in range(self.group_by):
+                if before is not None and row[: index + 1] == before[: index + 1]:
+                    cells[index] = ""
+            shown.append(cells)
+            before = row
+        return shown
+
+    def to_csv(self) -> str:
+        """Return the whole table as CSV, unrounded, one header line of keys."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([column.key for column in self.columns])
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+    def to_rich(self) -> "RichTable":
+        """Return the table for the terminal."""
+        from rich.table import Table as RichTable
+
+        table = RichTable(title=self.caption, box=None, padding=(0, 1), collapse_padding=True, pad_edge=False)
+        table.title_justify = "left"
+        for column in self.columns:
+            heading = f"{column.title}\n{column.unit}" if column.unit else f"{column.title}\n"
+            table.add_column(heading, justify="right" if column.show else "left", no_wrap=column.show is not None)
+        shown = self.shown()
+        for index, cells in enumerate(shown):
+            last = index + 1 == len(shown) or (self.group_by > 0 and shown[index + 1][0] != "")
+            table.add_row(*cells, end_section=last)
+        return table
+
+
+def _text(column: Column, cell: Cell) -> str:
+    if cell is None:
+        return MISSING
+    if isinstance(cell, str) or column.show is None:
+        return str(cell)
+    return column.show(cell)
