@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which accelerator really works here: KVM only after a guest has booted under it.
+
+There are machines where /dev/kvm opens and a stock kernel never leaves real mode, so being able to
+open the device proves nothing.  The verdict of the probe guest is kept in the lab's cache.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from fabtune.errors import InputError
+from fabtune.lab import initramfs
+from fabtune.lab.cache import cache_dir
+from fabtune.lab.image import Image
+from fabtune.run import require, run
+
+ACCELERATORS = ("auto", "kvm", "tcg")
+_PROBE_LIMIT_S = 10.0
+_PROBE_INIT = "#!/bin/busybox sh\n/bin/busybox mount -t devtmpfs dev /dev\necho up > /dev/ttyS0\n/bin/busybox poweroff -f\n"
+
+
+def choose_accelerator(wanted: str, image: Image) -> str:
+    """Return ``kvm`` or ``tcg`` for a real-clock guest; ``auto`` asks the probe.  Raises InputError."""
+    if wanted not in ACCELERATORS:
+        raise InputError(f"accelerator '{wanted}': expected one of {', '.join(ACCELERATORS)}")
+    if wanted != "auto":
+        return wanted
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return "tcg"
+    verdict = cache_dir() / "kvm-verdict.json"
+    key = {"kernel": image.kernel_release, "host": os.uname().release, "qemu": _qemu_version()}
+    try:
+        known = json.loads(verdict.read_text())
+    except (OSError, ValueError):
+        known = {}
+    if known.get("key") != key:
+        known = {"key": key, "kvm_boots": _probe_boots(image)}
+        verdict.write_text(json.dumps(known))
+    return "kvm" if known["kvm_boots"] else "tcg"
+
+
+def _qemu_version() -> str:
+    return run([require("qemu-system-x86_64", "qemu-system-x86"), "--version"], what="asking QEMU's version").splitlines()[0]
+
+
+def _probe_boots(image: Image) -> bool:
+    with tempfile.TemporaryDirectory() as name:
+        stage, console = Path(name) / "stage", Path(name) / "console"
+        (stage / "bin").mkdir(parents=True)
+        (stage / "dev").mkdir()
+        shutil.copy(image.root / "usr/bin/busybox", stage / "bin/busybox")
+        (stage / "init").write_text(_PROBE_INIT)
+        (stage / "init").chmod(0o755)
+        initramfs.pack(stage, Path(name) / "probe.cpio")
+        command = [
+            "qemu-system-x86_64", "-machine", "q35,accel=kvm", "-cpu", "host", "-m", "256M", "-nodefaults",
+            "-display", "none", "-no-reboot", "-serial", f"file:{console}", "-kernel", str(image.kernel),
+            "-initrd", f"{name}/probe.cpio", "-append", "console=ttyS0 quiet panic=-1",
+        ]  # fmt: skip
+        try:
+            subprocess.run(command, timeout=_PROBE_LIMIT_S, capture_output=True, check=False)
+        except subprocess.TimeoutExpired:
+            return False
+        return console.exists() and "up" in console.read_text(errors="replace").split()
+

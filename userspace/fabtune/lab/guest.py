@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`python3 -m fabtune.lab.guest`: the topology's verbs inside a guest, for scripts and shells."""
+
+import argparse
+import sys
+
+from fabtune.errors import FabtuneError
+from fabtune.lab import iscsi, topology
+from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms, parse_percent
+
+
+def main() -> int:
+    """Run one verb: up, path, login, logout."""
+    parser = argparse.ArgumentParser(prog="fabtune.lab.guest", allow_abbrev=False)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for verb in ("up", "path"):
+        path = verbs.add_parser(verb, help="make or change the emulated path")
+        path.add_argument("--rtt", default="0ms")
+        path.add_argument("--rate", default="1gbit")
+        path.add_argument("--loss", default="0%")
+        path.add_argument("--loss-model", default="random", choices=("random", "gemodel"))
+        path.add_argument("--mtu", type=int, default=1500)
+        path.add_argument("--buffer", help="the bottleneck's queue, such as 1MiB; default: never drops")
+    verbs.add_parser("login", help="start target and initiator if needed, log in, print the disk")
+    verbs.add_parser("logout", help="log out")
+    args = parser.parse_args()
+    try:
+        if args.verb in ("up", "path"):
+            path = topology.Path(
+                parse_ms(args.rtt), parse_bit_per_s(args.rate), parse_percent(args.loss), args.loss_model, args.mtu,
+                parse_bytes(args.buffer) if args.buffer else None,
+            )  # fmt: skip
+            if args.verb == "up":
+                topology.up(path)
+                iscsi.start_target()
+                iscsi.start_initiator()
+            else:
+                topology.shape(path)
+                topology.forget_paths()
+        elif args.verb == "login":
+            print(iscsi.login())
+        else:
+            iscsi.logout()
+    except FabtuneError as error:
+        print(f"fabtune.lab.guest: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Guest images: a Debian root from the host's own apt sources, as a directory and as a squashfs.
+
+The directory keeps the suite's compiler and kernel headers and builds modules; the squashfs is
+what guests boot.  A guest sees it as persistent memory (an NVDIMM), which costs no copying, takes
+part in no host-timed I/O and therefore keeps the virtual clock exact.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabtune.errors import FabtuneError, InputError
+from fabtune.lab import apt, initramfs
+from fabtune.lab.cache import cache_dir, locked, making, require_space
+from fabtune.lab.recipe import SUITES, Recipe, recipe_for
+from fabtune.progress import Progress
+from fabtune.run import require, run
+
+# Expected times on 2 cores with a near archive; they only move the progress bar.
+ROOT_EXPECTED_S = 90.0
+PACK_EXPECTED_S = 20.0
+_NEEDED_BYTES = 5 * 2**30
+# pmem wants its size in whole memory sections.
+_SECTION_BYTES = 128 * 2**20
+# Drivers that no guest has a device for.
+_UNUSED_DRIVERS = ("drivers/gpu", "drivers/media", "drivers/net/wireless", "sound")
+
+
+@dataclass(frozen=True)
+class Image:
+    """One cached image."""
+
+    directory: Path
+    recipe: Recipe
+
+    @property
+    def suite(self) -> str:
+        return self.recipe.suite
+
+    @property
+    def root(self) -> Path:
+        """The root directory, toolchain included."""
+        return self.directory / "root"
+
+    @property
+    def squashfs(self) -> Path:
+        return self.directory / "root.squashfs"
+
+    @property
+    def initramfs(self) -> Path:
+        return self.directory / "initramfs.cpio"
+
+    @property
+    def kernel_release(self) -> str:
+        return str(json.loads((self.directory / "image.json").read_text())["kernel_release"])
+
+    @property
+    def kernel(self) -> Path:
+        return self.root / "boot" / f"vmlinuz-{self.kernel_release}"
+
+
+def find_image(suite: str) -> Image | None:
+    """Return the cached image of `suite`, or None.  Raises InputError for an unknown suite."""
+    if suite not in SUITES:
+        raise InputError(f"suite '{suite}': expected one of {', '.join(SUITES)}")
+    recipe = recipe_for(suite)
+    image = Image(cache_dir() / f"{suite}-{recipe.digest}", recipe)
+    return image if (image.directory / "image.json").exists() else None
+
+
+def expected_steps(suite: str) -> list[tuple[str, float]]:
+    """Return the steps that `build_image` will run now, with their expected seconds."""
+    if find_image(suite) is not None:
+        return []
+    return [(_root_step(suite), ROOT_EXPECTED_S), (_pack_step(suite), PACK_EXPECTED_S)]
+
+
+def build_image(suite: str, progress: Progress) -> Image:
+    """Return the image of `suite`, building it when the cache has none.
+
+    Raises InputError for an unknown suite, FabtuneError when the build fails; a failed or
+    interrupted build leaves nothing behind.
+    """
+    with locked(f"image-{suite}") if find_image(suite) is None else locked("use"):
+        image = find_image(suite)
+        if image is not None:
+            return image
+        recipe = recipe_for(suite)
+        target = cache_dir() / f"{suite}-{recipe.digest}"
+        require_space(target.parent, _NEEDED_BYTES, f"building the {suite} image")
+        with making(target) as draft:
+            with progress.step(_root_step(suite)):
+                _debootstrap(recipe, draft / "root")
+            with progress.step(_pack_step(suite)):
+                release = _strip_kernel_modules(draft / "root")
+                _squash(recipe, draft / "root", draft / "root.squashfs")
+                initramfs.write(draft / "root", release, draft / "initramfs.cpio")
+            (draft / "image.json").write_text(json.dumps({"suite": suite, "kernel_release": release}))
+        return Image(target, recipe)
+
+
+def remove_images() -> int:
+    """Delete every cached image and verdict; return the bytes that were freed."""
+    freed = 0
+    for path in cache_dir().iterdir():
+        if path.is_dir():
+            freed += sum(entry.lstat().st_size for entry in path.rglob("*"))
+            shutil.rmtree(path)
+        elif path.suffix != ".lock":
+            path.unlink()
+    return freed
+
+
+def _root_step(suite: str) -> str:
+    return f"installing a {suite} root"
+
+
+def _pack_step(suite: str) -> str:
+    return f"packing the {suite} image"
+
+
+def _debootstrap(recipe: Recipe, root: Path) -> None:
+    archive = apt.host_archive()
+    # In namespaces of its own, so that an interrupted build leaves neither a mount nor a process.
+    command: list[str | Path] = [
+        require("unshare", "util-linux"), "--mount", "--pid", "--fork", "--kill-child",
+        require("mmdebstrap", "mmdebstrap"), "--mode=root", "--variant=minbase", "--quiet",
+        f"--keyring={archive.keyring}", f"--include={','.join(recipe.packages)}",
+        "--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Languages \"none\"",
+        "--dpkgopt=force-unsafe-io",
+    ]  # fmt: skip
+    command += [f"--aptopt={option}" for option in archive.apt_options]
+    command += [f"--dpkgopt=path-exclude={path}" for path in recipe.unwanted]
+    command += [recipe.suite, root, f"deb {archive.uri} {recipe.suite} main"]
+    # A guest boots with our initramfs; without this Debian's own would be made, slowly.
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "INITRD": "No", "TMPDIR": str(root.parent)}
+    try:
+        run(command, what=f"installing the {recipe.suite} root", env=env)
+    except FabtuneError as error:
+        raise FabtuneError(f"{error}\n  Is the package archive reachable? 'apt-get update' shows it.") from None
+
+
+def _strip_kernel_modules(root: Path) -> str:
+    """Drop drivers without a device, decompress the others (an emulated CPU is slow at it), index them."""
+    releases = sorted(path.name for path in (root / "usr/lib/modules").iterdir() if (path / "kernel").is_dir())
+    if len(releases) != 1:
+        raise FabtuneError(f"{root}: expected one kernel, found {releases or 'none'}")
+    tree = root / "usr/lib/modules" / releases[0] / "kernel"
+    for unused in _UNUSED_DRIVERS:
+        shutil.rmtree(tree / unused, ignore_errors=True)
+    packed = sorted(str(path) for path in tree.rglob("*.ko.xz"))
+    if packed:
+        run(["xargs", "-0", "-P0", "-n64", "xz", "-d"], what="unpacking kernel modules", stdin="\0".join(packed))
+    run([require("depmod", "kmod"), "-b", root, releases[0]], what="indexing kernel modules")
+    return releases[0]
+
+
+def _squash(recipe: Recipe, root: Path, squashfs: Path) -> None:
+    # Not compressed: guests read it from memory, and decompression would cost them emulated time.
+    run(
+        [require("mksquashfs", "squashfs-tools"), root, squashfs, "-noappend", "-no-progress", "-no-xattrs",
+         "-noI", "-noD", "-noF", "-noX", "-all-time", "0", "-wildcards", "-e", *recipe.toolchain],
+        what=f"packing {squashfs.name}",
+    )  # fmt: skip
+    size = squashfs.stat().st_size
+    with squashfs.open("r+b") as handle:
+        handle.truncate(-(-size // _SECTION_BYTES) * _SECTION_BYTES)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Initramfs archives: the one that mounts an image, and the ones that carry a job into a guest."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fabtune.paths import PACKAGE
+from fabtune.run import require, run
+
+_BOOT_MODULES = ("nfit", "nd_pmem", "squashfs", "overlay")
+GUEST_DIR = PACKAGE / "lab" / "guestfs"
+
+
+def write(root: Path, kernel_release: str, target: Path) -> None:
+    """Write the initramfs that finds, mounts and enters the image whose kernel is `kernel_release`."""
+    with _staging(target.parent) as stage:
+        for directory in ("bin", "dev", "proc", "sys", "layers", "new", "modules"):
+            (stage / directory).mkdir()
+        shutil.copy(root / "usr/bin/busybox", stage / "bin/busybox")
+        shutil.copy(GUEST_DIR / "init", stage / "init")
+        (stage / "init").chmod(0o755)
+        order = []
+        for path in _module_files(root, kernel_release):
+            shutil.copy(path, stage / "modules" / path.name)
+            order.append(path.name)
+        (stage / "modules/order").write_text("".join(f"{name}\n" for name in order))
+        pack(stage, target)
+
+
+def pack(directory: Path, target: Path) -> None:
+    """Write `directory` as an uncompressed cpio archive whose bytes depend on its contents alone."""
+    names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+    for name in names:
+        os.utime(directory / name, (0, 0), follow_symlinks=False)
+    run(
+        [require("cpio", "cpio"), "--create", "--format=newc", "--owner=0:0", "--reproducible", "--quiet",
+         "--directory", directory, "--file", target],
+        what=f"packing {target.name}",
+        stdin="".join(f"{name}\n" for name in names),
+    )  # fmt: skip
+
+
+@contextmanager
+def _staging(parent: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=parent) as name:
+        yield Path(name)
+
+
+def _module_files(root: Path, kernel_release: str) -> list[Path]:
+    """Return the boot modules and what they depend on, in loading order, each once."""
+    files: dict[Path, None] = {}
+    for module in _BOOT_MODULES:
+        shown = run(
+            [require("modprobe", "kmod"), "-d", root, "-S", kernel_release, "--show-depends", module],
+            what=f"looking up module {module}",
+        )
+        for line in shown.splitlines():
+            if line.startswith("insmod "):
+                files[Path(line.split()[1])] = None
+    return list(files)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A job: what a guest runs and the files that go in with it, as one appended initramfs."""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fabtune.errors import FabtuneError, InputError
+from fabtune.lab import initramfs
+from fabtune.paths import PACKAGE, data_dir
+
+# What a guest gets of this tree, beside the package itself.  Tests exist in a checkout only.
+_DATA = ("tunables", "profiles")
+_CHECKOUT_DATA = ("tests",)
+
+
+def write_job(
+    target: Path, script: Path, arguments: Sequence[str] = (), *, module: Path | None = None, shell: dict[str, str] | None = None
+) -> None:
+    """Write the initramfs `target` that makes a guest run `script` with `arguments`.
+
+    `module` is the fabstat.ko to carry in.  `shell` ({"stty": ..., "term": ...}) makes it interactive.
+    Raises InputError when `script` cannot be read.
+    """
+    if not script.is_file():
+        raise InputError(f"{script}: no such file; expected a script to run in the guest")
+    with tempfile.TemporaryDirectory(dir=target.parent) as name:
+        stage = Path(name)
+        (stage / "job").mkdir()
+        shutil.copy(initramfs.GUEST_DIR / "job-init", stage / "job/init")
+        shutil.copy(script, stage / "job/run")
+        (stage / "job/arguments").write_bytes(b"".join(argument.encode() + b"\0" for argument in arguments))
+        for program in ("init", "run"):
+            (stage / "job" / program).chmod(0o755)
+        if shell is not None:
+            (stage / "job/interactive").write_text(shell["stty"])
+            (stage / "job/term").write_text(shell["term"])
+        _copy_tree(PACKAGE, stage / "fabtune/userspace/fabtune")
+        for name in _DATA:
+            _copy_tree(data_dir(name), stage / "fabtune" / name)
+        for name in _CHECKOUT_DATA:
+            try:
+                source = data_dir(name)
+            except FabtuneError:
+                continue
+            _copy_tree(source, stage / "fabtune" / name)
+        (stage / "fabtune/kmod").mkdir(exist_ok=True)
+        if module is not None:
+            shutil.copy(module, stage / "fabtune/kmod/fabstat.ko")
+        initramfs.pack(stage, target)
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", ".*"))

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Builds fabstat.ko with an image's own compiler against its own kernel's headers."""
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+
+from fabtune.lab.cache import locked, making
+from fabtune.lab.image import Image
+from fabtune.paths import data_dir
+from fabtune.run import require, run
+
+_SOURCES = ("Makefile", "Kbuild", "*.c", "*.h")
+
+
+def build_module(image: Image) -> Path:
+    """Return fabstat.ko for `image`'s kernel, from the cache when the sources have not changed.
+
+    Every warning that W=1 knows is an error.  Raises FabtuneError with the compiler's last lines.
+    """
+    source = data_dir("kmod")
+    files = sorted({path for pattern in _SOURCES for path in source.glob(pattern)})
+    digest = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in files)).hexdigest()[:16]
+    target = image.directory / "modules" / digest
+    target.parent.mkdir(exist_ok=True)
+    with locked(f"module-{image.suite}"):
+        if not target.exists():
+            with making(target) as draft:
+                _compile(image, files, draft)
+    return target / "fabstat.ko"
+
+
+def _compile(image: Image, files: list[Path], draft: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="fabstat-", dir=image.root / "tmp") as name:
+        work = Path(name)
+        for path in files:
+            shutil.copy(path, work / path.name)
+        headers = f"/usr/lib/modules/{image.kernel_release}/build"
+        run(
+            # A PID namespace of its own: an interrupted build leaves no compiler behind.
+            [require("unshare", "util-linux"), "--mount", "--pid", "--fork", "--kill-child", require("chroot", "coreutils"),
+             image.root, "make", "-j2", "-C", headers, f"M=/tmp/{work.name}", "W=1", "KCFLAGS=-Werror", "modules"],
+            what=f"building fabstat.ko for {image.kernel_release}",
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
+        )  # fmt: skip
+        shutil.copy(work / "fabstat.ko", draft / "fabstat.ko")

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What goes into a guest's root: suites, packages, and the hash that names the result."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+
+SUITES = ("trixie", "bookworm", "sid")
+
+# The kernel, what compiles a module for it, and what a guest needs to boot without systemd.
+_BASE = (
+    "linux-image-amd64", "linux-headers-amd64", "make", "kmod", "busybox-static", "procps", "iproute2", "ethtool",
+    "iputils-ping", "udev", "e2fsprogs", "python3", "bats", "bats-assert", "bats-support",
+)  # fmt: skip
+# What fabtune drives and depends on.
+_FABRIC = (
+    "open-iscsi", "multipath-tools", "mdadm", "sg3-utils", "rdma-core", "srptools", "nvme-cli", "fio", "iperf3",
+    "python3-rtslib-fb", "python3-attr", "python3-cattr", "python3-rich", "python3-jinja2", "python3-pyroute2",
+)  # fmt: skip
+# Peers and instruments that the benches compare with; only the default suite carries them.
+_PEERS = ("tuned", "bpftune", "bpftrace", "libbpf-tools", "blktrace", "tshark", "tcpdump", "strace", "wireguard-tools")
+
+# Files that no guest reads.  They make the toolchain and the image smaller, not different.
+UNWANTED_PATHS = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
+# Needed to build a module, not to boot: kept in the root directory, left out of the image.
+TOOLCHAIN_PATHS = (
+    "boot", "usr/src", "usr/lib/gcc", "usr/libexec/gcc", "usr/include", "usr/lib/llvm*/include",
+    "usr/lib/linux-kbuild-*", "var/lib/apt", "var/cache", "lib/modules/*/kernel/drivers/gpu",
+    "lib/modules/*/kernel/drivers/media", "lib/modules/*/kernel/sound", "lib/modules/*/kernel/drivers/net/wireless",
+    "usr/lib/modules/*/kernel/drivers/gpu", "usr/lib/modules/*/kernel/drivers/media", "usr/lib/modules/*/kernel/sound",
+    "usr/lib/modules/*/kernel/drivers/net/wireless",
+)  # fmt: skip
+
+# Raise when the build procedure itself changes in a way that the fields below do not show.
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the content of one guest image, apart from the archive's own state."""
+
+    suite: str
+    packages: tuple[str, ...]
+    unwanted: tuple[str, ...] = UNWANTED_PATHS
+    toolchain: tuple[str, ...] = TOOLCHAIN_PATHS
+    build_format: int = _FORMAT
+
+    @property
+    def digest(self) -> str:
+        """Return 16 hex digits that name the recipe."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def recipe_for(suite: str) -> Recipe:
+    """Return the recipe of `suite`, one of SUITES."""
+    peers = _PEERS if suite == SUITES[0] else ()
+    return Recipe(suite, _BASE + _FABRIC + peers)

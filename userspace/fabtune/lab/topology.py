@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The iSCSI/TCP path inside one guest: initiator, shaper, WAN and target, each in its own place.
+
+    initiator (init_net) --- shaper --- wan --- target
+       i0 10.1.0.1        s0     s1   w0   w1    t0 10.2.0.1
+
+The initiator must live in init_net, where iscsid's netlink socket is.  The shaper alone limits the
+rate, the wan alone delays and loses, half of the RTT in each direction, so that neither shares its
+queue limit with the other and neither sits on an end host's own device.
+"""
+
+import math
+from dataclasses import dataclass
+
+from fabtune.errors import FabtuneError
+from fabtune.lab.shell import ip_batch, json_of, nsenter, tc_batch, write_sysctl
+from fabtune.run import run
+
+INITIATOR_ADDRESS = "10.1.0.1"
+TARGET_ADDRESS = "10.2.0.1"
+SHAPER, WAN, TARGET = "shaper", "wan", "target"
+# (namespace, device) of both ends of each of the three links, initiator to target.
+_LINKS = (((None, "i0"), (SHAPER, "s0")), ((SHAPER, "s1"), (WAN, "w0")), ((WAN, "w1"), (TARGET, "t0")))
+_DEVICES = tuple(end for link in _LINKS for end in link)
+_ADDRESSES = {
+    "i0": "10.1.0.1/24", "s0": "10.1.0.254/24", "s1": "10.3.0.1/24", "w0": "10.3.0.2/24",
+    "w1": "10.2.0.254/24", "t0": f"{TARGET_ADDRESS}/24",
+}  # fmt: skip
+_ROUTES = (
+    (None, "10.2.0.0/24", "10.1.0.254"), (SHAPER, "10.2.0.0/24", "10.3.0.2"),
+    (WAN, "10.1.0.0/24", "10.3.0.1"), (TARGET, "10.1.0.0/24", "10.2.0.254"),
+)  # fmt: skip
+# Deep enough that nothing is dropped unless a buffer size is asked for.
+_DEEP_LIMIT = 100_000
+
+
+@dataclass(frozen=True)
+class Path:
+    """What the emulated path does to packets; each direction gets half of `rtt_ms`.
+
+    `loss` is a share of one a direction, `loss_model` one of random or gemodel (bursts of 3 on average);
+    `buffer_bytes` is the bottleneck's queue, None for one that never drops.
+    """
+
+    rtt_ms: float = 0.0
+    rate_bit_per_s: float = 1e9
+    loss: float = 0.0
+    loss_model: str = "random"
+    mtu: int = 1500
+    buffer_bytes: int | None = None
+
+
+def up(path: Path) -> None:
+    """Make namespaces, links, addresses and routes, then `shape` the path."""
+    for name in (SHAPER, WAN, TARGET):
+        run(["ip", "netns", "add", name], what=f"adding namespace {name}")
+        run(["ip", "-n", name, "link", "set", "lo", "up"], what=f"starting namespace {name}")
+    for (near_ns, near), (far_ns, far) in _LINKS:
+        ip_batch(near_ns, [f"link add {near} type veth peer name {far} netns {far_ns}"])
+    for namespace, device in _DEVICES:
+        ip_batch(namespace, [f"addr add {_ADDRESSES[device]} dev {device}", f"link set {device} mtu {path.mtu} up"])
+    for namespace, prefix, gateway in _ROUTES:
+        ip_batch(namespace, [f"route add {prefix} via {gateway}"])
+    for router in (SHAPER, WAN):
+        write_sysctl(router, "net.ipv4.ip_forward", "1")
+    shape(path)
+
+
+def shape(path: Path) -> None:
+    """Give the path its rate, delay and loss; the links must be idle or the change hits packets in flight.
+
+    Packets are lost one by one only if no device hands super-packets on, so loss turns every
+    device's segmentation offloads off, and its absence turns them on again.
+    """
+    offload = "off" if path.loss else "on"
+    for namespace, device in _DEVICES:
+        run(
+            [*nsenter(namespace), "ethtool", "-K", device, "tso", offload, "gso", offload, "gro", "off"],
+            what=f"switching {device}'s offloads {offload}",
+        )
+    limit = _DEEP_LIMIT
+    if path.buffer_bytes is not None:
+        limit = max(2, math.ceil(path.buffer_bytes / (path.mtu if path.loss else 65536)))
+    rate = f"netem rate {path.rate_bit_per_s:.0f}bit limit {limit}"
+    tc_batch(SHAPER, [f"qdisc replace dev {device} root {rate}" for device in ("s0", "s1")])
+    words = []
+    if path.rtt_ms:
+        words.append(f"delay {path.rtt_ms * 500:.0f}us")
+    if path.loss:
+        words.append(_loss_words(path))
+    for device in ("w0", "w1"):
+        if words:
+            tc_batch(WAN, [f"qdisc replace dev {device} root netem {' '.join(words)} limit {_DEEP_LIMIT}"])
+        else:
+            tc_batch(WAN, [f"qdisc replace dev {device} root pfifo limit {_DEEP_LIMIT}"])
+
+
+def forget_paths() -> None:
+    """Drop what TCP remembers of earlier connections, so that no point inherits another's ssthresh or RTT."""
+    for namespace in (None, TARGET):
+        run([*nsenter(namespace), "ip", "tcp_metrics", "flush", "all"], what="flushing TCP's metrics")
+
+
+def qdisc_counters() -> dict[str, dict[str, int]]:
+    """Return packets, bytes, drops and overlimits of each router's qdisc, by device."""
+    counters = {}
+    for namespace in (SHAPER, WAN):
+        for row in json_of([*nsenter(namespace), "tc", "-s", "-j", "qdisc", "show"]):
+            if row.get("root") and row["dev"] != "lo":
+                counters[row["dev"]] = {key: int(row[key]) for key in ("packets", "bytes", "drops", "overlimits")}
+    return counters
+
+
+def assert_clean(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]], path: Path) -> None:
+    """Raise FabtuneError when packets were dropped that the path was not told to lose, or none passed at all."""
+    for device, row in after.items():
+        dropped = row["drops"] - before[device]["drops"]
+        passed = row["packets"] - before[device]["packets"]
+        meant_to_drop = path.loss > 0 if device.startswith("w") else path.buffer_bytes is not None
+        if dropped and not meant_to_drop:
+            raise FabtuneError(f"{device} dropped {dropped} packets on a path without loss; its queue limit is too small")
+        if passed == 0:
+            raise FabtuneError(f"no packet passed {device}; the traffic went around the emulated path")
+
+
+def _loss_words(path: Path) -> str:
+    percent = 100 * path.loss
+    if path.loss_model == "random":
+        return f"loss random {percent:g}%"
+    # Gilbert's model with bursts of three: leave the bad state with 1/3, enter it so that the share fits.
+    leave = 100 / 3
+    enter = path.loss * leave / (1 - path.loss)
+    return f"loss gemodel {enter:g}% {leave:g}%"

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs one guest to its end: builds QEMU's command line, relays the job's output, brings its results back.
+
+Two clocks.  virtual: TCG with instruction counting on one vCPU; guest time advances by executed
+instructions and jumps over idle time, so the same inputs give the same bytes on any computer.
+real: KVM where a probe guest boots under it, else TCG, with as many vCPUs as asked for.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabtune.errors import FabtuneError
+from fabtune.lab.image import Image
+from fabtune.run import require, run, tail
+
+CLOCKS = ("virtual", "real")
+# One instruction is 2**SHIFT ns of guest time: a CPU of 1 GIPS.
+_ICOUNT_SHIFT = 0
+_RTC_BASE = "2026-01-01T00:00:00"
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The guest's hardware and clock."""
+
+    image: Image
+    kernel_image: Image | None = None
+    clock: str = "virtual"
+    accelerator: str = "tcg"
+    smp: int = 1
+    memory_mib: int = 2048
+    seed: int = 1
+    devices: tuple[str, ...] = ()
+    append: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished guest left: the job's exit status and the directory of its results."""
+
+    exit_status: int
+    directory: Path
+
+
+def qemu_command(machine: Machine, initramfs: Sequence[Path], ttys: Sequence[str]) -> list[str]:
+    """Return QEMU's command line; `ttys` are chardev definitions for ttyS0, ttyS1, ..."""
+    kernel = machine.kernel_image or machine.image
+    images = [machine.image.squashfs] + ([kernel.squashfs] if kernel is not machine.image else [])
+    append = f"console=ttyS0 panic=-1 nokaslr quiet loglevel=4 mitigations=off {machine.append}"
+    if len(images) > 1:
+        append += " lab.modules=pmem1"
+    command = [
+        require("qemu-system-x86_64", "qemu-system-x86"), "-nodefaults", "-display", "none", "-no-reboot",
+        "-machine", "q35,nvdimm=on", "-m", f"{machine.memory_mib}M,slots={len(images)},maxmem=64G",
+        "-smp", str(machine.smp), "-seed", str(machine.seed), "-kernel", str(kernel.kernel), "-append", append.strip(),
+    ]  # fmt: skip
+    if machine.clock == "virtual":
+        command += ["-accel", "tcg", "-icount", f"shift={_ICOUNT_SHIFT},sleep=off", "-rtc", f"clock=vm,base={_RTC_BASE}"]
+        command += ["-cpu", "max"]
+    elif machine.accelerator == "kvm":
+        command += ["-accel", "kvm", "-cpu", "host"]
+    else:
+        command += ["-accel", "tcg,thread=multi", "-cpu", "max"]
+    for index, path in enumerate(images):
+        backing = f"memory-backend-file,id=image{index},mem-path={path},size={path.stat().st_size},share=on,readonly=on"
+        command += ["-object", backing, "-device", f"nvdimm,id=nvdimm{index},memdev=image{index},unarmed=on"]
+    for index, tty in enumerate(ttys):
+        command += ["-chardev", f"{tty},id=tty{index}", "-device", f"isa-serial,index={index},chardev=tty{index}"]
+    for device in machine.devices:
+        command += device.split(" ", 1)
+    return command
+
+
+def start(machine: Machine, initramfs: Sequence[Path], ttys: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+    """Start the guest and return QEMU's process, which dies with this one."""
+    joined = log.parent / "initramfs.cpio"
+    with joined.open("wb") as whole:
+        for part in initramfs:
+            whole.write(part.read_bytes())
+    command = qemu_command(machine, initramfs, ttys) + ["-initrd", str(joined)]
+    # Its own session keeps the terminal's Ctrl-C for us, who then end it in order.
+    with log.open("wb") as stderr:
+        return subprocess.Popen(
+            [require("setpriv", "util-linux"), "--pdeathsig", "KILL", *command],
+            stdin=None if any(tty.startswith("stdio") for tty in ttys) else subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=not any(tty.startswith("stdio") for tty in ttys),
+        )
+
+
+def run_guest(
+    machine: Machine,
+    initramfs: Sequence[Path],
+    out: Path,
+    *,
+    timeout_s: float = 600.0,
+    on_output: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Boot `machine` with the `initramfs` archives, run its job and return what it left in `out`.
+
+    `on_output` gets the job's output line by line while it runs (default: copied to stderr).  `out` gets the
+    result files, ``console.log`` (the kernel's) and ``output.log`` (the job's).  Raises FabtuneError, with
+    the console's tail, when the guest dies, or is not done after `timeout_s` of wall time.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    console, output, results = out / "console.log", out / "output.log", out / "results.tar.gz"
+    for stale in (console, output, results):
+        stale.unlink(missing_ok=True)
+    relay = _Relay(output, on_output or _to_stderr)
+    ttys = [f"file,path={path}" for path in (console, output, results)]
+    process = start(machine, initramfs, ttys, out / "qemu.log")
+    try:
+        deadline = time.monotonic() + timeout_s
+        while process.poll() is None:
+            relay.copy()
+            if time.monotonic() > deadline:
+                raise FabtuneError(_story(f"the guest was not done after {timeout_s:g} s", out))
+            time.sleep(_POLL_S)
+        relay.copy(final=True)
+    finally:
+        process.kill()
+        process.wait()
+        (out / "initramfs.cpio").unlink(missing_ok=True)
+    if process.returncode != 0:
+        raise FabtuneError(_story(f"QEMU ended with exit {process.returncode}", out))
+    return Outcome(_unpack(results, out), out)
+
+
+def _unpack(results: Path, out: Path) -> int:
+    """Unpack the result stream and return the job's exit status."""
+    try:
+        run(["tar", "--extract", "--gzip", "--file", results, "--directory", out], what="unpacking the guest's results")
+        status = int((out / ".exit-status").read_text())
+    except (OSError, ValueError, FabtuneError):
+        raise FabtuneError(_story("the guest ended without handing over its results (a crash?)", out)) from None
+    (out / ".exit-status").unlink()
+    results.unlink()
+    return status
+
+
+def _story(what: str, out: Path) -> str:
+    parts = [what]
+    for name, title in (("qemu.log", "QEMU said"), ("output.log", "last output"), ("console.log", "end of the console")):
+        path = out / name
+        text = path.read_text(errors="replace") if path.exists() else ""
+        if text.strip():
+            parts.append(f"{title} ({path}):\n{tail(text)}")
+    return "\n".join(parts)
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+class _Relay:
+    """Copies a growing file's whole lines to a callback."""
+
+    def __init__(self, path: Path, on_line: Callable[[str], None]) -> None:
+        self._path, self._on_line, self._offset, self._rest = path, on_line, 0, b""
+
+    def copy(self, *, final: bool = False) -> None:
+        try:
+            with self._path.open("rb") as handle:
+                handle.seek(self._offset, os.SEEK_SET)
+                data = handle.read()
+        except FileNotFoundError:
+            return
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if final and self._rest:
+            lines.append(self._rest)
+        for line in lines:
+            self._on_line(line.decode(errors="replace").rstrip("\r"))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How long work says what it is doing; the lines go to stderr, results never do."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+
+class Progress:
+    """One plain line a step, for stderr that is not a terminal."""
+
+    def begin(self, steps: Sequence[tuple[str, float]]) -> None:
+        """Announce the `steps` to come: (name, expected seconds) each."""
+        self.left = [name for name, _ in steps]
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Name the step that runs inside the `with`."""
+        started = time.monotonic()
+        self.say(f"{name} ...")
+        yield
+        self.say(f"{name}: done in {time.monotonic() - started:.0f} s")
+
+    def say(self, text: str) -> None:
+        """Print one line about what is running."""
+        print(f"fabtune: {text}", file=sys.stderr, flush=True)
+
+
+class TerminalProgress(Progress):
+    """A bar with the running steps and the time left, for a terminal.
+
+    The bar moves by the steps' expected seconds; a step that takes longer than expected holds
+    the bar at its own end, so the time left is an estimate and never jumps back to the start.
+    """
+
+    def __init__(self) -> None:
+        self._bar: RichProgress | None = None
+        self._expected_s: dict[str, float] = {}
+        self._done_s = 0.0
+        self._running: dict[str, float] = {}
+
+    def begin(self, steps: Sequence[tuple[str, float]]) -> None:
+        self._expected_s.update(steps)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        self._expected_s.setdefault(name, 10.0)
+        self._running[name] = time.monotonic()
+        self._open()
+        try:
+            yield
+        finally:
+            del self._running[name]
+            self._done_s += self._expected_s[name]
+            if not self._running:
+                self._close()
+
+    def say(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            super().say(text)
+
+    def _open(self) -> None:
+        if self._bar is not None:
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, ProgressColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+        from rich.progress import Task
+        from rich.text import Text
+
+        owner = self
+
+        class Running(ProgressColumn):
+            def render(self, task: "Task") -> Text:
+                return Text("; ".join(owner._running), overflow="ellipsis", no_wrap=True)
+
+        class Left(ProgressColumn):
+            def render(self, task: "Task") -> Text:
+                done, total = owner._position()
+                task.completed, task.total = done, total
+                minutes, seconds = divmod(round(max(total - done, 0)), 60)
+                return Text(f"about {minutes}:{seconds:02} left")
+
+        self._bar = RichProgress(
+            BarColumn(bar_width=20), TextColumn("{task.percentage:>3.0f}%"), Left(), Running(),
+            console=Console(stderr=True), transient=True,
+        )  # fmt: skip
+        self._bar.add_task("", total=1)
+        self._bar.start()
+
+    def _position(self) -> tuple[float, float]:
+        now = time.monotonic()
+        running_s = sum(
+            min(now - started, 0.98 * self._expected_s[name]) for name, started in list(self._running.items())
+        )
+        return self._done_s + running_s, sum(self._expected_s.values())
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def for_stderr() -> Progress:
+    """Return the bar where stderr is a terminal, plain lines where it is not."""
+    return TerminalProgress() if sys.stderr.isatty() else Progress()
