@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Everything starts here: `make help` lists the targets.  Each target installs what it needs.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+PYTHON := /usr/bin/python3
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' userspace/fabtune/__init__.py)
+OUT := out
+FABTUNE := PYTHONPATH=userspace $(PYTHON) -m fabtune
+
+# What the package itself runs with, what boots guests, and what the tests need beside them.
+PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 python3-rtslib-fb python3-pyroute2
+PACKAGES_LAB := qemu-system-x86 mmdebstrap squashfs-tools cpio kmod xz-utils util-linux debian-archive-keyring
+PACKAGES_TEST := python3-pytest python3-hypothesis python3-numpy python3-scipy mypy shellcheck bats gcc libc6-dev fio \
+	iproute2 sparse tshark
+
+.DEFAULT_GOAL := help
+.PHONY: help demo check check-fast check-static check-unit check-host check-vm bench bench-module bench-wan lab-shell \
+	deps-lab deps-test install uninstall clean distclean
+
+help: ## list the targets, one line each
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+demo: deps-lab ## tune a real iSCSI session over an emulated WAN and show the effect (out/demo/)
+	@$(FABTUNE) lab demo --out $(OUT)/demo
+
+check: check-fast check-vm ## all tests, those in guests included; installs what they need
+
+check-fast: deps-test check-static check-unit check-host ## the tests that need no guest
+
+check-static: ## types and shell scripts
+	mypy userspace/fabtune
+	shellcheck --severity=warning .ci/run tests/vm/run-bats userspace/fabtune/lab/guestfs/job-init \
+		userspace/fabtune/lab/guestfs/shell
+
+check-unit: ## unit tests (pytest)
+	$(PYTHON) -m pytest -q tests/unit
+
+check-host: ## tests of the command line that need neither root nor a guest (bats)
+	bats tests/host
+
+check-vm: deps-lab ## tests inside guests, two at a time
+	$(PYTHON) tests/vm/run.py --out $(OUT)/check
+
+bench: bench-module bench-wan ## all long measurements
+
+bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools (out/bench/module.json)
+	$(PYTHON) tests/bench/module.py --out $(OUT)/bench
+
+bench-wan: deps-lab ## throughput over RTT against default and other tuners (out/bench/wan.json)
+	$(PYTHON) tests/bench/wan.py --out $(OUT)/bench
+
+lab-shell: deps-lab ## enter a booted guest with the iSCSI topology up
+	@$(FABTUNE) lab shell
+
+# $(call install-missing,packages): says what it installs, and asks apt only when something is missing.
+define install-missing
+@missing=; for package in $(1); do \
+	dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; \
+done; \
+if [ -n "$$missing" ]; then \
+	echo "Installing Debian packages:$$missing" >&2; \
+	$(SUDO) apt-get update -q >/dev/null && \
+	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing >/dev/null; \
+fi
+endef
+
+deps-lab:
+	$(call install-missing,$(PACKAGES_RUN) $(PACKAGES_LAB))
+
+deps-test:
+	$(call install-missing,$(PACKAGES_RUN) $(PACKAGES_TEST))
+
+install: ## install the package, its data and the module's source (DKMS) under DESTDIR and PREFIX
+	install -d $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin $(DESTDIR)/usr/src/fabstat-$(VERSION)
+	cp -r --no-preserve=ownership userspace/fabtune userspace/experiments tunables profiles $(DESTDIR)$(PREFIX)/lib/fabtune/
+	find $(DESTDIR)$(PREFIX)/lib/fabtune -name __pycache__ -prune -exec rm -r {} +
+	printf '#!/bin/sh\nPYTHONPATH=%s exec $(PYTHON) -m fabtune "$$@"\n' $(PREFIX)/lib/fabtune > $(DESTDIR)$(PREFIX)/bin/fabtune
+	chmod 755 $(DESTDIR)$(PREFIX)/bin/fabtune
+	install -m 644 kmod/*.c kmod/*.h kmod/Makefile kmod/Kbuild kmod/dkms.conf $(DESTDIR)/usr/src/fabstat-$(VERSION)/
+	ln -sfn /usr/src/fabstat-$(VERSION) $(DESTDIR)$(PREFIX)/lib/fabtune/kmod
+	@echo "Installed fabtune $(VERSION). The module: dkms add fabstat/$(VERSION) && dkms install fabstat/$(VERSION)"
+
+uninstall: ## remove what install put there
+	rm -rf $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune $(DESTDIR)/usr/src/fabstat-$(VERSION)
+
+clean: ## remove what was built in this tree
+	rm -rf $(OUT) build .mypy_cache .pytest_cache .hypothesis tests/unit/bin
+	find userspace tests -name __pycache__ -prune -exec rm -r {} +
+
+distclean: clean ## clean, and delete the lab's cached images
+	@$(FABTUNE) lab clean

@@ -1,0 +1,99 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs tests/vm/*.bats, each in fresh guests, two at a time, and sums up.
+
+A file says in comments which guests it wants, one line a guest:  # guest: --suite trixie --clock real --smp 2
+The words are options of `fabtune lab run`.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+GUESTS_AT_ONCE = 2
+TIMEOUT_S = 900
+
+
+@dataclass(frozen=True)
+class Job:
+    """One bats file in one kind of guest."""
+
+    file: Path
+    options: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        words = [word.strip("-") for word in self.options if word not in ("--suite", "--clock")]
+        return "-".join([self.file.stem, *words])
+
+
+def jobs_of(file: Path) -> list[Job]:
+    """Return the guests that `file` wants; a file that names none is an error, not an empty pass."""
+    wanted = re.findall(r"^# guest: (.*)$", file.read_text(), re.MULTILINE)
+    if not wanted:
+        raise SystemExit(f"{file}: no '# guest: ...' line says which guest it runs in")
+    return [Job(file, tuple(words.split())) for words in wanted]
+
+
+def run(job: Job, out: Path) -> tuple[int, int, int, bool, float]:
+    """Run `job`; return passed, failed, skipped, whether the guest itself ended well, and the seconds it took."""
+    directory = out / job.name
+    directory.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    log = directory / "tap.log"
+    command = [
+        "/usr/bin/python3", "-m", "fabtune", "lab", "run", "--timeout-s", str(TIMEOUT_S), "--out", str(directory),
+        *job.options, str(TOP / "tests/vm/run-bats"), str(job.file.relative_to(TOP)),
+    ]  # fmt: skip
+    with log.open("wb") as sink:
+        status = subprocess.run(
+            command, cwd=TOP, env={**os.environ, "PYTHONPATH": str(TOP / "userspace")},
+            stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, check=False,
+        ).returncode  # fmt: skip
+    text = log.read_text(errors="replace")
+    plan = sum(int(count) for count in re.findall(r"^1\.\.(\d+)$", text, re.MULTILINE))
+    skipped = len(re.findall(r"^ok \d+ .*# skip", text, re.MULTILINE | re.IGNORECASE))
+    passed = len(re.findall(r"^ok \d+", text, re.MULTILINE)) - skipped
+    failed = len(re.findall(r"^not ok", text, re.MULTILINE))
+    # Tests that the plan promised and nobody reported died with their guest.
+    failed += max(0, plan - passed - skipped - failed)
+    return passed, failed, skipped, status == 0 and plan > 0, time.monotonic() - started
+
+
+def main() -> int:
+    """Run the files named (default: all) and return 0 when every test passed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=TOP / "out/check")
+    parser.add_argument("files", nargs="*", type=Path)
+    args = parser.parse_args()
+    files = [file.resolve() for file in args.files] or sorted((TOP / "tests/vm").glob("*.bats"))
+    jobs = [job for file in files for job in jobs_of(file)]
+    totals = [0, 0, 0]
+    broken = 0
+    # One guest image at a time is built, each by the first job that wants it.
+    with ThreadPoolExecutor(GUESTS_AT_ONCE) as pool:
+        started = {pool.submit(run, job, args.out.resolve()): job for job in jobs}
+        for count, future in enumerate(as_completed(started), 1):
+            job = started[future]
+            passed, failed, skipped, well, seconds = future.result()
+            totals = [total + more for total, more in zip(totals, (passed, failed, skipped), strict=True)]
+            verdict = "ok" if well and not failed else "FAILED"
+            print(f"[{count}/{len(jobs)}] {job.name}: {verdict}, {passed} passed, {failed} failed, {skipped} skipped, "
+                  f"{seconds:.0f} s", flush=True)  # fmt: skip
+            if verdict == "FAILED":
+                broken += not failed
+                text = (args.out / job.name / "tap.log").read_text(errors="replace")
+                print("\n".join(f"    {line}" for line in text.splitlines()[-60:]), flush=True)
+    print(f"{totals[0]} passed, {totals[1] + broken} failed, {totals[2]} skipped")
+    return 1 if totals[1] or broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
