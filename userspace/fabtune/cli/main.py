@@ -18,6 +18,8 @@ VERBS = {
     "verify": ("fabtune.cli.tune", "compare this host with what was applied"),
     "revert": ("fabtune.cli.tune", "take back what apply wrote"),
     "history": ("fabtune.cli.tune", "list the journal's transactions"),
+    "measure": ("fabtune.cli.measure", "run a workload and keep a record of it"),
+    "workloads": ("fabtune.cli.measure", "list the workloads, or explain one"),
     "lab": ("fabtune.cli.lab", "build, run and enter guests with an emulated WAN"),
 }
 

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Laws that every run must obey; a record that breaks one was measured wrongly, or says something new."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from fabtune.measure import fio, metrics
+from fabtune.measure.counters import SECTOR_BYTES, delta
+from fabtune.model.path import Bursts, NetworkPath, bound_bytes_per_s, unsolicited_bytes, write_round_trips
+
+PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
+
+# How far measurement may stray from law: clocks and headers for bounds and bytes, ends of the run for depth.
+BOUND_TOLERANCE = 0.01
+BYTES_TOLERANCE = 0.02
+DEPTH_TOLERANCE = 0.03
+R2T_TOLERANCE = 0.02
+
+
+@attrs.frozen
+class Check:
+    """One law held against one step."""
+
+    step: str
+    law: str
+    verdict: str
+    found: str
+    expected: str
+
+
+def of_record(record: Mapping[str, Any]) -> list[Check]:
+    """Return every law held against every step that ran."""
+    found = []
+    for result in record["steps"]:
+        if result["fio"] and not result["skipped"]:
+            for law in (_bound, _bytes, _little, _r2t, _flipped, _stuck):
+                check = law(record, result)
+                if check is not None:
+                    found.append(check)
+    return found
+
+
+def failed(record: Mapping[str, Any]) -> list[Check]:
+    """Return the laws that the record breaks."""
+    return [check for check in of_record(record) if check.verdict == FAIL]
+
+
+def bound(record: Mapping[str, Any], result: Mapping[str, Any], op: str) -> float | None:
+    """Return what path, depth, request size and bursts allow, in bytes/s; None when the path is not known."""
+    path = record["path"]
+    size = result["parameters"].get("block_bytes")
+    if not size or "rtt_ms" not in path or "rate_bytes_per_s" not in path:
+        return None
+    network = NetworkPath(path["rtt_ms"] / 1e3, path["rate_bytes_per_s"], int(path.get("mtu", 1500)))
+    bursts = negotiated_bursts(result)
+    trips = write_round_trips(min(int(size), _largest_request(record)), bursts) if op == "write" and bursts else 1
+    return bound_bytes_per_s(network, int(size), result["depth"], trips)
+
+
+def negotiated_bursts(result: Mapping[str, Any]) -> Bursts | None:
+    """Return what the target's session negotiated, None without exactly one session."""
+    sessions = (result.get("before") or {}).get("negotiated") or {}
+    if len(sessions) != 1:
+        return None
+    values = next(iter(sessions.values()))
+    try:
+        return Bursts(
+            first_burst_bytes=int(values["FirstBurstLength"]),
+            max_burst_bytes=int(values["MaxBurstLength"]),
+            target_mrdsl_bytes=int(values["MaxXmitDataSegmentLength"]),
+            outstanding_r2t=int(values["MaxOutstandingR2T"]),
+            immediate_data=values["ImmediateData"] == "1",
+            initial_r2t=values["InitialR2T"] == "1",
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _largest_request(record: Mapping[str, Any]) -> int:
+    """Return the bytes above which the kernel splits a request."""
+    return int(record["target"]["queue"].get("max_sectors_kb", 2**21)) * 1024
+
+
+def _bound(record: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
+    law = "no direction is faster than its bound"
+    said, limits, broken = [], [], False
+    for op in fio.directions(result["fio"]):
+        limit = bound(record, result, op)
+        if limit is None:
+            return Check(result["name"], law, NOT_APPLICABLE, "RTT or rate of the path not given", "")
+        rate = next(m.value for m in metrics.of_step(result) if m.key == f"{op}_mb_per_s")
+        said.append(f"{op} {rate:.1f} MB/s")
+        limits.append(f"{op} at most {limit / 1e6:.1f} MB/s")
+        broken |= rate > limit / 1e6 * (1 + BOUND_TOLERANCE)
+    return Check(result["name"], law, FAIL if broken else PASS, ", ".join(said), ", ".join(limits))
+
+
+def _bytes(record: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
+    """The whole step, ramp and layout included, cannot be compared; a step without a ramp can."""
+    law = "the disk moved the bytes that fio asked for"
+    samples = result["samples"]
+    direct = "direct=1" in result["job"] and "verify=" not in result["job"]
+    if len(samples) < 2 or record["target"]["kind"] != "device" or not direct or "ramp_time=" in result["job"]:
+        why = "needs a device, O_DIRECT and no ramp"
+        return Check(result["name"], law, NOT_APPLICABLE, why, "")
+    change = delta(samples[-1], samples[0])
+    disk = (change.get("disk.dev.read_bytes", 0) + change.get("disk.dev.write_bytes", 0)) * 1024
+    asked = metrics.moved_bytes(result["fio"])
+    slack = max(BYTES_TOLERANCE * asked, 64 * SECTOR_BYTES)
+    verdict = PASS if abs(disk - asked) <= slack else FAIL
+    return Check(result["name"], law, verdict, f"disk {disk / 1e6:.3f} MB", f"fio {asked / 1e6:.3f} MB within 2 %")
+
+
+def _little(_: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
+    law = "requests a second times latency is the depth (Little's law)"
+    document = result["fio"]
+    if not result["closed_loop"] or "filecreate" in result["job"] or "filestat" in result["job"]:
+        return Check(result["name"], law, NOT_APPLICABLE, "the load does not keep its depth full", "")
+    depth = 0.0
+    for op in fio.directions(document):
+        latency = fio.mean_latency_ns(document, op)
+        seconds = metrics.run_s(document)
+        if latency and seconds:
+            depth += fio.total(document, op, "total_ios") / seconds * latency / 1e9
+    # A run of few requests spends much of its time filling and draining the queue.
+    requests = sum(fio.total(document, op, "total_ios") for op in ("read", "write"))
+    if requests < 100 * result["depth"]:
+        return Check(result["name"], law, NOT_APPLICABLE, f"only {requests:.0f} requests", "")
+    # Synchronous engines are outside the request between two: the depth may only fall short there.
+    low = result["depth"] * (1 - DEPTH_TOLERANCE) if "libaio" in result["job"] else 0
+    high = result["depth"] * (1 + DEPTH_TOLERANCE)
+    verdict = PASS if low <= depth <= high else FAIL
+    return Check(result["name"], law, verdict, f"{depth:.2f}", f"{result['depth']} within 3 %")
+
+
+def _r2t(record: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
+    law = "R2Ts a write follow from the negotiated bursts"
+    bursts = negotiated_bursts(result)
+    size = result["parameters"].get("block_bytes")
+    change = delta(result.get("after", {}).get("iscsi", {}), (result.get("before") or {}).get("iscsi", {}))
+    if bursts is None or not size or len(change) != 1 or "write" not in fio.directions(result["fio"]):
+        return Check(result["name"], law, NOT_APPLICABLE, "no writes on one iSCSI session", "")
+    counters = next(iter(change.values()))
+    if "read" in fio.directions(result["fio"]) or int(size) > _largest_request(record):
+        return Check(result["name"], law, NOT_APPLICABLE, "reads in between, or requests that the kernel splits", "")
+    if not counters.get("scsicmd_pdus"):
+        return Check(result["name"], law, NOT_APPLICABLE, "no command counter", "")
+    solicited = int(size) - unsolicited_bytes(int(size), bursts)
+    expected = -(-solicited // bursts.max_burst_bytes)
+    found = counters.get("r2t_pdus", 0) / counters["scsicmd_pdus"]
+    verdict = PASS if abs(found - expected) <= R2T_TOLERANCE * max(1, expected) else FAIL
+    return Check(result["name"], law, verdict, f"{found:.3f}", str(expected))
+
+
+def _flipped(_: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
+    if not result["must_fail"]:
+        return None
+    found = result.get("failed_as_expected")
+    law = "a flipped byte is found"
+    return Check(result["name"], law, PASS if found else FAIL, found or "nothing found", "the damaged block named")
+
+
+def _stuck(_: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
+    stuck = result.get("stuck")
+    if stuck is None:
+        return None
+    law = f"no request stays outstanding for {stuck['after_s']:g} s"
+    verdict = FAIL if stuck["requests"] else PASS
+    return Check(
+        result["name"], law, verdict, f"oldest seen {stuck['oldest_s']:.1f} s", f"below {stuck['after_s']:g} s"
+    )

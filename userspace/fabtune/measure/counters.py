@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is read around a load and once a second during it.
+
+A sample is small (a few files of /proc and /sys) and uses PCP's metric names and units, so that
+it can stand beside an archive made by pmlogger.  Edges are read before and after a step: NICs,
+queueing disciplines, iSCSI sessions and their sockets.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from fabtune.errors import FabtuneError
+from fabtune.facts.sessions import live_sessions
+from fabtune.facts.sockets import established
+from fabtune.measure.target import Target
+from fabtune.run import run
+
+_TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
+_CPU = ("user", "nice", "sys", "idle", "wait.total", "irq.hard", "irq.soft", "steal")
+_TCP = {"RetransSegs": "network.tcp.retranssegs", "OutSegs": "network.tcp.outsegs", "InSegs": "network.tcp.insegs"}
+SECTOR_BYTES = 512
+
+Sample = dict[str, float]
+
+
+def sample(disk: str | None) -> Sample:
+    """Return one light sample.
+
+    Keys: ``time.unix`` (s), ``time.monotonic`` (s), ``kernel.all.cpu.*`` (ms of all CPUs),
+    ``disk.dev.*`` (requests; bytes in KiB, as PCP counts them), ``network.*`` (counts).
+    """
+    values: Sample = {"time.unix": time.time(), "time.monotonic": time.monotonic()}
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    values.update({f"kernel.all.cpu.{name}": int(ticks) * _TICK_MS for name, ticks in zip(_CPU, fields, strict=False)})
+    names, counts = (line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line[:4] == "Tcp:")
+    tcp = dict(zip(names, counts, strict=True))
+    values.update({name: int(tcp[key]) for key, name in _TCP.items()})
+    softnet = [line.split() for line in Path("/proc/net/softnet_stat").read_text().splitlines()]
+    values["network.softnet.dropped"] = sum(int(row[1], 16) for row in softnet)
+    values["network.softnet.time_squeeze"] = sum(int(row[2], 16) for row in softnet)
+    if disk:
+        values.update(_disk(disk))
+    return values
+
+
+def _disk(disk: str) -> Sample:
+    """Return the disk's counters; a vanished disk has none."""
+    try:
+        fields = [int(field) for field in Path(f"/sys/block/{disk}/stat").read_text().split()]
+        inflight = [int(field) for field in Path(f"/sys/block/{disk}/inflight").read_text().split()]
+    except FileNotFoundError:
+        return {}
+    return {
+        "disk.dev.read": fields[0],
+        "disk.dev.read_bytes": fields[2] * SECTOR_BYTES / 1024,
+        "disk.dev.write": fields[4],
+        "disk.dev.write_bytes": fields[6] * SECTOR_BYTES / 1024,
+        "disk.dev.inflight": sum(inflight),
+        "disk.dev.flush": fields[15] if len(fields) > 15 else 0,
+    }
+
+
+def edges(target: Target) -> dict[str, Any]:
+    """Return the counters that are read before and after a step, by kind."""
+    return {
+        "nics": nics(),
+        "qdiscs": json.loads(run(["tc", "-s", "-j", "qdisc", "show"], what="reading the queueing disciplines")),
+        "negotiated": {str(one.sid): one.negotiated for one in live_sessions() if one.sid in target.sessions},
+        "iscsi": {str(sid): iscsi_session(sid) for sid in target.sessions},
+        "sockets": [attrs_of(one) for one in established() if one.remote_port in _portal_ports(target)],
+    }
+
+
+def attrs_of(one: Any) -> dict[str, Any]:
+    """Return a dataclass or attrs object as a plain dict."""
+    return dict(attrs.asdict(one)) if attrs.has(type(one)) else dict(vars(one))
+
+
+def _portal_ports(target: Target) -> set[int]:
+    """Return the TCP ports of the portals that the target's sessions are logged in to."""
+    ports = set()
+    for sid in target.sessions:
+        try:
+            ports.add(int(Path(f"/sys/class/iscsi_connection/connection{sid}:0/port").read_text()))
+        except OSError:
+            ports.add(3260)
+    return ports
+
+
+def nics() -> dict[str, dict[str, int]]:
+    """Return traffic, drops and errors of every interface of this namespace."""
+    wanted = ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors")
+    found = {}
+    for nic in sorted(Path("/sys/class/net").iterdir()):
+        if nic.name != "lo" and (nic / "statistics").is_dir():
+            found[nic.name] = {name: int((nic / "statistics" / name).read_text()) for name in wanted}
+    return found
+
+
+def iscsi_session(sid: int) -> dict[str, int]:
+    """Return the initiator's PDU counters of one session; empty when iscsiadm may not read them."""
+    try:
+        text = run(["iscsiadm", "-m", "session", "-r", str(sid), "-s"], what=f"reading the counters of session {sid}")
+    except FabtuneError:
+        return {}
+    pairs = (line.strip().split(": ") for line in text.splitlines() if ": " in line)
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def delta(after: Any, before: Any) -> Any:
+    """Return `after` minus `before` for nested dicts of numbers; keys of only one side are left out."""
+    if isinstance(after, dict) and isinstance(before, dict):
+        return {key: delta(after[key], before[key]) for key in after if key in before}
+    if isinstance(after, int | float) and isinstance(before, int | float):
+        return after - before
+    return None

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The figures of a run record: each is computed from the raw data when asked for, never stored."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from fabtune.measure import fio
+
+Result = Mapping[str, Any]
+
+
+@attrs.frozen
+class Metric:
+    """One figure of one step.  `better` is +1 when more is better, -1 when less is."""
+
+    key: str
+    title: str
+    unit: str
+    value: float
+    better: int
+
+
+def of_step(result: Result) -> list[Metric]:
+    """Return the figures of one step; none for a step that was skipped or left nothing."""
+    document = result["fio"]
+    if not document or result.get("must_fail"):
+        return []
+    found = []
+    for op in fio.directions(document):
+        found += _of_direction(document, op)
+    found += _cpu(result, document)
+    return found
+
+
+def run_s(document: Result) -> float:
+    """Return the seconds that the measured part took, the ramp left out."""
+    return max(float(job[op]["runtime"]) for job in document["jobs"] for op in ("read", "write")) / 1e3
+
+
+def moved_bytes(document: Result) -> float:
+    """Return the bytes that fio read and wrote in the measured part."""
+    return sum(fio.total(document, op, "io_bytes") for op in ("read", "write"))
+
+
+def _of_direction(document: Result, op: str) -> list[Metric]:
+    seconds = max(float(job[op]["runtime"]) for job in document["jobs"]) / 1e3
+    if not seconds:
+        return []
+    found = [
+        Metric(f"{op}_mb_per_s", f"{op} throughput", "MB/s", fio.total(document, op, "io_bytes") / seconds / 1e6, 1),
+        Metric(f"{op}_iops", f"{op} requests", "1/s", fio.total(document, op, "total_ios") / seconds, 1),
+    ]
+    histogram = fio.bins(document, op)
+    for name, fraction in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)):
+        value = fio.percentile_ns(histogram, fraction)
+        if value is not None:
+            found.append(Metric(f"{op}_{name}_ms", f"{op} latency {name}", "ms", value / 1e6, -1))
+    return found
+
+
+def window(result: Result) -> tuple[Mapping[str, float], Mapping[str, float]] | None:
+    """Return the first and last sample inside the measured part, or None with fewer than two there.
+
+    The measured part ends when the load does; its length is fio's own.
+    """
+    samples, document = result["samples"], result["fio"]
+    if not document or len(samples) < 3:
+        return None
+    end = samples[-1]["time.monotonic"]
+    inside = [one for one in samples[:-1] if one["time.monotonic"] >= end - run_s(document) - 0.2]
+    if len(inside) < 2:
+        return None
+    return inside[0], inside[-1]
+
+
+def _cpu(result: Result, document: Result) -> list[Metric]:
+    """Return CPU time per GB of the disk's own traffic, over the same seconds."""
+    edges = window(result)
+    if edges is None or "disk.dev.read_bytes" not in edges[1]:
+        return []
+    first, last = edges
+    change = {key: last[key] - first[key] for key in last}
+    gigabytes = (change["disk.dev.read_bytes"] + change["disk.dev.write_bytes"]) * 1024 / 1e9
+    all_ms = sum(value for key, value in change.items() if key.startswith("kernel.all.cpu."))
+    if gigabytes <= 0 or all_ms <= 0:
+        return []
+    busy_ms = all_ms - change["kernel.all.cpu.idle"] - change["kernel.all.cpu.wait.total"]
+    kernel_ms = sum(change[f"kernel.all.cpu.{name}"] for name in ("sys", "irq.hard", "irq.soft"))
+    mb_per_s = gigabytes * 1e3 / change["time.monotonic"]
+    return [
+        Metric("cpu_s_per_gb", "CPU", "s/GB", busy_ms / 1e3 / gigabytes, -1),
+        Metric("softirq_s_per_gb", "softirq", "s/GB", change["kernel.all.cpu.irq.soft"] / 1e3 / gigabytes, -1),
+        # The studies' own figure: per cent of the host's CPU in the kernel for each MB/s.
+        Metric("sys_percent_per_mb_per_s", "%sys/(MB/s)", "%", 100 * kernel_ms / all_ms / mb_per_s, -1),
+    ]

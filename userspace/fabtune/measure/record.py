@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A run record: one immutable gzip JSON file with everything one run of a workload read and did."""
+
+import gzip
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from fabtune.errors import FabtuneError, InputError
+
+SCHEMA = "fabtune-run/1"
+SUFFIX = ".run.json.gz"
+
+Record = dict[str, Any]
+
+
+def write(record: Record, path: Path) -> Path:
+    """Write `record` to a new file and make it read-only; an existing file is never replaced.
+
+    Raises FabtuneError when the file exists or there is no room; nothing partial is left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    try:
+        partial.write_bytes(gzip.compress(text.encode(), 6, mtime=0))
+        partial.chmod(0o444)
+        # A hard link, unlike a rename, fails where the name is taken.
+        os.link(partial, path)
+    except FileExistsError:
+        raise FabtuneError(f"{path}: exists already; a run record is never overwritten") from None
+    except OSError as error:
+        raise FabtuneError(f"{path}: cannot keep the run record: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def read(path: Path) -> Record:
+    """Return the record in `path`.  Raises InputError when it is none or of another version."""
+    try:
+        data = json.loads(gzip.decompress(path.read_bytes()))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or 'not a gzip file, so not a run record'}") from None
+    except (EOFError, zlib.error, ValueError):
+        raise InputError(f"{path}: damaged or cut short: not a whole gzip JSON file") from None
+    record: Record = data if isinstance(data, dict) else {}
+    schema = record.get("schema")
+    if schema != SCHEMA:
+        raise InputError(f"{path}: schema is {schema!r}, expected '{SCHEMA}'; it was written by another version")
+    return record
+
+
+def find(directory: Path) -> list[Path]:
+    """Return the run records below `directory`, in name order.  Raises InputError when there is none."""
+    if not directory.is_dir():
+        raise InputError(f"{directory}: not a directory; expected one with files *{SUFFIX}")
+    found = sorted(directory.rglob(f"*{SUFFIX}"))
+    if not found:
+        raise InputError(f"{directory}: no run records (*{SUFFIX}) here; make some with fabtune measure")
+    return found

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One run: every step of one workload on one target, with what was read around it, as one record."""
+
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fabtune import __version__
+from fabtune.errors import FabtuneError, InputError
+from fabtune.measure import counters, fio
+from fabtune.measure.record import SCHEMA, Record
+from fabtune.measure.target import Target
+from fabtune.measure.watch import Watch
+from fabtune.measure.workload import Place, Step, Workload, expand, space_bytes
+
+SAMPLE_S = 1.0
+
+
+class IncompleteError(FabtuneError):
+    """A run that did not reach its end; `record` holds what was measured."""
+
+    def __init__(self, message: str, record: Record) -> None:
+        super().__init__(message)
+        self.record = record
+
+
+class RunInterruptedError(IncompleteError):
+    """The user ended the run."""
+
+
+def measure(
+    workload: Workload,
+    target: Target,
+    *,
+    label: str = "",
+    path: Mapping[str, float] | None = None,
+    runtime_s: float | None = None,
+    ramp_s: float | None = None,
+    environment: Mapping[str, Any] | None = None,
+    keep_files: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Record:
+    """Run `workload` on `target` and return its record.
+
+    `label` names what is being compared (a profile); `path` gives what is known of the network
+    (``rtt_ms``, ``rate_bytes_per_s``, ``mtu``) for the bounds; `environment` is kept as it is (the
+    tunables read back).  `runtime_s` and `ramp_s` override the workload's own.  The caller has
+    checked that writing to the target is allowed.  Raises InputError before anything runs,
+    IncompleteError (with the record so far) when a step fails, RunInterruptedError on Ctrl-C.
+    """
+    program, version = fio.find()
+    runtime_s = workload.runtime_s if runtime_s is None else runtime_s
+    ramp_s = workload.ramp_s if ramp_s is None else ramp_s
+    _check_target(workload, target)
+    record: Record = {
+        "schema": SCHEMA,
+        "complete": False,
+        "problem": None,
+        "label": label,
+        "path": dict(path or {}),
+        "workload": {"name": workload.name, "summary": workload.summary, "source": workload.source},
+        "workload_text": workload.text,
+        "runtime_s": runtime_s,
+        "ramp_s": ramp_s,
+        "target": target.as_record(),
+        "host": host(),
+        "versions": {"fabtune": __version__, "fio": version},
+        "environment": dict(environment or {}),
+        "started_unix_s": time.time(),
+        "steps": [],
+    }
+    with tempfile.TemporaryDirectory(prefix="fabtune-measure-") as scratch:
+        place = _place(workload, target)
+        try:
+            for step in expand(workload, place, runtime_s=runtime_s, ramp_s=ramp_s):
+                say(f"{workload.name}: {step.name}")
+                record["steps"].append(result := _new_result(step))
+                _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, result)
+        except KeyboardInterrupt:
+            record["problem"] = "interrupted by the user"
+            raise RunInterruptedError(f"{workload.name}: interrupted", record) from None
+        except FabtuneError as error:
+            record["problem"] = str(error)
+            raise IncompleteError(f"{workload.name}: {error}", record) from error
+        finally:
+            record["ended_unix_s"] = time.time()
+            if target.kind == "directory" and not keep_files:
+                shutil.rmtree(place.directory, ignore_errors=True)
+    record["complete"] = True
+    return record
+
+
+def host() -> dict[str, Any]:
+    """Return which machine this is, as far as figures depend on it."""
+    governors = {
+        path.read_text().strip() for path in Path("/sys/devices/system/cpu").glob("cpu*/cpufreq/scaling_governor")
+    }
+    return {
+        "name": platform.node(),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "cpus": os.cpu_count(),
+        "governors": sorted(governors),
+    }
+
+
+def _check_target(workload: Workload, target: Target) -> None:
+    if workload.target not in ("any", target.kind):
+        raise InputError(f"workload '{workload.name}' needs a {workload.target}; {target.path} is a {target.kind}")
+    if target.kind == "directory":
+        needed = max(space_bytes(workload, parameters) for parameters in workload.combinations())
+        work = target.path / _work_name(workload)
+        have = target.size_bytes + sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
+        if needed > have:
+            raise FabtuneError(
+                f"{target.path}: {have / 1e9:.1f} GB free, workload '{workload.name}' needs {needed / 1e9:.1f} GB; "
+                f"make it smaller with --set ({', '.join(workload.space)})"
+            )
+
+
+def _work_name(workload: Workload) -> str:
+    return f"fabtune-{workload.name}"
+
+
+def _place(workload: Workload, target: Target) -> Place:
+    """Return where the steps run, with the directories they need made."""
+    if target.kind == "device":
+        return Place(target.path, Path("/nonexistent"), target.size_bytes)
+    work = target.path / _work_name(workload)
+    most = max(int(parameters.get("processes", 1)) for parameters in workload.combinations())
+    for directory in (work, *(work / f"own{index}" for index in range(most))):
+        directory.mkdir(exist_ok=True)
+    return Place(work / "data", work)
+
+
+def _new_result(step: Step) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "parameters": step.parameters,
+        "cache": step.cache,
+        "depth": step.depth,
+        "closed_loop": step.closed_loop,
+        "must_fail": step.must_fail,
+        "job": step.job_file(),
+        "skipped": None,
+        "problem": None,
+        "fio": None,
+        "samples": [],
+    }
+
+
+def _run_step(
+    step: Step,
+    target: Target,
+    place: Place,
+    program: str,
+    scratch: Path,
+    stuck_after_s: float | None,
+    result: dict[str, Any],
+) -> None:
+    """Run one step and fill `result` as it goes, so that an end at any point leaves what there is."""
+    smallest = step.parameters.get("block_bytes")
+    if smallest and int(smallest) < target.logical_block_bytes:
+        result["skipped"] = f"{smallest} bytes is less than the device's block of {target.logical_block_bytes} bytes"
+        return
+    if step.flip_byte_at is not None:
+        _flip(place.file, step.flip_byte_at)
+    watch = Watch(target, stuck_after_s)
+    result["before"] = counters.edges(target)
+    samples: list[counters.Sample] = result["samples"]
+    try:
+        with fio.Load(program, step.job_file(), scratch) as load:
+            result["command"] = load.command
+            samples.append(watch.sample())
+            try:
+                load.wait(lambda: samples.append(watch.sample()), SAMPLE_S)
+            except (KeyboardInterrupt, FabtuneError) as why:
+                ended = load.stop()
+                samples.append(counters.sample(target.disk))
+                try:
+                    result["fio"] = load.document()
+                except fio.FioError as error:
+                    result["fio"] = error.document
+                if not ended:
+                    result["problem"] = "fio did not end: requests are outstanding on the target"
+                raise why
+            samples.append(watch.sample())
+            _take_document(step, load, result)
+    finally:
+        result["after"] = counters.edges(target)
+        result["fabstat"] = watch.result()
+        if step.flip_byte_at is not None:
+            _flip(place.file, step.flip_byte_at)
+
+
+def _take_document(step: Step, load: fio.Load, result: dict[str, Any]) -> None:
+    try:
+        result["fio"] = load.document()
+    except fio.FioError as error:
+        result["fio"] = error.document
+        result["problem"] = str(error)
+        if step.must_fail is None or step.must_fail not in str(error):
+            raise
+        result["problem"], result["failed_as_expected"] = None, str(error)
+        return
+    if step.must_fail:
+        problem = f"the {step.must_fail} step found nothing wrong after a byte was flipped"
+        result["problem"] = problem
+        raise FabtuneError(problem)
+
+
+def _flip(path: Path, offset: int) -> None:
+    """Invert one byte on the target, past every cache; twice gives back what was there."""
+    with path.open("r+b", buffering=0) as file:
+        was = os.pread(file.fileno(), 1, offset)[0]
+        os.pwrite(file.fileno(), bytes([was ^ 0xFF]), offset)
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

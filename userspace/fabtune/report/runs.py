@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The figures of one run record as tables."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fabtune.measure import checks, fio, metrics
+from fabtune.report.table import Cell, Column, Table, decimals, percent
+
+Record = Mapping[str, Any]
+
+_COLUMNS = (
+    Column("step", "step"),
+    Column("op", "op"),
+    Column("rate", "mb_per_s", "MB/s", decimals(1)),
+    Column("bound", "bound_mb_per_s", "MB/s", decimals(1)),
+    Column("of", "fraction_of_bound", "bound", percent),
+    Column("requests", "iops", "1/s", decimals(0)),
+    Column("p50", "p50_ms", "ms", decimals(3)),
+    Column("p99", "p99_ms", "ms", decimals(3)),
+    Column("CPU", "cpu_s_per_gb", "s/GB", decimals(2)),
+)
+_CHECK_COLUMNS = (
+    Column("verdict", "verdict"),
+    Column("step", "step"),
+    Column("law", "law"),
+    Column("found", "found"),
+    Column("expected", "expected"),
+)
+
+
+def title(record: Record) -> str:
+    """Return what was run and under which label."""
+    label = f" with {record['label']}" if record["label"] else ""
+    return f"{record['workload']['name']} on {record['target']['path']}{label}"
+
+
+def figures(record: Record) -> Table:
+    """Return one row a step and direction."""
+    return Table(title(record), _COLUMNS, tuple(row for result in record["steps"] for row in _rows(record, result)))
+
+
+def _rows(record: Record, result: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
+    values = {metric.key: metric.value for metric in metrics.of_step(result)}
+    rows: list[tuple[Cell, ...]] = []
+    for op in fio.directions(result["fio"]) if values else []:
+        limit = checks.bound(record, result, op)
+        rate = values.get(f"{op}_mb_per_s")
+        cells = [values.get(f"{op}_{key}") for key in ("iops", "p50_ms", "p99_ms")]
+        fraction = rate * 1e6 / limit if rate is not None and limit else None
+        rows.append(
+            (result["name"], op, rate, limit / 1e6 if limit else None, fraction, *cells, values.get("cpu_s_per_gb"))
+        )
+    if not rows:
+        why = result["skipped"] or result["problem"] or result.get("failed_as_expected") or "nothing measured"
+        rows.append((f"{result['name']}: {why}", "", *([None] * 7)))
+    return rows
+
+
+def laws(record: Record, *, only_failed: bool = False) -> Table:
+    """Return the laws held against the record."""
+    found = checks.failed(record) if only_failed else checks.of_record(record)
+    rows = tuple((check.verdict, check.step, check.law, check.found, check.expected) for check in found)
+    return Table(f"Self-checks, {title(record)}", _CHECK_COLUMNS, rows)
+
+
+def as_json(record: Record) -> dict[str, Any]:
+    """Return the figures and checks of a record under stable keys."""
+    return {
+        "workload": record["workload"]["name"],
+        "label": record["label"],
+        "target": record["target"]["path"],
+        "complete": record["complete"],
+        "problem": record["problem"],
+        "steps": [
+            {
+                "name": result["name"],
+                "parameters": result["parameters"],
+                "skipped": result["skipped"],
+                "problem": result["problem"],
+                **{metric.key: metric.value for metric in metrics.of_step(result)},
+            }
+            for result in record["steps"]
+        ],
+        "checks": [
+            {"step": one.step, "law": one.law, "verdict": one.verdict, "found": one.found, "expected": one.expected}
+            for one in checks.of_record(record)
+        ],
+    }
