@@ -1,2 +1,65 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Floor 1: read and write one kind of tunable each."""
+"""Floor 1: read and write one kind of tunable each.
+
+A backend is one module with a `BACKEND` object; its name in a tunable's table is the module's
+name.  Values cross this border as the native text the kernel or tool shows, so that what the
+journal keeps is exactly what has to go back.
+"""
+
+import errno
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Protocol, cast
+
+from fabtune.errors import FabtuneError
+from fabtune.model.device import Device
+
+NAMES = ("attribute", "record", "sysctl")
+
+
+class Unsupported(FabtuneError):
+    """This kernel, driver or tool does not have the tunable; said, never a failure."""
+
+
+class Backend(Protocol):
+    """Reads and writes one kind of tunable as native text."""
+
+    def read(self, device: Device, key: str) -> str:
+        """Return the present value.  Raises Unsupported, FabtuneError."""
+
+    def write(self, device: Device, key: str, value: str) -> None:
+        """Set the value.  Raises Unsupported, FabtuneError."""
+
+
+@cache
+def get(name: str) -> Backend:
+    """Return the backend called `name`, imported on first use."""
+    return cast(Backend, importlib.import_module(f"fabtune.backends.{name}").BACKEND)
+
+
+def limit(name: str, device: Device, key: str) -> int | None:
+    """Return the number in `key` that bounds a tunable on this very device, None where it has none."""
+    try:
+        text = get(name).read(device, key)
+    except FabtuneError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+# What kernels and drivers answer for "I do not have this".
+_ABSENT = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOTDIR, errno.ENOSYS)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn an OSError of touching `what` into a FabtuneError that says what it means."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _ABSENT:
+            raise Unsupported(f"{what}: not there ({error.strerror})") from error
+        if error.errno in (errno.EACCES, errno.EPERM):
+            raise FabtuneError(f"{what}: permission denied; run as root") from error
+        raise FabtuneError(f"{what}: {error.strerror}") from error

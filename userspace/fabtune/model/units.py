@@ -8,7 +8,7 @@ from fabtune.errors import InputError
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _BITS_PER_S = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-_BYTES = {
+_BYTES: dict[str, float] = {
     "": 1, "b": 1,
     "kb": 10**3, "mb": 10**6, "gb": 10**9,
     "k": 2**10, "m": 2**20, "g": 2**30, "kib": 2**10, "mib": 2**20, "gib": 2**30,

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""open-iscsi node records, read and updated with iscsiadm.
+
+Only the keys of the vocabulary are ever kept: a record also holds CHAP secrets, which must not
+reach output, journal or facts.
+"""
+
+import re
+import shutil
+import subprocess
+
+from fabtune.backends import Unsupported
+from fabtune.errors import FabtuneError
+from fabtune.model.device import Device
+
+_SECRET = re.compile(r"password|username|\.auth\.|chap", re.IGNORECASE)
+_TIMEOUT_S = 60
+# ISCSI_ERR_NO_OBJS_FOUND, include/iscsi_err.h
+_NO_RECORDS = 21
+
+
+def iscsiadm(*arguments: str) -> str:
+    """Run iscsiadm and return its output, '' for "no records found".  Raises FabtuneError."""
+    program = shutil.which("iscsiadm") or shutil.which("iscsiadm", path="/usr/sbin:/sbin")
+    if program is None:
+        raise Unsupported("iscsiadm is not installed (package open-iscsi)")
+    try:
+        done = subprocess.run(
+            [program, *arguments], capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise FabtuneError(f"iscsiadm {' '.join(arguments)}: no answer within {_TIMEOUT_S} s") from None
+    if done.returncode == _NO_RECORDS:
+        return ""
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise FabtuneError(f"iscsiadm {' '.join(arguments)}: {lines[-1]}")
+    return done.stdout
+
+
+def parse_records(text: str) -> list[dict[str, str]]:
+    """Return the key-value pairs of each record in `iscsiadm -o show` output, without secrets."""
+    records: list[dict[str, str]] = []
+    for line in text.splitlines():
+        if line.startswith("# BEGIN RECORD"):
+            records.append({})
+        elif records and " = " in line and not _SECRET.search(line.partition(" = ")[0]):
+            key, _, value = line.partition(" = ")
+            records[-1][key.strip()] = "" if value.strip() == "<empty>" else value.strip()
+    return records
+
+
+def identity(record: dict[str, str]) -> str:
+    """Return what names a record for good: target, portal and interface."""
+    name, address = record.get("node.name", ""), record.get("node.conn[0].address", "")
+    port, interface = record.get("node.conn[0].port", "3260"), record.get("iface.iscsi_ifacename", "default")
+    return f"{name},{portal(address, port)},{interface}"
+
+
+def portal(address: str, port: str) -> str:
+    """Return address and port as iscsiadm writes them."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def select(device: Device) -> list[str]:
+    """Return the iscsiadm arguments that name the record of `device`."""
+    where = device.where
+    return ["-m", "node", "-T", where["target"], "-p", where["portal"], "-I", where["interface"]]
+
+
+class _Record:
+    def __init__(self) -> None:
+        self._records: dict[str, dict[str, str]] | None = None
+
+    def all(self) -> dict[str, dict[str, str]]:
+        """Return every record by identity; one run of iscsiadm serves them all."""
+        if self._records is None:
+            found = parse_records(iscsiadm("-m", "node", "-o", "show"))
+            self._records = {identity(record): record for record in found if record.get("node.name")}
+        return self._records
+
+    def read(self, device: Device, key: str) -> str:
+        record = self.all().get(device.identity)
+        if record is None:
+            raise Unsupported(f"node record {device.label}: gone")
+        if key not in record:
+            raise Unsupported(f"node record {device.label}: this open-iscsi has no {key}")
+        return record[key]
+
+    def write(self, device: Device, key: str, value: str) -> None:
+        try:
+            iscsiadm(*select(device), "-o", "update", "-n", key, "-v", value)
+        finally:
+            self._records = None
+
+
+BACKEND = _Record()

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Profiles: what each role should have, and why; parsed from ``profiles/*.toml`` with includes resolved."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fabtune.catalog import schema
+from fabtune.catalog.schema import Key
+from fabtune.catalog.tunable import ROLES, Catalog, Tunable
+from fabtune.errors import InputError
+from fabtune.model import formula
+from fabtune.paths import data_dir
+
+FORMS = ("value", "at_least", "at_most")
+# What a formula may use besides the profile's own parameters: the path, then the host.
+PATH_VARIABLES = ("rtt", "rate", "bdp")
+HOST_VARIABLES = ("mtu", "memory", "cpus", "sessions")
+WORDS = ("max", "auto", "default")
+_MAX_INCLUDES = 8
+
+_FORM = Key((int, bool, str))
+_ENTRY_KEYS = {
+    **dict.fromkeys(FORMS, _FORM),
+    "when": Key((str,)),
+    "why": Key((str,)),
+    "drop": Key((bool,)),
+}
+_PARAMETER_KEYS = {"default": Key((str, int), required=True), "summary": Key((str,), required=True)}
+_PROFILE_KEYS = {
+    "summary": Key((str,), required=True),
+    "include": Key((list,)),
+    "parameters": Key((dict,)),
+    "both": Key((dict,)),
+    **dict.fromkeys(ROLES, Key((dict,))),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One wanted value: a form (`value`, `at_least`, `at_most`), its value or formula, and the reason."""
+
+    tunable: Tunable
+    form: str
+    wanted: int | bool | str
+    why: str
+    when: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number of the workload that formulas use and `--set` overrides."""
+
+    name: str
+    default: str
+    summary: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named set of entries for each role, includes merged in."""
+
+    name: str
+    summary: str
+    path: Path
+    parameters: dict[str, Parameter]
+    entries: dict[str, dict[str, Entry]]
+
+    def values(self, overrides: Mapping[str, float], host: Mapping[str, float]) -> dict[str, float]:
+        """Return every parameter's value; a default may use the path, the host and earlier parameters."""
+        for name in overrides:
+            schema.one_of(name, self.parameters, f"profile '{self.name}'", "parameter")
+        known = dict(host)
+        for name, parameter in self.parameters.items():
+            if name in overrides:
+                known[name] = overrides[name]
+            elif not needs(parameter.default, known):
+                known[name] = formula.evaluate(parameter.default, known, parameter.where)
+        return {name: value for name, value in known.items() if name in self.parameters}
+
+
+def needs(text: str, known: Mapping[str, float]) -> set[str]:
+    """Return the variables that formula `text` uses and `known` lacks."""
+    return formula.names(text) - known.keys()
+
+
+def directories() -> list[Path]:
+    """Return where profiles are looked for; a later directory wins."""
+    user = os.environ.get("FABTUNE_PROFILES", "/etc/fabtune/profiles")
+    return [data_dir("profiles"), Path(user)]
+
+
+def available() -> dict[str, Path]:
+    """Return every profile's file by name."""
+    return {path.stem: path for directory in directories() for path in sorted(directory.glob("*.toml"))}
+
+
+def load_profile(name: str, catalog: Catalog) -> Profile:
+    """Return the profile called `name`, or the one in the file `name` (with a slash or .toml).  Raises InputError."""
+    if "/" in name or name.endswith(".toml"):
+        return _load(Path(name), catalog, ())
+    known = available()
+    if name not in known:
+        raise InputError(f"unknown profile '{name}'{schema.suggestion(name, known)}; known: {', '.join(sorted(known))}")
+    return _load(known[name], catalog, ())
+
+
+def _load(path: Path, catalog: Catalog, including: tuple[Path, ...]) -> Profile:
+    if path in including or len(including) > _MAX_INCLUDES:
+        chain = " -> ".join(step.stem for step in (*including, path))
+        raise InputError(f"{path}: profiles include each other in a circle or too deep: {chain}")
+    table = schema.read_table(schema.load(path), _PROFILE_KEYS, str(path))
+    parameters: dict[str, Parameter] = {}
+    entries: dict[str, dict[str, Entry]] = {role: {} for role in ROLES}
+    for word in schema.check_texts(table.get("include", []), str(path), "include"):
+        # A profile may extend a shipped one of its own name, so its own file is no candidate.
+        candidates = [directory / f"{word}.toml" for directory in (path.parent, *reversed(directories()))]
+        found = next((file for file in candidates if file.is_file() and file != path), None)
+        if found is None:
+            schema.one_of(word, set(available()) - {path.stem}, f"{path}: key 'include'", "profile")
+            raise InputError(f"{path}: key 'include': profile '{word}' not found")
+        base = _load(found, catalog, (*including, path))
+        parameters |= base.parameters
+        for role in ROLES:
+            entries[role] |= base.entries[role]
+    parameters |= _parameters(table.get("parameters", {}), path)
+    variables = {name: 1.0 for name in (*PATH_VARIABLES, *HOST_VARIABLES, *parameters)}
+    for section in ("both", *ROLES):
+        roles = ROLES if section == "both" else (section,)
+        for name, raw in table.get(section, {}).items():
+            where = f'{path}: [{section}."{name}"]'
+            entry = _entry(catalog.get(name, where), raw, where, variables, section)
+            for role in roles:
+                if entry is None:
+                    entries[role].pop(name, None)
+                else:
+                    entries[role][name] = entry
+    return Profile(path.stem, str(table["summary"]), path, parameters, entries)
+
+
+def _parameters(table: Mapping[str, Any], path: Path) -> dict[str, Parameter]:
+    parameters: dict[str, Parameter] = {}
+    for name, raw in table.items():
+        where = f"{path}: [parameters.{name}]"
+        if not name.isidentifier() or name != name.lower() or name in (*PATH_VARIABLES, *HOST_VARIABLES):
+            raise InputError(f"{where}: expected a new name in lower case that is not a variable of the path or host")
+        data = schema.read_table(raw, _PARAMETER_KEYS, where)
+        parameters[name] = Parameter(name, str(data["default"]), data["summary"], where)
+    sample = {name: 1.0 for name in (*PATH_VARIABLES, *HOST_VARIABLES, *parameters)}
+    for parameter in parameters.values():
+        _check_formula(parameter.default, sample, parameter.where)
+    return parameters
+
+
+def _check_formula(text: str, variables: Mapping[str, float], where: str) -> None:
+    """Check names and syntax; a value only real variables can decide (a division by zero) is left to the plan."""
+    try:
+        formula.evaluate(text, variables, where)
+    except InputError as error:
+        if "divides by zero" not in str(error):
+            raise
+
+
+def _entry(
+    tunable: Tunable, raw: object, where: str, variables: Mapping[str, float], section: str
+) -> Entry | None:
+    data = schema.read_table(raw, _ENTRY_KEYS, where)
+    if data.get("drop"):
+        return None
+    forms = [form for form in FORMS if form in data]
+    if len(forms) != 1:
+        raise InputError(f"{where}: expected exactly one of {', '.join(FORMS)}, found {', '.join(forms) or 'none'}")
+    if not data.get("why"):
+        raise InputError(f"{where}: key 'why' is missing: every value needs its reason")
+    wrong = [role for role in (ROLES if section == "both" else (section,)) if role not in tunable.roles]
+    if wrong:
+        raise InputError(f"{where}: {tunable.name} has no meaning for a {wrong[0]}; roles: {', '.join(tunable.roles)}")
+    form, wanted = forms[0], data[forms[0]]
+    if form != "value" and tunable.type != "int":
+        raise InputError(f"{where}: '{form}' needs a number, and {tunable.name} is {tunable.type}; use 'value'")
+    if "when" in data:
+        _check_formula(data["when"], variables, f"{where}: when")
+    entry = Entry(tunable, form, wanted, data["why"], data.get("when", ""), where)
+    if isinstance(wanted, str) and wanted in WORDS:
+        if form != "value" or (wanted == "auto" and tunable.auto is None):
+            raise InputError(f"{where}: '{form} = \"{wanted}\"' is not possible for {tunable.name}")
+    elif tunable.type == "int" and isinstance(wanted, str):
+        _check_formula(wanted, variables, where)
+    else:
+        tunable.check(wanted, where)
+    return entry

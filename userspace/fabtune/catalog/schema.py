@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Reads TOML tables strictly: every error names the file, the table, the key, what was found and what is allowed."""
+
+import difflib
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fabtune.errors import InputError
+
+_TYPE_NAMES = {bool: "boolean", int: "integer", float: "number", str: "text", list: "array", dict: "table"}
+_MAX_FILE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Key:
+    """What one key of a table may hold."""
+
+    types: tuple[type, ...]
+    required: bool = False
+    allowed: Collection[str] | None = None
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return the parsed TOML file.  Raises InputError naming file and line."""
+    try:
+        data = path.read_bytes()
+        if len(data) > _MAX_FILE_BYTES:
+            raise InputError(f"{path}: {len(data)} bytes; at most {_MAX_FILE_BYTES} are allowed")
+        return tomllib.loads(data.decode())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text at byte {error.start}") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from None
+    except ValueError as error:
+        # tomllib lets int() refuse numbers of more than 4300 digits.
+        raise InputError(f"{path}: not valid TOML: {error}") from None
+
+
+def describe(value: object) -> str:
+    """Return what was found, for an error: the value and its TOML type."""
+    text = repr(value) if not isinstance(value, bool) else str(value).lower()
+    return f"{text[:60]} ({_TYPE_NAMES.get(type(value), type(value).__name__)})"
+
+
+def suggestion(word: str, known: Collection[str]) -> str:
+    """Return " (did you mean 'x'?)" for a near miss, else nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+def one_of(word: str, known: Collection[str], where: str, what: str) -> str:
+    """Return `word` if it is known.  Raises InputError listing what is."""
+    if word not in known:
+        raise InputError(
+            f"{where}: unknown {what} '{word}'{suggestion(word, known)}; known: {', '.join(sorted(known)) or 'none'}"
+        )
+    return word
+
+
+def read_table(table: object, keys: Mapping[str, Key], where: str) -> dict[str, Any]:
+    """Return `table` after checking every key against `keys`.  Raises InputError."""
+    if not isinstance(table, dict):
+        raise InputError(f"{where}: found {describe(table)}, expected a table with the keys {', '.join(keys)}")
+    for name in table:
+        one_of(name, keys, where, "key")
+    for name, key in keys.items():
+        if name not in table:
+            if key.required:
+                raise InputError(f"{where}: key '{name}' is missing")
+            continue
+        value = table[name]
+        # bool is an int to Python, never to us.
+        if type(value) not in key.types:
+            allowed = " or ".join(_TYPE_NAMES[kind] for kind in key.types)
+            raise InputError(f"{where}: key '{name}': found {describe(value)}, allowed: {allowed}")
+        if key.allowed is not None:
+            for word in value if isinstance(value, list) else [value]:
+                if word not in key.allowed:
+                    raise InputError(
+                        f"{where}: key '{name}': found {describe(word)}, allowed: {', '.join(sorted(key.allowed))}"
+                    )
+    return table
+
+
+def check_texts(values: list[Any], where: str, name: str) -> tuple[str, ...]:
+    """Return an array of texts.  Raises InputError."""
+    for value in values:
+        if not isinstance(value, str):
+            raise InputError(f"{where}: key '{name}': found {describe(value)} in the array, allowed: text")
+    return tuple(values)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The vocabulary: every knob once, parsed from ``tunables/*.toml``; native text to typed value and back."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fabtune import backends
+from fabtune.catalog import schema
+from fabtune.catalog.schema import Key
+from fabtune.errors import InputError
+from fabtune.model.device import SCOPES
+from fabtune.paths import data_dir
+
+Value = int | bool | str
+
+# What a change needs before it is felt, mildest first.
+EFFECTS = {
+    "live": "at once",
+    "new-connections": "new connections",
+    "relogin": "next login",
+    "kills-session": "ends live sessions",
+    "refused-while-exported": "not while exported",
+    "reload": "module reload",
+    "reboot": "reboot",
+}
+ROLES = ("initiator", "target")
+PERSIST = ("sysctl.d", "udev", "link", "modprobe.d", "iscsid.conf", "record", "saveconfig", "srp_daemon.conf", "none")
+UNITS = {  # unit -> how many of it make one base unit (byte, second, count)
+    "": 1.0, "bytes": 1.0, "KiB": 1 / 1024, "sectors": 1 / 512, "pages": 1 / 4096,
+    "s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9, "bytes/s": 1.0,
+}  # fmt: skip
+
+_TEXT, _INT, _BOOL, _ARRAY = Key((str,)), Key((int,)), Key((bool,)), Key((list,))
+_VALUE = Key((int, bool, str))
+_KEYS = {
+    "summary": Key((str,), required=True),
+    "why": _TEXT,
+    "backend": Key((str,), required=True, allowed=backends.NAMES),
+    "key": Key((str,), required=True),
+    "scope": Key((str,), required=True, allowed=SCOPES),
+    "type": Key((str,), required=True, allowed=("int", "bool", "text")),
+    "spelling": _ARRAY,
+    "values": _ARRAY,
+    "unit": Key((str,), allowed=UNITS),
+    "minimum": _INT,
+    "maximum": _INT,
+    "limit": _TEXT,
+    "multiple_of": _INT,
+    "power_of_two": _BOOL,
+    "rounds": _BOOL,
+    "default": _VALUE,
+    "default_since": Key((dict,)),
+    "default_note": _TEXT,
+    "auto": _VALUE,
+    "effect": Key((str,), required=True, allowed=EFFECTS),
+    "roles": Key((list,), required=True, allowed=ROLES),
+    "persist": Key((str,), allowed=PERSIST),
+    "after": _ARRAY,
+    "not_above": _TEXT,
+    "source": Key((str,), required=True),
+    "note": _TEXT,
+}
+_KERNEL = re.compile(r"(\d+)\.(\d+)")
+
+
+def kernel_version(release: str) -> tuple[int, int]:
+    """Return (major, minor) of a kernel release such as 6.12.107+deb13-amd64; (0, 0) if it has none."""
+    match = _KERNEL.match(release)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """One knob: what it is, where it lives, which values it takes and when they are felt."""
+
+    name: str
+    summary: str
+    backend: str
+    key: str
+    scope: str
+    type: str
+    effect: str
+    roles: tuple[str, ...]
+    source: str
+    why: str = ""
+    spelling: tuple[str, ...] = ("0", "1")
+    values: tuple[str, ...] = ()
+    unit: str = ""
+    minimum: int | None = None
+    maximum: int | None = None
+    limit: str = ""
+    multiple_of: int = 1
+    power_of_two: bool = False
+    rounds: bool = False
+    default: Value | None = None
+    default_since: tuple[tuple[str, Value], ...] = ()
+    default_note: str = ""
+    auto: Value | None = None
+    persist: str = "none"
+    after: tuple[str, ...] = ()
+    not_above: str = ""
+    note: str = ""
+
+    def default_for(self, release: str) -> Value | None:
+        """Return the default of kernel `release`, or None where it depends on the device."""
+        default = self.default
+        for since, value in self.default_since:
+            if kernel_version(release) >= kernel_version(since):
+                default = value
+        return default
+
+    def parse(self, native: str) -> Value:
+        """Return the typed value of native text; text that does not fit its type stays text."""
+        if self.type == "int":
+            try:
+                return int(native, 0)
+            except ValueError:
+                return native
+        if self.type == "bool":
+            lowered = native.lower()
+            for truth, spelling in enumerate(self.spelling):
+                if lowered == spelling.lower():
+                    return bool(truth)
+            return {"0": False, "1": True, "n": False, "y": True, "no": False, "yes": True}.get(lowered, native)
+        return " ".join(native.split())
+
+    def native(self, value: Value) -> str:
+        """Return the text to write for `value`."""
+        if self.type == "bool":
+            return self.spelling[int(value)] if isinstance(value, bool) else str(value)
+        return str(value)
+
+    def same(self, first: str, second: str) -> bool:
+        """Tell whether two native texts mean the same value."""
+        return self.parse(first) == self.parse(second)
+
+    def check(self, value: object, where: str) -> Value:
+        """Return `value` if this tunable may take it.  Raises InputError naming `where` and what is allowed."""
+        wanted = {"int": int, "bool": bool, "text": str}[self.type]
+        if type(value) is not wanted:
+            raise InputError(f"{where}: {self.name}: found {schema.describe(value)}, allowed: {self.allowed()}")
+        assert isinstance(value, int | bool | str)
+        if self.type == "int":
+            number = int(value)
+            low, high = self.minimum, self.maximum
+            if (low is not None and number < low) or (high is not None and number > high) or number % self.multiple_of:
+                raise InputError(f"{where}: {self.name}: found {number}, allowed: {self.allowed()}")
+            if self.power_of_two and (number < 1 or number & (number - 1)):
+                raise InputError(f"{where}: {self.name}: found {number}, allowed: {self.allowed()}")
+        elif self.type == "text":
+            text = str(value)
+            if self.values and text not in self.values:
+                raise InputError(f"{where}: {self.name}: found '{text}', allowed: {self.allowed()}")
+            if not text.isprintable() or len(text) > 256:
+                raise InputError(f"{where}: {self.name}: found {text[:60]!r}, allowed: one line of printable text")
+        return value
+
+    def allowed(self) -> str:
+        """Return the allowed values in words."""
+        if self.type == "bool":
+            return "true or false"
+        if self.type == "text":
+            return ", ".join(repr(value) for value in self.values) or "text"
+        low = "any" if self.minimum is None else str(self.minimum)
+        high = "any" if self.maximum is None else str(self.maximum)
+        text = f"an integer from {low} to {high}" + (f" ({self.unit})" if self.unit else "")
+        if self.multiple_of > 1:
+            text += f", a multiple of {self.multiple_of}"
+        return text + (", a power of two" if self.power_of_two else "")
+
+
+def parse_tunable(name: str, table: object, where: str) -> Tunable:
+    """Return the tunable that `table` describes.  Raises InputError."""
+    data: dict[str, Any] = dict(schema.read_table(table, _KEYS, where))
+    for array in ("spelling", "values", "roles", "after"):
+        if array in data:
+            data[array] = schema.check_texts(data[array], where, array)
+    if "default_since" in data:
+        pairs = sorted(data["default_since"].items(), key=lambda pair: kernel_version(pair[0]))
+        for release, _ in pairs:
+            if not _KERNEL.fullmatch(release):
+                raise InputError(f"{where}: key 'default_since': found '{release}', allowed: a kernel such as 6.16")
+        data["default_since"] = tuple(pairs)
+    if len(data.get("spelling", "ab")) != 2:
+        raise InputError(f"{where}: key 'spelling': expected two texts, the one for false and the one for true")
+    if data.get("multiple_of", 1) < 1:
+        raise InputError(f"{where}: key 'multiple_of': found {data['multiple_of']}, allowed: 1 or more")
+    tunable = Tunable(name=name, **data)
+    for value in (tunable.default, tunable.auto, *(value for _, value in tunable.default_since)):
+        if value is not None:
+            tunable.check(value, where)
+    return tunable
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Every tunable by name."""
+
+    tunables: dict[str, Tunable]
+
+    def get(self, name: str, where: str) -> Tunable:
+        """Return the tunable called `name`.  Raises InputError with the nearest name."""
+        if name not in self.tunables:
+            near = schema.suggestion(name, self.tunables)
+            raise InputError(f"{where}: unknown tunable '{name}'{near}; `fabtune tunables` lists all")
+        return self.tunables[name]
+
+
+def load_catalog(directory: Path) -> Catalog:
+    """Return the vocabulary in `directory`; file ``tcp.toml``, table ``[rmem_max]`` is ``tcp.rmem_max``."""
+    tunables: dict[str, Tunable] = {}
+    files: dict[str, Path] = {}
+    for path in sorted(directory.glob("*.toml")):
+        for table_name, table in schema.load(path).items():
+            name = f"{path.stem}.{table_name}"
+            tunables[name] = parse_tunable(name, table, f"{path}: [{table_name}]")
+            files[name] = path
+    for name, tunable in tunables.items():
+        for other in (*tunable.after, *filter(None, [tunable.not_above])):
+            schema.one_of(other, tunables, f"{files[name]}: [{name.partition('.')[2]}]", "tunable")
+    return Catalog(tunables)
+
+
+@cache
+def shipped_catalog() -> Catalog:
+    """Return the vocabulary that fabtune ships."""
+    return load_catalog(data_dir("tunables"))

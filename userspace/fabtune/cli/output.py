@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Prints plans, results, drift and history: tables for people, JSON for programs."""
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from fabtune.catalog.tunable import EFFECTS
+from fabtune.tune.apply import Result
+from fabtune.tune.journal import Transaction
+from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, SAME, UNREADABLE, UNSUPPORTED, Plan, Row
+from fabtune.tune.relogin import Pending
+from fabtune.tune.undo import Report
+from fabtune.tune.verify import Drift
+
+_STATE_WORDS = {
+    SAME: "right already",
+    KEPT: "better already",
+    UNSUPPORTED: "not supported",
+    UNREADABLE: "not readable",
+    NOT_NEEDED: "not needed",
+    NO_DEVICE: "no device yet",
+}
+_PIPE_WIDTH = 160
+
+
+def print_json(data: object) -> None:
+    """Print `data` as JSON with a stable layout."""
+    json.dump(data, sys.stdout, indent=2, sort_keys=False)
+    sys.stdout.write("\n")
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], flexible: int | None = None) -> None:
+    """Print rows under headers; column `flexible` is the one that wraps."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for index, header in enumerate(headers):
+        grid.add_column(header, overflow="fold", no_wrap=index != flexible)
+    for row in rows:
+        grid.add_row(*row)
+    Console(width=max(width, 80), highlight=False, markup=False).print(grid)
+
+
+def number(native: str | None, unit: str) -> str:
+    """Return a value as people read it: bytes in binary units where that is exact."""
+    if native is None:
+        return "-"
+    if unit == "bytes" and native.isdigit():
+        value = int(native)
+        for size, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+            if value >= size:
+                text = f"{value / size:.1f}".removesuffix(".0")
+                return f"{text} {name}"
+    return f"{native} {unit}".strip() if native else "(empty)"
+
+
+def _rate(bit_per_s: float) -> str:
+    return f"{bit_per_s / 1e9:g} Gb/s" if bit_per_s >= 1e9 else f"{bit_per_s / 1e6:g} Mb/s"
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """Return the plan with stable keys."""
+    return {
+        "profile": plan.profile,
+        "roles": list(plan.roles),
+        "netns": plan.netns,
+        "path": path_json(plan),
+        "parameters": plan.parameters,
+        "changes": len(plan.changes),
+        "rows": [row.as_json() for row in plan.rows],
+    }
+
+
+def path_json(plan: Plan) -> dict[str, float] | None:
+    """Return the path a plan was computed for."""
+    if plan.path is None:
+        return None
+    return {
+        "rtt_ms": round(plan.path.rtt_s * 1e3, 6),
+        "rate_bit_per_s": plan.path.rate_bytes_per_s * 8,
+        "bdp_bytes": plan.path.bdp_bytes,
+        "mtu_bytes": plan.path.mtu,
+    }
+
+
+def show_plan(plan: Plan, as_json: bool, everything: bool) -> None:
+    """Print a plan."""
+    if as_json:
+        print_json(plan_json(plan))
+        return
+    if plan.path:
+        print(
+            f"profile {plan.profile} for {' and '.join(plan.roles)}: round trip {plan.path.rtt_s * 1e3:g} ms, "
+            f"rate {_rate(plan.path.rate_bytes_per_s * 8)}, BDP {plan.path.bdp_bytes / 1e6:.2f} MB"
+        )
+    else:
+        print(f"profile {plan.profile} for {' and '.join(plan.roles)}: path not known")
+    shown = [row for row in plan.rows if everything or row.state in (CHANGE, NO_DEVICE, UNREADABLE)]
+    if shown:
+        table(("tunable", "device", "now", "wanted", "why", "effect"), [_plan_row(row) for row in shown], flexible=4)
+    hidden = [f"{sum(row.state == state for row in plan.rows)} {_STATE_WORDS[state]}" for state in _STATE_WORDS]
+    print(f"{len(plan.changes)} to change; {', '.join(text for text in hidden if not text.startswith('0 ')) or 'no other'}")
+
+
+def _plan_row(row: Row) -> tuple[str, ...]:
+    unit = row.tunable.unit
+    effect = EFFECTS[row.tunable.effect] if row.state in (CHANGE, NO_DEVICE) else _STATE_WORDS[row.state]
+    why = f"{row.why} ({row.note})" if row.note else row.why
+    device = row.device.label if row.device else f"(no {row.tunable.scope} yet)"
+    return row.tunable.name, device, number(row.now, unit), number(row.wanted, unit), why, effect
+
+
+def _pending_json(pending: Sequence[Pending]) -> list[dict[str, str]]:
+    return [{"action": one.action, "identity": one.identity, "label": one.label, "reason": one.reason} for one in pending]
+
+
+def _show_pending(pending: Sequence[Pending]) -> None:
+    words = {"relogin": "needs a re-login", "target-relogin": "must log in again from its own host"}
+    for one in pending:
+        what = words.get(one.action, f"needs a {one.action}")
+        print(f"still to do: {one.label} {what}" + (f" ({one.reason})" if one.reason else ""))
+
+
+def show_result(plan: Plan, result: Result, as_json: bool) -> None:
+    """Print what apply did."""
+    if as_json:
+        print_json(
+            {
+                "transaction": result.transaction or None,
+                "profile": plan.profile,
+                "roles": list(plan.roles),
+                "path": path_json(plan),
+                "written": [row.as_json() for row in result.written],
+                "refused": [row.as_json() | {"note": why} for row, why in result.refused],
+                "relogged": result.relogged,
+                "pending": _pending_json(result.pending),
+            }
+        )
+        return
+    for row, why in result.refused:
+        print(f"not written: {row.tunable.name}: {why}")
+    if result.written:
+        print(f"{len(result.written)} values written as transaction {result.transaction}")
+    else:
+        print("nothing to change")
+    for label in result.relogged:
+        print(f"logged in again: {label}")
+    _show_pending(result.pending)
+
+
+def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
+    """Print what verify found."""
+    drifted = [drift for drift in drifts if drift.drifted]
+    if as_json:
+        print_json({"checked": len(drifts), "drift": [drift.as_json() for drift in drifted]})
+        return
+    if drifted:
+        rows = [(d.tunable, d.device, d.expected, "-" if d.found is None else d.found, d.note) for d in drifted]
+        table(("tunable", "device", "expected", "found", "note"), rows, flexible=4)
+    print(f"{len(drifts)} values checked, {len(drifted)} differ")
+
+
+def show_revert(report: Report, as_json: bool) -> None:
+    """Print what revert did."""
+    if as_json:
+        print_json(
+            {"steps": [one.as_json() for one in report.outcomes], "pending": _pending_json(report.pending)}
+        )
+        return
+    counts: dict[str, int] = {}
+    for outcome in report.outcomes:
+        counts[str(outcome.state)] = counts.get(str(outcome.state), 0) + 1
+        if outcome.note:
+            step = outcome.step
+            found = f", found {outcome.found}" if outcome.found is not None else ""
+            print(f"{step.tunable} {step.device.label}: {outcome.state}: old {step.old}, wrote {step.wrote}{found}: {outcome.note}")
+    print(", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "nothing to take back")
+    _show_pending(report.pending)
+
+
+def show_history(transactions: Sequence[Transaction], as_json: bool) -> None:
+    """Print the journal's transactions."""
+    if as_json:
+        print_json([_transaction_json(one) for one in transactions])
+        return
+    rows = [
+        (one.name, str(one.header.get("profile", "")), " ".join(one.header["roles"]), str(len(one.steps)), _status(one))
+        for one in transactions
+    ]
+    if rows:
+        table(("transaction", "profile", "roles", "values", "state"), rows)
+    else:
+        print("the journal is empty")
+
+
+def _status(one: Transaction) -> str:
+    if one.closed:
+        return "taken back"
+    return "in force" if one.applied else "interrupted"
+
+
+def _transaction_json(one: Transaction) -> dict[str, object]:
+    return {
+        **{key: one.header.get(key) for key in ("transaction", "time", "boot_id", "kernel", "fabtune", "profile")},
+        "roles": one.header["roles"],
+        "netns": one.header["netns"],
+        "rtt_ms": one.header.get("rtt_ms"),
+        "rate_bit_per_s": one.header.get("rate_bit_per_s"),
+        "state": _status(one),
+        "steps": [
+            {"tunable": s.tunable, "device": s.device.label, "old": s.old, "wrote": s.wrote, "restored": s.restored}
+            for s in one.steps
+        ],
+    }

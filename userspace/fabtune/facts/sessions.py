@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The initiator's live iSCSI sessions: path, negotiated values, LUNs (sysfs) and the socket below (inet_diag)."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fabtune.backends import record, tree
+from fabtune.facts.sockets import TcpSocket
+
+NEGOTIATED = {
+    "initial_r2t": "InitialR2T",
+    "immediate_data": "ImmediateData",
+    "first_burst_len": "FirstBurstLength",
+    "max_burst_len": "MaxBurstLength",
+    "max_outstanding_r2t": "MaxOutstandingR2T",
+    "data_pdu_in_order": "DataPDUInOrder",
+    "data_seq_in_order": "DataSequenceInOrder",
+    "erl": "ErrorRecoveryLevel",
+}
+_CONNECTION = {
+    "max_recv_dlength": "MaxRecvDataSegmentLength",
+    "max_xmit_dlength": "MaxXmitDataSegmentLength",
+    "header_digest": "HeaderDigest",
+    "data_digest": "DataDigest",
+}
+
+
+@dataclass(frozen=True)
+class Session:
+    """One logged-in session of this initiator."""
+
+    sid: int
+    target: str
+    portal: str
+    interface: str
+    state: str
+    address: str
+    port: int
+    local_port: int
+    luns: tuple[str, ...]
+    can_queue: int
+    negotiated: dict[str, str] = field(hash=False)
+
+    @property
+    def identity(self) -> str:
+        """The same name as its node record's."""
+        return f"{self.target},{self.portal},{self.interface}"
+
+    def socket(self, sockets: list[TcpSocket]) -> TcpSocket | None:
+        """Return this session's connection among `sockets`."""
+        ends = [s for s in sockets if s.remote == self.address and s.remote_port == self.port]
+        exact = [s for s in ends if s.local_port == self.local_port]
+        # Kernels before 6.x have no local_port: a lone connection to the portal is it all the same.
+        return exact[0] if exact else ends[0] if ends else None
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.lstrip("-").isdigit() else 0
+
+
+def live_sessions() -> list[Session]:
+    """Return every session the kernel has, sorted by identity and id."""
+    directories = (tree.SYS / "class/iscsi_session").glob("session*")
+    found = [session for session in map(_session, directories) if session]
+    return sorted(found, key=lambda session: (session.identity, session.sid))
+
+
+def _session(directory: Path) -> Session | None:
+    sid = _number(directory.name.removeprefix("session"))
+    target = tree.read_text(directory / "targetname")
+    if not target:
+        return None
+    connection = tree.SYS / f"class/iscsi_connection/connection{sid}:0"
+    persistent = tree.read_text(connection / "persistent_address") or ""
+    port = tree.read_text(connection / "persistent_port") or "3260"
+    address = tree.read_text(connection / "address") or persistent
+    negotiated = {name: tree.read_text(directory / file) for file, name in NEGOTIATED.items()}
+    negotiated |= {name: tree.read_text(connection / file) for file, name in _CONNECTION.items()}
+    device = directory / "device"
+    scsi_host = device.resolve().parent.name
+    return Session(
+        sid=sid,
+        target=target,
+        portal=record.portal(persistent or address, port),
+        interface=tree.read_text(directory / "ifacename") or "default",
+        state=tree.read_text(directory / "state") or "",
+        address=address,
+        port=_number(tree.read_text(connection / "port") or port),
+        local_port=_number(tree.read_text(connection / "local_port")),
+        luns=tuple(sorted(entry.name for entry in device.glob("target*/*:*:*:*/block/*"))),
+        can_queue=_number(tree.read_text(tree.SYS / "class/scsi_host" / scsi_host / "can_queue")),
+        negotiated={name: value for name, value in negotiated.items() if value},
+    )

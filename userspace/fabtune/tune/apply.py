@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Writes a plan: journal line first, then the value, then read back; any failure takes everything back."""
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+
+from fabtune import backends
+from fabtune.backends import Unsupported
+from fabtune.errors import ExitCode, FabtuneError
+from fabtune.facts.collect import Host
+from fabtune.tune import fault, journal, relogin
+from fabtune.tune.journal import Transaction, Writer
+from fabtune.tune.plan import Plan, Row
+from fabtune.tune.relogin import Pending
+from fabtune.tune.revert import Outcome, revert_transaction
+
+Progress = Callable[[str], None]
+# These are written only where no live session would suffer, or where the user allowed a re-login.
+DISRUPTIVE = ("kills-session", "refused-while-exported")
+
+
+@dataclass
+class Result:
+    """What apply did: rows written, rows that could not be, and what is still to do."""
+
+    transaction: str = ""
+    written: list[Row] = field(default_factory=list)
+    refused: list[tuple[Row, str]] = field(default_factory=list)
+    pending: list[Pending] = field(default_factory=list)
+    relogged: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """4 while something still needs an action, else 0."""
+        return ExitCode.NEEDS_ACTION if self.pending else ExitCode.DONE
+
+
+class Interrupted(FabtuneError):
+    """Ctrl-C, or a signal to end: everything written so far has been taken back."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP as orderly as Ctrl-C while values are half written."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let no signal break into a rollback."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    old = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Result:
+    """Write `plan`.  The caller holds the lock.
+
+    Raises FabtuneError (Interrupted after Ctrl-C) with every value taken back.
+    """
+    result = Result()
+    carried = relogin.still_pending(journal.transactions(), host.boot_id)
+    if not plan.changes:
+        result.pending = carried
+        return _relogin(result, None, allow_relogin, progress)
+    with _signals_raise():
+        writer, transaction = journal.begin(plan, host)
+        try:
+            for row in plan.changes:
+                _write_row(row, host, writer, transaction, result, allow_relogin, progress)
+            result.transaction = transaction.name
+            result.pending = relogin.merge(carried, relogin.needed(transaction.steps, host.boot_id))
+            for pending in result.pending:
+                writer.append("pending", **pending.as_json())
+            _relogin(result, transaction, allow_relogin, progress)
+            writer.append("applied" if transaction.steps else "closed")
+        except (FabtuneError, OSError, KeyboardInterrupt) as error:
+            with _uninterrupted():
+                raise _rolled_back(error, writer, transaction, result, progress) from error
+        finally:
+            writer.close()
+    return result
+
+
+def _write_row(
+    row: Row,
+    host: Host,
+    writer: Writer,
+    transaction: Transaction,
+    result: Result,
+    allow_relogin: bool,
+    progress: Progress,
+) -> None:
+    tunable, device = row.tunable, row.device
+    assert device is not None and row.now is not None and row.wanted is not None
+    if tunable.effect in DISRUPTIVE and not allow_relogin and relogin.in_use(device):
+        result.refused.append((row, f"would cut live sessions ({tunable.effect}); give --allow-relogin"))
+        return
+    number = len(transaction.steps) + 1
+    line = {
+        "step": number,
+        "transaction": transaction.name,
+        "boot_id": host.boot_id,
+        "tunable": tunable.name,
+        "backend": tunable.backend,
+        "key": tunable.key,
+        "device": {"scope": device.scope, "identity": device.identity, "label": device.label},
+        "old": row.now,
+        "wrote": row.wanted,
+        "effect": tunable.effect,
+        "rounds": tunable.rounds,
+    }
+    writer.append("write", **line)
+    journal.take(transaction, {"kind": "write", **line})
+    progress(f"{tunable.name} {device.label}: {row.now} -> {row.wanted}")
+    backend = backends.get(tunable.backend)
+    try:
+        backend.write(device, tunable.key, row.wanted)
+    except Unsupported as error:
+        result.refused.append((row, str(error)))
+        return
+    fault.checkpoint()
+    now = backend.read(device, tunable.key)
+    if not tunable.same(now, row.wanted) and not tunable.rounds:
+        raise FabtuneError(f"{tunable.name} of {device.label}: wrote {row.wanted}, but it reads {now}")
+    if now.split() != row.wanted.split():
+        writer.append("holds", step=number, value=now)
+        journal.take(transaction, {"kind": "holds", "step": number, "value": now})
+    result.written.append(row)
+
+
+def _relogin(result: Result, transaction: Transaction | None, allowed: bool, progress: Progress) -> Result:
+    if allowed:
+        result.relogged, result.pending = relogin.perform(result.pending, progress)
+    return result
+
+
+def _rolled_back(
+    error: BaseException, writer: Writer, transaction: Transaction, result: Result, progress: Progress
+) -> FabtuneError:
+    """Take back what was written and return the error to raise."""
+    progress("taking back what was written")
+    outcomes = revert_transaction(transaction, writer, force=False)
+    left = [outcome for outcome in outcomes if outcome.state in (Outcome.FOREIGN, Outcome.FAILED)]
+    tail = "everything written was taken back"
+    if left:
+        tail = f"{len(left)} values could not be taken back; see `fabtune revert`"
+    # A session that logged in with the new values keeps them until its next login.
+    if result.relogged:
+        relogged = ", ".join(result.relogged)
+        tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted(f"interrupted; {tail}")
+    return FabtuneError(f"{error}; {tail}")

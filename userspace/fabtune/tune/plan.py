@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Turns a profile and the facts of a host into rows: now, wanted, why, effect.  Reads only; writes nothing."""
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+
+from fabtune.catalog.profile import Entry, Profile, needs
+from fabtune.catalog.tunable import UNITS, Tunable, Value
+from fabtune.errors import InputError
+from fabtune.facts.collect import Facts, Reading
+from fabtune.model import formula
+from fabtune.model.device import Device
+from fabtune.model.path import NetworkPath
+
+# What a row is: to be written, right already, better already, not possible here, not readable,
+# wanted only under a condition that does not hold, or without a device to hold it.
+CHANGE, SAME, KEPT, UNSUPPORTED, UNREADABLE, NOT_NEEDED, NO_DEVICE = (
+    "change", "same", "kept", "unsupported", "unreadable", "not-needed", "no-device",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tunable of one device: what it holds, what it should hold and why."""
+
+    tunable: Tunable
+    role: str
+    device: Device | None
+    now: str | None
+    wanted: str | None
+    state: str
+    why: str
+    note: str = ""
+
+    def as_json(self) -> dict[str, object]:
+        """Return the row with stable keys."""
+        return {
+            "tunable": self.tunable.name,
+            "role": self.role,
+            "device": self.device.label if self.device else None,
+            "identity": self.device.identity if self.device else None,
+            "scope": self.tunable.scope,
+            "unit": self.tunable.unit,
+            "now": self.now,
+            "wanted": self.wanted,
+            "state": self.state,
+            "effect": self.tunable.effect,
+            "why": self.why,
+            "note": self.note,
+        }
+
+
+@dataclass
+class Plan:
+    """Every row of a profile on this host, those to write in the order they must be written."""
+
+    profile: str
+    roles: tuple[str, ...]
+    netns: str
+    path: NetworkPath | None
+    parameters: dict[str, float]
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def changes(self) -> list[Row]:
+        """The rows to write, in order."""
+        return [row for row in self.rows if row.state == CHANGE]
+
+
+def tunables_of(profile: Profile) -> list[Tunable]:
+    """Return each tunable the profile speaks of, once."""
+    return list({e.tunable.name: e.tunable for entries in profile.entries.values() for e in entries.values()}.values())
+
+
+def make_plan(
+    profile: Profile, roles: tuple[str, ...], facts: Facts, path: NetworkPath | None, overrides: Mapping[str, float]
+) -> Plan:
+    """Return the plan of `profile` for `roles` on the host `facts` describe.
+
+    Raises InputError when a formula needs a path that is neither given nor measured.
+    """
+    variables: dict[str, float] = {
+        "memory": float(facts.host.memory_bytes),
+        "cpus": float(facts.host.cpus),
+        "sessions": float(max(1, len(facts.sessions))),
+        "mtu": float(path.mtu if path else 1500),
+    }
+    if path:
+        variables |= {"rtt": path.rtt_s, "rate": path.rate_bytes_per_s, "bdp": path.bdp_bytes}
+    parameters = profile.values(overrides, variables)
+    variables |= parameters
+    plan = Plan(profile.name, roles, facts.netns, path, parameters)
+    rows: dict[tuple[str, tuple[str, str] | None], Row] = {}
+    for role in roles:
+        for entry in profile.entries[role].values():
+            for row in _rows(entry, role, facts, variables):
+                key = row.tunable.name, row.device.key if row.device else None
+                rows[key] = _stricter(rows[key], row) if key in rows else row
+    plan.rows = ordered(rows.values())
+    return plan
+
+
+def _stricter(first: Row, second: Row) -> Row:
+    """Of two roles' wishes for one value keep the one that changes more; equal wishes are one."""
+    if first.wanted == second.wanted or second.state != CHANGE:
+        return first
+    if first.state == CHANGE and first.tunable.type == "int" and int(first.wanted or 0) > int(second.wanted or 0):
+        return first
+    return second
+
+
+def _rows(entry: Entry, role: str, facts: Facts, variables: Mapping[str, float]) -> Iterable[Row]:
+    tunable = entry.tunable
+    row = Row(tunable, role, None, None, None, NOT_NEEDED, entry.why)
+    if entry.when and not _evaluate(entry.when, entry, variables):
+        yield replace(row, note=f"only when {entry.when}")
+        return
+    readings = facts.of(tunable.name)
+    if not readings:
+        blank = Reading(tunable.name, Device(tunable.scope, "", ""), None)
+        wanted, note = wanted_value(entry, blank, facts.host.kernel, variables)
+        native = None if wanted is None else tunable.native(wanted)
+        yield replace(row, wanted=native, state=NO_DEVICE, note=note)
+    for reading in readings:
+        yield _row(row, entry, reading, facts.host.kernel, variables)
+
+
+def _row(row: Row, entry: Entry, reading: Reading, kernel: str, variables: Mapping[str, float]) -> Row:
+    tunable = entry.tunable
+    wanted, note = wanted_value(entry, reading, kernel, variables)
+    row = replace(row, device=reading.device, now=reading.value, note=note or reading.problem)
+    if reading.value is None:
+        native = None if wanted is None else tunable.native(wanted)
+        return replace(row, state=UNSUPPORTED if reading.unsupported else UNREADABLE, wanted=native)
+    if wanted is None:
+        return replace(row, state=UNSUPPORTED)
+    now = tunable.parse(reading.value)
+    if isinstance(now, int) and not isinstance(now, bool) and isinstance(wanted, int):
+        if (entry.form == "at_least" and now > wanted) or (entry.form == "at_most" and now < wanted):
+            return replace(row, wanted=reading.value, state=KEPT)
+    native = tunable.native(wanted)
+    return replace(row, wanted=native, state=SAME if tunable.same(reading.value, native) else CHANGE)
+
+
+def wanted_value(
+    entry: Entry, reading: Reading, kernel: str, variables: Mapping[str, float]
+) -> tuple[Value | None, str]:
+    """Return the value `entry` asks for on one device, None if it cannot be told, and a remark on how it came about."""
+    tunable, wanted = entry.tunable, entry.wanted
+    if wanted == "auto" and tunable.auto is not None:
+        return tunable.auto, ""
+    if wanted == "default":
+        default = tunable.default_for(kernel)
+        return default, "" if default is not None else "its default depends on the device"
+    if wanted == "max":
+        limit = reading.limit if reading.limit is not None else tunable.maximum
+        return limit, "" if limit is not None else "the device does not tell its maximum"
+    if tunable.type != "int":
+        return wanted, ""
+    exact = float(wanted) if isinstance(wanted, int) else _evaluate(wanted, entry, variables) * UNITS[tunable.unit]
+    number = _rounded(exact, tunable, down=entry.form == "at_most")
+    low = number if tunable.minimum is None else tunable.minimum
+    high = min(limit for limit in (number, tunable.maximum, reading.limit) if limit is not None)
+    if number > high:
+        return _rounded(high, tunable, down=True), f"limited to {high}"
+    return (low, f"raised to the least allowed, {low}") if number < low else (number, "")
+
+
+def _rounded(value: float, tunable: Tunable, down: bool) -> int:
+    """Return a whole number the tunable's step allows, rounded away from doing too little."""
+    if tunable.power_of_two:
+        power = math.log2(max(value, 1))
+        return 1 << (math.floor(power) if down else math.ceil(power))
+    step = tunable.multiple_of
+    steps = math.floor(value / step) if down else math.ceil(value / step)
+    return int(steps) * step
+
+
+def _evaluate(text: str, entry: Entry, variables: Mapping[str, float]) -> float:
+    missing = needs(text, variables)
+    if missing:
+        flags = {"rtt": "--rtt", "rate": "--rate", "bdp": "--rtt and --rate"}
+        wanted = ", ".join(flags.get(name, name) for name in sorted(missing))
+        raise InputError(
+            f"{entry.where}: '{text}' depends on the path, and no live session tells it; give {wanted}, "
+            "such as --rtt 50ms --rate 1gbit"
+        )
+    return formula.evaluate(text, variables, entry.where)
+
+
+def ordered(rows: Iterable[Row]) -> list[Row]:
+    """Return rows so that each stands after those its tunable depends on.
+
+    A pair bound by `not_above` (FirstBurst <= MaxBurst) is written limit first when the limit
+    rises and limit last when it falls, so that no moment breaks the rule.
+    """
+    items = list(rows)
+    by_name: dict[str, list[int]] = {}
+    for index, row in enumerate(items):
+        by_name.setdefault(row.tunable.name, []).append(index)
+    sorter: TopologicalSorter[int] = TopologicalSorter({index: [] for index in range(len(items))})
+    for index, row in enumerate(items):
+        for name in row.tunable.after:
+            for before in by_name.get(name, []):
+                sorter.add(index, before)
+        for other in by_name.get(row.tunable.not_above, []):
+            if items[other].device == row.device:
+                sorter.add(*((index, other) if _rises(items[other]) else (other, index)))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        names = ", ".join(sorted({items[index].tunable.name for index in error.args[1]}))
+        raise InputError(f"tunables depend on each other in a circle: {names}") from None
+    # Of all rows that may come next, the one the profile names first: a person reads this order.
+    ready = list(sorter.get_ready())
+    heapq.heapify(ready)
+    result = []
+    while ready:
+        index = heapq.heappop(ready)
+        result.append(items[index])
+        sorter.done(index)
+        for following in sorter.get_ready():
+            heapq.heappush(ready, following)
+    return result
+
+
+def _rises(row: Row) -> bool:
+    try:
+        return int(row.wanted or "0", 0) >= int(row.now or "0", 0)
+    except ValueError:
+        return True

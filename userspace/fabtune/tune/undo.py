@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Revert as the user sees it: which transactions, newest first, and what is left to do afterwards."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fabtune.errors import ExitCode, InputError
+from fabtune.facts.collect import this_host
+from fabtune.tune import journal, relogin
+from fabtune.tune.journal import Transaction, Writer
+from fabtune.tune.relogin import Pending
+from fabtune.tune.revert import Outcome, StepOutcome, revert_transaction
+
+
+@dataclass
+class Report:
+    """What revert did to each step, and which sessions still run with the old values' successors."""
+
+    outcomes: list[StepOutcome] = field(default_factory=list)
+    pending: list[Pending] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """1 if a value was refused, 3 if one is somebody else's, 4 if a re-login is due, else 0."""
+        states = {outcome.state for outcome in self.outcomes}
+        if Outcome.FAILED in states:
+            return ExitCode.FAILED
+        if Outcome.FOREIGN in states:
+            return ExitCode.DRIFT
+        return ExitCode.NEEDS_ACTION if self.pending else ExitCode.DONE
+
+
+def _chosen(
+    profile: str | None, name: str | None, role: str | None, netns: str
+) -> list[Transaction]:
+    everything = journal.transactions()
+    if name and name not in [transaction.name for transaction in everything]:
+        known = ", ".join(transaction.name for transaction in everything) or "none"
+        raise InputError(f"--transaction {name}: not in the journal; known: {known}")
+    return [
+        transaction
+        for transaction in reversed(everything)
+        if not transaction.closed
+        and (not name or transaction.name == name)
+        and (not profile or transaction.header.get("profile") == profile)
+        and (not role or role == "both" or role in transaction.header["roles"])
+        and (not netns or transaction.header["netns"] == netns)
+    ]
+
+
+def undo(
+    profile: str | None,
+    name: str | None,
+    role: str | None,
+    netns: str,
+    force: bool,
+    allow_relogin: bool,
+    progress: Callable[[str], None],
+) -> Report:
+    """Take back the chosen open transactions, newest first.  The caller holds the lock."""
+    report = Report()
+    host = this_host()
+    taken_back = []
+    # Half a revert is safe to repeat, but finishing one transaction before stopping is kinder.
+    for transaction in _chosen(profile, name, role, netns):
+        progress(f"taking back {transaction.name} ({transaction.header.get('profile', '?')})")
+        old = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        writer = Writer(transaction.path)
+        try:
+            outcomes = revert_transaction(transaction, writer, force)
+        finally:
+            writer.close()
+            for number, handler in old.items():
+                signal.signal(number, handler)
+        report.outcomes += outcomes
+        taken_back += [outcome.step for outcome in outcomes if outcome.state == Outcome.RESTORED]
+    report.pending = relogin.needed(taken_back, host.boot_id)
+    if allow_relogin:
+        _, report.pending = relogin.perform(report.pending, progress)
+    return report

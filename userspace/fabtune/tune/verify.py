@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Holds the host against the journal: which value is no longer what apply wrote."""
+
+from dataclasses import dataclass
+
+from fabtune.errors import FabtuneError
+from fabtune.tune import journal
+from fabtune.tune.plan import Plan
+from fabtune.tune.revert import Locator, current, is_ours
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One value under watch: what it should be, what it is, and who may have changed it."""
+
+    tunable: str
+    device: str
+    expected: str
+    found: str | None
+    drifted: bool
+    note: str = ""
+
+    def as_json(self) -> dict[str, object]:
+        """Return the finding with stable keys."""
+        return {
+            "tunable": self.tunable,
+            "device": self.device,
+            "expected": self.expected,
+            "found": self.found,
+            "drifted": self.drifted,
+            "note": self.note,
+        }
+
+
+def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]:
+    """Return every value apply wrote and still owns, and what `plan` would change on top."""
+    latest: dict[tuple[str, tuple[str, str]], Drift] = {}
+    for transaction in journal.transactions():
+        header = transaction.header
+        if transaction.closed or not set(roles) & set(header["roles"]) or (netns and header["netns"] != netns):
+            continue
+        locate = Locator(str(header["netns"]))
+        for step in transaction.open_steps:
+            expected = step.holds or step.wrote
+            device = locate(step.device)
+            found, note = None, "the device is gone"
+            if device is not None:
+                try:
+                    found, note = current(step, device), ""
+                except FabtuneError as error:
+                    note = str(error)
+            drifted = found is None or not is_ours(step, found, in_doubt=False)
+            latest[step.tunable, step.device.key] = Drift(
+                step.tunable, step.device.label, expected, found, drifted, note
+            )
+    for row in plan.changes if plan else []:
+        assert row.device is not None and row.wanted is not None
+        key = row.tunable.name, row.device.key
+        latest.setdefault(key, Drift(row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied"))
+    return list(latest.values())
