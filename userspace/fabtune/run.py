@@ -2,6 +2,7 @@
 """One way to run another program: the command is logged, its failure becomes a readable error."""
 
 import logging
+import os
 import shlex
 import shutil
 import subprocess
@@ -20,6 +21,11 @@ def require(program: str, package: str) -> str:
     if path is None:
         raise FabtuneError(f"{program} not found; install it with: apt-get install {package}")
     return path
+
+
+def privileged(command: Sequence[str | Path]) -> list[str | Path]:
+    """Return `command` so that it runs as root: itself where we are root, else behind sudo."""
+    return list(command) if os.geteuid() == 0 else [require("sudo", "sudo"), *command]
 
 
 def run(

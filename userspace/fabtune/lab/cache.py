@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
+from fabtune.run import privileged, run
 
 
 def cache_dir() -> Path:
@@ -48,5 +49,10 @@ def making(target: Path) -> Iterator[Path]:
         draft.chmod(0o755)
         draft.rename(target)
     except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
+        delete_tree(draft)
         raise
+
+
+def delete_tree(path: Path) -> None:
+    """Delete `path` and all below it; a guest's root in it belongs to root."""
+    run(privileged(["rm", "-rf", "--one-file-system", path]), what=f"deleting {path}")

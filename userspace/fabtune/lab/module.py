@@ -6,10 +6,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from fabtune.lab.cache import locked, making
+from fabtune.lab.cache import delete_tree, locked, making
 from fabtune.lab.image import Image
 from fabtune.paths import data_dir
-from fabtune.run import require, run
+from fabtune.run import privileged, require, run
 
 _SOURCES = ("Makefile", "Kbuild", "*.c", "*.h")
 
@@ -32,16 +32,21 @@ def build_module(image: Image) -> Path:
 
 
 def _compile(image: Image, files: list[Path], draft: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="fabstat-", dir=image.root / "tmp") as name:
-        work = Path(name)
+    work = Path(tempfile.mkdtemp(prefix="fabstat-", dir=image.root / "tmp"))
+    try:
         for path in files:
             shutil.copy(path, work / path.name)
         headers = f"/usr/lib/modules/{image.kernel_release}/build"
         run(
             # A PID namespace of its own: an interrupted build leaves no compiler behind.
-            [require("unshare", "util-linux"), "--mount", "--pid", "--fork", "--kill-child", require("chroot", "coreutils"),
-             image.root, "make", "-j2", "-C", headers, f"M=/tmp/{work.name}", "W=1", "KCFLAGS=-Werror", "modules"],
+            privileged([
+                "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C",
+                require("unshare", "util-linux"), "--mount", "--pid", "--fork", "--kill-child",
+                require("chroot", "coreutils"), image.root,
+                "make", "-j2", "-C", headers, f"M=/tmp/{work.name}", "W=1", "KCFLAGS=-Werror", "modules",
+            ]),
             what=f"building fabstat.ko for {image.kernel_release}",
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
         )  # fmt: skip
         shutil.copy(work / "fabstat.ko", draft / "fabstat.ko")
+    finally:
+        delete_tree(work)

@@ -3,6 +3,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 
 from fabtune.errors import InputError
 
@@ -16,7 +17,7 @@ _BYTES: dict[str, float] = {
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
-def _parse(text: str, factors: dict[str, float], what: str, example: str) -> float:
+def _parse(text: str, factors: Mapping[str, float], what: str, example: str) -> float:
     match = _QUANTITY.fullmatch(text)
     factor = factors.get(match[2].lower()) if match else None
     if match is None or factor is None or not math.isfinite(float(match[1])):

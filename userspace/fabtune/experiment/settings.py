@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What one combination of an experiment is: every factor's name, its meaning and its bounds."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from fabtune.errors import InputError
+from fabtune.model import units
+
+
+@attrs.frozen
+class Factor:
+    """One thing an experiment may vary or fix: how its text becomes a value, and its default as text."""
+
+    parse: Callable[[str, str], Any]
+    default: str
+    summary: str
+
+
+def _integer(low: int, high: int) -> Callable[[str, str], int]:
+    def parse(text: str, what: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise InputError(f"{what} = '{text}': expected a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def _one_of(*words: str) -> Callable[[str, str], str]:
+    def parse(text: str, what: str) -> str:
+        if text not in words:
+            raise InputError(f"{what} = '{text}': expected one of {', '.join(words)}")
+        return text
+
+    return parse
+
+
+def _name(text: str, what: str) -> str:
+    if not text or not all(letter.isalnum() or letter in "-_." for letter in text):
+        raise InputError(f"{what} = '{text}': expected a name of letters, digits, '-', '_' and '.'")
+    return text
+
+
+def _seconds(text: str, what: str) -> float:
+    return units.parse_ms(text, what) / 1e3
+
+
+FACTORS: dict[str, Factor] = {
+    "profile": Factor(_name, "default", "a fabtune profile, or the name of another tuner to compare with"),
+    "rtt": Factor(units.parse_ms, "0ms", "round trip of the emulated path"),
+    "rate": Factor(units.parse_bit_per_s, "1gbit", "rate of its slowest link"),
+    "loss": Factor(units.parse_percent, "0%", "packets lost in each direction"),
+    "loss_model": Factor(_one_of("random", "gemodel"), "random", "single losses, or bursts of three on average"),
+    "mtu": Factor(_integer(576, 9216), "1500", "MTU of every link"),
+    "workload": Factor(_name, "xdd", "a fabtune workload"),
+    "size": Factor(units.parse_bytes, "256KiB", "bytes of one request"),
+    "depth": Factor(_integer(1, 1024), "32", "requests kept outstanding"),
+    "op": Factor(_one_of("both", "read", "write"), "both", "direction, each measured on its own"),
+    "ramp": Factor(_seconds, "4s", "load before the measured part, slow start included"),
+    "runtime": Factor(_seconds, "3s", "the measured part"),
+    "kernel": Factor(_one_of("trixie", "bookworm", "sid"), "trixie", "Debian suite of the guest's kernel"),
+    "seed": Factor(_integer(1, 2**31 - 1), "1", "seed of every random choice: the replicate's number"),
+}
+# Under these names a point carries its settings, with the unit in the name where there is one.
+KEYS = {
+    "rtt": "rtt_ms", "rate": "rate_bit_per_s", "size": "size_bytes", "depth": "queue_depth",
+    "ramp": "ramp_s", "runtime": "runtime_s",
+}  # fmt: skip
+
+Settings = dict[str, Any]
+
+
+def parse_settings(texts: Mapping[str, str], where: str) -> Settings:
+    """Return the full settings of one combination: `texts` parsed, everything else by default.
+
+    `where` names the file for errors.  Raises InputError for an unknown factor or a bad value.
+    """
+    for name in texts:
+        if name not in FACTORS:
+            raise InputError(f"{where}: unknown factor '{name}'; known are {', '.join(FACTORS)}")
+    return {
+        KEYS.get(name, name): factor.parse(texts.get(name, factor.default), f"{where}: {name}")
+        for name, factor in FACTORS.items()
+    }
+
+
+def check_settings(settings: Settings, where: str) -> None:
+    """Raise InputError when a combination cannot be measured at all."""
+    if settings["runtime_s"] <= 0:
+        raise InputError(f"{where}: runtime = 0: expected more than zero, such as 3s")
+    if settings["size_bytes"] % 512 or not 512 <= settings["size_bytes"] <= 16 * 2**20:
+        raise InputError(f"{where}: size = {settings['size_bytes']} bytes: expected a multiple of 512 up to 16MiB")
+    if settings["loss"] > 0.5:
+        raise InputError(f"{where}: loss = {settings['loss']:.0%}: no login survives more than 50%")
