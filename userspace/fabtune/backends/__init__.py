@@ -19,7 +19,7 @@ from fabtune.model.device import Device
 NAMES = ("attribute", "record", "sysctl")
 
 
-class Unsupported(FabtuneError):
+class UnsupportedError(FabtuneError):
     """This kernel, driver or tool does not have the tunable; said, never a failure."""
 
 
@@ -27,10 +27,10 @@ class Backend(Protocol):
     """Reads and writes one kind of tunable as native text."""
 
     def read(self, device: Device, key: str) -> str:
-        """Return the present value.  Raises Unsupported, FabtuneError."""
+        """Return the present value.  Raises UnsupportedError, FabtuneError."""
 
     def write(self, device: Device, key: str, value: str) -> None:
-        """Set the value.  Raises Unsupported, FabtuneError."""
+        """Set the value.  Raises UnsupportedError, FabtuneError."""
 
 
 @cache
@@ -59,7 +59,7 @@ def explained(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _ABSENT:
-            raise Unsupported(f"{what}: not there ({error.strerror})") from error
+            raise UnsupportedError(f"{what}: not there ({error.strerror})") from error
         if error.errno in (errno.EACCES, errno.EPERM):
             raise FabtuneError(f"{what}: permission denied; run as root") from error
         raise FabtuneError(f"{what}: {error.strerror}") from error

@@ -9,7 +9,7 @@ the active one in brackets, read as the active one.
 import re
 from pathlib import Path
 
-from fabtune.backends import Unsupported, explained, tree
+from fabtune.backends import UnsupportedError, explained, tree
 from fabtune.model.device import Device
 
 _CHOSEN = re.compile(r"(?:^|\s)\[([^\]]+)\](?:\s|$)")
@@ -18,7 +18,7 @@ _CHOSEN = re.compile(r"(?:^|\s)\[([^\]]+)\](?:\s|$)")
 def _path(device: Device, key: str) -> Path:
     directory = device.where.get("directory")
     if not directory:
-        raise Unsupported(f"{device.label}: has no attribute '{key}'")
+        raise UnsupportedError(f"{device.label}: has no attribute '{key}'")
     if "netns" in device.where:
         return tree.sysfs(device.where["netns"]) / directory / key
     return Path(directory) / key

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 
-from fabtune.backends import Unsupported
+from fabtune.backends import UnsupportedError
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
@@ -23,7 +23,7 @@ def iscsiadm(*arguments: str) -> str:
     """Run iscsiadm and return its output, '' for "no records found".  Raises FabtuneError."""
     program = shutil.which("iscsiadm") or shutil.which("iscsiadm", path="/usr/sbin:/sbin")
     if program is None:
-        raise Unsupported("iscsiadm is not installed (package open-iscsi)")
+        raise UnsupportedError("iscsiadm is not installed (package open-iscsi)")
     try:
         done = subprocess.run(
             [program, *arguments], capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
@@ -82,9 +82,9 @@ class _Record:
     def read(self, device: Device, key: str) -> str:
         record = self.all().get(device.identity)
         if record is None:
-            raise Unsupported(f"node record {device.label}: gone")
+            raise UnsupportedError(f"node record {device.label}: gone")
         if key not in record:
-            raise Unsupported(f"node record {device.label}: this open-iscsi has no {key}")
+            raise UnsupportedError(f"node record {device.label}: this open-iscsi has no {key}")
         return record[key]
 
     def write(self, device: Device, key: str, value: str) -> None:

@@ -128,7 +128,7 @@ def _load(path: Path, catalog: Catalog, including: tuple[Path, ...]) -> Profile:
         for role in ROLES:
             entries[role] |= base.entries[role]
     parameters |= _parameters(table.get("parameters", {}), path)
-    variables = {name: 1.0 for name in (*PATH_VARIABLES, *HOST_VARIABLES, *parameters)}
+    variables = dict.fromkeys((*PATH_VARIABLES, *HOST_VARIABLES, *parameters), 1.0)
     for section in ("both", *ROLES):
         roles = ROLES if section == "both" else (section,)
         for name, raw in table.get(section, {}).items():
@@ -150,7 +150,7 @@ def _parameters(table: Mapping[str, Any], path: Path) -> dict[str, Parameter]:
             raise InputError(f"{where}: expected a new name in lower case that is not a variable of the path or host")
         data = schema.read_table(raw, _PARAMETER_KEYS, where)
         parameters[name] = Parameter(name, str(data["default"]), data["summary"], where)
-    sample = {name: 1.0 for name in (*PATH_VARIABLES, *HOST_VARIABLES, *parameters)}
+    sample = dict.fromkeys((*PATH_VARIABLES, *HOST_VARIABLES, *parameters), 1.0)
     for parameter in parameters.values():
         _check_formula(parameter.default, sample, parameter.where)
     return parameters
@@ -165,9 +165,7 @@ def _check_formula(text: str, variables: Mapping[str, float], where: str) -> Non
             raise
 
 
-def _entry(
-    tunable: Tunable, raw: object, where: str, variables: Mapping[str, float], section: str
-) -> Entry | None:
+def _entry(tunable: Tunable, raw: object, where: str, variables: Mapping[str, float], section: str) -> Entry | None:
     data = schema.read_table(raw, _ENTRY_KEYS, where)
     if data.get("drop"):
         return None

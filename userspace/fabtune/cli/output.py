@@ -4,7 +4,9 @@
 import json
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from fabtune.catalog.tunable import EFFECTS
@@ -24,6 +26,7 @@ _STATE_WORDS = {
     NO_DEVICE: "no device yet",
 }
 _PIPE_WIDTH = 160
+_LEAST_WRAP_WIDTH = 32
 
 
 def print_json(data: object) -> None:
@@ -32,19 +35,30 @@ def print_json(data: object) -> None:
     sys.stdout.write("\n")
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], flexible: int | None = None) -> None:
-    """Print rows under headers; column `flexible` is the one that wraps."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], wrapped: str | None = None) -> None:
+    """Print rows under headers.
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for index, header in enumerate(headers):
-        grid.add_column(header, overflow="fold", no_wrap=index != flexible)
-    for row in rows:
-        grid.add_row(*row)
-    Console(width=max(width, 80), highlight=False, markup=False).print(grid)
+    Column `wrapped` takes what room the others leave; where that is too little to read, it moves
+    to a line of its own below its row.
+    """
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
+    column = headers.index(wrapped) if wrapped else -1
+    widths = [max(map(len, cells)) for cells in zip(headers, *rows, strict=True)]
+    below = False
+    if wrapped:
+        left = room - sum(width + 2 for index, width in enumerate(widths) if index != column)
+        below = left < min(_LEAST_WRAP_WIDTH, widths[column])
+        widths[column] = min(left, widths[column])
+    shown = [index for index in range(len(headers)) if not (below and index == column)]
+    for cells in (headers, ["-" * width for width in widths], *rows):
+        lines = [
+            textwrap.wrap(cell, widths[i]) if i == column and not below else [cell] for i, cell in enumerate(cells)
+        ]
+        for parts in zip_longest(*(lines[index] for index in shown), fillvalue=""):
+            padded = (part.ljust(widths[index]) for index, part in zip(shown, parts, strict=True))
+            print("  ".join(padded).rstrip())
+        if below and cells[column].strip("-") and cells is not headers:
+            print(textwrap.fill(cells[column], room, initial_indent="    ", subsequent_indent="    "))
 
 
 def number(native: str | None, unit: str) -> str:
@@ -103,9 +117,11 @@ def show_plan(plan: Plan, as_json: bool, everything: bool) -> None:
         print(f"profile {plan.profile} for {' and '.join(plan.roles)}: path not known")
     shown = [row for row in plan.rows if everything or row.state in (CHANGE, NO_DEVICE, UNREADABLE)]
     if shown:
-        table(("tunable", "device", "now", "wanted", "why", "effect"), [_plan_row(row) for row in shown], flexible=4)
-    hidden = [f"{sum(row.state == state for row in plan.rows)} {_STATE_WORDS[state]}" for state in _STATE_WORDS]
-    print(f"{len(plan.changes)} to change; {', '.join(text for text in hidden if not text.startswith('0 ')) or 'no other'}")
+        table(("tunable", "device", "now", "wanted", "why", "effect"), [_plan_row(row) for row in shown], wrapped="why")
+    counts = {words: sum(row.state == state for row in plan.rows) for state, words in _STATE_WORDS.items()}
+    print(
+        ", ".join([f"{len(plan.changes)} to change", *(f"{count} {words}" for words, count in counts.items() if count)])
+    )
 
 
 def _plan_row(row: Row) -> tuple[str, ...]:
@@ -117,7 +133,9 @@ def _plan_row(row: Row) -> tuple[str, ...]:
 
 
 def _pending_json(pending: Sequence[Pending]) -> list[dict[str, str]]:
-    return [{"action": one.action, "identity": one.identity, "label": one.label, "reason": one.reason} for one in pending]
+    return [
+        {"action": one.action, "identity": one.identity, "label": one.label, "reason": one.reason} for one in pending
+    ]
 
 
 def _show_pending(pending: Sequence[Pending]) -> None:
@@ -162,24 +180,23 @@ def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
         return
     if drifted:
         rows = [(d.tunable, d.device, d.expected, "-" if d.found is None else d.found, d.note) for d in drifted]
-        table(("tunable", "device", "expected", "found", "note"), rows, flexible=4)
+        table(("tunable", "device", "expected", "found", "note"), rows, wrapped="note")
     print(f"{len(drifts)} values checked, {len(drifted)} differ")
 
 
 def show_revert(report: Report, as_json: bool) -> None:
     """Print what revert did."""
     if as_json:
-        print_json(
-            {"steps": [one.as_json() for one in report.outcomes], "pending": _pending_json(report.pending)}
-        )
+        print_json({"steps": [one.as_json() for one in report.outcomes], "pending": _pending_json(report.pending)})
         return
     counts: dict[str, int] = {}
     for outcome in report.outcomes:
         counts[str(outcome.state)] = counts.get(str(outcome.state), 0) + 1
         if outcome.note:
             step = outcome.step
-            found = f", found {outcome.found}" if outcome.found is not None else ""
-            print(f"{step.tunable} {step.device.label}: {outcome.state}: old {step.old}, wrote {step.wrote}{found}: {outcome.note}")
+            values = f"old {step.old}, wrote {step.wrote}"
+            values += f", found {outcome.found}" if outcome.found is not None else ""
+            print(f"{step.tunable} {step.device.label}: {outcome.state}: {values}: {outcome.note}")
     print(", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "nothing to take back")
     _show_pending(report.pending)
 

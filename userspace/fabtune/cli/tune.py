@@ -29,7 +29,9 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_path(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rtt", metavar="TIME", help="round trip of the path, such as 50ms (default: from live sessions)")
+    parser.add_argument(
+        "--rtt", metavar="TIME", help="round trip of the path, such as 50ms (default: from live sessions)"
+    )
     parser.add_argument("--rate", metavar="RATE", help="rate of its slowest link, such as 1gbit (default: link speed)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override a profile parameter")
 
@@ -171,5 +173,3 @@ def run_history(args: argparse.Namespace) -> int:
 
     output.show_history(journal.transactions(), as_json=args.json)
     return ExitCode.DONE
-
-

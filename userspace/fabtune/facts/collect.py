@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fabtune import backends
-from fabtune.backends import Unsupported, tree
+from fabtune.backends import UnsupportedError, tree
 from fabtune.catalog.tunable import Tunable
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices, nics, sockets
@@ -77,7 +77,7 @@ def read(tunable: Tunable, device: Device) -> Reading:
     try:
         value = backend.read(device, tunable.key)
         limit = backends.limit(tunable.backend, device, tunable.limit) if tunable.limit else None
-    except Unsupported as error:
+    except UnsupportedError as error:
         return Reading(tunable.name, device, None, str(error), unsupported=True)
     except FabtuneError as error:
         return Reading(tunable.name, device, None, str(error))

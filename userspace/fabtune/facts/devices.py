@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Finds the devices of each scope on this host, named so that a journal can find them again."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def _netns_name(name: str) -> str:
 
 def _inode(path: Path) -> int:
     try:
-        return os.stat(path).st_ino
+        return path.stat().st_ino
     except OSError:
         return 0
 

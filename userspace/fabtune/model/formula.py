@@ -36,6 +36,11 @@ def _pow2(value: float) -> float:
     return float(1 << math.ceil(math.log2(value))) if value > 1 else 1.0
 
 
+def _if(condition: float, then: float, otherwise: float) -> float:
+    """Choose; both branches are always computed."""
+    return then if condition else otherwise
+
+
 # name -> (function, smallest and largest number of arguments)
 _FUNCTIONS: dict[str, tuple[Callable[..., float], int, int]] = {
     "min": (min, 2, 16),
@@ -43,7 +48,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., float], int, int]] = {
     "ceil": (math.ceil, 1, 1),
     "floor": (math.floor, 1, 1),
     "pow2": (_pow2, 1, 1),
-    "if": (lambda condition, then, otherwise: then if condition else otherwise, 3, 3),
+    "if": (_if, 3, 3),
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from fabtune import backends
-from fabtune.backends import Unsupported
+from fabtune.backends import UnsupportedError
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import Host
 from fabtune.tune import fault, journal, relogin
@@ -38,7 +38,7 @@ class Result:
         return ExitCode.NEEDS_ACTION if self.pending else ExitCode.DONE
 
 
-class Interrupted(FabtuneError):
+class RolledBackError(FabtuneError):
     """Ctrl-C, or a signal to end: everything written so far has been taken back."""
 
     exit_code = ExitCode.INTERRUPTED
@@ -74,7 +74,7 @@ def _uninterrupted() -> Iterator[None]:
 def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Result:
     """Write `plan`.  The caller holds the lock.
 
-    Raises FabtuneError (Interrupted after Ctrl-C) with every value taken back.
+    Raises FabtuneError (RolledBackError after Ctrl-C) with every value taken back.
     """
     result = Result()
     carried = relogin.still_pending(journal.transactions(), host.boot_id)
@@ -87,7 +87,7 @@ def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Re
             for row in plan.changes:
                 _write_row(row, host, writer, transaction, result, allow_relogin, progress)
             result.transaction = transaction.name
-            result.pending = relogin.merge(carried, relogin.needed(transaction.steps, host.boot_id))
+            result.pending = relogin.merge(carried, relogin.needed(transaction.steps, plan.roles, host.boot_id))
             for pending in result.pending:
                 writer.append("pending", **pending.as_json())
             _relogin(result, transaction, allow_relogin, progress)
@@ -134,7 +134,7 @@ def _write_row(
     backend = backends.get(tunable.backend)
     try:
         backend.write(device, tunable.key, row.wanted)
-    except Unsupported as error:
+    except UnsupportedError as error:
         result.refused.append((row, str(error)))
         return
     fault.checkpoint()
@@ -168,5 +168,5 @@ def _rolled_back(
         relogged = ", ".join(result.relogged)
         tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
     if isinstance(error, KeyboardInterrupt):
-        return Interrupted(f"interrupted; {tail}")
+        return RolledBackError(f"interrupted; {tail}")
     return FabtuneError(f"{error}; {tail}")

@@ -87,7 +87,9 @@ def locked() -> Iterator[None]:
         (directory / "journal").mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise FabtuneError(f"state directory {directory}: {error.strerror}; run as root or set FABTUNE_STATE_DIR") from error
+        raise FabtuneError(
+            f"state directory {directory}: {error.strerror}; run as root or set FABTUNE_STATE_DIR"
+        ) from error
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -138,11 +138,17 @@ def _row(row: Row, entry: Entry, reading: Reading, kernel: str, variables: Mappi
     if wanted is None:
         return replace(row, state=UNSUPPORTED)
     now = tunable.parse(reading.value)
-    if isinstance(now, int) and not isinstance(now, bool) and isinstance(wanted, int):
-        if (entry.form == "at_least" and now > wanted) or (entry.form == "at_most" and now < wanted):
-            return replace(row, wanted=reading.value, state=KEPT)
+    if _better(entry.form, now, wanted):
+        return replace(row, wanted=reading.value, state=KEPT)
     native = tunable.native(wanted)
     return replace(row, wanted=native, state=SAME if tunable.same(reading.value, native) else CHANGE)
+
+
+def _better(form: str, now: Value, wanted: Value) -> bool:
+    """Tell whether what is there goes beyond a bound."""
+    if not isinstance(now, int) or not isinstance(wanted, int):
+        return False
+    return (form == "at_least" and now > wanted) or (form == "at_most" and now < wanted)
 
 
 def wanted_value(

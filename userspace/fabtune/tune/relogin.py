@@ -6,10 +6,10 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from fabtune.backends import record, tree
 from fabtune.errors import FabtuneError
+from fabtune.facts import devices
 from fabtune.facts.sessions import Session, live_sessions
 from fabtune.model.device import Device
 from fabtune.tune.journal import Step, Transaction
@@ -38,21 +38,26 @@ class Pending:
         return {key: value for key, value in asdict(self).items() if key != "reason"}
 
 
-def needed(steps: Iterable[Step], boot_id: str) -> list[Pending]:
+def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pending]:
     """Return what the written `steps` need before they are felt."""
     found: dict[tuple[str, str], Pending] = {}
     live = live_sessions()
+    roles = tuple(roles)
     for step in steps:
         if step.effect == "relogin" and step.device.scope == "record":
             for session in live:
                 if session.identity == step.device.identity:
                     _add(found, _of_session(session, boot_id))
-        elif step.effect == "new-connections" and step.device.scope in ("netns", "host", "route"):
-            for session in live:
-                _add(found, _of_session(session, boot_id))
+        elif step.effect == "new-connections":
+            # iscsid lives in the first network namespace; a target's portal may be anywhere.
+            if step.device.identity in ("host", "netns:init") and "initiator" in roles:
+                for session in live:
+                    _add(found, _of_session(session, boot_id))
+            if "target" in roles:
+                for tpg in devices.tpgs("", live):
+                    _add_initiators(found, tpg, boot_id)
         elif step.effect == "relogin" and step.device.scope in ("tpg", "acl"):
-            for initiator, sid in target_sessions(step.device):
-                _add(found, Pending("target-relogin", initiator, f"initiator {initiator}", sid, boot_id))
+            _add_initiators(found, step.device, boot_id)
         elif step.effect in ("reload", "reboot"):
             _add(found, Pending(step.effect, step.device.identity, step.device.label, "", boot_id))
     return list(found.values())
@@ -60,6 +65,11 @@ def needed(steps: Iterable[Step], boot_id: str) -> list[Pending]:
 
 def _add(found: dict[tuple[str, str], Pending], pending: Pending) -> None:
     found[pending.action, pending.identity] = pending
+
+
+def _add_initiators(found: dict[tuple[str, str], Pending], device: Device, boot_id: str) -> None:
+    for initiator, sid in target_sessions(device):
+        _add(found, Pending("target-relogin", initiator, f"initiator {initiator}", sid, boot_id))
 
 
 def _of_session(session: Session, boot_id: str) -> Pending:
@@ -72,7 +82,7 @@ def target_sessions(device: Device) -> list[tuple[str, str]]:
     tpg_name = ",".join(device.identity.split(",")[:2])
     target, _, tpg = tpg_name.partition(",")
     directory = tree.CONFIGFS / "iscsi" / target / tpg
-    found = {name: "" for name in (tree.read_text(directory / "dynamic_sessions") or "").replace("\0", "\n").split()}
+    found = dict.fromkeys((tree.read_text(directory / "dynamic_sessions") or "").replace("\x00", "\n").split(), "")
     for acl in directory.glob("acls/*"):
         info = tree.read_text(acl / "info") or ""
         if "No active iSCSI Session" not in info and info:
@@ -215,8 +225,8 @@ def _opener(paths: set[str]) -> str:
     for process in tree.PROC.glob("[0-9]*"):
         try:
             for fd in (process / "fd").iterdir():
-                if os.readlink(fd) in paths:
-                    return f"process {process.name} ({tree.read_text(Path(process) / 'comm')})"
+                if str(fd.readlink()) in paths:
+                    return f"process {process.name} ({tree.read_text(process / 'comm')})"
         except OSError:
             continue
     return ""

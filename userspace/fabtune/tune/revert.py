@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fabtune import backends
-from fabtune.backends import Unsupported
+from fabtune.backends import UnsupportedError
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
 from fabtune.facts.sessions import live_sessions
@@ -68,7 +68,7 @@ class Locator:
 
 
 def current(step: Step, device: Device) -> str:
-    """Return what the step's value is now.  Raises Unsupported, FabtuneError."""
+    """Return what the step's value is now.  Raises UnsupportedError, FabtuneError."""
     return backends.get(step.backend).read(device, step.key)
 
 
@@ -125,7 +125,7 @@ def _revert_step(step: Step, device: Device | None, in_doubt: bool, force: bool)
         backends.get(step.backend).write(device, step.key, step.old)
         fault.checkpoint()
         now = current(step, device)
-    except Unsupported as error:
+    except UnsupportedError as error:
         return StepOutcome(step, Outcome.GONE, found, str(error))
     except FabtuneError as error:
         return StepOutcome(step, Outcome.FAILED, found, str(error))

@@ -31,9 +31,7 @@ class Report:
         return ExitCode.NEEDS_ACTION if self.pending else ExitCode.DONE
 
 
-def _chosen(
-    profile: str | None, name: str | None, role: str | None, netns: str
-) -> list[Transaction]:
+def _chosen(profile: str | None, name: str | None, role: str | None, netns: str) -> list[Transaction]:
     everything = journal.transactions()
     if name and name not in [transaction.name for transaction in everything]:
         known = ", ".join(transaction.name for transaction in everything) or "none"
@@ -61,7 +59,6 @@ def undo(
     """Take back the chosen open transactions, newest first.  The caller holds the lock."""
     report = Report()
     host = this_host()
-    taken_back = []
     # Half a revert is safe to repeat, but finishing one transaction before stopping is kinder.
     for transaction in _chosen(profile, name, role, netns):
         progress(f"taking back {transaction.name} ({transaction.header.get('profile', '?')})")
@@ -74,8 +71,9 @@ def undo(
             for number, handler in old.items():
                 signal.signal(number, handler)
         report.outcomes += outcomes
-        taken_back += [outcome.step for outcome in outcomes if outcome.state == Outcome.RESTORED]
-    report.pending = relogin.needed(taken_back, host.boot_id)
+        taken_back = [outcome.step for outcome in outcomes if outcome.state == Outcome.RESTORED]
+        roles = transaction.header["roles"]
+        report.pending = relogin.merge(report.pending, relogin.needed(taken_back, roles, host.boot_id))
     if allow_relogin:
         _, report.pending = relogin.perform(report.pending, progress)
     return report
