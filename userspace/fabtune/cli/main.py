@@ -19,7 +19,10 @@ VERBS = {
     "revert": ("fabtune.cli.tune", "take back what apply wrote"),
     "history": ("fabtune.cli.tune", "list the journal's transactions"),
     "measure": ("fabtune.cli.measure", "run a workload and keep a record of it"),
+    "compare": ("fabtune.cli.compare", "hold one set of run records against another"),
+    "ab": ("fabtune.cli.compare", "measure two profiles in interleaved runs and judge the difference"),
     "workloads": ("fabtune.cli.measure", "list the workloads, or explain one"),
+    "run": ("fabtune.cli.experiment", "run an experiment's matrix and show its result"),
     "lab": ("fabtune.cli.lab", "build, run and enter guests with an emulated WAN"),
 }
 

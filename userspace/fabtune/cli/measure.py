@@ -48,7 +48,7 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _quantity(parse: Callable[[str], float]) -> Callable[[str], float]:
+def quantity(parse: Callable[[str], float]) -> Callable[[str], float]:
     def convert(text: str) -> float:
         try:
             return parse(text)
@@ -58,9 +58,9 @@ def _quantity(parse: Callable[[str], float]) -> Callable[[str], float]:
     return convert
 
 
-_seconds = _quantity(lambda text: parse_ms(text) / 1e3)
-_ms = _quantity(parse_ms)
-_bit_per_s = _quantity(parse_bit_per_s)
+_seconds = quantity(lambda text: parse_ms(text) / 1e3)
+_ms = quantity(parse_ms)
+_bit_per_s = quantity(parse_bit_per_s)
 
 
 def _workloads(args: argparse.Namespace) -> int:

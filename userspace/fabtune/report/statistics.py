@@ -39,11 +39,14 @@ class Comparison:
     """B against A: `ratio` is B/A (geometric mean) with its 95 % interval `low`..`high`.
 
     `p` is that of the t test; `p_signs` the exact sign-flip test's, None for unpaired runs.
-    `wins` is the share of pairs in which B was larger.
+    `wins` is the share of pairs in which B was larger; the spreads are half the 95 % interval of
+    each side's own mean, as a fraction of it.
     """
 
     a_median: float
     b_median: float
+    a_spread: float
+    b_spread: float
     ratio: float
     low: float
     high: float
@@ -127,6 +130,8 @@ def _comparison(
     return Comparison(
         a_median=statistics.median(a),
         b_median=statistics.median(b),
+        a_spread=_spread(a),
+        b_spread=_spread(b),
         ratio=math.exp(difference),
         low=math.exp(difference - half),
         high=math.exp(difference + half),
@@ -136,6 +141,11 @@ def _comparison(
         n=min(len(a), len(b)),
         paired=wins is not None,
     )
+
+
+def _spread(values: Sequence[float]) -> float:
+    logs = [math.log(value) for value in values]
+    return math.expm1(t_quantile(0.5 + CONFIDENCE / 2, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)))
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:

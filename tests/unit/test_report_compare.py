@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Records against records: pairing, invalid runs, what differed, exit codes, and the order of runs."""
+
+import json
+
+import pytest
+
+from fabtune.cli.main import main
+from fabtune.errors import ExitCode, InputError
+from fabtune.measure import interleave, record
+from fabtune.report import compare
+from fabtune.report.statistics import Verdict
+
+
+def make_record(mb_per_s, label="default", pair=None, *, workload="xdd", complete=True, sysctl="4096", start=0.0):
+    """A run record of one read step of a second, closed loop of depth 1, that obeys every law."""
+    latency_ns = 1e9 / (mb_per_s * 1000)
+    requests = round(mb_per_s * 1000)
+    nothing = {"total_ios": 0, "io_bytes": 0, "runtime": 0, "clat_ns": {}, "lat_ns": {"mean": 0, "N": 0}}
+    read = {
+        "total_ios": requests,
+        "io_bytes": requests * 1000,
+        "runtime": 1000,
+        "clat_ns": {"bins": {str(round(latency_ns)): requests}},
+        "lat_ns": {"mean": latency_ns, "N": requests},
+    }
+    step = {
+        "name": "read", "parameters": {"block_bytes": 1000}, "cache": None, "depth": 1, "closed_loop": True,
+        "must_fail": None, "job": "[x]\nioengine=libaio\n", "skipped": None, "problem": None, "samples": [],
+        "before": {}, "after": {}, "fabstat": None, "fio": {"jobs": [{"read": read, "write": nothing}]},
+    }  # fmt: skip
+    made = {
+        "schema": record.SCHEMA, "complete": complete, "problem": None if complete else "fio ended", "label": label,
+        "path": {}, "workload": {"name": workload, "summary": "", "source": ""}, "workload_text": "",
+        "runtime_s": 1, "ramp_s": 0, "host": {"name": "h"}, "target": {"path": "/dev/sdb", "kind": "device", "queue": {}},
+        "versions": {}, "environment": {"net.ipv4.tcp_rmem": sysctl}, "started_unix_s": start, "steps": [step],
+    }  # fmt: skip
+    if pair is not None:
+        made["session"] = {"id": "s", "pair": pair, "side": label}
+    return made
+
+
+def sides(ratio, pairs=8):
+    drift = [1 + 0.01 * (pair % 3) for pair in range(pairs)]
+    a = [make_record(100 * factor, "default", pair) for pair, factor in enumerate(drift)]
+    b = [make_record(100 * ratio * (factor + 0.002), "wan", pair) for pair, factor in enumerate(drift)]
+    return a, b
+
+
+def test_interleaved_runs_are_paired():
+    outcome = compare.compare(*sides(1.10))
+    throughput = outcome.rows[0]
+    assert throughput.primary and throughput.comparison.paired
+    assert throughput.comparison.ratio == pytest.approx(1.102, abs=0.001)
+    assert (outcome.a, outcome.b) == ("default", "wan")
+    assert [row.verdict for row in outcome.rows] == [Verdict.BETTER] * 3
+    assert [row.metric.key for row in outcome.rows] == ["read_mb_per_s", "read_p50_ms", "read_p99_ms"]
+    assert outcome.exit_code == ExitCode.DONE
+
+
+def test_a_regression_has_its_exit_code():
+    assert compare.compare(*sides(0.90)).exit_code == ExitCode.DRIFT
+    assert compare.compare(*sides(1.0)).exit_code == ExitCode.DONE
+    assert compare.compare(*sides(0.90, pairs=4)).exit_code == ExitCode.CANNOT_TELL
+
+
+def test_runs_without_a_session_are_not_paired_and_it_is_said():
+    a = [make_record(100 + n) for n in range(8)]
+    b = [make_record(150 + n, "wan") for n in range(8)]
+    outcome = compare.compare(a, b)
+    assert not outcome.rows[0].comparison.paired
+    assert "not interleaved" in outcome.notes[0]
+
+
+def test_an_invalid_run_takes_its_pair_along_and_is_named():
+    a, b = sides(1.10)
+    a[2] = make_record(500, "default", 2, complete=False, start=77.0)
+    outcome = compare.compare(a, b)
+    assert outcome.rows[0].comparison.n == 7
+    assert outcome.invalid == (("xdd started at 77", "incomplete: fio ended"),)
+
+
+def test_a_run_that_breaks_a_law_is_not_used():
+    a, b = sides(1.10)
+    b[0]["steps"][0]["fio"]["jobs"][0]["read"]["lat_ns"]["mean"] *= 2
+    outcome = compare.compare(a, b)
+    assert outcome.rows[0].comparison.n == 7
+    assert "Little's law" in outcome.invalid[0][1]
+
+
+def test_what_differed_is_listed():
+    a, b = sides(1.10)
+    for one in b:
+        one["environment"] = {"net.ipv4.tcp_rmem": "16384"}
+    assert compare.compare(a, b).differences == (("environment.net.ipv4.tcp_rmem", "4096", "16384"),)
+
+
+def test_different_workloads_are_refused():
+    with pytest.raises(InputError, match="different workloads: oltp, xdd"):
+        compare.compare([make_record(1)], [make_record(1, workload="oltp")])
+
+
+def test_calibration_noise_keeps_a_verdict_back():
+    same = compare.compare(*sides(1.03))
+    noise = compare.noise_of(same)
+    assert noise["read", "read_mb_per_s"] > 0.03
+    assert compare.compare(*sides(1.025), noise=noise).rows[0].verdict is Verdict.CANNOT_TELL
+    assert compare.compare(*sides(1.025)).rows[0].verdict is Verdict.BETTER
+
+
+def test_compare_verb_reads_directories(tmp_path, capsys):
+    for side, records in zip("ab", sides(0.9), strict=True):
+        for number, one in enumerate(records):
+            record.write(one, tmp_path / side / f"{number}.run.json.gz")
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == ExitCode.DRIFT
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"][0]["verdict"] == "worse" and found["rows"][0]["n"] == 8
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == ExitCode.DRIFT
+    assert "-9.8%" in capsys.readouterr().out
+
+
+def test_stopping_when_decided_is_refused(capsys):
+    code = main(["ab", "default", "wan", "xdd", "--on", "/tmp", "--until-decided"])
+    assert code == ExitCode.USAGE
+    assert "finds differences that are not there" in capsys.readouterr().err
+
+
+def test_order_is_in_abba_blocks():
+    turns = list(interleave.order(10, seed=3))
+    assert len(turns) == 20
+    blocks = ["".join(turn.side for turn in turns[at : at + 4]) for at in range(0, 20, 4)]
+    assert set(blocks) == {"ABBA", "BAAB"}
+    for pair in range(10):
+        at = [index for index, turn in enumerate(turns) if turn.pair == pair]
+        assert at == [2 * pair, 2 * pair + 1]
+        assert {turns[index].side for index in at} == {"A", "B"}
+    assert turns == list(interleave.order(10, seed=3)) != list(interleave.order(10, seed=4))
+
+
+def test_every_turn_is_switched_to_anew():
+    log = []
+    interleave.session(2, 1, lambda side: log.append(f"to {side}"), lambda turn: log.append(turn.side))
+    assert log[::2] == [f"to {side}" for side in log[1::2]]
+    assert sorted(log[1::2]) == ["A", "A", "B", "B"]

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Two sets of run records against each other: a row a figure, a verdict a row, and what else differed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from fabtune.errors import ExitCode, InputError
+from fabtune.measure import checks, metrics
+from fabtune.report import statistics
+from fabtune.report.statistics import Comparison, Verdict
+from fabtune.report.table import Cell, Column, Table
+
+Record = Mapping[str, Any]
+
+# The verdict on these decides; all others are looked at, each family adjusted for its own number.
+PRIMARY = "mb_per_s"
+_SECONDARY = ("p50_ms", "p99_ms", "cpu_s_per_gb")
+
+
+@attrs.frozen
+class Row:
+    """One figure of one step, compared; `comparison` is None with fewer than two runs a side."""
+
+    step: str
+    metric: metrics.Metric
+    comparison: Comparison | None
+    verdict: Verdict
+    why: str
+    pairs: tuple[tuple[float, float], ...]
+
+    @property
+    def primary(self) -> bool:
+        """Whether this row decides the outcome."""
+        return self.metric.key.endswith(PRIMARY)
+
+
+@attrs.frozen
+class Outcome:
+    """A comparison of two sides, named by their labels."""
+
+    a: str
+    b: str
+    rows: tuple[Row, ...]
+    invalid: tuple[tuple[str, str], ...]
+    differences: tuple[tuple[str, str, str], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """3 when a primary figure got worse, 5 when one cannot be told, else 0."""
+        verdicts = {row.verdict for row in self.rows if row.primary}
+        if Verdict.WORSE in verdicts:
+            return ExitCode.DRIFT
+        return ExitCode.CANNOT_TELL if Verdict.CANNOT_TELL in verdicts or not verdicts else ExitCode.DONE
+
+
+def compare(
+    a: Sequence[Record],
+    b: Sequence[Record],
+    *,
+    practical: float = statistics.PRACTICAL,
+    noise: Mapping[tuple[str, str], float] | None = None,
+) -> Outcome:
+    """Return B against A.  Runs that belong to one interleaved session are paired, others are not.
+
+    `noise` is what `noise_of` an A/A session gave.  Invalid runs are named in the outcome and take
+    no part; so does the other run of their pair.  Raises InputError when the sides did not run
+    the same workload.
+    """
+    if not a or not b:
+        raise InputError("nothing to compare: each side needs at least one run record")
+    workloads = {record["workload"]["name"] for record in (*a, *b)}
+    if len(workloads) > 1:
+        raise InputError(f"cannot compare different workloads: {', '.join(sorted(workloads))}")
+    invalid = [(name(record), why) for record in (*a, *b) if (why := invalid_because(record))]
+    notes = []
+    paired = _pairs(a, b)
+    if paired:
+        paired = [(x, y) for x, y in paired if not invalid_because(x) and not invalid_because(y)]
+        a, b = [x for x, _ in paired], [y for _, y in paired]
+    else:
+        notes.append("The runs were not interleaved: drift between the two sets counts as a difference here.")
+        a, b = ([record for record in side if not invalid_because(record)] for side in (a, b))
+    rows = _rows(a, b, bool(paired), practical, noise or {})
+    return Outcome(
+        a=_label(a, "A"),
+        b=_label(b, "B"),
+        rows=tuple(rows),
+        invalid=tuple(invalid),
+        differences=tuple(differences(a[0], b[0])) if a and b else (),
+        notes=tuple(notes),
+    )
+
+
+def noise_of(outcome: Outcome) -> dict[tuple[str, str], float]:
+    """Return how far from 1 the interval of A against A reaches, by step and figure."""
+    return {
+        (row.step, row.metric.key): max(1 / row.comparison.low, row.comparison.high) - 1
+        for row in outcome.rows
+        if row.comparison
+    }
+
+
+def invalid_because(record: Record) -> str:
+    """Return why a record may not be compared, or nothing."""
+    if not record["complete"]:
+        return f"incomplete: {record['problem']}"
+    broken = checks.failed(record)
+    return "; ".join(f"{one.step}: broken law: {one.law} ({one.found}, expected {one.expected})" for one in broken)
+
+
+def name(record: Record) -> str:
+    """Return how a record is called in messages."""
+    return str(record.get("file") or f"{record['workload']['name']} started at {record['started_unix_s']:.0f}")
+
+
+def _label(records: Sequence[Record], otherwise: str) -> str:
+    labels = {str(record["label"]) for record in records}
+    return next(iter(labels)) if len(labels) == 1 and "" not in labels else otherwise
+
+
+def _pairs(a: Sequence[Record], b: Sequence[Record]) -> list[tuple[Record, Record]]:
+    """Return the pairs of one interleaved session, or nothing."""
+
+    def places(side: Sequence[Record]) -> dict[tuple[str, int], Record]:
+        turns = [record.get("session") for record in side]
+        return {(turn["id"], turn["pair"]): record for turn, record in zip(turns, side, strict=True) if turn}
+
+    in_a, in_b = places(a), places(b)
+    if len(in_a) < len(a) or len(in_b) < len(b):
+        return []
+    return [(in_a[key], in_b[key]) for key in sorted(in_a.keys() & in_b.keys())]
+
+
+def figures(record: Record) -> dict[tuple[str, str], metrics.Metric]:
+    """Return the compared figures of a record by step and key; a direction's own only where data moved."""
+    return {
+        (result["name"], metric.key): metric
+        for result in record["steps"]
+        for metric in metrics.of_step(result)
+        if metric.key.endswith((PRIMARY, *_SECONDARY)) and metric.value > 0 and "percent" not in metric.key
+    }
+
+
+def _rows(
+    a: Sequence[Record],
+    b: Sequence[Record],
+    paired: bool,
+    practical: float,
+    noise: Mapping[tuple[str, str], float],
+) -> list[Row]:
+    of_a, of_b = [figures(record) for record in a], [figures(record) for record in b]
+    keys = list(dict.fromkeys(key for side in (*of_a, *of_b) for key in side))
+    found: list[tuple[tuple[str, str], metrics.Metric, Comparison | None, tuple[tuple[float, float], ...]]] = []
+    for key in keys:
+        metric = next(side[key] for side in (*of_a, *of_b) if key in side)
+        pairs = tuple((x[key].value, y[key].value) for x, y in zip(of_a, of_b, strict=False) if key in x and key in y)
+        values_a = [side[key].value for side in of_a if key in side]
+        values_b = [side[key].value for side in of_b if key in side]
+        comparison = None
+        if paired and len(pairs) > 1:
+            comparison = statistics.compare_pairs(pairs)
+        elif not paired and min(len(values_a), len(values_b)) > 1:
+            comparison = statistics.compare_groups(values_a, values_b)
+        found.append((key, metric, comparison, pairs if paired else ()))
+    rows = []
+    for primary in (True, False):
+        family = [one for one in found if one[1].key.endswith(PRIMARY) is primary]
+        adjusted = iter(statistics.holm([one[2].p for one in family if one[2]]))
+        for key, metric, comparison, pairs in family:
+            if comparison is None:
+                rows.append(Row(key[0], metric, None, Verdict.CANNOT_TELL, "fewer than two valid runs a side", pairs))
+                continue
+            verdict, why = statistics.verdict(
+                comparison,
+                better=metric.better,
+                adjusted_p=next(adjusted),
+                practical=practical,
+                noise=noise.get(key, 0.0),
+            )
+            rows.append(Row(key[0], metric, comparison, verdict, why, pairs))
+    return rows
+
+
+def differences(a: Record, b: Record) -> list[tuple[str, str, str]]:
+    """Return what else differed between two runs: everything read back, the host, the versions, the parameters."""
+    parts = ("environment", "versions", "host", "runtime_s", "ramp_s", "path", "target")
+    flat_a, flat_b = ({key: value for part in parts for key, value in _flat(part, side[part])} for side in (a, b))
+    keys = sorted(flat_a.keys() | flat_b.keys())
+    return [
+        (key, flat_a.get(key, "absent"), flat_b.get(key, "absent"))
+        for key in keys
+        if flat_a.get(key) != flat_b.get(key)
+    ]
+
+
+def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        return [pair for key, one in value.items() for pair in _flat(f"{prefix}.{key}", one)]
+    return [(prefix, str(value))]
+
+
+def change(comparison: Comparison) -> str:
+    """Return the ratio with its interval: per cent near 1, a multiple where that says more."""
+    values = (comparison.ratio, comparison.low, comparison.high)
+    if max(values) > 2 or min(values) < 0.5:
+        return "{:.3g}× [{:.3g}, {:.3g}]".format(*values)
+    return "{:+.1f}% [{:+.1f}, {:+.1f}]".format(*((value - 1) * 100 for value in values))
+
+
+_COLUMNS = (
+    Column("step", "step"),
+    Column("figure", "figure"),
+    Column("A", "a"),
+    Column("B", "b"),
+    Column("B against A", "change"),
+    Column("", "significance"),
+    Column("verdict", "verdict"),
+)
+
+
+def table(outcome: Outcome) -> Table:
+    """Return one benchstat-like row a figure, those that decide first."""
+    rows: list[tuple[Cell, ...]] = []
+    for row in outcome.rows:
+        found = row.comparison
+        label = f"{row.metric.title}, {row.metric.unit}"
+        if found is None:
+            rows.append((row.step, label, None, None, None, None, f"{row.verdict.value}: {row.why}"))
+            continue
+        significance = f"p={found.p:.3f} n={found.n}"
+        said = row.verdict.value + (f": {row.why}" if row.why else "")
+        a, b = f"{found.a_median:.4g} ± {found.a_spread:.0%}", f"{found.b_median:.4g} ± {found.b_spread:.0%}"
+        rows.append((row.step, label, a, b, change(found), significance, said))
+    columns = tuple(
+        attrs.evolve(column, title={"a": outcome.a, "b": outcome.b}.get(column.key, column.title))
+        for column in _COLUMNS
+    )
+    return Table(f"{outcome.b} against {outcome.a}", columns, tuple(rows), group_by=1)
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """Return the outcome under stable keys."""
+    return {
+        "a": outcome.a,
+        "b": outcome.b,
+        "rows": [
+            {
+                "step": row.step,
+                "figure": row.metric.key,
+                "unit": row.metric.unit,
+                "primary": row.primary,
+                "verdict": row.verdict.value,
+                "why": row.why,
+                **(attrs.asdict(row.comparison) if row.comparison else {}),
+            }
+            for row in outcome.rows
+        ],
+        "invalid": [{"record": record, "why": why} for record, why in outcome.invalid],
+        "differences": [{"what": what, "a": a, "b": b} for what, a, b in outcome.differences],
+        "notes": list(outcome.notes),
+    }
+
+
+def calibration_notes(same: Outcome) -> list[str]:
+    """Return what A against A says about the set-up itself."""
+    notes = []
+    for row in same.rows:
+        if row.primary and row.comparison:
+            holds = row.comparison.low <= 1 <= row.comparison.high
+            verdict = "as it must" if holds else "which it must not: the set-up favours one side"
+            inside = "holds" if holds else "does not hold"
+            notes.append(f"A against A, {row.step}: {change(row.comparison)}; the interval {inside} 1, {verdict}.")
+    return notes
+
+
+def with_names(outcome: Outcome, a: str, b: str, notes: Sequence[str]) -> Outcome:
+    """Return `outcome` under the profiles' names, with further notes."""
+    names = (a, b) if a != b else (f"{a} (A)", f"{b} (B)")
+    return attrs.evolve(outcome, a=names[0], b=names[1], notes=(*outcome.notes, *notes))
