@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Finding the tracepoints, most of which are not exported, and hanging the probes on them.
+ *
+ * Block tracepoints are built in and found by walking the kernel's; SCSI's come and go with
+ * scsi_mod, which the module notifier reports (it replays loaded modules when registered).
+ *
+ * Locks: the kernel's module tracepoint mutex > attach_lock > the kernel's tracepoint mutex.
+ */
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/string.h>
+#include <linux/tracepoint.h>
+#include <scsi/scsi_cmnd.h>
+#include <scsi/scsi_host.h>
+#include <trace/events/block.h>
+#include <trace/events/scsi.h>
+
+#include "fabstat.h"
+
+struct fabstat_hook {
+	const char *name;
+	void *probe;
+	bool builtin;
+	struct tracepoint *tp;	/* NULL: its module is not loaded */
+	bool attached;
+};
+
+/* Completions first: what is issued while the rest is being attached is then seen to end. */
+static struct fabstat_hook hooks[] = {
+	{ .name = "block_rq_complete", .probe = fabstat_probe_complete, .builtin = true },
+	{ .name = "block_rq_requeue", .probe = fabstat_probe_requeue, .builtin = true },
+	{ .name = "scsi_dispatch_cmd_done", .probe = fabstat_probe_scsi_done },
+	{ .name = "scsi_dispatch_cmd_error", .probe = fabstat_probe_scsi_error },
+	{ .name = "scsi_dispatch_cmd_timeout", .probe = fabstat_probe_scsi_timeout },
+	{ .name = "scsi_eh_wakeup", .probe = fabstat_probe_scsi_eh_wakeup },
+	{ .name = "block_rq_issue", .probe = fabstat_probe_issue, .builtin = true },
+};
+
+static DEFINE_MUTEX(attach_lock);
+static bool wanted;	/* attach_lock */
+
+/* Makes the compiler compare each probe with the kernel's own prototype of its tracepoint. */
+static void __maybe_unused check_prototypes(void)
+{
+	check_trace_callback_type_block_rq_complete(fabstat_probe_complete);
+	check_trace_callback_type_block_rq_requeue(fabstat_probe_requeue);
+	check_trace_callback_type_block_rq_issue(fabstat_probe_issue);
+	check_trace_callback_type_scsi_dispatch_cmd_done(fabstat_probe_scsi_done);
+	check_trace_callback_type_scsi_dispatch_cmd_error(fabstat_probe_scsi_error);
+	check_trace_callback_type_scsi_dispatch_cmd_timeout(fabstat_probe_scsi_timeout);
+	check_trace_callback_type_scsi_eh_wakeup(fabstat_probe_scsi_eh_wakeup);
+}
+
+static int hook_attach(struct fabstat_hook *hook)
+{
+	int err;
+
+	if (!hook->tp || hook->attached)
+		return 0;
+	err = tracepoint_probe_register(hook->tp, hook->probe, NULL);
+	if (err)
+		pr_err(KBUILD_MODNAME ": cannot attach to %s: %d\n", hook->name, err);
+	else
+		hook->attached = true;
+	return err;
+}
+
+static void hook_detach(struct fabstat_hook *hook)
+{
+	if (!hook->attached)
+		return;
+	tracepoint_probe_unregister(hook->tp, hook->probe, NULL);
+	hook->attached = false;
+}
+
+static struct fabstat_hook *hook_find(const struct tracepoint *tp, bool builtin)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(hooks); i++)
+		if (hooks[i].builtin == builtin && !strcmp(hooks[i].name, tp->name))
+			return &hooks[i];
+	return NULL;
+}
+
+static void builtin_found(struct tracepoint *tp, void *data)
+{
+	struct fabstat_hook *hook = hook_find(tp, true);
+
+	if (hook)
+		hook->tp = tp;
+}
+
+static void module_coming(struct tracepoint *tp)
+{
+	struct fabstat_hook *hook = hook_find(tp, false);
+
+	if (!hook)
+		return;
+	hook->tp = tp;
+	if (wanted)
+		hook_attach(hook);
+}
+
+static void module_going(struct tracepoint *tp)
+{
+	struct fabstat_hook *hook = hook_find(tp, false);
+
+	if (!hook || hook->tp != tp)
+		return;
+	hook_detach(hook);
+	hook->tp = NULL;
+}
+
+static int module_notify(struct notifier_block *nb, unsigned long event, void *data)
+{
+	struct module *mod = ((struct tp_module *)data)->mod;
+	unsigned int i;
+
+	mutex_lock(&attach_lock);
+	for (i = 0; i < mod->num_tracepoints; i++) {
+		struct tracepoint *tp = tracepoint_ptr_deref(&mod->tracepoints_ptrs[i]);
+
+		if (event == MODULE_STATE_COMING)
+			module_coming(tp);
+		else if (event == MODULE_STATE_GOING)
+			module_going(tp);
+	}
+	mutex_unlock(&attach_lock);
+	return NOTIFY_OK;
+}
+
+static struct notifier_block module_nb = { .notifier_call = module_notify };
+
+/* Hangs every probe on its tracepoint, as far as loaded. Returns 0 or -errno. */
+int fabstat_attach(void)
+{
+	unsigned int i;
+	int err = 0;
+
+	mutex_lock(&attach_lock);
+	for (i = 0; i < ARRAY_SIZE(hooks) && !err; i++)
+		err = hook_attach(&hooks[i]);
+	while (err && i--)
+		hook_detach(&hooks[i]);
+	wanted = !err;
+	mutex_unlock(&attach_lock);
+	return err;
+}
+
+/* Takes every probe off; when it returns none is running. */
+void fabstat_detach(void)
+{
+	unsigned int i = ARRAY_SIZE(hooks);
+
+	mutex_lock(&attach_lock);
+	wanted = false;
+	while (i--)
+		hook_detach(&hooks[i]);
+	mutex_unlock(&attach_lock);
+	tracepoint_synchronize_unregister();
+}
+
+/* Returns true when SCSI refusals are being seen. */
+bool fabstat_attached_scsi(void)
+{
+	return READ_ONCE(hook_find(&(struct tracepoint){ .name = "scsi_dispatch_cmd_error" },
+				   false)->attached);
+}
+
+int fabstat_attach_init(void)
+{
+	unsigned int i;
+
+	for_each_kernel_tracepoint(builtin_found, NULL);
+	for (i = 0; i < ARRAY_SIZE(hooks); i++) {
+		if (hooks[i].builtin && !hooks[i].tp) {
+			pr_err(KBUILD_MODNAME ": this kernel has no tracepoint %s\n", hooks[i].name);
+			return -ENOENT;
+		}
+	}
+	return register_tracepoint_module_notifier(&module_nb);
+}
+
+void fabstat_attach_exit(void)
+{
+	unregister_tracepoint_module_notifier(&module_nb);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What is counted, under which name, and the rules that pick the counter.
+ *
+ * Pure: the unit tests compile this file in user space. The names are the ABI of the
+ * debugfs file (Documentation/ABI/testing/debugfs-fabstat): append, never rename.
+ */
+#ifndef FABSTAT_CLASSIFY_H
+#define FABSTAT_CLASSIFY_H
+
+#ifdef __KERNEL__
+#include <linux/errno.h>
+#else
+#include <errno.h>
+#include <stdbool.h>
+#endif
+
+enum fabstat_op {
+	FABSTAT_READ,
+	FABSTAT_WRITE,
+	FABSTAT_FLUSH,
+	FABSTAT_DISCARD,
+	FABSTAT_OTHER,		/* passthrough, write zeroes, zone commands, ... */
+	FABSTAT_OPS
+};
+
+#define FABSTAT_OP_NAMES { "read", "write", "flush", "discard", "other" }
+
+/*
+ * Rare events, counted per device and CPU. All but the last group are 0 on a healthy device.
+ */
+enum fabstat_event {
+	/* the target's answer to a command (SAM status) */
+	FABSTAT_TASK_SET_FULL,
+	FABSTAT_BUSY,
+	/* the driver's answer to queuecommand() */
+	FABSTAT_HOST_BUSY,
+	FABSTAT_DEVICE_BUSY,
+	FABSTAT_TARGET_BUSY,	/* iSCSI: the CmdSN window is closed */
+	FABSTAT_EH_RETRY,
+	FABSTAT_DRIVER_OTHER,	/* any other non-zero answer; the midlayer reads it as host busy */
+	/* refused before the driver saw the request */
+	FABSTAT_HELD_DEVICE,	/* the device or its session is blocked, quiesced or offline */
+	FABSTAT_HELD_RECOVERY,	/* the host is in error recovery or has blocked itself */
+	FABSTAT_HELD_BACKOFF,	/* pause that follows a busy answer of device, target or host */
+	FABSTAT_HELD_TARGET,	/* the target's own limit in the initiator (iSCSI: cmds_max) */
+	FABSTAT_HELD_OTHER,	/* host limit, or a device that is not SCSI */
+	/* every block_rq_requeue, by how far the request had got */
+	FABSTAT_REQUEUED_UNSTARTED,
+	FABSTAT_REQUEUED_BY_DRIVER,
+	FABSTAT_REQUEUED_BY_TARGET,
+	/* timeouts */
+	FABSTAT_TIMEOUT,	/* each expiry of a SCSI command's timer, forgiven or not */
+	FABSTAT_TIMED_OUT,	/* requests that came back with the last expiry not forgiven */
+	/* errors at completion */
+	FABSTAT_ERROR_TIMEOUT,
+	FABSTAT_ERROR_TRANSPORT,
+	FABSTAT_ERROR_TARGET,
+	FABSTAT_ERROR_RESERVATION,
+	FABSTAT_ERROR_MEDIUM,
+	FABSTAT_ERROR_PROTECTION,
+	FABSTAT_ERROR_UNSUPPORTED,
+	FABSTAT_ERROR_SPACE,
+	FABSTAT_ERROR_OFFLINE,
+	FABSTAT_ERROR_RESOURCE,
+	FABSTAT_ERROR_IO,
+	/* what the books cannot say more about */
+	FABSTAT_PARTIAL,	/* partial completions; the request went on */
+	FABSTAT_NEVER_ISSUED,	/* ended, without ever having been issued */
+	FABSTAT_UNMATCHED,	/* completed, its issue was not seen (it began before load) */
+	FABSTAT_UNTRACKED,	/* issued, but no memory was left to remember it */
+	FABSTAT_NO_HISTOGRAM,	/* counted, but no memory was left for a histogram */
+	FABSTAT_NO_RETRY,	/* sent back, but no memory was left to remember since when */
+	FABSTAT_EVENTS
+};
+
+#define FABSTAT_EVENT_NAMES {							\
+	"task_set_full", "busy",						\
+	"host_busy", "device_busy", "target_busy", "eh_retry", "driver_other",	\
+	"held_device", "held_recovery", "held_backoff", "held_target", "held_other", \
+	"requeued_unstarted", "requeued_by_driver", "requeued_by_target",	\
+	"timeout", "timed_out",							\
+	"error_timeout", "error_transport", "error_target", "error_reservation", \
+	"error_medium", "error_protection", "error_unsupported", "error_space",	\
+	"error_offline", "error_resource", "error_io",				\
+	"partial", "never_issued", "unmatched", "untracked", "no_histogram", "no_retry", \
+}
+
+/* SAM-5 5.3.1 and scsi_proto.h, the same on every kernel; status_byte() is not. */
+#define FABSTAT_SAM_BUSY		0x08
+#define FABSTAT_SAM_TASK_SET_FULL	0x28
+
+/* Returns the counter of a SAM status, or FABSTAT_EVENTS for a status that is no refusal. */
+static inline enum fabstat_event fabstat_status_event(unsigned int status)
+{
+	switch (status) {
+	case FABSTAT_SAM_TASK_SET_FULL:
+		return FABSTAT_TASK_SET_FULL;
+	case FABSTAT_SAM_BUSY:
+		return FABSTAT_BUSY;
+	default:
+		return FABSTAT_EVENTS;
+	}
+}
+
+/* Returns the counter of queuecommand()'s answer (SCSI_MLQUEUE_*: macros or an enum by kernel). */
+static inline enum fabstat_event fabstat_driver_event(int answer)
+{
+	switch (answer) {
+	case 0x1055:
+		return FABSTAT_HOST_BUSY;
+	case 0x1056:
+		return FABSTAT_DEVICE_BUSY;
+	case 0x1057:
+		return FABSTAT_EH_RETRY;
+	case 0x1058:
+		return FABSTAT_TARGET_BUSY;
+	default:
+		return FABSTAT_DRIVER_OTHER;
+	}
+}
+
+/* Returns the counter of a completion's error, a negative errno as blk_status_to_errno() gives it. */
+static inline enum fabstat_event fabstat_error_event(int error)
+{
+	switch (error) {
+	case -ETIMEDOUT:
+		return FABSTAT_ERROR_TIMEOUT;
+	case -ENOLINK:
+		return FABSTAT_ERROR_TRANSPORT;
+	case -EREMOTEIO:
+		return FABSTAT_ERROR_TARGET;
+	case -EBADE:
+		return FABSTAT_ERROR_RESERVATION;
+	case -ENODATA:
+		return FABSTAT_ERROR_MEDIUM;
+	case -EILSEQ:
+		return FABSTAT_ERROR_PROTECTION;
+	case -EOPNOTSUPP:
+		return FABSTAT_ERROR_UNSUPPORTED;
+	case -ENOSPC:
+		return FABSTAT_ERROR_SPACE;
+	case -ENODEV:
+		return FABSTAT_ERROR_OFFLINE;
+	case -ENOMEM:
+	case -EBUSY:
+	case -EAGAIN:
+		return FABSTAT_ERROR_RESOURCE;
+	default:
+		return FABSTAT_ERROR_IO;
+	}
+}
+
+/* What the SCSI midlayer looks at, in this order, before it gives a request to the driver. */
+struct fabstat_hold {
+	bool device_running;	/* the device takes new commands */
+	bool recovering;	/* error recovery, or the host blocked itself */
+	bool backing_off;	/* one of device, target or host is pausing after a busy answer */
+	bool target_limited;	/* the target has a command limit of its own in the initiator */
+};
+
+/* Returns the counter of a request that was refused before it was started. */
+static inline enum fabstat_event fabstat_hold_event(const struct fabstat_hold *hold)
+{
+	if (!hold->device_running)
+		return FABSTAT_HELD_DEVICE;
+	if (hold->recovering)
+		return FABSTAT_HELD_RECOVERY;
+	if (hold->backing_off)
+		return FABSTAT_HELD_BACKOFF;
+	if (hold->target_limited)
+		return FABSTAT_HELD_TARGET;
+	return FABSTAT_HELD_OTHER;
+}
+
+#endif

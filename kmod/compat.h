@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What differs between Linux 5.10 and 7.2, and nothing else.
+ *
+ * Tracepoint prototypes need no entry here: attach.c has the compiler compare each probe with
+ * the kernel's own prototype.
+ */
+#ifndef FABSTAT_COMPAT_H
+#define FABSTAT_COMPAT_H
+
+#include <linux/blkdev.h>
+#include <linux/blk-mq.h>
+#include <linux/preempt.h>
+#include <linux/timekeeping.h>
+#include <linux/version.h>
+
+/* block_rq_complete passes a blk_status_t since 5.16, before that an errno. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 16, 0)
+typedef blk_status_t fabstat_status_t;
+static inline int fabstat_errno(fabstat_status_t status)
+{
+	return blk_status_to_errno(status);
+}
+#else
+typedef int fabstat_status_t;
+static inline int fabstat_errno(fabstat_status_t status)
+{
+	return status;
+}
+#endif
+
+/* A request's disk moved to its queue in 5.17; a queue without a disk has NULL there. */
+static inline struct gendisk *fabstat_disk(struct request *rq)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 17, 0)
+	return rq->q->disk;
+#else
+	return rq->rq_disk;
+#endif
+}
+
+/* Disks carry a number that is never given twice since 5.15. */
+static inline u64 fabstat_diskseq(struct gendisk *disk)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 15, 0)
+	return disk->diskseq;
+#else
+	return 0;
+#endif
+}
+
+/*
+ * Reads the timekeeper's counter and the CLOCK_MONOTONIC_RAW time that belongs to it. Returns
+ * the number of clock source changes so far (modulo 256).
+ */
+static inline u8 fabstat_read_timekeeper(u64 *cycles, u64 *raw_ns)
+{
+	struct system_time_snapshot snapshot;
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 2, 0)
+	ktime_get_snapshot_id(CLOCK_MONOTONIC, &snapshot);
+	*raw_ns = ktime_to_ns(snapshot.monoraw);
+#else
+	ktime_get_snapshot(&snapshot);
+	*raw_ns = ktime_to_ns(snapshot.raw);
+#endif
+	*cycles = snapshot.cycles;
+	return snapshot.cs_was_changed_seq;
+}
+
+/*
+ * Probes run with preemption disabled up to 6.19. Since 7.0 (a46023d5616e) they are protected
+ * by SRCU only, and have to disable it themselves before they touch per-CPU memory.
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 0, 0)
+#define fabstat_probe_enter()	preempt_disable_notrace()
+#define fabstat_probe_leave()	preempt_enable_notrace()
+#else
+#define fabstat_probe_enter()	do { } while (0)
+#define fabstat_probe_leave()	do { } while (0)
+#endif
+
+#endif

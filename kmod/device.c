@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The device table: created by the first request of a queue, retired when the queue dies.
+ *
+ * There is no notifier for queues that come or go, so the first request brings a device in,
+ * and a worker looks once a second for queues that are being torn down. A device is retired
+ * when its queue was dying at two scans in a row and nothing is in flight on it; one that
+ * hangs stays in the table, and on the stuck list.
+ *
+ * Locks: fabstat_lock (mutex) > table_lock (raw spinlock, from probes). Probes read the table
+ * without a lock, protected by their disabled preemption.
+ */
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+
+#include "fabstat.h"
+
+#define SCAN_PERIOD	HZ
+
+struct fabstat_globals fabstat_globals;
+struct fabstat_device *fabstat_devices[FABSTAT_MAX_QUEUES];
+LIST_HEAD(fabstat_gone);
+DEFINE_MUTEX(fabstat_lock);
+
+static LIST_HEAD(sets);
+static DEFINE_RAW_SPINLOCK(table_lock);	/* table, sets */
+static unsigned int nr_gone;
+
+static void scan(struct work_struct *work);
+static DECLARE_DELAYED_WORK(scan_work, scan);
+
+/* Returns the set of @tag_set, or NULL. RCU or table_lock. */
+struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set)
+{
+	struct fabstat_set *set;
+
+	list_for_each_entry_rcu(set, &sets, node, true)
+		if (set->tag_set == tag_set)
+			return set;
+	return NULL;
+}
+
+/* Returns the set of @tag_set with one more user, or NULL without memory. table_lock. */
+static struct fabstat_set *set_get(struct blk_mq_tag_set *tag_set)
+{
+	/* A controller may come back with more queues than it has now, up to one a CPU. */
+	unsigned int nr_tables = max(tag_set->nr_hw_queues, nr_cpu_ids);
+	struct fabstat_set *set = fabstat_set_find(tag_set);
+
+	if (!set) {
+		set = fabstat_alloc(struct_size(set, table, nr_tables), FABSTAT_BOOKS);
+		if (!set)
+			return NULL;
+		set->tag_set = tag_set;
+		set->nr_tables = nr_tables;
+		list_add_rcu(&set->node, &sets);
+	}
+	set->users++;
+	return set;
+}
+
+/* Gives up one user of @set; returns it when it was the last, for set_free(). table_lock. */
+static struct fabstat_set *set_put(struct fabstat_set *set)
+{
+	if (--set->users)
+		return NULL;
+	list_del_rcu(&set->node);
+	return set;
+}
+
+static void set_free(struct fabstat_set *set)
+{
+	unsigned int queue;
+
+	if (!set)
+		return;
+	for (queue = 0; queue < set->nr_tables; queue++)
+		fabstat_table_free(set->table[queue]);
+	fabstat_free(set);
+}
+
+/* Frees the tables, which nobody uses any more, and keeps the counters. */
+static void device_free_slots(struct fabstat_device *dev)
+{
+	unsigned int queue;
+
+	for (queue = 0; dev->sched && queue < dev->nr_tables; queue++)
+		fabstat_table_free(dev->sched[queue]);
+	fabstat_free(dev->sched);
+	dev->sched = NULL;
+}
+
+static void device_free(struct fabstat_device *dev)
+{
+	unsigned int cpu, op, kind;
+
+	for_each_possible_cpu(cpu) {
+		if (!dev->cpu[cpu])
+			continue;
+		for (op = 0; op < FABSTAT_OPS; op++)
+			for (kind = 0; kind < FABSTAT_KINDS; kind++)
+				fabstat_free(dev->cpu[cpu]->histogram[op][kind]);
+		fabstat_free(dev->cpu[cpu]);
+	}
+	device_free_slots(dev);
+	fabstat_free(dev);
+}
+
+/* How many requests the device can hold; SCSI devices have a depth of their own, see block.c. */
+static u32 queue_limit(const struct blk_mq_tag_set *tag_set)
+{
+	if (tag_set->flags & BLK_MQ_F_TAG_HCTX_SHARED)
+		return tag_set->queue_depth;
+	return tag_set->queue_depth * tag_set->nr_hw_queues;
+}
+
+/*
+ * Returns the device of @rq, new or made by another CPU meanwhile; NULL, counted, without
+ * memory or when the queue is being removed. Called from probes.
+ */
+struct fabstat_device *fabstat_device_create(struct request *rq)
+{
+	struct request_queue *q = rq->q;
+	struct fabstat_device *dev;
+	unsigned long flags;
+
+	if (q->id < 0 || q->id >= FABSTAT_MAX_QUEUES)
+		goto untracked;
+	dev = fabstat_alloc(struct_size(dev, cpu, nr_cpu_ids), FABSTAT_BOOKS);
+	if (!dev)
+		goto untracked;
+	dev->queue = q;
+	dev->id = q->id;
+	dev->seen_ns = fabstat_now();
+	dev->limit = queue_limit(q->tag_set);
+	strscpy(dev->identity.disk, "-", sizeof(dev->identity.disk));
+	strscpy(dev->identity.hctl, "-", sizeof(dev->identity.hctl));
+	strscpy(dev->identity.driver, "-", sizeof(dev->identity.driver));
+	strscpy(dev->identity.parent, "-", sizeof(dev->identity.parent));
+
+	raw_spin_lock_irqsave(&table_lock, flags);
+	if (fabstat_devices[q->id]) {
+		raw_spin_unlock_irqrestore(&table_lock, flags);
+		device_free(dev);
+		return fabstat_devices[q->id];
+	}
+	dev->set = set_get(q->tag_set);
+	if (!dev->set)
+		goto free_device;
+	dev->nr_tables = dev->set->nr_tables;
+	dev->sched = fabstat_alloc(dev->nr_tables * sizeof(*dev->sched), FABSTAT_BOOKS);
+	if (!dev->sched || !blk_get_queue(q))
+		goto put_set;
+	dev->serial = atomic64_inc_return(&fabstat_globals.devices_seen);
+	smp_store_release(&fabstat_devices[q->id], dev);
+	raw_spin_unlock_irqrestore(&table_lock, flags);
+	return dev;
+
+put_set:
+	/* A set that this call made has no slots yet and was never visible to a probe. */
+	set_free(set_put(dev->set));
+free_device:
+	raw_spin_unlock_irqrestore(&table_lock, flags);
+	device_free(dev);
+untracked:
+	atomic64_inc(&fabstat_globals.untracked);
+	return NULL;
+}
+
+/* Returns this CPU's counters of @dev, new; NULL without memory. Called from probes. */
+struct fabstat_cpu *fabstat_cpu_create(struct fabstat_device *dev)
+{
+	struct fabstat_cpu **place = &dev->cpu[raw_smp_processor_id()];
+	struct fabstat_cpu *cpu = fabstat_alloc(sizeof(*cpu), FABSTAT_BOOKS);
+	struct fabstat_cpu *winner;
+
+	if (!cpu) {
+		atomic64_inc(&fabstat_globals.untracked);
+		return NULL;
+	}
+	/* An interrupt on this CPU may have been here meanwhile. */
+	winner = cmpxchg(place, NULL, cpu);
+	if (!winner)
+		return cpu;
+	fabstat_free(cpu);
+	return winner;
+}
+
+/* Returns a new histogram of @cpu; NULL, counted, without memory. Called from probes. */
+struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsigned int op,
+						   enum fabstat_kind kind)
+{
+	struct fabstat_histogram *histogram, *winner;
+
+	histogram = fabstat_alloc(sizeof(*histogram), FABSTAT_HISTOGRAM);
+	if (!histogram) {
+		fabstat_count(cpu, FABSTAT_NO_HISTOGRAM);
+		return NULL;
+	}
+	winner = cmpxchg(&cpu->histogram[op][kind], NULL, histogram);
+	if (!winner)
+		return histogram;
+	fabstat_free(histogram);
+	return winner;
+}
+
+/* Takes @dev off the table; from here on no new request finds it. Returns its set if unused. */
+static struct fabstat_set *device_unlink(struct fabstat_device *dev)
+{
+	struct fabstat_set *unused;
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&table_lock, flags);
+	WRITE_ONCE(fabstat_devices[dev->id], NULL);
+	unused = set_put(dev->set);
+	raw_spin_unlock_irqrestore(&table_lock, flags);
+	return unused;
+}
+
+/* Adds @dev, which no probe can find any more, to those that are gone; drops the oldest. */
+static void device_retire(struct fabstat_device *dev)
+{
+	dev->gone_ns = fabstat_now();
+	device_free_slots(dev);
+	blk_put_queue(dev->queue);
+	dev->queue = NULL;
+	dev->sdev = NULL;
+	list_add_tail(&dev->gone_node, &fabstat_gone);
+	if (nr_gone < FABSTAT_MAX_GONE) {
+		nr_gone++;
+		return;
+	}
+	dev = list_first_entry(&fabstat_gone, struct fabstat_device, gone_node);
+	list_del(&dev->gone_node);
+	device_free(dev);
+}
+
+static void scan(struct work_struct *work)
+{
+	struct fabstat_device *dev, *next;
+	struct fabstat_set *set, *next_set;
+	LIST_HEAD(unlinked);
+	LIST_HEAD(unused);
+	unsigned int id;
+
+	fabstat_clock_check();
+	mutex_lock(&fabstat_lock);
+	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
+		dev = fabstat_devices[id];
+		if (!dev || !blk_queue_dying(dev->queue))
+			continue;
+		if (dev->dying && atomic_read(&dev->depth) <= 0) {
+			set = device_unlink(dev);
+			if (set)
+				list_add(&set->unused_node, &unused);
+			list_add_tail(&dev->gone_node, &unlinked);
+		}
+		dev->dying = true;
+	}
+	if (!list_empty(&unlinked)) {
+		/* Probes that found one of these devices run without preemption: RCU readers. */
+		synchronize_rcu();
+		list_for_each_entry_safe(set, next_set, &unused, unused_node)
+			set_free(set);
+		list_for_each_entry_safe(dev, next, &unlinked, gone_node)
+			device_retire(dev);
+	}
+	mutex_unlock(&fabstat_lock);
+	schedule_delayed_work(&scan_work, SCAN_PERIOD);
+}
+
+void fabstat_scan_start(void)
+{
+	schedule_delayed_work(&scan_work, SCAN_PERIOD);
+}
+
+/* Frees all devices. No probe runs any more and no reader is left. */
+void fabstat_devices_exit(void)
+{
+	struct fabstat_device *dev, *next;
+	unsigned int id;
+
+	cancel_delayed_work_sync(&scan_work);
+	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
+		dev = fabstat_devices[id];
+		if (!dev)
+			continue;
+		set_free(device_unlink(dev));
+		blk_put_queue(dev->queue);
+		device_free(dev);
+	}
+	list_for_each_entry_safe(dev, next, &fabstat_gone, gone_node)
+		device_free(dev);
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Who a device is: names that userspace can follow into sysfs.
+ *
+ * Strings are copied while a request is being issued, which is when the disk and the SCSI
+ * device are certain to be there; no pointer is followed later than that.
+ */
+#include <linux/module.h>
+#include <scsi/scsi_device.h>
+#include <scsi/scsi_host.h>
+
+#include "fabstat.h"
+
+/* The midlayer's queue operations, learned from the first SCSI disk; not an exported symbol. */
+static const struct blk_mq_ops *scsi_ops;
+
+static void identify_scsi(struct fabstat_device *dev, struct scsi_device *sdev)
+{
+	const struct scsi_host_template *template = sdev->host->hostt;
+	struct fabstat_identity *id = &dev->identity;
+	const char *driver = template->proc_name ?: template->name;
+
+	snprintf(id->hctl, sizeof(id->hctl), "%u:%u:%u:%llu", sdev->host->host_no, sdev->channel,
+		 sdev->id, sdev->lun);
+	strscpy(id->driver, driver ?: "-", sizeof(id->driver));
+	strscpy(id->parent, dev_name(scsi_target(sdev)->dev.parent), sizeof(id->parent));
+	WRITE_ONCE(dev->sdev, sdev);
+}
+
+/* Fills in what @rq lets on about @dev. Called at each issue until the disk is registered. */
+void fabstat_identify(struct fabstat_device *dev, struct request *rq)
+{
+	struct fabstat_identity *id = &dev->identity;
+	struct gendisk *disk = fabstat_disk(rq);
+	struct device *parent;
+
+	/* A queue without a disk (tape, enclosure) or whose disk is still being probed. */
+	if (!dev->sdev && scsi_ops && rq->q->mq_ops == scsi_ops && rq->q->queuedata)
+		identify_scsi(dev, rq->q->queuedata);
+	if (!disk || !device_is_registered(disk_to_dev(disk)))
+		return;
+
+	parent = disk_to_dev(disk)->parent;
+	id->devt = disk_devt(disk);
+	id->diskseq = fabstat_diskseq(disk);
+	strscpy(id->disk, disk->disk_name, sizeof(id->disk));
+	if (parent && parent->bus && !strcmp(parent->bus->name, "scsi")) {
+		WRITE_ONCE(scsi_ops, rq->q->mq_ops);
+		identify_scsi(dev, to_scsi_device(parent));
+	} else {
+		if (disk->fops->owner)
+			strscpy(id->driver, module_name(disk->fops->owner), sizeof(id->driver));
+		if (parent)
+			strscpy(id->parent, dev_name(parent), sizeof(id->parent));
+	}
+	/* Readers that see it known see it whole. */
+	smp_store_release(&id->known, true);
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The module's memory, under one ceiling.
+ *
+ * Everything is taken from within probes, on first use. When the ceiling is reached the module
+ * goes on without: first without further histograms, so that the books of new devices still
+ * fit, then without the new devices. Both are counted.
+ */
+#include <linux/moduleparam.h>
+#include <linux/slab.h>
+
+#include "fabstat.h"
+
+static unsigned int memory_limit_mib = 128;
+module_param(memory_limit_mib, uint, 0644);
+MODULE_PARM_DESC(memory_limit_mib, "most memory the module may take, in MiB (default 128)");
+
+static atomic64_t used;
+static atomic64_t refused;
+
+u64 fabstat_memory_used(void)
+{
+	return atomic64_read(&used);
+}
+
+u64 fabstat_memory_limit(void)
+{
+	return (u64)READ_ONCE(memory_limit_mib) << 20;
+}
+
+u64 fabstat_memory_refused(void)
+{
+	return atomic64_read(&refused);
+}
+
+/* Returns @bytes of zeroed memory, or NULL. Any context. */
+void *fabstat_alloc(size_t bytes, enum fabstat_need need)
+{
+	u64 limit = fabstat_memory_limit();
+	void *memory;
+
+	/* An eighth is kept for the books. */
+	if (need == FABSTAT_HISTOGRAM)
+		limit -= limit >> 3;
+	if (fabstat_memory_used() + bytes > limit)
+		goto refuse;
+	memory = kzalloc(bytes, GFP_NOWAIT | __GFP_NOWARN);
+	if (!memory)
+		goto refuse;
+	/* What the slab really gave; two CPUs at once may pass the limit by one object each. */
+	atomic64_add(ksize(memory), &used);
+	return memory;
+
+refuse:
+	atomic64_inc(&refused);
+	return NULL;
+}
+
+/* Takes @memory off the account; its owner frees it. */
+void fabstat_uncharge(const void *memory)
+{
+	atomic64_sub(ksize(memory), &used);
+}
+
+/* Frees @memory of fabstat_alloc(). NULL is fine. */
+void fabstat_free(const void *memory)
+{
+	if (!memory)
+		return;
+	fabstat_uncharge(memory);
+	kfree(memory);
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Probes on the SCSI midlayer: who refused a command, and why.
+ *
+ * scsi_mod may be absent, and none of its symbols is used: everything is read through headers.
+ */
+#include <scsi/scsi_cmnd.h>
+#include <scsi/scsi_device.h>
+#include <scsi/scsi_host.h>
+
+#include "fabstat.h"
+
+/* Returns why the midlayer held a request back, from what scsi_queue_rq() looks at. */
+enum fabstat_event fabstat_scsi_hold(struct scsi_device *sdev)
+{
+	const struct scsi_target *starget = scsi_target(sdev);
+	struct Scsi_Host *shost = sdev->host;
+	struct fabstat_hold hold = {
+		.device_running = sdev->sdev_state == SDEV_RUNNING,
+		.recovering = scsi_host_in_recovery(shost) || shost->host_self_blocked,
+		.backing_off = atomic_read(&starget->target_blocked) > 0 ||
+			       atomic_read(&shost->host_blocked) > 0 ||
+			       atomic_read(&sdev->device_blocked) > 0,
+		.target_limited = starget->can_queue > 0,
+	};
+
+	return fabstat_hold_event(&hold);
+}
+
+/* Counts @event on the device of @cmd; the request was refused if @refusal. */
+static void count(struct scsi_cmnd *cmd, enum fabstat_event event, bool refusal)
+{
+	struct request *rq = scsi_cmd_to_rq(cmd);
+	struct fabstat_device *dev = fabstat_this_device(rq);
+	struct fabstat_slot *slot;
+	struct fabstat_cpu *cpu;
+
+	if (!dev)
+		return;
+	cpu = fabstat_this_cpu(dev);
+	if (!cpu)
+		return;
+	fabstat_count(cpu, event);
+	slot = fabstat_this_slot(dev, rq);
+	if (slot && refusal)
+		slot->refusal = 1;
+}
+
+/* The target's answer. __scsi_queue_insert() clears it before the request is requeued. */
+void fabstat_probe_scsi_done(void *data, struct scsi_cmnd *cmd)
+{
+	enum fabstat_event event = fabstat_status_event(cmd->result & 0xff);
+
+	if (likely(event == FABSTAT_EVENTS))
+		return;
+	fabstat_probe_enter();
+	count(cmd, event, true);
+	fabstat_probe_leave();
+}
+
+/* The driver did not take the command. */
+void fabstat_probe_scsi_error(void *data, struct scsi_cmnd *cmd, int answer)
+{
+	fabstat_probe_enter();
+	count(cmd, fabstat_driver_event(answer), true);
+	fabstat_probe_leave();
+}
+
+/* A command's timer expired; the transport may still forgive it. */
+void fabstat_probe_scsi_timeout(void *data, struct scsi_cmnd *cmd)
+{
+	fabstat_probe_enter();
+	count(cmd, FABSTAT_TIMEOUT, false);
+	fabstat_probe_leave();
+}
+
+/* The error handler of a host was woken. */
+void fabstat_probe_scsi_eh_wakeup(void *data, struct Scsi_Host *shost)
+{
+	struct fabstat_set *set;
+
+	rcu_read_lock();
+	set = fabstat_set_find(&shost->tag_set);
+	if (set)
+		atomic64_inc(&set->eh_wakeups);
+	rcu_read_unlock();
+}

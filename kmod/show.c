@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The file "stats": everything that was counted, one record a line.
+ *
+ * The format is Documentation/ABI/testing/debugfs-fabstat. Counters are cumulative, userspace
+ * subtracts two readings. Reading takes fabstat_lock, never anything that a probe waits for.
+ */
+#include <linux/fs.h>
+#include <linux/module.h>
+#include <linux/seq_file.h>
+
+#include "fabstat.h"
+
+#define FORMAT_VERSION	1
+
+/* A reader that finds a CPU in the middle of an event tries again this often. */
+#define MAX_TRIES	1000
+
+static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
+static const char * const event_names[FABSTAT_EVENTS] = FABSTAT_EVENT_NAMES;
+
+/* One CPU's or the sum of all CPUs' counters. */
+struct totals {
+	u64 issued[FABSTAT_OPS];
+	u64 completed[FABSTAT_OPS];
+	u64 sent_back[FABSTAT_OPS];
+	u64 bytes[FABSTAT_OPS];
+	u64 device_ns[FABSTAT_OPS];
+	u64 again_ns[FABSTAT_OPS];
+	u64 refused_ns[FABSTAT_OPS];
+	u64 refused[FABSTAT_OPS];
+	u64 errors[FABSTAT_OPS];
+	u64 depth_ns;
+	u64 at_limit_ns;
+	u64 rare[FABSTAT_EVENTS];
+};
+
+/* Reused by each record; fabstat_lock. */
+static struct totals total, part;
+static u64 buckets[FABSTAT_BUCKETS];
+
+/* Copies @cpu's counters; returns false if an event was being written meanwhile. */
+static bool copy_cpu(const struct fabstat_cpu *cpu, struct totals *copy)
+{
+	u64 begun = 0, ended = local64_read(&cpu->events);
+	unsigned int i;
+
+	smp_rmb();	/* pairs with the writers' smp_wmb() before events */
+	for (i = 0; i < FABSTAT_OPS; i++) {
+		copy->bytes[i] = local64_read(&cpu->bytes[i]);
+		copy->device_ns[i] = local64_read(&cpu->device_ns[i]);
+		copy->again_ns[i] = local64_read(&cpu->again_ns[i]);
+		copy->refused_ns[i] = local64_read(&cpu->refused_ns[i]);
+		copy->refused[i] = local64_read(&cpu->refused[i]);
+		copy->errors[i] = local64_read(&cpu->errors[i]);
+	}
+	copy->depth_ns = local64_read(&cpu->depth_ns);
+	copy->at_limit_ns = local64_read(&cpu->at_limit_ns);
+	for (i = 0; i < FABSTAT_EVENTS; i++)
+		copy->rare[i] = local64_read(&cpu->rare[i]);
+	smp_rmb();	/* pairs with the writers' smp_wmb() after issued, completed, sent_back */
+	for (i = 0; i < FABSTAT_OPS; i++) {
+		copy->issued[i] = local64_read(&cpu->issued[i]);
+		copy->completed[i] = local64_read(&cpu->completed[i]);
+		copy->sent_back[i] = local64_read(&cpu->sent_back[i]);
+		begun += copy->issued[i] + copy->completed[i] + copy->sent_back[i];
+	}
+	return begun == ended;
+}
+
+static void sum_cpus(const struct fabstat_device *dev)
+{
+	unsigned int cpu, i, tries;
+
+	memset(&total, 0, sizeof(total));
+	for_each_possible_cpu(cpu) {
+		const struct fabstat_cpu *counters = READ_ONCE(dev->cpu[cpu]);
+
+		if (!counters)
+			continue;
+		for (tries = 0; !copy_cpu(counters, &part) && tries < MAX_TRIES; tries++)
+			cpu_relax();
+		for (i = 0; i < sizeof(total) / sizeof(u64); i++)
+			((u64 *)&total)[i] += ((u64 *)&part)[i];
+	}
+}
+
+/* Adds the histogram @kind of all CPUs to buckets; returns the number of samples added. */
+static u64 add_buckets(const struct fabstat_device *dev, unsigned int op, enum fabstat_kind kind)
+{
+	u64 count, sum = 0;
+	unsigned int cpu, i;
+
+	for_each_possible_cpu(cpu) {
+		const struct fabstat_cpu *counters = READ_ONCE(dev->cpu[cpu]);
+		const struct fabstat_histogram *histogram;
+
+		histogram = counters ? READ_ONCE(counters->histogram[op][kind]) : NULL;
+		for (i = 0; histogram && i < FABSTAT_BUCKETS; i++) {
+			count = local64_read(&histogram->bucket[i]);
+			buckets[i] += count;
+			sum += count;
+		}
+	}
+	return sum;
+}
+
+static void show_histogram(struct seq_file *m, const struct fabstat_device *dev, unsigned int op,
+			   const char *name, enum fabstat_kind first, enum fabstat_kind second)
+{
+	unsigned int i;
+	u64 count;
+
+	memset(buckets, 0, sizeof(buckets));
+	count = add_buckets(dev, op, first);
+	if (second != first)
+		count += add_buckets(dev, op, second);
+	if (!count)
+		return;
+	seq_printf(m, "histogram id=%llu op=%s time=%s count=%llu", dev->serial, op_names[op], name,
+		   count);
+	for (i = 0; i < FABSTAT_BUCKETS; i++)
+		if (buckets[i])
+			seq_printf(m, " %u:%llu", i, buckets[i]);
+	seq_putc(m, '\n');
+}
+
+static void show_op(struct seq_file *m, const struct fabstat_device *dev, unsigned int op)
+{
+	if (!total.issued[op] && !total.completed[op])
+		return;
+	seq_printf(m, "op id=%llu op=%s issued=%llu completed=%llu sent_back=%llu bytes=%llu errors=%llu",
+		   dev->serial, op_names[op], total.issued[op], total.completed[op],
+		   total.sent_back[op], total.bytes[op], total.errors[op]);
+	seq_printf(m, " device_ns=%llu total_ns=%llu refused=%llu refused_ns=%llu\n",
+		   total.device_ns[op], total.device_ns[op] + total.again_ns[op],
+		   total.refused[op], total.refused_ns[op]);
+	show_histogram(m, dev, op, "device", FABSTAT_DIRECT, FABSTAT_AGAIN_DEVICE);
+	show_histogram(m, dev, op, "total", FABSTAT_DIRECT, FABSTAT_AGAIN_TOTAL);
+	show_histogram(m, dev, op, "refused", FABSTAT_REFUSED, FABSTAT_REFUSED);
+}
+
+static void show_events(struct seq_file *m, const struct fabstat_device *dev)
+{
+	unsigned int i;
+
+	seq_printf(m, "events id=%llu", dev->serial);
+	for (i = 0; i < FABSTAT_EVENTS; i++)
+		if (total.rare[i])
+			seq_printf(m, " %s=%llu", event_names[i], total.rare[i]);
+	seq_putc(m, '\n');
+}
+
+static void show_device(struct seq_file *m, const struct fabstat_device *dev)
+{
+	const struct fabstat_identity *id = &dev->identity;
+	u64 in_flight, begun = 0, ended, now, since;
+	unsigned int op;
+
+	sum_cpus(dev);
+	now = dev->gone_ns ?: fabstat_now();
+	since = READ_ONCE(dev->limit_since_ns);
+	ended = atomic64_read(&dev->forgotten);
+	for (op = 0; op < FABSTAT_OPS; op++) {
+		begun += total.issued[op];
+		ended += total.completed[op] + total.sent_back[op];
+	}
+	in_flight = begun - ended;
+	seq_printf(m, "device id=%llu state=%s disk=%s dev=%u:%u diskseq=%llu hctl=%s driver=%s parent=%s",
+		   dev->serial, dev->gone_ns ? "gone" : dev->dying ? "dying" : "live", id->disk,
+		   MAJOR(id->devt), MINOR(id->devt), id->diskseq, id->hctl, id->driver, id->parent);
+	seq_printf(m, " seen_ns=%llu time_ns=%llu in_flight=%lld highest=%u limit=%u forgotten=%lld eh_wakeups=%lld",
+		   dev->seen_ns, now, (s64)in_flight, dev->highest, dev->limit,
+		   (s64)atomic64_read(&dev->forgotten),
+		   dev->set ? (s64)atomic64_read(&dev->set->eh_wakeups) : 0);
+	seq_printf(m, " depth_ns=%llu at_limit_ns=%llu\n", total.depth_ns + in_flight * now,
+		   total.at_limit_ns + (since && now > since ? now - since : 0));
+	show_events(m, dev);
+	for (op = 0; op < FABSTAT_OPS; op++)
+		show_op(m, dev, op);
+}
+
+static void show_header(struct seq_file *m)
+{
+	unsigned int i;
+
+	seq_printf(m, "# fabstat %d\n", FORMAT_VERSION);
+	seq_printf(m, "module version=%s enabled=%d scsi=%d clock=%s loaded_ns=%llu time_ns=%llu stuck_ms=%u",
+		   THIS_MODULE->version, fabstat_enabled(), fabstat_attached_scsi(),
+		   fabstat_clock_name(), fabstat_loaded_ns, fabstat_now(), READ_ONCE(fabstat_stuck_ms));
+	seq_printf(m, " memory_bytes=%llu memory_limit_bytes=%llu memory_refused=%llu",
+		   fabstat_memory_used(), fabstat_memory_limit(), fabstat_memory_refused());
+	seq_printf(m, " devices_seen=%lld untracked=%lld unmatched=%lld\n",
+		   (s64)atomic64_read(&fabstat_globals.devices_seen),
+		   (s64)atomic64_read(&fabstat_globals.untracked),
+		   (s64)atomic64_read(&fabstat_globals.unmatched));
+	/* One number a bucket: its lower bound, which is its predecessor's upper one. */
+	seq_puts(m, "buckets from_ns");
+	for (i = 0; i < FABSTAT_BUCKETS; i++)
+		seq_printf(m, " %llu", fabstat_bucket_from(i));
+	seq_puts(m, "\nevent_names");
+	for (i = 0; i < FABSTAT_EVENTS; i++)
+		seq_printf(m, " %s", event_names[i]);
+	seq_putc(m, '\n');
+}
+
+/*
+ * Position 0 is the header, position 1 + id a live device, the positions from FIRST_GONE the
+ * devices that are gone, oldest first.
+ */
+#define FIRST_GONE	(1 + FABSTAT_MAX_QUEUES)
+
+static void *find_record(loff_t *pos)
+{
+	struct fabstat_device *dev;
+	loff_t gone = FIRST_GONE;
+
+	if (!*pos)
+		return SEQ_START_TOKEN;
+	for (; *pos < FIRST_GONE; ++*pos) {
+		dev = READ_ONCE(fabstat_devices[*pos - 1]);
+		if (dev)
+			return dev;
+	}
+	list_for_each_entry(dev, &fabstat_gone, gone_node)
+		if (gone++ == *pos)
+			return dev;
+	return NULL;
+}
+
+static void *stats_start(struct seq_file *m, loff_t *pos)
+{
+	mutex_lock(&fabstat_lock);
+	return find_record(pos);
+}
+
+static void *stats_next(struct seq_file *m, void *record, loff_t *pos)
+{
+	++*pos;
+	return find_record(pos);
+}
+
+static void stats_stop(struct seq_file *m, void *record)
+{
+	mutex_unlock(&fabstat_lock);
+}
+
+static int stats_show(struct seq_file *m, void *record)
+{
+	if (record == SEQ_START_TOKEN)
+		show_header(m);
+	else
+		show_device(m, record);
+	return 0;
+}
+
+static const struct seq_operations stats_ops = {
+	.start = stats_start,
+	.next = stats_next,
+	.stop = stats_stop,
+	.show = stats_show,
+};
+
+static int stats_open(struct inode *inode, struct file *file)
+{
+	return seq_open(file, &stats_ops);
+}
+
+const struct file_operations fabstat_stats_fops = {
+	.owner = THIS_MODULE,
+	.open = stats_open,
+	.read = seq_read,
+	.llseek = seq_lseek,
+	.release = seq_release,
+};

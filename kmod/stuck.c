@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The file "stuck": requests that have been under way for longer than stuck_ms, oldest first.
+ *
+ * Reads the slots only, so it works while the device, its driver and the block layer hang.
+ */
+#include <linux/fs.h>
+#include <linux/module.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/sort.h>
+
+#include "fabstat.h"
+
+struct stuck_request {
+	u64 age_ns;		/* since the first issue or refusal */
+	u64 issue_age_ns;	/* since the last issue; 0: waits to be issued again */
+	u64 sector;
+	u32 bytes;
+	u32 times;		/* sent back or refused */
+	u16 device;
+	u8 op;
+};
+
+struct stuck_list {
+	struct stuck_request *request;	/* NULL: only count */
+	unsigned int size, found;
+	u64 now, threshold_ns;
+};
+
+static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
+
+/*
+ * Copies @slot; returns false when nothing is under way there or it changed meanwhile, which
+ * means that it was not stuck. RCU.
+ */
+static bool copy_slot(struct fabstat_slot *slot, struct stuck_request *copy, u64 now)
+{
+	u64 issued = READ_ONCE(slot->issued_ns);
+	struct fabstat_retry *retry = smp_load_acquire(&slot->retry);
+	u64 first;
+
+	if (!issued && !retry)
+		return false;
+	copy->sector = READ_ONCE(slot->sector);
+	copy->bytes = READ_ONCE(slot->bytes);
+	copy->device = READ_ONCE(slot->device);
+	copy->op = READ_ONCE(slot->op);
+	copy->times = retry ? READ_ONCE(retry->times) : 0;
+	first = retry ? READ_ONCE(retry->first_ns) : issued;
+	smp_rmb();	/* the copies above belong to the issue that is compared below */
+	if (READ_ONCE(slot->issued_ns) != issued || READ_ONCE(slot->retry) != retry)
+		return false;
+	copy->age_ns = now > first ? now - first : 0;
+	copy->issue_age_ns = issued && now > issued ? now - issued : 0;
+	return true;
+}
+
+static void visit_slot(struct fabstat_slot *slot, void *data)
+{
+	struct stuck_list *list = data;
+	struct stuck_request request;
+
+	if (!copy_slot(slot, &request, list->now) || request.age_ns < list->threshold_ns)
+		return;
+	if (list->request && list->found < list->size)
+		list->request[list->found] = request;
+	list->found++;
+}
+
+static int older_first(const void *a, const void *b)
+{
+	const struct stuck_request *left = a, *right = b;
+
+	return left->age_ns > right->age_ns ? -1 : left->age_ns < right->age_ns;
+}
+
+static void walk(struct stuck_list *list)
+{
+	list->found = 0;
+	rcu_read_lock();
+	fabstat_slots_walk(visit_slot, list);
+	rcu_read_unlock();
+}
+
+static void show_request(struct seq_file *m, const struct stuck_request *request)
+{
+	const struct fabstat_device *dev = READ_ONCE(fabstat_devices[request->device]);
+
+	if (!dev)
+		return;
+	seq_printf(m, "stuck id=%llu disk=%s dev=%u:%u op=%s sector=%llu bytes=%u age_ns=%llu state=%s issue_age_ns=%llu sent_back=%u\n",
+		   dev->serial, dev->identity.disk, MAJOR(dev->identity.devt),
+		   MINOR(dev->identity.devt), op_names[request->op], request->sector,
+		   request->bytes, request->age_ns,
+		   request->issue_age_ns ? "in_flight" : "sent_back", request->issue_age_ns,
+		   request->times);
+}
+
+static int stuck_show(struct seq_file *m, void *unused)
+{
+	struct stuck_list list = {
+		.threshold_ns = (u64)READ_ONCE(fabstat_stuck_ms) * NSEC_PER_MSEC,
+	};
+	unsigned int i, shown;
+	int err = 0;
+
+	mutex_lock(&fabstat_lock);
+	list.now = fabstat_now();
+	walk(&list);
+	/* A request may have reached the threshold's age by @now only once, so none is added. */
+	list.size = list.found;
+	if (list.size) {
+		list.request = kvmalloc_array(list.size, sizeof(*list.request), GFP_KERNEL);
+		if (!list.request) {
+			err = -ENOMEM;
+			goto unlock;
+		}
+		walk(&list);
+	}
+	shown = min(list.found, list.size);
+	sort(list.request, shown, sizeof(*list.request), older_first, NULL);
+	seq_puts(m, "# fabstat-stuck 1\n");
+	seq_printf(m, "list time_ns=%llu threshold_ns=%llu requests=%u\n", list.now,
+		   list.threshold_ns, shown);
+	for (i = 0; i < shown; i++)
+		show_request(m, &list.request[i]);
+	kvfree(list.request);
+unlock:
+	mutex_unlock(&fabstat_lock);
+	return err;
+}
+
+static int stuck_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, stuck_show, NULL);
+}
+
+const struct file_operations fabstat_stuck_fops = {
+	.owner = THIS_MODULE,
+	.open = stuck_open,
+	.read = seq_read,
+	.llseek = seq_lseek,
+	.release = single_release,
+};

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What happened on each device between two readings, or since it was first seen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from fabtune.errors import InputError
+from fabtune.stat.histogram import Histogram, Percentile
+from fabtune.stat.snapshot import HELD_EVENTS, OPS, QUEUE_FULL_EVENTS, TIMES, Device, Op, Snapshot
+
+_COUNTERS = tuple(field.name for field in fields(Op) if field.name != "histograms")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInterval:
+    """One device over `elapsed_ns`: the counters' increase.  `device` is its latest reading."""
+
+    device: Device
+    elapsed_ns: int
+    ops: Mapping[str, Op]
+    events: Mapping[str, int]
+    depth_ns: int
+    at_limit_ns: int
+
+    @property
+    def completed(self) -> int:
+        return sum(op.completed for op in self.ops.values())
+
+    @property
+    def bytes_per_s(self) -> float:
+        return sum(op.bytes for op in self.ops.values()) / self.elapsed_ns * 1e9 if self.elapsed_ns else 0.0
+
+    @property
+    def iops(self) -> float:
+        return self.completed / self.elapsed_ns * 1e9 if self.elapsed_ns else 0.0
+
+    @property
+    def mean_depth(self) -> float:
+        """Mean number of requests in flight: the integral of the depth over the time."""
+        return self.depth_ns / self.elapsed_ns if self.elapsed_ns else 0.0
+
+    @property
+    def at_limit(self) -> float:
+        """Fraction of the time that the device spent at its queue depth limit."""
+        return self.at_limit_ns / self.elapsed_ns if self.elapsed_ns else 0.0
+
+    @property
+    def queue_full(self) -> int:
+        """TASK SET FULL, BUSY, and commands the driver refused (closed window, no credits)."""
+        return sum(self.events[name] for name in QUEUE_FULL_EVENTS)
+
+    @property
+    def held(self) -> int:
+        """Requests that the midlayer held back before the driver was asked."""
+        return sum(self.events[name] for name in HELD_EVENTS)
+
+    def histogram(self, time: str = "device", op: str | None = None) -> Histogram | None:
+        """Return the histogram of `time` (one of TIMES) of `op`, or of all ops; None without requests."""
+        chosen = [self.ops[name] for name in OPS if name in self.ops and op in (None, name)]
+        found = [counters.histograms[time] for counters in chosen]
+        return sum(found[1:], found[0]) if found else None
+
+    def percentile(self, percent: float, op: str | None = None, time: str = "device") -> Percentile | None:
+        """Return a percentile of `time` of `op`, or of all ops; None when nothing completed."""
+        histogram = self.histogram(time, op)
+        return histogram.percentile(percent) if histogram else None
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """All devices between two readings."""
+
+    elapsed_ns: int
+    devices: tuple[DeviceInterval, ...]
+
+    def device(self, disk: str) -> DeviceInterval:
+        """Return the live device called `disk` (``sda`` or ``/dev/sda``).  Raises InputError."""
+        name = disk.removeprefix("/dev/")
+        for interval in reversed(self.devices):
+            if interval.device.disk == name and interval.device.state != "gone":
+                return interval
+        raise InputError(f"device '{disk}': fabstat has seen no request on it")
+
+
+def diff(before: Snapshot, after: Snapshot) -> Interval:
+    """Return what was counted between two readings of one loaded module.  Raises InputError."""
+    if before.module["loaded_ns"] != after.module["loaded_ns"]:
+        raise InputError("the two readings are of different loads of fabstat (the module was reloaded or the host rebooted)")
+    if before.time_ns > after.time_ns:
+        raise InputError("the second reading is older than the first; give the earlier one first")
+    earlier = {device.id: device for device in before.devices}
+    devices = tuple(_subtract(device, earlier.get(device.id)) for device in after.devices)
+    return Interval(after.time_ns - before.time_ns, devices)
+
+
+def since_seen(snapshot: Snapshot) -> Interval:
+    """Return everything counted since the module was loaded; each device since its first request."""
+    devices = tuple(_subtract(device, None) for device in snapshot.devices)
+    return Interval(snapshot.time_ns - int(snapshot.module["loaded_ns"]), devices)
+
+
+def _subtract(after: Device, before: Device | None) -> DeviceInterval:
+    ops = {name: _subtract_op(op, before.ops.get(name) if before else None) for name, op in after.ops.items()}
+    return DeviceInterval(
+        device=after,
+        elapsed_ns=after.time_ns - (before.time_ns if before else after.seen_ns),
+        ops=ops,
+        events={name: count - (before.events.get(name, 0) if before else 0) for name, count in after.events.items()},
+        # Modulo 2^64, as the module counts it.
+        depth_ns=(after.depth_ns - (before.depth_ns if before else 0)) % 2**64,
+        at_limit_ns=after.at_limit_ns - (before.at_limit_ns if before else 0),
+    )
+
+
+def _subtract_op(after: Op, before: Op | None) -> Op:
+    if before is None:
+        return after
+    return Op(
+        **{name: getattr(after, name) - getattr(before, name) for name in _COUNTERS},
+        histograms={time: after.histograms[time] - before.histograms[time] for time in TIMES},
+    )

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Readings of fabstat.ko: what its file ``stats`` says, typed.
+
+The format is described in Documentation/ABI/testing/debugfs-fabstat.  All counters are cumulative
+since the module was loaded; fabtune.stat.interval subtracts two readings.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fabtune.errors import FabtuneError, InputError
+from fabtune.stat.histogram import Histogram
+
+DIRECTORY = Path("/sys/kernel/debug/fabstat")
+FORMAT_VERSION = 1
+
+OPS = ("read", "write", "flush", "discard", "other")
+TIMES = ("device", "total", "refused")
+
+# "Queue full" in all its spellings: the target's answers and the driver's refusals.
+QUEUE_FULL_EVENTS = ("task_set_full", "busy", "host_busy", "device_busy", "target_busy", "driver_other")
+# Held back by the midlayer before the driver was asked.
+HELD_EVENTS = ("held_device", "held_recovery", "held_backoff", "held_target", "held_other")
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One device's counters of one kind of request; times in ns are sums over completed requests."""
+
+    issued: int = 0
+    completed: int = 0
+    sent_back: int = 0
+    bytes: int = 0  # noqa: A003
+    errors: int = 0
+    device_ns: int = 0
+    total_ns: int = 0
+    refused: int = 0
+    refused_ns: int = 0
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One block device: who it is, and everything counted of it.
+
+    `id` is given once and never again while the module is loaded.  `hctl` is host:channel:id:lun and
+    `parent` the transport's object (``session1``, ``rport-1:0-2``); ``-`` where there is none.
+    `depth_ns` is the integral of the number of requests in flight over time.
+    """
+
+    id: int
+    state: str
+    disk: str
+    dev: str
+    diskseq: int
+    hctl: str
+    driver: str
+    parent: str
+    seen_ns: int
+    time_ns: int
+    in_flight: int
+    highest: int
+    limit: int
+    forgotten: int
+    eh_wakeups: int
+    depth_ns: int
+    at_limit_ns: int
+    events: Mapping[str, int]
+    ops: Mapping[str, Op]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One reading.  `module` has the module's own line; `text` is the file as read."""
+
+    module: Mapping[str, str]
+    event_names: tuple[str, ...]
+    devices: tuple[Device, ...]
+    text: str = field(repr=False, compare=False)
+
+    @property
+    def time_ns(self) -> int:
+        """When it was read, on the module's clock (CLOCK_MONOTONIC_RAW)."""
+        return int(self.module["time_ns"])
+
+    def device(self, disk: str) -> Device:
+        """Return the live device called `disk` (``sda`` or ``/dev/sda``).  Raises InputError."""
+        name = disk.removeprefix("/dev/")
+        for device in reversed(self.devices):
+            if device.disk == name and device.state != "gone":
+                return device
+        known = ", ".join(sorted(device.disk for device in self.devices if device.state != "gone")) or "none yet"
+        raise InputError(f"device '{disk}': fabstat has seen no request on it; it has seen: {known}")
+
+
+def snapshot(directory: Path = DIRECTORY) -> Snapshot:
+    """Read the module.  Raises FabtuneError when it is not loaded or may not be read."""
+    return parse(read_file("stats", directory), str(directory / "stats"))
+
+
+def load(path: Path) -> Snapshot:
+    """Read a reading that was saved to a file.  Raises InputError."""
+    try:
+        return parse(path.read_text(), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; expected a file saved by 'fabtune stat --save'") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not text; expected a file saved by 'fabtune stat --save'") from None
+
+
+def read_file(name: str, directory: Path = DIRECTORY) -> str:
+    """Return the text of the module's file `name`.  Raises FabtuneError."""
+    try:
+        return (directory / name).read_text()
+    except PermissionError:
+        raise FabtuneError(f"{directory / name}: permission denied; fabstat is readable by root only") from None
+    except FileNotFoundError:
+        if not Path("/sys/module/fabstat").exists():
+            raise FabtuneError(
+                "the fabstat module is not loaded; load it with 'modprobe fabstat', or with "
+                "'insmod fabstat.ko' from where it was built (Documentation/fabstat.md)"
+            ) from None
+        raise FabtuneError(
+            f"{directory} is missing although fabstat is loaded; mount debugfs: "
+            "mount -t debugfs debugfs /sys/kernel/debug"
+        ) from None
+
+
+def parse(text: str, source: str = "fabstat") -> Snapshot:
+    """Return the reading in `text`; `source` names it in errors.  Raises InputError."""
+    lines = text.splitlines()
+    if not lines or not lines[0].startswith("# fabstat "):
+        raise InputError(f"{source}: expected '# fabstat {FORMAT_VERSION}' in the first line")
+    if lines[0].split()[2:] != [str(FORMAT_VERSION)]:
+        raise InputError(f"{source}: format '{lines[0][2:]}', this fabtune reads 'fabstat {FORMAT_VERSION}'")
+    try:
+        return _parse_records(lines[1:], text)
+    except (KeyError, ValueError, IndexError, TypeError) as error:
+        raise InputError(f"{source}: damaged or cut short ({error!r})") from None
+
+
+def words(line: str) -> dict[str, str]:
+    """Return the ``key=value`` words of a record."""
+    return dict(word.split("=", 1) for word in line.split(" ")[1:])
+
+
+def _parse_records(lines: list[str], text: str) -> Snapshot:
+    records = iter(lines)
+    module = words(next(records))
+    from_ns = tuple(map(int, next(records).split(" ")[2:]))
+    event_names = tuple(next(records).split(" ")[1:])
+    empty = Histogram(from_ns)
+    devices = [_parse_device(group, event_names, empty) for group in _groups(records)]
+    return Snapshot(module, event_names, tuple(devices), text)
+
+
+def _groups(records: Iterator[str]) -> Iterator[list[str]]:
+    """Yield each device's lines."""
+    group: list[str] = []
+    for line in records:
+        if line.startswith("device ") and group:
+            yield group
+            group = []
+        group.append(line)
+    if group:
+        yield group
+
+
+_TEXT_FIELDS = frozenset(("state", "disk", "dev", "hctl", "driver", "parent"))
+_DEVICE_FIELDS = frozenset(Device.__slots__) - {"events", "ops"}  # type: ignore[attr-defined]
+_OP_FIELDS = frozenset(Op.__slots__) - {"histograms"}  # type: ignore[attr-defined]
+
+
+def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogram) -> Device:
+    first = words(lines[0])
+    fields = {key: value if key in _TEXT_FIELDS else int(value) for key, value in first.items() if key in _DEVICE_FIELDS}
+    events = dict.fromkeys(event_names, 0)
+    counts: dict[str, dict[str, int]] = {}
+    histograms: dict[str, dict[str, Histogram]] = {}
+    for line in lines[1:]:
+        kind = line.split(" ", 1)[0]
+        if kind == "events":
+            events.update((key, int(value)) for key, value in words(line).items() if key in events)
+        elif kind == "op":
+            record = words(line)
+            counts[record["op"]] = {key: int(value) for key, value in record.items() if key in _OP_FIELDS}
+            histograms[record["op"]] = dict.fromkeys(TIMES, empty)
+        elif kind == "histogram":
+            _, _, op, time, _, *buckets = line.split(" ")
+            pairs = (bucket.split(":") for bucket in buckets)
+            histograms[op[3:]][time[5:]] = Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})
+    ops = {op: Op(**values, histograms=histograms[op]) for op, values in counts.items()}
+    return Device(**fields, events=events, ops=ops)  # type: ignore[arg-type]
