@@ -23,7 +23,7 @@ help: ## list the targets, one line each
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: deps-lab ## tune a real iSCSI session over an emulated WAN and show the effect (out/demo/)
-	@$(FABTUNE) lab demo --out $(OUT)/demo
+	@$(FABTUNE) run demo --out $(OUT)/demo
 
 check: check-fast check-vm ## all tests, those in guests included; installs what they need
 

@@ -21,8 +21,11 @@ VERBS = {
     "measure": ("fabtune.cli.measure", "run a workload and keep a record of it"),
     "compare": ("fabtune.cli.compare", "hold one set of run records against another"),
     "ab": ("fabtune.cli.compare", "measure two profiles in interleaved runs and judge the difference"),
+    "report": ("fabtune.cli.report", "make one offline page from run records"),
     "workloads": ("fabtune.cli.measure", "list the workloads, or explain one"),
     "run": ("fabtune.cli.experiment", "run an experiment's matrix and show its result"),
+    "stat": ("fabtune.cli.stat", "show each device's latency, queue depth and refusals (fabstat.ko)"),
+    "stuck": ("fabtune.cli.stat", "list requests that have been under way for too long (fabstat.ko)"),
     "lab": ("fabtune.cli.lab", "build, run and enter guests with an emulated WAN"),
 }
 

@@ -9,12 +9,13 @@ SUITES = ("trixie", "bookworm", "sid")
 
 # The kernel, what compiles a module for it, and what a guest needs to boot without systemd.
 _BASE = (
-    "linux-image-amd64", "linux-headers-amd64", "make", "kmod", "busybox-static", "procps", "iproute2", "ethtool",
+    "linux-image-amd64", "linux-headers-amd64", "make", "perl", "kmod", "busybox-static", "procps", "iproute2", "ethtool",
     "iputils-ping", "udev", "e2fsprogs", "python3", "bats", "bats-assert", "bats-support",
 )  # fmt: skip
 # What fabtune drives and depends on.
 _FABRIC = (
     "open-iscsi", "multipath-tools", "mdadm", "sg3-utils", "rdma-core", "srptools", "nvme-cli", "fio", "iperf3",
+    "targetcli-fb", "openssh-server", "chrony",
     "python3-rtslib-fb", "python3-attr", "python3-cattr", "python3-rich", "python3-jinja2", "python3-pyroute2",
 )  # fmt: skip
 # Peers and instruments that the benches compare with; only the default suite carries them.

@@ -9,6 +9,7 @@ real: KVM where a probe guest boots under it, else TCG, with as many vCPUs as as
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -101,12 +102,13 @@ def run_guest(
     *,
     timeout_s: float = 600.0,
     on_output: Callable[[str], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> Outcome:
     """Boot `machine` with the `initramfs` archives, run its job and return what it left in `out`.
 
     `on_output` gets the job's output line by line while it runs (default: copied to stderr).  `out` gets the
     result files, ``console.log`` (the kernel's) and ``output.log`` (the job's).  Raises FabtuneError, with
-    the console's tail, when the guest dies, or is not done after `timeout_s` of wall time.
+    the console's tail, when the guest dies, is not done after `timeout_s` of wall time, or `stop` is set.
     """
     out.mkdir(parents=True, exist_ok=True)
     console, output, results = out / "console.log", out / "output.log", out / "results.tar.gz"
@@ -119,6 +121,8 @@ def run_guest(
         deadline = time.monotonic() + timeout_s
         while process.poll() is None:
             relay.copy()
+            if stop is not None and stop.is_set():
+                raise FabtuneError("the guest was stopped before its end")
             if time.monotonic() > deadline:
                 raise FabtuneError(_story(f"the guest was not done after {timeout_s:g} s", out))
             time.sleep(_POLL_S)

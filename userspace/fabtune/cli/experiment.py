@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`fabtune run`: an experiment's matrix, measured where it says, with table, page and summary."""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from fabtune import progress
+from fabtune.errors import ExitCode, InputError
+from fabtune.experiment import definition, lab
+from fabtune.experiment.definition import Definition
+from fabtune.lab.recipe import SUITES, recipe_for
+
+
+def configure(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Add the arguments of `fabtune run`."""
+    parser.add_argument("experiment", nargs="?", help="a shipped experiment's name or a .toml file; without: list them")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the results (default: out/NAME)")
+    parser.add_argument("--only", action="append", default=[], metavar="FACTOR=VALUE[,VALUE]", help="run part of the matrix")
+    parser.add_argument("--dry-run", action="store_true", help="print the combinations and the time they will take")
+    parser.add_argument("--resume", action="store_true", help="keep the runs that --out already holds")
+    parser.add_argument("--json", action="store_true", help="print the points as JSON instead of a table")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one experiment; exit 0 when every combination was measured."""
+    if args.experiment is None:
+        for name in definition.names():
+            print(f"{name:16} {definition.load(name).summary}")
+        return ExitCode.DONE
+    wanted = definition.load(args.experiment)
+    cells = wanted.combinations(args.only)
+    out = args.out or Path("out") / wanted.name
+    runs = lab.runs_of(wanted, cells, out)
+    if args.dry_run:
+        return _show_plan(wanted, runs)
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out}: is not a directory")
+    out.mkdir(parents=True, exist_ok=True)
+    points = lab.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr())
+    _write(wanted, points, out, args)
+    return ExitCode.DONE
+
+
+def _show_plan(wanted: Definition, runs: list[lab.Run]) -> int:
+    for one in runs:
+        print(one.name)
+    seconds = len(runs) * lab.EXPECTED_RUN_S / (os.cpu_count() or 1)
+    print(f"{len(runs)} runs, about {seconds / 60:.0f} minutes on this machine ({wanted.clock} clock)", file=sys.stderr)
+    return ExitCode.DONE
+
+
+def _write(wanted: Definition, points: list[lab.Point], out: Path, args: argparse.Namespace) -> None:
+    from fabtune.report import demo
+
+    (out / "summary.json").write_text(json.dumps(points, indent=1, sort_keys=True) + "\n")
+    words = ["fabtune", "run", args.experiment, *(word for only in args.only for word in ("--only", only))]
+    meta = {
+        "experiment": wanted.summary,
+        "source": wanted.source,
+        "commands": [shlex.join(words)],
+        "clock": wanted.clock,
+        "image": f"{SUITES[0]} {recipe_for(SUITES[0]).digest}",
+    }
+    page = demo.write(points, meta, out)
+    if args.json:
+        print(json.dumps(points, indent=1, sort_keys=True))
+    else:
+        demo.print_table(points)
+        print(f"page: {page}\npoints: {out / 'summary.json'}", file=sys.stderr)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Inside a lab guest: brings one combination's path and tuning up, measures it, leaves records and points.
+
+Run as ``python3 -m fabtune.experiment.guest SETTINGS-AS-JSON``.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from fabtune.errors import ExitCode, FabtuneError
+from fabtune.experiment.peers import PEERS, apply_peer
+from fabtune.experiment.settings import Settings
+from fabtune.lab import iscsi, topology
+from fabtune.measure import metrics, record, target, workload
+from fabtune.measure.run import measure
+from fabtune.model.path import NetworkPath
+from fabtune.run import run
+
+RESULTS = Path("/results")
+MODULE = Path("/fabtune/kmod/fabstat.ko")
+OPS = ("read", "write")
+
+
+def main() -> int:
+    """Measure the combination given on the command line; results go to RESULTS."""
+    settings: Settings = json.loads(sys.argv[1])
+    try:
+        points = run_combination(settings)
+    except FabtuneError as error:
+        print(f"fabtune: {error}", file=sys.stderr)
+        return error.exit_code
+    (RESULTS / "points.json").write_text(json.dumps(points, indent=1, sort_keys=True) + "\n")
+    return 0
+
+
+def run_combination(settings: Settings) -> list[dict[str, Any]]:
+    """Return one point a direction.  Raises FabtuneError when the path, the tuning or the load fails."""
+    path = topology.Path(
+        rtt_ms=settings["rtt_ms"], rate_bit_per_s=settings["rate_bit_per_s"], loss=settings["loss"],
+        loss_model=settings["loss_model"], mtu=settings["mtu"],
+    )  # fmt: skip
+    # The path before the login: a connection remembers the round trip that it began with.
+    topology.up(path)
+    iscsi.start_target()
+    iscsi.start_initiator()
+    run(["insmod", MODULE], what="loading fabstat.ko")
+    disk = tune(settings)
+    return [measure_op(settings, path, disk, op) for op in OPS if settings["op"] in ("both", op)]
+
+
+def tune(settings: Settings) -> str:
+    """Log in with the combination's profile in force on both ends and return the disk."""
+    profile = settings["profile"]
+    if profile in PEERS:
+        apply_peer(profile)
+        return iscsi.login()
+    iscsi.login()
+    path = ["--rtt", f"{settings['rtt_ms']:g}ms", "--rate", f"{settings['rate_bit_per_s']:.0f}bit"]
+    # The target's new parameters wait for the login that the initiator's apply brings about.
+    waits = (ExitCode.DONE, ExitCode.NEEDS_ACTION)
+    fabtune(waits, "apply", profile, "--role", "target", "--netns", topology.TARGET, *path)
+    fabtune((ExitCode.DONE,), "apply", profile, "--role", "initiator", "--allow-relogin", *path)
+    return iscsi.wait_for_disk()
+
+
+def fabtune(allowed: tuple[ExitCode, ...], *words: str) -> None:
+    """Run the command as an administrator would, its output to ours.  Raises FabtuneError for another exit code."""
+    status = subprocess.run(["fabtune", *words], check=False).returncode
+    if status not in allowed:
+        raise FabtuneError(f"fabtune {' '.join(words)}: exit {status}")
+
+
+def measure_op(settings: Settings, path: topology.Path, disk: str, op: str) -> dict[str, Any]:
+    """Measure one direction and return its point; the full record goes to RESULTS."""
+    work = workload.load(settings["workload"])
+    wanted = {"op": op, "block_bytes": settings["size_bytes"], "queue_depth": settings["queue_depth"]}
+    work = work.with_parameters([f"{name}={value}" for name, value in wanted.items() if name in work.parameters])
+    network = NetworkPath(path.rtt_ms / 1e3, path.rate_bit_per_s / 8, path.mtu)
+    before = topology.qdisc_counters()
+    taken = measure(
+        work, target.find(f"/dev/{disk}"), label=settings["profile"], runtime_s=settings["runtime_s"],
+        ramp_s=settings["ramp_s"], environment={"settings": settings, "qdiscs_before": before},
+        path={"rtt_ms": path.rtt_ms, "rate_bytes_per_s": path.rate_bit_per_s / 8, "mtu": path.mtu},
+    )  # fmt: skip
+    after = topology.qdisc_counters()
+    topology.assert_clean(before, after, path)
+    taken["environment"]["qdiscs_after"] = after
+    record.write(taken, RESULTS / f"{op}.json.gz")
+    return point(settings, network, op, taken)
+
+
+def point(settings: Settings, network: NetworkPath, op: str, taken: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures that tables and curves are made of."""
+    figures = {one.key: one.value for step in taken["steps"] for one in metrics.of_step(step)}
+    mb_per_s = figures[f"{op}_mb_per_s"]
+    bound = bound_mb_per_s(settings, network)
+    seen = taken["steps"][0]["fabstat"]
+    return {
+        "profile": settings["profile"],
+        "rtt_ms": settings["rtt_ms"],
+        "loss": settings["loss"],
+        "rate_mbit": settings["rate_bit_per_s"] / 1e6,
+        "queue_depth": settings["queue_depth"],
+        "size_bytes": settings["size_bytes"],
+        "seed": settings["seed"],
+        "op": op,
+        "mb_per_s": round(mb_per_s, 2),
+        "bound_mb_per_s": round(bound, 2),
+        "fraction_of_bound": round(mb_per_s / bound, 4),
+        "p50_ms": seen and seen["p50_ms"],
+        "p99_ms": seen and seen["p99_ms"],
+        "queue_full": seen and seen["queue_full"],
+    }
+
+
+def bound_mb_per_s(settings: Settings, network: NetworkPath) -> float:
+    """Return min(line rate, queue depth x size / RTT): what no tuning can pass."""
+    line = network.goodput_bytes_per_s
+    in_flight_bytes: int = settings["queue_depth"] * settings["size_bytes"]
+    return min(line, in_flight_bytes / network.rtt_s if network.rtt_s else line) / 1e6
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs combinations in lab guests, as many at a time as there are cores, and keeps each run's files.
+
+A run's directory holds what its guest left (records, points, console); its ``points.json`` is
+written last, so a run either is there whole or runs again.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from fabtune.errors import FabtuneError
+from fabtune.experiment.definition import Combination, Definition
+from fabtune.lab.accel import choose_accelerator
+from fabtune.lab.image import Image, build_image, expected_steps
+from fabtune.lab.initramfs import GUEST_DIR
+from fabtune.lab.job import write_job
+from fabtune.lab.module import build_module
+from fabtune.lab.recipe import SUITES
+from fabtune.lab.vm import Machine, run_guest
+from fabtune.progress import Progress
+
+Point = dict[str, Any]
+# A guest that measures one combination took this long at most on 2 cores; only the time shown as left depends on it.
+EXPECTED_RUN_S = 75.0
+_TIMEOUT_S = 900.0
+
+
+@attrs.frozen
+class Run:
+    """One repetition of one combination and where its files are."""
+
+    combination: Combination
+    repetition: int
+    directory: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.combination.name} run {self.repetition + 1}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The combination's settings; the seed is the replicate's number."""
+        settings = self.combination.settings
+        return {**settings, "seed": settings["seed"] + self.repetition}
+
+    def points(self) -> list[Point] | None:
+        """Return what the run measured, None when it has not ended well."""
+        try:
+            points: list[Point] = json.loads((self.directory / "points.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return points
+
+
+def runs_of(definition: Definition, cells: Sequence[Combination], out: Path) -> list[Run]:
+    """Return every run of `cells`, whole blocks of one repetition after another."""
+    return [
+        Run(cell, repetition, out / cell.name / f"run-{repetition + 1}")
+        for repetition in range(definition.repetitions)
+        for cell in cells
+    ]
+
+
+def run_all(definition: Definition, runs: Sequence[Run], *, resume: bool, progress: Progress) -> list[Point]:
+    """Run what is not there yet and return all points in the order of `runs`.
+
+    Without `resume` everything runs anew.  Raises FabtuneError naming every run that failed, after the others
+    have ended; an interrupt stops the guests at once and loses only their runs.
+    """
+    for run in runs:
+        if not resume and run.directory.exists():
+            shutil.rmtree(run.directory)
+    waiting = [run for run in runs if run.points() is None]
+    suites = dict.fromkeys([SUITES[0], *(run.settings["kernel"] for run in waiting)])
+    workers = max(1, os.cpu_count() or 1)
+    progress.begin([step for suite in suites for step in expected_steps(suite)])
+    # The bar counts wall time, and `workers` runs share it.
+    progress.begin([(run.name, EXPECTED_RUN_S / workers) for run in waiting])
+    images = {suite: build_image(suite, progress) for suite in suites} if waiting else {}
+    failures = _run_waiting(definition, waiting, images, workers, progress)
+    if failures:
+        raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
+    return [point for run in runs for point in run.points() or []]
+
+
+def _run_waiting(
+    definition: Definition, waiting: Sequence[Run], images: dict[str, Image], workers: int, progress: Progress
+) -> list[str]:
+    failures = []
+    stop = threading.Event()
+    with ThreadPoolExecutor(workers) as pool:
+        pending: dict[Future[None], Run] = {
+            pool.submit(_run_one, definition, run, images, stop, progress): run for run in waiting
+        }
+        try:
+            while pending:
+                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                    run = pending.pop(future)
+                    error = future.exception()
+                    if isinstance(error, FabtuneError):
+                        failures.append(f"{run.name}: {error}")
+                    elif error is not None:
+                        raise error
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return failures
+
+
+def _run_one(
+    definition: Definition, run: Run, images: dict[str, Image], stop: threading.Event, progress: Progress
+) -> None:
+    image, kernel = images[SUITES[0]], images[run.settings["kernel"]]
+    machine = Machine(
+        image,
+        kernel if kernel is not image else None,
+        clock=definition.clock,
+        accelerator=choose_accelerator("auto", kernel) if definition.clock == "real" else "tcg",
+        seed=run.settings["seed"],
+    )
+    module = build_module(kernel)
+    with progress.step(run.name), tempfile.TemporaryDirectory(prefix="fabtune-run-") as name:
+        job, draft = Path(name) / "job.cpio", Path(name) / "out"
+        arguments = ["fabtune.experiment.guest", json.dumps(run.settings, sort_keys=True)]
+        write_job(job, GUEST_DIR / "python-module", arguments, module=module)
+        outcome = run_guest(
+            machine, [image.initramfs, job], draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop
+        )
+        if outcome.exit_status != 0 or not (draft / "points.json").exists():
+            shutil.copytree(draft, run.directory, dirs_exist_ok=True)
+            said = (draft / "output.log").read_text(errors="replace").strip().splitlines()[-6:]
+            raise FabtuneError("\n  ".join([f"exit {outcome.exit_status} (files in {run.directory})", *said]))
+        run.directory.parent.mkdir(parents=True, exist_ok=True)
+        points = draft / "points.json"
+        last = points.rename(Path(name) / "points.json")
+        shutil.copytree(draft, run.directory, dirs_exist_ok=True)
+        shutil.copy(last, run.directory / "points.json")
