@@ -42,8 +42,7 @@ def _compile(image: Image, files: list[Path], draft: Path) -> None:
             privileged([
                 "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C",
                 require("unshare", "util-linux"), "--mount", "--pid", "--fork", "--kill-child",
-                require("chroot", "coreutils"), image.root,
-                "make", "-j2", "-C", headers, f"M=/tmp/{work.name}", "W=1", "KCFLAGS=-Werror", "modules",
+                f"--root={image.root}", "--mount-proc", "make", "-j2", "-C", headers, f"M=/tmp/{work.name}", "W=1", "KCFLAGS=-Werror", "modules",
             ]),
             what=f"building fabstat.ko for {image.kernel_release}",
         )  # fmt: skip
