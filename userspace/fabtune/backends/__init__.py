@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
-NAMES = ("attribute", "record", "sysctl")
+NAMES = ("attribute", "ethtool", "irq", "qdisc", "record", "route", "srp_daemon", "sysctl")
 
 
 class UnsupportedError(FabtuneError):

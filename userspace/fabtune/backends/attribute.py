@@ -15,26 +15,37 @@ from fabtune.model.device import Device
 _CHOSEN = re.compile(r"(?:^|\s)\[([^\]]+)\](?:\s|$)")
 
 
-def _path(device: Device, key: str) -> Path:
+def _paths(device: Device, key: str) -> list[Path]:
+    """Return the files of `key`; one with a star (``queues/rx-*/rps_cpus``) is a file for each queue."""
     directory = device.where.get("directory")
     if not directory:
         raise UnsupportedError(f"{device.label}: has no attribute '{key}'")
-    if "netns" in device.where:
-        return tree.sysfs(device.where["netns"]) / directory / key
-    return Path(directory) / key
+    base = tree.sysfs(device.where["netns"]) / directory if "netns" in device.where else Path(directory)
+    if "*" not in key:
+        return [base / key]
+    found = sorted(base.glob(key), key=lambda path: [int(part) for part in re.findall(r"\d+", str(path))])
+    if not found:
+        raise UnsupportedError(f"{device.label}: has no {key}")
+    return found
 
 
 class _Attribute:
     def read(self, device: Device, key: str) -> str:
-        path = _path(device, key)
-        with explained(f"{device.label}: {key}"):
-            text = path.read_text(errors="replace").strip()
-        chosen = _CHOSEN.search(text)
-        return chosen[1] if chosen else text
+        texts = []
+        for path in _paths(device, key):
+            with explained(f"{device.label}: {key}"):
+                text = path.read_text(errors="replace").strip()
+            chosen = _CHOSEN.search(text)
+            texts.append(chosen[1] if chosen else text)
+        return texts[0] if len(set(texts)) == 1 else " ".join(texts)
 
     def write(self, device: Device, key: str, value: str) -> None:
-        with explained(f"{device.label}: {key}={value}"):
-            tree.write_text(_path(device, key), value)
+        paths = _paths(device, key)
+        # Queues that differed are given back each its own value.
+        values = value.split() if len(paths) > 1 and len(value.split()) == len(paths) else [value] * len(paths)
+        for path, one in zip(paths, values, strict=True):
+            with explained(f"{device.label}: {key}={one}"):
+                tree.write_text(path, one)
 
 
 BACKEND = _Attribute()

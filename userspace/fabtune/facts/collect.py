@@ -10,10 +10,11 @@ from fabtune import backends
 from fabtune.backends import UnsupportedError, tree
 from fabtune.catalog.tunable import Tunable
 from fabtune.errors import FabtuneError
-from fabtune.facts import devices, nics, sockets
+from fabtune.facts import devices
 from fabtune.facts.nics import Nic
-from fabtune.facts.sessions import Session, live_sessions
+from fabtune.facts.sessions import Session
 from fabtune.facts.sockets import TcpSocket
+from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 
 
@@ -86,23 +87,11 @@ def read(tunable: Tunable, device: Device) -> Reading:
 
 def collect(tunables: Iterable[Tunable], netns: str = "") -> Facts:
     """Return the facts of this host, with the values of `tunables` on every device of their scope."""
-    if netns:
-        tree.netns_path(netns)
-    facts = Facts(this_host(), netns, live_sessions())
+    around = Surroundings(netns)
     found: dict[str, list[Device]] = {}
+    readings: list[Reading] = []
     for tunable in tunables:
         if tunable.scope not in found:
-            found[tunable.scope] = devices.find(tunable.scope, netns, facts.sessions)
-        facts.readings += [read(tunable, device) for device in found[tunable.scope]]
-    if facts.sessions or found.get("tpg"):
-        facts.sockets = _sockets(netns)
-        facts.nics = nics.by_address({socket.local for socket in facts.sockets}, netns)
-    return facts
-
-
-def _sockets(netns: str) -> list[TcpSocket]:
-    """Return the iSCSI connections of `netns`."""
-    try:
-        return [s for s in sockets.established(netns) if sockets.ISCSI_PORT in (s.local_port, s.remote_port)]
-    except (OSError, ImportError):
-        return []
+            found[tunable.scope] = devices.find(tunable.scope, around)
+        readings += [read(tunable, device) for device in found[tunable.scope]]
+    return Facts(this_host(), netns, around.sessions, around.sockets, around.nics, readings)

@@ -4,19 +4,20 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fabtune.backends import record, tree
+from fabtune.backends import iproute, tree
 from fabtune.errors import FabtuneError
-from fabtune.facts.sessions import Session
+from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 
 
-def host(_: str, __: list[Session]) -> list[Device]:
+def host(_: Surroundings) -> list[Device]:
     """Return the host itself: for values that are global whatever the namespace."""
-    return [Device("host", "host", "host")]
+    return [Device("host", "host", "host", {"directory": str(tree.ROOT)})]
 
 
-def netns(name: str, _: list[Session]) -> list[Device]:
-    """Return the network namespace to tune: `name`, else our own under the name it has."""
+def netns(around: Surroundings) -> list[Device]:
+    """Return the network namespace to tune: the one asked for, else our own under the name it has."""
+    name = around.netns
     if name:
         return [Device("netns", f"netns:{_netns_name(name)}", f"netns {_netns_name(name)}", {"netns": name})]
     own = _inode(Path("/proc/self/ns/net"))
@@ -40,14 +41,46 @@ def _inode(path: Path) -> int:
         return 0
 
 
-def records(_: str, __: list[Session]) -> list[Device]:
-    """Return the node records of open-iscsi; none without iscsiadm or its rights."""
-    try:
-        known = record.BACKEND.all()
-    except FabtuneError:
-        return []
+def nics(around: Surroundings) -> list[Device]:
+    """Return the NICs that storage uses, by PCI path where they have one."""
+    return [
+        Device(
+            "nic",
+            f"{nic.identity},{netns(around)[0].identity}",
+            nic.name,
+            {"directory": f"class/net/{nic.name}", "netns": around.netns, "name": nic.name},
+        )
+        for nic in around.nics
+    ]
+
+
+def routes(around: Surroundings) -> list[Device]:
+    """Return the routes that peers are reached by, each once."""
+    found: dict[str, Device] = {}
+    for peer, route in around.routes.items():
+        family = "-6" if ":" in peer else "-4"
+        try:
+            rows = iproute.read_json("ip", family, "route", "show", "match", peer, netns=around.netns)
+        except FabtuneError:
+            continue
+        rows = [row for row in rows if row.get("dev") == route["name"]]
+        if not rows:
+            continue
+        # The longest prefix is the one in use; `ip` prints the default first.
+        best = max(
+            rows, key=lambda row: int(str(row["dst"]).partition("/")[2] or (0 if row["dst"] == "default" else 128))
+        )
+        destination, name = str(best["dst"]), str(best["dev"])
+        where = {"destination": destination, "name": name, "family": family, "netns": around.netns}
+        identity = f"{destination},{best.get('gateway', 'direct')},{netns(around)[0].identity}"
+        found[identity] = Device("route", identity, f"{destination} dev {name}", where)
+    return list(found.values())
+
+
+def records(around: Surroundings) -> list[Device]:
+    """Return the node records of open-iscsi."""
     devices = []
-    for identity in sorted(known):
+    for identity in sorted(around.records):
         target, portal, interface = identity.rsplit(",", 2)
         where = {"target": target, "portal": portal, "interface": interface}
         devices.append(Device("record", identity, _session_label(target, portal), where))
@@ -55,11 +88,14 @@ def records(_: str, __: list[Session]) -> list[Device]:
 
 
 def _session_label(target: str, portal: str) -> str:
-    tail = target.rpartition(":")[2] or target
-    return f"{tail} at {portal}"
+    return f"{_tail(target)} at {portal}"
 
 
-def sessions(_: str, live: list[Session]) -> list[Device]:
+def _tail(iqn: str) -> str:
+    return iqn.rpartition(":")[2] or iqn
+
+
+def sessions(around: Surroundings) -> list[Device]:
     """Return the live sessions (their sysfs attributes)."""
     base = tree.SYS / "class/iscsi_session"
     return [
@@ -69,62 +105,96 @@ def sessions(_: str, live: list[Session]) -> list[Device]:
             _session_label(session.target, session.portal),
             {"directory": str(base / f"session{session.sid}"), "sid": str(session.sid)},
         )
-        for session in live
+        for session in around.sessions
     ]
 
 
-def tpgs(_: str, __: list[Session]) -> list[Device]:
+def tpgs(_: Surroundings) -> list[Device]:
     """Return LIO's iSCSI target portal groups."""
     return [
-        Device(
-            "tpg",
-            f"{tpg.parent.name},{tpg.name}",
-            f"{tpg.parent.name.rpartition(':')[2]} {tpg.name}",
-            {"directory": str(tpg)},
-        )
+        Device("tpg", f"{tpg.parent.name},{tpg.name}", f"{_tail(tpg.parent.name)} {tpg.name}", {"directory": str(tpg)})
         for tpg in sorted((tree.CONFIGFS / "iscsi").glob("iqn.*/tpgt_*"))
     ]
 
 
-def acls(_: str, __: list[Session]) -> list[Device]:
+def acls(_: Surroundings) -> list[Device]:
     """Return the ACLs of LIO's iSCSI TPGs, one an initiator."""
+    found = []
+    for acl in sorted((tree.CONFIGFS / "iscsi").glob("iqn.*/tpgt_*/acls/*")):
+        target, tpg = acl.parents[2].name, acl.parents[1].name
+        label = f"{_tail(target)} {_tail(acl.name)}"
+        found.append(Device("acl", f"{target},{tpg},{acl.name}", label, {"directory": str(acl)}))
+    return found
+
+
+def backstores(_: Surroundings) -> list[Device]:
+    """Return LIO's backstores, by unit serial."""
+    found = []
+    for disk in sorted((tree.CONFIGFS / "core").glob("*_*/*")):
+        if (disk / "attrib").is_dir():
+            serial = (tree.read_text(disk / "wwn/vpd_unit_serial") or "").rpartition(":")[2].strip()
+            name = f"{disk.parent.name.rpartition('_')[0]}/{disk.name}"
+            found.append(Device("backstore", f"{name},{serial}", name, {"directory": str(disk)}))
+    return found
+
+
+def srpt_tpgs(_: Surroundings) -> list[Device]:
+    """Return LIO's SRP target portal groups, by port GUID."""
     return [
-        Device(
-            "acl",
-            f"{acl.parents[2].name},{acl.parents[1].name},{acl.name}",
-            f"{acl.parents[2].name.rpartition(':')[2]} {acl.name.rpartition(':')[2]}",
-            {"directory": str(acl)},
-        )
-        for acl in sorted((tree.CONFIGFS / "iscsi").glob("iqn.*/tpgt_*/acls/*"))
+        Device("srpt-tpg", f"{tpg.parent.name}/{tpg.name}", f"srpt {tpg.name}", {"directory": str(tpg)})
+        for tpg in sorted((tree.CONFIGFS / "srpt").glob("*/*"))
+        if (tpg / "attrib").is_dir()
     ]
 
 
-def blocks(_: str, live: list[Session]) -> list[Device]:
-    """Return the disks behind iSCSI sessions and SRP ports, by WWID."""
-    names = {lun for session in live for lun in session.luns}
-    names |= {disk.name for disk in (tree.SYS / "class/srp_remote_ports").glob("*/device/target*/*/block/*")}
+def srp_ports(_: Surroundings) -> list[Device]:
+    """Return the SRP targets this initiator is logged in to, by their port id."""
+    return [
+        Device("srp-port", tree.read_text(port / "port_id") or port.name, port.name, {"directory": str(port)})
+        for port in sorted((tree.SYS / "class/srp_remote_ports").glob("*"))
+    ]
+
+
+def modules(_: Surroundings) -> list[Device]:
+    """Return the loaded fabric modules that have parameters."""
+    return [
+        Device("module", f"module:{name}", name, {"directory": str(tree.SYS / "module" / name / "parameters")})
+        for name in ("ib_srp", "ib_srpt", "iscsi_tcp")
+        if (tree.SYS / "module" / name).is_dir()
+    ]
+
+
+def blocks(around: Surroundings) -> list[Device]:
+    """Return the disks behind iSCSI sessions and SRP ports, by WWID and session."""
+    paths = {lun: session.identity for session in around.sessions for lun in session.luns}
+    for disk in (tree.SYS / "class/srp_remote_ports").glob("*/device/target*/*/block/*"):
+        paths.setdefault(disk.name, tree.read_text(disk.parents[5] / "port_id") or "srp")
     devices = []
-    for name in sorted(names):
+    for name, session in sorted(paths.items()):
         directory = tree.SYS / "block" / name
-        wwid = tree.read_text(directory / "device/wwid") or f"name:{name}"
-        # Two paths to one LUN share its WWID; the SCSI address below its session tells them apart.
-        session = next((session.identity for session in live if name in session.luns), "")
-        devices.append(Device("block", f"{' '.join(wwid.split())},{session}", name, {"directory": str(directory)}))
+        wwid = " ".join((tree.read_text(directory / "device/wwid") or f"name:{name}").split())
+        # Two paths to one LUN share its WWID; the session tells them apart.
+        devices.append(Device("block", f"{wwid},{session}", name, {"directory": str(directory)}))
     return devices
 
 
-_FINDERS: dict[str, Callable[[str, list[Session]], list[Device]]] = {
+_FINDERS: dict[str, Callable[[Surroundings], list[Device]]] = {
     "host": host,
     "netns": netns,
+    "nic": nics,
+    "route": routes,
     "record": records,
     "session": sessions,
     "tpg": tpgs,
     "acl": acls,
+    "backstore": backstores,
     "block": blocks,
+    "srp-port": srp_ports,
+    "srpt-tpg": srpt_tpgs,
+    "module": modules,
 }
 
 
-def find(scope: str, netns_name: str, live: list[Session]) -> list[Device]:
-    """Return the devices of `scope`; an unknown scope has none here."""
-    finder = _FINDERS.get(scope)
-    return finder(netns_name, live) if finder else []
+def find(scope: str, around: Surroundings) -> list[Device]:
+    """Return the devices of `scope`, one of model.device.SCOPES."""
+    return _FINDERS[scope](around)

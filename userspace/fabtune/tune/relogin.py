@@ -11,6 +11,7 @@ from fabtune.backends import record, tree
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
 from fabtune.facts.sessions import Session, live_sessions
+from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 from fabtune.tune.journal import Step, Transaction
 
@@ -54,7 +55,7 @@ def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pe
                 for session in live:
                     _add(found, _of_session(session, boot_id))
             if "target" in roles:
-                for tpg in devices.tpgs("", live):
+                for tpg in devices.tpgs(Surroundings()):
                     _add_initiators(found, tpg, boot_id)
         elif step.effect == "relogin" and step.device.scope in ("tpg", "acl"):
             _add_initiators(found, step.device, boot_id)

@@ -8,7 +8,7 @@ from fabtune import backends
 from fabtune.backends import UnsupportedError
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
-from fabtune.facts.sessions import live_sessions
+from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 from fabtune.tune import fault
 from fabtune.tune.journal import Step, Transaction, Writer
@@ -51,18 +51,17 @@ class Locator:
     """Finds a journalled device on this host as it is now, whatever it is called today."""
 
     def __init__(self, netns: str) -> None:
-        self._netns = netns
-        self._live = live_sessions()
+        try:
+            self._around: Surroundings | None = Surroundings(netns)
+        except FabtuneError:
+            # The namespace is gone, and its devices with it.
+            self._around = None
         self._found: dict[str, dict[tuple[str, str], Device]] = {}
 
     def __call__(self, device: Device) -> Device | None:
         """Return the present device with the same identity, or None."""
         if device.scope not in self._found:
-            try:
-                found = devices.find(device.scope, self._netns, self._live)
-            except FabtuneError:
-                # The namespace is gone, and its devices with it.
-                found = []
+            found = devices.find(device.scope, self._around) if self._around else []
             self._found[device.scope] = {one.key: one for one in found}
         return self._found[device.scope].get(device.key)
 

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs iproute2's tools (`ip`, `tc`) for their JSON, inside a network namespace."""
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+from fabtune.backends import UnsupportedError, tree
+from fabtune.errors import FabtuneError
+
+_TIMEOUT_S = 30
+
+
+def run(program: str, *arguments: str, netns: str = "") -> str:
+    """Return what `program` prints.  Raises UnsupportedError where the kernel lacks the thing, FabtuneError."""
+    path = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
+    if path is None:
+        raise UnsupportedError(f"{program} is not installed (package iproute2)")
+    with tree.inside(netns):
+        done = subprocess.run(
+            [path, *arguments], capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
+        )
+    if done.returncode:
+        message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
+        if any(words in message for words in ("is unknown", "not supported", "No such file", "Cannot find device")):
+            raise UnsupportedError(f"{program} {' '.join(arguments)}: {message}")
+        raise FabtuneError(f"{program} {' '.join(arguments)}: {message}")
+    return done.stdout
+
+
+def read_json(program: str, *arguments: str, netns: str = "") -> list[dict[str, Any]]:
+    """Return the list that ``program -j`` prints.  Raises FabtuneError."""
+    text = run(program, "-j", *arguments, netns=netns)
+    try:
+        rows = json.loads(text or "[]")
+    except ValueError as error:
+        raise FabtuneError(f"{program} -j {' '.join(arguments)}: not JSON: {error}") from None
+    return [row for row in rows if isinstance(row, dict)]

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Login options of srp_daemon.conf: the options of its one catch-all rule (``a queue_size=128,ch_count=4``).
+
+Rules for named targets come first and stay untouched; the first rule that matches wins, so the
+catch-all stands last.  An empty value means that the rule does not set the option.
+"""
+
+import os
+
+from fabtune.backends import explained, files, tree
+from fabtune.errors import FabtuneError
+from fabtune.model.device import Device
+
+# What makes a rule speak of one target only.
+_MATCH_KEYS = ("id_ext", "ioc_guid", "dgid", "service_id", "pkey")
+# srp_daemon reads no more of a line (rdma-core srp_daemon.c).
+_MAX_LINE = 254
+
+
+def _options(line: str) -> dict[str, str] | None:
+    """Return the options of a catch-all allow rule, None for any other line."""
+    verb, _, rest = line.strip().partition(" ")
+    if verb.lower() != "a" or line.lstrip().startswith("#"):
+        return None
+    pairs = [part.strip().partition("=") for part in rest.split(",") if part.strip()]
+    options = {key.strip(): value.strip() for key, _, value in pairs}
+    return None if any(key in options for key in _MATCH_KEYS) else options
+
+
+class _SrpDaemon:
+    def read(self, device: Device, key: str) -> str:
+        with explained("srp_daemon.conf"):
+            for line in (tree.ETC / "srp_daemon.conf").read_text().splitlines():
+                options = _options(line)
+                if options is not None:
+                    return options.get(key, "")
+        return ""
+
+    def write(self, device: Device, key: str, value: str) -> None:
+        path = tree.ETC / "srp_daemon.conf"
+        with explained(f"srp_daemon.conf: {key}={value}"):
+            lines = path.read_text().splitlines()
+            index = next((number for number, line in enumerate(lines) if _options(line) is not None), None)
+            options = dict(_options(lines[index]) or {}) if index is not None else {}
+            if value:
+                options[key] = value
+            else:
+                options.pop(key, None)
+            rule = "a " + ",".join(f"{name}={text}" for name, text in options.items())
+            if len(rule) > _MAX_LINE:
+                raise FabtuneError(f"{path}: the rule would have {len(rule)} characters; at most {_MAX_LINE} are read")
+            if index is not None:
+                # A catch-all without options is what no rule at all means too.
+                lines[index : index + 1] = [rule] if options else []
+            elif options:
+                lines.append(rule)
+            files.replace(path, "".join(f"{line}\n" for line in lines), os.stat(path).st_mode & 0o777)
+
+
+BACKEND = _SrpDaemon()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the device finders look at: sessions, sockets, portals, peers and NICs of one namespace, each read once."""
+
+from functools import cached_property
+
+from fabtune.backends import iproute, record, tree
+from fabtune.errors import FabtuneError
+from fabtune.facts import nics, sockets
+from fabtune.facts.nics import Nic
+from fabtune.facts.sessions import Session, live_sessions
+from fabtune.facts.sockets import TcpSocket
+
+
+class Surroundings:
+    """One namespace of this host at one moment."""
+
+    def __init__(self, netns: str = "") -> None:
+        self.netns = netns
+        if netns:
+            tree.netns_path(netns)
+
+    @cached_property
+    def sessions(self) -> list[Session]:
+        """The initiator's live sessions; iscsid and its sockets live in the first network namespace."""
+        return live_sessions()
+
+    @cached_property
+    def records(self) -> dict[str, dict[str, str]]:
+        """open-iscsi's node records by identity; none without iscsiadm or its rights."""
+        try:
+            return record.BACKEND.all()
+        except FabtuneError:
+            return {}
+
+    @cached_property
+    def portals(self) -> list[tuple[str, int]]:
+        """Address and port of each portal that LIO serves, in whichever namespace."""
+        found = []
+        for path in sorted((tree.CONFIGFS / "iscsi").glob("iqn.*/tpgt_*/np/*")):
+            address, _, port = path.name.rpartition(":")
+            found.append((address.strip("[]"), int(port) if port.isdigit() else sockets.ISCSI_PORT))
+        return found
+
+    @cached_property
+    def sockets(self) -> list[TcpSocket]:
+        """The established connections that belong to a session or a portal."""
+        remote = {(session.address, session.port) for session in self.sessions}
+        local = {port for _, port in self.portals}
+        if not remote and not local:
+            return []
+        try:
+            found = sockets.established(self.netns)
+        except (OSError, ImportError, FabtuneError):
+            return []
+        return [s for s in found if (s.remote, s.remote_port) in remote or s.local_port in local]
+
+    @cached_property
+    def peers(self) -> list[str]:
+        """The addresses at the other end: of sockets, else of the portals in node records."""
+        if self.sockets:
+            return sorted({socket.remote for socket in self.sockets})
+        known = (record.get("node.conn[0].address", "") for record in self.records.values())
+        return sorted({address for address in known if address})
+
+    @cached_property
+    def routes(self) -> dict[str, dict[str, str]]:
+        """How each peer is reached: interface, source address and the route's destination."""
+        found = {}
+        for peer in self.peers:
+            try:
+                rows = iproute.read_json("ip", "route", "get", peer, netns=self.netns)
+            except FabtuneError:
+                continue
+            if rows and rows[0].get("dev") not in (None, "lo"):
+                found[peer] = {"name": str(rows[0]["dev"]), "source": str(rows[0].get("prefsrc", ""))}
+        return found
+
+    @cached_property
+    def nics(self) -> list[Nic]:
+        """The NICs that storage uses, and the physical ones below them."""
+        addresses = {socket.local for socket in self.sockets} | {address for address, _ in self.portals}
+        addresses |= {route["source"] for route in self.routes.values()}
+        try:
+            upper = nics.by_address(addresses, self.netns) if addresses else []
+        except FabtuneError:
+            return []
+        names = {nic.name: nic for nic in upper}
+        for nic in upper:
+            for name in nic.lower:
+                names.setdefault(name, nics.describe(name, self.netns))
+        return [names[name] for name in sorted(names)]
