@@ -4,40 +4,13 @@
 import json
 
 import pytest
+from run_records import make_record
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import interleave, record
 from fabtune.report import compare
 from fabtune.report.statistics import Verdict
-
-
-def make_record(mb_per_s, label="default", pair=None, *, workload="xdd", complete=True, sysctl="4096", start=0.0):
-    """A run record of one read step of a second, closed loop of depth 1, that obeys every law."""
-    latency_ns = 1e9 / (mb_per_s * 1000)
-    requests = round(mb_per_s * 1000)
-    nothing = {"total_ios": 0, "io_bytes": 0, "runtime": 0, "clat_ns": {}, "lat_ns": {"mean": 0, "N": 0}}
-    read = {
-        "total_ios": requests,
-        "io_bytes": requests * 1000,
-        "runtime": 1000,
-        "clat_ns": {"bins": {str(round(latency_ns)): requests}},
-        "lat_ns": {"mean": latency_ns, "N": requests},
-    }
-    step = {
-        "name": "read", "parameters": {"block_bytes": 1000}, "cache": None, "depth": 1, "closed_loop": True,
-        "must_fail": None, "job": "[x]\nioengine=libaio\n", "skipped": None, "problem": None, "samples": [],
-        "before": {}, "after": {}, "fabstat": None, "fio": {"jobs": [{"read": read, "write": nothing}]},
-    }  # fmt: skip
-    made = {
-        "schema": record.SCHEMA, "complete": complete, "problem": None if complete else "fio ended", "label": label,
-        "path": {}, "workload": {"name": workload, "summary": "", "source": ""}, "workload_text": "",
-        "runtime_s": 1, "ramp_s": 0, "host": {"name": "h"}, "target": {"path": "/dev/sdb", "kind": "device", "queue": {}},
-        "versions": {}, "environment": {"net.ipv4.tcp_rmem": sysctl}, "started_unix_s": start, "steps": [step],
-    }  # fmt: skip
-    if pair is not None:
-        made["session"] = {"id": "s", "pair": pair, "side": label}
-    return made
 
 
 def sides(ratio, pairs=8):
@@ -90,6 +63,8 @@ def test_a_run_that_breaks_a_law_is_not_used():
 
 def test_what_differed_is_listed():
     a, b = sides(1.10)
+    for one in a:
+        one["environment"] = {"net.ipv4.tcp_rmem": "4096"}
     for one in b:
         one["environment"] = {"net.ipv4.tcp_rmem": "16384"}
     assert compare.compare(a, b).differences == (("environment.net.ipv4.tcp_rmem", "4096", "16384"),)

@@ -15,7 +15,7 @@ import attrs
 # Small enough that text of 13 units stays readable where a phone shows it 360 pixels wide.
 WIDTH = 440
 HEIGHT = 300
-_LEFT, _RIGHT, _BOTTOM = 52, 14, 46
+_LEFT, _RIGHT, _BOTTOM = 56, 24, 46
 _LEGEND_LINE = 18
 _GLYPH = 6.6  # mean advance of a 12-unit sans-serif glyph
 
@@ -23,8 +23,8 @@ Point = tuple[float, float]
 
 
 def plain(value: float) -> str:
-    """Return a tick label with no digits that say nothing."""
-    return f"{value:g}"
+    """Return a tick label with no digits that say nothing, thousands as k."""
+    return f"{value / 1000:g}k" if abs(value) >= 10_000 else f"{value:g}"
 
 
 def binary_size(value: float) -> str:
@@ -46,7 +46,7 @@ class Axis:
 
 @attrs.frozen
 class Series:
-    """One curve.  `style` is ``line`` (measured points), ``bound`` (theory) or ``step``."""
+    """One curve.  `style` is ``line`` (marked points), ``plain`` (many points), ``bound`` (theory) or ``step``."""
 
     name: str
     points: tuple[Point, ...]
@@ -74,7 +74,7 @@ class Scale:
         """Return round values within the axis, about `about` of them."""
         if self.axis.base:
             powers = _powers(self.low, self.high, self.axis.base)
-            stride = math.ceil(len(powers) / about)
+            stride = math.ceil(len(powers) / about) or 1
             return powers[::stride]
         step = _round_step((self.high - self.low) / about)
         first = math.ceil(self.low / step - 1e-9)
@@ -83,9 +83,20 @@ class Scale:
 
 
 def _powers(low: float, high: float, base: int) -> list[float]:
-    first = math.ceil(math.log(low, base) - 1e-9)
-    last = math.floor(math.log(high, base) + 1e-9)
-    return [float(base) ** power for power in range(first, last + 1)]
+    """Return the powers of `base` from `low` to `high`; within a few decades 2 and 5 times them too."""
+    first = math.floor(math.log(low, base) + 1e-9)
+    last = math.ceil(math.log(high, base) - 1e-9)
+    steps = (1, 2, 5) if base == 10 and last - first < 3 else (1,)
+    marks = [factor * float(base) ** power for power in range(first, last + 1) for factor in steps]
+    return [mark for mark in marks if low * (1 - 1e-9) <= mark <= high * (1 + 1e-9)]
+
+
+def _log_limits(low: float, high: float, base: int) -> tuple[float, float]:
+    """Return the round values at or outside `low` and `high`, two different ones."""
+    marks = _powers(low / base / base, high * base * base, base)
+    outer_low = max(mark for mark in marks if mark <= low * (1 + 1e-9))
+    outer_high = min(mark for mark in marks if mark >= high * (1 - 1e-9) and mark > outer_low)
+    return outer_low, outer_high
 
 
 def _round_step(step: float) -> float:
@@ -101,9 +112,7 @@ def make_scale(axis: Axis, values: Sequence[float], start: float, end: float, *,
     usable = [value for value in values if math.isfinite(value) and (not axis.base or value > 0)]
     low, high = (min(usable), max(usable)) if usable else (1.0, 2.0)
     if axis.base:
-        if low == high:
-            low, high = low / axis.base, high * axis.base
-        return Scale(axis, low, high, start, end)
+        return Scale(axis, *_log_limits(low, high, axis.base), start, end)
     if from_zero:
         low = min(low, 0.0)
     if low == high:

@@ -134,14 +134,34 @@ def _pairs(a: Sequence[Record], b: Sequence[Record]) -> list[tuple[Record, Recor
     return [(in_a[key], in_b[key]) for key in sorted(in_a.keys() & in_b.keys())]
 
 
-def figures(record: Record) -> dict[tuple[str, str], metrics.Metric]:
-    """Return the compared figures of a record by step and key; a direction's own only where data moved."""
+def figures(record: Record, told_apart_by: Sequence[str] = ()) -> dict[tuple[str, str], metrics.Metric]:
+    """Return the compared figures of a record by step and key; the step is named with its `told_apart_by`."""
     return {
-        (result["name"], metric.key): metric
+        (_step_name(record, result, told_apart_by), metric.key): metric
         for result in record["steps"]
         for metric in metrics.of_step(result)
         if metric.key.endswith((PRIMARY, *_SECONDARY)) and metric.value > 0 and "percent" not in metric.key
     }
+
+
+def _parameters(record: Record, result: Mapping[str, Any]) -> dict[str, Any]:
+    path = {key: record["path"][key] for key in ("rtt_ms", "rate_bytes_per_s") if key in record["path"]}
+    return {key: value for key, value in result["parameters"].items() if key != "op"} | path
+
+
+def _step_name(record: Record, result: Mapping[str, Any], told_apart_by: Sequence[str]) -> str:
+    parameters = _parameters(record, result)
+    return ", ".join([result["name"], *(f"{name} {parameters.get(name)}" for name in told_apart_by)])
+
+
+def _telling_apart(records: Sequence[Record]) -> list[str]:
+    """Return the parameters that differ between records although the step's name is the same."""
+    seen: dict[tuple[str, str], set[str]] = {}
+    for record in records:
+        for result in record["steps"]:
+            for name, value in _parameters(record, result).items():
+                seen.setdefault((result["name"], name), set()).add(str(value))
+    return list(dict.fromkeys(name for (_, name), values in seen.items() if len(values) > 1))
 
 
 def _rows(
@@ -151,7 +171,8 @@ def _rows(
     practical: float,
     noise: Mapping[tuple[str, str], float],
 ) -> list[Row]:
-    of_a, of_b = [figures(record) for record in a], [figures(record) for record in b]
+    apart = _telling_apart((*a, *b))
+    of_a, of_b = [figures(record, apart) for record in a], [figures(record, apart) for record in b]
     keys = list(dict.fromkeys(key for side in (*of_a, *of_b) for key in side))
     found: list[tuple[tuple[str, str], metrics.Metric, Comparison | None, tuple[tuple[float, float], ...]]] = []
     for key in keys:

@@ -23,6 +23,15 @@ class Figure:
 
 
 @attrs.frozen
+class Detail:
+    """A fold with one run's drawing and table; with scripts on, the drawing is made zoomable from the table."""
+
+    summary: str
+    figures: tuple[Figure, ...]
+    table: Table
+
+
+@attrs.frozen
 class Section:
     """A heading, a paragraph, figures, and the tables that hold every number drawn."""
 
@@ -31,6 +40,12 @@ class Section:
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    details: tuple[Detail, ...] = ()
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether drawing and table share a row: one drawing, and tables that leave room for it."""
+        return len(self.figures) == 1 and all(len(table.columns) <= 9 for table in self.tables)
 
     @property
     def anchor(self) -> str:
@@ -44,11 +59,13 @@ def render(
     sections: Sequence[Section],
     facts: Mapping[str, object],
     commands: Sequence[str],
+    *,
+    zoom: bool = False,
 ) -> str:
     """Return the page.  The same arguments give the same bytes.
 
     `facts` are shown in the order given (what was measured on, with which settings);
-    `commands` are those that made the figures.
+    `commands` are those that made the figures; `zoom` puts in what makes the folds' drawings zoomable.
     """
     import jinja2
 
@@ -61,7 +78,7 @@ def render(
     )
     environment.filters["csv_link"] = _csv_link
     return environment.get_template("page.html.j2").render(
-        title=title, lead=lead, sections=sections, facts=facts, commands=commands
+        title=title, lead=lead, sections=sections, facts=facts, commands=commands, zoom=zoom
     )
 
 

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Run records for tests: made up, but of the shape and with the consistency of measured ones."""
+
+from fabtune.measure import record
+
+
+def make_record(
+    mb_per_s,
+    label="default",
+    pair=None,
+    *,
+    workload="xdd",
+    op="read",
+    parameters=None,
+    path=None,
+    complete=True,
+    environment=None,
+    start=0.0,
+    seconds=1,
+):
+    """A run record of one step in a closed loop of depth 1 that obeys every law, with a sample a second."""
+    parameters = {"block_bytes": 1000} | (parameters or {})
+    size = parameters["block_bytes"]
+    requests = round(mb_per_s * 1e6 / size * seconds)
+    latency_ns = seconds * 1e9 / requests
+    nothing = {"total_ios": 0, "io_bytes": 0, "runtime": 0, "clat_ns": {}, "lat_ns": {"mean": 0, "N": 0}}
+    moved = {
+        "total_ios": requests,
+        "io_bytes": requests * size,
+        "runtime": seconds * 1000,
+        "clat_ns": {"bins": {str(round(latency_ns * factor)): requests // 4 for factor in (0.7, 0.9, 1.1, 1.3)}},
+        "lat_ns": {"mean": latency_ns, "N": requests},
+    }
+    step = {
+        "name": op,
+        "parameters": parameters,
+        "cache": None,
+        "depth": 1,
+        "closed_loop": True,
+        "must_fail": None,
+        "job": "[x]\nioengine=libaio\n",
+        "skipped": None,
+        "problem": None,
+        "samples": [_sample(op, mb_per_s, second) for second in range(seconds + 1)] if seconds > 1 else [],
+        "before": {},
+        "after": {},
+        "fabstat": None,
+        "fio": {"jobs": [{"read": nothing, "write": nothing} | {op: moved}]},
+    }
+    made = {
+        "schema": record.SCHEMA,
+        "complete": complete,
+        "problem": None if complete else "fio ended",
+        "label": label,
+        "path": path or {},
+        "workload": {"name": workload, "summary": "", "source": ""},
+        "workload_text": "",
+        "command": ["fabtune", "measure", workload, "--on", "/dev/sdb"],
+        "runtime_s": seconds,
+        "ramp_s": 0,
+        "target": {"path": "/dev/sdb", "kind": "device", "wwid": "naa.1", "queue": {}},
+        "host": {"name": "initiator", "kernel": "6.12.107", "cpus": 2},
+        "versions": {"fabtune": "0.1.0", "fio": "fio-3.39"},
+        "environment": environment or {},
+        "started_unix_s": start,
+        "steps": [step],
+    }
+    if pair is not None:
+        made["session"] = {"id": "s", "pair": pair, "side": "A" if label == "default" else "B"}
+    return made
+
+
+def _sample(op, mb_per_s, second):
+    """What the sampler reads after `second` seconds of an even load on two CPUs."""
+    cpu = {
+        "user": 100,
+        "nice": 0,
+        "sys": 300,
+        "idle": 1400,
+        "wait.total": 0,
+        "irq.hard": 0,
+        "irq.soft": 200,
+        "steal": 0,
+    }
+    disk = {"read_bytes": 0, "write_bytes": 0} | {f"{op}_bytes": mb_per_s * 1e6 / 1024 * second}
+    return {
+        "time.unix": 1e9 + second,
+        "time.monotonic": float(second),
+        **{f"kernel.all.cpu.{name}": ms * second for name, ms in cpu.items()},
+        **{f"disk.dev.{name}": value for name, value in disk.items()},
+        "disk.dev.inflight": 32,
+        "network.tcp.retranssegs": second // 7,
+        "fabstat.p50_ms": 8.0 + second % 3,
+        "fabstat.p99_ms": 12.0 + second % 5,
+        "fabstat.queue_full": second % 2,
+    }

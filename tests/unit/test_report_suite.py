@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The page of a directory of runs: quick, small, complete, and the same bytes for the same runs."""
+
+import base64
+import csv
+import io
+import re
+import time
+
+import pytest
+from run_records import make_record
+
+from fabtune.cli.main import main
+from fabtune.errors import ExitCode
+from fabtune.measure import record
+from fabtune.report import suite
+
+RUNS = 200
+
+
+def write_all(records, directory):
+    for number, one in enumerate(records):
+        record.write(one, directory / f"{number:03d}.run.json.gz")
+
+
+def many(runs=RUNS, seconds=60):
+    """A session of interleaved runs over RTT and request size."""
+    made = []
+    for number in range(runs):
+        label = ("default", "wan")[number % 2]
+        rtt_ms = (0, 10, 50, 100)[number // 2 % 4]
+        size = (4096, 65536, 262144)[number // 8 % 3]
+        bound_mb_per_s = min(110, size / (rtt_ms * 1e3)) if rtt_ms else 110
+        rate = bound_mb_per_s * (0.9 if label == "wan" else 0.4) * (1 + number % 5 / 100)
+        path = {"rtt_ms": rtt_ms, "rate_bytes_per_s": 1.25e11, "mtu": 1500}
+        made.append(
+            make_record(rate, label, parameters={"block_bytes": size}, path=path, seconds=seconds, start=number)
+        )
+    return made
+
+
+def page(directory, name="report.html"):
+    out = directory.parent / name
+    code = main(["report", str(directory), "--out", str(out)])
+    return code, out.read_text()
+
+
+def tables(html):
+    for encoded in re.findall(r"data:text/csv;base64,([^\"]+)", html):
+        yield list(csv.DictReader(io.StringIO(base64.b64decode(encoded).decode())))
+
+
+def test_two_hundred_runs_in_five_seconds_and_three_megabytes(tmp_path):
+    write_all(many(), tmp_path / "runs")
+    started = time.monotonic()
+    code, html = page(tmp_path / "runs")
+    assert time.monotonic() - started < 5
+    assert len(html.encode()) <= 3_000_000
+    assert code == ExitCode.DONE
+    assert html.count('<details class="run">') == RUNS
+
+
+def test_same_runs_give_same_bytes(tmp_path):
+    write_all(many(8), tmp_path / "runs")
+    assert page(tmp_path / "runs", "a.html") == page(tmp_path / "runs", "b.html")
+
+
+def test_nothing_is_fetched(tmp_path):
+    write_all(many(8), tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    assert "default-src 'none'" in html
+    assert not re.search(r"(?:src|href)=\"(?!#|data:text/csv)", html)
+
+
+def test_licence_of_the_drawing_library_is_kept(tmp_path):
+    write_all(many(2), tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    assert "Copyright (c) 2022 Leon Sorokin" in html and "MIT" in html
+
+
+def test_medians_over_rtt_and_size_are_in_the_table(tmp_path):
+    write_all(many(48), tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    rows = next(rows for rows in tables(html) if rows and "rtt_ms" in rows[0])
+    found = [row for row in rows if row["rtt_ms"] == "10" and row["label"] == "wan" and row["block_bytes"] == "65536"]
+    assert [row["runs"] for row in found] == ["2"]
+    assert 0.9 <= float(found[0]["fraction_of_bound"]) <= 0.94
+    for words in (
+        "throughput over request size",
+        "throughput over round-trip time",
+        "latency distribution",
+        "over time",
+    ):
+        assert f"xdd: {words}" in html
+
+
+def test_interleaved_session_shows_verdicts_pairs_and_ratios(tmp_path):
+    pairs = [make_record(rate, label, n) for n in range(8) for label, rate in (("default", 100 + n), ("wan", 110 + n))]
+    write_all(pairs, tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    assert "wan against default, session s" in html
+    verdicts, ratios, by_pair = list(tables(html))[:3]
+    assert verdicts[0]["verdict"] == "better" and verdicts[0]["significance"].endswith("n=8")
+    assert 1.09 < float(ratios[0]["ratio"]) < 1.1
+    assert [float(row["b"]) for row in by_pair] == [110 + n for n in range(8)]
+    assert html.count('class="unity"') == 1
+
+
+def test_broken_law_incomplete_and_unreadable_runs_are_named(tmp_path, capsys):
+    records = many(6, seconds=2)
+    records[1]["steps"][0]["fio"]["jobs"][0]["read"]["lat_ns"]["mean"] *= 3
+    records[2]["complete"], records[2]["problem"] = False, "sdb has vanished"
+    write_all(records, tmp_path / "runs")
+    (tmp_path / "runs" / "x.run.json.gz").write_bytes(b"\x1f\x8b\x08rest")
+    code, html = page(tmp_path / "runs")
+    assert code == ExitCode.FAILED
+    assert "x.run.json.gz" in capsys.readouterr().err
+    assert "1 incomplete, 1 that break a law" in html
+    broken = next(rows for rows in tables(html) if rows and "found" in rows[0])
+    assert {row["run"] for row in broken} == {"001.run.json.gz", "002.run.json.gz"}
+    assert "sdb has vanished" in html and "damaged or cut short" in html
+
+
+def test_text_from_records_is_escaped(tmp_path):
+    write_all([make_record(100, "<script>alert(1)</script>")], tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    assert "<script>alert" not in html
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip", None])
+def test_directory_without_a_readable_record(tmp_path, content, capsys):
+    if content is not None:
+        (tmp_path / "a.run.json.gz").write_bytes(content)
+    assert main(["report", str(tmp_path)]) == ExitCode.USAGE
+    assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_record_of_another_version_is_refused(tmp_path, capsys):
+    made = make_record(1) | {"schema": "fabtune-run/99"}
+    record.write(made, tmp_path / "a.run.json.gz")
+    assert main(["report", str(tmp_path)]) == ExitCode.USAGE
+    assert "fabtune-run/99" in capsys.readouterr().err
+
+
+def test_a_record_is_never_overwritten(tmp_path):
+    path = record.write(make_record(1), tmp_path / "a.run.json.gz")
+    before = path.read_bytes()
+    with pytest.raises(Exception, match="never overwritten"):
+        record.write(make_record(2), path)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["a.run.json.gz"]
+    assert suite.load(tmp_path)[0][0]["label"] == "default"

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Run records sorted into cells: runs that differ in nothing but the draw."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from fabtune.measure import checks, fio, metrics
+
+Record = Mapping[str, Any]
+Result = Mapping[str, Any]
+
+# What may stand on an x axis beside the path's RTT, and what it is called there.
+CLIENTS = ("processes", "threads", "streams")
+
+
+@attrs.frozen
+class Cell:
+    """All runs of one step, direction and label; `parameters` has ``rtt_ms`` where the path is known."""
+
+    workload: str
+    step: str
+    op: str
+    label: str
+    parameters: dict[str, Any]
+    runs: tuple[tuple[Record, Result], ...]
+
+    def values(self, key: str) -> list[float]:
+        """Return one figure of every run that has it."""
+        wanted = f"{self.op}_{key}" if key in ("mb_per_s", "iops", "p50_ms", "p90_ms", "p99_ms", "p999_ms") else key
+        return [m.value for _, result in self.runs for m in metrics.of_step(result) if m.key == wanted]
+
+    def median(self, key: str) -> float | None:
+        """Return the median over the runs."""
+        values = self.values(key)
+        return statistics.median(values) if values else None
+
+    @property
+    def bound_mb_per_s(self) -> float | None:
+        """What path, depth and bursts allow, None where the path is not known."""
+        record, result = self.runs[0]
+        limit = checks.bound(record, result, self.op)
+        return limit / 1e6 if limit is not None else None
+
+    def histogram(self) -> dict[int, int]:
+        """Return the completion latencies of all runs together: ns -> requests."""
+        merged: dict[int, int] = {}
+        for _, result in self.runs:
+            for ns, count in fio.bins(result["fio"], self.op).items():
+                merged[ns] = merged.get(ns, 0) + count
+        return merged
+
+
+def cells(records: Iterable[Record]) -> list[Cell]:
+    """Return the cells of all steps that measured something, in order of first appearance."""
+    found: dict[tuple[Any, ...], list[tuple[Record, Result]]] = {}
+    for record in records:
+        for result in record["steps"]:
+            if not result["fio"] or result["must_fail"] or result["skipped"]:
+                continue
+            parameters = dict(result["parameters"])
+            if "rtt_ms" in record["path"]:
+                parameters["rtt_ms"] = record["path"]["rtt_ms"]
+            for op in fio.directions(result["fio"]):
+                key = (record["workload"]["name"], result["name"], op, record["label"], tuple(parameters.items()))
+                found.setdefault(key, []).append((record, result))
+    return [
+        Cell(workload, step, op, label, dict(parameters), tuple(runs))
+        for (workload, step, op, label, parameters), runs in found.items()
+    ]
+
+
+def varying(group: Sequence[Cell]) -> list[str]:
+    """Return the parameters that differ within a group of cells."""
+    names = dict.fromkeys(name for cell in group for name in cell.parameters)
+    return [name for name in names if name != "op" and len({cell.parameters.get(name) for cell in group}) > 1]
+
+
+def by(group: Iterable[Cell], *keys: str) -> dict[tuple[Any, ...], list[Cell]]:
+    """Return cells grouped by attributes or parameters."""
+    found: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in group:
+        found.setdefault(tuple(getattr(cell, key, cell.parameters.get(key)) for key in keys), []).append(cell)
+    return found

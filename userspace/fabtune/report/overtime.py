@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What happened during each run: throughput, depth, refusals, latency and CPU by the second."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fabtune.report.chart import Axis, Series, line_chart
+from fabtune.report.page import Detail, Figure, Section
+from fabtune.report.table import Cell, Column, Table, decimals, plain
+
+Record = Mapping[str, Any]
+
+# All runs of a page together show about this many seconds; longer runs are shown in coarser steps.
+BUDGET_ROWS = 12_000
+_LEAST_ROWS = 20
+
+_COLUMNS = (
+    Column("time", "time_s", "s", decimals(1)),
+    Column("read", "read_mb_per_s", "MB/s", decimals(1)),
+    Column("write", "write_mb_per_s", "MB/s", decimals(1)),
+    Column("in flight", "in_flight", "", plain),
+    Column("p50", "p50_ms", "ms", decimals(3)),
+    Column("p99", "p99_ms", "ms", decimals(3)),
+    Column("queue full", "queue_full", "", plain),
+    Column("resent", "tcp_retransmitted_segments", "", plain),
+    Column("CPU busy", "cpu_busy_percent", "%", decimals(0)),
+    Column("softirq", "softirq_percent", "%", decimals(0)),
+)
+
+
+def section(records: Sequence[Record], workload: str) -> Section | None:
+    """Return a fold for each step of each run with samples; None without any."""
+    runs = [(record, result) for record in records for result in record["steps"] if len(result["samples"]) > 2]
+    if not runs:
+        return None
+    limit = max(_LEAST_ROWS, BUDGET_ROWS // len(runs))
+    details = []
+    for number, (record, result) in enumerate(runs, 1):
+        rows = list(_rows(_thin(result["samples"], limit)))
+        label = f", {record['label']}" if record["label"] else ""
+        title = f"Run {number}: {result['name']}{label}"
+        empty = {i for i in range(len(_COLUMNS)) if all(row[i] is None for row in rows)}
+        columns = tuple(column for i, column in enumerate(_COLUMNS) if i not in empty)
+        table = Table(title, columns, tuple(tuple(c for i, c in enumerate(row) if i not in empty) for row in rows))
+        details.append(
+            Detail(title, (Figure(_drawing(title, rows), "Drag, or use + - and the arrows, to zoom."),), table)
+        )
+    text = "One fold a run. The whole step is shown, its ramp included."
+    return Section(f"{workload}: over time", text, details=tuple(details))
+
+
+def _drawing(title: str, rows: Sequence[tuple[Cell, ...]]) -> str:
+    series = []
+    for index, name in ((1, "read"), (2, "write")):
+        points = tuple((float(row[0] or 0), float(row[index] or 0)) for row in rows)
+        if any(y for _, y in points):
+            series.append(Series(name, points, "plain"))
+    return line_chart(title, series, Axis("time, s"), Axis("MB/s"))
+
+
+def _thin(samples: Sequence[Mapping[str, float]], limit: int) -> list[Mapping[str, float]]:
+    """Return at most about `limit` samples; they are counters, so that what lies between is not lost."""
+    stride = -(-len(samples) // limit)
+    kept = list(samples[::stride])
+    return kept if kept[-1] is samples[-1] else [*kept, samples[-1]]
+
+
+def _rows(samples: Sequence[Mapping[str, float]]) -> Iterable[tuple[Cell, ...]]:
+    start = samples[0]["time.monotonic"]
+    for before, after in zip(samples, samples[1:], strict=False):
+        seconds = after["time.monotonic"] - before["time.monotonic"]
+        if seconds < 0.05:
+            continue  # the last sample right after another
+
+        def change(key: str, before: Mapping[str, float] = before, after: Mapping[str, float] = after) -> float | None:
+            return after[key] - before[key] if key in after and key in before else None
+
+        cpu = {key: after[key] - before[key] for key in after if key.startswith("kernel.all.cpu.") and key in before}
+        total = sum(cpu.values())
+        idle = cpu.get("kernel.all.cpu.idle", 0) + cpu.get("kernel.all.cpu.wait.total", 0)
+        rates = [change(f"disk.dev.{op}_bytes") for op in ("read", "write")]
+        yield (
+            round(after["time.monotonic"] - start, 3),
+            *(round(kib * 1024 / 1e6 / seconds, 3) if kib is not None else None for kib in rates),
+            after.get("disk.dev.inflight"),
+            after.get("fabstat.p50_ms"),
+            after.get("fabstat.p99_ms"),
+            after.get("fabstat.queue_full"),
+            change("network.tcp.retranssegs"),
+            round(100 * (total - idle) / total, 2) if total else None,
+            round(100 * cpu["kernel.all.cpu.irq.soft"] / total, 2) if total else None,
+        )

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Two settings against each other on a page: verdicts, ratios, runs in the order they were made, what else differed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fabtune.errors import InputError
+from fabtune.report import compare, statistics
+from fabtune.report.chart import Axis, Series, line_chart
+from fabtune.report.compare import Outcome
+from fabtune.report.forest import Interval, forest_plot
+from fabtune.report.page import Figure, Section
+from fabtune.report.statistics import Verdict
+from fabtune.report.table import Column, Table, decimals, plain
+
+Record = Mapping[str, Any]
+
+# A longer forest shows the figures that decide alone.
+MAX_ROWS = 12
+
+
+def sections(records: Sequence[Record], workload: str) -> list[Section]:
+    """Return what can be said of the two sides among `records`, nothing where there are not two.
+
+    Interleaved sessions are taken as such; otherwise the two labels, if there are just two.
+    """
+    found = []
+    sessions: dict[str, list[Record]] = {}
+    for record in records:
+        if record.get("session"):
+            sessions.setdefault(record["session"]["id"], []).append(record)
+    noise: dict[tuple[str, str], float] = {}
+    for name, mine in sorted(sessions.items()):
+        a, b = ([one for one in mine if one["session"]["side"] == side] for side in "AB")
+        if not a or not b:
+            continue
+        calibration = name.endswith("-calibration")
+        outcome = compare.compare(a, b, noise=None if calibration else noise)
+        if calibration:
+            noise = compare.noise_of(outcome)
+            outcome = compare.with_names(outcome, a[0]["label"], a[0]["label"], compare.calibration_notes(outcome))
+        found.append(_section(outcome, f"{workload}: {outcome.b} against {outcome.a}, session {name}"))
+    labels = list(dict.fromkeys(record["label"] for record in records))
+    if not sessions and len(labels) == 2:
+        a, b = ([one for one in records if one["label"] == label] for label in labels)
+        try:
+            outcome = compare.compare(a, b)
+        except InputError:
+            return []
+        found.append(_section(outcome, f"{workload}: {outcome.b} against {outcome.a}"))
+    return found
+
+
+def _section(outcome: Outcome, heading: str) -> Section:
+    figures = []
+    shown = [row for row in outcome.rows if row.comparison and (row.primary or len(outcome.rows) <= MAX_ROWS)]
+    intervals = [_interval(row) for row in shown]
+    if intervals:
+        axis = f"{outcome.b} / {outcome.a}"
+        caption = "Ratios with 95 % intervals. In the shaded band a difference makes no practical difference."
+        figures.append(Figure(forest_plot(heading, intervals, statistics.PRACTICAL, axis), caption))
+    pairs = []
+    for row in (row for row in outcome.rows if row.primary and row.pairs):
+        sides = zip(outcome_names(outcome), zip(*row.pairs, strict=True), strict=True)
+        series = [Series(name, tuple((float(i + 1), v) for i, v in enumerate(values))) for name, values in sides]
+        title = f"{row.step}: {row.metric.title} of each pair"
+        y_axis = Axis(row.metric.unit)
+        drawing = line_chart(title, series, Axis("pair, in the order measured"), y_axis, from_zero=False)
+        figures.append(Figure(drawing, f"{title}. Drift moves both lines, an effect parts them."))
+        pairs += [(row.step, row.metric.title, i + 1, a, b, b / a) for i, (a, b) in enumerate(row.pairs)]
+    tables = [compare.table(outcome)]
+    if intervals:
+        columns = (Column("figure", "figure"), *(Column(n, n, "", decimals(4)) for n in ("ratio", "low", "high")))
+        tables.append(Table("Ratios", columns, tuple((one.name, one.ratio, one.low, one.high) for one in intervals)))
+    if pairs:
+        a, b = outcome_names(outcome)
+        pair_columns = (
+            Column("step", "step"), Column("figure", "figure"), Column("pair", "pair", "", plain),
+            Column(a, "a", "", decimals(3)), Column(b, "b", "", decimals(3)), Column("ratio", "ratio", "", decimals(4)),
+        )  # fmt: skip
+        tables.append(Table("Runs by pair", pair_columns, tuple(pairs), group_by=2))
+    if outcome.invalid:
+        columns = (Column("run", "run"), Column("why", "why"))
+        tables.append(Table("Runs that are not valid and were not used", columns, outcome.invalid))
+    if outcome.differences:
+        what = (Column("what", "what"), Column(outcome.a, "a"), Column(outcome.b, "b"))
+        tables.append(Table("What else differed", what, outcome.differences))
+    return Section(heading, figures=tuple(figures), tables=tuple(tables), notes=outcome.notes)
+
+
+def outcome_names(outcome: Outcome) -> tuple[str, str]:
+    """Return the names of both sides."""
+    return outcome.a, outcome.b
+
+
+def _interval(row: compare.Row) -> Interval:
+    assert row.comparison is not None
+    sense = {Verdict.BETTER: 1, Verdict.WORSE: -1}.get(row.verdict, 0)
+    name = f"{row.step}: {row.metric.title}, {row.verdict.value}"
+    return Interval(name, row.comparison.ratio, row.comparison.low, row.comparison.high, sense)

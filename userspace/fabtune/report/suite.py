@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The report of a directory of run records: every figure a view, every plotted number in a table."""
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fabtune.errors import InputError
+from fabtune.measure import checks, record
+from fabtune.report import cells as cell_sets
+from fabtune.report import latency, overtime, page, paired, runs, throughput
+from fabtune.report.table import Column, Table
+
+Record = dict[str, Any]
+
+
+def load(directory: Path) -> tuple[list[Record], list[tuple[str, str]]]:
+    """Return the readable records below `directory` and, for the others, file and reason.
+
+    Raises InputError when there is no readable one.
+    """
+    found, unreadable = [], []
+    for path in record.find(directory):
+        try:
+            found.append(record.read(path) | {"file": str(path.relative_to(directory))})
+        except InputError as error:
+            unreadable.append((str(path.relative_to(directory)), str(error)))
+    if not found:
+        raise InputError(unreadable[0][1])
+    return found, unreadable
+
+
+def render(records: Sequence[Record], unreadable: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
+    """Return the page.  `command` is the command line that asks for it."""
+    sections = []
+    for workload in dict.fromkeys(one["workload"]["name"] for one in records):
+        mine = [one for one in records if one["workload"]["name"] == workload]
+        whole = [one for one in mine if one["complete"]]
+        group = cell_sets.cells(whole)
+        sections += paired.sections(mine, workload)
+        sections += throughput.sections(group, workload)
+        for section in (latency.section(group, workload), overtime.section(mine, workload)):
+            if section:
+                sections.append(section)
+    sections += [_validity(records, unreadable), _runs(records)]
+    return page.render(
+        "Storage fabric measurements", _lead(records), sections, _facts(records), _commands(records, command), zoom=True
+    )
+
+
+def _lead(records: Sequence[Record]) -> str:
+    names = dict.fromkeys(one["workload"]["name"] for one in records)
+    labels = [label for label in dict.fromkeys(one["label"] for one in records) if label]
+    said = f"{len(records)} runs of {', '.join(names)}"
+    said += f" with {', '.join(labels)}" if labels else ""
+    broken = sum(bool(checks.failed(one)) for one in records)
+    partial = sum(not one["complete"] for one in records)
+    said += f". {partial} incomplete, {broken} that break a law; both are named below." if broken or partial else "."
+    return said
+
+
+def _validity(records: Sequence[Record], unreadable: Sequence[tuple[str, str]]) -> page.Section:
+    """Every law held against every record: counted, and each failure in full."""
+    counts: dict[str, list[int]] = {}
+    failures = []
+    for one in records:
+        for check in checks.of_record(one):
+            verdicts = counts.setdefault(check.law, [0, 0, 0])
+            verdicts[(checks.PASS, checks.FAIL, checks.NOT_APPLICABLE).index(check.verdict)] += 1
+            if check.verdict == checks.FAIL:
+                failures.append((one["file"], check.step, check.law, check.found, check.expected))
+        if not one["complete"]:
+            failures.append((one["file"], "", "the run reached its end", one["problem"], ""))
+    columns = (Column("law", "law"), *(Column(n, n, "", str) for n in ("held", "broken", "not applicable")))
+    tables = [Table("Laws held against every run", columns, tuple((law, *found) for law, found in counts.items()))]
+    if failures:
+        names = ("run", "step", "law", "found", "expected")
+        tables.append(Table("Broken", tuple(Column(name, name) for name in names), tuple(failures)))
+    if unreadable:
+        tables.append(Table("Not read", (Column("file", "file"), Column("why", "why")), tuple(unreadable)))
+    return page.Section("Self-checks", "A run that breaks one of these was measured wrongly.", tables=tuple(tables))
+
+
+def _runs(records: Sequence[Record]) -> page.Section:
+    columns = (Column("run", "run"), Column("kernel", "kernel"), *runs.figures(records[0]).columns)
+    rows = [(one["file"], one["host"]["kernel"], *row) for one in records for row in runs.figures(one).rows]
+    return page.Section("All runs", tables=(Table("All runs", columns, tuple(rows), group_by=2),))
+
+
+def _facts(records: Sequence[Record]) -> dict[str, object]:
+    """Return what the figures hold for: values that all runs share, and how many there are of others."""
+
+    def said(values: list[str]) -> str:
+        distinct = list(dict.fromkeys(values))
+        return ", ".join(distinct[:4]) + (f" and {len(distinct) - 4} more" if len(distinct) > 4 else "")
+
+    digest = hashlib.sha256()
+    for one in records:
+        digest.update(repr([step["fio"] for step in one["steps"]]).encode())
+    return {
+        "Hosts": said([one["host"]["name"] for one in records]),
+        "Kernels": said([one["host"]["kernel"] for one in records]),
+        "CPUs": said([str(one["host"]["cpus"]) for one in records]),
+        "fabtune": said([one["versions"]["fabtune"] for one in records]),
+        "fio": said([one["versions"]["fio"] for one in records]),
+        "Targets": said([f"{one['target']['path']} {one['target']['wwid']}".strip() for one in records]),
+        "SHA-256 of the raw fio results": digest.hexdigest(),
+    }
+
+
+def _commands(records: Sequence[Record], command: Sequence[str]) -> list[str]:
+    """Return the distinct commands that made the records, then the one that made this page."""
+    made = [shlex.join(one["command"]) for one in records if one.get("command")]
+    return [*dict.fromkeys(made), shlex.join(command)]

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Throughput and CPU over request size, RTT and clients, each with its bound and its table."""
+
+from collections.abc import Sequence
+
+from fabtune.report import cells as cell_sets
+from fabtune.report.cells import CLIENTS, Cell
+from fabtune.report.chart import Axis, Series, binary_size, line_chart
+from fabtune.report.page import Figure, Section
+from fabtune.report.table import Column, Table, decimals, percent, plain
+
+AXES = {
+    "block_bytes": ("request size", Axis("request size", 2, binary_size)),
+    "rtt_ms": ("round-trip time", Axis("round-trip time, ms")),
+    **{name: ("clients", Axis(name, 2)) for name in CLIENTS},
+    "stream_bytes_per_s": ("offered rate", Axis("bytes/s asked of each stream")),
+    "queue_depth": ("queue depth", Axis("queue depth", 2)),
+}
+# More curves in one drawing than the palette has markers cannot be told apart.
+MAX_CURVES = 6
+
+
+def sections(group: Sequence[Cell], workload: str) -> list[Section]:
+    """Return one section for each parameter of `workload` that varies, or one with the table alone."""
+    names = [name for name in cell_sets.varying(group) if name in AXES]
+    found = [_section(group, workload, name) for name in names]
+    return found or [Section(f"{workload}: throughput", tables=(_table(f"{workload}: throughput", group, []),))]
+
+
+def _section(group: Sequence[Cell], workload: str, x_name: str) -> Section:
+    words, axis = AXES[x_name]
+    others = [name for name in cell_sets.varying(group) if name != x_name]
+    figures = []
+    for (op, *facet), part in cell_sets.by(group, "op", *others).items():
+        where = ", ".join(f"{name} {value}" for name, value in zip(others, facet, strict=True) if value is not None)
+        title = f"{workload} {op} over {words}" + (f", {where}" if where else "")
+        curves = _curves(part, x_name, "mb_per_s")
+        if not any(len(one.points) > 1 for one in curves):
+            continue
+        bounds = sorted({(float(c.parameters[x_name]), c.bound_mb_per_s) for c in part if c.bound_mb_per_s is not None})
+        if bounds:
+            curves.append(Series("bound", tuple(bounds), "bound"))
+        figures.append(Figure(line_chart(title, curves, axis, Axis("MB/s")), f"{title}; medians over the runs."))
+        cost = _curves(part, x_name, "cpu_s_per_gb")
+        if any(len(one.points) > 1 for one in cost):
+            drawing = line_chart(f"{title}: CPU", cost, axis, Axis("CPU seconds per GB"))
+            figures.append(Figure(drawing, f"CPU of this host for {title}, all of it, softirq included."))
+    heading = f"{workload}: throughput over {words}"
+    return Section(heading, figures=tuple(figures), tables=(_table(heading, group, [x_name, *others]),))
+
+
+def _curves(part: Sequence[Cell], x_name: str, key: str) -> list[Series]:
+    found = []
+    for (label,), mine in list(cell_sets.by(part, "label").items())[:MAX_CURVES]:
+        points = [(float(cell.parameters[x_name]), cell.median(key)) for cell in mine if x_name in cell.parameters]
+        known = tuple(sorted((x, y) for x, y in points if y is not None))
+        if known:
+            found.append(Series(label or "no label", known))
+    return found
+
+
+def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
+    columns = (
+        *(Column(name, name, "", plain) for name in names),
+        Column("step", "step"),
+        Column("op", "op"),
+        Column("label", "label"),
+        Column("runs", "runs", "", plain),
+        Column("median", "mb_per_s", "MB/s", decimals(1)),
+        Column("least", "mb_per_s_min", "MB/s", decimals(1)),
+        Column("most", "mb_per_s_max", "MB/s", decimals(1)),
+        Column("bound", "bound_mb_per_s", "MB/s", decimals(1)),
+        Column("of", "fraction_of_bound", "bound", percent),
+        Column("p50", "p50_ms", "ms", decimals(3)),
+        Column("p99", "p99_ms", "ms", decimals(3)),
+        Column("CPU", "cpu_s_per_gb", "s/GB", decimals(3)),
+        Column("%sys", "sys_percent_per_mb_per_s", "/(MB/s)", decimals(3)),
+    )
+    rows = []
+    for cell in group:
+        rates, bound = cell.values("mb_per_s"), cell.bound_mb_per_s
+        median = cell.median("mb_per_s")
+        rows.append(
+            (
+                *(cell.parameters.get(name) for name in names), cell.step, cell.op, cell.label, len(cell.runs),
+                median, min(rates, default=None), max(rates, default=None), bound,
+                median / bound if median is not None and bound else None,
+                *(cell.median(key) for key in ("p50_ms", "p99_ms", "cpu_s_per_gb", "sys_percent_per_mb_per_s")),
+            )
+        )  # fmt: skip
+    return Table(caption, columns, tuple(rows))
