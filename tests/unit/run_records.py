@@ -58,7 +58,7 @@ def make_record(
         "command": ["fabtune", "measure", workload, "--on", "/dev/sdb"],
         "runtime_s": seconds,
         "ramp_s": 0,
-        "target": {"path": "/dev/sdb", "kind": "device", "wwid": "naa.1", "queue": {}},
+        "target": {"path": "/dev/sdb", "kind": "device", "disk": "sdb", "wwid": "naa.1", "queue": {}},
         "host": {"name": "initiator", "kernel": "6.12.107", "cpus": 2},
         "versions": {"fabtune": "0.1.0", "fio": "fio-3.39"},
         "environment": environment or {},

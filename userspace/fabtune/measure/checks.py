@@ -8,7 +8,9 @@ import attrs
 
 from fabtune.measure import fio, metrics
 from fabtune.measure.counters import SECTOR_BYTES, delta
+from fabtune.measure.watch import seen_by_fabstat
 from fabtune.model.path import Bursts, NetworkPath, bound_bytes_per_s, unsolicited_bytes, write_round_trips
+from fabtune.stat import DeviceInterval
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
 
@@ -35,7 +37,7 @@ def of_record(record: Mapping[str, Any]) -> list[Check]:
     found = []
     for result in record["steps"]:
         if result["fio"] and not result["skipped"]:
-            for law in (_bound, _bytes, _little, _r2t, _flipped, _stuck):
+            for law in (_bound, _bytes, _little, _depth, _r2t, _flipped, _stuck):
                 check = law(record, result)
                 if check is not None:
                     found.append(check)
@@ -133,6 +135,22 @@ def _little(_: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
     high = result["depth"] * (1 + DEPTH_TOLERANCE)
     verdict = PASS if low <= depth <= high else FAIL
     return Check(result["name"], law, verdict, f"{depth:.2f}", f"{result['depth']} within 3 %")
+
+
+def _depth(record: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
+    law = "fabstat's depth is its requests a second times their latency (Little's law)"
+    seen = seen_by_fabstat(result, record["target"]["disk"])
+    if seen is None or not seen.elapsed_ns or not seen.completed:
+        return Check(result["name"], law, NOT_APPLICABLE, "fabstat was not loaded, or saw nothing", "")
+    expected = sum(op.device_ns for op in seen.ops.values()) / seen.elapsed_ns
+    # A request that ends in the window counts its whole time there, part of which may lie before.
+    slack = DEPTH_TOLERANCE * expected + 2 * seen.device.highest * _mean_ns(seen) / seen.elapsed_ns
+    verdict = PASS if abs(seen.mean_depth - expected) <= slack else FAIL
+    return Check(result["name"], law, verdict, f"{seen.mean_depth:.2f}", f"{expected:.2f} within {slack:.2f}")
+
+
+def _mean_ns(seen: DeviceInterval) -> float:
+    return sum(op.device_ns for op in seen.ops.values()) / seen.completed
 
 
 def _r2t(record: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:

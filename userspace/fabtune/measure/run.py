@@ -151,6 +151,7 @@ def _new_result(step: Step) -> dict[str, Any]:
         "skipped": None,
         "problem": None,
         "fio": None,
+        "fabstat": None,
         "samples": [],
     }
 
@@ -177,12 +178,12 @@ def _run_step(
     try:
         with fio.Load(program, step.job_file(), scratch) as load:
             result["command"] = load.command
-            samples.append(watch.sample())
+            samples.append(watch.sample(edge=True))
             try:
                 load.wait(lambda: samples.append(watch.sample()), SAMPLE_S)
             except (KeyboardInterrupt, FabtuneError) as why:
                 ended = load.stop()
-                samples.append(counters.sample(target.disk))
+                samples.append(watch.sample(edge=True))
                 try:
                     result["fio"] = load.document()
                 except fio.FioError as error:
@@ -190,11 +191,11 @@ def _run_step(
                 if not ended:
                     result["problem"] = "fio did not end: requests are outstanding on the target"
                 raise why
-            samples.append(watch.sample())
+            samples.append(watch.sample(edge=True))
             _take_document(step, load, result)
     finally:
         result["after"] = counters.edges(target)
-        result["fabstat"] = watch.result()
+        watch.finish(result)
         if step.flip_byte_at is not None:
             _flip(place.file, step.flip_byte_at)
 

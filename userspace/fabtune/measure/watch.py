@@ -1,28 +1,123 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Watches one disk while a load runs: a sample a second, and the disk still being there."""
+"""Watches one disk while a load runs: a sample a second, fabstat's reading with it, and requests that hang.
 
+While the load runs readings are only taken; they are parsed when it has ended, so that watching
+costs little.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fabtune.errors import FabtuneError
-from fabtune.measure import counters
+from fabtune.errors import FabtuneError, InputError
+from fabtune.measure import counters, metrics
 from fabtune.measure.target import Target
+from fabtune.stat import DeviceInterval, Snapshot, diff, parse, stuck
+from fabtune.stat.snapshot import read_file, words
+
+# With hundreds of LUNs a reading is large; it is then taken at the ends of the step alone.
+_LARGE_BYTES = 128 * 1024
+LOADED = Path("/sys/module/fabstat")
 
 
 class Watch:
-    """Takes the samples of one step."""
+    """Takes the samples of one step.
+
+    Raises FabtuneError on creation when requests that hang for `stuck_after_s` are to be found
+    and fabstat is not loaded: nothing else sees them.
+    """
 
     def __init__(self, target: Target, stuck_after_s: float | None) -> None:
         self._target = target
         self._stuck_after_s = stuck_after_s
+        self._readings: list[tuple[counters.Sample, str]] = []
+        self._oldest_s = 0.0
+        self._stuck: dict[tuple[str, int], dict[str, Any]] = {}
+        self._fabstat = target.disk is not None and LOADED.exists()
+        if stuck_after_s is not None:
+            if not self._fabstat:
+                raise FabtuneError("this workload needs fabstat to find requests that hang: load fabstat.ko first")
+            listed_s = stuck().threshold_ns / 1e9
+            if listed_s > stuck_after_s:
+                raise FabtuneError(
+                    f"fabstat lists requests older than {listed_s:g} s, this workload judges at {stuck_after_s:g} s: "
+                    "lower the module's threshold for stuck requests"
+                )
 
-    def sample(self) -> counters.Sample:
-        """Return one sample.  Raises FabtuneError when the disk has vanished."""
+    def sample(self, *, edge: bool = False) -> counters.Sample:
+        """Return one sample; `edge` marks the first and last.  Raises FabtuneError when the disk has vanished."""
         disk = self._target.disk
-        if disk and not Path(f"/sys/block/{disk}").exists():
+        if disk and not Path(f"/sys/block/{disk}").exists() and not edge:
             raise FabtuneError(f"{disk} has vanished while the load was running")
-        return counters.sample(disk)
+        taken = counters.sample(disk)
+        if self._fabstat and (edge or not self._readings or len(self._readings[0][1]) <= _LARGE_BYTES):
+            self._readings.append((taken, read_file("stats")))
+        if self._stuck_after_s is not None:
+            self._look_for_stuck(self._stuck_after_s)
+        return taken
 
-    def result(self) -> dict[str, Any] | None:
-        """Return what fabstat saw of the step, None where the module is not loaded."""
+    def _look_for_stuck(self, after_s: float) -> None:
+        for request in stuck().requests:
+            if request.disk == self._target.disk:
+                age_s = request.age_ns / 1e9
+                self._oldest_s = max(self._oldest_s, age_s)
+                if age_s > after_s:
+                    seen = {"op": request.op, "sector": request.sector, "age_s": age_s, "state": request.state}
+                    self._stuck[request.op, request.sector] = seen
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Add what fabstat saw to `result`: figures to its samples, the readings around the measured part."""
+        if self._stuck_after_s is not None:
+            result["stuck"] = {
+                "after_s": self._stuck_after_s,
+                "oldest_s": self._oldest_s,
+                "requests": list(self._stuck.values()),
+            }
+        if len(self._readings) < 2:
+            return
+        disk = self._target.disk or ""
+        texts = [only_disk(text, disk) for _, text in self._readings]
+        parsed = [parse(text) for text in texts]
+        for (taken, _), before, after in zip(self._readings[1:], parsed, parsed[1:], strict=False):
+            taken.update(_figures(before, after, disk))
+        edges = metrics.window(result)
+        times = [taken["time.monotonic"] for taken, _ in self._readings]
+        first = times.index(edges[0]["time.monotonic"]) if edges and edges[0]["time.monotonic"] in times else 0
+        last = times.index(edges[1]["time.monotonic"]) if edges and edges[1]["time.monotonic"] in times else -1
+        result["fabstat"] = {"before": texts[first], "after": texts[last]}
+
+
+def _figures(before: Snapshot, after: Snapshot, disk: str) -> dict[str, float]:
+    """Return what one disk did between two readings; nothing while fabstat has not seen it."""
+    try:
+        change = diff(before, after).device(disk)
+    except InputError:
+        return {}
+    figures = {"fabstat.queue_full": float(change.queue_full), "fabstat.mean_depth": change.mean_depth}
+    for name, percent in (("p50", 50), ("p99", 99)):
+        found = change.percentile(percent)
+        if found:
+            figures[f"fabstat.{name}_ms"] = found.value_ms
+    return figures
+
+
+def only_disk(text: str, disk: str) -> str:
+    """Return a reading of fabstat with the lines of `disk` alone."""
+    kept, keep = [], True
+    for line in text.splitlines():
+        if line.startswith("device "):
+            keep = words(line).get("disk") == disk
+        if keep:
+            kept.append(line)
+    return "\n".join(kept) + "\n"
+
+
+def seen_by_fabstat(result: Mapping[str, Any], disk: str | None) -> DeviceInterval | None:
+    """Return what fabstat counted of `disk` in the measured part of a step, None where it did not look."""
+    readings = result.get("fabstat")
+    if not readings or not disk:
+        return None
+    try:
+        return diff(*(parse(readings[when]) for when in ("before", "after"))).device(disk)
+    except InputError:
         return None
