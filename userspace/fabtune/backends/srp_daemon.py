@@ -5,7 +5,6 @@ Rules for named targets come first and stay untouched; the first rule that match
 catch-all stands last.  An empty value means that the rule does not set the option.
 """
 
-import os
 
 from fabtune.backends import explained, files, tree
 from fabtune.errors import FabtuneError
@@ -54,7 +53,7 @@ class _SrpDaemon:
                 lines[index : index + 1] = [rule] if options else []
             elif options:
                 lines.append(rule)
-            files.replace(path, "".join(f"{line}\n" for line in lines), os.stat(path).st_mode & 0o777)
+            files.replace(path, "".join(f"{line}\n" for line in lines), path.stat().st_mode & 0o777)
 
 
 BACKEND = _SrpDaemon()

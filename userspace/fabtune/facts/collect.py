@@ -10,11 +10,14 @@ from fabtune import backends
 from fabtune.backends import UnsupportedError, tree
 from fabtune.catalog.tunable import Tunable
 from fabtune.errors import FabtuneError
-from fabtune.facts import devices
+from fabtune.facts import devices, srp, target
 from fabtune.facts.nics import Nic
+from fabtune.facts.owners import Owner, owners
 from fabtune.facts.sessions import Session
 from fabtune.facts.sockets import TcpSocket
+from fabtune.facts.srp import SrpLogin
 from fabtune.facts.surroundings import Surroundings
+from fabtune.facts.target import Backstore, Tpg
 from fabtune.model.device import Device
 
 
@@ -51,10 +54,40 @@ class Facts:
     sockets: list[TcpSocket] = field(default_factory=list)
     nics: list[Nic] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
+    mounted: list[str] = field(default_factory=list)
+    tpgs: list[Tpg] = field(default_factory=list)
+    backstores: list[Backstore] = field(default_factory=list)
+    srp: list[SrpLogin] = field(default_factory=list)
+    owners: list[Owner] = field(default_factory=list)
+    congestion_controls: list[str] = field(default_factory=list)
 
     def of(self, tunable: str) -> list[Reading]:
         """Return the readings of `tunable`, one a device."""
         return [reading for reading in self.readings if reading.tunable == tunable]
+
+
+def survey(tunables: Iterable[Tunable], netns: str = "") -> Facts:
+    """Return all that is known of this host: what `collect` reads, and everything around it."""
+    facts = collect(tunables, netns)
+    facts.mounted = _mounted([lun for session in facts.sessions for lun in session.luns])
+    facts.tpgs, facts.backstores = target.tpgs(), target.backstores()
+    facts.srp, facts.owners = srp.logins(), owners()
+    available = tree.read_text(tree.PROC / "sys/net/ipv4/tcp_available_congestion_control") or ""
+    facts.congestion_controls = available.split()
+    return facts
+
+
+def _mounted(luns: list[str]) -> list[str]:
+    """Return those of `luns` that hold a mount or swap, directly or below dm devices."""
+    numbers = {line.split()[2] for line in (tree.read_text(tree.PROC / "self/mountinfo") or "").splitlines()}
+    found = []
+    for lun in luns:
+        block = tree.SYS / "block" / lun
+        parts = [block, *(part.parent for part in block.glob("*/partition"))]
+        parts += [holder for part in list(parts) for holder in part.glob("holders/*")]
+        if any(tree.read_text(part / "dev") in numbers for part in parts):
+            found.append(lun)
+    return found
 
 
 def this_host() -> Host:

@@ -156,12 +156,8 @@ def srp_ports(_: Surroundings) -> list[Device]:
 
 
 def modules(_: Surroundings) -> list[Device]:
-    """Return the loaded fabric modules that have parameters."""
-    return [
-        Device("module", f"module:{name}", name, {"directory": str(tree.SYS / "module" / name / "parameters")})
-        for name in ("ib_srp", "ib_srpt", "iscsi_tcp")
-        if (tree.SYS / "module" / name).is_dir()
-    ]
+    """Return the place of all module parameters; a module that is not loaded has none there."""
+    return [Device("module", "modules", "kernel modules", {"directory": str(tree.SYS / "module")})]
 
 
 def blocks(around: Surroundings) -> list[Device]:

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The NICs that storage traffic uses: found by the sessions' own addresses, resolved below bonds and VLANs."""
 
-import json
-import shutil
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.backends import tree
+from fabtune.backends import iproute, tree
 
 # A real NIC's speed file holds Mb/s; these drivers answer with a number that means nothing.
-_MADE_UP_SPEED = ("veth", "tun", "bridge", "dummy", "virtio_net")
+_MADE_UP_SPEED = ("veth", "tun", "bridge", "dummy", "virtual")
 
 
 @dataclass(frozen=True)
@@ -38,29 +35,25 @@ class Nic:
 def by_address(addresses: Iterable[str], netns: str = "") -> list[Nic]:
     """Return the NICs that hold one of `addresses` in `netns`, by name."""
     wanted = set(addresses)
-    names = {link for address, link in _addresses(netns) if address in wanted}
-    return [describe(name, netns) for name in sorted(names)]
+    links = _links(netns)
+    names = [name for name, (_, held) in links.items() if held & wanted]
+    return [describe(name, netns, links[name][0]) for name in sorted(names)]
 
 
-def _addresses(netns: str) -> list[tuple[str, str]]:
-    """Return (address, interface) of every address in `netns`."""
-    program = shutil.which("ip") or shutil.which("ip", path="/usr/sbin:/sbin")
-    if program is None:
-        return []
-    with tree.inside(netns):
-        done = subprocess.run([program, "-j", "address"], capture_output=True, text=True, check=False, timeout=30)
-    try:
-        links = json.loads(done.stdout or "[]")
-    except ValueError:
-        return []
-    return [(one["local"], link["ifname"]) for link in links for one in link.get("addr_info", []) if "local" in one]
+def _links(netns: str) -> dict[str, tuple[str, set[str]]]:
+    """Return the kind (`veth`, `bond`, '' for hardware) and the addresses of each interface in `netns`."""
+    found = {}
+    for link in iproute.read_json("ip", "-details", "address", netns=netns):
+        addresses = {one["local"] for one in link.get("addr_info", []) if "local" in one}
+        found[str(link["ifname"])] = str(link.get("linkinfo", {}).get("info_kind", "")), addresses
+    return found
 
 
-def describe(name: str, netns: str = "") -> Nic:
-    """Return what sysfs tells of interface `name`."""
+def describe(name: str, netns: str = "", kind: str = "") -> Nic:
+    """Return what sysfs tells of interface `name`; `kind` names a virtual one."""
     directory = tree.sysfs(netns) / "class/net" / name
     device = directory / "device"
-    driver = (device / "driver").resolve().name if (device / "driver").exists() else _kind(directory)
+    driver = (device / "driver").resolve().name if (device / "driver").exists() else kind or "virtual"
     speed = tree.read_text(directory / "speed") or ""
     megabit = int(speed) if speed.isdigit() and driver not in _MADE_UP_SPEED else 0
     lower = tuple(sorted(_lower(directory)))
@@ -73,14 +66,6 @@ def describe(name: str, netns: str = "") -> Nic:
         mac=tree.read_text(directory / "address") or "",
         lower=lower or (name,),
     )
-
-
-def _kind(directory: Path) -> str:
-    for line in (tree.read_text(directory / "uevent") or "").splitlines():
-        if line.startswith("DEVTYPE="):
-            return line.removeprefix("DEVTYPE=")
-    # A veth's link is the other end's interface, in another namespace.
-    return "veth" if tree.read_text(directory / "iflink") != tree.read_text(directory / "ifindex") else "virtual"
 
 
 def _lower(directory: Path) -> Iterable[str]:

@@ -54,6 +54,15 @@ class Session:
         return exact[0] if exact else ends[0] if ends else None
 
 
+def _words(name: str, value: str) -> str:
+    """Return a negotiated value as the protocol writes it."""
+    if name in ("HeaderDigest", "DataDigest"):
+        return {"0": "None", "1": "CRC32C"}.get(value, value)
+    if name in ("InitialR2T", "ImmediateData", "DataPDUInOrder", "DataSequenceInOrder"):
+        return {"0": "No", "1": "Yes"}.get(value, value)
+    return value
+
+
 def _number(text: str | None) -> int:
     return int(text) if text and text.lstrip("-").isdigit() else 0
 
@@ -89,5 +98,5 @@ def _session(directory: Path) -> Session | None:
         local_port=_number(tree.read_text(connection / "local_port")),
         luns=tuple(sorted(entry.name for entry in device.glob("target*/*:*:*:*/block/*"))),
         can_queue=_number(tree.read_text(tree.SYS / "class/scsi_host" / scsi_host / "can_queue")),
-        negotiated={name: value for name, value in negotiated.items() if value},
+        negotiated={name: _words(name, value) for name, value in negotiated.items() if value},
     )
