@@ -219,7 +219,9 @@ def _take_document(step: Step, load: fio.Load, result: dict[str, Any]) -> None:
 def _flip(path: Path, offset: int) -> None:
     """Invert one byte on the target, past every cache; twice gives back what was there."""
     with path.open("r+b", buffering=0) as file:
-        was = os.pread(file.fileno(), 1, offset)[0]
-        os.pwrite(file.fileno(), bytes([was ^ 0xFF]), offset)
+        was = os.pread(file.fileno(), 1, offset)
+        if not was:
+            raise FabtuneError(f"{path} has no byte {offset} to flip: give the workload more to write")
+        os.pwrite(file.fileno(), bytes([was[0] ^ 0xFF]), offset)
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

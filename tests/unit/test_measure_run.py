@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Real fio runs on a directory: records, figures, failures and interruption."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fabtune.cli.main import main
+from fabtune.errors import ExitCode
+from fabtune.measure import checks, fio, metrics, record
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def disk_dir(tmp_path_factory):
+    """A directory that O_DIRECT works on: pytest's own may be a tmpfs."""
+    path = Path("/var/tmp") / f"fabtune-test-{os.getpid()}"
+    path.mkdir()
+    yield path
+    shutil.rmtree(path)
+
+
+def measure(disk_dir, *words):
+    return main(["measure", *words, "--on", str(disk_dir), "--out", str(disk_dir / "runs")])
+
+
+def records(disk_dir):
+    return [record.read(path) for path in record.find(disk_dir / "runs")]
+
+
+def test_one_run_is_one_record_with_all_steps(disk_dir, capsys):
+    assert measure(disk_dir, "xdd", "--set", "total_bytes=16m", "--label", "lan", "--json") == ExitCode.DONE
+    shown = json.loads(capsys.readouterr().out)
+    (kept,) = records(disk_dir)
+    assert kept["complete"] and kept["label"] == "lan"
+    assert [step["name"] for step in kept["steps"]] == ["read", "write"]
+    for op, step in zip(("read", "write"), kept["steps"], strict=True):
+        assert metrics.moved_bytes(step["fio"]) == fio.total(step["fio"], op, "io_bytes") == 16 * 2**20
+        assert sum(fio.bins(step["fio"], op).values()) == 64
+    assert shown["steps"][0]["read_mb_per_s"] > 0
+    assert not list(disk_dir.glob("fabtune-*"))
+
+
+def test_bins_and_percentiles_agree_with_fio(disk_dir):
+    assert measure(disk_dir, "oltp", "--set", "total_bytes=16m", "--runtime", "1s", "--ramp", "0s") == ExitCode.DONE
+    step = records(disk_dir)[0]["steps"][0]
+    for op in ("read", "write"):
+        theirs = step["fio"]["jobs"][0][op]["clat_ns"]["percentile"]["99.000000"]
+        assert fio.percentile_ns(fio.bins(step["fio"], op), 0.99) == pytest.approx(theirs, rel=0.02)
+    mix = fio.total(step["fio"], "read", "total_ios") / metrics.moved_bytes(step["fio"]) * 4096
+    assert mix == pytest.approx(0.7, abs=0.02)
+
+
+def test_flipped_byte_is_found_and_put_back(disk_dir):
+    assert measure(disk_dir, "ioverify", "--set", "total_bytes=4m", "--keep-files") == ExitCode.DONE
+    (kept,) = records(disk_dir)
+    assert "offset 65536" in kept["steps"][1]["failed_as_expected"]
+    found = [check for check in checks.of_record(kept) if check.law == "a flipped byte is found"]
+    assert [check.verdict for check in found] == [checks.PASS]
+    # Put back: the same check passes now.
+    job = disk_dir / "again.fio"
+    job.write_text(kept["steps"][1]["job"])
+    assert subprocess.run(["fio", str(job)], capture_output=True, cwd=disk_dir, check=False).returncode == 0
+
+
+def test_an_unnoticed_flipped_byte_fails(disk_dir, capsys):
+    text = (TOP / "userspace/fabtune/measure/workloads/ioverify.toml").read_text()
+    blind = disk_dir / "blind.toml"
+    blind.write_text(text.replace("{ verify_only = 1 }", '{ rw = "read", verify = "null" }'))
+    assert measure(disk_dir, str(blind), "--set", "total_bytes=4m") == ExitCode.FAILED
+    assert "found nothing wrong" in capsys.readouterr().err
+    assert not records(disk_dir)[0]["complete"]
+
+
+def test_a_byte_to_flip_beyond_the_end_is_said(disk_dir, capsys):
+    assert measure(disk_dir, "ioverify", "--set", "total_bytes=32k", "--set", "block_bytes=4k") == ExitCode.FAILED
+    assert "no byte 65600" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interruption_ends_the_load_and_keeps_the_record(disk_dir, number):
+    command = [
+        sys.executable, "-m", "fabtune", "measure", "xdd", "--on", str(disk_dir), "--out", str(disk_dir / "runs"),
+        "--set", "total_bytes=16m", "--runtime", "60s", "--ramp", "0s",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(TOP / "userspace")}, stderr=subprocess.PIPE)
+    load = wait_for(lambda: moving(process.pid))
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert b"Traceback" not in errors
+    assert not Path(f"/proc/{load}").exists()
+    (kept,) = records(disk_dir)
+    assert not kept["complete"] and kept["problem"] == "interrupted by the user"
+    assert metrics.moved_bytes(kept["steps"][0]["fio"]) > 0
+    assert not list(disk_dir.glob("fabtune-*"))
+
+
+def test_the_load_dies_with_its_starter(disk_dir):
+    command = [
+        sys.executable, "-m", "fabtune", "measure", "xdd", "--on", str(disk_dir), "--out", str(disk_dir / "runs"),
+        "--set", "total_bytes=16m", "--runtime", "60s", "--ramp", "0s",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(TOP / "userspace")}, stderr=subprocess.PIPE)
+    load = wait_for(lambda: moving(process.pid))
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not Path(f"/proc/{load}").exists() or "zombie" in Path(f"/proc/{load}/status").read_text())
+
+
+def moving(parent):
+    """The pid of the fio below `parent`, once it has moved data."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, rest = path.read_text().partition("(")[2].partition(") ")
+            if name == "fio" and int(rest.split()[1]) == parent:
+                moved = dict(line.split(": ") for line in (path.parent / "io").read_text().splitlines())
+                if int(moved["read_bytes"]) > 2**20:
+                    return int(path.parent.name)
+    return None
+
+
+def wait_for(found, timeout_s=20):
+    deadline = time.monotonic() + timeout_s
+    while not (value := found()):
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+    return value
+
+
+def test_fio_failing_is_said_in_its_own_words(disk_dir, capsys):
+    bad = disk_dir / "bad.toml"
+    text = (TOP / "userspace/fabtune/measure/workloads/oltp.toml").read_text()
+    bad.write_text(text.replace('rw = "randrw"', 'rw = "randrw"\nfilename = "/proc/nothing/here"\n# ').replace(
+        'filename = "${file}"', ""))  # fmt: skip
+    assert measure(disk_dir, str(bad), "--runtime", "1s") == ExitCode.FAILED
+    errors = capsys.readouterr().err
+    assert "fio ended with status 1" in errors and "No such file" in errors
+    assert records(disk_dir)[0]["problem"]
+
+
+def test_missing_fio_is_said(disk_dir, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(disk_dir))
+    monkeypatch.setattr("fabtune.run.shutil.which", lambda *_, **__: None)
+    assert measure(disk_dir, "xdd") == ExitCode.FAILED
+    assert "apt-get install fio" in capsys.readouterr().err
+
+
+def test_no_room_is_said_before_anything_runs(disk_dir, capsys):
+    assert measure(disk_dir, "lmdd", "--set", "total_bytes=900000g") == ExitCode.FAILED
+    assert "make it smaller with --set" in capsys.readouterr().err
+    assert not (disk_dir / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["xdd", "--on", "/nowhere"], "expected a block device or a directory"),
+        (["xdd", "--on", "/etc/hostname"], "neither a block device nor a directory"),
+        (["latency", "--on", "/var/tmp", "--set", "nope=1"], "has the parameters"),
+    ],
+)
+def test_bad_targets_are_refused(words, says, capsys):
+    assert main(["measure", *words]) == ExitCode.USAGE
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--runtime", "5"], ["--rtt", "-5ms"], ["--rate", "fast"]])
+def test_bad_quantities_are_refused(words, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["measure", "xdd", "--on", "/var/tmp", *words])
+    assert end.value.code == ExitCode.USAGE
+    assert words[0] in capsys.readouterr().err

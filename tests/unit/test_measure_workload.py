@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Workload files: every shipped one expands to a job that fio accepts, and faults are named."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fabtune.cli.main import main
+from fabtune.errors import ExitCode, InputError
+from fabtune.measure import workload
+from fabtune.measure.workload import Place
+
+PLACE = Place(Path("/dev/sdx"), Path("/mnt/work"), 2**30)
+MINIMAL = """
+summary = "s"
+source = "s"
+description = "d"
+target = "any"
+[parameters]
+block_bytes = [4096, 8192]
+op = ["read"]
+[options]
+ioengine = "psync"
+[[steps]]
+name = "${op} ${block_bytes}"
+options = { rw = "${op}", bs = "${block_bytes}" }
+"""
+
+
+def parse(text):
+    return workload.parse(text, Path("/w/mine.toml"))
+
+
+def steps(name, *settings, runtime_s=None):
+    load = workload.load(name).with_parameters(settings)
+    return workload.expand(load, PLACE, runtime_s=runtime_s, ramp_s=2)
+
+
+@pytest.mark.parametrize("name", workload.names())
+def test_fio_accepts_every_shipped_job(name, tmp_path):
+    load = workload.load(name)
+    place = Place(tmp_path / "data", tmp_path, 2**30)
+    job = tmp_path / "job.fio"
+    steps = workload.expand(load, place, runtime_s=load.runtime_s, ramp_s=load.ramp_s)
+    job.write_text("".join(step.job_file() for step in steps))
+    done = subprocess.run(["fio", "--parse-only", str(job)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", workload.names())
+def test_every_shipped_workload_explains_itself(name, capsys):
+    assert main(["workloads", name]) == ExitCode.DONE
+    text = capsys.readouterr().out
+    assert text.startswith(f"{name}: ") and "Source" in text and "${" not in text
+
+
+def test_the_list_names_all(capsys):
+    assert main(["workloads"]) == ExitCode.DONE
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == sorted(
+        ["xdd", "pioraw", "mptio", "lmdd", "pileup", "daq", "ioverify", "metabench", "stress128", "oltp", "latency"]
+    )
+
+
+def test_steps_are_every_combination():
+    found = workload.expand(parse(MINIMAL), PLACE, runtime_s=None, ramp_s=0)
+    assert [step.name for step in found] == ["read 4096", "read 8192"]
+    assert found[1].job_file() == "[mine]\nioengine=psync\nrw=read\nbs=8192\n"
+
+
+def test_run_time_makes_a_step_time_based():
+    job = steps("xdd", runtime_s=3)[0].job_file()
+    assert "time_based=1\nruntime=3000ms\nramp_time=2000ms\n" in job
+    assert "time_based" not in steps("xdd")[0].job_file()
+
+
+def test_what_writes_is_known():
+    assert [step.writes for step in steps("xdd")] == [False, True]
+    assert [step.writes for step in steps("ioverify")] == [True, False]
+    assert steps("oltp")[0].writes and not steps("latency")[0].writes
+
+
+def test_depth_counts_jobs_and_queue():
+    assert steps("xdd")[0].depth == 32
+    assert steps("stress128")[0].depth == 512
+    assert steps("pileup", "threads=8")[0].depth == 8
+    assert not steps("daq")[0].closed_loop
+
+
+def test_processes_have_slices_of_their_own():
+    for step in steps("pioraw", "processes=4", "block_bytes=1m", "op=write"):
+        job = step.jobs["pioraw"]
+        assert job["offset_increment"] == job["size"] == str(2**28)
+
+
+def test_rotated_reads_are_the_neighbours_file():
+    rotated = next(step for step in steps("mptio", "processes=3") if step.name == "disk rotate read")
+    assert [job["filename"] for job in rotated.jobs.values()] == [f"/mnt/work/disk.{n}" for n in (1, 2, 0)]
+
+
+def test_settings_replace_lists_and_take_units():
+    load = workload.load("pioraw").with_parameters(["block_bytes=4k,1MiB", "op=write"])
+    assert load.parameters["block_bytes"] == [4096, 2**20]
+    assert load.parameters["op"] == ["write"]
+
+
+@pytest.mark.parametrize("setting", ["nope=1", "block_bytes", "block_bytes=many", "block_bytes=0", "processes=-1"])
+def test_bad_settings_are_refused(setting):
+    with pytest.raises(InputError, match=setting.split("=")[0]):
+        workload.load("pioraw").with_parameters([setting])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("target =", "targt ="), "unknown key targt"),
+        (('"any"', '"disk"'), "target is 'disk'"),
+        (("[4096, 8192]", "[]"), "parameters.block_bytes"),
+        (("[4096, 8192]", '[4096, "8k"]'), "one type"),
+        (("[[steps]]", "[steps]"), "steps is"),
+        (('name = "${op}', 'names = "${op}'), r"steps\[0\].names"),
+        (('summary = "s"', ""), "no 'summary'"),
+        (('summary = "s"', "summary = 1"), "summary is 1"),
+        (("[parameters]", 'space = ["size"]\n[parameters]'), "space names 'size'"),
+        (("[parameters]", "[parameters"), "mine.toml"),
+    ],
+)
+def test_faulty_files_are_named(change, says):
+    assert change[0] in MINIMAL
+    with pytest.raises(InputError, match=says):
+        parse(MINIMAL.replace(*change, 1))
+
+
+def test_unknown_names_in_a_template_are_refused():
+    with pytest.raises(InputError, match="names block_size; known are block_bytes, op, file"):
+        workload.expand(parse(MINIMAL.replace("${block_bytes}", "${block_size}")), PLACE, runtime_s=None, ramp_s=0)
+
+
+def test_a_file_of_ones_own_is_taken_by_path(tmp_path, capsys):
+    (tmp_path / "mine.toml").write_text(MINIMAL)
+    assert main(["workloads", str(tmp_path / "mine.toml")]) == ExitCode.DONE
+    assert main(["workloads", "unheard-of"]) == ExitCode.USAGE
+    assert "known are daq" in capsys.readouterr().err
