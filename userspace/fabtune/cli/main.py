@@ -26,6 +26,12 @@ VERBS = {
     "run": ("fabtune.cli.experiment", "run an experiment's matrix and show its result"),
     "stat": ("fabtune.cli.stat", "show each device's latency, queue depth and refusals (fabstat.ko)"),
     "stuck": ("fabtune.cli.stat", "list requests that have been under way for too long (fabstat.ko)"),
+    "show": ("fabtune.cli.inspect", "show sessions, paths, NICs, targets and who else tunes"),
+    "lint": ("fabtune.cli.inspect", "look for settings that lose data, stall or cost throughput"),
+    "negotiate": ("fabtune.cli.inspect", "preview what an iSCSI login would agree on"),
+    "tunables": ("fabtune.cli.vocabulary", "list every tunable"),
+    "explain": ("fabtune.cli.vocabulary", "say what a tunable is, where it lives, what it is now and why it matters"),
+    "profiles": ("fabtune.cli.vocabulary", "list the profiles"),
     "lab": ("fabtune.cli.lab", "build, run and enter guests with an emulated WAN"),
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 from fabtune.catalog.tunable import EFFECTS
 from fabtune.tune.apply import Result
 from fabtune.tune.journal import Transaction
+from fabtune.tune.memory import MemoryCost
 from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, SAME, UNREADABLE, UNSUPPORTED, Plan, Row
 from fabtune.tune.relogin import Pending
 from fabtune.tune.undo import Report
@@ -74,7 +75,10 @@ def number(native: str | None, unit: str) -> str:
     return f"{native} {unit}".strip() if native else "(empty)"
 
 
-def _rate(bit_per_s: float) -> str:
+def rate(bit_per_s: float) -> str:
+    """Return a rate as people write it, - if unknown."""
+    if not bit_per_s:
+        return "-"
     return f"{bit_per_s / 1e9:g} Gb/s" if bit_per_s >= 1e9 else f"{bit_per_s / 1e6:g} Mb/s"
 
 
@@ -91,6 +95,18 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     }
 
 
+def memory_json(cost: MemoryCost) -> dict[str, float]:
+    """Return the worst case of memory with stable keys."""
+    return {
+        "sessions": cost.sessions,
+        "socket_bytes": cost.socket_bytes,
+        "unsolicited_bytes": cost.unsolicited_bytes,
+        "worst_bytes": cost.total_bytes,
+        "host_bytes": cost.host_bytes,
+        "fraction_of_host": round(cost.fraction_of_host, 6),
+    }
+
+
 def path_json(plan: Plan) -> dict[str, float] | None:
     """Return the path a plan was computed for."""
     if plan.path is None:
@@ -103,15 +119,15 @@ def path_json(plan: Plan) -> dict[str, float] | None:
     }
 
 
-def show_plan(plan: Plan, as_json: bool, everything: bool) -> None:
-    """Print a plan."""
+def show_plan(plan: Plan, cost: MemoryCost, as_json: bool, everything: bool) -> None:
+    """Print a plan and what it may cost in memory."""
     if as_json:
-        print_json(plan_json(plan))
+        print_json(plan_json(plan) | {"memory": memory_json(cost)})
         return
     if plan.path:
         print(
             f"profile {plan.profile} for {' and '.join(plan.roles)}: round trip {plan.path.rtt_s * 1e3:g} ms, "
-            f"rate {_rate(plan.path.rate_bytes_per_s * 8)}, BDP {plan.path.bdp_bytes / 1e6:.2f} MB"
+            f"rate {rate(plan.path.rate_bytes_per_s * 8)}, BDP {plan.path.bdp_bytes / 1e6:.2f} MB"
         )
     else:
         print(f"profile {plan.profile} for {' and '.join(plan.roles)}: path not known")
@@ -121,6 +137,10 @@ def show_plan(plan: Plan, as_json: bool, everything: bool) -> None:
     counts = {words: sum(row.state == state for row in plan.rows) for state, words in _STATE_WORDS.items()}
     print(
         ", ".join([f"{len(plan.changes)} to change", *(f"{count} {words}" for words, count in counts.items() if count)])
+    )
+    print(
+        f"memory at worst: {cost.total_bytes / 2**20:.0f} MiB for {cost.sessions} sessions, "
+        f"{100 * cost.fraction_of_host:.1f} % of this host's"
     )
 
 

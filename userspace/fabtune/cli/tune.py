@@ -120,8 +120,10 @@ def _plan(args: argparse.Namespace) -> tuple[Plan, Facts]:
 
 def run_plan(args: argparse.Namespace) -> int:
     """Show what a profile would change; exit 0 whether or not it would change anything."""
-    plan, _ = _plan(args)
-    output.show_plan(plan, as_json=args.json, everything=args.all)
+    from fabtune.tune.memory import worst_case
+
+    plan, facts = _plan(args)
+    output.show_plan(plan, worst_case(plan, facts), as_json=args.json, everything=args.all)
     return ExitCode.DONE
 
 

@@ -9,16 +9,7 @@ from fabtune.backends import tree
 
 # Later directories win over earlier ones for a file of the same name (sysctl.d(5)).
 _SYSCTL_DIRECTORIES = ("usr/lib/sysctl.d", "usr/local/lib/sysctl.d", "run/sysctl.d", "etc/sysctl.d")
-_PROCESSES = (
-    "tuned",
-    "bpftune",
-    "irqbalance",
-    "NetworkManager",
-    "systemd-networkd",
-    "multipathd",
-    "iscsid",
-    "srp_daemon",
-)
+_PROCESSES = ("tuned", "bpftune", "irqbalance", "NetworkManager", "systemd-networkd", "multipathd")
 _LINE = re.compile(r"\s*-?(?P<key>[A-Za-z0-9_./-]+)\s*=\s*(?P<value>.*)")
 
 

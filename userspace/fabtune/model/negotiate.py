@@ -121,8 +121,7 @@ def _queue(ours: Mapping[str, Value], theirs: Mapping[str, Value]) -> Agreed:
     """Return how many commands one LUN's session can keep in flight."""
     rounded = 1 << (int(ours["cmds_max"]).bit_length() - 1)
     session = rounded - MANAGEMENT_COMMANDS
-    depth = min(session, int(ours["queue_depth"]), int(theirs["cmdsn_depth"]))
+    own = min(session, int(ours["queue_depth"]))
     problem = "" if session > 0 else f"cmds_max {ours['cmds_max']} leaves no command for data; the login fails"
-    return Agreed(
-        "commands in flight", min(session, int(ours["queue_depth"])), theirs["cmdsn_depth"], "min", depth, problem
-    )
+    depth = min(own, int(theirs["cmdsn_depth"]))
+    return Agreed("commands in flight", own, theirs["cmdsn_depth"], "min", depth, problem)

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""show, lint and negotiate: what this host is, what is wrong with it, and what a login would agree on."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.cli import output
+from fabtune.errors import ExitCode, InputError
+from fabtune.facts import saved
+from fabtune.facts.collect import Facts, survey
+from fabtune.model import units
+from fabtune.tune import path as tune_path
+from fabtune.tune.lint import SEVERITIES, Finding, lint
+from fabtune.tune.logins import Login, preview_logins
+
+
+def configure(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Add the arguments of one of the inspecting verbs."""
+    parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
+    parser.add_argument("--netns", default="", metavar="NAME", help="network namespace of the portals, name or path")
+    if verb == "show":
+        parser.set_defaults(handler=run_show)
+        return
+    parser.add_argument("--rtt", metavar="TIME", help="round trip, such as 50ms (default: from live sessions)")
+    parser.add_argument("--rate", metavar="RATE", help="rate of its slowest link, such as 1gbit (default: link speed)")
+    if verb == "lint":
+        parser.add_argument("file", nargs="?", metavar="FACTS", help="a file made by `fabtune show --json`, elsewhere")
+        parser.set_defaults(handler=run_lint)
+    else:
+        parser.add_argument("profile", nargs="?", metavar="PROFILE", help="with what this profile would set")
+        parser.add_argument("--initiator", metavar="FACTS", help="facts file of the initiator (default: this host)")
+        parser.add_argument("--target", metavar="FACTS", help="facts file of the target (default: this host)")
+        parser.set_defaults(handler=run_negotiate)
+
+
+def _facts(name: str | None, netns: str) -> Facts:
+    return saved.load(Path(name)) if name else survey(shipped_catalog().tunables.values(), netns)
+
+
+def _given(args: argparse.Namespace) -> tuple[float | None, float | None]:
+    rtt_ms = None if args.rtt is None else units.parse_ms(args.rtt, "--rtt")
+    return rtt_ms, None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Show the facts of this host; --json writes the file that lint and negotiate read."""
+    facts = _facts(None, args.netns)
+    if args.json:
+        output.print_json(saved.to_json(facts))
+        return ExitCode.DONE
+    host = facts.host
+    print(f"{host.name}: Linux {host.kernel}, {host.cpus} CPUs, {host.memory_bytes / 2**30:.1f} GiB")
+    _show_sessions(facts)
+    _show_target(facts)
+    if facts.nics:
+        nics = [(nic.name, nic.driver, str(nic.mtu_bytes), output.rate(nic.speed_bit_per_s), " ".join(nic.lower))
+                for nic in facts.nics]  # fmt: skip
+        _section("NICs", ("name", "driver", "MTU", "speed", "physical"), nics)
+    srp = [(one.port, one.state, str(one.req_lim), str(one.zero_req_lim), str(one.can_queue), str(one.ch_count))
+            for one in facts.srp]  # fmt: skip
+    _section("SRP logins", ("port", "state", "credits", "ran out", "queue", "channels"), srp)
+    catalog = shipped_catalog().tunables.values()
+    ours = {one.key.partition("[")[0] for one in catalog if one.backend == "sysctl"}
+    owners = [(one.who, one.where, f"{one.key} = {one.value}" if one.key else one.value)
+            for one in facts.owners if not one.key or one.key in ours]  # fmt: skip
+    _section("who else tunes", ("who", "where", "what"), owners)
+    return ExitCode.DONE
+
+
+def _section(title: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    if rows:
+        print(f"\n{title}")
+        output.table(headers, rows, wrapped=headers[-1])
+
+
+def _show_sessions(facts: Facts) -> None:
+    rows = []
+    for session in facts.sessions:
+        socket = session.socket(facts.sockets)
+        rows.append(
+            (
+                f"{session.target} at {session.portal}",
+                session.state,
+                f"{socket.path_rtt_ms:g} ms" if socket else "-",
+                f"{socket.delivery_bytes_per_s / 1e6:.1f} MB/s" if socket else "-",
+                f"{socket.receive_buffer_bytes}/{socket.send_buffer_bytes}" if socket else "-",
+                socket.congestion_control if socket else "-",
+                " ".join(session.luns),
+            )
+        )
+    _section("sessions", ("target", "state", "RTT", "sent at", "buffers", "cc", "LUNs"), rows)
+    catalog = shipped_catalog()
+    for session in facts.sessions:
+        recorded = {
+            one.tunable: one.value for one in facts.readings if one.device.identity == session.identity and one.value
+        }
+        keys = [
+            (key, agreed, next((recorded[t.name] or "" for t in catalog.tunables.values()
+                                if t.scope == "record" and t.key.endswith(f".{key}") and t.name in recorded), "-"))
+            for key, agreed in session.negotiated.items()
+        ]  # fmt: skip
+        _section(f"{session.target} at {session.portal}", ("key", "negotiated", "recorded"), keys)
+
+
+def _show_target(facts: Facts) -> None:
+    rows = [(one.identity, "enabled" if one.enabled else "disabled", " ".join(one.portals), " ".join(one.luns),
+             " ".join(login.initiator for login in one.logins)) for one in facts.tpgs]  # fmt: skip
+    _section("iSCSI targets", ("TPG", "state", "portals", "LUNs", "initiators"), rows)
+    for tpg in facts.tpgs:
+        for login in tpg.logins:
+            _section(f"{login.initiator} at {tpg.identity}", ("key", "negotiated"), list(login.negotiated.items()))
+
+
+def run_lint(args: argparse.Namespace) -> int:
+    """Print every hazard; exit 3 when one of them is more than a notice."""
+    rtt_ms, rate = _given(args)
+    facts = _facts(args.file, args.netns)
+    findings = lint(facts, shipped_catalog(), tune_path.choose(facts, rtt_ms, rate))
+    if args.json:
+        output.print_json({"host": facts.host.name, "findings": [one.as_json() for one in findings]})
+    else:
+        _show_findings(findings)
+    return ExitCode.DRIFT if any(one.severity != SEVERITIES[-1] for one in findings) else ExitCode.DONE
+
+
+def _show_findings(findings: list[Finding]) -> None:
+    for one in findings:
+        print(f"{one.severity}: {one.hazard} ({one.device})")
+        print(f"    seen: {one.evidence}")
+        print(f"    so:   {one.consequence}")
+        print(f"    mend: {one.mend}")
+    counts = [f"{sum(one.severity == severity for one in findings)} {severity}" for severity in SEVERITIES]
+    print(f"{len(findings)} findings: {', '.join(counts)}")
+
+
+def run_negotiate(args: argparse.Namespace) -> int:
+    """Preview each login between the initiator's records and the target's TPGs; exit 1 where one would fail."""
+    rtt_ms, rate = _given(args)
+    initiator = _facts(args.initiator, "")
+    target = _facts(args.target, args.netns) if args.target or args.netns or args.initiator else initiator
+    profile = load_profile(args.profile, shipped_catalog()) if args.profile else None
+    path = tune_path.choose(initiator, rtt_ms, rate)
+    logins = preview_logins(initiator, target, profile, path)
+    if not logins:
+        raise InputError("no node record and no target found; give --initiator and --target facts files")
+    if args.json:
+        output.print_json([one.as_json() for one in logins])
+    else:
+        for login in logins:
+            _show_login(login)
+    failing = any(agreed.problem for login in logins for agreed in login.agreed)
+    return ExitCode.FAILED if failing else ExitCode.DONE
+
+
+def _show_login(login: Login) -> None:
+    rows = [
+        (one.name, _word(one.initiator), _word(one.target), one.rule, _word(one.result), one.problem)
+        for one in login.agreed
+    ]
+    _section(login.label, ("key", "initiator", "target", "rule", "result", "problem"), rows)
+
+
+def _word(value: int | bool | str | None) -> str:
+    if isinstance(value, bool):
+        return "Yes" if value else "No"
+    return "-" if value is None else str(value)

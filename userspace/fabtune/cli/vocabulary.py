@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""tunables, explain and profiles: the vocabulary and the sentences in it."""
+
+import argparse
+
+from fabtune.catalog.profile import available, load_profile
+from fabtune.catalog.tunable import EFFECTS, ROLES, Tunable, shipped_catalog
+from fabtune.cli import output
+from fabtune.errors import ExitCode
+from fabtune.facts.collect import Reading, collect
+
+
+def configure(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Add the arguments of one of the vocabulary verbs."""
+    parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
+    if verb == "tunables":
+        parser.add_argument("--role", choices=ROLES, help="only what this end has")
+        parser.set_defaults(handler=run_tunables)
+    elif verb == "explain":
+        parser.add_argument("tunable", metavar="TUNABLE", help="a name such as iscsi.tcp_window")
+        parser.add_argument("--netns", default="", metavar="NAME", help="network namespace to read it in")
+        parser.set_defaults(handler=run_explain)
+    else:
+        parser.set_defaults(handler=run_profiles)
+
+
+def tunable_json(tunable: Tunable) -> dict[str, object]:
+    """Return a tunable with stable keys."""
+    return {
+        "name": tunable.name,
+        "summary": tunable.summary,
+        "why": tunable.why,
+        "backend": tunable.backend,
+        "key": tunable.key,
+        "scope": tunable.scope,
+        "type": tunable.type,
+        "unit": tunable.unit,
+        "allowed": tunable.allowed(),
+        "default": tunable.default,
+        "default_since": dict(tunable.default_since),
+        "default_note": tunable.default_note,
+        "effect": tunable.effect,
+        "roles": list(tunable.roles),
+        "persist": tunable.persist,
+        "source": tunable.source,
+        "note": tunable.note,
+    }
+
+
+def run_tunables(args: argparse.Namespace) -> int:
+    """List the vocabulary."""
+    found = [one for one in shipped_catalog().tunables.values() if not args.role or args.role in one.roles]
+    if args.json:
+        output.print_json([tunable_json(one) for one in found])
+        return ExitCode.DONE
+    rows = [(one.name, one.scope, EFFECTS[one.effect], ", ".join(one.roles), one.summary) for one in found]
+    output.table(("tunable", "scope", "effect", "roles", "summary"), rows, wrapped="summary")
+    return ExitCode.DONE
+
+
+def default_text(tunable: Tunable) -> str:
+    """Return the default in words, with the kernels that moved it."""
+    if tunable.default is None:
+        return tunable.default_note or "depends on the device"
+    parts = [output.number(tunable.native(tunable.default), tunable.unit)]
+    parts += [f"{output.number(tunable.native(value), tunable.unit)} since Linux {since}"
+              for since, value in tunable.default_since]  # fmt: skip
+    return "; ".join([*parts, *filter(None, [tunable.default_note])])
+
+
+def run_explain(args: argparse.Namespace) -> int:
+    """Say everything about one tunable, with its values on this host and what profiles want of it."""
+    catalog = shipped_catalog()
+    tunable = catalog.get(args.tunable, "fabtune explain")
+    readings = collect([tunable], args.netns).readings
+    wishes = _wishes(tunable)
+    if args.json:
+        now = [_reading_json(one) for one in readings]
+        output.print_json(tunable_json(tunable) | {"now": now, "profiles": wishes})
+        return ExitCode.DONE
+    print(f"{tunable.name}: {tunable.summary}\n")
+    facts = [
+        ("why it matters", tunable.why),
+        ("lives in", f"{tunable.backend} {tunable.key} ({tunable.scope})"),
+        ("allowed", tunable.allowed()),
+        ("default", default_text(tunable)),
+        ("takes effect", EFFECTS[tunable.effect]),
+        ("roles", ", ".join(tunable.roles)),
+        ("kept by", tunable.persist),
+        ("note", tunable.note),
+        ("source", tunable.source),
+    ]
+    for name, text in facts:
+        if text:
+            print(f"{name + ':':16}{text}")
+    for reading in readings:
+        value = output.number(reading.value, tunable.unit) if reading.value is not None else reading.problem
+        print(f"{'now:':16}{reading.device.label}: {value}")
+    if not readings:
+        print(f"{'now:':16}this host has no {tunable.scope}")
+    for wish in wishes:
+        print(f"{'profile:':16}{wish['profile']} ({wish['role']}): {wish['form']} {wish['wanted']}: {wish['why']}")
+    return ExitCode.DONE
+
+
+def _reading_json(reading: Reading) -> dict[str, object]:
+    return {"device": reading.device.label, "identity": reading.device.identity, "value": reading.value,
+            "problem": reading.problem}  # fmt: skip
+
+
+def _wishes(tunable: Tunable) -> list[dict[str, object]]:
+    """Return what each profile wants of `tunable`."""
+    found: list[dict[str, object]] = []
+    for name in sorted(available()):
+        profile = load_profile(name, shipped_catalog())
+        for role in ROLES:
+            entry = profile.entries[role].get(tunable.name)
+            if entry:
+                found.append({"profile": name, "role": role, "form": entry.form, "wanted": entry.wanted,
+                              "when": entry.when, "why": entry.why})  # fmt: skip
+    return found
+
+
+def run_profiles(args: argparse.Namespace) -> int:
+    """List the profiles, shipped and the user's own."""
+    profiles = [load_profile(name, shipped_catalog()) for name in sorted(available())]
+    if args.json:
+        output.print_json(
+            [
+                {"name": one.name, "summary": one.summary, "path": str(one.path),
+                 "parameters": {name: parameter.default for name, parameter in one.parameters.items()}}
+                for one in profiles
+            ]
+        )  # fmt: skip
+        return ExitCode.DONE
+    output.table(("profile", "summary"), [(one.name, one.summary) for one in profiles], wrapped="summary")
+    return ExitCode.DONE

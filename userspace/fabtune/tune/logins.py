@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Previews of logins: a host's node records against a target's portal groups, as they are or as a profile has them."""
+
+from dataclasses import dataclass
+
+from fabtune.catalog.profile import Profile
+from fabtune.catalog.tunable import ROLES, shipped_catalog
+from fabtune.facts.collect import Facts
+from fabtune.model.device import Device
+from fabtune.model.negotiate import Agreed, Value, preview
+from fabtune.model.path import NetworkPath
+from fabtune.tune.plan import make_plan
+
+_RECORD_KEYS = {
+    "iscsi.initial_r2t": "InitialR2T",
+    "iscsi.immediate_data": "ImmediateData",
+    "iscsi.first_burst": "FirstBurstLength",
+    "iscsi.max_burst": "MaxBurstLength",
+    "iscsi.max_outstanding_r2t": "MaxOutstandingR2T",
+    "iscsi.max_recv_segment": "MaxRecvDataSegmentLength",
+    "iscsi.max_xmit_segment": "MaxXmitDataSegmentLength",
+    "iscsi.header_digest": "HeaderDigest",
+    "iscsi.data_digest": "DataDigest",
+    "iscsi.cmds_max": "cmds_max",
+    "iscsi.queue_depth": "queue_depth",
+}
+_TPG_KEYS = {
+    "lio.initial_r2t": "InitialR2T",
+    "lio.immediate_data": "ImmediateData",
+    "lio.first_burst": "FirstBurstLength",
+    "lio.max_burst": "MaxBurstLength",
+    "lio.max_outstanding_r2t": "MaxOutstandingR2T",
+    "lio.max_xmit_segment": "MaxXmitDataSegmentLength",
+    "lio.header_digest": "HeaderDigest",
+    "lio.data_digest": "DataDigest",
+    "lio.max_connections": "MaxConnections",
+    "lio.error_recovery_level": "ErrorRecoveryLevel",
+    "lio.default_cmdsn_depth": "cmdsn_depth",
+}
+
+
+@dataclass(frozen=True)
+class Login:
+    """One record that would log in to one TPG; either may be missing, and its defaults stand in."""
+
+    label: str
+    record: str | None
+    tpg: str | None
+    agreed: list[Agreed]
+
+    def as_json(self) -> dict[str, object]:
+        """Return the preview with stable keys."""
+        return {"record": self.record, "tpg": self.tpg, "agreed": [one.as_json() for one in self.agreed]}
+
+
+def _values(
+    facts: Facts,
+    keys: dict[str, str],
+    device: Device | None,
+    role: str,
+    profile: Profile | None,
+    path: NetworkPath | None,
+) -> dict[str, Value]:
+    """Return the values of one side, by RFC name: what the device has, with the profile's wishes on top."""
+    found: dict[str, Value] = {}
+    catalog = shipped_catalog()
+    for name, key in keys.items():
+        for reading in facts.of(name):
+            if device is not None and reading.device.key == device.key and reading.value is not None:
+                found[key] = catalog.tunables[name].parse(reading.value)
+    for row in make_plan(profile, (role,), facts, path, {}).rows if profile else []:
+        same = row.device is None or (device is not None and row.device.key == device.key)
+        if row.tunable.name in keys and same and row.wanted is not None:
+            found[keys[row.tunable.name]] = row.tunable.parse(row.wanted)
+    return found
+
+
+def _devices(facts: Facts, tunable: str) -> list[Device]:
+    return [reading.device for reading in facts.of(tunable)]
+
+
+def preview_logins(initiator: Facts, target: Facts, profile: Profile | None, path: NetworkPath | None) -> list[Login]:
+    """Return the preview of each record with the TPG it names; a side that is not known stands with its defaults."""
+    records: list[Device | None] = list(_devices(initiator, "iscsi.first_burst"))
+    tpgs = _devices(target, "lio.first_burst")
+    if not records and not tpgs and profile is None:
+        return []
+    found = []
+    for record in records or [None]:
+        iqn = record.identity.split(",")[0] if record else None
+        matching: list[Device | None] = [tpg for tpg in tpgs if iqn is None or tpg.identity.split(",")[0] == iqn]
+        for tpg in matching or [None]:
+            ours = _values(initiator, _RECORD_KEYS, record, ROLES[0], profile, path)
+            theirs = _values(target, _TPG_KEYS, tpg, ROLES[1], profile, path)
+            label = f"{record.label if record else 'open-iscsi defaults'} with {tpg.label if tpg else 'LIO defaults'}"
+            found.append(
+                Login(label, record.identity if record else None, tpg.identity if tpg else None, preview(ours, theirs))
+            )
+    return found

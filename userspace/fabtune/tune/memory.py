@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a plan may cost in memory at worst: every buffer full on every session at once."""
+
+from dataclasses import dataclass
+
+from fabtune.facts.collect import Facts
+from fabtune.tune.plan import Plan
+
+
+@dataclass(frozen=True)
+class MemoryCost:
+    """Bytes that sockets and unsolicited data may hold at worst, for so many sessions, on a host of so much."""
+
+    sessions: int
+    socket_bytes: int
+    unsolicited_bytes: int
+    host_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Sockets and unsolicited data together."""
+        return self.socket_bytes + self.unsolicited_bytes
+
+    @property
+    def fraction_of_host(self) -> float:
+        """Share of the host's memory, 0 where that is not known."""
+        return self.total_bytes / self.host_bytes if self.host_bytes else 0.0
+
+
+def worst_case(plan: Plan, facts: Facts) -> MemoryCost:
+    """Return what `plan` may cost at worst with the sessions of now, at least one."""
+    sessions = max(1, len(facts.sessions), len(facts.sockets))
+    wanted = {row.tunable.name: int(row.wanted) for row in plan.rows if row.wanted and row.wanted.isdigit()}
+    buffers = sum(wanted.get(name) or _now(facts, name) for name in ("tcp.rmem_max", "tcp.wmem_max"))
+    depth, burst = (wanted.get(name, 0) for name in ("lio.default_cmdsn_depth", "lio.first_burst"))
+    unsolicited = sessions * depth * burst if "target" in plan.roles else 0
+    return MemoryCost(sessions, sessions * buffers, unsolicited, facts.host.memory_bytes)
+
+
+def _now(facts: Facts, tunable: str) -> int:
+    return max((int(one.value) for one in facts.of(tunable) if one.value and one.value.isdigit()), default=0)
