@@ -122,6 +122,10 @@ def _rows(entry: Entry, role: str, facts: Facts, variables: Mapping[str, float])
     if not readings:
         blank = Reading(tunable.name, Device(tunable.scope, "", ""), None)
         wanted, note = wanted_value(entry, blank, facts.host.kernel, variables)
+        default = tunable.default_for(facts.host.kernel)
+        if wanted is not None and default is not None and _better(entry.form, default, wanted):
+            # A device of the future starts with the default.
+            wanted = default
         native = None if wanted is None else tunable.native(wanted)
         yield replace(row, wanted=native, state=NO_DEVICE, note=note)
     for reading in readings:
