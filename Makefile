@@ -16,7 +16,7 @@ PACKAGES_TEST := python3-pytest python3-hypothesis python3-numpy python3-scipy m
 	iproute2 sparse tshark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-fast check-static check-unit check-host check-vm bench bench-module bench-wan lab-shell \
+.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm bench bench-module bench-wan lab-shell \
 	deps-lab deps-test install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -25,7 +25,7 @@ help: ## list the targets, one line each
 demo: deps-lab ## tune a real iSCSI session over an emulated WAN and show the effect (out/demo/)
 	@$(FABTUNE) run demo --out $(OUT)/demo
 
-check: check-fast check-vm ## all tests, those in guests included; installs what they need
+check: check-fast check-lab check-vm ## all tests, those in guests included; installs what they need
 
 check-fast: deps-test check-static check-unit check-host ## the tests that need no guest
 
@@ -42,6 +42,9 @@ check-host: ## tests of the command line that need neither root nor a guest (bat
 
 check-vm: deps-lab ## tests inside guests, two at a time
 	$(PYTHON) tests/vm/run.py --out $(OUT)/check
+
+check-lab: deps-lab ## tests of the lab on this host: failures, interrupts, repeatability
+	bats tests/lab
 
 bench: bench-module bench-wan ## all long measurements
 

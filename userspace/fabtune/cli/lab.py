@@ -62,7 +62,7 @@ def _machine(args: argparse.Namespace) -> tuple[Machine, Path]:
         image, kernel if kernel is not image else None, args.clock, accelerator, args.smp, args.memory_mib,
         args.seed, tuple(args.device), args.append,
     )  # fmt: skip
-    return machine, build_module(kernel) if list(__import__('fabtune.paths').paths.data_dir('kmod').glob('*.c')) else None
+    return machine, build_module(kernel)
 
 
 def _images(suites: list[str]) -> tuple[Image, Image]:
@@ -86,7 +86,7 @@ def _run(args: argparse.Namespace) -> int:
         write_job(job, args.script, args.arguments, module=module)
         out = args.out or Path(name) / "out"
         outcome = run_guest(
-            machine, [machine.image.initramfs, job], out, timeout_s=args.timeout_s,
+            machine, job, out, timeout_s=args.timeout_s,
             on_output=lambda line: print(line, flush=True),
         )  # fmt: skip
     return outcome.exit_status
@@ -103,7 +103,7 @@ def _shell(args: argparse.Namespace) -> int:
         write_job(job, script, module=module, shell=terminal)
         console = directory / "console.log"
         ttys = [f"file,path={console}", "stdio,mux=off,signal=off", "null"]
-        process = start(machine, [machine.image.initramfs, job], ttys, directory / "qemu.log")
+        process = start(machine, job, ttys, directory / "qemu.log")
         try:
             status = process.wait()
         finally:

@@ -7,6 +7,7 @@ real: KVM where a probe guest boots under it, else TCG, with as many vCPUs as as
 """
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ CLOCKS = ("virtual", "real")
 _ICOUNT_SHIFT = 0
 _RTC_BASE = "2026-01-01T00:00:00"
 _POLL_S = 0.05
+_COMPLAINT = re.compile(r"Kernel panic|BUG: |Oops|general protection fault|sysrq: Trigger a crash")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Machine:
     devices: tuple[str, ...] = ()
     append: str = ""
 
+    @property
+    def kernel(self) -> Image:
+        """The image that the kernel, its modules and its initramfs come from."""
+        return self.kernel_image or self.image
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -49,17 +56,16 @@ class Outcome:
     directory: Path
 
 
-def qemu_command(machine: Machine, initramfs: Sequence[Path], ttys: Sequence[str]) -> list[str]:
+def qemu_command(machine: Machine, ttys: Sequence[str]) -> list[str]:
     """Return QEMU's command line; `ttys` are chardev definitions for ttyS0, ttyS1, ..."""
-    kernel = machine.kernel_image or machine.image
-    images = [machine.image.squashfs] + ([kernel.squashfs] if kernel is not machine.image else [])
+    images = [machine.image.squashfs] + ([machine.kernel_image.squashfs] if machine.kernel_image else [])
     append = f"console=ttyS0 panic=-1 nokaslr quiet loglevel=4 mitigations=off {machine.append}"
     if len(images) > 1:
         append += " lab.modules=pmem1"
     command = [
         require("qemu-system-x86_64", "qemu-system-x86"), "-nodefaults", "-display", "none", "-no-reboot",
         "-machine", "q35,nvdimm=on", "-m", f"{machine.memory_mib}M,slots={len(images)},maxmem=64G",
-        "-smp", str(machine.smp), "-seed", str(machine.seed), "-kernel", str(kernel.kernel), "-append", append.strip(),
+        "-smp", str(machine.smp), "-seed", str(machine.seed), "-kernel", str(machine.kernel.kernel), "-append", append.strip(),
     ]  # fmt: skip
     if machine.clock == "virtual":
         command += ["-accel", "tcg", "-icount", f"shift={_ICOUNT_SHIFT},sleep=off", "-rtc", f"clock=vm,base={_RTC_BASE}"]
@@ -78,13 +84,13 @@ def qemu_command(machine: Machine, initramfs: Sequence[Path], ttys: Sequence[str
     return command
 
 
-def start(machine: Machine, initramfs: Sequence[Path], ttys: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
-    """Start the guest and return QEMU's process, which dies with this one."""
+def start(machine: Machine, job: Path, ttys: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+    """Start the guest with `job` and return QEMU's process, which dies with this one."""
     joined = log.parent / "initramfs.cpio"
     with joined.open("wb") as whole:
-        for part in initramfs:
+        for part in (machine.kernel.initramfs, job):
             whole.write(part.read_bytes())
-    command = qemu_command(machine, initramfs, ttys) + ["-initrd", str(joined)]
+    command = qemu_command(machine, ttys) + ["-initrd", str(joined)]
     # Its own session keeps the terminal's Ctrl-C for us, who then end it in order.
     with log.open("wb") as stderr:
         return subprocess.Popen(
@@ -97,14 +103,14 @@ def start(machine: Machine, initramfs: Sequence[Path], ttys: Sequence[str], log:
 
 def run_guest(
     machine: Machine,
-    initramfs: Sequence[Path],
+    job: Path,
     out: Path,
     *,
     timeout_s: float = 600.0,
     on_output: Callable[[str], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Outcome:
-    """Boot `machine` with the `initramfs` archives, run its job and return what it left in `out`.
+    """Boot `machine` with the archive `job`, run it and return what it left in `out`.
 
     `on_output` gets the job's output line by line while it runs (default: copied to stderr).  `out` gets the
     result files, ``console.log`` (the kernel's) and ``output.log`` (the job's).  Raises FabtuneError, with
@@ -116,7 +122,7 @@ def run_guest(
         stale.unlink(missing_ok=True)
     relay = _Relay(output, on_output or _to_stderr)
     ttys = [f"file,path={path}" for path in (console, output, results)]
-    process = start(machine, initramfs, ttys, out / "qemu.log")
+    process = start(machine, job, ttys, out / "qemu.log")
     try:
         deadline = time.monotonic() + timeout_s
         while process.poll() is None:
@@ -154,8 +160,15 @@ def _story(what: str, out: Path) -> str:
         path = out / name
         text = path.read_text(errors="replace") if path.exists() else ""
         if text.strip():
-            parts.append(f"{title} ({path}):\n{tail(text)}")
+            parts.append(f"{title} ({path}):\n{_first_complaint(text)}{tail(text)}")
     return "\n".join(parts)
+
+
+def _first_complaint(text: str) -> str:
+    """Return what the kernel said first of a crash, whose register dump pushes it out of every tail."""
+    lines = text.splitlines()
+    first = next((number for number, line in enumerate(lines) if _COMPLAINT.search(line)), None)
+    return "" if first is None else "".join(f"  {line}\n" for line in lines[first : first + 3]) + "  ...\n"
 
 
 def _to_stderr(line: str) -> None:

@@ -1,0 +1,102 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The command line as a user meets it: help, typos, bad values.  Needs neither root nor a guest.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+	cd "$BATS_TEST_DIRNAME/../.."
+	export PYTHONPATH=userspace
+}
+
+fabtune() { /usr/bin/python3 -m fabtune "$@"; }
+
+no_traceback() { [[ "$output" != *Traceback* ]]; }
+
+@test "--version prints the package's version" {
+	run -0 fabtune --version
+	[[ "$output" =~ ^fabtune\ [0-9]+\.[0-9]+ ]]
+}
+
+@test "--help lists every verb, and every verb has its own help" {
+	run -0 fabtune --help
+	verbs=$(/usr/bin/python3 -c 'from fabtune.cli.main import VERBS; print(*VERBS)')
+	[ -n "$verbs" ]
+	for verb in $verbs; do
+		[[ "$output" == *"$verb"* ]]
+	done
+	for verb in $verbs; do
+		run -0 fabtune "$verb" --help
+		no_traceback
+	done
+}
+
+@test "an unknown verb is a usage error" {
+	run -2 fabtune plann
+	no_traceback
+}
+
+@test "an unknown profile is named, with what there is" {
+	run -2 fabtune plan nosuch --rtt 50ms --rate 1gbit
+	[[ "$output" == *nosuch* && "$output" == *wan* ]]
+	no_traceback
+}
+
+@test "a negative RTT is refused" {
+	run -2 fabtune plan wan --rtt=-5ms --rate 1gbit
+	[[ "$output" == *-5ms* && "$output" == *50ms* ]]
+	no_traceback
+}
+
+@test "an RTT without a unit and a rate of zero are refused" {
+	run -2 fabtune plan wan --rtt 50 --rate 1gbit
+	no_traceback
+	run -2 fabtune plan wan --rtt 50ms --rate 0gbit
+	no_traceback
+}
+
+@test "experiments: an unknown name, factor, value and impossible size are refused before anything starts" {
+	run -2 fabtune run nosuch
+	[[ "$output" == *demo* ]]
+	for bad in '[factors]\nrrt = ["0ms"]' '[factors]\nrtt = ["fast"]' '[fixed]\nruntime = "0s"' \
+		'[factors]\nrtt = ["0ms"]\n[fixed]\nrtt = "1ms"' 'repetitions = 0' 'factors = 3' 'oops' \
+		'[fixed]\nsize = "100"' '[factors]\nrtt = []' '[factors]\nrtt = ["1ms", "1ms"]'; do
+		printf "$bad\n" > "$BATS_TEST_TMPDIR/bad.toml"
+		run -2 fabtune run "$BATS_TEST_TMPDIR/bad.toml" --out "$BATS_TEST_TMPDIR/out"
+		[[ "$output" == *bad.toml* ]]
+		no_traceback
+		[ ! -e "$BATS_TEST_TMPDIR/out" ]
+	done
+}
+
+@test "a matrix that no machine could finish is refused" {
+	{
+		echo '[factors]'
+		echo "seed = [$(seq -s, 1 1000)]"
+		echo "depth = [$(seq -s, 1 1000)]"
+	} > "$BATS_TEST_TMPDIR/huge.toml"
+	run -2 fabtune run "$BATS_TEST_TMPDIR/huge.toml" --dry-run
+	[[ "$output" == *1000000* ]]
+	no_traceback
+}
+
+@test "--dry-run prints the combinations and runs none" {
+	run -0 --separate-stderr fabtune run demo --dry-run --only rtt=50ms --out "$BATS_TEST_TMPDIR/out"
+	[ "${#lines[@]}" -eq 2 ]
+	[[ "${lines[1]}" == "profile=wan,rtt=50ms run 1" ]]
+	[ ! -e "$BATS_TEST_TMPDIR/out" ]
+	run -2 fabtune run demo --dry-run --only rtt=51ms
+	run -2 fabtune run demo --dry-run --only speed=1
+}
+
+@test "lab: a missing script, two vCPUs on the virtual clock and an unknown suite are usage errors" {
+	run -2 fabtune lab run --suite nosuch /bin/true
+	no_traceback
+	run -2 fabtune lab run --smp 2 /bin/true
+	[[ "$output" == *"--clock real"* ]]
+	run -2 fabtune lab run --memory-mib 3 /bin/true
+	no_traceback
+	run -2 fabtune lab run "$BATS_TEST_TMPDIR/nosuch"
+	[[ "$output" == *nosuch* ]]
+	no_traceback
+}

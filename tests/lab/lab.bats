@@ -1,0 +1,113 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The lab itself, on the host: what a guest hands back, how it fails, and that nothing stays behind.
+bats_require_minimum_version 1.5.0
+
+setup() {
+	cd "$BATS_TEST_DIRNAME/../.."
+	export PYTHONPATH=userspace
+	TMP=$BATS_TEST_TMPDIR
+}
+
+fabtune() { /usr/bin/python3 -m fabtune "$@"; }
+
+script() { printf '#!/bin/bash\n%s\n' "$1" > "$TMP/script"; }
+
+no_guest_left() { ! pgrep -f "qemu-system.*$TMP" > /dev/null; }
+
+@test "a guest's output, results and exit status come back" {
+	script 'echo "kernel $(uname -r)"; echo "argument $1"; echo figure > /results/figure; echo >&2 complaint; exit 7'
+	run -7 fabtune lab run --out "$TMP/out" "$TMP/script" 'two words'
+	[[ "$output" == *'argument two words'* && "$output" == *complaint* ]]
+	[ "$(cat "$TMP/out/figure")" = figure ]
+	[ ! -e "$TMP/out/results.tar.gz" ]
+}
+
+@test "a guest is ready within 10 s of its own clock, virtual and real" {
+	script 'cut -d. -f1 /proc/uptime'
+	for clock in virtual real; do
+		run -0 --separate-stderr fabtune lab run --clock $clock --out "$TMP/out" "$TMP/script"
+		[ "$output" -le 10 ]
+	done
+}
+
+@test "two vCPUs on the real clock" {
+	script 'nproc'
+	run -0 --separate-stderr fabtune lab run --clock real --smp 2 --out "$TMP/out" "$TMP/script"
+	[ "$output" -eq 2 ]
+}
+
+@test "another suite's kernel brings its own modules" {
+	script 'modprobe scsi_debug && uname -r && . /etc/os-release && echo $VERSION_CODENAME'
+	run -0 --separate-stderr fabtune lab run --kernel-suite bookworm --out "$TMP/out" "$TMP/script"
+	[[ "${lines[0]}" == 6.1.* && "${lines[1]}" == trixie ]]
+}
+
+@test "a guest that crashes is an error with the console's end, not a result" {
+	script 'echo before; echo c > /proc/sysrq-trigger'
+	run -1 fabtune lab run --out "$TMP/out" "$TMP/script"
+	[[ "$output" == *'without handing over its results'* && "$output" == *sysrq* ]]
+	no_guest_left
+}
+
+@test "a guest that stalls is ended after its time, with its last output" {
+	script 'echo so far; while :; do :; done'
+	run -1 fabtune lab run --clock real --timeout-s 20 --out "$TMP/out" "$TMP/script"
+	[[ "$output" == *'not done after 20 s'* && "$output" == *'so far'* ]]
+	no_guest_left
+}
+
+@test "Ctrl-C ends the guest and exits 130" {
+	script 'echo started; while :; do :; done'
+	setsid env --default-signal=INT /usr/bin/python3 -m fabtune lab run --clock real --out "$TMP/out" "$TMP/script" > "$TMP/log" 2>&1 3>&- &
+	pid=$!
+	for _ in $(seq 300); do grep -q started "$TMP/log" && break; sleep 0.1; done
+	grep -q started "$TMP/log"
+	kill -INT "$pid"
+	status=0
+	wait "$pid" || status=$?
+	[ "$status" -eq 130 ]
+	no_guest_left
+}
+
+@test "killing fabtune takes its guest along" {
+	script 'echo started; while :; do :; done'
+	setsid env --default-signal=INT /usr/bin/python3 -m fabtune lab run --clock real --out "$TMP/out" "$TMP/script" > "$TMP/log" 2>&1 3>&- &
+	pid=$!
+	for _ in $(seq 300); do grep -q started "$TMP/log" && break; sleep 0.1; done
+	kill -KILL "$pid"
+	wait "$pid" || true
+	for _ in $(seq 50); do no_guest_left && break; sleep 0.1; done
+	no_guest_left
+}
+
+@test "an image build without an archive says so and leaves nothing" {
+	mkdir -p "$TMP/apt" "$TMP/cache"
+	cp -r /etc/apt/. "$TMP/apt/"
+	printf 'Acquire::http::Proxy "http://127.0.0.1:9";\nAcquire::https::Proxy "http://127.0.0.1:9";\n' > "$TMP/apt.conf"
+	APT_CONFIG=$TMP/apt.conf XDG_CACHE_HOME=$TMP/cache run -1 fabtune lab build --suite bookworm
+	[[ "$output" == *'apt-get update'* && "$output" != *Traceback* ]]
+	[ -z "$(find "$TMP/cache" -mindepth 3 -not -name '*.lock')" ]
+	! grep -q "$TMP" /proc/mounts
+}
+
+@test "an image build on a full disk says what it needs and leaves nothing" {
+	mkdir "$TMP/cache"
+	run -1 unshare --mount bash -c "mount -t tmpfs -o size=64m tmpfs $TMP/cache &&
+		XDG_CACHE_HOME=$TMP/cache /usr/bin/python3 -m fabtune lab build; status=\$?; ls -A $TMP/cache/fabtune/lab; exit \$status"
+	[[ "$output" == *'GiB'* && "$output" != *Traceback* && "$output" != *bookworm-* ]]
+}
+
+@test "Ctrl-C while an image is built leaves neither files nor processes" {
+	mkdir "$TMP/cache"
+	XDG_CACHE_HOME=$TMP/cache setsid env --default-signal=INT /usr/bin/python3 -m fabtune lab build --suite bookworm > "$TMP/log" 2>&1 3>&- &
+	pid=$!
+	for _ in $(seq 300); do compgen -G "$TMP/cache/fabtune/lab/.bookworm-*/root/*" > /dev/null && break; sleep 0.1; done
+	kill -INT -- "-$pid"
+	status=0
+	wait "$pid" || status=$?
+	[ "$status" -eq 130 ]
+	! grep -q "$TMP" /proc/mounts
+	! pgrep -f "mmdebstrap.*$TMP" > /dev/null
+	[ -z "$(find "$TMP/cache" -mindepth 3 -not -name '*.lock')" ]
+}
