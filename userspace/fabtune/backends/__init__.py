@@ -16,7 +16,9 @@ from typing import Protocol, cast
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
-NAMES = ("attribute", "ethtool", "irq", "qdisc", "record", "route", "srp_daemon", "sysctl")
+NAMES = (
+    "attribute", "conf", "ethtool", "irq", "qdisc", "record", "route", "saveconfig", "srp_daemon", "sysctl", "textfile",
+)  # fmt: skip
 
 
 class UnsupportedError(FabtuneError):

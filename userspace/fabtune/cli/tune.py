@@ -51,6 +51,11 @@ def _configure_apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-relogin", action="store_true", help="log sessions out and in again, one at a time, where that is safe"
     )
+    parser.add_argument(
+        "--persist",
+        action="store_true",
+        help="also write the native files that set the values at boot",
+    )
     parser.add_argument("--dry-run", action="store_true", help="only show the plan")
     parser.set_defaults(handler=run_apply, all=False)
 
@@ -137,6 +142,13 @@ def run_apply(args: argparse.Namespace) -> int:
     _plan_profile_exists(args)
     with journal.locked():
         plan, facts = _plan(args)
+        if args.persist:
+            from fabtune.tune import persist
+
+            more, remarks = persist.rows(plan)
+            plan.rows += more
+            for remark in remarks:
+                progress(f"not kept after a reboot: {remark}")
         result = apply(plan, facts.host, args.allow_relogin, progress)
     output.show_result(plan, result, as_json=args.json)
     return result.exit_code

@@ -98,9 +98,9 @@ def preview(initiator: Mapping[str, Value], target: Mapping[str, Value]) -> list
 
 def _first_burst(ours: Mapping[str, Value], theirs: Mapping[str, Value]) -> Agreed:
     left, right = int(ours["FirstBurstLength"]), int(theirs["FirstBurstLength"])
-    # open-iscsi never offers more than its own MaxBurstLength.
-    mine = min(_pad(left), _pad(int(ours["MaxBurstLength"])))
-    return Agreed("FirstBurstLength", left, right, "min", min(mine, right))
+    # open-iscsi offers no more than its own MaxBurstLength, LIO answers no more than the one agreed on.
+    bursts = _pad(int(ours["MaxBurstLength"])), int(theirs["MaxBurstLength"])
+    return Agreed("FirstBurstLength", left, right, "min, <= MaxBurstLength", min(_pad(left), right, *bursts))
 
 
 def _outstanding(agreed: Agreed) -> Agreed:
@@ -113,7 +113,7 @@ def _outstanding(agreed: Agreed) -> Agreed:
 
 def _max_xmit(ours: Mapping[str, Value], theirs: Mapping[str, Value]) -> Agreed:
     cap, declared = int(ours["MaxXmitDataSegmentLength"]), int(theirs["MaxXmitDataSegmentLength"])
-    result = min(cap, declared) if cap else declared
+    result = min(_pad(cap), declared) if cap else declared
     return Agreed("MaxXmitDataSegmentLength", cap, declared, "declared by the target", result)
 
 
