@@ -18,11 +18,9 @@ from fabtune.model.device import Device
 from fabtune.tune.plan import CHANGE, KEPT, SAME, Plan, Row
 
 _HOST = Device("host", "host", "host")
-_SYSCTL, _MODPROBE, _UDEV = (
-    "etc/sysctl.d/90-fabtune.conf",
-    "etc/modprobe.d/fabtune.conf",
-    "etc/udev/rules.d/99-fabtune.rules",
-)
+_SYSCTL = "etc/sysctl.d/90-fabtune.conf"
+_MODPROBE = "etc/modprobe.d/fabtune.conf"
+_UDEV = "etc/udev/rules.d/99-fabtune.rules"
 # ethtool key -> the setting of systemd.link(5).
 _LINK = {
     "nic.mtu": "MTUBytes", "nic.txqueuelen": "TransmitQueueLength", "nic.rx_ring": "RxBufferSize",
@@ -34,7 +32,8 @@ _LINK = {
 }  # fmt: skip
 # A .link file that matches replaces the distribution's default one, which names the interface.
 _LINK_NAMES = (
-    "NamePolicy=keep kernel database onboard slot path\nAlternativeNamesPolicy=database onboard slot path mac\n"
+    "NamePolicy=keep kernel database onboard slot path",
+    "AlternativeNamesPolicy=database onboard slot path mac",
 )
 
 
@@ -52,9 +51,8 @@ def rows(plan: Plan) -> tuple[list[Row], list[str]]:
     }  # fmt: skip
     for kind, group in by_kind.items():
         if kind == "none":
-            remarks += [
-                f"{row.tunable.name} of {row.device.label}: nothing native keeps it" for row in group if row.device
-            ]
+            names = sorted({row.tunable.name for row in group})
+            remarks += [f"{name}: nothing native keeps it" for name in names]
             continue
         if kind not in makers:
             # Node records and srp_daemon.conf are files already.
