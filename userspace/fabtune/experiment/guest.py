@@ -16,6 +16,7 @@ from fabtune.experiment.settings import Settings
 from fabtune.lab import iscsi, topology
 from fabtune.measure import metrics, record, target, workload
 from fabtune.measure.run import measure
+from fabtune.measure.watch import seen_by_fabstat
 from fabtune.model.path import NetworkPath
 from fabtune.run import run
 
@@ -97,7 +98,10 @@ def point(settings: Settings, network: NetworkPath, op: str, taken: dict[str, An
     figures = {one.key: one.value for step in taken["steps"] for one in metrics.of_step(step)}
     mb_per_s = figures[f"{op}_mb_per_s"]
     bound = bound_mb_per_s(settings, network)
-    seen = taken["steps"][0]["fabstat"]
+    seen = seen_by_fabstat(taken["steps"][0], taken["target"]["disk"])
+    p50, p99 = (seen and seen.percentile(percent, op) for percent in (50, 99))
+    if seen is None or p50 is None or p99 is None:
+        raise FabtuneError(f"fabstat saw no {op} on {taken['target']['disk']}: is the module loaded?")
     return {
         "profile": settings["profile"],
         "rtt_ms": settings["rtt_ms"],
@@ -110,9 +114,9 @@ def point(settings: Settings, network: NetworkPath, op: str, taken: dict[str, An
         "mb_per_s": round(mb_per_s, 2),
         "bound_mb_per_s": round(bound, 2),
         "fraction_of_bound": round(mb_per_s / bound, 4),
-        "p50_ms": seen and seen["p50_ms"],
-        "p99_ms": seen and seen["p99_ms"],
-        "queue_full": seen and seen["queue_full"],
+        "p50_ms": round(p50.value_ms, 3),
+        "p99_ms": round(p99.value_ms, 3),
+        "queue_full": seen.queue_full,
     }
 
 
