@@ -3,35 +3,56 @@
  * Probes on block_rq_issue, block_rq_complete and block_rq_requeue: times, depth and the books.
  *
  * At any quiet moment, per device and op: issued = completed + sent_back + forgotten + in flight.
+ *
+ * Each probe has a fast path, which calls nothing until it is done, and a slow one, which does
+ * the same for every request that is special in any way.
  */
 #include <linux/slab.h>
 #include <scsi/scsi_device.h>
 
 #include "fabstat.h"
 
-/* req_op(): READ, WRITE, FLUSH and DISCARD are 0 to 3 on every kernel. */
-static __always_inline unsigned int request_op(struct request *rq)
+/* By req_op(), which is 8 bits wide: READ, WRITE, FLUSH and DISCARD are 0 to 3 on every kernel. */
+static const u8 op_class[256] = {
+	FABSTAT_READ, FABSTAT_WRITE, FABSTAT_FLUSH, FABSTAT_DISCARD, [4 ... 255] = FABSTAT_OTHER
+};
+
+static __always_inline u8 request_op(struct request *rq)
 {
-	return min_t(unsigned int, (__force unsigned int)req_op(rq), FABSTAT_OTHER);
+	return op_class[(__force u8)req_op(rq)];
 }
 
-static __always_inline void record(struct fabstat_cpu *cpu, unsigned int op,
-				   enum fabstat_kind kind, u64 ns)
+static u64 end_sector(struct request *rq)
+{
+	return blk_rq_pos(rq) + blk_rq_sectors(rq);
+}
+
+/* From @from to @to; 0 if the clock of another CPU is a moment behind. */
+static u64 elapsed(u64 from, u64 to)
+{
+	return (s64)(to - from) > 0 ? to - from : 0;
+}
+
+static void record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind kind, u64 ns)
 {
 	struct fabstat_histogram *histogram = READ_ONCE(cpu->histogram[op][kind]);
 
-	if (unlikely(!histogram)) {
+	if (!histogram)
 		histogram = fabstat_histogram_create(cpu, op, kind);
-		if (!histogram)
-			return;
-	}
-	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
+	if (histogram)
+		local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
 }
 
-/* From @from to @to in ns; 0 if the clock of another CPU is a moment behind. */
-static __always_inline u64 elapsed_ns(u64 from, u64 to)
+/* The depth is as high as never before, or at the limit. */
+static noinline void depth_peak(struct fabstat_device *dev, u32 depth, u64 now)
 {
-	return (s64)(to - from) > 0 ? to - from : 0;
+	u32 limit = READ_ONCE(*dev->limit_now);
+
+	if (depth > dev->highest)
+		dev->highest = depth;
+	dev->limit = limit;
+	if (depth >= limit)
+		cmpxchg64(&dev->limit_since, 0, now);
 }
 
 /*
@@ -42,114 +63,115 @@ static __always_inline u64 elapsed_ns(u64 from, u64 to)
 static __always_inline void depth_enter(struct fabstat_device *dev, u64 now)
 {
 	u32 depth = atomic_inc_return(&dev->depth);
-	u32 limit = dev->sdev ? dev->sdev->queue_depth : dev->limit;
 
-	if (unlikely(depth > dev->highest))
-		dev->highest = depth;
-	if (unlikely(depth >= limit)) {
-		dev->limit = limit;
-		if (!dev->limit_since_ns)
-			cmpxchg64(&dev->limit_since_ns, 0, now);
-	}
+	if (unlikely(depth > dev->highest || depth >= READ_ONCE(*dev->limit_now)))
+		depth_peak(dev, depth, now);
+}
+
+/* The device was at its limit before the request that just left. */
+static noinline void limit_leave(struct fabstat_device *dev, struct fabstat_cpu *cpu, u32 depth,
+				 u64 now)
+{
+	u64 since;
+
+	if (depth >= dev->limit)
+		return;
+	since = xchg(&dev->limit_since, 0);
+	if (since)
+		local64_add(fabstat_ticks_to_ns(elapsed(since, now)), &cpu->at_limit_ns);
 }
 
 static __always_inline void depth_leave(struct fabstat_device *dev, struct fabstat_cpu *cpu, u64 now)
 {
 	u32 depth = atomic_dec_return(&dev->depth);
 
-	if (unlikely(READ_ONCE(dev->limit_since_ns)) && depth < dev->limit) {
-		u64 since = xchg(&dev->limit_since_ns, 0);
-
-		if (since)
-			local64_add(elapsed_ns(since, now), &cpu->at_limit_ns);
-	}
-}
-
-/* The end of the request that had this slot was not seen: take it off the books. */
-static noinline void forget(struct fabstat_device *dev, struct fabstat_cpu *cpu, u64 now)
-{
-	local64_add(now, &cpu->depth_ns);
-	atomic64_inc(&dev->forgotten);
-	depth_leave(dev, cpu, now);
-}
-
-static u64 end_sector(struct request *rq)
-{
-	return blk_rq_pos(rq) + blk_rq_sectors(rq);
-}
-
-/* What is known of @rq's past is of another request if it does not end at the same sector. */
-static noinline void check_retry(struct fabstat_slot *slot, struct request *rq)
-{
-	if (slot->retry->end_sector != end_sector(rq))
-		fabstat_retry_free(slot);
+	if (unlikely(READ_ONCE(dev->limit_since)))
+		limit_leave(dev, cpu, depth, now);
 }
 
 static __always_inline void fill_slot(struct fabstat_device *dev, struct fabstat_slot *slot,
-				      struct request *rq, unsigned int op)
+				      struct request *rq, u8 op)
 {
 	slot->sector = blk_rq_pos(rq);
 	slot->bytes = blk_rq_bytes(rq);
 	slot->device = dev->id;
 	slot->op = op;
-	slot->refusal = 0;
+}
+
+static __always_inline void enter(const struct fabstat_place *place, struct request *rq, u64 now)
+{
+	u8 op = request_op(rq);
+
+	local64_inc(&place->cpu->issued[op]);
+	smp_wmb();	/* see struct fabstat_cpu */
+	local64_sub(now, &place->cpu->depth_ticks);
+	fill_slot(place->dev, place->slot, rq, op);
+	WRITE_ONCE(place->slot->issued, now);
+	smp_wmb();	/* see struct fabstat_cpu */
+	local64_inc(&place->cpu->events);
+	depth_enter(place->dev, now);
+}
+
+/* The end of the request that had this slot was not seen: take it off the books. */
+static void forget(const struct fabstat_place *place, u64 now)
+{
+	local64_add(now, &place->cpu->depth_ticks);
+	atomic64_inc(&place->dev->forgotten);
+	depth_leave(place->dev, place->cpu, now);
+}
+
+/* The first requests of a device, those with a past, and all on a slow clock. */
+static noinline void issue_slowly(struct request *rq)
+{
+	struct fabstat_place place;
+	u64 now;
+
+	if (!fabstat_make(rq, &place))
+		return;
+	if (!place.dev->nr_ready)
+		fabstat_identify(place.dev, rq);
+	if (!place.slot) {
+		fabstat_count(place.cpu, FABSTAT_UNTRACKED);
+		return;
+	}
+	now = fabstat_ticks();
+	if (place.slot->issued)
+		forget(&place, now);
+	/* What is known of the past is another request's if that does not end at the same sector. */
+	if (place.slot->retry && place.slot->retry->end_sector != end_sector(rq))
+		fabstat_retry_free(place.slot);
+	enter(&place, rq, now);
 }
 
 static __always_inline void issue(struct request *rq)
 {
-	struct fabstat_device *dev = fabstat_this_device(rq);
-	unsigned int op = request_op(rq);
-	struct fabstat_slot *slot;
-	struct fabstat_cpu *cpu;
-	u64 now;
+	struct fabstat_place place;
 
-	if (unlikely(!dev))
-		return;
-	cpu = fabstat_this_cpu(dev);
-	if (unlikely(!cpu))
-		return;
-	if (unlikely(!dev->identity.known))
-		fabstat_identify(dev, rq);
-	slot = fabstat_this_slot(dev, rq);
-	if (unlikely(!slot)) {
-		slot = fabstat_slot_create(dev, rq);
-		if (!slot) {
-			fabstat_count(cpu, FABSTAT_UNTRACKED);
-			return;
-		}
-	}
-	now = fabstat_now();
-	if (unlikely(slot->issued_ns))
-		forget(dev, cpu, now);
-	if (unlikely(slot->retry))
-		check_retry(slot, rq);
-
-	local64_inc(&cpu->issued[op]);
-	smp_wmb();	/* see struct fabstat_cpu */
-	local64_sub(now, &cpu->depth_ns);
-	depth_enter(dev, now);
-	fill_slot(dev, slot, rq, op);
-	WRITE_ONCE(slot->issued_ns, now);
-	smp_wmb();
-	local64_inc(&cpu->events);
+	if (likely(fabstat_find(rq, &place)) &&
+	    likely(!(place.slot->issued | (unsigned long)place.slot->retry)))
+		enter(&place, rq, fabstat_ticks_fast());
+	else
+		issue_slowly(rq);
 }
 
 /* Times of a request that was sent back or refused before it went through. */
-static noinline void record_retry(struct fabstat_cpu *cpu, struct fabstat_slot *slot,
-				  unsigned int op, u64 issued, u64 now)
+static void record_retry(struct fabstat_cpu *cpu, struct fabstat_slot *slot, unsigned int op,
+			 u64 issued, u64 now)
 {
 	struct fabstat_retry *retry = slot->retry;
-	u64 ns;
+	u64 ns = fabstat_ticks_to_ns(elapsed(issued, now));
 
-	if (retry->first_issue_ns) {
-		record(cpu, op, FABSTAT_AGAIN_DEVICE, elapsed_ns(issued, now));
-		record(cpu, op, FABSTAT_AGAIN_TOTAL, elapsed_ns(retry->first_issue_ns, now));
-		local64_add(elapsed_ns(retry->first_issue_ns, issued), &cpu->again_ns[op]);
+	if (retry->first_issue) {
+		record(cpu, op, FABSTAT_AGAIN_DEVICE, ns);
+		ns = fabstat_ticks_to_ns(elapsed(retry->first_issue, now));
+		record(cpu, op, FABSTAT_AGAIN_TOTAL, ns);
+		ns = fabstat_ticks_to_ns(elapsed(retry->first_issue, issued));
+		local64_add(ns, &cpu->again_ns[op]);
 	} else {
-		record(cpu, op, FABSTAT_DIRECT, elapsed_ns(issued, now));
+		record(cpu, op, FABSTAT_DIRECT, ns);
 	}
-	if (retry->first_refusal_ns) {
-		ns = elapsed_ns(retry->first_refusal_ns, issued);
+	if (retry->first_refusal) {
+		ns = fabstat_ticks_to_ns(elapsed(retry->first_refusal, issued));
 		record(cpu, op, FABSTAT_REFUSED, ns);
 		local64_inc(&cpu->refused[op]);
 		local64_add(ns, &cpu->refused_ns[op]);
@@ -157,24 +179,7 @@ static noinline void record_retry(struct fabstat_cpu *cpu, struct fabstat_slot *
 	fabstat_retry_free(slot);
 }
 
-/* A request ended that was not in flight as far as the books go. */
-static noinline void finish_unissued(struct fabstat_cpu *cpu, struct fabstat_slot *slot,
-				     struct request *rq, unsigned int nr_bytes)
-{
-	/*
-	 * The end of a flush sequence: its data were issued and completed on their own, or it had
-	 * none, and the flush itself is another request.
-	 */
-	if (!nr_bytes && rq->bio)
-		return;
-	if (slot)
-		fabstat_retry_free(slot);
-	fabstat_count(cpu, blk_mq_rq_state(rq) == MQ_RQ_IDLE ? FABSTAT_NEVER_ISSUED :
-							       FABSTAT_UNMATCHED);
-}
-
-static noinline void count_failure(struct fabstat_cpu *cpu, unsigned int op, int error,
-				   bool timed_out)
+static void count_failure(struct fabstat_cpu *cpu, unsigned int op, int error, bool timed_out)
 {
 	if (timed_out)
 		fabstat_count(cpu, FABSTAT_TIMED_OUT);
@@ -184,54 +189,111 @@ static noinline void count_failure(struct fabstat_cpu *cpu, unsigned int op, int
 	}
 }
 
-static __always_inline void finish(struct request *rq, fabstat_status_t status,
-				   unsigned int nr_bytes)
+/* A request ended that was not in flight as far as the books go. */
+static void finish_unissued(const struct fabstat_place *place, struct request *rq,
+			    unsigned int nr_bytes)
 {
-	struct fabstat_device *dev = fabstat_this_device(rq);
-	struct fabstat_slot *slot;
-	struct fabstat_cpu *cpu;
-	u64 issued, now;
-	unsigned int op;
+	/*
+	 * The end of a flush sequence: its data were issued and completed on their own, or it had
+	 * none, and the flush itself is another request.
+	 */
+	if (!nr_bytes && rq->bio)
+		return;
+	if (place->slot)
+		fabstat_retry_free(place->slot);
+	fabstat_count(place->cpu, blk_mq_rq_state(rq) == MQ_RQ_IDLE ? FABSTAT_NEVER_ISSUED :
+								      FABSTAT_UNMATCHED);
+}
 
-	if (unlikely(!dev))
-		return;
-	cpu = fabstat_this_cpu(dev);
-	if (unlikely(!cpu))
-		return;
-	slot = fabstat_this_slot(dev, rq);
-	issued = slot ? slot->issued_ns : 0;
-	if (unlikely(!issued)) {
-		finish_unissued(cpu, slot, rq, nr_bytes);
-		return;
-	}
-	op = slot->op;
-	if (unlikely(nr_bytes < blk_rq_bytes(rq))) {
-		fabstat_count(cpu, FABSTAT_PARTIAL);
-		local64_add(nr_bytes, &cpu->bytes[op]);
-		return;
-	}
-	now = fabstat_now();
-	slot->issued_ns = 0;
+/* The books of a completed request, all but its histogram. */
+static __always_inline void leave(const struct fabstat_place *place, unsigned int op,
+				  unsigned int nr_bytes, u64 ns, u64 now)
+{
+	struct fabstat_cpu *cpu = place->cpu;
+
+	place->slot->issued = 0;
 	local64_inc(&cpu->completed[op]);
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_add(nr_bytes, &cpu->bytes[op]);
-	local64_add(elapsed_ns(issued, now), &cpu->device_ns[op]);
-	local64_add(now, &cpu->depth_ns);
-	depth_leave(dev, cpu, now);
-	if (likely(!slot->retry))
-		record(cpu, op, FABSTAT_DIRECT, elapsed_ns(issued, now));
+	local64_add(ns, &cpu->device_ns[op]);
+	local64_add(now, &cpu->depth_ticks);
+}
+
+static __always_inline void left(const struct fabstat_place *place, u64 now)
+{
+	smp_wmb();	/* see struct fabstat_cpu */
+	local64_inc(&place->cpu->events);
+	depth_leave(place->dev, place->cpu, now);
+}
+
+/* Anything but a request that was issued once and came back whole, in time and without error. */
+static noinline void finish_slowly(struct request *rq, fabstat_status_t status, unsigned int nr_bytes)
+{
+	struct fabstat_place place;
+	u64 issued, now, ns;
+	unsigned int op;
+
+	if (!fabstat_make(rq, &place))
+		return;
+	if (!place.slot || !place.slot->issued) {
+		finish_unissued(&place, rq, nr_bytes);
+		return;
+	}
+	op = place.slot->op;
+	if (nr_bytes < blk_rq_bytes(rq)) {
+		fabstat_count(place.cpu, FABSTAT_PARTIAL);
+		local64_add(nr_bytes, &place.cpu->bytes[op]);
+		return;
+	}
+	now = fabstat_ticks();
+	issued = place.slot->issued;
+	ns = fabstat_ticks_to_ns(elapsed(issued, now));
+	leave(&place, op, nr_bytes, ns, now);
+	if (place.slot->retry)
+		record_retry(place.cpu, place.slot, op, issued, now);
 	else
-		record_retry(cpu, slot, op, issued, now);
-	if (unlikely(status || (rq->rq_flags & RQF_TIMED_OUT)))
-		count_failure(cpu, op, fabstat_errno(status), rq->rq_flags & RQF_TIMED_OUT);
-	smp_wmb();
-	local64_inc(&cpu->events);
+		record(place.cpu, op, FABSTAT_DIRECT, ns);
+	count_failure(place.cpu, op, fabstat_errno(status), rq->rq_flags & RQF_TIMED_OUT);
+	place.slot->refusal = 0;
+	left(&place, now);
+}
+
+static __always_inline void finish(struct request *rq, fabstat_status_t status,
+				   unsigned int nr_bytes)
+{
+	struct fabstat_histogram *histogram;
+	struct fabstat_place place;
+	u64 now, ticks, ns;
+	unsigned int op;
+
+	if (unlikely((__force u32)status | (nr_bytes ^ blk_rq_bytes(rq)) |
+		     ((__force u32)rq->rq_flags & (__force u32)RQF_TIMED_OUT))) {
+		finish_slowly(rq, status, nr_bytes);
+		return;
+	}
+	if (unlikely(!fabstat_find(rq, &place) || !place.slot->issued || place.slot->retry))
+		goto slowly;
+	op = place.slot->op;
+	histogram = READ_ONCE(place.cpu->histogram[op][FABSTAT_DIRECT]);
+	now = fabstat_ticks_fast();
+	ticks = now - place.slot->issued;
+	/* More than a second or so, or less than nothing. */
+	if (unlikely(!histogram || ticks >> 32))
+		goto slowly;
+	ns = fabstat_few_ticks_to_ns(ticks);
+	local64_inc(&histogram->bucket[fabstat_bucket_in_range(ns)]);
+	leave(&place, op, blk_rq_bytes(rq), ns, now);
+	left(&place, now);
+	return;
+
+slowly:
+	finish_slowly(rq, 0, blk_rq_bytes(rq));
 }
 
 /* Remembers since when @rq has been sent back or refused. */
-static void remember(struct fabstat_cpu *cpu, struct fabstat_slot *slot, struct request *rq,
-		     bool refusal, u64 now)
+static void remember(const struct fabstat_place *place, struct request *rq, bool refusal, u64 now)
 {
+	struct fabstat_slot *slot = place->slot;
 	struct fabstat_retry *retry = slot->retry;
 
 	if (retry && retry->end_sector != end_sector(rq)) {
@@ -241,30 +303,28 @@ static void remember(struct fabstat_cpu *cpu, struct fabstat_slot *slot, struct 
 	if (!retry) {
 		retry = fabstat_alloc(sizeof(*retry), FABSTAT_BOOKS);
 		if (!retry) {
-			fabstat_count(cpu, FABSTAT_NO_RETRY);
+			fabstat_count(place->cpu, FABSTAT_NO_RETRY);
 			return;
 		}
-		retry->first_ns = slot->issued_ns ?: now;
+		retry->first = slot->issued ?: now;
 		retry->end_sector = end_sector(rq);
 	}
-	if (!retry->first_issue_ns)
-		retry->first_issue_ns = slot->issued_ns;
-	if (refusal && !retry->first_refusal_ns)
-		retry->first_refusal_ns = now;
+	if (!retry->first_issue)
+		retry->first_issue = slot->issued;
+	if (refusal && !retry->first_refusal)
+		retry->first_refusal = now;
 	retry->times++;
+	/* Readers of the stuck list see it filled in. */
 	smp_store_release(&slot->retry, retry);
 }
 
-static void send_back(struct fabstat_device *dev, struct fabstat_cpu *cpu,
-		      struct fabstat_slot *slot, u64 now)
+static void send_back(const struct fabstat_place *place, u64 now)
 {
-	local64_inc(&cpu->sent_back[slot->op]);
+	local64_inc(&place->cpu->sent_back[place->slot->op]);
 	smp_wmb();	/* see struct fabstat_cpu */
-	local64_add(now, &cpu->depth_ns);
-	depth_leave(dev, cpu, now);
-	WRITE_ONCE(slot->issued_ns, 0);
-	smp_wmb();
-	local64_inc(&cpu->events);
+	local64_add(now, &place->cpu->depth_ticks);
+	WRITE_ONCE(place->slot->issued, 0);
+	left(place, now);
 }
 
 /*
@@ -274,38 +334,34 @@ static void send_back(struct fabstat_device *dev, struct fabstat_cpu *cpu,
  */
 static void requeue(struct request *rq)
 {
-	struct fabstat_device *dev = fabstat_this_device(rq);
 	enum mq_rq_state state = blk_mq_rq_state(rq);
-	struct fabstat_slot *slot;
-	struct fabstat_cpu *cpu;
+	struct fabstat_place place;
 	bool refusal = true;
 	u64 now;
 
-	if (!dev)
+	if (!fabstat_make(rq, &place))
 		return;
-	cpu = fabstat_this_cpu(dev);
-	if (!cpu)
-		return;
-	slot = fabstat_slot_create(dev, rq);
 	if (state == MQ_RQ_IDLE) {
-		fabstat_count(cpu, FABSTAT_REQUEUED_UNSTARTED);
-		fabstat_count(cpu, dev->sdev ? fabstat_scsi_hold(dev->sdev) : FABSTAT_HELD_OTHER);
+		fabstat_count(place.cpu, FABSTAT_REQUEUED_UNSTARTED);
+		fabstat_count(place.cpu, place.dev->sdev ? fabstat_scsi_hold(place.dev->sdev) :
+							   FABSTAT_HELD_OTHER);
 	} else if (state == MQ_RQ_IN_FLIGHT) {
-		fabstat_count(cpu, FABSTAT_REQUEUED_BY_DRIVER);
+		fabstat_count(place.cpu, FABSTAT_REQUEUED_BY_DRIVER);
 	} else {
-		fabstat_count(cpu, FABSTAT_REQUEUED_BY_TARGET);
-		refusal = slot && slot->refusal;
+		fabstat_count(place.cpu, FABSTAT_REQUEUED_BY_TARGET);
+		refusal = place.slot && place.slot->refusal;
 	}
 	if (rq->rq_flags & RQF_TIMED_OUT)
-		fabstat_count(cpu, FABSTAT_TIMED_OUT);
-	if (!slot)
+		fabstat_count(place.cpu, FABSTAT_TIMED_OUT);
+	if (!place.slot)
 		return;
-	now = fabstat_now();
-	if (!slot->issued_ns)
-		fill_slot(dev, slot, rq, request_op(rq));
-	remember(cpu, slot, rq, refusal, now);
-	if (slot->issued_ns)
-		send_back(dev, cpu, slot, now);
+	now = fabstat_ticks();
+	if (!place.slot->issued)
+		fill_slot(place.dev, place.slot, rq, request_op(rq));
+	remember(&place, rq, refusal, now);
+	place.slot->refusal = 0;
+	if (place.slot->issued)
+		send_back(&place, now);
 }
 
 void fabstat_probe_issue(void *data, struct request *rq)

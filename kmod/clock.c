@@ -27,12 +27,21 @@ static bool counter_is_timekeeper(u64 *cycles, u64 *raw_ns, u8 *changes)
 	return before && before <= *cycles && *cycles <= after;
 }
 
+/* Ticks become ns of the timekeeper. Nothing that was timed in other ticks may be left. */
+void fabstat_clock_fall_back(void)
+{
+	fabstat_clock.counter = false;
+	fabstat_clock.mult = 1 << FABSTAT_CLOCK_SHIFT;
+	fabstat_clock.offset_ns = 0;
+}
+
 /* Chooses the clock. May sleep. */
 void fabstat_clock_init(void)
 {
-	u64 from_cycles, from_ns, to_cycles, to_ns;
+	u64 from_cycles, from_ns, to_cycles, to_ns, mult;
 	u8 from_changes, to_changes;
 
+	fabstat_clock_fall_back();
 	if (!counter_is_timekeeper(&from_cycles, &from_ns, &from_changes))
 		return;
 	msleep(CALIBRATION_MS);
@@ -40,26 +49,29 @@ void fabstat_clock_init(void)
 		return;
 	if (from_changes != to_changes || to_cycles == from_cycles)
 		return;
-	fabstat_clock.base_cycles = to_cycles;
-	fabstat_clock.base_ns = to_ns;
+	mult = div64_u64((to_ns - from_ns) << FABSTAT_CLOCK_SHIFT, to_cycles - from_cycles);
+	/* A counter below 4 MHz is not worth having, and its multiplier would not fit. */
+	if (!mult || mult > U32_MAX)
+		return;
+	fabstat_clock.mult = mult;
+	fabstat_clock.offset_ns = to_ns - fabstat_ticks_to_ns(to_cycles);
 	fabstat_clock.changes = to_changes;
-	/* At most a few hundred ms << 32: fits in 64 bits. */
-	fabstat_clock.mult = div64_u64((to_ns - from_ns) << FABSTAT_CLOCK_SHIFT, to_cycles - from_cycles);
+	fabstat_clock.counter = true;
 }
 
-/* Goes over to the timekeeper's own reading when its clock source has changed since load. */
-void fabstat_clock_check(void)
+/* Returns true when the counter is in use and the timekeeper has another clock source by now. */
+bool fabstat_clock_lost(void)
 {
 	u64 cycles, raw_ns;
 
-	if (fabstat_clock.mult &&
-	    fabstat_read_timekeeper(&cycles, &raw_ns) != fabstat_clock.changes) {
-		WRITE_ONCE(fabstat_clock.mult, 0);
-		pr_info(KBUILD_MODNAME ": clock source changed, timing with CLOCK_MONOTONIC_RAW\n");
-	}
+	return fabstat_clock.counter &&
+	       fabstat_read_timekeeper(&cycles, &raw_ns) != fabstat_clock.changes;
 }
 
-const char *fabstat_clock_name(void)
+/* Returns what fabstat_ticks_to_ns() of a sum of ticks wraps at; 0 stands for 2^64. */
+u64 fabstat_clock_modulus_ns(void)
 {
-	return fabstat_clock.mult ? "counter" : "timekeeper";
+	if (fabstat_clock.mult >= 1 << FABSTAT_CLOCK_SHIFT)
+		return 0;
+	return fabstat_ticks_to_ns(U64_MAX) + 1;
 }

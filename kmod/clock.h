@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The module's clock: CLOCK_MONOTONIC_RAW in ns, read the cheapest way that is exact.
+ * The module's clock: CLOCK_MONOTONIC_RAW, read the cheapest way that is exact.
  *
  * Two ktime_get_ns() a request cost more than everything else the module does. While the
- * kernel's own timekeeper runs on the CPU's cycle counter (the TSC), the same time is one
- * counter read, one multiplication and two additions. The kernel checks the counter all the
- * time and drops it as clock source when it misbehaves; the module follows within a second.
+ * kernel's own timekeeper runs on the CPU's cycle counter (the TSC), a tick is one count of it,
+ * and reading it is one instruction; only what is recorded is converted to ns. Otherwise a tick
+ * is one ns of the timekeeper. The kernel watches the counter and drops it as clock source when
+ * it misbehaves; the module follows within a second (fabstat_clock_lost(), main.c).
  */
 #ifndef FABSTAT_CLOCK_H
 #define FABSTAT_CLOCK_H
@@ -15,31 +16,50 @@
 #include <linux/timekeeping.h>
 #include <linux/timex.h>
 
-#define FABSTAT_CLOCK_SHIFT	32
+#define FABSTAT_CLOCK_SHIFT	24
 
 struct fabstat_clock {
-	u64 mult;		/* ns per cycle << FABSTAT_CLOCK_SHIFT; 0: ask the timekeeper */
-	u64 base_cycles;	/* counter and time at load */
-	u64 base_ns;
-	u8 changes;		/* clock source changes seen at load */
+	u32 mult;		/* ns per tick << FABSTAT_CLOCK_SHIFT */
+	bool counter;		/* ticks are the cycle counter's */
+	u8 changes;		/* clock source changes seen when it was chosen */
+	u64 offset_ns;		/* what the ticks in ns lack of CLOCK_MONOTONIC_RAW */
 };
 
 extern struct fabstat_clock fabstat_clock;
 
-/* Returns the time in ns. Any context. */
-static __always_inline u64 fabstat_now(void)
+/* Returns the time in ticks; only while fabstat_clock.counter is set. Any context. */
+static __always_inline u64 fabstat_ticks_fast(void)
 {
-	u64 mult = READ_ONCE(fabstat_clock.mult);
+	return get_cycles();
+}
 
-	if (likely(mult))
-		return fabstat_clock.base_ns +
-		       mul_u64_u64_shr((u64)get_cycles() - fabstat_clock.base_cycles, mult,
-				       FABSTAT_CLOCK_SHIFT);
-	return ktime_get_raw_ns();
+/* Returns the time in ticks. Any context. */
+static inline u64 fabstat_ticks(void)
+{
+	return likely(fabstat_clock.counter) ? fabstat_ticks_fast() : ktime_get_raw_ns();
+}
+
+/* Returns @ticks below 2^32 in ns, less than 2^40. */
+static __always_inline u64 fabstat_few_ticks_to_ns(u64 ticks)
+{
+	return (ticks * fabstat_clock.mult) >> FABSTAT_CLOCK_SHIFT;
+}
+
+/* Returns @ticks in ns. */
+static inline u64 fabstat_ticks_to_ns(u64 ticks)
+{
+	return mul_u64_u32_shr(ticks, fabstat_clock.mult, FABSTAT_CLOCK_SHIFT);
+}
+
+/* Returns CLOCK_MONOTONIC_RAW at @ticks, in ns. */
+static inline u64 fabstat_time_ns(u64 ticks)
+{
+	return fabstat_clock.offset_ns + fabstat_ticks_to_ns(ticks);
 }
 
 void fabstat_clock_init(void);
-void fabstat_clock_check(void);
-const char *fabstat_clock_name(void);
+bool fabstat_clock_lost(void);
+void fabstat_clock_fall_back(void);
+u64 fabstat_clock_modulus_ns(void);
 
 #endif

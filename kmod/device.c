@@ -20,6 +20,8 @@
 
 struct fabstat_globals fabstat_globals;
 struct fabstat_device *fabstat_devices[FABSTAT_MAX_QUEUES];
+/* Stands for a device that was not seen yet: the fast path is closed to it. */
+struct fabstat_device fabstat_no_device;
 LIST_HEAD(fabstat_gone);
 DEFINE_MUTEX(fabstat_lock);
 
@@ -47,6 +49,7 @@ static struct fabstat_set *set_get(struct blk_mq_tag_set *tag_set)
 	/* A controller may come back with more queues than it has now, up to one a CPU. */
 	unsigned int nr_tables = max(tag_set->nr_hw_queues, nr_cpu_ids);
 	struct fabstat_set *set = fabstat_set_find(tag_set);
+	unsigned int queue;
 
 	if (!set) {
 		set = fabstat_alloc(struct_size(set, table, nr_tables), FABSTAT_BOOKS);
@@ -54,6 +57,8 @@ static struct fabstat_set *set_get(struct blk_mq_tag_set *tag_set)
 			return NULL;
 		set->tag_set = tag_set;
 		set->nr_tables = nr_tables;
+		for (queue = 0; queue < nr_tables; queue++)
+			set->table[queue] = &fabstat_no_table;
 		list_add_rcu(&set->node, &sets);
 	}
 	set->users++;
@@ -108,22 +113,25 @@ static void device_free(struct fabstat_device *dev)
 }
 
 /* How many requests the device can hold; SCSI devices have a depth of their own, see block.c. */
-static u32 queue_limit(const struct blk_mq_tag_set *tag_set)
+static unsigned short queue_limit(const struct blk_mq_tag_set *tag_set)
 {
-	if (tag_set->flags & BLK_MQ_F_TAG_HCTX_SHARED)
-		return tag_set->queue_depth;
-	return tag_set->queue_depth * tag_set->nr_hw_queues;
+	unsigned int depth = tag_set->queue_depth;
+
+	if (!(tag_set->flags & BLK_MQ_F_TAG_HCTX_SHARED))
+		depth *= tag_set->nr_hw_queues;
+	return min_t(unsigned int, depth, USHRT_MAX);
 }
 
 /*
  * Returns the device of @rq, new or made by another CPU meanwhile; NULL, counted, without
  * memory or when the queue is being removed. Called from probes.
  */
-struct fabstat_device *fabstat_device_create(struct request *rq)
+static struct fabstat_device *create_device(struct request *rq)
 {
+	struct fabstat_device *dev, *other;
 	struct request_queue *q = rq->q;
-	struct fabstat_device *dev;
 	unsigned long flags;
+	unsigned int queue;
 
 	if (q->id < 0 || q->id >= FABSTAT_MAX_QUEUES)
 		goto untracked;
@@ -132,25 +140,31 @@ struct fabstat_device *fabstat_device_create(struct request *rq)
 		goto untracked;
 	dev->queue = q;
 	dev->id = q->id;
-	dev->seen_ns = fabstat_now();
-	dev->limit = queue_limit(q->tag_set);
+	dev->seen_ns = fabstat_time_ns(fabstat_ticks());
+	dev->own_limit = queue_limit(q->tag_set);
+	dev->limit_now = &dev->own_limit;
 	strscpy(dev->identity.disk, "-", sizeof(dev->identity.disk));
 	strscpy(dev->identity.hctl, "-", sizeof(dev->identity.hctl));
 	strscpy(dev->identity.driver, "-", sizeof(dev->identity.driver));
 	strscpy(dev->identity.parent, "-", sizeof(dev->identity.parent));
 
 	raw_spin_lock_irqsave(&table_lock, flags);
-	if (fabstat_devices[q->id]) {
+	other = fabstat_device(q->id);
+	if (other) {
 		raw_spin_unlock_irqrestore(&table_lock, flags);
 		device_free(dev);
-		return fabstat_devices[q->id];
+		return other;
 	}
 	dev->set = set_get(q->tag_set);
 	if (!dev->set)
 		goto free_device;
 	dev->nr_tables = dev->set->nr_tables;
 	dev->sched = fabstat_alloc(dev->nr_tables * sizeof(*dev->sched), FABSTAT_BOOKS);
-	if (!dev->sched || !blk_get_queue(q))
+	if (!dev->sched)
+		goto put_set;
+	for (queue = 0; queue < dev->nr_tables; queue++)
+		dev->sched[queue] = &fabstat_no_table;
+	if (!blk_get_queue(q))
 		goto put_set;
 	dev->serial = atomic64_inc_return(&fabstat_globals.devices_seen);
 	smp_store_release(&fabstat_devices[q->id], dev);
@@ -169,7 +183,7 @@ untracked:
 }
 
 /* Returns this CPU's counters of @dev, new; NULL without memory. Called from probes. */
-struct fabstat_cpu *fabstat_cpu_create(struct fabstat_device *dev)
+static struct fabstat_cpu *cpu_create(struct fabstat_device *dev)
 {
 	struct fabstat_cpu **place = &dev->cpu[raw_smp_processor_id()];
 	struct fabstat_cpu *cpu = fabstat_alloc(sizeof(*cpu), FABSTAT_BOOKS);
@@ -185,6 +199,37 @@ struct fabstat_cpu *fabstat_cpu_create(struct fabstat_device *dev)
 		return cpu;
 	fabstat_free(cpu);
 	return winner;
+}
+
+/* Returns this CPU's counters of @dev, or NULL without memory. Preemption is off. */
+struct fabstat_cpu *fabstat_this_cpu(struct fabstat_device *dev)
+{
+	struct fabstat_cpu *cpu = READ_ONCE(dev->cpu[raw_smp_processor_id()]);
+
+	return cpu ? cpu : cpu_create(dev);
+}
+
+/*
+ * Finds the place of @rq and makes what is missing of it. Returns false, counted, if it could
+ * not be given to a device; @place->slot is NULL if that alone is missing. Preemption is off.
+ */
+bool fabstat_make(struct request *rq, struct fabstat_place *place)
+{
+	struct fabstat_device *dev = NULL;
+	unsigned int id = rq->q->id;
+
+	if (id < FABSTAT_MAX_QUEUES)
+		dev = fabstat_device(id);
+	if (!dev)
+		dev = create_device(rq);
+	if (!dev)
+		return false;
+	place->dev = dev;
+	place->cpu = fabstat_this_cpu(dev);
+	if (!place->cpu)
+		return false;
+	place->slot = fabstat_slot_create(dev, rq);
+	return true;
 }
 
 /* Returns a new histogram of @cpu; NULL, counted, without memory. Called from probes. */
@@ -212,7 +257,7 @@ static struct fabstat_set *device_unlink(struct fabstat_device *dev)
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&table_lock, flags);
-	WRITE_ONCE(fabstat_devices[dev->id], NULL);
+	WRITE_ONCE(fabstat_devices[dev->id], &fabstat_no_device);
 	unused = set_put(dev->set);
 	raw_spin_unlock_irqrestore(&table_lock, flags);
 	return unused;
@@ -221,7 +266,7 @@ static struct fabstat_set *device_unlink(struct fabstat_device *dev)
 /* Adds @dev, which no probe can find any more, to those that are gone; drops the oldest. */
 static void device_retire(struct fabstat_device *dev)
 {
-	dev->gone_ns = fabstat_now();
+	dev->gone_ns = fabstat_time_ns(fabstat_ticks());
 	device_free_slots(dev);
 	blk_put_queue(dev->queue);
 	dev->queue = NULL;
@@ -244,10 +289,11 @@ static void scan(struct work_struct *work)
 	LIST_HEAD(unused);
 	unsigned int id;
 
-	fabstat_clock_check();
 	mutex_lock(&fabstat_lock);
+	if (fabstat_clock_lost())
+		fabstat_change_clock();
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
-		dev = fabstat_devices[id];
+		dev = fabstat_device(id);
 		if (!dev || !blk_queue_dying(dev->queue))
 			continue;
 		if (dev->dying && atomic_read(&dev->depth) <= 0) {
@@ -270,6 +316,42 @@ static void scan(struct work_struct *work)
 	schedule_delayed_work(&scan_work, SCAN_PERIOD);
 }
 
+/* Prepares the table; before the first probe. */
+void fabstat_devices_init(void)
+{
+	unsigned int id;
+
+	for (id = 0; id < FABSTAT_MAX_QUEUES; id++)
+		fabstat_devices[id] = &fabstat_no_device;
+}
+
+/*
+ * Closes the books that are kept in ticks, and with them the fast path, before ticks become
+ * something else. Nothing is in flight; the caller holds fabstat_lock.
+ */
+void fabstat_devices_close_ticks(void)
+{
+	struct fabstat_device *dev;
+	unsigned int id, cpu;
+	u64 ticks;
+
+	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
+		dev = fabstat_device(id);
+		if (!dev)
+			continue;
+		ticks = 0;
+		for_each_possible_cpu(cpu) {
+			if (!dev->cpu[cpu])
+				continue;
+			ticks += local64_read(&dev->cpu[cpu]->depth_ticks);
+			local64_set(&dev->cpu[cpu]->depth_ticks, 0);
+		}
+		dev->depth_base_ns += fabstat_ticks_to_ns(ticks);
+		dev->nr_ready = 0;
+	}
+}
+
+/* Starts looking for queues that are being torn down. */
 void fabstat_scan_start(void)
 {
 	schedule_delayed_work(&scan_work, SCAN_PERIOD);
@@ -283,7 +365,7 @@ void fabstat_devices_exit(void)
 
 	cancel_delayed_work_sync(&scan_work);
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
-		dev = fabstat_devices[id];
+		dev = fabstat_device(id);
 		if (!dev)
 			continue;
 		set_free(device_unlink(dev));

@@ -74,9 +74,9 @@ struct fabstat_cpu {
 	local64_t errors[FABSTAT_OPS];
 	/*
 	 * Integral of the number in flight over time: each issue subtracts the time, each
-	 * completion adds it, and the reader adds (in flight) * now. Modulo 2^64 ns.
+	 * completion adds it, and the reader adds (in flight) * now. In ticks modulo 2^64.
 	 */
-	local64_t depth_ns;
+	local64_t depth_ticks;
 	local64_t at_limit_ns;
 	local64_t events;
 	local64_t rare[FABSTAT_EVENTS];
@@ -86,16 +86,16 @@ struct fabstat_cpu {
 /* What is remembered of a request that was refused or sent back, until it completes. */
 struct fabstat_retry {
 	struct rcu_head rcu;
-	u64 first_issue_ns;	/* 0: refused before it was ever issued */
-	u64 first_refusal_ns;	/* 0: sent back, but not by a refusal */
-	u64 first_ns;		/* whichever came first */
+	u64 first_issue;	/* ticks; 0: refused before it was ever issued */
+	u64 first_refusal;	/* ticks; 0: sent back, but not by a refusal */
+	u64 first;		/* ticks, whichever came first */
 	u64 end_sector;		/* tells the request from a later one at the same index */
 	u32 times;
 };
 
 /* One request between issue and completion; 32 bytes, so that two share a cache line. */
 struct fabstat_slot {
-	u64 issued_ns;		/* 0: not in flight */
+	u64 issued;		/* ticks; 0: not in flight */
 	u64 sector;
 	struct fabstat_retry *retry;	/* RCU */
 	u32 bytes;
@@ -144,20 +144,24 @@ struct fabstat_device {
 	struct fabstat_set *set;
 	struct fabstat_table **sched;	/* by hardware queue */
 	unsigned int nr_tables;
+	unsigned int nr_ready;		/* nr_tables once the fast path may be taken, until then 0 */
 	unsigned int id;		/* queue id */
 	u64 serial;			/* the name of this device in the files, never given twice */
-	u64 seen_ns;			/* when its first request came */
+	u64 seen_ns;			/* CLOCK_MONOTONIC_RAW of its first request */
 	struct fabstat_identity identity;
 	bool dying;			/* seen dying at the previous scan */
 	u64 gone_ns;			/* when it was retired, 0: live */
 	struct list_head gone_node;
 	atomic64_t forgotten;		/* in flight when the probes were taken off, or lost */
+	u64 depth_base_ns;		/* integral of the depth in ticks that are no more */
+	const unsigned short *limit_now; /* &own_limit, or the SCSI device's queue_depth */
+	unsigned short own_limit;
 
 	/* written by every request */
 	atomic_t depth ____cacheline_aligned_in_smp;
 	u32 highest;
-	u32 limit;		/* queue depth that the device may reach */
-	u64 limit_since_ns;	/* 0: below the limit */
+	u32 limit;		/* the depth at which limit_since was set */
+	u64 limit_since;	/* ticks; 0: below the limit */
 
 	struct fabstat_cpu *cpu[] ____cacheline_aligned_in_smp;
 };
@@ -171,6 +175,8 @@ struct fabstat_globals {
 
 extern struct fabstat_globals fabstat_globals;
 extern struct fabstat_device *fabstat_devices[FABSTAT_MAX_QUEUES];
+extern struct fabstat_device fabstat_no_device;
+extern struct fabstat_table fabstat_no_table;
 extern struct list_head fabstat_gone;
 extern struct mutex fabstat_lock;	/* retiring, reading, switching on and off */
 extern unsigned int fabstat_stuck_ms;
@@ -190,10 +196,11 @@ u64 fabstat_memory_limit(void);
 u64 fabstat_memory_refused(void);
 
 /* device.c */
-struct fabstat_device *fabstat_device_create(struct request *rq);
-struct fabstat_cpu *fabstat_cpu_create(struct fabstat_device *dev);
 struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsigned int op,
 						   enum fabstat_kind kind);
+struct fabstat_cpu *fabstat_this_cpu(struct fabstat_device *dev);
+void fabstat_devices_init(void);
+void fabstat_devices_close_ticks(void);
 void fabstat_scan_start(void);
 void fabstat_devices_exit(void);
 struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set);
@@ -230,6 +237,7 @@ bool fabstat_attached_scsi(void);
 
 /* main.c, show.c, stuck.c */
 bool fabstat_enabled(void);
+void fabstat_change_clock(void);
 extern const struct file_operations fabstat_stats_fops;
 extern const struct file_operations fabstat_stuck_fops;
 
@@ -239,48 +247,58 @@ static inline void fabstat_count(struct fabstat_cpu *cpu, enum fabstat_event eve
 	local64_inc(&cpu->rare[event]);
 }
 
-/* Returns this CPU's counters of @dev, or NULL without memory. Preemption is off. */
-static __always_inline struct fabstat_cpu *fabstat_this_cpu(struct fabstat_device *dev)
-{
-	struct fabstat_cpu *cpu = READ_ONCE(dev->cpu[raw_smp_processor_id()]);
+/* What a probe works on. */
+struct fabstat_place {
+	struct fabstat_device *dev;
+	struct fabstat_cpu *cpu;	/* this CPU's */
+	struct fabstat_slot *slot;
+};
 
-	return likely(cpu) ? cpu : fabstat_cpu_create(dev);
+/* Returns the device of the queue with @id, or NULL. */
+static inline struct fabstat_device *fabstat_device(unsigned int id)
+{
+	struct fabstat_device *dev = READ_ONCE(fabstat_devices[id]);
+
+	return dev == &fabstat_no_device ? NULL : dev;
 }
 
-/* Returns the device of @rq, or NULL. Preemption is off. */
-static __always_inline struct fabstat_device *fabstat_this_device(struct request *rq)
+/*
+ * Finds the place of @rq; returns false if any part of it is not there yet, or the fast path is
+ * closed to the device. Calls nothing and makes nothing: what is missing points to an empty
+ * device or table, so that one test is enough for both. Preemption is off.
+ */
+static __always_inline bool fabstat_find(struct request *rq, struct fabstat_place *place)
 {
-	struct fabstat_device *dev = NULL;
-	unsigned int id = rq->q->id;
-
-	if (likely(id < FABSTAT_MAX_QUEUES))
-		dev = READ_ONCE(fabstat_devices[id]);
-	return likely(dev) ? dev : fabstat_device_create(rq);
-}
-
-/* Returns the slot of @rq, or NULL when its memory was not taken yet. Preemption is off. */
-static __always_inline struct fabstat_slot *fabstat_this_slot(struct fabstat_device *dev,
-							      struct request *rq)
-{
-	struct fabstat_table **tables = dev->sched;
 	unsigned int queue = rq->mq_hctx->queue_num;
+	unsigned int id = rq->q->id;
 	int tag = rq->internal_tag;
+	struct fabstat_table **tables;
+	struct fabstat_device *dev;
 	struct fabstat_chunk *chunk;
-	struct fabstat_table *table;
+	unsigned long index;
 
+	if (unlikely(id >= FABSTAT_MAX_QUEUES))
+		return false;
+	dev = READ_ONCE(fabstat_devices[id]);
+	if (unlikely(queue >= dev->nr_ready))
+		return false;
+	place->dev = dev;
+	tables = dev->sched;
 	if (tag < 0) {
 		tables = dev->set->table;
 		tag = rq->tag;
+		if (unlikely(tag < 0))
+			return false;
 	}
-	if (unlikely(queue >= dev->nr_tables || tag < 0))
-		return NULL;
-	table = READ_ONCE(tables[queue]);
-	if (unlikely(!table))
-		return NULL;
-	chunk = READ_ONCE(table->chunk[(unsigned int)tag / FABSTAT_CHUNK_SLOTS]);
+	index = (unsigned int)tag;
+	chunk = READ_ONCE(READ_ONCE(tables[queue])->chunk[index / FABSTAT_CHUNK_SLOTS]);
 	if (unlikely(!chunk))
-		return NULL;
-	return &chunk->slot[(unsigned int)tag % FABSTAT_CHUNK_SLOTS];
+		return false;
+	place->slot = chunk->slot + index % FABSTAT_CHUNK_SLOTS;
+	place->cpu = READ_ONCE(dev->cpu[raw_smp_processor_id()]);
+	return likely(place->cpu);
 }
+
+bool fabstat_make(struct request *rq, struct fabstat_place *place);
 
 #endif

@@ -28,9 +28,9 @@
 #include <stdint.h>
 typedef uint64_t u64;
 typedef uint32_t u32;
-static inline int fls64(u64 value)
+static inline unsigned long __fls(unsigned long word)
 {
-	return value ? 64 - __builtin_clzll(value) : 0;
+	return 8 * sizeof(long) - 1 - __builtin_clzl(word);
 }
 #endif
 
@@ -40,17 +40,32 @@ static inline int fls64(u64 value)
 #define FABSTAT_BUCKETS \
 	(((FABSTAT_LIMIT_SHIFT - FABSTAT_UNIT_SHIFT - FABSTAT_SUB_BITS + 1) << FABSTAT_SUB_BITS) + 1)
 
+/* Returns the position of the highest bit of @value, which is not 0. */
+static inline u32 fabstat_log2(u64 value)
+{
+#if __SIZEOF_LONG__ == 8
+	return __fls(value);
+#else
+	return value >> 32 ? 32 + __fls(value >> 32) : __fls((u32)value);
+#endif
+}
+
+/* Returns the index of the bucket that holds @ns, which is less than 2^FABSTAT_LIMIT_SHIFT. */
+static inline u32 fabstat_bucket_in_range(u64 ns)
+{
+	u64 units = ns >> FABSTAT_UNIT_SHIFT;
+	/* The | keeps the octave at 0 for the linear part, without a branch. */
+	u32 octave = fabstat_log2(units | (1 << FABSTAT_SUB_BITS)) - FABSTAT_SUB_BITS;
+
+	return (octave << FABSTAT_SUB_BITS) + (u32)(units >> octave);
+}
+
 /* Returns the index of the bucket that holds @ns, 0 .. FABSTAT_BUCKETS - 1. */
 static inline u32 fabstat_bucket(u64 ns)
 {
-	u64 units = ns >> FABSTAT_UNIT_SHIFT;
-	int octave;
-
 	if (ns >> FABSTAT_LIMIT_SHIFT)
 		return FABSTAT_BUCKETS - 1;
-	/* The | keeps the octave at 0 for the linear part, without a branch. */
-	octave = fls64(units | (1 << FABSTAT_SUB_BITS)) - 1 - FABSTAT_SUB_BITS;
-	return (octave << FABSTAT_SUB_BITS) + (u32)(units >> octave);
+	return fabstat_bucket_in_range(ns);
 }
 
 /* Returns the smallest time, in ns, that falls in bucket @index. */

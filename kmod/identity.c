@@ -25,6 +25,7 @@ static void identify_scsi(struct fabstat_device *dev, struct scsi_device *sdev)
 	strscpy(id->driver, driver ?: "-", sizeof(id->driver));
 	strscpy(id->parent, dev_name(scsi_target(sdev)->dev.parent), sizeof(id->parent));
 	WRITE_ONCE(dev->sdev, sdev);
+	WRITE_ONCE(dev->limit_now, &sdev->queue_depth);
 }
 
 /* Fills in what @rq lets on about @dev. Called at each issue until the disk is registered. */
@@ -34,6 +35,8 @@ void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 	struct gendisk *disk = fabstat_disk(rq);
 	struct device *parent;
 
+	if (id->known)
+		return;
 	/* A queue without a disk (tape, enclosure) or whose disk is still being probed. */
 	if (!dev->sdev && scsi_ops && rq->q->mq_ops == scsi_ops && rq->q->queuedata)
 		identify_scsi(dev, rq->q->queuedata);
@@ -53,6 +56,8 @@ void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 		if (parent)
 			strscpy(id->parent, dev_name(parent), sizeof(id->parent));
 	}
-	/* Readers that see it known see it whole. */
-	smp_store_release(&id->known, true);
+	id->known = true;
+	/* From here on requests take the fast path, which does not come by here again. */
+	if (fabstat_clock.counter)
+		smp_store_release(&dev->nr_ready, dev->nr_tables);
 }

@@ -41,6 +41,23 @@ static int switch_to(bool on)
 	return 0;
 }
 
+/*
+ * Goes over to the timekeeper's own reading, because the clock source has changed. Requests in
+ * flight were stamped with the counter: they are forgotten. fabstat_lock.
+ */
+void fabstat_change_clock(void)
+{
+	bool was_enabled = enabled;
+
+	pr_info(KBUILD_MODNAME ": the clock source has changed, timing with CLOCK_MONOTONIC_RAW\n");
+	if (was_enabled)
+		switch_to(false);
+	fabstat_devices_close_ticks();
+	fabstat_clock_fall_back();
+	if (was_enabled && loaded)
+		switch_to(true);
+}
+
 static int enabled_set(const char *value, const struct kernel_param *param)
 {
 	bool on;
@@ -75,7 +92,8 @@ static int __init fabstat_init(void)
 		return -EOPNOTSUPP;
 	}
 	fabstat_clock_init();
-	fabstat_loaded_ns = fabstat_now();
+	fabstat_loaded_ns = fabstat_time_ns(fabstat_ticks());
+	fabstat_devices_init();
 	err = fabstat_attach_init();
 	if (err)
 		return err;
@@ -92,7 +110,7 @@ static int __init fabstat_init(void)
 	if (err)
 		goto remove_files;
 	fabstat_scan_start();
-	pr_info(KBUILD_MODNAME ": timing with the %s\n", fabstat_clock_name());
+	pr_info(KBUILD_MODNAME ": timing with the %s\n", fabstat_clock.counter ? "cycle counter" : "timekeeper");
 	return 0;
 
 remove_files:

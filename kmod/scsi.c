@@ -31,19 +31,13 @@ enum fabstat_event fabstat_scsi_hold(struct scsi_device *sdev)
 static void count(struct scsi_cmnd *cmd, enum fabstat_event event, bool refusal)
 {
 	struct request *rq = scsi_cmd_to_rq(cmd);
-	struct fabstat_device *dev = fabstat_this_device(rq);
-	struct fabstat_slot *slot;
-	struct fabstat_cpu *cpu;
+	struct fabstat_place place;
 
-	if (!dev)
+	if (!fabstat_make(rq, &place))
 		return;
-	cpu = fabstat_this_cpu(dev);
-	if (!cpu)
-		return;
-	fabstat_count(cpu, event);
-	slot = fabstat_this_slot(dev, rq);
-	if (slot && refusal)
-		slot->refusal = 1;
+	fabstat_count(place.cpu, event);
+	if (place.slot && refusal)
+		place.slot->refusal = 1;
 }
 
 /* The target's answer. __scsi_queue_insert() clears it before the request is requeued. */

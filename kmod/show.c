@@ -30,7 +30,7 @@ struct totals {
 	u64 refused_ns[FABSTAT_OPS];
 	u64 refused[FABSTAT_OPS];
 	u64 errors[FABSTAT_OPS];
-	u64 depth_ns;
+	u64 depth_ticks;
 	u64 at_limit_ns;
 	u64 rare[FABSTAT_EVENTS];
 };
@@ -54,7 +54,7 @@ static bool copy_cpu(const struct fabstat_cpu *cpu, struct totals *copy)
 		copy->refused[i] = local64_read(&cpu->refused[i]);
 		copy->errors[i] = local64_read(&cpu->errors[i]);
 	}
-	copy->depth_ns = local64_read(&cpu->depth_ns);
+	copy->depth_ticks = local64_read(&cpu->depth_ticks);
 	copy->at_limit_ns = local64_read(&cpu->at_limit_ns);
 	for (i = 0; i < FABSTAT_EVENTS; i++)
 		copy->rare[i] = local64_read(&cpu->rare[i]);
@@ -154,27 +154,29 @@ static void show_events(struct seq_file *m, const struct fabstat_device *dev)
 static void show_device(struct seq_file *m, const struct fabstat_device *dev)
 {
 	const struct fabstat_identity *id = &dev->identity;
-	u64 in_flight, begun = 0, ended, now, since;
+	u64 in_flight, begun = 0, ended, now, since, depth_ns;
 	unsigned int op;
 
 	sum_cpus(dev);
-	now = dev->gone_ns ?: fabstat_now();
-	since = READ_ONCE(dev->limit_since_ns);
+	now = fabstat_ticks();
+	since = READ_ONCE(dev->limit_since);
 	ended = atomic64_read(&dev->forgotten);
 	for (op = 0; op < FABSTAT_OPS; op++) {
 		begun += total.issued[op];
 		ended += total.completed[op] + total.sent_back[op];
 	}
 	in_flight = begun - ended;
+	depth_ns = dev->depth_base_ns + fabstat_ticks_to_ns(total.depth_ticks + in_flight * now);
+	if (since && now > since)
+		total.at_limit_ns += fabstat_ticks_to_ns(now - since);
 	seq_printf(m, "device id=%llu state=%s disk=%s dev=%u:%u diskseq=%llu hctl=%s driver=%s parent=%s",
 		   dev->serial, dev->gone_ns ? "gone" : dev->dying ? "dying" : "live", id->disk,
 		   MAJOR(id->devt), MINOR(id->devt), id->diskseq, id->hctl, id->driver, id->parent);
 	seq_printf(m, " seen_ns=%llu time_ns=%llu in_flight=%lld highest=%u limit=%u forgotten=%lld eh_wakeups=%lld",
-		   dev->seen_ns, now, (s64)in_flight, dev->highest, dev->limit,
+		   dev->seen_ns, dev->gone_ns ?: fabstat_time_ns(now), (s64)in_flight, dev->highest, dev->limit,
 		   (s64)atomic64_read(&dev->forgotten),
 		   dev->set ? (s64)atomic64_read(&dev->set->eh_wakeups) : 0);
-	seq_printf(m, " depth_ns=%llu at_limit_ns=%llu\n", total.depth_ns + in_flight * now,
-		   total.at_limit_ns + (since && now > since ? now - since : 0));
+	seq_printf(m, " depth_ns=%llu at_limit_ns=%llu\n", depth_ns, total.at_limit_ns);
 	show_events(m, dev);
 	for (op = 0; op < FABSTAT_OPS; op++)
 		show_op(m, dev, op);
@@ -187,7 +189,9 @@ static void show_header(struct seq_file *m)
 	seq_printf(m, "# fabstat %d\n", FORMAT_VERSION);
 	seq_printf(m, "module version=%s enabled=%d scsi=%d clock=%s loaded_ns=%llu time_ns=%llu stuck_ms=%u",
 		   THIS_MODULE->version, fabstat_enabled(), fabstat_attached_scsi(),
-		   fabstat_clock_name(), fabstat_loaded_ns, fabstat_now(), READ_ONCE(fabstat_stuck_ms));
+		   fabstat_clock.counter ? "counter" : "timekeeper", fabstat_loaded_ns,
+		   fabstat_time_ns(fabstat_ticks()), READ_ONCE(fabstat_stuck_ms));
+	seq_printf(m, " depth_modulus_ns=%llu", fabstat_clock_modulus_ns());
 	seq_printf(m, " memory_bytes=%llu memory_limit_bytes=%llu memory_refused=%llu",
 		   fabstat_memory_used(), fabstat_memory_limit(), fabstat_memory_refused());
 	seq_printf(m, " devices_seen=%lld untracked=%lld unmatched=%lld\n",
@@ -218,7 +222,7 @@ static void *find_record(loff_t *pos)
 	if (!*pos)
 		return SEQ_START_TOKEN;
 	for (; *pos < FIRST_GONE; ++*pos) {
-		dev = READ_ONCE(fabstat_devices[*pos - 1]);
+		dev = fabstat_device(*pos - 1);
 		if (dev)
 			return dev;
 	}

@@ -9,6 +9,9 @@
 
 #include "fabstat.h"
 
+/* Stands for a table that was not taken yet: no chunk is in it. */
+struct fabstat_table fabstat_no_table;
+
 static struct fabstat_table *table_create(struct fabstat_table **place)
 {
 	struct fabstat_table *table, *winner;
@@ -16,8 +19,8 @@ static struct fabstat_table *table_create(struct fabstat_table **place)
 	table = fabstat_alloc(sizeof(*table), FABSTAT_BOOKS);
 	if (!table)
 		return NULL;
-	winner = cmpxchg(place, NULL, table);
-	if (!winner)
+	winner = cmpxchg(place, &fabstat_no_table, table);
+	if (winner == &fabstat_no_table)
 		return table;
 	fabstat_free(table);
 	return winner;
@@ -50,7 +53,7 @@ struct fabstat_slot *fabstat_slot_create(struct fabstat_device *dev, struct requ
 	if (queue >= dev->nr_tables || tag < 0 || tag >= BLK_MQ_MAX_DEPTH)
 		return NULL;
 	table = READ_ONCE(tables[queue]);
-	if (!table)
+	if (table == &fabstat_no_table)
 		table = table_create(&tables[queue]);
 	if (!table)
 		return NULL;
@@ -77,7 +80,7 @@ static void table_walk(struct fabstat_table *table,
 {
 	unsigned int i, j;
 
-	for (i = 0; table && i < FABSTAT_CHUNKS; i++)
+	for (i = 0; i < FABSTAT_CHUNKS; i++)
 		for (j = 0; table->chunk[i] && j < FABSTAT_CHUNK_SLOTS; j++)
 			visit(&table->chunk[i]->slot[j], data);
 }
@@ -91,7 +94,7 @@ void fabstat_slots_walk(void (*visit)(struct fabstat_slot *slot, void *data), vo
 
 	walk++;
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
-		dev = fabstat_devices[id];
+		dev = fabstat_device(id);
 		if (!dev)
 			continue;
 		for (queue = 0; queue < dev->nr_tables; queue++)
@@ -106,22 +109,22 @@ void fabstat_slots_walk(void (*visit)(struct fabstat_slot *slot, void *data), vo
 
 static void slot_forget(struct fabstat_slot *slot, void *data)
 {
-	struct fabstat_device *dev = fabstat_devices[slot->device];
+	struct fabstat_device *dev = fabstat_device(slot->device);
 	struct fabstat_cpu *cpu;
 
 	fabstat_retry_free(slot);
-	if (!slot->issued_ns)
+	if (!slot->issued)
 		return;
-	slot->issued_ns = 0;
+	slot->issued = 0;
 	if (!dev)
 		return;
 	atomic64_inc(&dev->forgotten);
 	atomic_dec(&dev->depth);
-	dev->limit_since_ns = 0;
+	dev->limit_since = 0;
 	preempt_disable();
 	cpu = fabstat_this_cpu(dev);
 	if (cpu)
-		local64_add(fabstat_now(), &cpu->depth_ns);
+		local64_add(fabstat_ticks(), &cpu->depth_ticks);
 	preempt_enable();
 }
 
@@ -139,7 +142,7 @@ void fabstat_table_free(struct fabstat_table *table)
 {
 	unsigned int i, j;
 
-	if (!table)
+	if (table == &fabstat_no_table)
 		return;
 	for (i = 0; i < FABSTAT_CHUNKS; i++) {
 		for (j = 0; table->chunk[i] && j < FABSTAT_CHUNK_SLOTS; j++)

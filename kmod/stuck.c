@@ -25,7 +25,8 @@ struct stuck_request {
 struct stuck_list {
 	struct stuck_request *request;	/* NULL: only count */
 	unsigned int size, found;
-	u64 now, threshold_ns;
+	u64 now;		/* ticks */
+	u64 threshold_ns;
 };
 
 static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
@@ -36,7 +37,7 @@ static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
  */
 static bool copy_slot(struct fabstat_slot *slot, struct stuck_request *copy, u64 now)
 {
-	u64 issued = READ_ONCE(slot->issued_ns);
+	u64 issued = READ_ONCE(slot->issued);
 	struct fabstat_retry *retry = smp_load_acquire(&slot->retry);
 	u64 first;
 
@@ -47,12 +48,12 @@ static bool copy_slot(struct fabstat_slot *slot, struct stuck_request *copy, u64
 	copy->device = READ_ONCE(slot->device);
 	copy->op = READ_ONCE(slot->op);
 	copy->times = retry ? READ_ONCE(retry->times) : 0;
-	first = retry ? READ_ONCE(retry->first_ns) : issued;
+	first = retry ? READ_ONCE(retry->first) : issued;
 	smp_rmb();	/* the copies above belong to the issue that is compared below */
-	if (READ_ONCE(slot->issued_ns) != issued || READ_ONCE(slot->retry) != retry)
+	if (READ_ONCE(slot->issued) != issued || READ_ONCE(slot->retry) != retry)
 		return false;
-	copy->age_ns = now > first ? now - first : 0;
-	copy->issue_age_ns = issued && now > issued ? now - issued : 0;
+	copy->age_ns = now > first ? fabstat_ticks_to_ns(now - first) : 0;
+	copy->issue_age_ns = issued && now > issued ? fabstat_ticks_to_ns(now - issued) : 0;
 	return true;
 }
 
@@ -85,7 +86,7 @@ static void walk(struct stuck_list *list)
 
 static void show_request(struct seq_file *m, const struct stuck_request *request)
 {
-	const struct fabstat_device *dev = READ_ONCE(fabstat_devices[request->device]);
+	const struct fabstat_device *dev = fabstat_device(request->device);
 
 	if (!dev)
 		return;
@@ -106,7 +107,7 @@ static int stuck_show(struct seq_file *m, void *unused)
 	int err = 0;
 
 	mutex_lock(&fabstat_lock);
-	list.now = fabstat_now();
+	list.now = fabstat_ticks();
 	walk(&list);
 	/* A request may have reached the threshold's age by @now only once, so none is added. */
 	list.size = list.found;
@@ -121,8 +122,8 @@ static int stuck_show(struct seq_file *m, void *unused)
 	shown = min(list.found, list.size);
 	sort(list.request, shown, sizeof(*list.request), older_first, NULL);
 	seq_puts(m, "# fabstat-stuck 1\n");
-	seq_printf(m, "list time_ns=%llu threshold_ns=%llu requests=%u\n", list.now,
-		   list.threshold_ns, shown);
+	seq_printf(m, "list time_ns=%llu threshold_ns=%llu requests=%u\n",
+		   fabstat_time_ns(list.now), list.threshold_ns, shown);
 	for (i = 0; i < shown; i++)
 		show_request(m, &list.request[i]);
 	kvfree(list.request);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Reading fabstat.ko: snapshots, differences, percentiles.
+"""Reading fabstat.ko: snapshots, differences, percentiles, stuck requests.
 
     before = snapshot()
     ...
@@ -7,11 +7,13 @@
     device.percentile(99, "read").value_ms, device.queue_full
 """
 
+from fabtune.stat.endpoint import Endpoint, endpoint
 from fabtune.stat.histogram import Histogram, Percentile
 from fabtune.stat.interval import DeviceInterval, Interval, diff, since_seen
 from fabtune.stat.snapshot import Device, Op, Snapshot, load, parse, snapshot
+from fabtune.stat.stuck import StuckList, StuckRequest, stuck
 
 __all__ = [
-    "Device", "DeviceInterval", "Histogram", "Interval", "Op", "Percentile", "Snapshot",
-    "diff", "load", "parse", "since_seen", "snapshot",
+    "Device", "DeviceInterval", "Endpoint", "Histogram", "Interval", "Op", "Percentile", "Snapshot", "StuckList",
+    "StuckRequest", "diff", "endpoint", "load", "parse", "since_seen", "snapshot", "stuck",
 ]  # fmt: skip

@@ -85,29 +85,34 @@ class Interval:
 def diff(before: Snapshot, after: Snapshot) -> Interval:
     """Return what was counted between two readings of one loaded module.  Raises InputError."""
     if before.module["loaded_ns"] != after.module["loaded_ns"]:
-        raise InputError("the two readings are of different loads of fabstat (the module was reloaded or the host rebooted)")
+        raise InputError("the readings are of different loads of fabstat: it was reloaded, or the host rebooted")
     if before.time_ns > after.time_ns:
         raise InputError("the second reading is older than the first; give the earlier one first")
     earlier = {device.id: device for device in before.devices}
-    devices = tuple(_subtract(device, earlier.get(device.id)) for device in after.devices)
+    modulus_ns = _depth_modulus_ns(after)
+    devices = tuple(_subtract(device, earlier.get(device.id), modulus_ns) for device in after.devices)
     return Interval(after.time_ns - before.time_ns, devices)
 
 
 def since_seen(snapshot: Snapshot) -> Interval:
     """Return everything counted since the module was loaded; each device since its first request."""
-    devices = tuple(_subtract(device, None) for device in snapshot.devices)
+    devices = tuple(_subtract(device, None, _depth_modulus_ns(snapshot)) for device in snapshot.devices)
     return Interval(snapshot.time_ns - int(snapshot.module["loaded_ns"]), devices)
 
 
-def _subtract(after: Device, before: Device | None) -> DeviceInterval:
+def _depth_modulus_ns(snapshot: Snapshot) -> int:
+    """The integral of the depth is kept in 64 bits of the module's ticks: after months it wraps."""
+    return int(snapshot.module["depth_modulus_ns"]) or 2**64
+
+
+def _subtract(after: Device, before: Device | None, modulus_ns: int) -> DeviceInterval:
     ops = {name: _subtract_op(op, before.ops.get(name) if before else None) for name, op in after.ops.items()}
     return DeviceInterval(
         device=after,
         elapsed_ns=after.time_ns - (before.time_ns if before else after.seen_ns),
         ops=ops,
         events={name: count - (before.events.get(name, 0) if before else 0) for name, count in after.events.items()},
-        # Modulo 2^64, as the module counts it.
-        depth_ns=(after.depth_ns - (before.depth_ns if before else 0)) % 2**64,
+        depth_ns=(after.depth_ns - (before.depth_ns if before else 0)) % modulus_ns,
         at_limit_ns=after.at_limit_ns - (before.at_limit_ns if before else 0),
     )
 

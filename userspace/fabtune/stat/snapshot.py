@@ -174,7 +174,8 @@ _OP_FIELDS = frozenset(Op.__slots__) - {"histograms"}  # type: ignore[attr-defin
 
 def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogram) -> Device:
     first = words(lines[0])
-    fields = {key: value if key in _TEXT_FIELDS else int(value) for key, value in first.items() if key in _DEVICE_FIELDS}
+    known = ((key, value) for key, value in first.items() if key in _DEVICE_FIELDS)
+    fields = {key: value if key in _TEXT_FIELDS else int(value) for key, value in known}
     events = dict.fromkeys(event_names, 0)
     counts: dict[str, dict[str, int]] = {}
     histograms: dict[str, dict[str, Histogram]] = {}

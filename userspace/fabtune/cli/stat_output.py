@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Prints what fabstat.ko has seen: one row a device, one screen a device, JSON."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fabtune.cli.output import print_json, table
+from fabtune.stat import Device, DeviceInterval, Interval, Percentile, Snapshot, StuckList, StuckRequest, endpoint
+from fabtune.stat.snapshot import OPS, TIMES
+
+_PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
+_ERROR_NOTE = "Times are in ms, at most 3.2 % off (0.03 us below 1 us): the middle of a histogram's bucket."
+
+
+def choose(interval: Interval, disks: Sequence[str], *, everything: bool) -> list[DeviceInterval]:
+    """Return the devices named by `disks`, or those with requests, or all.  Raises InputError."""
+    if disks:
+        return [interval.device(disk) for disk in disks]
+    return [one for one in interval.devices if everything or (one.device.state != "gone" and _busy(one))]
+
+
+def _busy(one: DeviceInterval) -> bool:
+    return bool(one.completed or one.device.in_flight or any(one.events.values()))
+
+
+def label(device: Device) -> str:
+    """Return the disk with the target and portal behind it, as far as known."""
+    end = endpoint(device)
+    words = [word for word in (end.target, end.portal) if word]
+    return f"{device.disk} ({' '.join(words)})" if words else device.disk
+
+
+def _ms(percentile: Percentile | None) -> str:
+    return _three_digits(percentile.value_ms) if percentile else "-"
+
+
+def _three_digits(value: float) -> str:
+    if value == 0:
+        return "0"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
+    """Print one row for each device and kind of request."""
+    headers = ("device", "op", "IOPS", "MB/s", "p50", "p99", "p99.9", "errors", "queue full", "held", "depth", "limit")
+    rows = [row for one in devices for row in _rows(one)]
+    if not rows:
+        print("no requests seen" + ("" if latest.module["enabled"] == "1" else "; fabstat is switched off (enabled=N)"))
+        return
+    table(headers, rows)
+    print(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
+
+
+def _rows(one: DeviceInterval) -> list[tuple[str, ...]]:
+    seconds = one.elapsed_ns / 1e9
+    busy = [name for name in OPS if name in one.ops and (one.ops[name].completed or one.ops[name].errors)]
+    # Refusals and depth are the device's, not an op's: they stand in its first row.
+    whole = (str(one.queue_full), str(one.held), f"{one.mean_depth:.1f}", str(one.device.limit))
+    rows: list[tuple[str, ...]] = []
+    for name in busy or ["-"]:
+        op = one.ops.get(name)
+        figures: tuple[str, ...] = ("-",) * 6
+        if op and seconds:
+            times = [one.percentile(percent, name) for percent in (50, 99, 99.9)]
+            figures = (
+                f"{op.completed / seconds:.0f}", f"{op.bytes / seconds / 1e6:.1f}", *map(_ms, times), str(op.errors),
+            )  # fmt: skip
+        rows.append((label(one.device) if not rows else "", name, *figures, *(whole if not rows else ("",) * 4)))
+    return rows
+
+
+def print_details(one: DeviceInterval) -> None:
+    """Print everything about one device."""
+    device = one.device
+    print(f"{label(device)}  [{device.dev}]  hctl {device.hctl}, driver {device.driver}, parent {device.parent}")
+    print(
+        f"in flight {device.in_flight}, highest {device.highest}, limit {device.limit}, mean {one.mean_depth:.2f}, "
+        f"at the limit {one.at_limit:.1%} of {one.elapsed_ns / 1e9:.3g} s"
+    )
+    rows = []
+    for name in (name for name in OPS if name in one.ops):
+        op = one.ops[name]
+        for time in TIMES:
+            histogram = op.histograms[time]
+            if not histogram.count:
+                continue
+            found = [histogram.percentile(percent) for percent in _PERCENTS.values()]
+            rows.append((name, time, str(histogram.count), *(_with_error(percentile) for percentile in found)))
+    if rows:
+        table(("op", "time", "count", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"), rows)
+    counters = [
+        (name, *(str(getattr(op, key)) for key in ("issued", "completed", "sent_back", "errors", "bytes")))
+        for name, op in one.ops.items()
+    ]
+    if counters:
+        table(("op", "issued", "completed", "sent back", "errors", "bytes"), counters)
+    events = [f"{name} {count}" for name, count in one.events.items() if count]
+    events += [f"forgotten {device.forgotten}"] if device.forgotten else []
+    events += [f"eh_wakeups {device.eh_wakeups}"] if device.eh_wakeups else []
+    print("events: " + (", ".join(events) or "none"))
+
+
+def _with_error(percentile: Percentile | None) -> str:
+    if percentile is None:
+        return "-"
+    if math.isinf(percentile.high_ns):
+        return f"> {_three_digits(percentile.value_ms)}"
+    return f"{_three_digits(percentile.value_ms)} ±{percentile.error_ns / percentile.value_ns:.1%}"
+
+
+def interval_json(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> dict[str, Any]:
+    """Return the interval with stable keys; times in ms, each percentile with its error."""
+    module = latest.module
+    return {
+        "interval_s": interval.elapsed_ns / 1e9,
+        "module": {
+            "version": module["version"],
+            "enabled": module["enabled"] == "1",
+            "scsi": module["scsi"] == "1",
+            "clock": module["clock"],
+            "memory_bytes": int(module["memory_bytes"]),
+            "memory_limit_bytes": int(module["memory_limit_bytes"]),
+            "memory_refused": int(module["memory_refused"]),
+            "untracked": int(module["untracked"]),
+        },
+        "devices": [_device_json(one) for one in devices],
+    }
+
+
+def print_interval_json(
+    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, *, one_line: bool
+) -> None:
+    """Print the interval as JSON, on one line for a stream of them."""
+    data = interval_json(interval, devices, latest)
+    if one_line:
+        print(json.dumps(data))
+    else:
+        print_json(data)
+
+
+def _device_json(one: DeviceInterval) -> dict[str, Any]:
+    device, end = one.device, endpoint(one.device)
+    return {
+        "id": device.id,
+        "disk": device.disk,
+        "state": device.state,
+        "dev": device.dev,
+        "diskseq": device.diskseq,
+        "hctl": device.hctl,
+        "driver": device.driver,
+        "parent": device.parent,
+        "transport": end.transport,
+        "target": end.target,
+        "portal": end.portal,
+        "interval_s": one.elapsed_ns / 1e9,
+        "in_flight": device.in_flight,
+        "highest_depth": device.highest,
+        "depth_limit": device.limit,
+        "mean_depth": one.mean_depth,
+        "at_limit_fraction": one.at_limit,
+        "queue_full": one.queue_full,
+        "held": one.held,
+        "forgotten": device.forgotten,
+        "eh_wakeups": device.eh_wakeups,
+        "events": dict(one.events),
+        "ops": {name: _op_json(one, name) for name in OPS if name in one.ops},
+    }
+
+
+def _op_json(one: DeviceInterval, name: str) -> dict[str, Any]:
+    op = one.ops[name]
+    seconds = one.elapsed_ns / 1e9
+    data: dict[str, Any] = {
+        key: getattr(op, key) for key in ("issued", "completed", "sent_back", "errors", "bytes", "refused")
+    }
+    data["iops"] = op.completed / seconds if seconds else 0.0
+    data["bytes_per_s"] = op.bytes / seconds if seconds else 0.0
+    sums = {
+        "device": (op.device_ns, op.completed),
+        "total": (op.total_ns, op.completed),
+        "refused": (op.refused_ns, op.refused),
+    }
+    for time in TIMES:
+        total_ns, count = sums[time]
+        data[f"{time}_ms"] = {"mean": total_ns / count / 1e6 if count else None} | _percentiles(one, name, time)
+    return data
+
+
+def _percentiles(one: DeviceInterval, op: str, time: str) -> dict[str, float | None]:
+    data: dict[str, float | None] = {}
+    for name, percent in _PERCENTS.items():
+        found = one.percentile(percent, op, time)
+        data[name] = found.value_ms if found else None
+        data[f"{name}_error"] = found.error_ns / 1e6 if found and math.isfinite(found.error_ns) else None
+    return data
+
+
+def _name(one: StuckRequest, devices: Mapping[int, Device]) -> str:
+    return label(devices[one.id]) if one.id in devices else one.disk
+
+
+def print_stuck(found: StuckList, devices: Mapping[int, Device], *, as_json: bool) -> None:
+    """Print the requests that have been under way for too long, oldest first."""
+    if as_json:
+        print_json({
+            "threshold_ms": found.threshold_ns / 1e6,
+            "requests": [
+                {
+                    "disk": one.disk, "dev": one.dev, "device": _name(one, devices),
+                    "op": one.op, "sector": one.sector, "bytes": one.bytes, "age_ms": one.age_ns / 1e6,
+                    "state": one.state, "issue_age_ms": one.issue_age_ns / 1e6, "sent_back": one.sent_back,
+                }
+                for one in found.requests
+            ],
+        })  # fmt: skip
+        return
+    if not found.requests:
+        print(f"no request is older than {found.threshold_ns / 1e9:g} s")
+        return
+    rows = [
+        (
+            f"{one.age_ns / 1e9:.1f}", _name(one, devices), one.op,
+            str(one.sector), str(one.bytes), one.state.replace("_", " "), f"{one.issue_age_ns / 1e9:.1f}",
+            str(one.sent_back),
+        )
+        for one in found.requests
+    ]  # fmt: skip
+    table(("age s", "device", "op", "sector", "bytes", "state", "issued s ago", "sent back"), rows)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Requests that have been under way for too long: the module's file ``stuck``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabtune.errors import InputError
+from fabtune.stat.snapshot import DIRECTORY, read_file, words
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StuckRequest:
+    """One request.  `age_ns` counts from its first issue or refusal, `issue_age_ns` from its last issue.
+
+    `state` is ``in_flight``, or ``sent_back`` while it waits to be issued again (`issue_age_ns` is 0 then).
+    `id` is the Device's.  `sent_back` is how often it was refused or sent back.
+    """
+
+    id: int
+    disk: str
+    dev: str
+    op: str
+    sector: int
+    bytes: int  # noqa: A003
+    age_ns: int
+    state: str
+    issue_age_ns: int
+    sent_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class StuckList:
+    """The list as of `time_ns`, oldest request first."""
+
+    time_ns: int
+    threshold_ns: int
+    requests: tuple[StuckRequest, ...]
+
+
+def stuck(directory: Path = DIRECTORY) -> StuckList:
+    """Read the list.  Raises FabtuneError when the module is not loaded or may not be read."""
+    return parse_stuck(read_file("stuck", directory), str(directory / "stuck"))
+
+
+def parse_stuck(text: str, source: str = "stuck") -> StuckList:
+    """Return the list in `text`; `source` names it in errors.  Raises InputError."""
+    lines = text.splitlines()
+    if not lines or lines[0] != f"# fabstat-stuck {FORMAT_VERSION}":
+        raise InputError(f"{source}: expected '# fabstat-stuck {FORMAT_VERSION}' in the first line")
+    try:
+        head = words(lines[1])
+        requests = tuple(_request(words(line)) for line in lines[2:])
+        return StuckList(int(head["time_ns"]), int(head["threshold_ns"]), requests)
+    except (KeyError, ValueError, IndexError, TypeError) as error:
+        raise InputError(f"{source}: damaged or cut short ({error!r})") from None
+
+
+def _request(record: dict[str, str]) -> StuckRequest:
+    return StuckRequest(
+        id=int(record["id"]), disk=record["disk"], dev=record["dev"], op=record["op"], sector=int(record["sector"]),
+        bytes=int(record["bytes"]), age_ns=int(record["age_ns"]), state=record["state"],
+        issue_age_ns=int(record["issue_age_ns"]), sent_back=int(record["sent_back"]),
+    )  # fmt: skip
