@@ -45,8 +45,7 @@ class _Qdisc:
         if key == "kind":
             kinds = {str(leaf["kind"]) for leaf in leaves}
             return " ".join(sorted(kinds))
-        if any(leaf["kind"] != "fq" for leaf in leaves):
-            raise UnsupportedError(f"{device.label}: its qdisc is not fq, which alone has a maxrate")
+        # Whatever is not fq limits no connection; so a plan can ask for fq and its maxrate at once.
         rates = {str(leaf.get("options", {}).get("maxrate", _MAXRATE_OFF)) for leaf in leaves}
         return " ".join(sorted(rates))
 
@@ -55,6 +54,8 @@ class _Qdisc:
         rows = _list(device)
         root = _root(rows)
         if key == "maxrate":
+            if any(leaf["kind"] != "fq" for leaf in _leaves(rows)):
+                raise UnsupportedError(f"{device.label}: its qdisc is not fq, which alone has a maxrate")
             rate = "maxrate", f"{int(value) * 8}bit" if value != _MAXRATE_OFF else "34359738360bit"
             for leaf in _leaves(rows):
                 where = ("root",) if leaf.get("root") else ("parent", str(leaf["parent"]))
