@@ -9,6 +9,7 @@ The words are options of `fabtune lab run`.
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -39,7 +40,7 @@ def jobs_of(file: Path) -> list[Job]:
     wanted = re.findall(r"^# guest: (.*)$", file.read_text(), re.MULTILINE)
     if not wanted:
         raise SystemExit(f"{file}: no '# guest: ...' line says which guest it runs in")
-    return [Job(file, tuple(words.split())) for words in wanted]
+    return [Job(file, tuple(shlex.split(words))) for words in wanted]
 
 
 def run(job: Job, out: Path) -> tuple[int, int, int, bool, float]:

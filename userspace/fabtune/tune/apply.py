@@ -18,6 +18,8 @@ from fabtune.tune.relogin import Pending
 from fabtune.tune.revert import Outcome, revert_transaction
 
 Progress = Callable[[str], None]
+# These cannot be written to a running kernel.
+AT_LOAD = ("reload", "reboot")
 # These are written only where no live session would suffer, or where the user allowed a re-login.
 DISRUPTIVE = ("kills-session", "refused-while-exported")
 
@@ -113,6 +115,9 @@ def _write_row(
     assert device is not None and row.now is not None and row.wanted is not None
     if tunable.effect in DISRUPTIVE and not allow_relogin and relogin.in_use(device):
         result.refused.append((row, f"would cut live sessions ({tunable.effect}); give --allow-relogin"))
+        return
+    if tunable.effect in AT_LOAD:
+        result.refused.append((row, f"takes effect at {tunable.effect} only; --persist writes it for the next one"))
         return
     number = len(transaction.steps) + 1
     line = {

@@ -192,8 +192,8 @@ def _rounded(value: float, tunable: Tunable, down: bool) -> int:
 def _evaluate(text: str, entry: Entry, variables: Mapping[str, float]) -> float:
     missing = needs(text, variables)
     if missing:
-        flags = {"rtt": "--rtt", "rate": "--rate", "bdp": "--rtt and --rate"}
-        wanted = ", ".join(flags.get(name, name) for name in sorted(missing))
+        # A parameter is missing when its own default needs the path.
+        wanted = {"rtt": "--rtt", "rate": "--rate"}.get("".join(missing), "--rtt and --rate")
         raise InputError(
             f"{entry.where}: '{text}' depends on the path, and no live session tells it; give {wanted}, "
             "such as --rtt 50ms --rate 1gbit"

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Plans on a copied host tree: what would change, by how much, in which order."""
+
+import time
+from pathlib import Path
+
+import hosttree
+import pytest
+
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.errors import InputError
+from fabtune.facts.collect import collect
+from fabtune.model.path import NetworkPath
+from fabtune.tune.memory import worst_case
+from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, SAME, Plan, Row, make_plan, tunables_of
+
+WAN = NetworkPath(0.05, 125e6)
+BOTH = ("initiator", "target")
+
+
+def plan_of(name: str, path: NetworkPath | None = WAN, **overrides: float) -> Plan:
+    profile = load_profile(name, shipped_catalog())
+    return make_plan(profile, BOTH, collect(tunables_of(profile)), path, overrides)
+
+
+def row(plan: Plan, tunable: str) -> Row:
+    return next(one for one in plan.rows if one.tunable.name == tunable)
+
+
+def test_windows_follow_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 1, 1), monkeypatch)
+    plan = plan_of("wan")
+    assert row(plan, "tcp.rmem_max").wanted == "25000000"
+    assert row(plan, "iscsi.tcp_window").wanted == "0"
+    assert row(plan, "lio.first_burst").wanted == "262144"
+    assert row(plan, "iscsi.first_burst").state == SAME
+    assert row(plan, "iscsi.max_burst").state == KEPT
+
+
+def test_a_short_path_keeps_the_default_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 1, 1), monkeypatch)
+    plan = plan_of("wan", NetworkPath(0, 125e6))
+    assert row(plan, "iscsi.tcp_window").state == SAME
+    for name in ("tcp.rmem_max", "tcp.wmem_max", "tcp.rmem_default", "tcp.slow_start_after_idle"):
+        assert row(plan, name).state == NOT_NEEDED
+
+
+def test_raise_only_never_lowers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path), monkeypatch)
+    (tmp_path / "proc/sys/net/ipv4/tcp_rmem").write_text("4096 131072 99999999\n")
+    assert row(plan_of("wan"), "tcp.rmem_max").state == KEPT
+
+
+def test_a_limit_is_raised_before_and_lowered_after_what_it_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosttree.enter(hosttree.make(tmp_path / "host", 0, 1), monkeypatch)
+    names = [one.tunable.name for one in plan_of("wan").changes]
+    assert names.index("lio.max_burst") < names.index("lio.first_burst")
+    low = tmp_path / "low.toml"
+    low.write_text(
+        'summary = "low"\n[target."lio.max_burst"]\nvalue = 4096\nwhy = "x"\n'
+        '[target."lio.first_burst"]\nvalue = 4096\nwhy = "x"\n'
+    )
+    names = [one.tunable.name for one in plan_of(str(low)).changes]
+    assert names.index("lio.first_burst") < names.index("lio.max_burst")
+
+
+def test_without_a_path_the_error_says_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path), monkeypatch)
+    with pytest.raises(InputError, match="--rtt and --rate"):
+        plan_of("wan", None)
+
+
+def test_a_host_without_sessions_still_has_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path), monkeypatch)
+    plan = plan_of("wan")
+    assert row(plan, "iscsi.tcp_window").state == NO_DEVICE
+    assert row(plan, "tcp.rmem_max").state == CHANGE
+
+
+def test_a_parameter_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 0, 1), monkeypatch)
+    assert row(plan_of("wan", io_size=float(1 << 20)), "lio.first_burst").wanted == str(1 << 20)
+    with pytest.raises(InputError, match=r"unknown parameter 'io_siz' \(did you mean 'io_size'\?\)"):
+        plan_of("wan", io_siz=1.0)
+
+
+def test_a_value_beyond_its_range_is_limited_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 0, 1), monkeypatch)
+    one = row(plan_of("wan", NetworkPath(10, 125e9)), "tcp.rmem_max")
+    assert one.wanted == "2147483647"
+    assert "limited to 2147483647" in one.note
+
+
+def test_units_are_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path / "host", 1), monkeypatch)
+    (tmp_path / "host/sys/block/sd1/queue/max_sectors_kb").write_text("128\n")
+    (tmp_path / "host/sys/block/sd1/queue/max_hw_sectors_kb").write_text("512\n")
+    mine = tmp_path / "mine.toml"
+    mine.write_text('summary = "x"\n[initiator."block.max_sectors_kb"]\nat_least = "256KiB"\nwhy = "x"\n')
+    assert row(plan_of(str(mine)), "block.max_sectors_kb").wanted == "256"
+    mine.write_text('summary = "x"\n[initiator."block.max_sectors_kb"]\nat_least = "1MiB"\nwhy = "x"\n')
+    assert row(plan_of(str(mine)), "block.max_sectors_kb").wanted == "512"
+    mine.write_text('summary = "x"\n[initiator."block.max_sectors_kb"]\nvalue = "max"\nwhy = "x"\n')
+    assert row(plan_of(str(mine)), "block.max_sectors_kb").wanted == "512"
+
+
+def test_memory_at_worst_counts_every_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 4, 1), monkeypatch)
+    profile = load_profile("wan", shipped_catalog())
+    facts = collect(tunables_of(profile))
+    cost = worst_case(make_plan(profile, BOTH, facts, WAN, {}), facts)
+    assert cost.sessions == 4
+    assert cost.socket_bytes == 4 * 2 * 25000000
+    assert cost.unsolicited_bytes == 4 * 128 * 262144
+    assert cost.host_bytes == 16 << 30
+
+
+def test_the_cost_of_a_plan_grows_no_faster_than_its_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {}
+    for count in (16, 64):
+        with monkeypatch.context() as patch:
+            hosttree.enter(hosttree.make(tmp_path / str(count), count, 1), patch)
+            started = time.process_time()
+            plan = plan_of("wan-satellite")
+            seconds[count] = time.process_time() - started
+            assert sum(one.tunable.name == "iscsi.tcp_window" for one in plan.changes) == count
+    assert seconds[64] < 8 * seconds[16]

@@ -1,0 +1,47 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock virtual
+# guest: --suite bookworm --clock virtual
+# Every tunable of TCP, core network, routes, disks, open-iscsi, LIO and SRP: written, read back, taken back.
+
+setup_file() {
+	python3 -m fabtune.lab.guest up --rtt 0ms
+	# An ACL of its own, so that the values of ACLs are there too.
+	tpg=/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1
+	mkdir "$tpg/acls/iqn.2026-01.lab.fabtune:initiator"
+	mkdir "$tpg/acls/iqn.2026-01.lab.fabtune:initiator/lun_0"
+	ln -s "$tpg/lun/lun_0" "$tpg/acls/iqn.2026-01.lab.fabtune:initiator/lun_0/disk"
+	python3 -m fabtune.lab.guest login
+	modprobe tcp_bbr
+	modprobe sch_fq
+	ip link set i0 txqueuelen 1000
+	tc qdisc replace dev i0 root fq_codel && tc qdisc del dev i0 root
+}
+
+setup() {
+	cd "$BATS_TEST_TMPDIR"
+}
+
+@test "every tunable of the iSCSI path can be written, read back and taken back" {
+	run python3 /fabtune/tests/vm/vocabulary.py tcp net route qdisc nic block iscsi lio
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c ^written: <<<"$output")" -ge 75 ]
+}
+
+@test "every tunable of SRP can be written, read back and taken back" {
+	srp_up || skip "no RDMA device could be made on this kernel"
+	run python3 /fabtune/tests/vm/vocabulary.py srp srpt
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c ^written: <<<"$output")" -ge 15 ]
+}
+
+# A software RDMA device, LIO's SRP target on it, and a login from the same host.
+srp_up() {
+	modprobe rdma_rxe && rdma link add rxe0 type rxe netdev i0 || return 1
+	modprobe ib_srpt rdma_cm_port=5555 && modprobe ib_srp || return 1
+	guid=$(cut -d: -f5- < /sys/class/infiniband/rxe0/ports/1/gids/0)
+	mkdir -p "/sys/kernel/config/target/srpt/$guid/$guid" || return 1
+	touch /etc/srp_daemon.conf
+}
