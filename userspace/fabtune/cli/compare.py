@@ -117,7 +117,7 @@ def _ab(args: argparse.Namespace) -> int:
         time.sleep(args.settle)
 
     def take(part: str, side: str, profile: str, pair: int) -> None:
-        _say(f"{part}: pair {pair + 1}, {side} = {profile}")
+        measure_cli.say(f"{part}: pair {pair + 1}, {side} = {profile}")
         place = _returned(args.on, first.wwid)
         turn = {"id": f"{session_id}-{part}", "pair": pair, "side": side}
         interrupted = False
@@ -134,7 +134,7 @@ def _ab(args: argparse.Namespace) -> int:
             )
         except run.IncompleteError as error:
             result = error.record
-            _say(str(error))
+            measure_cli.say(str(error))
             interrupted = isinstance(error, run.RunInterruptedError)
         path = record.write(
             result | {"session": turn}, args.out / part / f"{pair:02d}-{side}-{measure_cli.record_name(result)}"
@@ -159,17 +159,13 @@ def _ab(args: argparse.Namespace) -> int:
             lambda turn: take("pairs", turn.side, profiles[turn.side], turn.pair),
         )  # fmt: skip
     finally:
-        _say(f"back to {UNTOUCHED}")
+        measure_cli.say(f"back to {UNTOUCHED}")
         _switch(UNTOUCHED, args.switch)
     outcome = compare.compare(kept["pairs-A"], kept["pairs-B"], practical=args.practical, noise=noise)
     outcome = compare.with_names(outcome, args.a, args.b, notes)
     _show(outcome, args.json)
-    _say(f"records are in {args.out}; see them with: fabtune report {args.out}")
+    measure_cli.say(f"records are in {args.out}; see them with: fabtune report {args.out}")
     return outcome.exit_code
-
-
-def _say(text: str) -> None:
-    print(f"fabtune: {text}", file=sys.stderr, flush=True)
 
 
 def _switch(profile: str, command: str | None) -> None:

@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import workload
-from fabtune.model.units import parse_bit_per_s, parse_ms
+from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms
+
+T = TypeVar("T")
 
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -23,17 +25,29 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.set_defaults(handler=_workloads)
         return
-    parser.add_argument("workload", metavar="WORKLOAD", help="one of `fabtune workloads`, or the path of a file")
+    parser.add_argument(
+        "workload",
+        metavar="WORKLOAD",
+        help="one of `fabtune workloads`, the path of a file, or net for the network alone",
+    )
     add_load_arguments(parser)
     parser.add_argument("--label", default="", help="what is being compared, such as the profile in force")
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="keep the record in DIR (runs)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--capture", action="store_true", help="then prove from a capture what the session does")
+    parser.add_argument("--claim", action="append", default=[], metavar="NAME=VALUE",
+                        help="hold this against the capture too, such as CommandWindow=64")  # fmt: skip
+    net = parser.add_argument_group("net")
+    net.add_argument("--peer", metavar="HOST", help="where iperf3 --server runs")
+    net.add_argument("--port", type=int, default=5201, help="its port (5201)")
+    net.add_argument("--windows", type=_sizes, default=[0], metavar="SIZE[,SIZE]", help="0 for the kernel's own (0)")
+    net.add_argument("--streams", type=_counts, default=[1, 4], metavar="N[,N]", help="parallel connections (1,4)")
     parser.set_defaults(handler=_measure)
 
 
 def add_load_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says where and how a workload runs."""
-    parser.add_argument("--on", required=True, metavar="DEVICE|DIR", help="block device or directory to load")
+    parser.add_argument("--on", metavar="DEVICE|DIR", help="block device or directory to load")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE[,VALUE]", help="change a parameter")
     parser.add_argument("--runtime", type=_seconds, metavar="TIME", help="measure each step this long, such as 30s")
     parser.add_argument("--ramp", type=_seconds, metavar="TIME", help="let the load run this long before, such as 6s")
@@ -48,8 +62,10 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def quantity(parse: Callable[[str], float]) -> Callable[[str], float]:
-    def convert(text: str) -> float:
+def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Return `parse` as an argument type: its InputError becomes a usage error."""
+
+    def convert(text: str) -> T:
         try:
             return parse(text)
         except InputError as error:
@@ -61,6 +77,16 @@ def quantity(parse: Callable[[str], float]) -> Callable[[str], float]:
 _seconds = quantity(lambda text: parse_ms(text) / 1e3)
 _ms = quantity(parse_ms)
 _bit_per_s = quantity(parse_bit_per_s)
+
+
+_sizes = quantity(lambda text: [parse_bytes(word) for word in text.split(",")])
+
+
+def _counts(text: str) -> list[int]:
+    counts = [int(word) if word.isdigit() else 0 for word in text.split(",")]
+    if min(counts) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}': expected whole numbers above zero, such as 1,4")
+    return counts
 
 
 def _workloads(args: argparse.Namespace) -> int:
@@ -95,6 +121,8 @@ def prepare(args: argparse.Namespace) -> tuple[workload.Workload, Any]:
     """
     from fabtune.measure import target
 
+    if not args.on:
+        raise InputError(f"measuring '{args.workload}' needs --on with a block device or a directory")
     load = workload.load(args.workload).with_parameters(args.set)
     place = target.find(args.on)
     if _writes(load, place):
@@ -114,43 +142,84 @@ def _writes(load: workload.Workload, place: Any) -> bool:
 
 
 def _measure(args: argparse.Namespace) -> int:
-    from rich.console import Console
+    from fabtune.measure import run
 
-    from fabtune.measure import record, run
-    from fabtune.report import runs
-
-    load, place = prepare(args)
     # A service manager's stop is handled like Ctrl-C: the load ends, the record stays.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = ExitCode.DONE
     try:
-        result = run.measure(
-            load,
-            place,
-            label=args.label,
-            path=path_of(args),
-            runtime_s=args.runtime,
-            ramp_s=args.ramp,
-            environment=environment(),
-            keep_files=args.keep_files,
-            say=lambda text: print(f"fabtune: {text}", file=sys.stderr, flush=True),
-        )
+        result = _net(args) if args.workload == "net" else _load(args)
     except run.IncompleteError as error:
         result = error.record
         code = ExitCode.INTERRUPTED if isinstance(error, run.RunInterruptedError) else ExitCode.FAILED
         print(f"fabtune: {error}", file=sys.stderr)
-    kept = record.write(result, args.out / record_name(result))
+    return _keep(args, result, code)
+
+
+def _net(args: argparse.Namespace) -> dict[str, Any]:
+    from fabtune.measure import network
+
+    if not args.peer:
+        raise InputError("measuring the network needs --peer HOST, where iperf3 --server runs")
+    seconds = 5.0 if args.runtime is None else args.runtime
+    return network.measure(
+        args.peer,
+        port=args.port,
+        seconds=seconds,
+        windows=args.windows,
+        streams=args.streams,
+        label=args.label,
+        say=say,
+    )
+
+
+def _load(args: argparse.Namespace) -> dict[str, Any]:
+    from fabtune.measure import capture, run
+
+    load, place = prepare(args)
+    claims = capture.claims(args.claim)
+    result = run.measure(
+        load,
+        place,
+        label=args.label,
+        path=path_of(args),
+        runtime_s=args.runtime,
+        ramp_s=args.ramp,
+        environment=environment(),
+        keep_files=args.keep_files,
+        say=say,
+    )
+    if args.capture:
+        say("capturing a short load of the same kind")
+        result["proof"] = capture.prove(load, place, claims)
+    return result
+
+
+def say(text: str) -> None:
+    """Print one line of progress."""
+    print(f"fabtune: {text}", file=sys.stderr, flush=True)
+
+
+def _keep(args: argparse.Namespace, result: dict[str, Any], code: ExitCode) -> int:
+    """Write the record, show its figures and return the exit code: 3 when the capture contradicts a claim."""
+    from rich.console import Console
+
+    from fabtune.measure import proof, record
+    from fabtune.report import runs
+
+    kept = record.write(result | {"command": ["fabtune", *sys.argv[1:]]}, args.out / record_name(result))
     if args.json:
         print(json.dumps(runs.as_json(result) | {"record": str(kept)}, indent=2))
     else:
         console = Console(highlight=False)
         console.print(runs.figures(result).to_rich())
-        broken = runs.laws(result, only_failed=True)
-        if broken.rows:
-            console.print(broken.to_rich())
+        for table in (runs.proof(result), runs.laws(result, only_failed=True)):
+            if table.rows:
+                console.print(table.to_rich())
     said = "kept" if result["complete"] else "kept what was measured, marked incomplete"
-    print(f"fabtune: {said}: {kept}; see it with: fabtune report {args.out}", file=sys.stderr)
-    return code
+    say(f"{said}: {kept}; see it with: fabtune report {args.out}")
+    contradicted = any(one["verdict"] == proof.NOT_AS_CONFIGURED for one in result.get("proof", []))
+    return ExitCode.DRIFT if code == ExitCode.DONE and contradicted else code
 
 
 def record_name(result: dict[str, Any]) -> str:
@@ -162,5 +231,9 @@ def record_name(result: dict[str, Any]) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Return every tunable that this host has, read back."""
-    return {}
+    """Return every tunable of this host, read back, as ``name of device`` -> value."""
+    from fabtune.catalog.tunable import shipped_catalog
+    from fabtune.facts.collect import collect
+
+    readings = collect(shipped_catalog().tunables.values()).readings
+    return {f"{one.tunable} of {one.device.label}": one.value for one in readings if one.value is not None}

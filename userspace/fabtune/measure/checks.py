@@ -64,17 +64,19 @@ def bound(record: Mapping[str, Any], result: Mapping[str, Any], op: str) -> floa
 def negotiated_bursts(result: Mapping[str, Any]) -> Bursts | None:
     """Return what the target's session negotiated, None without exactly one session."""
     sessions = (result.get("before") or {}).get("negotiated") or {}
-    if len(sessions) != 1:
-        return None
-    values = next(iter(sessions.values()))
+    return bursts_of(next(iter(sessions.values()))) if len(sessions) == 1 else None
+
+
+def bursts_of(values: Mapping[str, str]) -> Bursts | None:
+    """Return negotiated values (RFC 7143 names) as bursts, None when one is missing."""
     try:
         return Bursts(
             first_burst_bytes=int(values["FirstBurstLength"]),
             max_burst_bytes=int(values["MaxBurstLength"]),
             target_mrdsl_bytes=int(values["MaxXmitDataSegmentLength"]),
             outstanding_r2t=int(values["MaxOutstandingR2T"]),
-            immediate_data=values["ImmediateData"] == "1",
-            initial_r2t=values["InitialR2T"] == "1",
+            immediate_data=values["ImmediateData"] in ("1", "Yes"),
+            initial_r2t=values["InitialR2T"] in ("1", "Yes"),
         )
     except (KeyError, ValueError):
         return None

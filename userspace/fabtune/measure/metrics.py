@@ -24,6 +24,9 @@ class Metric:
 
 def of_step(result: Result) -> list[Metric]:
     """Return the figures of one step; none for a step that was skipped or left nothing."""
+    if result.get("iperf3"):
+        received = result["iperf3"]["end"]["sum_received"]["bits_per_second"]
+        return [Metric("tcp_mb_per_s", "raw TCP", "MB/s", float(received) / 8e6, 1)]
     document = result["fio"]
     if not document or result.get("must_fail"):
         return []

@@ -51,6 +51,8 @@ def _rows(record: Record, result: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
         rows.append(
             (result["name"], op, rate, limit / 1e6 if limit else None, fraction, *cells, values.get("cpu_s_per_gb"))
         )
+    if "tcp_mb_per_s" in values:
+        rows.append((result["name"], "tcp", values["tcp_mb_per_s"], *([None] * 6)))
     if not rows:
         why = result["skipped"] or result["problem"] or result.get("failed_as_expected") or "nothing measured"
         rows.append((f"{result['name']}: {why}", "", *([None] * 7)))
@@ -62,6 +64,13 @@ def laws(record: Record, *, only_failed: bool = False) -> Table:
     found = checks.failed(record) if only_failed else checks.of_record(record)
     rows = tuple((check.verdict, check.step, check.law, check.found, check.expected) for check in found)
     return Table(f"Self-checks, {title(record)}", _CHECK_COLUMNS, rows)
+
+
+def proof(record: Record) -> Table:
+    """Return what a capture said of the session; no rows without a capture."""
+    columns = tuple(Column(key, key) for key in ("claim", "configured", "seen", "verdict"))
+    rows = tuple(tuple(one[column.key] for column in columns) for one in record.get("proof", ()))
+    return Table("From the wire", columns, rows)
 
 
 def as_json(record: Record) -> dict[str, Any]:
@@ -82,6 +91,7 @@ def as_json(record: Record) -> dict[str, Any]:
             }
             for result in record["steps"]
         ],
+        "proof": record.get("proof", []),
         "checks": [
             {"step": one.step, "law": one.law, "verdict": one.verdict, "found": one.found, "expected": one.expected}
             for one in checks.of_record(record)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A short load under capture, judged: apart from the measured one, because capturing changes its timing."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fabtune.errors import FabtuneError, InputError
+from fabtune.facts.sessions import Session, live_sessions
+from fabtune.measure import fio, proof, wire
+from fabtune.measure.checks import bursts_of
+from fabtune.measure.target import Target
+from fabtune.measure.workload import Place, Step, Workload, expand
+
+# Enough for several bursts and a full queue, few enough that no frame is lost: tshark prints immediate data whole.
+_REQUESTS = 32
+
+
+def claims(words: Sequence[str]) -> dict[str, str]:
+    """Return ``NAME=VALUE`` words as claims.  Raises InputError for a name that cannot be judged."""
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in proof.CLAIMS:
+            raise InputError(f"--claim {word}: expected NAME=VALUE with NAME one of {', '.join(proof.CLAIMS)}")
+        found[name] = value
+    return found
+
+
+def prove(workload: Workload, target: Target, extra: dict[str, str]) -> list[dict[str, str]]:
+    """Run a little of each kind of step of `workload` under capture and return the findings.
+
+    What the session negotiated is held against the wire, and `extra` with it (a claim in it
+    replaces the negotiated one).  Raises FabtuneError without exactly one iSCSI session below
+    the target, or when the capture lost frames.
+    """
+    sessions = [session for session in live_sessions() if session.sid in target.sessions]
+    if len(sessions) != 1:
+        raise FabtuneError(f"a capture needs one iSCSI session below {target.path}; there are {len(sessions)}")
+    session = sessions[0]
+    if target.kind != "device":
+        raise FabtuneError(f"a capture needs a block device, not a directory: give the LUN below {target.path}")
+    steps = list(_representative(expand(workload, Place(target.path, target.path, target.size_bytes),
+                                        runtime_s=None, ramp_s=0)))  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="fabtune-capture-") as scratch:
+        path = Path(scratch) / "iscsi.pcapng"
+        with wire.Capture(session.address, session.port, path):
+            for step in steps:
+                _load(step, Path(scratch))
+        seen = proof.observe(wire.pdus(path, session.port))
+    write_bytes = next((w.bytes for w in seen.writes), None)
+    if len({write.bytes for write in seen.writes}) > 1:
+        write_bytes = None
+    known = _claims(session, write_bytes) | extra
+    return proof.as_json(proof.judge(known, seen))
+
+
+def _claims(session: Session, write_bytes: int | None) -> dict[str, str]:
+    return proof.claims_of(session.negotiated, write_bytes, bursts_of(session.negotiated))
+
+
+def _representative(steps: Sequence[Step]) -> list[Step]:
+    """Return one step of each direction; of several the last, which has the largest requests."""
+    found = {str(next(iter(step.jobs.values())).get("rw")): step for step in steps if not step.must_fail}
+    return list(found.values())
+
+
+def _load(step: Step, scratch: Path) -> None:
+    for name, job in step.jobs.items():
+        short = {key: value for key, value in job.items() if not key.startswith("verify")}
+        short |= {"number_ios": _REQUESTS, "numjobs": 1}
+        text = f"[{name}]\n" + "".join(f"{key}={value}\n" for key, value in short.items())
+        with fio.Load(fio.find()[0], text, scratch) as load:
+            load.wait(lambda: None, 1.0)
+            load.document()

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The network before the storage: round trip at the cadence of I/O, MTU of the path, raw TCP by window and streams."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fabtune import __version__
+from fabtune.errors import FabtuneError
+from fabtune.measure.record import SCHEMA, Record
+from fabtune.measure.run import IncompleteError, RunInterruptedError, host
+from fabtune.run import require, run
+
+# A probe a second finds idle CPUs and radios asleep and overstates the round trip that I/O sees.
+_PROBES = 200
+_PROBE_INTERVAL_S = 0.005
+_IP_AND_ICMP_BYTES = {4: 28, 6: 48}
+_DEFAULT_WINDOW = 0
+
+
+def measure(
+    peer: str,
+    *,
+    port: int,
+    seconds: float,
+    windows: Sequence[int],
+    streams: Sequence[int],
+    label: str = "",
+    say: Callable[[str], None] = lambda _: None,
+) -> Record:
+    """Return a run record of the path to `peer`, where ``iperf3 --server`` has to run.
+
+    Each of `windows` (bytes; 0 leaves the window to the kernel) is tried with each number of
+    `streams`, sending and receiving, for `seconds`.  Raises IncompleteError with the record so far.
+    """
+    iperf3 = require("iperf3", "iperf3")
+    record: Record = {
+        "schema": SCHEMA, "complete": False, "problem": None, "label": label, "path": {},
+        "workload": {"name": "net", "summary": "raw TCP, round trip and MTU", "source": "GUPFS FY2003, E.5.2"},
+        "workload_text": "", "runtime_s": seconds, "ramp_s": 0, "host": host(), "environment": {},
+        "target": {"path": peer, "kind": "peer", "size_bytes": 0, "disk": None, "wwid": "", "queue": {}},
+        "versions": {"fabtune": __version__, "fio": ""}, "started_unix_s": time.time(), "steps": [],
+    }  # fmt: skip
+    try:
+        say(f"net: round trip to {peer}")
+        record["round_trips_ms"] = round_trips_ms(peer)
+        say("net: MTU of the path")
+        record["path_mtu_bytes"] = path_mtu_bytes(peer)
+        for window, count, receive in _combinations(windows, streams):
+            name = _name(window, count, receive)
+            say(f"net: {name}")
+            command = [iperf3, "--json", "--client", peer, "--port", str(port), "--time", f"{seconds:g}"]
+            command += ["--parallel", str(count), *(["--window", str(window)] if window else [])]
+            command += ["--reverse"] if receive else []
+            parameters = {"window_bytes": window, "streams": count, "op": "receive" if receive else "send"}
+            record["steps"].append(result := _new_step(name, parameters))
+            result["iperf3"] = _iperf3(command)
+    except KeyboardInterrupt:
+        record["problem"] = "interrupted by the user"
+        raise RunInterruptedError("net: interrupted", record) from None
+    except FabtuneError as error:
+        record["problem"] = str(error)
+        raise IncompleteError(f"net: {error}", record) from error
+    finally:
+        record["ended_unix_s"] = time.time()
+    record["complete"] = True
+    return record
+
+
+def _combinations(windows: Sequence[int], streams: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
+    for window in windows:
+        for count in streams:
+            for receive in (False, True):
+                yield window, count, receive
+
+
+def _name(window: int, count: int, receive: bool) -> str:
+    size = f"window {window // 1024} KiB" if window else "window left to the kernel"
+    return f"{'receive' if receive else 'send'}, {count} stream{'s' if count > 1 else ''}, {size}"
+
+
+def _new_step(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name, "parameters": parameters, "cache": None, "depth": 0, "closed_loop": False, "must_fail": None,
+        "job": "", "skipped": None, "problem": None, "fio": None, "fabstat": None, "samples": [],
+    }  # fmt: skip
+
+
+def _iperf3(command: Sequence[str]) -> dict[str, Any]:
+    """Run one test and return iperf3's JSON.  Raises FabtuneError with its own words."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        document: dict[str, Any] = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        raise FabtuneError(f"iperf3: {(done.stderr or done.stdout).strip() or 'no output'}") from None
+    if "error" in document:
+        raise FabtuneError(f"iperf3: {document['error']}; the peer needs: iperf3 --server")
+    return document
+
+
+def _ping(peer: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [require("ping", "iputils-ping"), "-n", *words, peer]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"LC_ALL": "C"})
+
+
+def round_trips_ms(peer: str) -> list[float]:
+    """Return round trips at the cadence of I/O, in ms.  Raises FabtuneError when nothing answers."""
+    done = _ping(peer, "-c", str(_PROBES), "-i", str(_PROBE_INTERVAL_S), "-W", "2")
+    times = [float(found) for found in re.findall(r"time=([\d.]+) ms", done.stdout)]
+    if not times:
+        raise FabtuneError(f"{peer} does not answer ping: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
+    return times
+
+
+def path_mtu_bytes(peer: str) -> int:
+    """Return the largest packet that reaches `peer` unfragmented, at most the interface's MTU.
+
+    A path that swallows large packets without a word stalls sessions that small packets pass.
+    """
+    route = json.loads(run(["ip", "-j", "route", "get", peer], what=f"finding the way to {peer}"))[0]
+    top = int(Path(f"/sys/class/net/{route['dev']}/mtu").read_text())
+    headers = _IP_AND_ICMP_BYTES[6 if ":" in route["dst"] else 4]
+
+    def passes(size: int) -> bool:
+        return _ping(peer, "-c", "2", "-i", "0.05", "-W", "2", "-M", "do", "-s", str(size - headers)).returncode == 0
+
+    low, high = 576, top
+    if passes(high):
+        return high
+    if not passes(low):
+        raise FabtuneError(f"not even packets of {low} bytes reach {peer} on {platform.node()}")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if passes(middle) else (low, middle)
+    return low
