@@ -106,6 +106,10 @@ else
 fi""",
     )
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    # This machine's own links and routes must neither be seen nor touched.
+    for tool in ("ip", "tc"):
+        put(root / "bin" / tool, "#!/bin/sh\necho '[]'")
+        (root / "bin" / tool).chmod(0o755)
 
 
 def enter(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,8 @@ from fabtune.tune.plan import make_plan, tunables_of
 from fabtune.tune.undo import undo
 
 DISK, IMAGE = Path("/var/lib/fabtune"), Path("/var/tmp/fabtune.ext4")
-NODES = Path("/etc/iscsi/nodes")
+# Debian 13 moved the records.
+NODES = next(path for path in map(Path, ("/etc/iscsi/nodes", "/var/lib/iscsi/nodes")) if path.is_dir())
 EXT4_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = 2
 SYSCTLS = ("tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save")

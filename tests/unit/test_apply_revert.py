@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Apply, journal and revert on a copied host tree; the same against real kernels is in tests/vm."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import hosttree
+import pyroute2  # noqa: F401  each forked child would import it anew
+import pytest
+
+from fabtune.backends import record
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.errors import ExitCode, FabtuneError, InputError
+from fabtune.facts.collect import collect
+from fabtune.model.path import NetworkPath
+from fabtune.tune import fault, journal
+from fabtune.tune.apply import Result, apply
+from fabtune.tune.plan import Plan, make_plan, tunables_of
+from fabtune.tune.undo import Report, undo
+from fabtune.tune.verify import verify
+
+BOTH = ("initiator", "target")
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = hosttree.make(tmp_path / "host", 1, 1)
+    hosttree.enter(root, monkeypatch)
+    return root
+
+
+def plan_wan() -> Plan:
+    record.BACKEND._records = None
+    profile = load_profile("wan", shipped_catalog())
+    return make_plan(profile, BOTH, collect(tunables_of(profile)), NetworkPath(0.05, 125e6), {})
+
+
+def run_apply() -> Result:
+    with journal.locked():
+        plan = plan_wan()
+        return apply(plan, collect([]).host, False, lambda _: None)
+
+
+def run_revert(force: bool = False) -> Report:
+    record.BACKEND._records = None
+    with journal.locked():
+        return undo(None, None, None, "", force, False, lambda _: None)
+
+
+def values(root: Path) -> dict[str, str]:
+    """Return every file of the host but fabtune's own state, fields of vectors without their spacing."""
+    files = [path for top in ("proc", "sys", "records") for path in (root / top).rglob("*") if path.is_file()]
+    return {str(path): path.read_text().replace("\t", " ").strip() for path in files}
+
+
+def in_child(action: Callable[[], object], spec: str) -> int:
+    """Run `action` in a process of its own with fault `spec`; return its exit status, negative for a signal."""
+    pid = os.fork()
+    if pid == 0:
+        fault._spec, fault._count = spec, 0
+        try:
+            action()
+        except FabtuneError as error:
+            os._exit(error.exit_code)
+        except BaseException:
+            os._exit(99)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_revert_gives_every_value_back(host: Path) -> None:
+    before = values(host)
+    result = run_apply()
+    changed = {name for name, value in values(host).items() if before[name] != value}
+    assert len(result.written) > 14 and len(changed) > 8
+    assert {outcome.state for outcome in run_revert().outcomes} == {"restored"}
+    assert values(host) == before
+
+
+def test_a_second_apply_changes_nothing(host: Path) -> None:
+    run_apply()
+    between = values(host)
+    assert run_apply().written == []
+    assert values(host) == between
+    assert len(journal.transactions()) == 1
+
+
+def test_revert_after_a_kill_at_every_step(host: Path) -> None:
+    before = values(host)
+    step, status = 0, -signal.SIGKILL
+    while status == -signal.SIGKILL:
+        step += 1
+        status = in_child(run_apply, f"kill:{step}")
+        run_revert()
+        assert values(host) == before, f"kill at step {step}"
+        if step % 3 == 0:
+            # Every third step is one that is about to write a line of the journal.
+            in_child(run_apply, f"torn:{step}")
+            run_revert()
+            assert values(host) == before, f"torn at step {step}"
+    assert status == 0 and step > 50
+
+
+def test_revert_after_a_killed_revert(host: Path) -> None:
+    before = values(host)
+    for step in range(1, 60, 7):
+        run_apply()
+        in_child(run_revert, f"kill:{step}")
+        run_revert()
+        assert values(host) == before, f"revert killed at step {step}"
+
+
+@pytest.mark.parametrize(("kind", "status"), [("interrupt", ExitCode.INTERRUPTED), ("full", ExitCode.FAILED)])
+def test_ctrl_c_and_a_full_disk_take_everything_back(host: Path, kind: str, status: int) -> None:
+    before = values(host)
+    for step in range(3, 50, 9):
+        assert in_child(run_apply, f"{kind}:{step}") == status, f"{kind} at step {step}"
+        assert values(host) == before, f"{kind} at step {step}"
+
+
+def test_what_somebody_else_changed_stays_and_is_reported(host: Path) -> None:
+    run_apply()
+    changed = host / "proc/sys/net/ipv4/tcp_slow_start_after_idle"
+    changed.write_text("7\n")
+    assert [drift.tunable for drift in verify(None, BOTH, "") if drift.drifted] == ["tcp.slow_start_after_idle"]
+    report = run_revert()
+    foreign = [outcome.step.tunable for outcome in report.outcomes if outcome.state == "foreign"]
+    assert foreign == ["tcp.slow_start_after_idle"]
+    assert changed.read_text() == "7\n"
+    assert report.exit_code == ExitCode.DRIFT
+    assert run_revert(force=True).exit_code == ExitCode.DONE
+    assert changed.read_text().strip() == "1"
+
+
+def test_after_a_reboot_there_is_nothing_left_but_records(host: Path) -> None:
+    before = values(host)
+    run_apply()
+    for name, value in before.items():
+        if "/records/" not in name:
+            Path(name).write_text(value + "\n")
+    states = {outcome.step.device.scope: outcome.state for outcome in run_revert().outcomes}
+    assert states["netns"] == "already"
+    assert states["record"] == "restored"
+    assert values(host) == before
+
+
+def test_a_session_that_kept_its_old_values_is_listed_until_it_is_new(host: Path) -> None:
+    assert len(run_apply().pending) == 1
+    assert run_apply().exit_code == ExitCode.NEEDS_ACTION
+    (host / "sys/class/iscsi_session/session1").rename(host / "sys/class/iscsi_session/session7")
+    assert run_apply().exit_code == ExitCode.DONE
+
+
+def test_two_at_once_are_refused(host: Path) -> None:
+    with journal.locked(), pytest.raises(FabtuneError, match=f"process {os.getpid()}"), journal.locked():
+        pass
+
+
+def test_the_journal_outlives_a_renamed_tunable(host: Path) -> None:
+    before = values(host)
+    run_apply()
+    for path in (host / "state/journal").iterdir():
+        path.write_text(path.read_text().replace('"tcp.rmem_max"', '"tcp.gone"'))
+    run_revert()
+    assert values(host) == before
+
+
+def test_secrets_reach_no_journal(host: Path) -> None:
+    run_apply()
+    text = "".join(path.read_text() for path in (host / "state").rglob("*") if path.is_file())
+    assert "do-not-tell" not in text and "window_size" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('"kind": "write"', '"kind": "wrote"', "unknown kind 'wrote'"),
+        ('"step": 3', '"step": 4', "step 4, expected 3"),
+        ('"backend": "sysctl"', '"backend": "shell"', "unknown backend 'shell'"),
+        ('"scope": "netns"', '"scope": "everything"', "device needs a known scope"),
+        ('"version": 1', '"version": 2', "version 2, this fabtune reads 1"),
+        ('"old": "', '"old": 5, "x": "', "key 'old': found 5"),
+        ('{"kind": "begin"', '{"kind": "applied"', "the first line"),
+        ("{", "", "damaged"),
+    ],
+)
+def test_a_damaged_journal_is_an_error_with_file_and_line(host: Path, old: str, new: str, problem: str) -> None:
+    run_apply()
+    path = next((host / "state/journal").iterdir())
+    path.write_text(path.read_text().replace(old, new, 1))
+    between = values(host)
+    with pytest.raises(InputError) as caught:
+        run_revert()
+    assert problem in str(caught.value) and str(path) in str(caught.value)
+    assert values(host) == between
+
+
+def test_each_write_is_in_the_journal_before_it_happens(host: Path) -> None:
+    in_child(run_apply, "kill:4")
+    lines = [json.loads(line) for line in next((host / "state/journal").iterdir()).read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["begin", "write"]
+    assert lines[1]["old"] != lines[1]["wrote"]
+    assert lines[1]["boot_id"] == hosttree.SYSCTLS["kernel/random/boot_id"]
