@@ -121,6 +121,34 @@ def test_broken_law_incomplete_and_unreadable_runs_are_named(tmp_path, capsys):
     assert "sdb has vanished" in html and "damaged or cut short" in html
 
 
+def test_network_bound_and_block_stand_in_one_line(tmp_path):
+    def step(op, mb_per_s):
+        received = {"sum_received": {"bits_per_second": mb_per_s * 8e6}}
+        blank = {"fio": None, "skipped": None, "problem": None, "must_fail": None, "samples": [], "cache": None}
+        return blank | {"name": op, "parameters": {"op": op}, "iperf3": {"end": received}}
+
+    net = make_record(1, "wan", workload="net")
+    net |= {"steps": [step("send", 110), step("receive", 90), step("send", 115)]}
+    net |= {"round_trips_ms": [10.0, 10.2, 99.0], "path_mtu_bytes": 1500}
+    path = {"rtt_ms": 10, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
+    block = make_record(60, "wan", op="write", parameters={"block_bytes": 10**6}, path=path)
+    write_all([net, block], tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    read, write = next(rows for rows in tables(html) if rows and "block_of_tcp" in rows[0])
+    assert (float(read["tcp_mb_per_s"]), read["block_mb_per_s"]) == (90, "")
+    assert (float(write["tcp_mb_per_s"]), float(write["block_mb_per_s"])) == (115, 60)
+    assert float(write["block_of_tcp"]) == pytest.approx(60 / 115)
+    assert float(write["rtt_ms"]) == 10.2 and write["workload"] == "xdd"
+
+
+def test_findings_from_the_wire_are_shown(tmp_path):
+    finding = {"claim": "ImmediateData", "configured": "Yes", "seen": "No: none", "verdict": "not as configured"}
+    write_all([make_record(100) | {"proof": [finding]}], tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    rows = next(rows for rows in tables(html) if rows and "claim" in rows[0])
+    assert rows == [{"run": "000.run.json.gz"} | finding]
+
+
 def test_text_from_records_is_escaped(tmp_path):
     write_all([make_record(100, "<script>alert(1)</script>")], tmp_path / "runs")
     _, html = page(tmp_path / "runs")

@@ -251,7 +251,7 @@ def table(outcome: Outcome) -> Table:
         if found is None:
             rows.append((row.step, label, None, None, None, None, f"{row.verdict.value}: {row.why}"))
             continue
-        significance = f"p={found.p:.3f} n={found.n}"
+        significance = f"{f'p={found.p:.3f}' if found.p >= 0.001 else 'p<0.001'} n={found.n}"
         said = row.verdict.value + (f": {row.why}" if row.why else "")
         a, b = f"{found.a_median:.4g} ± {found.a_spread:.0%}", f"{found.b_median:.4g} ± {found.b_spread:.0%}"
         rows.append((row.step, label, a, b, change(found), significance, said))

@@ -8,7 +8,7 @@ import attrs
 
 from fabtune.report.chart import WIDTH, Axis, make_scale, num, svg_open, text
 
-_ROW, _TOP, _BOTTOM, _LEFT, _RIGHT = 34, 12, 44, 16, 16
+_ROW, _TOP, _BOTTOM, _LEFT, _RIGHT = 34, 12, 44, 24, 24
 
 
 @attrs.frozen

@@ -96,5 +96,6 @@ def outcome_names(outcome: Outcome) -> tuple[str, str]:
 def _interval(row: compare.Row) -> Interval:
     assert row.comparison is not None
     sense = {Verdict.BETTER: 1, Verdict.WORSE: -1}.get(row.verdict, 0)
-    name = f"{row.step}: {row.metric.title}, {row.verdict.value}"
+    figure = row.metric.title if row.metric.title.startswith(row.step) else f"{row.step}: {row.metric.title}"
+    name = f"{figure}, {row.verdict.value}"
     return Interval(name, row.comparison.ratio, row.comparison.low, row.comparison.high, sense)

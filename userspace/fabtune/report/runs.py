@@ -43,7 +43,7 @@ def figures(record: Record) -> Table:
 def _rows(record: Record, result: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
     values = {metric.key: metric.value for metric in metrics.of_step(result)}
     rows: list[tuple[Cell, ...]] = []
-    for op in fio.directions(result["fio"]) if values else []:
+    for op in fio.directions(result["fio"]) if values and result["fio"] else []:
         limit = checks.bound(record, result, op)
         rate = values.get(f"{op}_mb_per_s")
         cells = [values.get(f"{op}_{key}") for key in ("iops", "p50_ms", "p99_ms")]

@@ -10,7 +10,7 @@ from typing import Any
 from fabtune.errors import InputError
 from fabtune.measure import checks, record
 from fabtune.report import cells as cell_sets
-from fabtune.report import latency, overtime, page, paired, runs, throughput
+from fabtune.report import fabric, latency, overtime, page, paired, runs, throughput
 from fabtune.report.table import Column, Table
 
 Record = dict[str, Any]
@@ -36,6 +36,8 @@ def render(records: Sequence[Record], unreadable: Sequence[tuple[str, str]], com
     """Return the page.  `command` is the command line that asks for it."""
     sections = []
     for workload in dict.fromkeys(one["workload"]["name"] for one in records):
+        if workload == "net":
+            continue
         mine = [one for one in records if one["workload"]["name"] == workload]
         whole = [one for one in mine if one["complete"]]
         group = cell_sets.cells(whole)
@@ -44,6 +46,7 @@ def render(records: Sequence[Record], unreadable: Sequence[tuple[str, str]], com
         for section in (latency.section(group, workload), overtime.section(mine, workload)):
             if section:
                 sections.append(section)
+    sections += [one for one in (fabric.section(records), fabric.proofs(records)) if one]
     sections += [_validity(records, unreadable), _runs(records)]
     return page.render(
         "Storage fabric measurements", _lead(records), sections, _facts(records), _commands(records, command), zoom=True

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The network beside the storage, so that a slow path is not blamed on iSCSI; and what captures proved."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fabtune.measure import metrics
+from fabtune.report.cells import cells
+from fabtune.report.page import Section
+from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
+
+Record = Mapping[str, Any]
+# Which way data flows for each block direction, seen from the initiator.
+_TCP_OF = {"read": "receive", "write": "send"}
+
+
+def section(records: Sequence[Record]) -> Section | None:
+    """Return raw TCP, the bound and the block result in one line for each label; None without a network run."""
+    nets = [record for record in records if record["workload"]["name"] == "net" and record["complete"]]
+    if not nets:
+        return None
+    rows: list[tuple[Cell, ...]] = []
+    for net in nets:
+        for op, way in _TCP_OF.items():
+            tcp = max((rate for way_of, rate in _rates(net) if way_of == way), default=None)
+            block, bound, name = _best_block(records, net["label"], op)
+            rows.append(
+                (
+                    net["label"], op, statistics.median(net["round_trips_ms"]), net["path_mtu_bytes"], tcp, bound,
+                    block, block / tcp if block and tcp else None, name,
+                )
+            )  # fmt: skip
+    columns = (
+        Column("label", "label"),
+        Column("op", "op"),
+        Column("RTT", "rtt_ms", "ms", decimals(3)),
+        Column("MTU", "path_mtu_bytes", "bytes", plain),
+        Column("raw TCP", "tcp_mb_per_s", "MB/s", decimals(1)),
+        Column("bound", "bound_mb_per_s", "MB/s", decimals(1)),
+        Column("block", "block_mb_per_s", "MB/s", decimals(1)),
+        Column("block", "block_of_tcp", "of TCP", percent),
+        Column("block workload", "workload"),
+    )
+    text = "The fastest raw TCP and block result of each label. What TCP cannot carry, no storage setting brings."
+    return Section("Network, bound and block", text, tables=(Table("In one line", columns, tuple(rows)), _tests(nets)))
+
+
+def _rates(net: Record) -> list[tuple[str, float]]:
+    """Return direction and MB/s of each TCP test."""
+    return [(result["parameters"]["op"], metric.value) for result in net["steps"] for metric in metrics.of_step(result)]
+
+
+def _best_block(records: Sequence[Record], label: str, op: str) -> tuple[float | None, float | None, str]:
+    """Return throughput, bound and name of the fastest block result of `label` in direction `op`."""
+    mine = [one for one in records if one["workload"]["name"] != "net" and one["complete"] and one["label"] == label]
+    found = [(cell.median("mb_per_s") or 0.0, cell) for cell in cells(mine) if cell.op == op]
+    if not found:
+        return None, None, ""
+    rate, cell = max(found, key=lambda one: one[0])
+    name = cell.workload if cell.step == op else f"{cell.workload} {cell.step}"
+    return rate, cell.bound_mb_per_s, name
+
+
+def _tests(nets: Sequence[Record]) -> Table:
+    rows = [
+        (net["label"], step["name"], m.value) for net in nets for step in net["steps"] for m in metrics.of_step(step)
+    ]
+    columns = (Column("label", "label"), Column("test", "test"), Column("TCP", "tcp_mb_per_s", "MB/s", decimals(1)))
+    return Table("Raw TCP", columns, tuple(rows), group_by=1)
+
+
+def proofs(records: Sequence[Record]) -> Section | None:
+    """Return what captures said of the sessions, run by run; None without a capture."""
+    keys = ("claim", "configured", "seen", "verdict")
+    rows = [(one["file"], *(finding[key] for key in keys)) for one in records for finding in one.get("proof", ())]
+    if not rows:
+        return None
+    columns = (Column("run", "run"), *(Column(key, key) for key in keys))
+    text = "Each claim held against a capture of a short load of the same kind."
+    return Section("From the wire", text, tables=(Table("From the wire", columns, tuple(rows), group_by=1),))
