@@ -180,3 +180,38 @@ def test_bad_quantities_are_refused(words, capsys):
         main(["measure", "xdd", "--on", "/var/tmp", *words])
     assert end.value.code == ExitCode.USAGE
     assert words[0] in capsys.readouterr().err
+
+
+def test_ab_switches_before_every_run_and_back_at_the_end(disk_dir, capsys):
+    switch = disk_dir / "switch"
+    switch.write_text(f'#!/bin/sh\necho "$1" >> {disk_dir}/log\n')
+    switch.chmod(0o755)
+    words = ["ab", "default", "wan", "xdd", "--on", str(disk_dir), "--out", str(disk_dir / "runs"), "--settle", "0s"]
+    words += ["--set", "total_bytes=4m", "--set", "op=read", "--pairs", "2", "--calibrate", "2"]
+    assert main([*words, "--switch", str(switch), "--json"]) == ExitCode.CANNOT_TELL
+    outcome = json.loads(capsys.readouterr().out)
+    assert (outcome["a"], outcome["b"]) == ("default", "wan")
+    assert outcome["rows"][0]["figure"] == "read_mb_per_s" and outcome["rows"][0]["n"] == 2
+    assert "at least 6 are needed" in outcome["rows"][0]["why"]
+    assert outcome["notes"][0].startswith("A against A, read: ")
+    log = (disk_dir / "log").read_text().split()
+    assert log[:4] == ["default"] * 4 and sorted(log[4:8]) == ["default", "default", "wan", "wan"]
+    assert log[8:] == ["default"]
+    sides = [(one["session"]["side"], one["label"]) for one in records(disk_dir) if "pairs" in one["session"]["id"]]
+    assert sorted(sides) == [("A", "default"), ("A", "default"), ("B", "wan"), ("B", "wan")]
+    # The whole session is one report.
+    assert main(["report", str(disk_dir / "runs")]) == ExitCode.DONE
+    html = (disk_dir / "runs/report.html").read_text()
+    assert "xdd: wan against default, session" in html
+
+
+def test_a_switch_that_fails_ends_the_session(disk_dir, capsys):
+    words = ["ab", "default", "wan", "xdd", "--on", str(disk_dir), "--switch", "/bin/false", "--calibrate", "0"]
+    assert main(words) == ExitCode.FAILED
+    assert "switching to 'default' failed: /bin/false default" in capsys.readouterr().err
+    assert not (disk_dir / "runs").exists()
+
+
+def test_odd_numbers_of_pairs_are_refused(disk_dir, capsys):
+    assert main(["ab", "a", "b", "xdd", "--on", str(disk_dir), "--pairs", "7"]) == ExitCode.USAGE
+    assert "even number of pairs" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +110,13 @@ def _ab(args: argparse.Namespace) -> int:
         raise InputError(f"--pairs {args.pairs}: expected 2 or more; a verdict needs 6")
     load, first = measure_cli.prepare(args)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    path = [f"--rtt={args.rtt:g}ms"] if args.rtt is not None else []
+    path += [f"--rate={args.rate:.0f}bit"] if args.rate is not None else []
     kept: dict[str, list[dict[str, Any]]] = {}
     session_id = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
 
     def switch(profile: str) -> None:
-        _switch(profile, args.switch)
+        _switch(profile, args.switch, path)
         time.sleep(args.settle)
 
     def take(part: str, side: str, profile: str, pair: int) -> None:
@@ -136,12 +139,11 @@ def _ab(args: argparse.Namespace) -> int:
             result = error.record
             measure_cli.say(str(error))
             interrupted = isinstance(error, run.RunInterruptedError)
-        path = record.write(
-            result | {"session": turn}, args.out / part / f"{pair:02d}-{side}-{measure_cli.record_name(result)}"
-        )
+        file = args.out / part / f"{pair:02d}-{side}-{measure_cli.record_name(result)}"
+        record.write(result | {"session": turn}, file)
         if interrupted:
             raise KeyboardInterrupt
-        kept.setdefault(f"{part}-{side}", []).append(result | {"session": turn, "file": str(path)})
+        kept.setdefault(f"{part}-{side}", []).append(result | {"session": turn, "file": str(file)})
 
     noise: dict[tuple[str, str], float] = {}
     notes: tuple[str, ...] = ("No A/A calibration: what the set-up itself varies by is not known.",)
@@ -160,7 +162,7 @@ def _ab(args: argparse.Namespace) -> int:
         )  # fmt: skip
     finally:
         measure_cli.say(f"back to {UNTOUCHED}")
-        _switch(UNTOUCHED, args.switch)
+        _switch(UNTOUCHED, args.switch, path)
     outcome = compare.compare(kept["pairs-A"], kept["pairs-B"], practical=args.practical, noise=noise)
     outcome = compare.with_names(outcome, args.a, args.b, notes)
     _show(outcome, args.json)
@@ -168,8 +170,10 @@ def _ab(args: argparse.Namespace) -> int:
     return outcome.exit_code
 
 
-def _switch(profile: str, command: str | None) -> None:
+def _switch(profile: str, command: str | None, path: Sequence[str]) -> None:
     """Make `profile` the one in force: take back what is applied, then apply and log in anew.
+
+    `path` are the options that tell apply about the network.
 
     Raises FabtuneError with the words of what failed.
     """
@@ -179,7 +183,7 @@ def _switch(profile: str, command: str | None) -> None:
     else:
         steps = [[*fabtune, "revert", "--allow-relogin"]]
         if profile != UNTOUCHED:
-            steps.append([*fabtune, "apply", profile, "--allow-relogin", "--yes"])
+            steps.append([*fabtune, "apply", profile, "--allow-relogin", *path])
     for step in steps:
         # Ctrl-C must not reach a half-done switch; this process waits for its end.
         done = subprocess.run(step, capture_output=True, text=True, check=False, start_new_session=True)

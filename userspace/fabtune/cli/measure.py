@@ -90,12 +90,16 @@ def _counts(text: str) -> list[int]:
 
 
 def _workloads(args: argparse.Namespace) -> int:
-    names = [args.name] if args.name else workload.names()
-    known = [workload.load(name) for name in names]
-    if args.json:
+    return show_workloads(args.name, args.json)
+
+
+def show_workloads(name: str | None, as_json: bool) -> int:
+    """Print the list of workloads, or one in full, and return the exit code."""
+    known = [workload.load(one) for one in ([name] if name else workload.names())]
+    if as_json:
         keys = ("name", "summary", "source", "description", "target", "parameters", "runtime_s", "ramp_s")
         print(json.dumps([{key: getattr(one, key) for key in keys} for one in known], indent=2))
-    elif args.name:
+    elif name:
         print(workload.explain(known[0]))
     else:
         width = max(len(one.name) for one in known)

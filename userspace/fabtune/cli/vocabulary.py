@@ -5,9 +5,10 @@ import argparse
 
 from fabtune.catalog.profile import available, load_profile
 from fabtune.catalog.tunable import EFFECTS, ROLES, Tunable, shipped_catalog
-from fabtune.cli import output
+from fabtune.cli import measure, output
 from fabtune.errors import ExitCode
 from fabtune.facts.collect import Reading, collect
+from fabtune.measure import workload
 
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -17,7 +18,7 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
         parser.add_argument("--role", choices=ROLES, help="only what this end has")
         parser.set_defaults(handler=run_tunables)
     elif verb == "explain":
-        parser.add_argument("tunable", metavar="TUNABLE", help="a name such as iscsi.tcp_window")
+        parser.add_argument("tunable", metavar="NAME", help="a tunable, such as iscsi.tcp_window, or a workload")
         parser.add_argument("--netns", default="", metavar="NAME", help="network namespace to read it in")
         parser.set_defaults(handler=run_explain)
     else:
@@ -69,7 +70,9 @@ def default_text(tunable: Tunable) -> str:
 
 
 def run_explain(args: argparse.Namespace) -> int:
-    """Say everything about one tunable, with its values on this host and what profiles want of it."""
+    """Say everything about one tunable, with its values on this host and what profiles want of it; or a workload."""
+    if args.tunable in workload.names():
+        return measure.show_workloads(args.tunable, args.json)
     catalog = shipped_catalog()
     tunable = catalog.get(args.tunable, "fabtune explain")
     readings = collect([tunable], args.netns).readings
