@@ -39,7 +39,9 @@ def test_the_shipped_vocabulary_is_whole() -> None:
         assert tunable.default is not None or tunable.default_note or tunable.backend == "ethtool", tunable.name
 
 
-@pytest.mark.parametrize("name", ["default", "lan", "lan-jumbo", "low-latency", "srp", "wan", "wan-lossy", "wan-satellite"])
+@pytest.mark.parametrize(
+    "name", ["default", "lan", "lan-jumbo", "low-latency", "srp", "wan", "wan-lossy", "wan-satellite"]
+)
 def test_the_shipped_profiles_speak_to_both_roles(name: str) -> None:
     profile = load_profile(name, shipped_catalog())
     assert all(profile.entries[role] for role in ROLES)
@@ -71,7 +73,11 @@ def test_defaults_move_with_the_kernel() -> None:
         ("[knob]", "[knob", "not valid TOML"),
         ('"sysctl"', '"sysctl2"', "key 'backend': found 'sysctl2'"),
         ("maximum = 100", 'maximum = 100\nafter = ["x.y"]', "unknown tunable 'x.y'"),
-        ("maximum = 100", 'maximum = 100\ndefault_since = { "new" = 5 }', "found 'new', allowed: a kernel such as 6.16"),
+        (
+            "maximum = 100",
+            'maximum = 100\ndefault_since = { "new" = 5 }',
+            "found 'new', allowed: a kernel such as 6.16",
+        ),
         ("maximum = 100", "maximum = 100\nmultiple_of = 0", "key 'multiple_of': found 0"),
     ],
 )
@@ -118,9 +124,7 @@ def test_an_unknown_profile_suggests_the_near_one() -> None:
         load_profile("wann", shipped_catalog())
 
 
-def test_a_user_profile_may_extend_the_shipped_one_of_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_profile_may_extend_the_shipped_one_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FABTUNE_PROFILES", str(tmp_path))
     (tmp_path / "wan.toml").write_text(
         'summary = "mine"\ninclude = ["wan"]\n[both."tcp.ecn"]\nvalue = 1\nwhy = "our routers mark"\n'

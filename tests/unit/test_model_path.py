@@ -12,9 +12,7 @@ def test_goodput_of_a_gigabit_with_mtu_1500() -> None:
     assert NetworkPath(0, GIGABIT).goodput_bytes_per_s == pytest.approx(119.55e6, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("rtt_ms", "mb_per_s"), [(0, 119.55), (10, 119.55), (50, 119.55), (100, 82.1), (150, 55.1)]
-)
+@pytest.mark.parametrize(("rtt_ms", "mb_per_s"), [(0, 119.55), (10, 119.55), (50, 119.55), (100, 82.1), (150, 55.1)])
 def test_bound_of_eight_mebibytes_in_flight(rtt_ms: float, mb_per_s: float) -> None:
     path = NetworkPath(rtt_ms / 1e3, GIGABIT)
     assert bound_bytes_per_s(path, 262144, 32) / 1e6 == pytest.approx(mb_per_s, rel=5e-3)

@@ -118,9 +118,7 @@ def test_memory_at_worst_counts_every_session(tmp_path: Path, monkeypatch: pytes
     assert cost.host_bytes == 16 << 30
 
 
-def test_the_cost_of_a_plan_grows_no_faster_than_its_sessions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cost_of_a_plan_grows_no_faster_than_its_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {}
     for count in (16, 64):
         with monkeypatch.context() as patch:

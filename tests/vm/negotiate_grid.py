@@ -93,7 +93,9 @@ def main() -> int:
     """Run the grid; each pair starts from the defaults of both sides."""
     theirs_default = {name: (PARAMETERS / name).read_text().strip() for name in ("InitialR2T", "ImmediateData")}
     shown = iscsiadm("-o", "show").stdout.splitlines()
-    ours_default = {key: next(line.split(" = ")[1] for line in shown if line.startswith(f"{key} = ")) for key in RECORD.values()}
+    ours_default = {
+        key: next(line.split(" = ")[1] for line in shown if line.startswith(f"{key} = ")) for key in RECORD.values()
+    }
     wrong = 0
     pairs = grid()
     for ours, theirs in pairs:

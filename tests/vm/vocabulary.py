@@ -27,6 +27,7 @@ TEXTS = {
 NUMBERS = {
     "nic.mtu": 1400, "route.initcwnd": 20, "route.initrwnd": 20, "route.quickack": 1, "qdisc.maxrate": 125000000,
     "iscsi.max_outstanding_r2t": 4, "lio.max_outstanding_r2t": 4, "iscsi.queue_depth": 64, "block.queue_depth": 16,
+    "nic.rx_usecs": 50,
 }  # fmt: skip
 
 
@@ -80,7 +81,9 @@ def fabtune(*words: str) -> tuple[int, dict[str, object]]:
     """Run fabtune with --json; return its exit code and output."""
     done = subprocess.run(["fabtune", *words, "--json"], capture_output=True, text=True, check=False)
     if done.returncode not in (0, 4):
-        raise SystemExit(f"fabtune {' '.join(words)}: exit {done.returncode}: {done.stdout[-3000:]} {done.stderr[-3000:]}")
+        raise SystemExit(
+            f"fabtune {' '.join(words)}: exit {done.returncode}: {done.stdout[-3000:]} {done.stderr[-3000:]}"
+        )
     return done.returncode, json.loads(done.stdout)
 
 
@@ -115,7 +118,9 @@ def main() -> int:
     odd = [step for step in reverted["steps"] if step["state"] != "restored"]  # type: ignore[attr-defined]
     failures += [f"revert: {step}" for step in odd if step["tunable"] not in refused]
     final = read_back(collect(tunables))
-    failures += [f"{key}: {before[key]} before, {final.get(key)} after revert" for key in before if final.get(key) != before[key]]
+    failures += [
+        f"{key}: {before[key]} before, {final.get(key)} after revert" for key in before if final.get(key) != before[key]
+    ]
     for failure in failures:
         print(f"FAILED {failure}")
     print(f"{len(wanted) - len(refused)} written, {len(refused)} refused, {len(failures)} failures")

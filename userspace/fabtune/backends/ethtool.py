@@ -6,6 +6,7 @@ Binary structures, not the tool's text: its text changed with every release and 
 """
 
 import ctypes
+import errno
 import fcntl
 import socket
 import struct
@@ -89,7 +90,13 @@ class _Ethtool:
             if is_lro:
                 number = values[0] | _LRO_FLAG if number else values[0] & ~_LRO_FLAG
             values[index] = number
-            _call(device, group.set, values)
+            try:
+                _call(device, group.set, values)
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    # Drivers know a few steps only (e1000e: 0, 1, 3, 4 and 10 to 10,000 us), and nothing tells which.
+                    raise UnsupportedError(f"{device.label}: its driver refuses {key}={value}") from error
+                raise
 
 
 BACKEND = _Ethtool()
