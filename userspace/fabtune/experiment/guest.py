@@ -49,7 +49,16 @@ def run_combination(settings: Settings) -> list[dict[str, Any]]:
     iscsi.start_initiator()
     run(["insmod", MODULE], what="loading fabstat.ko")
     disk = tune(settings)
-    return [measure_op(settings, path, disk, op) for op in OPS if settings["op"] in ("both", op)]
+    points = []
+    for op in OPS:
+        if settings["op"] in ("both", op):
+            if points:
+                # A connection of its own: what TCP learnt from the reads must not shape the writes.
+                iscsi.logout()
+                topology.forget_paths()
+                disk = iscsi.login()
+            points.append(measure_op(settings, path, disk, op))
+    return points
 
 
 def tune(settings: Settings) -> str:
@@ -99,7 +108,7 @@ def point(settings: Settings, network: NetworkPath, op: str, taken: dict[str, An
     mb_per_s = figures[f"{op}_mb_per_s"]
     bound = bound_mb_per_s(settings, network)
     seen = seen_by_fabstat(taken["steps"][0], taken["target"]["disk"])
-    p50, p99 = (seen and seen.percentile(percent, op) for percent in (50, 99))
+    p50, p99 = (seen.percentile(50, op), seen.percentile(99, op)) if seen else (None, None)
     if seen is None or p50 is None or p99 is None:
         raise FabtuneError(f"fabstat saw no {op} on {taken['target']['disk']}: is the module loaded?")
     return {
