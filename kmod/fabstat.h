@@ -168,8 +168,7 @@ struct fabstat_device {
 
 /* Requests that could not even be given to a device. */
 struct fabstat_globals {
-	atomic64_t untracked;	/* no memory for the device, or its queue id is too large */
-	atomic64_t unmatched;	/* completed on a queue that is being removed */
+	atomic64_t untracked;	/* no memory for the device, its queue is dying or its id too large */
 	atomic64_t devices_seen;
 };
 

@@ -194,10 +194,9 @@ static void show_header(struct seq_file *m)
 	seq_printf(m, " depth_modulus_ns=%llu", fabstat_clock_modulus_ns());
 	seq_printf(m, " memory_bytes=%llu memory_limit_bytes=%llu memory_refused=%llu",
 		   fabstat_memory_used(), fabstat_memory_limit(), fabstat_memory_refused());
-	seq_printf(m, " devices_seen=%lld untracked=%lld unmatched=%lld\n",
+	seq_printf(m, " devices_seen=%lld untracked=%lld\n",
 		   (s64)atomic64_read(&fabstat_globals.devices_seen),
-		   (s64)atomic64_read(&fabstat_globals.untracked),
-		   (s64)atomic64_read(&fabstat_globals.unmatched));
+		   (s64)atomic64_read(&fabstat_globals.untracked));
 	/* One number a bucket: its lower bound, which is its predecessor's upper one. */
 	seq_puts(m, "buckets from_ns");
 	for (i = 0; i < FABSTAT_BUCKETS; i++)

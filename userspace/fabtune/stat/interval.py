@@ -47,12 +47,12 @@ class DeviceInterval:
     @property
     def queue_full(self) -> int:
         """TASK SET FULL, BUSY, and commands the driver refused (closed window, no credits)."""
-        return sum(self.events[name] for name in QUEUE_FULL_EVENTS)
+        return sum(self.events.get(name, 0) for name in QUEUE_FULL_EVENTS)
 
     @property
     def held(self) -> int:
         """Requests that the midlayer held back before the driver was asked."""
-        return sum(self.events[name] for name in HELD_EVENTS)
+        return sum(self.events.get(name, 0) for name in HELD_EVENTS)
 
     def histogram(self, time: str = "device", op: str | None = None) -> Histogram | None:
         """Return the histogram of `time` (one of TIMES) of `op`, or of all ops; None without requests."""
@@ -84,25 +84,20 @@ class Interval:
 
 def diff(before: Snapshot, after: Snapshot) -> Interval:
     """Return what was counted between two readings of one loaded module.  Raises InputError."""
-    if before.module["loaded_ns"] != after.module["loaded_ns"]:
+    if before.loaded_ns != after.loaded_ns:
         raise InputError("the readings are of different loads of fabstat: it was reloaded, or the host rebooted")
     if before.time_ns > after.time_ns:
         raise InputError("the second reading is older than the first; give the earlier one first")
     earlier = {device.id: device for device in before.devices}
-    modulus_ns = _depth_modulus_ns(after)
+    modulus_ns = after.depth_modulus_ns
     devices = tuple(_subtract(device, earlier.get(device.id), modulus_ns) for device in after.devices)
     return Interval(after.time_ns - before.time_ns, devices)
 
 
 def since_seen(snapshot: Snapshot) -> Interval:
     """Return everything counted since the module was loaded; each device since its first request."""
-    devices = tuple(_subtract(device, None, _depth_modulus_ns(snapshot)) for device in snapshot.devices)
-    return Interval(snapshot.time_ns - int(snapshot.module["loaded_ns"]), devices)
-
-
-def _depth_modulus_ns(snapshot: Snapshot) -> int:
-    """The integral of the depth is kept in 64 bits of the module's ticks: after months it wraps."""
-    return int(snapshot.module["depth_modulus_ns"]) or 2**64
+    devices = tuple(_subtract(device, None, snapshot.depth_modulus_ns) for device in snapshot.devices)
+    return Interval(snapshot.time_ns - snapshot.loaded_ns, devices)
 
 
 def _subtract(after: Device, before: Device | None, modulus_ns: int) -> DeviceInterval:

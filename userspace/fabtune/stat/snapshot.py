@@ -72,17 +72,19 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One reading.  `module` has the module's own line; `text` is the file as read."""
+    """One reading, taken at `time_ns` of the module's clock (CLOCK_MONOTONIC_RAW).
 
+    `module` has the module's own line, `text` the file as read.  The integrals of the depth wrap at
+    `depth_modulus_ns`, after months.
+    """
+
+    time_ns: int
+    loaded_ns: int
+    depth_modulus_ns: int
     module: Mapping[str, str]
     event_names: tuple[str, ...]
     devices: tuple[Device, ...]
     text: str = field(repr=False, compare=False)
-
-    @property
-    def time_ns(self) -> int:
-        """When it was read, on the module's clock (CLOCK_MONOTONIC_RAW)."""
-        return int(self.module["time_ns"])
 
     def device(self, disk: str) -> Device:
         """Return the live device called `disk` (``sda`` or ``/dev/sda``).  Raises InputError."""
@@ -136,7 +138,7 @@ def parse(text: str, source: str = "fabstat") -> Snapshot:
         raise InputError(f"{source}: format '{lines[0][2:]}', this fabtune reads 'fabstat {FORMAT_VERSION}'")
     try:
         return _parse_records(lines[1:], text)
-    except (KeyError, ValueError, IndexError, TypeError) as error:
+    except (KeyError, ValueError, IndexError, TypeError, StopIteration) as error:
         raise InputError(f"{source}: damaged or cut short ({error!r})") from None
 
 
@@ -152,7 +154,8 @@ def _parse_records(lines: list[str], text: str) -> Snapshot:
     event_names = tuple(next(records).split(" ")[1:])
     empty = Histogram(from_ns)
     devices = [_parse_device(group, event_names, empty) for group in _groups(records)]
-    return Snapshot(module, event_names, tuple(devices), text)
+    times = int(module["time_ns"]), int(module["loaded_ns"]), int(module["depth_modulus_ns"]) or 2**64
+    return Snapshot(*times, module, event_names, tuple(devices), text)
 
 
 def _groups(records: Iterator[str]) -> Iterator[list[str]]:

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Checks the module's pure headers in user space; test_stat_header.py builds and runs it.
+ *
+ * Without arguments: exit 0 when every property holds, else says which and exits 1.
+ * With "bounds": prints each bucket's lower bound. With "names": prints the events' names.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "histogram.h"
+#include "classify.h"
+
+static const char *const event_names[] = FABSTAT_EVENT_NAMES;
+static const char *const op_names[] = FABSTAT_OP_NAMES;
+
+static int failures;
+
+#define CHECK(condition, value)								\
+	do {										\
+		if (!(condition)) {							\
+			printf("%s:%d: %s does not hold for %llu\n", __FILE__, __LINE__,	\
+			       #condition, (unsigned long long)(value));		\
+			failures++;							\
+		}									\
+	} while (0)
+
+/* The bucket of @ns found by looking at every bound: slow, and obviously right. */
+static u32 bucket_by_search(u64 ns)
+{
+	u32 index = FABSTAT_BUCKETS - 1;
+
+	while (fabstat_bucket_from(index) > ns)
+		index--;
+	return index;
+}
+
+static void check_time(u64 ns)
+{
+	u32 index = fabstat_bucket(ns);
+
+	CHECK(index < FABSTAT_BUCKETS, ns);
+	CHECK(index == bucket_by_search(ns), ns);
+	if (!(ns >> FABSTAT_LIMIT_SHIFT))
+		CHECK(index == fabstat_bucket_in_range(ns), ns);
+}
+
+static void check_bounds(void)
+{
+	CHECK(fabstat_bucket_from(0) == 0, 0);
+	CHECK(fabstat_bucket_from(FABSTAT_BUCKETS - 1) == 1ULL << FABSTAT_LIMIT_SHIFT, 0);
+	for (u32 index = 0; index + 1 < FABSTAT_BUCKETS; index++) {
+		u64 from = fabstat_bucket_from(index), to = fabstat_bucket_from(index + 1);
+
+		CHECK(from < to, index);
+		/* 6.25 % from 1 us on; below that, 64 ns. */
+		CHECK(from >= 1024 ? (to - from) * 16 <= from : to - from == 64, index);
+		check_time(from);
+		check_time(to - 1);
+		CHECK(fabstat_bucket(from) == index, index);
+		CHECK(fabstat_bucket(to - 1) == index, index);
+	}
+	check_time(~0ULL);
+}
+
+static void check_random_times(void)
+{
+	u64 state = 88172645463325252ULL;
+
+	for (int i = 0; i < 100000; i++) {
+		/* xorshift64 */
+		state ^= state << 13;
+		state ^= state >> 7;
+		state ^= state << 17;
+		check_time(state >> (state & 63));
+	}
+}
+
+static void check_classes(void)
+{
+	struct fabstat_hold hold = { .device_running = true };
+
+	CHECK(sizeof(event_names) / sizeof(*event_names) == FABSTAT_EVENTS, 0);
+	CHECK(sizeof(op_names) / sizeof(*op_names) == FABSTAT_OPS, 0);
+	for (unsigned int status = 0; status < 256; status++) {
+		enum fabstat_event event = fabstat_status_event(status);
+
+		CHECK((event == FABSTAT_TASK_SET_FULL) == (status == 0x28), status);
+		CHECK((event == FABSTAT_BUSY) == (status == 0x08), status);
+		CHECK(event == FABSTAT_EVENTS || status == 0x28 || status == 0x08, status);
+	}
+	CHECK(fabstat_driver_event(0x1055) == FABSTAT_HOST_BUSY, 0x1055);
+	CHECK(fabstat_driver_event(0x1056) == FABSTAT_DEVICE_BUSY, 0x1056);
+	CHECK(fabstat_driver_event(0x1057) == FABSTAT_EH_RETRY, 0x1057);
+	CHECK(fabstat_driver_event(0x1058) == FABSTAT_TARGET_BUSY, 0x1058);
+	CHECK(fabstat_driver_event(1) == FABSTAT_DRIVER_OTHER, 1);
+	CHECK(fabstat_error_event(-ETIMEDOUT) == FABSTAT_ERROR_TIMEOUT, ETIMEDOUT);
+	CHECK(fabstat_error_event(-ENOLINK) == FABSTAT_ERROR_TRANSPORT, ENOLINK);
+	CHECK(fabstat_error_event(-ENODATA) == FABSTAT_ERROR_MEDIUM, ENODATA);
+	CHECK(fabstat_error_event(-EIO) == FABSTAT_ERROR_IO, EIO);
+	CHECK(fabstat_error_event(-1) == FABSTAT_ERROR_IO, 1);
+
+	/* The first thing that scsi_queue_rq() stumbles over is the cause. */
+	CHECK(fabstat_hold_event(&hold) == FABSTAT_HELD_OTHER, 0);
+	hold.target_limited = true;
+	CHECK(fabstat_hold_event(&hold) == FABSTAT_HELD_TARGET, 0);
+	hold.backing_off = true;
+	CHECK(fabstat_hold_event(&hold) == FABSTAT_HELD_BACKOFF, 0);
+	hold.recovering = true;
+	CHECK(fabstat_hold_event(&hold) == FABSTAT_HELD_RECOVERY, 0);
+	hold.device_running = false;
+	CHECK(fabstat_hold_event(&hold) == FABSTAT_HELD_DEVICE, 0);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "bounds")) {
+		for (u32 index = 0; index < FABSTAT_BUCKETS; index++)
+			printf("%llu\n", (unsigned long long)fabstat_bucket_from(index));
+		return 0;
+	}
+	if (argc > 1 && !strcmp(argv[1], "names")) {
+		for (unsigned int event = 0; event < FABSTAT_EVENTS; event++)
+			puts(event_names[event]);
+		return 0;
+	}
+	check_bounds();
+	check_random_times();
+	check_classes();
+	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}
