@@ -141,6 +141,31 @@ def test_network_bound_and_block_stand_in_one_line(tmp_path):
     assert float(write["rtt_ms"]) == 10.2 and write["workload"] == "xdd"
 
 
+def test_highest_balanced_rate_is_named(tmp_path):
+    records = []
+    # At 3 MB/s a stream the readers fall behind.
+    for stream, written, read in ((10**6, 8.0, 7.95), (2 * 10**6, 16.0, 15.8), (3 * 10**6, 24.0, 20.0)):
+        parameters = {"block_bytes": 10**5, "stream_bytes_per_s": stream, "streams": 8}
+        both = make_record(written, "wan", workload="daq", op="write", parameters=parameters)
+        reads = make_record(read, "wan", workload="daq", op="read", parameters=parameters)
+        both["steps"] += reads["steps"]
+        records.append(both)
+    write_all(records, tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    assert "Highest rate that readers and writers both held, wan: 16.0 MB/s each way." in html
+
+
+def test_a_window_shows_as_the_same_product_at_every_rtt(tmp_path):
+    window = 65536
+    paths = [{"rtt_ms": rtt, "rate_bytes_per_s": 1.25e8, "mtu": 1500} for rtt in (10, 20, 50)]
+    parameters = {"block_bytes": 10**6}
+    made = [make_record(window / one["rtt_ms"] / 1e3, path=one, parameters=parameters, seconds=100) for one in paths]
+    write_all(made, tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    rows = next(rows for rows in tables(html) if rows and "implied_window_kib" in rows[0])
+    assert [float(row["implied_window_kib"]) for row in rows] == pytest.approx([64] * 3, rel=0.03)
+
+
 def test_findings_from_the_wire_are_shown(tmp_path):
     finding = {"claim": "ImmediateData", "configured": "Yes", "seen": "No: none", "verdict": "not as configured"}
     write_all([make_record(100) | {"proof": [finding]}], tmp_path / "runs")

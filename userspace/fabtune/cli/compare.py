@@ -113,6 +113,7 @@ def _ab(args: argparse.Namespace) -> int:
     path = [f"--rtt={args.rtt:g}ms"] if args.rtt is not None else []
     path += [f"--rate={args.rate:.0f}bit"] if args.rate is not None else []
     kept: dict[str, list[dict[str, Any]]] = {}
+    started = time.monotonic()
     session_id = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
 
     def switch(profile: str) -> None:
@@ -120,7 +121,10 @@ def _ab(args: argparse.Namespace) -> int:
         time.sleep(args.settle)
 
     def take(part: str, side: str, profile: str, pair: int) -> None:
-        measure_cli.say(f"{part}: pair {pair + 1}, {side} = {profile}")
+        done = sum(len(records) for records in kept.values())
+        total = 2 * (args.calibrate + args.pairs)
+        left = f", about {(time.monotonic() - started) / done * (total - done) / 60:.0f} min left" if done else ""
+        measure_cli.say(f"{part}: pair {pair + 1}, {side} = {profile} (run {done + 1} of {total}{left})")
         place = _returned(args.on, first.wwid)
         turn = {"id": f"{session_id}-{part}", "pair": pair, "side": side}
         interrupted = False

@@ -34,25 +34,32 @@ def prove(workload: Workload, target: Target, extra: dict[str, str]) -> list[dic
     replaces the negotiated one).  Raises FabtuneError without exactly one iSCSI session below
     the target, or when the capture lost frames.
     """
-    sessions = [session for session in live_sessions() if session.sid in target.sessions]
-    if len(sessions) != 1:
-        raise FabtuneError(f"a capture needs one iSCSI session below {target.path}; there are {len(sessions)}")
-    session = sessions[0]
-    if target.kind != "device":
-        raise FabtuneError(f"a capture needs a block device, not a directory: give the LUN below {target.path}")
-    steps = list(_representative(expand(workload, Place(target.path, target.path, target.size_bytes),
-                                        runtime_s=None, ramp_s=0)))  # fmt: skip
+    seen = observe(workload, target)
+    sizes = {write.bytes for write in seen.writes}
+    known = _claims(_session(target), sizes.pop() if len(sizes) == 1 else None) | extra
+    return proof.as_json(proof.judge(known, seen))
+
+
+def observe(workload: Workload, target: Target) -> proof.Seen:
+    """Return what the wire shows of a little of `workload`.  Raises FabtuneError as `prove` does."""
+    session = _session(target)
+    place = Place(target.path, target.path, target.size_bytes)
+    steps = _representative(expand(workload, place, runtime_s=None, ramp_s=0))
     with tempfile.TemporaryDirectory(prefix="fabtune-capture-") as scratch:
         path = Path(scratch) / "iscsi.pcapng"
         with wire.Capture(session.address, session.port, path):
             for step in steps:
                 _load(step, Path(scratch))
-        seen = proof.observe(wire.pdus(path, session.port))
-    write_bytes = next((w.bytes for w in seen.writes), None)
-    if len({write.bytes for write in seen.writes}) > 1:
-        write_bytes = None
-    known = _claims(session, write_bytes) | extra
-    return proof.as_json(proof.judge(known, seen))
+        return proof.observe(wire.pdus(path, session.port))
+
+
+def _session(target: Target) -> Session:
+    sessions = [session for session in live_sessions() if session.sid in target.sessions]
+    if len(sessions) != 1:
+        raise FabtuneError(f"a capture needs one iSCSI session below {target.path}; there are {len(sessions)}")
+    if target.kind != "device":
+        raise FabtuneError(f"a capture needs a block device, not a directory: give the LUN below {target.path}")
+    return sessions[0]
 
 
 def _claims(session: Session, write_bytes: int | None) -> dict[str, str]:

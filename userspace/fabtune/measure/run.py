@@ -77,8 +77,10 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="fabtune-measure-") as scratch:
         place = _place(workload, target)
         try:
-            for step in expand(workload, place, runtime_s=runtime_s, ramp_s=ramp_s):
-                say(f"{workload.name}: {step.name}")
+            steps = expand(workload, place, runtime_s=runtime_s, ramp_s=ramp_s)
+            for number, step in enumerate(steps):
+                left_s = (len(steps) - number) * (runtime_s + ramp_s) if runtime_s else None
+                say(f"{workload.name}: {step.name} (step {number + 1} of {len(steps)}{_time_left(left_s)})")
                 record["steps"].append(result := _new_result(step))
                 _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, result)
         except KeyboardInterrupt:
@@ -93,6 +95,11 @@ def measure(
                 shutil.rmtree(place.directory, ignore_errors=True)
     record["complete"] = True
     return record
+
+
+def _time_left(seconds: float | None) -> str:
+    """Return the time left in words; nothing where only the data decides."""
+    return f", about {int(seconds) // 60}:{int(seconds) % 60:02} left" if seconds is not None else ""
 
 
 def host() -> dict[str, Any]:

@@ -3,6 +3,8 @@
 
 from collections.abc import Sequence
 
+import attrs
+
 from fabtune.report import cells as cell_sets
 from fabtune.report.cells import CLIENTS, Cell
 from fabtune.report.chart import Axis, Series, binary_size, line_chart
@@ -18,13 +20,16 @@ AXES = {
 }
 # More curves in one drawing than the palette has markers cannot be told apart.
 MAX_CURVES = 6
+# How far readers or writers may fall short of the rate asked for and still count as holding it.
+BALANCE_TOLERANCE = 0.02
 
 
 def sections(group: Sequence[Cell], workload: str) -> list[Section]:
     """Return one section for each parameter of `workload` that varies, or one with the table alone."""
     names = [name for name in cell_sets.varying(group) if name in AXES]
     found = [_section(group, workload, name) for name in names]
-    return found or [Section(f"{workload}: throughput", tables=(_table(f"{workload}: throughput", group, []),))]
+    found = found or [Section(f"{workload}: throughput", tables=(_table(f"{workload}: throughput", group, []),))]
+    return [attrs.evolve(found[0], text=" ".join(balanced(group))), *found[1:]]
 
 
 def _section(group: Sequence[Cell], workload: str, x_name: str) -> Section:
@@ -59,7 +64,29 @@ def _curves(part: Sequence[Cell], x_name: str, key: str) -> list[Series]:
     return found
 
 
+def _in_flight_kib(cell: Cell) -> float | None:
+    """Return throughput times round trip: the same at every RTT, it is the window that holds a path down."""
+    rate, rtt_ms = cell.median("mb_per_s"), cell.parameters.get("rtt_ms")
+    return rate * 1e6 * rtt_ms / 1e3 / 1024 if rate is not None and rtt_ms else None
+
+
+def balanced(group: Sequence[Cell]) -> list[str]:
+    """Return, for each label of a workload of readers and writers at a set rate, the highest that both held."""
+    said = []
+    for (label,), mine in cell_sets.by([c for c in group if "stream_bytes_per_s" in c.parameters], "label").items():
+        held = []
+        for (stream, streams), sides in cell_sets.by(mine, "stream_bytes_per_s", "streams").items():
+            asked = stream * (streams or 1) / 1e6
+            rates = {cell.op: cell.median("mb_per_s") or 0.0 for cell in sides}
+            if len(rates) == 2 and min(rates.values()) >= asked * (1 - BALANCE_TOLERANCE):
+                held.append(asked)
+        found = f"{max(held):.1f} MB/s each way" if held else "none of those asked for"
+        said.append(f"Highest rate that readers and writers both held{f', {label}' if label else ''}: {found}.")
+    return said
+
+
 def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
+    with_rtt = any(cell.parameters.get("rtt_ms") for cell in group)
     columns = (
         *(Column(name, name, "", plain) for name in names),
         Column("step", "step"),
@@ -71,6 +98,7 @@ def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
         Column("most", "mb_per_s_max", "MB/s", decimals(1)),
         Column("bound", "bound_mb_per_s", "MB/s", decimals(1)),
         Column("of", "fraction_of_bound", "bound", percent),
+        *([Column("rate × RTT", "implied_window_kib", "KiB", decimals(0))] if with_rtt else []),
         Column("p50", "p50_ms", "ms", decimals(3)),
         Column("p99", "p99_ms", "ms", decimals(3)),
         Column("CPU", "cpu_s_per_gb", "s/GB", decimals(3)),
@@ -85,6 +113,7 @@ def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
                 *(cell.parameters.get(name) for name in names), cell.step, cell.op, cell.label, len(cell.runs),
                 median, min(rates, default=None), max(rates, default=None), bound,
                 median / bound if median is not None and bound else None,
+                *([_in_flight_kib(cell)] if with_rtt else []),
                 *(cell.median(key) for key in ("p50_ms", "p99_ms", "cpu_s_per_gb", "sys_percent_per_mb_per_s")),
             )
         )  # fmt: skip
