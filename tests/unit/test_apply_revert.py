@@ -11,11 +11,13 @@ import hosttree
 import pyroute2  # noqa: F401  each forked child would import it anew
 import pytest
 
+from fabtune import backends
 from fabtune.backends import record
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import collect
+from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 from fabtune.tune import fault, journal
 from fabtune.tune.apply import Result, apply
@@ -205,3 +207,37 @@ def test_each_write_is_in_the_journal_before_it_happens(host: Path) -> None:
     assert [line["kind"] for line in lines] == ["begin", "write"]
     assert lines[1]["old"] != lines[1]["wrote"]
     assert lines[1]["boot_id"] == hosttree.SYSCTLS["kernel/random/boot_id"]
+
+
+SCHEDULER = """summary = "x"
+[initiator."block.scheduler"]
+value = "none"
+why = "x"
+"""
+
+
+def test_what_a_write_moves_besides_itself_comes_back_too(
+    host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changing the scheduler resets nr_requests, as the block layer does; an own value of it must return."""
+    queue = host / "sys/block/sd1/queue"
+    backend = backends.get("attribute")
+    plain = backend.write
+
+    def like_the_kernel(device: Device, key: str, value: str) -> None:
+        plain(device, key, value)
+        if key == "queue/scheduler":
+            (queue / "nr_requests").write_text({"none": "113\n"}.get(value, "226\n"))
+
+    monkeypatch.setattr(backend, "write", like_the_kernel)
+    before = values(host)
+    profile = tmp_path / "mine.toml"
+    profile.write_text(SCHEDULER)
+    with journal.locked():
+        loaded = load_profile(str(profile), shipped_catalog())
+        plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
+        apply(plan, collect([]).host, False, lambda _: None)
+    assert (queue / "nr_requests").read_text() == "113\n"
+    assert run_revert().exit_code == ExitCode.DONE
+    (queue / "scheduler").write_text("none [mq-deadline]\n")
+    assert values(host) == before

@@ -27,7 +27,7 @@ TEXTS = {
 NUMBERS = {
     "nic.mtu": 1400, "route.initcwnd": 20, "route.initrwnd": 20, "route.quickack": 1, "qdisc.maxrate": 125000000,
     "iscsi.max_outstanding_r2t": 4, "lio.max_outstanding_r2t": 4, "iscsi.queue_depth": 64, "block.queue_depth": 16,
-    "nic.rx_usecs": 50,
+    "nic.rx_usecs": 50, "block.nr_requests": 64, "iscsi.max_xmit_segment": 65536,
 }  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def main() -> int:
             reading = next(iter(facts.of(tunable.name)), None)
             print(f"unsupported: {tunable.name}: {reading.problem if reading else 'no ' + tunable.scope}")
     _, reverted = fabtune("revert", "--allow-relogin")
-    odd = [step for step in reverted["steps"] if step["state"] != "restored"]  # type: ignore[attr-defined]
+    odd = [step for step in reverted["steps"] if step["state"] not in ("restored", "already")]  # type: ignore[attr-defined]
     failures += [f"revert: {step}" for step in odd if step["tunable"] not in refused]
     final = read_back(collect(tunables))
     failures += [

@@ -60,6 +60,7 @@ _KEYS = {
     "persist": Key((str,), allowed=PERSIST),
     "after": _ARRAY,
     "not_above": _TEXT,
+    "disturbs": _ARRAY,
     "source": Key((str,), required=True),
     "note": _TEXT,
 }
@@ -102,6 +103,7 @@ class Tunable:
     persist: str = "none"
     after: tuple[str, ...] = ()
     not_above: str = ""
+    disturbs: tuple[str, ...] = ()
     note: str = ""
 
     def default_for(self, release: str) -> Value | None:
@@ -175,7 +177,7 @@ class Tunable:
 def parse_tunable(name: str, table: object, where: str) -> Tunable:
     """Return the tunable that `table` describes.  Raises InputError."""
     data: dict[str, Any] = dict(schema.read_table(table, _KEYS, where))
-    for array in ("spelling", "values", "roles", "after"):
+    for array in ("spelling", "values", "roles", "after", "disturbs"):
         if array in data:
             data[array] = schema.check_texts(data[array], where, array)
     if "default_since" in data:
@@ -219,7 +221,7 @@ def load_catalog(directory: Path) -> Catalog:
             tunables[name] = parse_tunable(name, table, f"{path}: [{table_name}]")
             files[name] = path
     for name, tunable in tunables.items():
-        for other in (*tunable.after, *filter(None, [tunable.not_above])):
+        for other in (*tunable.after, *tunable.disturbs, *filter(None, [tunable.not_above])):
             schema.one_of(other, tunables, f"{files[name]}: [{name.partition('.')[2]}]", "tunable")
     return Catalog(tunables)
 

@@ -9,8 +9,10 @@ from types import FrameType
 
 from fabtune import backends
 from fabtune.backends import UnsupportedError
+from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
-from fabtune.facts.collect import Host
+from fabtune.facts.collect import Host, read
+from fabtune.model.device import Device
 from fabtune.tune import fault, journal, relogin
 from fabtune.tune.journal import Transaction, Writer
 from fabtune.tune.plan import Plan, Row
@@ -119,22 +121,8 @@ def _write_row(
     if tunable.effect in AT_LOAD:
         result.refused.append((row, f"takes effect at {tunable.effect} only; --persist writes it for the next one"))
         return
-    number = len(transaction.steps) + 1
-    line = {
-        "step": number,
-        "transaction": transaction.name,
-        "boot_id": host.boot_id,
-        "tunable": tunable.name,
-        "backend": tunable.backend,
-        "key": tunable.key,
-        "device": {"scope": device.scope, "identity": device.identity, "label": device.label},
-        "old": row.now,
-        "wrote": row.wanted,
-        "effect": tunable.effect,
-        "rounds": tunable.rounds,
-    }
-    writer.append("write", **line)
-    journal.take(transaction, {"kind": "write", **line})
+    disturbed = _journal_disturbed(tunable, device, host, writer, transaction)
+    step = _journal_write(tunable, device, row.now, row.wanted, host, writer, transaction)
     progress(f"{tunable.name} {device.label}: {row.now} -> {row.wanted}")
     backend = backends.get(tunable.backend)
     try:
@@ -147,9 +135,62 @@ def _write_row(
     if not tunable.same(now, row.wanted) and not tunable.rounds:
         raise FabtuneError(f"{tunable.name} of {device.label}: wrote {row.wanted}, but it reads {now}")
     if now.split() != row.wanted.split():
-        writer.append("holds", step=number, value=now)
-        journal.take(transaction, {"kind": "holds", "step": number, "value": now})
+        _journal_holds(step, now, writer, transaction)
+    for other, place in disturbed:
+        _journal_holds(place, backends.get(other.backend).read(device, other.key), writer, transaction)
     result.written.append(row)
+
+
+def _journal_write(
+    tunable: Tunable,
+    device: Device,
+    old: str,
+    wrote: str,
+    host: Host,
+    writer: Writer,
+    transaction: Transaction,
+    disturbed: bool = False,
+) -> int:
+    """Put one step on disk before it happens; return its number."""
+    line = {
+        "step": len(transaction.steps) + 1,
+        "transaction": transaction.name,
+        "boot_id": host.boot_id,
+        "tunable": tunable.name,
+        "backend": tunable.backend,
+        "key": tunable.key,
+        "device": {"scope": device.scope, "identity": device.identity, "label": device.label},
+        "old": old,
+        "wrote": wrote,
+        "effect": tunable.effect,
+        "rounds": tunable.rounds,
+    }
+    if disturbed:
+        line["disturbed"] = True
+    writer.append("write", **line)
+    journal.take(transaction, {"kind": "write", **line})
+    return len(transaction.steps)
+
+
+def _journal_holds(step: int, value: str, writer: Writer, transaction: Transaction) -> None:
+    writer.append("holds", step=step, value=value)
+    journal.take(transaction, {"kind": "holds", "step": step, "value": value})
+
+
+def _journal_disturbed(
+    tunable: Tunable, device: Device, host: Host, writer: Writer, transaction: Transaction
+) -> list[tuple[Tunable, int]]:
+    """Put down what writing `tunable` may move besides itself (a scheduler resets nr_requests)."""
+    found = []
+    for name in tunable.disturbs:
+        other = shipped_catalog().tunables[name]
+        reading = read(other, device)
+        if reading.value is not None:
+            value = reading.value
+            found.append(
+                (other, _journal_write(other, device, value, value, host, writer, transaction, disturbed=True))
+            )
+    return found
 
 
 def _relogin(result: Result, transaction: Transaction | None, allowed: bool, progress: Progress) -> Result:

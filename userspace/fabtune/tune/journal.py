@@ -4,6 +4,7 @@
     {"kind": "begin", "transaction": ..., "boot_id": ..., "profile": "wan", ...}
     {"kind": "write", "step": 1, "tunable": ..., "device": {...}, "old": "0", "wrote": "1", ...}
     {"kind": "holds", "step": 1, "value": "1"}          what the kernel made of it, if it differs
+    {"kind": "write", "step": 2, ..., "disturbed": true}  not written itself; the next step's write may move it
     {"kind": "applied"}
     {"kind": "restored", "step": 1}
     {"kind": "closed"}                                  nothing of it is left to take back
@@ -53,6 +54,7 @@ class Step:
     wrote: str
     effect: str
     rounds: bool
+    disturbed: bool = False
     holds: str | None = None
     restored: bool = False
 
@@ -248,6 +250,7 @@ def _step(line: dict[str, Any], expected: int) -> Step:
         wrote=_text(line, "wrote"),
         effect=_text(line, "effect"),
         rounds=line["rounds"] is True,
+        disturbed=line.get("disturbed") is True,
     )
 
 

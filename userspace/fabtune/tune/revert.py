@@ -24,6 +24,9 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
+_SETTLED = (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE)
+
+
 @dataclass(frozen=True)
 class StepOutcome:
     """One step after revert: its outcome and what the value was found to be."""
@@ -89,17 +92,46 @@ def revert_transaction(transaction: Transaction, writer: Writer | None, force: b
     step already given back is recognised by its value.
     """
     locate = Locator(str(transaction.header["netns"]))
-    last = len(transaction.steps)
-    outcomes = []
-    for step in reversed(transaction.open_steps):
-        in_doubt = step.number == last and not transaction.applied and step.holds is None
-        outcome = _revert_step(step, locate(step.device), in_doubt, force)
-        outcomes.append(outcome)
-        if outcome.state in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE):
-            _note(writer, "restored", step=step.number)
-    if all(outcome.state in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE) for outcome in outcomes):
+    moved = {
+        step.number for step in transaction.open_steps if step.disturbed and _moved_by_us(step, transaction, locate)
+    }
+    outcomes: dict[int, StepOutcome] = {}
+    # A value that another step's value still forbids (nr_requests under the wrong scheduler) goes
+    # back on the second walk.
+    for _ in range(2):
+        for step in reversed(transaction.open_steps):
+            if step.number in outcomes and outcomes[step.number].state in _SETTLED:
+                continue
+            in_doubt = step.number == len(transaction.steps) and not transaction.applied and step.holds is None
+            outcome = _revert_step(step, locate(step.device), in_doubt, force or step.number in moved)
+            outcomes[step.number] = outcome
+            if outcome.state in _SETTLED:
+                _note(writer, "restored", step=step.number)
+    if all(outcome.state in _SETTLED for outcome in outcomes.values()):
         _note(writer, "closed")
-    return outcomes
+    return list(outcomes.values())
+
+
+def _moved_by_us(step: Step, transaction: Transaction, locate: Locator) -> bool:
+    """Tell whether a disturbed value is what our write beside it made of it, asked before anything goes back.
+
+    Its cause is the next step that was really written.  Once the cause is back, the value may
+    have moved again on the way, and that was us too.
+    """
+    later = transaction.steps[step.number :]
+    cause = next((one for one in later if not one.disturbed), None)
+    ours = {(step.holds or "").strip(), step.old.strip()}
+    ours |= {
+        (one.holds or one.wrote).strip() for one in later if (one.tunable, one.device) == (step.tunable, step.device)
+    }
+    if cause is None or cause.restored or step.holds is None:
+        return True
+    try:
+        device, cause_device = locate(step.device), locate(cause.device)
+        back = cause_device is not None and current(cause, cause_device).split() == cause.old.split()
+        return device is not None and (back or current(step, device).strip() in ours)
+    except FabtuneError:
+        return False
 
 
 def _note(writer: Writer | None, kind: str, **fields: object) -> None:

@@ -40,7 +40,7 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         if transaction.closed or not set(roles) & set(header["roles"]) or (netns and header["netns"] != netns):
             continue
         locate = Locator(str(header["netns"]))
-        for step in transaction.open_steps:
+        for step in [step for step in transaction.open_steps if not step.disturbed]:
             expected = step.holds or step.wrote
             device = locate(step.device)
             found, note = None, "the device is gone"
