@@ -128,7 +128,10 @@ def test_what_somebody_else_changed_stays_and_is_reported(host: Path) -> None:
     run_apply()
     changed = host / "proc/sys/net/ipv4/tcp_slow_start_after_idle"
     changed.write_text("7\n")
-    assert [drift.tunable for drift in verify(None, BOTH, "") if drift.drifted] == ["tcp.slow_start_after_idle"]
+    hosttree.put(host / "etc/sysctl.d/99-mine.conf", "net.ipv4.tcp_slow_start_after_idle = 7")
+    drifts = [drift for drift in verify(None, BOTH, "") if drift.drifted]
+    assert [drift.tunable for drift in drifts] == ["tcp.slow_start_after_idle"]
+    assert "99-mine.conf sets 7" in drifts[0].note
     report = run_revert()
     foreign = [outcome.step.tunable for outcome in report.outcomes if outcome.state == "foreign"]
     assert foreign == ["tcp.slow_start_after_idle"]

@@ -25,7 +25,8 @@ def _vectors(device: Device) -> list[Path]:
 class _Irq:
     def read(self, device: Device, _: str) -> str:
         with explained(f"{device.label}: interrupt affinity"):
-            return " ".join(file.read_text().strip() for file in _vectors(device))
+            lists = [file.read_text().strip() for file in _vectors(device)]
+        return lists[0] if len(set(lists)) == 1 else " ".join(lists)
 
     def write(self, device: Device, _: str, value: str) -> None:
         vectors = _vectors(device)

@@ -2,6 +2,7 @@
 """plan, apply, verify, revert and history: the tuning verbs."""
 
 import argparse
+import re
 import sys
 
 from fabtune.catalog.profile import Profile, load_profile
@@ -29,6 +30,8 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_path(parser: argparse.ArgumentParser) -> None:
+    # argparse would take the value of `--rtt -5ms` for an option and say only that one is missing.
+    parser._negative_number_matcher = re.compile(r"-\d")
     parser.add_argument(
         "--rtt", metavar="TIME", help="round trip of the path, such as 50ms (default: from live sessions)"
     )

@@ -21,6 +21,9 @@ def netns(around: Surroundings) -> list[Device]:
     if name:
         return [Device("netns", f"netns:{_netns_name(name)}", f"netns {_netns_name(name)}", {"netns": name})]
     own = _inode(Path("/proc/self/ns/net"))
+    if tree.ROOT != Path("/"):
+        # A copy of a host's trees has no namespaces.
+        return [Device("netns", "netns:init", "host", {"netns": ""})]
     if own == _inode(Path("/proc/1/ns/net")):
         return [Device("netns", "netns:init", "host", {"netns": ""})]
     named = next((path.name for path in Path("/run/netns").glob("*") if _inode(path) == own), None)

@@ -49,6 +49,13 @@ def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pe
             for session in live:
                 if session.identity == step.device.identity:
                     _add(found, _of_session(session, boot_id))
+        elif step.effect == "relogin" and step.tunable.startswith("iscsi."):
+            # A module's parameter counts for every session.
+            for session in live:
+                _add(found, _of_session(session, boot_id))
+        elif step.effect == "relogin" and step.tunable.startswith("srp."):
+            for port in devices.srp_ports(Surroundings()):
+                _add(found, Pending("srp-relogin", port.identity, f"SRP port {port.label}", "", boot_id))
         elif step.effect == "new-connections":
             # iscsid lives in the first network namespace; a target's portal may be anywhere.
             if step.device.identity in ("host", "netns:init") and "initiator" in roles:
