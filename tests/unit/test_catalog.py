@@ -7,6 +7,7 @@ import pytest
 
 from fabtune import backends
 from fabtune.catalog.profile import available, load_profile
+from fabtune.catalog.reference import reference
 from fabtune.catalog.tunable import ROLES, load_catalog, shipped_catalog
 from fabtune.errors import InputError
 
@@ -52,6 +53,12 @@ def test_no_shipped_profile_touches_what_loses_data() -> None:
         profile = load_profile(name, shipped_catalog())
         for entries in profile.entries.values():
             assert not {"lio.emulate_write_cache", "iscsi.nr_sessions", "lio.max_connections"} & entries.keys()
+
+
+def test_the_reference_page_is_what_the_vocabulary_says() -> None:
+    page = Path(__file__).parents[2] / "Documentation/tunables.md"
+    fresh = reference(shipped_catalog().tunables.values())
+    assert page.read_text() == fresh, "run: fabtune tunables --markdown > Documentation/tunables.md"
 
 
 def test_defaults_move_with_the_kernel() -> None:

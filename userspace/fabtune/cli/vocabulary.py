@@ -4,6 +4,7 @@
 import argparse
 
 from fabtune.catalog.profile import available, load_profile
+from fabtune.catalog.reference import reference
 from fabtune.catalog.tunable import EFFECTS, ROLES, Tunable, shipped_catalog
 from fabtune.cli import measure, output
 from fabtune.errors import ExitCode
@@ -16,6 +17,7 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
     if verb == "tunables":
         parser.add_argument("--role", choices=ROLES, help="only what this end has")
+        parser.add_argument("--markdown", action="store_true", help="print the reference page")
         parser.set_defaults(handler=run_tunables)
     elif verb == "explain":
         parser.add_argument("tunable", metavar="NAME", help="a tunable, such as iscsi.tcp_window, or a workload")
@@ -51,6 +53,9 @@ def tunable_json(tunable: Tunable) -> dict[str, object]:
 def run_tunables(args: argparse.Namespace) -> int:
     """List the vocabulary."""
     found = [one for one in shipped_catalog().tunables.values() if not args.role or args.role in one.roles]
+    if args.markdown:
+        print(reference(found), end="")
+        return ExitCode.DONE
     if args.json:
         output.print_json([tunable_json(one) for one in found])
         return ExitCode.DONE

@@ -21,7 +21,7 @@ def netns(around: Surroundings) -> list[Device]:
     if name:
         return [Device("netns", f"netns:{_netns_name(name)}", f"netns {_netns_name(name)}", {"netns": name})]
     own = _inode(Path("/proc/self/ns/net"))
-    if tree.ROOT != Path("/"):
+    if Path("/") != tree.ROOT:
         # A copy of a host's trees has no namespaces.
         return [Device("netns", "netns:init", "host", {"netns": ""})]
     if own == _inode(Path("/proc/1/ns/net")):
