@@ -15,7 +15,7 @@ import pytest
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
-from fabtune.measure import checks, fio, metrics, record
+from fabtune.measure import checks, fio, metrics, pcp, record
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -215,3 +215,25 @@ def test_a_switch_that_fails_ends_the_session(disk_dir, capsys):
 def test_odd_numbers_of_pairs_are_refused(disk_dir, capsys):
     assert main(["ab", "a", "b", "xdd", "--on", str(disk_dir), "--pairs", "7"]) == ExitCode.USAGE
     assert "even number of pairs" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not pcp.available(), reason="no pmcd is running here")
+def test_archive_where_pmcd_runs_has_the_samplers_metrics(disk_dir):
+    assert measure(disk_dir, "oltp", "--set", "total_bytes=16m", "--runtime", "4s", "--ramp", "0s") == ExitCode.DONE
+    (kept,) = records(disk_dir)
+    archive = disk_dir / "runs" / kept["pcp_archive"] / "run"
+    names = [name for name in kept["steps"][0]["samples"][0] if not name.startswith(("time.", "fabstat."))]
+    found = subprocess.run(["pmprobe", "-a", str(archive), *names], capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in found.stdout.splitlines() if int(line.split()[1]) >= 0] == names
+
+
+def test_a_broken_pmlogger_costs_the_archive_alone(disk_dir, monkeypatch, capsys):
+    fake = disk_dir / "bin"
+    fake.mkdir()
+    (fake / "pmlogger").write_text("#!/bin/sh\nexit 1\n")
+    (fake / "pmlogger").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake}:{os.environ['PATH']}")
+    monkeypatch.setattr(pcp, "PMCD_SOCKET", fake)
+    assert measure(disk_dir, "xdd", "--set", "total_bytes=4m") == ExitCode.DONE
+    assert "no PCP archive" in capsys.readouterr().err
+    assert records(disk_dir)[0]["complete"] and not list((disk_dir / "runs").glob("*.pcp"))

@@ -2,6 +2,7 @@
 """The verbs ``measure`` and ``workloads``."""
 
 import argparse
+import contextlib
 import json
 import re
 import signal
@@ -123,12 +124,13 @@ def prepare(args: argparse.Namespace) -> tuple[workload.Workload, Any]:
 
     Raises InputError.
     """
-    from fabtune.measure import target
+    from fabtune.measure import run, target
 
     if not args.on:
         raise InputError(f"measuring '{args.workload}' needs --on with a block device or a directory")
     load = workload.load(args.workload).with_parameters(args.set)
     place = target.find(args.on)
+    run.check_target(load, place)
     if _writes(load, place):
         confirm = args.confirm
         if confirm is None and place.kind == "device" and sys.stdin.isatty() and not target.in_use(place):
@@ -178,21 +180,33 @@ def _net(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _load(args: argparse.Namespace) -> dict[str, Any]:
-    from fabtune.measure import capture, run
+    from fabtune.measure import capture, pcp, run
 
     load, place = prepare(args)
     claims = capture.claims(args.claim)
-    result = run.measure(
-        load,
-        place,
-        label=args.label,
-        path=path_of(args),
-        runtime_s=args.runtime,
-        ramp_s=args.ramp,
-        environment=environment(),
-        keep_files=args.keep_files,
-        say=say,
-    )
+    around = environment()
+    archive = pcp.Archive(args.out / time.strftime(f"%Y%m%dT%H%M%S-{load.name}.pcp", time.gmtime()))
+    try:
+        with contextlib.ExitStack() as stack:
+            if pcp.available():
+                stack.enter_context(archive)
+            result = run.measure(
+                load,
+                place,
+                label=args.label,
+                path=path_of(args),
+                runtime_s=args.runtime,
+                ramp_s=args.ramp,
+                environment=around,
+                keep_files=args.keep_files,
+                say=say,
+            )
+    except run.IncompleteError as error:
+        error.record["pcp_archive"] = archive.name
+        raise
+    result["pcp_archive"] = archive.name
+    if archive.problem:
+        say(archive.problem)
     if args.capture:
         say("capturing a short load of the same kind")
         result["proof"] = capture.prove(load, place, claims)

@@ -56,7 +56,7 @@ def measure(
     program, version = fio.find()
     runtime_s = workload.runtime_s if runtime_s is None else runtime_s
     ramp_s = workload.ramp_s if ramp_s is None else ramp_s
-    _check_target(workload, target)
+    check_target(workload, target)
     record: Record = {
         "schema": SCHEMA,
         "complete": False,
@@ -117,7 +117,8 @@ def host() -> dict[str, Any]:
     }
 
 
-def _check_target(workload: Workload, target: Target) -> None:
+def check_target(workload: Workload, target: Target) -> None:
+    """Raise InputError or FabtuneError when `workload` cannot run on `target`: the wrong kind, or too little room."""
     if workload.target not in ("any", target.kind):
         raise InputError(f"workload '{workload.name}' needs a {workload.target}; {target.path} is a {target.kind}")
     if target.kind == "directory":
