@@ -12,16 +12,20 @@ from fabtune.errors import FabtuneError
 _TIMEOUT_S = 30
 
 
-def run(program: str, *arguments: str, netns: str = "") -> str:
-    """Return what `program` prints.  Raises UnsupportedError where the kernel lacks the thing, FabtuneError."""
+def run(program: str, *arguments: str, netns: str = "", stdin: str = "", tolerant: bool = False) -> str:
+    """Return what `program` prints; `tolerant` ignores its exit status.
+
+    Raises UnsupportedError where the kernel lacks the thing, FabtuneError for other failures.
+    """
     path = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
     if path is None:
         raise UnsupportedError(f"{program} is not installed (package iproute2)")
     with tree.inside(netns):
         done = subprocess.run(
-            [path, *arguments], capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
-        )
-    if done.returncode:
+            [path, *arguments],
+            input=stdin, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    if done.returncode and not tolerant:
         message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
         if any(words in message for words in ("is unknown", "not supported", "No such file", "Cannot find device")):
             raise UnsupportedError(f"{program} {' '.join(arguments)}: {message}")
@@ -37,3 +41,20 @@ def read_json(program: str, *arguments: str, netns: str = "") -> list[dict[str, 
     except ValueError as error:
         raise FabtuneError(f"{program} -j {' '.join(arguments)}: not JSON: {error}") from None
     return [row for row in rows if isinstance(row, dict)]
+
+
+def batch_json(program: str, family: str, commands: list[str], netns: str = "") -> list[dict[str, Any]]:
+    """Return the rows of all `commands` from one run of ``program -batch``; a command that fails has none."""
+    if not commands:
+        return []
+    text = run(program, "-j", family, "-force", "-batch", "-", netns=netns, stdin="\n".join(commands), tolerant=True)
+    rows: list[dict[str, Any]] = []
+    decoder = json.JSONDecoder()
+    while text := text.lstrip():
+        try:
+            found, end = decoder.raw_decode(text)
+        except ValueError as error:
+            raise FabtuneError(f"{program} -batch: not JSON: {error}") from None
+        rows += [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+        text = text[end:]
+    return rows

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Finds the devices of each scope on this host, named so that a journal can find them again."""
 
+import ipaddress
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,24 +61,37 @@ def nics(around: Surroundings) -> list[Device]:
 def routes(around: Surroundings) -> list[Device]:
     """Return the routes that peers are reached by, each once."""
     found: dict[str, Device] = {}
+    tables: dict[str, list[dict[str, object]]] = {}
     for peer, route in around.routes.items():
         family = "-6" if ":" in peer else "-4"
-        try:
-            rows = iproute.read_json("ip", family, "route", "show", "match", peer, netns=around.netns)
-        except FabtuneError:
+        if family not in tables:
+            try:
+                tables[family] = iproute.read_json("ip", family, "route", "show", netns=around.netns)
+            except FabtuneError:
+                tables[family] = []
+        best = _longest_match(peer, [row for row in tables[family] if row.get("dev") == route["name"]])
+        if best is None:
             continue
-        rows = [row for row in rows if row.get("dev") == route["name"]]
-        if not rows:
-            continue
-        # The longest prefix is the one in use; `ip` prints the default first.
-        best = max(
-            rows, key=lambda row: int(str(row["dst"]).partition("/")[2] or (0 if row["dst"] == "default" else 128))
-        )
         destination, name = str(best["dst"]), str(best["dev"])
         where = {"destination": destination, "name": name, "family": family, "netns": around.netns}
         identity = f"{destination},{best.get('gateway', 'direct')},{netns(around)[0].identity}"
         found[identity] = Device("route", identity, f"{destination} dev {name}", where)
     return list(found.values())
+
+
+def _longest_match(peer: str, rows: list[dict[str, object]]) -> dict[str, object] | None:
+    """Return the route of `rows` with the longest prefix that holds `peer`."""
+    best: tuple[int, dict[str, object]] | None = None
+    for row in rows:
+        prefix = str(row.get("dst", ""))
+        network = ipaddress.ip_network("::/0" if ":" in peer else "0.0.0.0/0") if prefix == "default" else None
+        try:
+            network = network or ipaddress.ip_network(prefix)
+        except ValueError:
+            continue
+        if ipaddress.ip_address(peer.partition("%")[0]) in network and (best is None or network.prefixlen > best[0]):
+            best = network.prefixlen, row
+    return best[1] if best else None
 
 
 def records(around: Surroundings) -> list[Device]:

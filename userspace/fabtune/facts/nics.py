@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The NICs that storage traffic uses: found by the sessions' own addresses, resolved below bonds and VLANs."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from fabtune.backends import iproute, tree
 
 # A real NIC's speed file holds Mb/s; these drivers answer with a number that means nothing.
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _MADE_UP_SPEED = ("veth", "tun", "bridge", "dummy", "virtual")
 
 
@@ -62,10 +64,18 @@ def describe(name: str, netns: str = "", kind: str = "") -> Nic:
         driver=driver,
         mtu_bytes=int(tree.read_text(directory / "mtu") or 1500),
         speed_bit_per_s=megabit * 10**6,
-        pci_path=device.resolve().name if device.exists() else "",
+        pci_path=_pci_address(device.resolve()) if device.exists() else "",
         mac=tree.read_text(directory / "address") or "",
         lower=lower or (name,),
     )
+
+
+def _pci_address(device: Path) -> str:
+    """Return the PCI address of `device` or of what it sits on (a virtio device's own name counts anew each boot)."""
+    for part in reversed(device.parts):
+        if _PCI_ADDRESS.fullmatch(part):
+            return part
+    return device.name
 
 
 def _lower(directory: Path) -> Iterable[str]:

@@ -66,13 +66,15 @@ class Surroundings:
     def routes(self) -> dict[str, dict[str, str]]:
         """How each peer is reached: interface, source address and the route's destination."""
         found = {}
-        for peer in self.peers:
+        for family in ("-4", "-6"):
+            peers = [peer for peer in self.peers if (":" in peer) == (family == "-6")]
             try:
-                rows = iproute.read_json("ip", "route", "get", peer, netns=self.netns)
+                rows = iproute.batch_json("ip", family, [f"route get {peer}" for peer in peers], netns=self.netns)
             except FabtuneError:
                 continue
-            if rows and rows[0].get("dev") not in (None, "lo"):
-                found[peer] = {"name": str(rows[0]["dev"]), "source": str(rows[0].get("prefsrc", ""))}
+            for row in rows:
+                if row.get("dev") not in (None, "lo") and row.get("dst") in peers:
+                    found[str(row["dst"])] = {"name": str(row["dev"]), "source": str(row.get("prefsrc", ""))}
         return found
 
     @cached_property
