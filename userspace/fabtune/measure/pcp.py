@@ -49,7 +49,19 @@ class Archive:
         self.directory.mkdir(parents=True)
         config = self.directory / "pmlogger.config"
         config.write_text(_CONFIG)
-        words = ["pmlogger", "-c", str(config), "-h", "local:", "-l", str(self.directory / "pmlogger.log")]
+        # It ends with this process, however that ends.
+        words = [
+            "setpriv",
+            "--pdeathsig",
+            "TERM",
+            "pmlogger",
+            "-c",
+            str(config),
+            "-h",
+            "local:",
+            "-l",
+            str(self.directory / "pmlogger.log"),
+        ]
         self._process = subprocess.Popen(
             [*words, str(self.directory / "run")],
             stdin=subprocess.DEVNULL,
