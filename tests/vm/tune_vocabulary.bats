@@ -29,6 +29,23 @@ setup() {
 	[ "$(grep -c ^written: <<<"$output")" -ge 75 ]
 }
 
+@test "a qdisc that somebody configured by hand is left alone, and said" {
+	tc qdisc replace dev i0 root handle 7: prio
+	cat > fq.toml <<-'EOF'
+		summary = "x"
+		[both."qdisc.kind"]
+		value = "fq"
+		why = "x"
+	EOF
+	run fabtune apply "$PWD/fq.toml" --role initiator
+	echo "$output"
+	[[ "$output" == *"configured by hand"* ]]
+	tc qdisc show dev i0 | grep -q 'qdisc prio 7: root'
+	fabtune revert
+	tc qdisc show dev i0 | grep -q 'qdisc prio 7: root'
+	tc qdisc del dev i0 root
+}
+
 @test "every tunable of SRP can be written, read back and taken back" {
 	srp_up || skip "no RDMA device could be made on this kernel"
 	run python3 /fabtune/tests/vm/vocabulary.py srp srpt

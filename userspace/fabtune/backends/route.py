@@ -1,57 +1,52 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Per-route TCP metrics (``congctl``, ``initcwnd``, ``initrwnd``, ``quickack``) of the route to a peer.
 
-``ip route change`` replaces all metrics of a route, so each write restates the ones that stay.
-An empty value means that the route does not set the metric.
+``ip route change`` replaces all of a route, so each write gives back every word of it with one
+metric changed.  The words come from the plain listing, which is what the command takes: its JSON
+leaves out which metrics are locked.  An empty value means that the route does not set the metric.
 """
-
-from typing import Any
 
 from fabtune.backends import UnsupportedError, iproute
 from fabtune.model.device import Device
 
-_KEYS = ("congctl", "initcwnd", "initrwnd", "quickack", "rto_min", "window")
+# States that a listing shows and a command does not take.
+_STATES = {"linkdown", "dead", "offload", "offload_failed", "rt_offload", "rt_trap", "trap"}
 
 
-def _find(device: Device) -> dict[str, Any]:
+def _words(device: Device) -> list[str]:
+    """Return the words of the route.  Raises UnsupportedError when it is gone."""
     where = device.where
-    words = ["route", "show", where["destination"]]
-    words += ["dev", where["name"]] if where.get("name") else []
-    rows = iproute.read_json("ip", *where["family"].split(), *words, netns=where.get("netns", ""))
-    if not rows:
-        raise UnsupportedError(f"route {device.label}: gone")
-    return rows[0]
+    text = iproute.run("ip", where["family"], "route", "show", where["destination"], netns=where.get("netns", ""))
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == [where["destination"]] and f" dev {where['name']} " in f"{line} ":
+            return [word for word in words if word not in _STATES]
+    raise UnsupportedError(f"route {device.label}: gone")
 
 
-def _metrics(route: dict[str, Any]) -> dict[str, str]:
-    """Return the metrics of `route` as words for `ip route`."""
-    found: dict[str, str] = {}
-    for row in route.get("metrics", []):
-        for key, value in row.items():
-            found[key] = str(value)
-    return found
+def _value(words: list[str], key: str) -> list[str]:
+    """Return the words of metric `key` after its name: its value, after `lock` if it is locked."""
+    if key not in words[1:]:
+        return []
+    place = words.index(key, 1) + 1
+    return words[place : place + 1 + (words[place] == "lock")]
 
 
 class _Route:
     def read(self, device: Device, key: str) -> str:
-        return _metrics(_find(device)).get(key, "")
+        return " ".join(_value(_words(device), key))
 
     def write(self, device: Device, key: str, value: str) -> None:
-        route = _find(device)
-        metrics = _metrics(route)
-        if value:
-            metrics[key] = value
-        else:
-            metrics.pop(key, None)
-        words = [str(route["dst"])]
-        for name, word in (("gateway", "via"), ("dev", "dev"), ("prefsrc", "src"), ("metric", "metric")):
-            words += [word, str(route[name])] if name in route else []
-        words += ["proto", str(route["protocol"])] if "protocol" in route else []
-        words += ["scope", str(route["scope"])] if "scope" in route else []
-        for name, text in metrics.items():
-            words += [name, text]
+        words = _words(device)
+        old = _value(words, key)
+        if old:
+            place = words.index(key, 1)
+            del words[place : place + 1 + len(old)]
+        words += [key, *value.split()] if value else []
+        # The command locks rto_min by itself, and refuses the word that its listing shows.
+        words = [word for place, word in enumerate(words) if (word, words[place - 1]) != ("lock", "rto_min")]
         where = device.where
-        iproute.run("ip", *where["family"].split(), "route", "change", *words, netns=where.get("netns", ""))
+        iproute.run("ip", where["family"], "route", "change", *words, netns=where.get("netns", ""))
 
 
 BACKEND = _Route()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fabtune.backends import iproute, tree
 
-# A real NIC's speed file holds Mb/s; these drivers answer with a number that means nothing.
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+# A real NIC's speed file holds Mb/s; these drivers answer with a number that means nothing.
 _MADE_UP_SPEED = ("veth", "tun", "bridge", "dummy", "virtual")
 
 
