@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The laws hold for consistent records, break for each kind of inconsistent one, and say when they do not apply."""
+
+import pytest
+from run_records import make_record
+
+from fabtune.measure import checks, metrics
+
+NEGOTIATED = {
+    "ImmediateData": "Yes", "InitialR2T": "Yes", "FirstBurstLength": "65536", "MaxBurstLength": "65536",
+    "MaxOutstandingR2T": "1", "MaxXmitDataSegmentLength": "262144",
+}  # fmt: skip
+
+
+def verdict(record, words):
+    found = [check for check in checks.of_record(record) if words in check.law]
+    assert len(found) == 1
+    return found[0].verdict
+
+
+def path(rtt_ms):
+    return {"rtt_ms": rtt_ms, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
+
+
+def iscsi_write(r2ts_per_write, commands=400, size=262144):
+    """A record of writes over one session that negotiated NEGOTIATED."""
+    record = make_record(50, op="write", parameters={"block_bytes": size})
+    step = record["steps"][0]
+    step["before"] = {"negotiated": {"1": NEGOTIATED}, "iscsi": {"1": {"scsicmd_pdus": 7, "r2t_pdus": 3}}}
+    step["after"] = {"iscsi": {"1": {"scsicmd_pdus": 7 + commands, "r2t_pdus": 3 + round(r2ts_per_write * commands)}}}
+    return record
+
+
+def test_bound_of_a_read_is_size_over_round_trip():
+    limit = checks.bound(make_record(1, path=path(10)), make_record(1)["steps"][0], "read")
+    assert limit == pytest.approx(1000 / (0.010 + 1000 / 119.55e6), rel=1e-4)
+
+
+@pytest.mark.parametrize(("mb_per_s", "expected"), [(0.0999, checks.PASS), (0.102, checks.FAIL)])
+def test_nothing_is_faster_than_its_bound(mb_per_s, expected):
+    record = make_record(mb_per_s, path=path(10), seconds=1000)
+    assert verdict(record, "faster than its bound") == expected
+
+
+def test_a_short_window_may_hold_one_queue_more_than_the_bound():
+    # 2 s at 10 ms: 200 round trips of 1 MB bound it to 99.9 MB/s x 2 s, and one request begun before may end inside.
+    def record(mb_per_s):
+        return make_record(mb_per_s, path=path(10), parameters={"block_bytes": 10**6}, seconds=2)
+
+    limit = checks.bound(record(1), record(1)["steps"][0], "read") / 1e6
+    assert verdict(record(limit + 0.4), "faster than its bound") == checks.PASS
+    assert verdict(record(limit * 1.01 + 0.6), "faster than its bound") == checks.FAIL
+
+
+def test_bound_of_a_write_pays_for_its_r2ts():
+    record = iscsi_write(3) | {"path": path(10)}
+    # 192 KiB come in three bursts, one R2T at a time: four round trips.
+    limit = checks.bound(record, record["steps"][0], "write")
+    assert limit == pytest.approx(262144 / (0.040 + 262144 / 119.55e6), rel=1e-4)
+    assert checks.bound(record, record["steps"][0], "read") == pytest.approx(
+        262144 / (0.010 + 262144 / 119.55e6), rel=1e-4
+    )
+
+
+def test_bound_is_not_applicable_without_a_path():
+    assert verdict(make_record(10), "faster than its bound") == checks.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("r2ts", "expected"), [(3, checks.PASS), (3.05, checks.PASS), (1, checks.FAIL), (4, checks.FAIL)]
+)
+def test_r2ts_follow_from_the_bursts(r2ts, expected):
+    assert verdict(iscsi_write(r2ts), "R2Ts a write") == expected
+
+
+def test_r2ts_of_requests_that_the_kernel_splits_are_not_judged():
+    record = iscsi_write(7)
+    record["target"]["queue"] = {"max_sectors_kb": "128"}
+    assert verdict(record, "R2Ts a write") == checks.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.0, checks.PASS), (1.015, checks.PASS), (0.9, checks.FAIL)])
+def test_the_disk_moved_what_fio_asked_for(factor, expected):
+    record = make_record(100, seconds=3)
+    step = record["steps"][0]
+    step["job"] += "direct=1\n"
+    for sample in step["samples"]:
+        sample["disk.dev.read_bytes"] *= factor
+    assert verdict(record, "bytes that fio asked for") == expected
+    step["job"] += "ramp_time=1000ms\n"
+    assert verdict(record, "bytes that fio asked for") == checks.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.02, checks.PASS), (1.2, checks.FAIL), (0.8, checks.FAIL)])
+def test_littles_law(factor, expected):
+    record = make_record(100)
+    record["steps"][0]["fio"]["jobs"][0]["read"]["lat_ns"]["mean"] *= factor
+    assert verdict(record, "latency is the depth") == expected
+
+
+def test_stuck_requests_fail_the_stress_test():
+    record = make_record(100)
+    record["steps"][0]["stuck"] = {"after_s": 60, "oldest_s": 0.0, "requests": []}
+    assert verdict(record, "stays outstanding") == checks.PASS
+    stuck = {"op": "read", "sector": 8, "age_s": 61.0, "state": "in_flight"}
+    record["steps"][0]["stuck"] = {"after_s": 60, "oldest_s": 61.0, "requests": [stuck]}
+    assert verdict(record, "stays outstanding") == checks.FAIL
+
+
+def test_cpu_per_gigabyte_is_of_the_measured_part():
+    record = make_record(100, seconds=10)
+    found = {metric.key: metric.value for metric in metrics.of_step(record["steps"][0])}
+    # The made-up sampler: 600 ms busy, 200 of it softirq, of 2000 ms a second, at 0.1 GB/s.
+    assert found["cpu_s_per_gb"] == pytest.approx(6)
+    assert found["softirq_s_per_gb"] == pytest.approx(2)
+    assert found["sys_percent_per_mb_per_s"] == pytest.approx(100 * 500 / 2000 / 100)
