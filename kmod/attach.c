@@ -7,6 +7,8 @@
  *
  * Locks: the kernel's module tracepoint mutex > attach_lock > the kernel's tracepoint mutex.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/string.h>
@@ -60,7 +62,7 @@ static int hook_attach(struct fabstat_hook *hook)
 		return 0;
 	err = tracepoint_probe_register(hook->tp, hook->probe, NULL);
 	if (err)
-		pr_err(KBUILD_MODNAME ": cannot attach to %s: %d\n", hook->name, err);
+		pr_err("cannot attach to %s: %d\n", hook->name, err);
 	else
 		hook->attached = true;
 	return err;
@@ -176,7 +178,7 @@ int fabstat_attach_init(void)
 	for_each_kernel_tracepoint(builtin_found, NULL);
 	for (i = 0; i < ARRAY_SIZE(hooks); i++) {
 		if (hooks[i].builtin && !hooks[i].tp) {
-			pr_err(KBUILD_MODNAME ": this kernel has no tracepoint %s\n", hooks[i].name);
+			pr_err("this kernel has no tracepoint %s\n", hooks[i].name);
 			return -ENOENT;
 		}
 	}

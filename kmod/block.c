@@ -81,7 +81,8 @@ static noinline void limit_leave(struct fabstat_device *dev, struct fabstat_cpu 
 		local64_add(fabstat_ticks_to_ns(elapsed(since, now)), &cpu->at_limit_ns);
 }
 
-static __always_inline void depth_leave(struct fabstat_device *dev, struct fabstat_cpu *cpu, u64 now)
+static __always_inline void depth_leave(struct fabstat_device *dev, struct fabstat_cpu *cpu,
+					u64 now)
 {
 	u32 depth = atomic_dec_return(&dev->depth);
 
@@ -137,7 +138,7 @@ static noinline void issue_slowly(struct request *rq)
 	now = fabstat_ticks();
 	if (place.slot->issued)
 		forget(&place, now);
-	/* What is known of the past is another request's if that does not end at the same sector. */
+	/* The past that is known is another request's if that does not end at the same sector. */
 	if (place.slot->retry && place.slot->retry->end_sector != end_sector(rq))
 		fabstat_retry_free(place.slot);
 	enter(&place, rq, now);
@@ -190,7 +191,7 @@ static void count_failure(struct fabstat_cpu *cpu, unsigned int op, int error, b
 }
 
 /* A request ended that was not in flight as far as the books go. */
-static void finish_unissued(const struct fabstat_place *place, struct request *rq,
+static void finish_unissued(const struct fabstat_place *place, struct request *rq, int error,
 			    unsigned int nr_bytes)
 {
 	/*
@@ -201,8 +202,13 @@ static void finish_unissued(const struct fabstat_place *place, struct request *r
 		return;
 	if (place->slot)
 		fabstat_retry_free(place->slot);
-	fabstat_count(place->cpu, blk_mq_rq_state(rq) == MQ_RQ_IDLE ? FABSTAT_NEVER_ISSUED :
-								      FABSTAT_UNMATCHED);
+	if (blk_mq_rq_state(rq) == MQ_RQ_IDLE) {
+		/* Given up while it waited, for the first issue or for another. */
+		fabstat_count(place->cpu, FABSTAT_NEVER_ISSUED);
+		count_failure(place->cpu, request_op(rq), error, false);
+	} else {
+		fabstat_count(place->cpu, FABSTAT_UNMATCHED);
+	}
 }
 
 /* The books of a completed request, all but its histogram. */
@@ -227,7 +233,8 @@ static __always_inline void left(const struct fabstat_place *place, u64 now)
 }
 
 /* Anything but a request that was issued once and came back whole, in time and without error. */
-static noinline void finish_slowly(struct request *rq, fabstat_status_t status, unsigned int nr_bytes)
+static noinline void finish_slowly(struct request *rq, fabstat_status_t status,
+				   unsigned int nr_bytes)
 {
 	struct fabstat_place place;
 	u64 issued, now, ns;
@@ -236,7 +243,7 @@ static noinline void finish_slowly(struct request *rq, fabstat_status_t status, 
 	if (!fabstat_make(rq, &place))
 		return;
 	if (!place.slot || !place.slot->issued) {
-		finish_unissued(&place, rq, nr_bytes);
+		finish_unissued(&place, rq, fabstat_errno(status), nr_bytes);
 		return;
 	}
 	op = place.slot->op;

@@ -66,7 +66,7 @@ enum fabstat_event {
 	FABSTAT_ERROR_IO,
 	/* what the books cannot say more about */
 	FABSTAT_PARTIAL,	/* partial completions; the request went on */
-	FABSTAT_NEVER_ISSUED,	/* ended, without ever having been issued */
+	FABSTAT_NEVER_ISSUED,	/* ended while it waited for its first issue, or another one */
 	FABSTAT_UNMATCHED,	/* completed, its issue was not seen (it began before load) */
 	FABSTAT_UNTRACKED,	/* issued, but no memory was left to remember it */
 	FABSTAT_NO_HISTOGRAM,	/* counted, but no memory was left for a histogram */
@@ -120,7 +120,7 @@ static inline enum fabstat_event fabstat_driver_event(int answer)
 	}
 }
 
-/* Returns the counter of a completion's error, a negative errno as blk_status_to_errno() gives it. */
+/* Returns the counter of a completion's error, an errno as blk_status_to_errno() gives it. */
 static inline enum fabstat_event fabstat_error_event(int error)
 {
 	switch (error) {

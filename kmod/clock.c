@@ -19,10 +19,9 @@ static bool counter_is_timekeeper(u64 *cycles, u64 *raw_ns, u8 *changes)
 	u64 before, after;
 
 	before = get_cycles();
-	/* The counter may be read out of order; full barriers keep the three reads in order. */
-	mb();
+	mb();	/* the counter may be read out of order */
 	*changes = fabstat_read_timekeeper(cycles, raw_ns);
-	mb();
+	mb();	/* as above */
 	after = get_cycles();
 	return before && before <= *cycles && *cycles <= after;
 }

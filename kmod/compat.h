@@ -16,13 +16,13 @@
 
 /* block_rq_complete passes a blk_status_t since 5.16, before that an errno. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 16, 0)
-typedef blk_status_t fabstat_status_t;
+#define fabstat_status_t blk_status_t
 static inline int fabstat_errno(fabstat_status_t status)
 {
 	return blk_status_to_errno(status);
 }
 #else
-typedef int fabstat_status_t;
+#define fabstat_status_t int
 static inline int fabstat_errno(fabstat_status_t status)
 {
 	return status;

@@ -23,6 +23,7 @@ struct fabstat_device *fabstat_devices[FABSTAT_MAX_QUEUES];
 /* Stands for a device that was not seen yet: the fast path is closed to it. */
 struct fabstat_device fabstat_no_device;
 LIST_HEAD(fabstat_gone);
+/* Retiring, reading, switching on and off. */
 DEFINE_MUTEX(fabstat_lock);
 
 static LIST_HEAD(sets);
@@ -167,6 +168,7 @@ static struct fabstat_device *create_device(struct request *rq)
 	if (!blk_get_queue(q))
 		goto put_set;
 	dev->serial = atomic64_inc_return(&fabstat_globals.devices_seen);
+	/* Probes that find it see it whole. */
 	smp_store_release(&fabstat_devices[q->id], dev);
 	raw_spin_unlock_irqrestore(&table_lock, flags);
 	return dev;

@@ -144,9 +144,9 @@ struct fabstat_device {
 	struct fabstat_set *set;
 	struct fabstat_table **sched;	/* by hardware queue */
 	unsigned int nr_tables;
-	unsigned int nr_ready;		/* nr_tables once the fast path may be taken, until then 0 */
+	unsigned int nr_ready;		/* nr_tables once the fast path is open, 0 until then */
 	unsigned int id;		/* queue id */
-	u64 serial;			/* the name of this device in the files, never given twice */
+	u64 serial;			/* its name in the files, never given twice */
 	u64 seen_ns;			/* CLOCK_MONOTONIC_RAW of its first request */
 	struct fabstat_identity identity;
 	bool dying;			/* seen dying at the previous scan */
@@ -168,7 +168,7 @@ struct fabstat_device {
 
 /* Requests that could not even be given to a device. */
 struct fabstat_globals {
-	atomic64_t untracked;	/* no memory for the device, its queue is dying or its id too large */
+	atomic64_t untracked;	/* no memory, the queue is dying or its id too large */
 	atomic64_t devices_seen;
 };
 

@@ -2,7 +2,8 @@
 /*
  * The latency histogram: which bucket a time falls in, and a bucket's bounds.
  *
- * Pure arithmetic without kernel state; the unit tests compile this file in user space.
+ * Pure arithmetic without kernel state; the unit tests compile this file in user space, where they
+ * provide u32, u64 and __fls().
  *
  * Buckets are log-linear. Below 1024 ns they are 64 ns wide; from there on each power of two
  * is cut into 16 buckets of equal width:
@@ -24,21 +25,13 @@
 #ifdef __KERNEL__
 #include <linux/bitops.h>
 #include <linux/types.h>
-#else
-#include <stdint.h>
-typedef uint64_t u64;
-typedef uint32_t u32;
-static inline unsigned long __fls(unsigned long word)
-{
-	return 8 * sizeof(long) - 1 - __builtin_clzl(word);
-}
 #endif
 
 #define FABSTAT_SUB_BITS	4	/* 2^4 buckets an octave: the error above */
 #define FABSTAT_UNIT_SHIFT	6	/* the narrowest bucket is 2^6 ns wide */
 #define FABSTAT_LIMIT_SHIFT	40	/* times from 2^40 ns on share the last bucket */
-#define FABSTAT_BUCKETS \
-	(((FABSTAT_LIMIT_SHIFT - FABSTAT_UNIT_SHIFT - FABSTAT_SUB_BITS + 1) << FABSTAT_SUB_BITS) + 1)
+#define FABSTAT_OCTAVES		(FABSTAT_LIMIT_SHIFT - FABSTAT_UNIT_SHIFT - FABSTAT_SUB_BITS)
+#define FABSTAT_BUCKETS		(((FABSTAT_OCTAVES + 1) << FABSTAT_SUB_BITS) + 1)
 
 /* Returns the position of the highest bit of @value, which is not 0. */
 static inline u32 fabstat_log2(u64 value)

@@ -57,7 +57,8 @@ void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 			strscpy(id->parent, dev_name(parent), sizeof(id->parent));
 	}
 	id->known = true;
+	if (!fabstat_clock.counter)
+		return;
 	/* From here on requests take the fast path, which does not come by here again. */
-	if (fabstat_clock.counter)
-		smp_store_release(&dev->nr_ready, dev->nr_tables);
+	smp_store_release(&dev->nr_ready, dev->nr_tables);
 }

@@ -4,6 +4,8 @@
  *
  * Load:   clock -> tracepoints -> files -> probes.  Unload: the same line backwards, then memory.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/debugfs.h>
 #include <linux/module.h>
 
@@ -49,7 +51,7 @@ void fabstat_change_clock(void)
 {
 	bool was_enabled = enabled;
 
-	pr_info(KBUILD_MODNAME ": the clock source has changed, timing with CLOCK_MONOTONIC_RAW\n");
+	pr_info("the clock source has changed, timing with CLOCK_MONOTONIC_RAW\n");
 	if (was_enabled)
 		switch_to(false);
 	fabstat_devices_close_ticks();
@@ -88,7 +90,7 @@ static int __init fabstat_init(void)
 
 	/* Probes take memory where PREEMPT_RT forbids it. */
 	if (IS_ENABLED(CONFIG_PREEMPT_RT)) {
-		pr_err(KBUILD_MODNAME ": PREEMPT_RT kernels are not supported\n");
+		pr_err("PREEMPT_RT kernels are not supported\n");
 		return -EOPNOTSUPP;
 	}
 	fabstat_clock_init();
@@ -110,7 +112,8 @@ static int __init fabstat_init(void)
 	if (err)
 		goto remove_files;
 	fabstat_scan_start();
-	pr_info(KBUILD_MODNAME ": timing with the %s\n", fabstat_clock.counter ? "cycle counter" : "timekeeper");
+	pr_info("timing with the %s\n",
+		fabstat_clock.counter ? "cycle counter" : "timekeeper");
 	return 0;
 
 remove_files:

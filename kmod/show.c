@@ -127,7 +127,7 @@ static void show_histogram(struct seq_file *m, const struct fabstat_device *dev,
 
 static void show_op(struct seq_file *m, const struct fabstat_device *dev, unsigned int op)
 {
-	if (!total.issued[op] && !total.completed[op])
+	if (!total.issued[op] && !total.completed[op] && !total.errors[op])
 		return;
 	seq_printf(m, "op id=%llu op=%s issued=%llu completed=%llu sent_back=%llu bytes=%llu errors=%llu",
 		   dev->serial, op_names[op], total.issued[op], total.completed[op],
@@ -172,9 +172,10 @@ static void show_device(struct seq_file *m, const struct fabstat_device *dev)
 	seq_printf(m, "device id=%llu state=%s disk=%s dev=%u:%u diskseq=%llu hctl=%s driver=%s parent=%s",
 		   dev->serial, dev->gone_ns ? "gone" : dev->dying ? "dying" : "live", id->disk,
 		   MAJOR(id->devt), MINOR(id->devt), id->diskseq, id->hctl, id->driver, id->parent);
-	seq_printf(m, " seen_ns=%llu time_ns=%llu in_flight=%lld highest=%u limit=%u forgotten=%lld eh_wakeups=%lld",
-		   dev->seen_ns, dev->gone_ns ?: fabstat_time_ns(now), (s64)in_flight, dev->highest, dev->limit,
-		   (s64)atomic64_read(&dev->forgotten),
+	seq_printf(m, " seen_ns=%llu time_ns=%llu in_flight=%lld highest=%u limit=%u",
+		   dev->seen_ns, dev->gone_ns ?: fabstat_time_ns(now), (s64)in_flight,
+		   dev->highest, dev->limit);
+	seq_printf(m, " forgotten=%lld eh_wakeups=%lld", (s64)atomic64_read(&dev->forgotten),
 		   dev->set ? (s64)atomic64_read(&dev->set->eh_wakeups) : 0);
 	seq_printf(m, " depth_ns=%llu at_limit_ns=%llu\n", depth_ns, total.at_limit_ns);
 	show_events(m, dev);

@@ -38,9 +38,11 @@ static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
 static bool copy_slot(struct fabstat_slot *slot, struct stuck_request *copy, u64 now)
 {
 	u64 issued = READ_ONCE(slot->issued);
-	struct fabstat_retry *retry = smp_load_acquire(&slot->retry);
+	struct fabstat_retry *retry;
 	u64 first;
 
+	/* Pairs with remember(): a retry that is found is filled in. */
+	retry = smp_load_acquire(&slot->retry);
 	if (!issued && !retry)
 		return false;
 	copy->sector = READ_ONCE(slot->sector);

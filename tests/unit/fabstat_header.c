@@ -5,9 +5,18 @@
  * Without arguments: exit 0 when every property holds, else says which and exits 1.
  * With "bounds": prints each bucket's lower bound. With "names": prints the events' names.
  */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+typedef uint64_t u64;
+typedef uint32_t u32;
+
+static inline unsigned long __fls(unsigned long word)
+{
+	return 8 * sizeof(long) - 1 - __builtin_clzl(word);
+}
 
 #include "histogram.h"
 #include "classify.h"

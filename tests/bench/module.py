@@ -1,0 +1,72 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What fabstat.ko costs a request, in instructions, beside the BPF tools that answer part of the same question.
+
+One guest on the virtual clock, where one instruction is one nanosecond: the figures are exact and repeat on any
+computer.  Prints a table, writes module.json, and fails when a bar is missed.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+# Instructions that fabstat may add to a request; "off" is loaded with enabled=N.
+BARS = {
+    ("null_blk", "fabstat"): 200,
+    ("scsi_debug", "fabstat"): 350,
+    ("null_blk", "off"): 20,
+    ("scsi_debug", "off"): 20,
+}
+
+
+def measure(out: Path, suite: str) -> list[dict[str, float | str]]:
+    """Run the guest part and return its rows, with what each tracer adds to the bare request."""
+    subprocess.run(
+        [sys.executable, "-m", "fabtune", "lab", "run", "--suite", suite, "--clock", "virtual", "--timeout-s", "1800",
+         "--out", str(out / f"module-{suite}"), str(TOP / "tests/bench/module_guest.py")],
+        cwd=TOP, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin", "PYTHONPATH": str(TOP / "userspace")},
+        check=True, stdout=sys.stderr,
+    )  # fmt: skip
+    rows = json.loads((out / f"module-{suite}" / "rows.json").read_text())
+    bare = {row["device"]: row["instructions_per_request"] for row in rows if row["tracer"] == "none"}
+    added = {(row["device"], row["tracer"]): row["instructions_per_request"] - bare[row["device"]] for row in rows}
+    for row in rows:
+        row["added"] = round(added[row["device"], row["tracer"]], 1)
+        ours = added[row["device"], "fabstat"]
+        row["ratio_to_fabstat"] = round(row["added"] / ours, 1) if ours else None
+        row["bar"] = BARS.get((row["device"], row["tracer"]))
+    return rows
+
+
+def main() -> int:
+    """Measure, print, write; return 1 when a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=TOP / "out/bench")
+    parser.add_argument("--suite", default="trixie", help="Debian suite of the guest, and so its kernel")
+    args = parser.parse_args()
+    out = args.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    rows = measure(out, args.suite)
+    (out / "module.json").write_text(json.dumps(rows, indent=2) + "\n")
+    print(f"kernel {rows[0]['kernel']}, clock source {rows[0]['clocksource']}; 4 KiB random read, QD 16, instructions")
+    print(f"{'device':<12}{'tracer':<22}{'a request':>10}{'added':>8}{'x fabstat':>11}{'bar':>6}")
+    missed = False
+    for row in rows:
+        compared = row["tracer"] not in ("none", "off") and row["ratio_to_fabstat"] is not None
+        ratio = f"{row['ratio_to_fabstat']:.1f}" if compared else ""
+        verdict = ""
+        if row["bar"] is not None:
+            missed |= row["added"] > row["bar"]
+            verdict = f"{row['bar']:>6}" + (" MISSED" if row["added"] > row["bar"] else "")
+        print(
+            f"{row['device']:<12}{row['tracer']:<22}{row['instructions_per_request']:>10.0f}"
+            f"{row['added']:>8.0f}{ratio:>11}{verdict}"
+        )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The guest's part of module.py: the same reads with each tracer attached, on null_blk and on scsi_debug."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MODULE = Path("/fabtune/kmod/fabstat.ko")
+ENABLED = Path("/sys/module/fabstat/parameters/enabled")
+CLOCKSOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+STATS = Path("/sys/kernel/debug/fabstat/stats")
+# fio counts its time in ms: so many reads make that less than 3 (null_blk) and 7 (scsi_debug) instructions a read.
+READS = {"nullb0": 400_000, "sda": 150_000}
+NAMES = {"nullb0": "null_blk", "sda": "scsi_debug"}
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def instructions_per_read(disk: str, reads: int) -> float:
+    """Return the guest time of one read, in ns of the virtual clock: its instructions."""
+    done = json.loads(run(
+        "fio", "--name=bench", f"--filename=/dev/{disk}", "--rw=randread", "--bs=4k", "--iodepth=16", "--size=64m",
+        "--ioengine=io_uring", "--direct=1", "--norandommap", "--randseed=1", f"--io_size={reads * 4096}",
+        "--output-format=json",
+    ))["jobs"][0]["read"]  # fmt: skip
+    if done["total_ios"] != reads:
+        raise SystemExit(f"{disk}: {done['total_ios']} reads, expected {reads}")
+    return done["runtime"] * 1e6 / reads
+
+
+@contextmanager
+def fabstat(enabled: bool) -> Iterator[None]:
+    run("insmod", str(MODULE))
+    if not enabled:
+        ENABLED.write_text("N")
+    yield
+    # A tracer that was not attached would cost nothing: the proof that it was, or was not.
+    counted = "op=read issued=" in STATS.read_text()
+    run("rmmod", "fabstat")
+    if counted != enabled:
+        raise SystemExit(f"fabstat counted: {counted}, expected: {enabled}")
+
+
+@contextmanager
+def tracer(*command: str) -> Iterator[None]:
+    """Run a tracing tool that prints a histogram when it is interrupted."""
+    with Path("/tmp/tracer.log").open("w+") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "LC_ALL": "C"})
+        wait(lambda: attached(process), f"{command[0]} to attach")
+        yield
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        log.seek(0)
+        text = log.read()
+    if "|" not in text:
+        raise SystemExit(f"{command[0]} saw nothing:\n{text}")
+
+
+def attached(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether BPF programs of `process` hang on tracepoints by now."""
+    if process.poll() is not None:
+        raise SystemExit(Path("/tmp/tracer.log").read_text())
+    descriptors = Path(f"/proc/{process.pid}/fd")
+    links = [str(link.readlink()) for link in descriptors.iterdir()]
+    # All of them: the number no longer grows.
+    time.sleep(1)
+    return sum("bpf" in link for link in links) >= 3 and len(list(descriptors.iterdir())) == len(links)
+
+
+def wait(condition, what: str) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + 120
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"waited in vain for {what}")
+        time.sleep(0.1)
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    yield
+
+
+def main() -> None:
+    run("modprobe", "null_blk", "queue_mode=2", "irqmode=0", "submit_queues=1", "hw_queue_depth=64", "nr_devices=1")
+    run("modprobe", "sd_mod")
+    run("modprobe", "scsi_debug", "delay=0", "dev_size_mb=64")
+    wait(Path("/dev/sda").is_block_device, "the SCSI disk")
+    tracers = {"none": nothing(), "fabstat": fabstat(True), "off": fabstat(False)}
+    for tool, options in (("biolatency-libbpf", ((), ("-D", "-F"))), ("biolatency.bt", ((),))):
+        path = shutil.which(tool)
+        for words in options if path else ():
+            tracers[" ".join((tool, *words))] = tracer(str(path), *words)
+    rows = []
+    for disk in READS:
+        # What is paid once, such as io_uring's first allocations, is paid here.
+        instructions_per_read(disk, 10_000)
+    for name, attachment in tracers.items():
+        with attachment:
+            for disk, reads in READS.items():
+                figure = instructions_per_read(disk, reads)
+                print(f"{NAMES[disk]} with {name}: {figure:.0f}", flush=True)
+                rows.append({
+                    "device": NAMES[disk], "tracer": name, "instructions_per_request": round(figure, 1),
+                    "kernel": os.uname().release, "clocksource": CLOCKSOURCE.read_text().strip(),
+                })  # fmt: skip
+    rows.sort(key=lambda row: row["device"])
+    Path("/results/rows.json").write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# What the tests of the module share.  Loaded with `load fabstat`.
+
+PARAMETERS=/sys/module/fabstat/parameters
+
+load_fabstat() {
+	insmod /fabtune/kmod/fabstat.ko "$@"
+}
+
+unload_fabstat() {
+	! [ -e /sys/module/fabstat ] || rmmod fabstat
+}
+
+# seen DISK EXPRESSION: what the module has counted of DISK, e.g. seen sda 'events["busy"]'.  Names: d the device,
+# events, read and write (its ops), completed(op), hist(op, time), i the whole interval.
+seen() {
+	python3 - "$@" <<-'PYTHON'
+		import sys
+		from fabtune.stat import Op, since_seen, snapshot
+		i = since_seen(snapshot()).device(sys.argv[1])
+		d, events, ops = i.device, i.events, i.ops
+		read, write, flush, discard, other = (ops.get(op, Op()) for op in ("read", "write", "flush", "discard", "other"))
+		hist = lambda op, time="device": ops[op].histograms[time]
+		books = all(op.issued == op.completed + op.sent_back for op in ops.values())
+		print(eval(sys.argv[2]))
+	PYTHON
+}
+
+# expect DISK EXPRESSION: fails, and shows the device, unless the expression is true.
+expect() {
+	local found
+	found=$(seen "$1" "$2")
+	[ "$found" = True ] && return
+	echo "on $1, '$2' is $found"
+	fabtune stat "$1"
+	return 1
+}
+
+# wait_for COMMAND...: until it succeeds, one minute at most.
+wait_for() {
+	local deadline=$((SECONDS + 60))
+	until "$@"; do
+		[ "$SECONDS" -lt "$deadline" ] || { echo "waited in vain for: $*"; return 1; }
+		sleep 0.05
+	done
+}
+
+# scsi_debug_disk [PARAMETER...]: loads scsi_debug and prints the name of its disk.
+scsi_debug_disk() {
+	modprobe sd_mod
+	modprobe scsi_debug "$@"
+	wait_for debug_disk >/dev/null
+	debug_disk
+}
+
+debug_disk() {
+	local model
+	for model in /sys/block/sd*/device/model; do
+		if [ -e "$model" ] && grep -q scsi_debug "$model"; then
+			model=${model%/device/model}
+			[ -b "/dev/${model##*/}" ] && dd if="/dev/${model##*/}" of=/dev/null bs=4k count=1 status=none && echo "${model##*/}" && return
+		fi
+	done
+	return 1
+}
+
+# inject DISK RULE: scsi_debug's error injection (6.7 and later).
+inject() {
+	local host
+	host=$(basename "$(readlink -f "/sys/block/$1/device")")
+	echo "$2" > "/sys/kernel/debug/scsi_debug/$host/error"
+}
+
+# requires_injection: skips the test on a kernel whose scsi_debug cannot inject errors into single commands.
+requires_injection() {
+	[ -d /sys/kernel/debug/scsi_debug ] || skip "scsi_debug injects single errors from Linux 6.7 on"
+}
+
+# load_disk DISK FIO-OPTION...: direct I/O with fio; prints nothing.
+load_disk() {
+	local disk=$1
+	shift
+	fio --name=load "--filename=/dev/$disk" --direct=1 --ioengine=libaio --output=/tmp/fio.log "$@" || { cat /tmp/fio.log; return 1; }
+}

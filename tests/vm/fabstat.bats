@@ -1,0 +1,214 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock virtual
+# guest: --suite bookworm --clock virtual
+# guest: --suite sid --kernel-suite sid --clock virtual
+# What the module counts is what happened: against fio, diskstats, known delays and the verbs that show it.
+
+setup() {
+	load fabstat
+	unload_fabstat
+}
+
+teardown() {
+	unload_fabstat
+	! [ -d /sys/kernel/config/nullb/nullb0 ] || rmdir /sys/kernel/config/nullb/nullb0
+	modprobe -r scsi_debug null_blk
+}
+
+# diskstats FIELD of /sys/block/DISK/stat, counted from 1.
+field() {
+	awk -v n="$2" '{ print $n }' "/sys/block/$1/stat"
+}
+
+@test "counters equal diskstats and the histograms' totals, on the raw disk" {
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=64 lbpu=1 lbpws=1)
+	echo "write back" > "/sys/block/$disk/queue/write_cache"
+	load_fabstat
+	before=($(cat "/sys/block/$disk/stat"))
+	load_disk "$disk" --rw=randrw --bs=4k --size=8m --fsync=8
+	load_disk "$disk" --rw=randwrite --bsrange=512-64k --iodepth=16 --size=8m
+	blkdiscard --offset 8m --length 16m "/dev/$disk"
+	after=($(cat "/sys/block/$disk/stat"))
+	stat() { echo $((after[$1 - 1] - before[$1 - 1])); }
+	[ "$(stat 1)" -gt 500 ] && [ "$(stat 5)" -gt 500 ] && [ "$(stat 12)" -gt 0 ] && [ "$(stat 16)" -gt 50 ]
+	expect "$disk" "(read.completed, discard.completed, flush.completed) == ($(stat 1), $(stat 12), $(stat 16))"
+	# diskstats counts an fsync twice: as a write without data, which no device sees, and as a flush.
+	expect "$disk" "write.completed + flush.completed == $(stat 5)"
+	expect "$disk" "(read.bytes, write.bytes, discard.bytes) == ($(stat 3) * 512, $(stat 7) * 512, $(stat 14) * 512)"
+	all_books_close
+}
+
+@test "under a file system with journal flushes and discards the books close as well" {
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=64 lbpu=1 lbpws=1)
+	echo "write back" > "/sys/block/$disk/queue/write_cache"
+	mkfs.ext4 -q -E nodiscard "/dev/$disk"
+	mkdir -p /tmp/mnt
+	load_fabstat
+	before=($(cat "/sys/block/$disk/stat"))
+	mount "/dev/$disk" /tmp/mnt
+	fio --name=a --directory=/tmp/mnt --rw=randrw --bs=4k --size=8m --direct=1 --fsync=8 --output=/tmp/fio.log
+	fstrim /tmp/mnt
+	umount /tmp/mnt
+	after=($(cat "/sys/block/$disk/stat"))
+	stat() { echo $((after[$1 - 1] - before[$1 - 1])); }
+	[ "$(stat 12)" -gt 0 ] && [ "$(stat 16)" -gt 50 ]
+	expect "$disk" "(read.completed, discard.completed, flush.completed) == ($(stat 1), $(stat 12), $(stat 16))"
+	expect "$disk" "write.completed <= $(stat 5) and read.bytes + write.bytes == ($(stat 3) + $(stat 7)) * 512"
+	all_books_close
+}
+
+all_books_close() {
+	expect "$disk" 'all(hist(op).count == ops[op].completed for op in ops)'
+	expect "$disk" 'all(hist(op, "total").count == ops[op].completed for op in ops)'
+	expect "$disk" 'books and d.in_flight == 0 and d.forgotten == 0'
+	expect "$disk" 'not any(events[name] for name in ("unmatched", "untracked", "never_issued", "no_histogram"))'
+}
+
+@test "a delay of 1 ms lands in the bucket that holds 1 ms, at every percentile" {
+	disk=$(scsi_debug_disk ndelay=1000000 dev_size_mb=16)
+	load_fabstat
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=4 --number_ios=500 --size=100%
+	for percent in 0.1 50 99.9; do
+		expect "$disk" "i.percentile($percent, 'read').low_ns <= 1_048_576 and i.percentile($percent, 'read').high_ns > 1_000_000"
+	done
+	expect "$disk" 'abs(read.device_ns / read.completed - 1e6) < 5e4'
+}
+
+@test "the depth's integral agrees with Little's law, and the limit's time with the load" {
+	disk=$(scsi_debug_disk ndelay=2000000 dev_size_mb=16 max_queue=32)
+	echo 8 > "/sys/block/$disk/device/queue_depth"
+	load_fabstat
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=4 --number_ios=400 --size=100%
+	expect "$disk" 'd.highest == 4 and i.at_limit_ns == 0'
+	# L = lambda W: the integral is kept apart from the times it is compared with.
+	expect "$disk" 'abs(i.depth_ns / (read.device_ns + sum(op.device_ns for name, op in ops.items() if name != "read")) - 1) < 1e-3'
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=16 --number_ios=800 --size=100%
+	expect "$disk" 'd.highest == 8 and d.limit == 8'
+	# 800 requests, 8 at a time, 2 ms each: 200 ms at the limit, but for the moments between two.
+	expect "$disk" '0.15e9 < i.at_limit_ns < 0.25e9'
+	expect "$disk" 'd.in_flight == 0'
+}
+
+@test "requests that began before load are counted as unmatched, and only they" {
+	disk=$(scsi_debug_disk ndelay=300000000 dev_size_mb=16)
+	fio --name=early "--filename=/dev/$disk" --rw=randread --bs=4k --iodepth=7 --number_ios=7 --size=1m --direct=1 --ioengine=libaio --output=/tmp/early.log &
+	wait_for seven_in_flight
+	inflight=7
+	load_fabstat
+	wait
+	expect "$disk" "events['unmatched'] == $inflight and d.in_flight == 0"
+	load_disk "$disk" --rw=read --bs=4k --number_ios=3 --size=16k
+	expect "$disk" "events['unmatched'] == $inflight and read.completed >= 3 and books"
+}
+
+@test "switched off it counts nothing, and what was in flight is forgotten, not lost" {
+	disk=$(scsi_debug_disk ndelay=400000000 dev_size_mb=16)
+	load_fabstat
+	load_disk "$disk" --rw=read --bs=4k --number_ios=2 --size=16k
+	before=$(seen "$disk" 'i.completed')
+	fio --name=a "--filename=/dev/$disk" --rw=read --bs=4k --iodepth=5 --number_ios=5 --size=20k --direct=1 --ioengine=libaio --output=/tmp/a.log &
+	wait_for test_in_flight "$disk"
+	flying=$(seen "$disk" 'd.in_flight')
+	echo N > $PARAMETERS/enabled
+	wait
+	load_disk "$disk" --rw=read --bs=4k --number_ios=2 --size=16k
+	expect "$disk" "d.forgotten == $flying and d.in_flight == 0"
+	off=$(seen "$disk" 'i.completed')
+	echo Y > $PARAMETERS/enabled
+	load_disk "$disk" --rw=read --bs=4k --number_ios=2 --size=16k
+	expect "$disk" "i.completed >= $off + 2 and sum(op.issued for op in ops.values()) == i.completed + d.forgotten"
+	[ "$off" -ge "$before" ]
+}
+
+seven_in_flight() {
+	[ "$(field "$disk" 9)" -eq 7 ]
+}
+
+test_in_flight() {
+	[ "$(seen "$1" 'd.in_flight')" -gt 0 ]
+}
+
+@test "null_blk, whose requests never meet SCSI, is counted and named" {
+	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1
+	load_fabstat
+	load_disk nullb0 --rw=randwrite --bs=4k --iodepth=16 --number_ios=5000 --size=64m
+	expect nullb0 'write.completed == 5000 and write.bytes == 5000 * 4096 and hist("write").count == 5000'
+	expect nullb0 'd.driver == "null_blk" and d.hctl == "-" and d.dev == open("/sys/block/nullb0/dev").read().strip()'
+}
+
+@test "a null_blk that throttles shows requests sent back by it, in the refused times too" {
+	modprobe null_blk nr_devices=0
+	dir=/sys/kernel/config/nullb/nullb0
+	mkdir $dir
+	echo 2 > $dir/queue_mode; echo 64 > $dir/size; echo 10 > $dir/mbps; echo 1 > $dir/memory_backed
+	echo 1 > $dir/power
+	wait_for test -b /dev/nullb0
+	load_fabstat
+	load_disk nullb0 --rw=write --bs=64k --iodepth=8 --number_ios=64 --size=4m
+	expect nullb0 'events["requeued_unstarted"] + events["requeued_by_driver"] > 0'
+	expect nullb0 'write.refused > 0 and hist("write", "refused").count == write.refused'
+	expect nullb0 'books and d.in_flight == 0 and write.completed == hist("write", "total").count'
+}
+
+@test "a removed disk stays readable as gone, and its successor is another device" {
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
+	load_fabstat
+	load_disk "$disk" --rw=read --bs=4k --number_ios=100 --size=1m
+	first=$(seen "$disk" 'd.id')
+	modprobe -r scsi_debug
+	gone() { fabtune stat --all --json | python3 -c '
+import json, sys
+print(*[(d["id"], d["ops"]["read"]["completed"]) for d in json.load(sys.stdin)["devices"] if d["state"] == "gone"])' | grep -q "($first, "; }
+	wait_for gone
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
+	load_disk "$disk" --rw=read --bs=4k --number_ios=10 --size=1m
+	expect "$disk" "d.id != $first and d.state == 'live' and read.completed < 100"
+	gone
+}
+
+@test "the memory ceiling is kept: histograms go first, then the counting of new devices, and both are said" {
+	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=4 gb=1
+	load_fabstat memory_limit_mib=0
+	load_disk nullb0 --rw=randread --bs=4k --number_ios=100 --size=64m
+	fabtune stat --json --all | python3 -c '
+import json, sys
+module = json.load(sys.stdin)["module"]
+print(module)
+assert module["memory_bytes"] == 0 and module["untracked"] > 0 and module["memory_refused"] > 0'
+	unload_fabstat
+	load_fabstat
+	load_disk nullb0 --rw=randread --bs=4k --number_ios=100 --size=64m
+	used=$(fabtune stat --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["module"]["memory_bytes"])')
+	[ "$used" -gt 0 ]
+	[ "$used" -lt 65536 ]
+}
+
+@test "stat names what is missing, and refuses bad input with exit 2" {
+	run fabtune stat
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"not loaded"*modprobe* ]]
+	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1
+	load_fabstat
+	run fabtune stat nosuchdisk
+	[ "$status" -eq 2 ]
+	[[ "$output" == *nosuchdisk* ]]
+	run fabtune stat --watch 0
+	[ "$status" -eq 2 ]
+	fabtune stat --save /tmp/a
+	load_disk nullb0 --rw=randread --bs=4k --number_ios=300 --size=64m
+	fabtune stat --save /tmp/b
+	run fabtune stat --diff /tmp/a /tmp/b
+	[ "$status" -eq 0 ]
+	[[ "$output" == *nullb0*read* ]]
+	run fabtune stat --diff /tmp/b /tmp/a
+	[ "$status" -eq 2 ]
+	unload_fabstat
+	load_fabstat
+	fabtune stat --save /tmp/c
+	run fabtune stat --diff /tmp/a /tmp/c
+	[ "$status" -eq 2 ]
+	[[ "$output" == *reloaded* ]]
+	run fabtune stuck --json
+	[ "$status" -eq 0 ]
+}

@@ -1,0 +1,104 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock real --smp 2
+# guest: --suite bookworm --clock real --smp 2
+# guest: --suite sid --kernel-suite sid --clock real --smp 2
+# Loading, unloading and switching under I/O, devices and drivers that come and go: run-bats fails on any warning.
+
+setup() {
+	load fabstat
+	unload_fabstat
+}
+
+teardown() {
+	touch /tmp/stop
+	wait
+	unload_fabstat
+	modprobe -r scsi_debug null_blk
+}
+
+# background DISK...: reads and writes on the disks until /tmp/stop is there.
+background() {
+	local disk
+	rm -f /tmp/stop
+	for disk in "$@"; do
+		while [ ! -e /tmp/stop ]; do
+			fio --name=a "--filename=/dev/$disk" --rw=randrw --bs=4k --iodepth=16 --direct=1 --ioengine=libaio --size=16m \
+				--time_based --runtime=1 --output=/dev/null || true
+		done &
+	done
+}
+
+slab_kib() {
+	awk '/^(SUnreclaim|Percpu):/ { sum += $2 } END { print sum }' /proc/meminfo
+}
+
+@test "200 loads and unloads under I/O on SCSI and null_blk: no leak, no warning" {
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
+	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1
+	background "$disk" nullb0
+	load_fabstat; sleep 0.2; rmmod fabstat
+	before=$(slab_kib)
+	for turn in $(seq 200); do
+		load_fabstat
+		# Long enough that both disks have been seen in most turns.
+		[ $((turn % 10)) -ne 0 ] || wait_for seen "$disk" 'i.completed > 0'
+		[ $((turn % 7)) -ne 0 ] || echo N > $PARAMETERS/enabled
+		[ $((turn % 14)) -ne 0 ] || echo Y > $PARAMETERS/enabled
+		rmmod fabstat
+	done
+	# RCU gives memory back late.
+	grown() { [ $(($(slab_kib) - before)) -lt 4096 ]; }
+	wait_for grown
+}
+
+@test "disks deleted and drivers reloaded under I/O, readers at work: nothing is lost, ids are not mixed up" {
+	load_fabstat
+	rm -f /tmp/stop
+	while [ ! -e /tmp/stop ]; do cat /sys/kernel/debug/fabstat/stats /sys/kernel/debug/fabstat/stuck > /dev/null; done &
+	for turn in $(seq 15); do
+		disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
+		fio --name=a "--filename=/dev/$disk" --rw=randrw --bs=4k --iodepth=16 --direct=1 --ioengine=libaio --size=16m \
+			--time_based --runtime=5 --output=/dev/null &
+		io=$!
+		wait_for seen "$disk" 'i.completed > 0'
+		echo 1 > "/sys/block/$disk/device/delete"
+		wait $io || true
+		modprobe -r scsi_debug
+		modprobe null_blk queue_mode=2 irqmode=0 nr_devices=2 gb=1
+		load_disk nullb1 --rw=randread --bs=4k --number_ios=500 --size=16m
+		expect nullb1 'read.completed >= 500 and books and d.in_flight == 0'
+		modprobe -r null_blk
+	done
+	touch /tmp/stop
+	settled() { ! grep -q 'state=\(live\|dying\)' /sys/kernel/debug/fabstat/stats; }
+	wait_for settled
+	python3 - <<-'PYTHON'
+		from fabtune.stat import snapshot
+		found = snapshot()
+		gone = [device for device in found.devices if device.state == "gone"]
+		assert 1 <= len(gone) <= 16, len(gone)
+		for device in gone:
+			assert device.in_flight == 0, device
+			for name, op in device.ops.items():
+				assert op.issued == op.completed + op.sent_back, (device, name)
+				assert op.histograms["device"].count == op.completed, (device, name)
+	PYTHON
+}
+
+@test "scsi_mod loaded after the module is seen, and may be unloaded while the module stays" {
+	modprobe -r scsi_debug sd_mod
+	if ! modprobe -r scsi_transport_sas scsi_mod 2> /dev/null && [ -d /sys/module/scsi_mod ]; then
+		skip "something in this guest holds scsi_mod"
+	fi
+	load_fabstat
+	[[ "$(fabtune stat --json)" == *'"scsi": false'* ]]
+	disk=$(scsi_debug_disk ndelay=1000000 dev_size_mb=16)
+	[[ "$(fabtune stat --json)" == *'"scsi": true'* ]]
+	load_disk "$disk" --rw=randread --bs=4k --number_ios=100 --size=1m
+	expect "$disk" 'd.driver == "scsi_debug" and read.completed >= 100'
+	modprobe -r scsi_debug sd_mod
+	gone_scsi() { modprobe -r scsi_mod 2> /dev/null || [ ! -d /sys/module/scsi_mod ]; }
+	wait_for gone_scsi
+	[[ "$(fabtune stat --json)" == *'"scsi": false'* ]]
+}

@@ -1,0 +1,68 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock real --smp 2 --memory-mib 3072
+# 1,000 LUNs on two CPUs: memory, time of a reading, and right figures.
+
+setup() {
+	load fabstat
+}
+
+@test "1,000 LUNs on 2 CPUs: under 128 MiB, every figure right" {
+	modprobe sd_mod
+	load_fabstat
+	modprobe scsi_debug delay=0 dev_size_mb=8 max_luns=250 num_tgts=4 max_queue=64
+	thousand() { [ "$(ls /sys/block | grep -c ^sd)" -eq 1000 ]; }
+	for _ in $(seq 10); do wait_for thousand && break; done
+	python3 - <<-'PYTHON'
+		import json, mmap, os, time
+		from pathlib import Path
+		from fabtune.stat import diff, snapshot
+
+		disks = sorted(path.name for path in Path("/sys/block").glob("sd*"))
+		assert len(disks) == 1000, len(disks)
+
+		def load() -> None:
+			buffer = mmap.mmap(-1, 4096)
+			for cpu in (0, 1):
+				os.sched_setaffinity(0, {cpu})
+				for number, disk in enumerate(disks):
+					handle = os.open(f"/dev/{disk}", os.O_RDWR | os.O_DIRECT)
+					for turn in range(1 + number % 3):
+						os.preadv(handle, [buffer], 4096 * turn)
+					os.pwritev(handle, [buffer], 0)
+					os.close(handle)
+
+		load()
+		before = snapshot()
+		load()
+		start = time.process_time()
+		after = snapshot()
+		spent_s = time.process_time() - start
+		found = {one.device.disk: one for one in diff(before, after).devices if one.device.disk in set(disks)}
+		for number, disk in enumerate(disks):
+			device = found[disk]
+			assert device.ops["write"].completed == 2, (disk, device.ops)
+			assert device.ops["read"].completed >= 2 * (1 + number % 3), (disk, device.ops)
+			assert device.device.in_flight == 0 and device.device.hctl.count(":") == 3, device.device
+		used = int(after.module["memory_bytes"])
+		assert after.module["memory_refused"] == after.module["untracked"] == "0", after.module
+		print(f"{used / 2**20:.1f} MiB for 1000 LUNs on 2 CPUs, reading and parsing {len(after.text) / 1e6:.1f} MB: {spent_s:.3f} s of CPU")
+		Path("/results/scale.json").write_text(json.dumps({"memory_bytes": used, "snapshot_cpu_s": spent_s, "text_bytes": len(after.text)}))
+		assert used < 128 << 20, used
+	PYTHON
+	cat /results/scale.json
+}
+
+@test "a ceiling of 2 MiB over 1,000 LUNs is kept, counted and said; nothing breaks" {
+	rmmod fabstat
+	load_fabstat memory_limit_mib=2
+	for disk in /dev/sd*; do dd if="$disk" of=/dev/null bs=4k count=1 iflag=direct status=none; done
+	python3 - <<-'PYTHON'
+		from fabtune.stat import snapshot
+		module = snapshot().module
+		print(module)
+		assert int(module["memory_bytes"]) <= 2 << 20
+		assert int(module["memory_refused"]) > 0 and int(module["untracked"]) > 0
+	PYTHON
+	rmmod fabstat
+}
