@@ -49,7 +49,7 @@ def run_combination(settings: Settings) -> list[dict[str, Any]]:
     iscsi.start_initiator()
     run(["insmod", MODULE], what="loading fabstat.ko")
     disk = tune(settings)
-    points = []
+    points: list[dict[str, Any]] = []
     for op in OPS:
         if settings["op"] in ("both", op):
             if points:
