@@ -242,6 +242,8 @@ static noinline void finish_slowly(struct request *rq, fabstat_status_t status,
 
 	if (!fabstat_make(rq, &place))
 		return;
+	if (!place.dev->nr_ready)
+		fabstat_identify(place.dev, rq);
 	if (!place.slot || !place.slot->issued) {
 		finish_unissued(&place, rq, fabstat_errno(status), nr_bytes);
 		return;

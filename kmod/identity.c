@@ -2,8 +2,8 @@
 /*
  * Who a device is: names that userspace can follow into sysfs.
  *
- * Strings are copied while a request is being issued, which is when the disk and the SCSI
- * device are certain to be there; no pointer is followed later than that.
+ * Strings are copied while a request is being issued or completed, which is when the disk and
+ * the SCSI device are certain to be there; no pointer is followed later than that.
  */
 #include <linux/module.h>
 #include <scsi/scsi_device.h>
@@ -28,7 +28,7 @@ static void identify_scsi(struct fabstat_device *dev, struct scsi_device *sdev)
 	WRITE_ONCE(dev->limit_now, &sdev->queue_depth);
 }
 
-/* Fills in what @rq lets on about @dev. Called at each issue until the disk is registered. */
+/* Fills in what @rq lets on about @dev. Called by each request until the disk is registered. */
 void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 {
 	struct fabstat_identity *id = &dev->identity;
