@@ -16,7 +16,7 @@ PACKAGES_TEST := python3-pytest python3-hypothesis python3-numpy python3-scipy m
 	iproute2 sparse tshark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm bench bench-module bench-wan lab-shell \
+.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm check-full bench bench-module bench-wan lab-shell \
 	deps-lab deps-test install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -42,6 +42,9 @@ check-host: ## tests of the command line that need neither root nor a guest (bat
 
 check-vm: deps-lab ## tests inside guests, two at a time
 	$(PYTHON) tests/vm/run.py --out $(OUT)/check
+
+check-full: deps-lab ## the tests inside guests, on every kernel and at full length
+	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full
 
 check-lab: deps-lab ## tests of the lab on this host: failures, interrupts, repeatability
 	bats tests/lab

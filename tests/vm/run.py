@@ -3,7 +3,7 @@
 """Runs tests/vm/*.bats, each in fresh guests, two at a time, and sums up.
 
 A file says in comments which guests it wants, one line a guest:  # guest: --suite trixie --clock real --smp 2
-The words are options of `fabtune lab run`.
+The words are options of `fabtune lab run`.  A line `# guest-full: ...` wants a guest in the full run alone.
 """
 
 import argparse
@@ -72,10 +72,11 @@ def main() -> int:
     """Run the files named (default: all) and return 0 when every test passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=TOP / "out/check")
+    parser.add_argument("--full", action="store_true", help="also in the guests of '# guest-full:' lines")
     parser.add_argument("files", nargs="*", type=Path)
     args = parser.parse_args()
     files = [file.resolve() for file in args.files] or sorted((TOP / "tests/vm").glob("*.bats"))
-    jobs = [job for file in files for job in jobs_of(file)]
+    jobs = [job for file in files for job in jobs_of(file, args.full)]
     totals = [0, 0, 0]
     broken = 0
     # One guest image at a time is built, each by the first job that wants it.
