@@ -31,16 +31,16 @@ class Job:
 
     @property
     def name(self) -> str:
-        words = [word.strip("-") for word in self.options if word not in ("--suite", "--clock")]
+        words = [word.strip("-").replace(" ", "-") for word in self.options if word not in ("--suite", "--clock")]
         return "-".join([self.file.stem, *words])
 
 
-def jobs_of(file: Path) -> list[Job]:
+def jobs_of(file: Path, full: bool) -> list[Job]:
     """Return the guests that `file` wants; a file that names none is an error, not an empty pass."""
-    wanted = re.findall(r"^# guest: (.*)$", file.read_text(), re.MULTILINE)
+    wanted = re.findall(r"^# guest(-full)?: (.*)$", file.read_text(), re.MULTILINE)
     if not wanted:
         raise SystemExit(f"{file}: no '# guest: ...' line says which guest it runs in")
-    return [Job(file, tuple(shlex.split(words))) for words in wanted]
+    return [Job(file, tuple(shlex.split(words))) for only_full, words in wanted if full or not only_full]
 
 
 def run(job: Job, out: Path) -> tuple[int, int, int, bool, float]:
