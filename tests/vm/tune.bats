@@ -84,6 +84,24 @@ teardown() {
 	[ "$(ls /sys/class/iscsi_session)" = "$session" ]
 }
 
+@test "a session that cannot log in with its new values comes back with the old ones" {
+	echo None > $CONFIGFS/param/HeaderDigest
+	cat > digest.toml <<-'EOF'
+		summary = "a digest that this target does not have"
+		[initiator."iscsi.header_digest"]
+		value = "CRC32C"
+		why = "a test"
+	EOF
+	run fabtune apply "$PWD/digest.toml" --role initiator --allow-relogin
+	echo 'CRC32C,None' > $CONFIGFS/param/HeaderDigest
+	echo "$output"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"logged in again with its old values"* ]]
+	[ "$(cat /sys/class/iscsi_session/session*/state)" = LOGGED_IN ]
+	iscsiadm -m node -o show | grep -qx 'node.conn\[0\].iscsi.HeaderDigest = None'
+	python3 -c "from fabtune.lab import iscsi; iscsi.wait_for_disk()"
+}
+
 @test "verify finds what somebody else changed, and revert leaves it alone" {
 	fabtune apply wan --role target --netns target --rtt 50ms --rate 1gbit || [ $? -eq 4 ]
 	fabtune verify

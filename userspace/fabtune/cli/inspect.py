@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fabtune.catalog.profile import load_profile
-from fabtune.catalog.tunable import shipped_catalog
+from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.cli import output
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts import saved
 from fabtune.facts.collect import Facts, survey
+from fabtune.facts.sockets import TcpSocket
 from fabtune.model import units
 from fabtune.tune import path as tune_path
 from fabtune.tune.lint import SEVERITIES, Finding, lint
 from fabtune.tune.logins import Login, preview_logins
+from fabtune.tune.plan import make_plan
 
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -22,6 +24,9 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
     parser.add_argument("--netns", default="", metavar="NAME", help="network namespace of the portals, name or path")
     if verb == "show":
+        parser.add_argument(
+            "profile", nargs="?", metavar="PROFILE", help="also show what this profile wants of sessions"
+        )
         parser.set_defaults(handler=run_show)
         return
     parser.add_argument("--rtt", metavar="TIME", help="round trip, such as 50ms (default: from live sessions)")
@@ -53,7 +58,7 @@ def run_show(args: argparse.Namespace) -> int:
         return ExitCode.DONE
     host = facts.host
     print(f"{host.name}: Linux {host.kernel}, {host.cpus} CPUs, {host.memory_bytes / 2**30:.1f} GiB")
-    _show_sessions(facts)
+    _show_sessions(facts, _wanted(facts, args.profile))
     _show_target(facts)
     if facts.nics:
         nics = [(nic.name, nic.driver, str(nic.mtu_bytes), output.rate(nic.speed_bit_per_s), " ".join(nic.lower))
@@ -76,8 +81,9 @@ def _section(title: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...
         output.table(headers, rows, wrapped=headers[-1])
 
 
-def _show_sessions(facts: Facts) -> None:
+def _show_sessions(facts: Facts, wanted: dict[tuple[str, str], str]) -> None:
     rows = []
+    locked = {one.device.identity: one.value for one in facts.of("iscsi.tcp_window")}
     for session in facts.sessions:
         socket = session.socket(facts.sockets)
         rows.append(
@@ -86,23 +92,36 @@ def _show_sessions(facts: Facts) -> None:
                 session.state,
                 f"{socket.path_rtt_ms:g} ms" if socket else "-",
                 f"{socket.delivery_bytes_per_s / 1e6:.1f} MB/s" if socket else "-",
-                f"{socket.receive_buffer_bytes}/{socket.send_buffer_bytes}" if socket else "-",
+                _buffers(socket, locked.get(session.identity, "0") != "0") if socket else "-",
                 socket.congestion_control if socket else "-",
                 " ".join(session.luns),
             )
         )
     _section("sessions", ("target", "state", "RTT", "sent at", "buffers", "cc", "LUNs"), rows)
-    catalog = shipped_catalog()
+    names = {
+        one.key.rpartition(".")[2]: one.name for one in shipped_catalog().tunables.values() if one.scope == "record"
+    }
     for session in facts.sessions:
-        recorded = {
-            one.tunable: one.value for one in facts.readings if one.device.identity == session.identity and one.value
-        }
+        mine = {one.tunable: one.value for one in facts.readings if one.device.identity == session.identity}
         keys = [
-            (key, agreed, next((recorded[t.name] or "" for t in catalog.tunables.values()
-                                if t.scope == "record" and t.key.endswith(f".{key}") and t.name in recorded), "-"))
+            (key, agreed, mine.get(names.get(key, "")) or "-", wanted.get((names.get(key, ""), session.identity), "-"))
             for key, agreed in session.negotiated.items()
-        ]  # fmt: skip
-        _section(f"{session.target} at {session.portal}", ("key", "negotiated", "recorded"), keys)
+        ]
+        _section(f"{session.target} at {session.portal}", ("key", "negotiated", "recorded", "wanted"), keys)
+
+
+def _wanted(facts: Facts, profile: str | None) -> dict[tuple[str, str], str]:
+    """Return what `profile` wants, by tunable and device; nothing without a profile."""
+    if profile is None:
+        return {}
+    loaded = load_profile(profile, shipped_catalog())
+    plan = make_plan(loaded, ROLES, facts, tune_path.choose(facts, None, None), {})
+    return {(row.tunable.name, row.device.identity): row.wanted for row in plan.rows if row.device and row.wanted}
+
+
+def _buffers(socket: TcpSocket, locked: bool) -> str:
+    """Return a socket's buffers, receive then send, and whether iscsid locked them."""
+    return f"{socket.receive_buffer_bytes}/{socket.send_buffer_bytes}" + (" locked" if locked else "")
 
 
 def _show_target(facts: Facts) -> None:

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes a plan: journal line first, then the value, then read back; any failure takes everything back."""
 
-import contextlib
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import FrameType
 
 from fabtune import backends
 from fabtune.backends import UnsupportedError
@@ -13,7 +10,7 @@ from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import Host, read
 from fabtune.model.device import Device
-from fabtune.tune import fault, journal, relogin
+from fabtune.tune import fault, journal, relogin, signals
 from fabtune.tune.journal import Transaction, Writer
 from fabtune.tune.plan import Plan, Row
 from fabtune.tune.relogin import Pending
@@ -48,33 +45,6 @@ class RolledBackError(FabtuneError):
     exit_code = ExitCode.INTERRUPTED
 
 
-@contextlib.contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP as orderly as Ctrl-C while values are half written."""
-
-    def stop(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let no signal break into a rollback."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    old = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-
-
 def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Result:
     """Write `plan`.  The caller holds the lock.
 
@@ -85,7 +55,7 @@ def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Re
     if not plan.changes:
         result.pending = carried
         return _relogin(result, None, allow_relogin, progress)
-    with _signals_raise():
+    with signals.raising():
         writer, transaction = journal.begin(plan, host)
         try:
             for row in plan.changes:
@@ -97,7 +67,7 @@ def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Re
             _relogin(result, transaction, allow_relogin, progress)
             writer.append("applied" if transaction.steps else "closed")
         except (FabtuneError, OSError, KeyboardInterrupt) as error:
-            with _uninterrupted():
+            with signals.ignored():
                 raise _rolled_back(error, writer, transaction, result, progress) from error
         finally:
             writer.close()
@@ -213,6 +183,8 @@ def _rolled_back(
     if result.relogged:
         relogged = ", ".join(result.relogged)
         tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
+    if isinstance(error, relogin.SessionDownError):
+        tail += f"; {relogin.bring_back(error.device)}"
     if isinstance(error, KeyboardInterrupt):
         return RolledBackError(f"interrupted; {tail}")
     return FabtuneError(f"{error}; {tail}")

@@ -13,6 +13,7 @@ from fabtune.facts import devices
 from fabtune.facts.sessions import Session, live_sessions
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
+from fabtune.tune import signals
 from fabtune.tune.journal import Step, Transaction
 
 # A session that is up again has its disks within this time, or something is wrong with the path.
@@ -37,6 +38,14 @@ class Pending:
     def as_json(self) -> dict[str, str]:
         """Return the line of the journal."""
         return {key: value for key, value in asdict(self).items() if key != "reason"}
+
+
+class SessionDownError(FabtuneError):
+    """A session was logged out and did not come back with its new values."""
+
+    def __init__(self, message: str, device: Device) -> None:
+        super().__init__(message)
+        self.device = device
 
 
 def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pending]:
@@ -124,7 +133,7 @@ def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pen
     alive = {(session.identity, str(session.sid)) for session in live_sessions()}
     found: dict[tuple[str, str], Pending] = {}
     for transaction in transactions:
-        for line in transaction.pending:
+        for line in [] if transaction.closed else transaction.pending:
             pending = Pending(**line)
             if pending.boot_id != boot_id:
                 continue
@@ -157,7 +166,9 @@ def perform(pending: list[Pending], progress: Callable[[str], None]) -> tuple[li
             left.append(Pending(**(asdict(one) | {"reason": reason})))
             continue
         progress(f"re-login of {one.label}")
-        _again(session)
+        # Between logout and login nothing may stop us: the LUNs are away.
+        with signals.ignored():
+            _again(session)
         done.append(one.label)
     return done, left
 
@@ -170,17 +181,30 @@ def _again(session: Session) -> None:
         {"target": session.target, "portal": session.portal, "interface": session.interface},
     )
     record.iscsiadm(*record.select(device), "--logout")
-    record.iscsiadm(*record.select(device), "--login")
+    try:
+        record.iscsiadm(*record.select(device), "--login")
+    except FabtuneError as error:
+        raise SessionDownError(str(error), device) from error
     deadline = time.monotonic() + _LOGIN_TIMEOUT_S
     while time.monotonic() < deadline:
         again = [s for s in live_sessions() if s.identity == session.identity and s.sid != session.sid]
         if again and again[0].state == "LOGGED_IN" and len(again[0].luns) >= len(session.luns):
             return
         time.sleep(0.1)
-    raise FabtuneError(
+    raise SessionDownError(
         f"session {session.target} at {session.portal}: not back with its {len(session.luns)} LUNs "
-        f"{_LOGIN_TIMEOUT_S} s after its re-login; see `iscsiadm -m session -P 3` and the kernel log"
+        f"{_LOGIN_TIMEOUT_S} s after its re-login; see `iscsiadm -m session -P 3` and the kernel log",
+        device,
     )
+
+
+def bring_back(device: Device) -> str:
+    """Log the session of `device` in once more, with whatever its record says now; return how it went."""
+    try:
+        record.iscsiadm(*record.select(device), "--login")
+    except FabtuneError as error:
+        return f"session {device.label} is DOWN, its LUNs are away: {error}"
+    return f"session {device.label} logged in again with its old values"
 
 
 def why_not(session: Session) -> str:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Revert as the user sees it: which transactions, newest first, and what is left to do afterwards."""
 
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts.collect import this_host
-from fabtune.tune import journal, relogin
+from fabtune.tune import journal, relogin, signals
 from fabtune.tune.journal import Transaction, Writer
 from fabtune.tune.relogin import Pending
 from fabtune.tune.revert import Outcome, StepOutcome, revert_transaction
@@ -62,14 +61,12 @@ def undo(
     # Half a revert is safe to repeat, but finishing one transaction before stopping is kinder.
     for transaction in _chosen(profile, name, role, netns):
         progress(f"taking back {transaction.name} ({transaction.header.get('profile', '?')})")
-        old = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-        writer = Writer(transaction.path)
-        try:
-            outcomes = revert_transaction(transaction, writer, force)
-        finally:
-            writer.close()
-            for number, handler in old.items():
-                signal.signal(number, handler)
+        with signals.ignored():
+            writer = Writer(transaction.path)
+            try:
+                outcomes = revert_transaction(transaction, writer, force)
+            finally:
+                writer.close()
         report.outcomes += outcomes
         taken_back = [outcome.step for outcome in outcomes if outcome.state == Outcome.RESTORED]
         roles = transaction.header["roles"]
