@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Definitions, combinations, and which runs are there already."""
+
+from pathlib import Path
+
+import pytest
+
+from fabtune.errors import InputError
+from fabtune.experiment import definition, lab
+from fabtune.experiment.guest import bound_mb_per_s
+from fabtune.experiment.settings import parse_settings
+from fabtune.model.path import NetworkPath
+
+
+def _write(tmp_path: Path, text: str) -> definition.Definition:
+    path = tmp_path / "exp.toml"
+    path.write_text(text)
+    return definition.load(str(path))
+
+
+def test_combinations_vary_the_last_factor_first_and_fix_the_rest(tmp_path: Path) -> None:
+    wanted = _write(tmp_path, '[factors]\nprofile = ["default", "wan"]\nrtt = ["0ms", "50ms"]\n[fixed]\ndepth = 128\n')
+    cells = wanted.combinations()
+    assert [cell.name for cell in cells] == [
+        "profile=default,rtt=0ms", "profile=default,rtt=50ms", "profile=wan,rtt=0ms", "profile=wan,rtt=50ms",
+    ]  # fmt: skip
+    assert cells[3].settings["rtt_ms"] == 50 and cells[3].settings["queue_depth"] == 128
+    assert cells[0].settings["size_bytes"] == 262144
+    assert [cell.name for cell in wanted.combinations(["rtt=50ms", "profile=wan"])] == ["profile=wan,rtt=50ms"]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('[factors]\nspeed = ["1"]', "speed"),
+        ('[fixed]\nspeed = "1"', "speed"),
+        ("colour = 1", "colour"),
+        ('[factors]\nrtt = ["1ms", "1ms"]', "twice"),
+        ("repetitions = true", "repetitions"),
+        ("[factors]\nrtt = [true]", "rtt"),
+        ('clock = "sun"', "clock"),
+        ("summary = 3", "summary"),
+        (f"repetitions = 11\n[factors]\nseed = {list(range(1, 1000))}", "10989|repetitions"),
+    ],
+)
+def test_a_bad_definition_names_the_file_and_the_key(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(InputError, match=f"exp.toml.*({named})"):
+        _write(tmp_path, text)
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_every_shipped_experiment_can_be_run(name: str) -> None:
+    wanted = definition.load(name)
+    assert wanted.summary and wanted.combinations()
+
+
+def test_a_replicate_is_a_seed_of_its_own_and_only_whole_runs_count(tmp_path: Path) -> None:
+    wanted = _write(tmp_path, 'repetitions = 2\n[factors]\nrtt = ["0ms"]\n')
+    runs = lab.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    assert [run.settings["seed"] for run in runs] == [1, 2]
+    assert len({run.directory for run in runs}) == 2
+    assert runs[0].points() is None
+    runs[0].directory.mkdir(parents=True)
+    (runs[0].directory / "points.json").write_text('[{"op": "re')
+    assert runs[0].points() is None
+    (runs[0].directory / "points.json").write_text('[{"op": "read"}]')
+    assert runs[0].points() == [{"op": "read"}]
+
+
+@pytest.mark.parametrize(("rtt", "expected"), [("0ms", 119.55), ("50ms", 119.55), ("100ms", 83.89), ("150ms", 55.92)])
+def test_the_bound_is_the_line_or_the_queue_over_the_round_trip(rtt: str, expected: float) -> None:
+    settings = parse_settings({"rtt": rtt}, "test")
+    network = NetworkPath(settings["rtt_ms"] / 1e3, settings["rate_bit_per_s"] / 8)
+    assert bound_mb_per_s(settings, network) == pytest.approx(expected, abs=0.01)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The lab's parts that need no guest: archives, command lines, recipes, paths."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fabtune.errors import FabtuneError, InputError
+from fabtune.lab import cache, image, initramfs, job, topology, vm
+from fabtune.lab.recipe import SUITES, recipe_for
+from fabtune.run import run
+
+
+def _tree(base: Path, mtime: int) -> Path:
+    (base / "b/deep").mkdir(parents=True)
+    (base / "b/deep/file").write_text("content")
+    (base / "a").write_text("first")
+    (base / "a").chmod(0o755)
+    for path in base.rglob("*"):
+        os.utime(path, (mtime, mtime))
+    return base
+
+
+def test_archives_of_equal_trees_are_equal_to_the_byte(tmp_path: Path) -> None:
+    for name, mtime in (("one", 1_000_000), ("two", 2_000_000)):
+        initramfs.pack(_tree(tmp_path / name, mtime), tmp_path / f"{name}.cpio")
+    assert (tmp_path / "one.cpio").read_bytes() == (tmp_path / "two.cpio").read_bytes()
+
+
+def test_a_job_carries_script_arguments_and_package(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\necho hello\n")
+    job.write_job(tmp_path / "job.cpio", script, ["two words", ""])
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    subprocess.run(["cpio", "-idm", "--quiet", "-F", tmp_path / "job.cpio"], cwd=unpacked, check=True)
+    assert (unpacked / "job/run").read_text() == script.read_text()
+    assert (unpacked / "job/arguments").read_bytes() == b"two words\0\0"
+    assert (unpacked / "fabtune/userspace/fabtune/lab/guest.py").exists()
+    assert (unpacked / "fabtune/profiles/wan.toml").exists()
+    assert not list(unpacked.rglob("*.pyc"))
+
+
+def test_a_missing_script_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nosuch"):
+        job.write_job(tmp_path / "job.cpio", tmp_path / "nosuch")
+
+
+def _image(directory: Path, suite: str) -> image.Image:
+    (directory / "root/boot").mkdir(parents=True)
+    (directory / "root.squashfs").write_bytes(b"\0" * 4096)
+    (directory / "image.json").write_text('{"kernel_release": "6.0-test"}')
+    return image.Image(directory, recipe_for(suite))
+
+
+def test_the_virtual_clock_has_no_device_that_the_host_times(tmp_path: Path) -> None:
+    words = vm.qemu_command(vm.Machine(_image(tmp_path, "trixie"), seed=7), ["file,path=console"])
+    assert words[words.index("-icount") + 1] == "shift=0,sleep=off"
+    assert words[words.index("-seed") + 1] == "7"
+    assert words[words.index("-smp") + 1] == "1"
+    devices = [words[place + 1].split(",")[0] for place, word in enumerate(words) if word == "-device"]
+    assert set(devices) == {"nvdimm", "isa-serial"}
+    assert "-nodefaults" in words and not {"-drive", "-netdev", "-virtfs", "-nic"} & set(words)
+
+
+def test_a_kernel_of_another_suite_brings_its_modules(tmp_path: Path) -> None:
+    machine = vm.Machine(_image(tmp_path / "one", "trixie"), _image(tmp_path / "two", "sid"))
+    words = vm.qemu_command(machine, [])
+    assert str(tmp_path / "two/root/boot/vmlinuz-6.0-test") in words
+    assert machine.kernel.suite == "sid"
+    assert "lab.modules=pmem1" in words[words.index("-append") + 1]
+
+
+def test_every_suite_has_a_recipe_of_its_own_name() -> None:
+    digests = {recipe_for(suite).digest for suite in SUITES}
+    assert len(digests) == len(SUITES)
+    assert recipe_for("trixie").digest == recipe_for("trixie").digest
+
+
+def test_an_unknown_suite_is_bad_input() -> None:
+    with pytest.raises(InputError, match="trixie"):
+        image.find_image("nosuch")
+
+
+def test_a_draft_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), cache.making(tmp_path / "target") as draft:
+        (draft / "half").write_text("done")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_space_is_said_before_work_starts(tmp_path: Path) -> None:
+    with pytest.raises(FabtuneError, match="GiB"):
+        cache.require_space(tmp_path, 2**60, "building")
+
+
+def test_a_failed_command_tells_its_end_and_its_exit_code() -> None:
+    with pytest.raises(FabtuneError, match=r"(?s)listing failed \(exit 3\).*the reason"):
+        run(["sh", "-c", "echo the reason >&2; exit 3"], what="listing")
+
+
+@pytest.mark.parametrize(("loss", "burst_share"), [(0.01, 1 / 3), (0.2, 1 / 3)])
+def test_gilberts_model_loses_the_share_it_was_asked_for(loss: float, burst_share: float) -> None:
+    words = topology._loss_words(topology.Path(loss=loss, loss_model="gemodel")).split()
+    enter, leave = (float(word.rstrip("%")) / 100 for word in words[2:4])
+    assert leave == pytest.approx(burst_share, rel=1e-4)
+    assert enter / (enter + leave) == pytest.approx(loss, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("drops", "packets", "path", "complaint"),
+    [
+        (1, 10, topology.Path(), "dropped 1"),
+        (0, 0, topology.Path(), "no packet passed"),
+        (1, 10, topology.Path(loss=0.1), None),
+        (0, 10, topology.Path(), None),
+    ],
+)
+def test_a_point_whose_path_misbehaved_fails(
+    drops: int, packets: int, path: topology.Path, complaint: str | None
+) -> None:
+    before = {"w0": {"packets": 5, "bytes": 0, "drops": 2, "overlimits": 0}}
+    after = {"w0": {"packets": 5 + packets, "bytes": 0, "drops": 2 + drops, "overlimits": 0}}
+    if complaint is None:
+        topology.assert_clean(before, after, path)
+    else:
+        with pytest.raises(FabtuneError, match=complaint):
+            topology.assert_clean(before, after, path)
