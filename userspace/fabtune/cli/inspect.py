@@ -23,14 +23,14 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     """Add the arguments of one of the inspecting verbs."""
     parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
     parser.add_argument("--netns", default="", metavar="NAME", help="network namespace of the portals, name or path")
+    parser.add_argument("--rtt", metavar="TIME", help="round trip, such as 50ms (default: from live sessions)")
+    parser.add_argument("--rate", metavar="RATE", help="rate of its slowest link, such as 1gbit (default: link speed)")
     if verb == "show":
         parser.add_argument(
             "profile", nargs="?", metavar="PROFILE", help="also show what this profile wants of sessions"
         )
         parser.set_defaults(handler=run_show)
         return
-    parser.add_argument("--rtt", metavar="TIME", help="round trip, such as 50ms (default: from live sessions)")
-    parser.add_argument("--rate", metavar="RATE", help="rate of its slowest link, such as 1gbit (default: link speed)")
     if verb == "lint":
         parser.add_argument("file", nargs="?", metavar="FACTS", help="a file made by `fabtune show --json`, elsewhere")
         parser.set_defaults(handler=run_lint)
@@ -58,7 +58,7 @@ def run_show(args: argparse.Namespace) -> int:
         return ExitCode.DONE
     host = facts.host
     print(f"{host.name}: Linux {host.kernel}, {host.cpus} CPUs, {host.memory_bytes / 2**30:.1f} GiB")
-    _show_sessions(facts, _wanted(facts, args.profile))
+    _show_sessions(facts, _wanted(facts, args))
     _show_target(facts)
     if facts.nics:
         nics = [(nic.name, nic.driver, str(nic.mtu_bytes), output.rate(nic.speed_bit_per_s), " ".join(nic.lower))
@@ -110,12 +110,12 @@ def _show_sessions(facts: Facts, wanted: dict[tuple[str, str], str]) -> None:
         _section(f"{session.target} at {session.portal}", ("key", "negotiated", "recorded", "wanted"), keys)
 
 
-def _wanted(facts: Facts, profile: str | None) -> dict[tuple[str, str], str]:
-    """Return what `profile` wants, by tunable and device; nothing without a profile."""
-    if profile is None:
+def _wanted(facts: Facts, args: argparse.Namespace) -> dict[tuple[str, str], str]:
+    """Return what the profile asked about wants, by tunable and device; nothing without a profile."""
+    if args.profile is None:
         return {}
-    loaded = load_profile(profile, shipped_catalog())
-    plan = make_plan(loaded, ROLES, facts, tune_path.choose(facts, None, None), {})
+    profile = load_profile(args.profile, shipped_catalog())
+    plan = make_plan(profile, ROLES, facts, tune_path.choose(facts, *_given(args)), {})
     return {(row.tunable.name, row.device.identity): row.wanted for row in plan.rows if row.device and row.wanted}
 
 
