@@ -44,25 +44,23 @@ struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set)
 	return NULL;
 }
 
-/* Returns the set of @tag_set with one more user, or NULL without memory. table_lock. */
-static struct fabstat_set *set_get(struct blk_mq_tag_set *tag_set)
+/* Returns the set of @tag_set, or a new one, not yet listed; or NULL without memory. table_lock. */
+static struct fabstat_set *set_find_or_make(struct blk_mq_tag_set *tag_set)
 {
 	/* A controller may come back with more queues than it has now, up to one a CPU. */
 	unsigned int nr_tables = max(tag_set->nr_hw_queues, nr_cpu_ids);
 	struct fabstat_set *set = fabstat_set_find(tag_set);
 	unsigned int queue;
 
-	if (!set) {
-		set = fabstat_alloc(struct_size(set, table, nr_tables), FABSTAT_BOOKS);
-		if (!set)
-			return NULL;
-		set->tag_set = tag_set;
-		set->nr_tables = nr_tables;
-		for (queue = 0; queue < nr_tables; queue++)
-			set->table[queue] = &fabstat_no_table;
-		list_add_rcu(&set->node, &sets);
-	}
-	set->users++;
+	if (set)
+		return set;
+	set = fabstat_alloc(struct_size(set, table, nr_tables), FABSTAT_BOOKS);
+	if (!set)
+		return NULL;
+	set->tag_set = tag_set;
+	set->nr_tables = nr_tables;
+	for (queue = 0; queue < nr_tables; queue++)
+		set->table[queue] = &fabstat_no_table;
 	return set;
 }
 
@@ -123,16 +121,42 @@ static unsigned short queue_limit(const struct blk_mq_tag_set *tag_set)
 	return min_t(unsigned int, depth, USHRT_MAX);
 }
 
+/* Gives @dev its set and its tables, and takes a reference on its queue. table_lock. */
+static bool device_equip(struct fabstat_device *dev, struct request_queue *q)
+{
+	struct fabstat_set *set = set_find_or_make(q->tag_set);
+	unsigned int queue;
+
+	if (!set)
+		return false;
+	dev->sched = fabstat_alloc(set->nr_tables * sizeof(*dev->sched), FABSTAT_BOOKS);
+	if (!dev->sched)
+		goto free_set;
+	for (queue = 0; queue < set->nr_tables; queue++)
+		dev->sched[queue] = &fabstat_no_table;
+	dev->nr_tables = set->nr_tables;
+	if (!blk_get_queue(q))
+		goto free_set;
+	dev->set = set;
+	if (!set->users++)
+		list_add_rcu(&set->node, &sets);
+	return true;
+
+free_set:
+	if (!set->users)
+		set_free(set);
+	return false;
+}
+
 /*
  * Returns the device of @rq, new or made by another CPU meanwhile; NULL, counted, without
  * memory or when the queue is being removed. Called from probes.
  */
 static struct fabstat_device *create_device(struct request *rq)
 {
-	struct fabstat_device *dev, *other;
 	struct request_queue *q = rq->q;
+	struct fabstat_device *dev, *found;
 	unsigned long flags;
-	unsigned int queue;
 
 	if (q->id < 0 || q->id >= FABSTAT_MAX_QUEUES)
 		goto untracked;
@@ -150,35 +174,18 @@ static struct fabstat_device *create_device(struct request *rq)
 	strscpy(dev->identity.parent, "-", sizeof(dev->identity.parent));
 
 	raw_spin_lock_irqsave(&table_lock, flags);
-	other = fabstat_device(q->id);
-	if (other) {
-		raw_spin_unlock_irqrestore(&table_lock, flags);
-		device_free(dev);
-		return other;
+	found = fabstat_device(q->id);
+	if (!found && device_equip(dev, q)) {
+		dev->serial = atomic64_inc_return(&fabstat_globals.devices_seen);
+		/* Probes that find it see it whole. */
+		smp_store_release(&fabstat_devices[q->id], dev);
+		found = dev;
 	}
-	dev->set = set_get(q->tag_set);
-	if (!dev->set)
-		goto free_device;
-	dev->nr_tables = dev->set->nr_tables;
-	dev->sched = fabstat_alloc(dev->nr_tables * sizeof(*dev->sched), FABSTAT_BOOKS);
-	if (!dev->sched)
-		goto put_set;
-	for (queue = 0; queue < dev->nr_tables; queue++)
-		dev->sched[queue] = &fabstat_no_table;
-	if (!blk_get_queue(q))
-		goto put_set;
-	dev->serial = atomic64_inc_return(&fabstat_globals.devices_seen);
-	/* Probes that find it see it whole. */
-	smp_store_release(&fabstat_devices[q->id], dev);
 	raw_spin_unlock_irqrestore(&table_lock, flags);
-	return dev;
-
-put_set:
-	/* A set that this call made has no slots yet and was never visible to a probe. */
-	set_free(set_put(dev->set));
-free_device:
-	raw_spin_unlock_irqrestore(&table_lock, flags);
-	device_free(dev);
+	if (found != dev)
+		device_free(dev);
+	if (found)
+		return found;
 untracked:
 	atomic64_inc(&fabstat_globals.untracked);
 	return NULL;

@@ -111,9 +111,21 @@ ten_reads() {
 	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
 	load_fabstat
 	load_disk "$disk" --rw=read --bs=4k --number_ios=1 --size=4k
-	issued=$(seen "$disk" 'sum(op.issued for op in ops.values())')
-	echo offline > "/sys/block/$disk/device/state"
-	fio --name=a "--filename=/dev/$disk" --direct=1 --rw=read --bs=4k --number_ios=5 --size=20k --offset=1m --ioengine=psync --continue_on_error=io --output=/tmp/fio.log || true
-	echo running > "/sys/block/$disk/device/state"
-	expect "$disk" "events['never_issued'] >= 5 and read.errors >= 5 and sum(op.issued for op in ops.values()) == $issued and books"
+	issued=$(seen "$disk" 'read.issued')
+	python3 - "$disk" <<-'PYTHON'
+		import mmap, os, sys
+		from pathlib import Path
+		handle = os.open(f"/dev/{sys.argv[1]}", os.O_RDONLY | os.O_DIRECT)
+		state = Path(f"/sys/block/{sys.argv[1]}/device/state")
+		state.write_text("offline")
+		failed = 0
+		for turn in range(5):
+		    try:
+		        os.preadv(handle, [mmap.mmap(-1, 4096)], 4096 * turn)
+		    except OSError:
+		        failed += 1
+		state.write_text("running")
+		assert failed == 5, failed
+	PYTHON
+	expect "$disk" "events['never_issued'] == read.errors == 5 and read.issued == $issued and books"
 }
