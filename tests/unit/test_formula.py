@@ -53,6 +53,7 @@ def test_value(text: str, value: float) -> None:
         ("1+" * 300 + "1", "at most 400"),
         ("9" * 309 + "* 9", "not a finite number"),
         ("-1", "expected a number"),
+        (f"ceil({'9' * 155} * {'9' * 155})", "the result is too large"),
     ],
 )
 def test_error_names_the_place_and_the_problem(text: str, problem: str) -> None:
