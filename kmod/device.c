@@ -241,13 +241,24 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 	return true;
 }
 
-/* Returns a new histogram of @cpu; NULL, counted, without memory. Called from probes. */
+static unsigned int nr_histograms(const struct fabstat_cpu *cpu)
+{
+	unsigned int op, kind, nr = 0;
+
+	for (op = 0; op < FABSTAT_OPS; op++)
+		for (kind = 0; kind < FABSTAT_KINDS; kind++)
+			nr += !!cpu->histogram[op][kind];
+	return nr;
+}
+
+/* Returns a new histogram of @cpu; NULL, counted, if there may be none. Called from probes. */
 struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsigned int op,
 						   enum fabstat_kind kind)
 {
-	struct fabstat_histogram *histogram, *winner;
+	struct fabstat_histogram *histogram = NULL, *winner;
 
-	histogram = fabstat_alloc(sizeof(*histogram), FABSTAT_HISTOGRAM);
+	if (nr_histograms(cpu) < FABSTAT_MAX_HISTOGRAMS)
+		histogram = fabstat_alloc(sizeof(*histogram), FABSTAT_HISTOGRAM);
 	if (!histogram) {
 		fabstat_count(cpu, FABSTAT_NO_HISTOGRAM);
 		return NULL;

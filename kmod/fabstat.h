@@ -53,6 +53,9 @@ enum fabstat_kind {
 	FABSTAT_KINDS
 };
 
+/* Of the 20 that one device could have on one CPU: with the counters these are 64 KiB. */
+#define FABSTAT_MAX_HISTOGRAMS	15
+
 struct fabstat_histogram {
 	local64_t bucket[FABSTAT_BUCKETS];
 };
