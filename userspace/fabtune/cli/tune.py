@@ -4,6 +4,7 @@
 import argparse
 import re
 import sys
+from dataclasses import dataclass
 
 from fabtune.catalog.profile import Profile, load_profile
 from fabtune.catalog.tunable import ROLES, shipped_catalog
@@ -115,39 +116,51 @@ def _has(facts: Facts, scope: str) -> bool:
     return any(reading.device.scope == scope for reading in facts.readings)
 
 
-def _plan(args: argparse.Namespace) -> tuple[Plan, Facts]:
-    # Bad arguments are found before anything of the host is read.
-    rtt_ms = None if args.rtt is None else units.parse_ms(args.rtt, "--rtt")
-    rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
-    given = overrides(args.set)
-    profile: Profile = load_profile(args.profile, shipped_catalog())
-    facts = collect(planning.tunables_of(profile), args.netns)
-    path = tune_path.choose(facts, rtt_ms, rate)
-    return planning.make_plan(profile, roles_of(args.role, facts), facts, path, given), facts
+@dataclass(frozen=True)
+class _Wish:
+    """What the command line asks for, checked before anything of the host is read or locked."""
+
+    profile: Profile
+    rtt_ms: float | None
+    rate_bit_per_s: float | None
+    parameters: dict[str, float]
+
+
+def _wish(args: argparse.Namespace) -> _Wish:
+    return _Wish(
+        profile=load_profile(args.profile, shipped_catalog()),
+        rtt_ms=None if args.rtt is None else units.parse_ms(args.rtt, "--rtt"),
+        rate_bit_per_s=None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate"),
+        parameters=overrides(args.set),
+    )
+
+
+def _plan(args: argparse.Namespace, wish: _Wish) -> tuple[Plan, Facts]:
+    facts = collect(planning.tunables_of(wish.profile), args.netns)
+    path = tune_path.choose(facts, wish.rtt_ms, wish.rate_bit_per_s)
+    return planning.make_plan(wish.profile, roles_of(args.role, facts), facts, path, wish.parameters), facts
 
 
 def run_plan(args: argparse.Namespace) -> int:
     """Show what a profile would change; exit 0 whether or not it would change anything."""
     from fabtune.tune.memory import worst_case
 
-    plan, facts = _plan(args)
+    plan, facts = _plan(args, _wish(args))
     output.show_plan(plan, worst_case(plan, facts), as_json=args.json, everything=args.all)
     return ExitCode.DONE
 
 
 def run_apply(args: argparse.Namespace) -> int:
     """Write a profile's values; exit 4 while something still needs a re-login."""
-    from fabtune.tune import journal
+    from fabtune.tune import journal, persist
     from fabtune.tune.apply import apply
 
     if args.dry_run:
         return run_plan(args)
-    _plan_profile_exists(args)
+    wish = _wish(args)
     with journal.locked():
-        plan, facts = _plan(args)
+        plan, facts = _plan(args, wish)
         if args.persist:
-            from fabtune.tune import persist
-
             more, remarks = persist.rows(plan)
             plan.rows += more
             for remark in remarks:
@@ -157,16 +170,11 @@ def run_apply(args: argparse.Namespace) -> int:
     return result.exit_code
 
 
-def _plan_profile_exists(args: argparse.Namespace) -> None:
-    """Tell a wrong profile before the lock is asked for."""
-    load_profile(args.profile, shipped_catalog())
-
-
 def run_verify(args: argparse.Namespace) -> int:
     """Compare the host with the journal (and a profile's plan); exit 3 on drift."""
     from fabtune.tune.verify import verify
 
-    plan = _plan(args)[0] if args.profile else None
+    plan = _plan(args, _wish(args))[0] if args.profile else None
     roles = roles_of(args.role)
     drifts = verify(plan, roles, args.netns)
     output.show_drift(drifts, as_json=args.json)
