@@ -4,6 +4,8 @@
 import json
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,9 +162,37 @@ def test_a_session_that_kept_its_old_values_is_listed_until_it_is_new(host: Path
     assert run_apply().exit_code == ExitCode.DONE
 
 
-def test_two_at_once_are_refused(host: Path) -> None:
+def test_two_at_once_are_refused(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_LOCK_WAIT_S", 0.1)
     with journal.locked(), pytest.raises(FabtuneError, match=f"process {os.getpid()}"), journal.locked():
         pass
+
+
+def test_a_tool_left_behind_by_a_kill_is_waited_for(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """iscsiadm still writes its record when fabtune is killed; revert must not read it before."""
+    tool = host / "bin/iscsiadm"
+    tool.write_text(tool.read_text().replace("= update ]; then", "= update ]; then sleep 0.5"))
+    before = values(host)
+    pid = os.fork()
+    if pid == 0:
+        monkeypatch.setattr(backends.get("record"), "write", _killed_while_writing(backends.get("record").write))
+        run_apply()
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    run_revert()
+    assert values(host) == before
+    time.sleep(0.6)
+    assert values(host) == before
+
+
+def _killed_while_writing(write: Callable[[Device, str, str], None]) -> Callable[[Device, str, str], None]:
+    """Start the write, and kill this process while the tool is at it."""
+
+    def killed(device: Device, key: str, value: str) -> None:
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        write(device, key, value)
+
+    return killed
 
 
 def test_the_journal_outlives_a_renamed_tunable(host: Path) -> None:

@@ -99,6 +99,8 @@ def mount() -> None:
 
 def cut_power() -> None:
     """Lose what is not on disk, then mount again."""
+    while subprocess.run(["pgrep", "-x", "iscsiadm"], stdout=subprocess.DEVNULL, check=False).returncode == 0:
+        time.sleep(0.01)
     fd = os.open(DISK, os.O_RDONLY)
     fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
     os.close(fd)

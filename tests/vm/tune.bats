@@ -102,6 +102,17 @@ teardown() {
 	python3 -c "from fabtune.lab import iscsi; iscsi.wait_for_disk()"
 }
 
+@test "show and lint see the locked window of a live session, and that it is gone after apply" {
+	run fabtune show
+	[[ "$output" == *"50."*" ms"*" locked"* ]]
+	run fabtune lint --rate 1gbit
+	[ "$status" -eq 3 ]
+	[[ "$output" == *window-locked* ]]
+	fabtune apply wan --role initiator --rtt 50ms --rate 1gbit --allow-relogin
+	run fabtune lint --rate 1gbit
+	[[ "$output" != *window-locked* ]]
+}
+
 @test "verify finds what somebody else changed, and revert leaves it alone" {
 	fabtune apply wan --role target --netns target --rtt 50ms --rate 1gbit || [ $? -eq 4 ]
 	fabtune verify

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 
-from fabtune.backends import UnsupportedError
+from fabtune.backends import UnsupportedError, tree
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
@@ -21,13 +21,16 @@ _NO_RECORDS = 21
 
 def iscsiadm(*arguments: str) -> str:
     """Run iscsiadm and return its output, '' for "no records found".  Raises FabtuneError."""
+    # A login may start iscsid, which must not keep our lock for ever.
+    held = tree.held if "update" in arguments else []
     program = shutil.which("iscsiadm") or shutil.which("iscsiadm", path="/usr/sbin:/sbin")
     if program is None:
         raise UnsupportedError("iscsiadm is not installed (package open-iscsi)")
     try:
         done = subprocess.run(
-            [program, *arguments], capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
-        )
+            [program, *arguments],
+            capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False, pass_fds=held,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise FabtuneError(f"iscsiadm {' '.join(arguments)}: no answer within {_TIMEOUT_S} s") from None
     if done.returncode == _NO_RECORDS:

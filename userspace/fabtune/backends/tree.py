@@ -17,6 +17,9 @@ PROC = ROOT / "proc"
 ETC = ROOT / "etc"
 CONFIGFS = SYS / "kernel/config/target"
 
+# Descriptors that a tool which writes keeps open: if we are killed, the lock lasts until it has ended.
+held: list[int] = []
+
 _CLONE_NEWNET = 0x40000000
 # The new mount API has the same numbers on every architecture (include/uapi/asm-generic/unistd.h).
 _SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT = 430, 431, 432

@@ -96,7 +96,8 @@ def _write_row(
     progress(f"{tunable.name} {device.label}: {row.now} -> {row.wanted}")
     backend = backends.get(tunable.backend)
     try:
-        backend.write(device, tunable.key, row.wanted)
+        with signals.deferred():
+            backend.write(device, tunable.key, row.wanted)
     except UnsupportedError as error:
         result.refused.append((row, str(error)))
         return

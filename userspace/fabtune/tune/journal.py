@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from fabtune import __version__, backends
+from fabtune.backends import tree
 from fabtune.errors import FabtuneError, InputError
 from fabtune.facts.collect import Host
 from fabtune.model.device import SCOPES, Device
@@ -33,6 +34,8 @@ from fabtune.tune import fault
 from fabtune.tune.plan import Plan
 
 VERSION = 1
+# A tool that outlives a killed fabtune ends within this time.
+_LOCK_WAIT_S = 3.0
 
 
 def state_dir() -> Path:
@@ -93,16 +96,28 @@ def locked() -> Iterator[None]:
             f"state directory {directory}: {error.strerror}; run as root or set FABTUNE_STATE_DIR"
         ) from error
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise FabtuneError(f"another fabtune (process {holder}) is changing this host; wait for it") from None
+        _take_lock(fd)
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
+        tree.held.append(fd)
         yield
     finally:
+        tree.held.clear()
         os.close(fd)
+
+
+def _take_lock(fd: int) -> None:
+    """Lock `fd`, waiting for a tool that a killed fabtune left behind.  Raises FabtuneError."""
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+                raise FabtuneError(f"another fabtune (process {holder}) is changing this host; wait for it") from None
+            time.sleep(0.02)
 
 
 class Writer:

@@ -24,6 +24,8 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
+# These change one value by several writes, and a crash between them leaves a mixture of ours.
+_SEVERAL_WRITES = ("qdisc", "irq")
 _SETTLED = (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE)
 
 
@@ -82,7 +84,7 @@ def is_ours(step: Step, found: str, in_doubt: bool) -> bool:
     """
     if found.split() in (step.wrote.split(), (step.holds or step.wrote).split()):
         return True
-    return in_doubt and step.rounds
+    return in_doubt and (step.rounds or step.backend in _SEVERAL_WRITES)
 
 
 def revert_transaction(transaction: Transaction, writer: Writer | None, force: bool) -> list[StepOutcome]:

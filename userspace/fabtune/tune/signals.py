@@ -25,6 +25,16 @@ def raising() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Deliver signals only after the block, to programs it starts as well: a tool stopped midway leaves half a file."""
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
+
+
+@contextlib.contextmanager
 def ignored() -> Iterator[None]:
     """Let no signal break in, neither here nor in programs started meanwhile."""
     old = {number: signal.signal(number, signal.SIG_IGN) for number in _ALL}
