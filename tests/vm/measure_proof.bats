@@ -1,0 +1,29 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock virtual
+# What a capture proves of a session, against known configurations.
+
+setup_file() {
+	python3 -m fabtune.lab.guest up --rtt 1ms
+}
+
+@test "twelve known configurations are confirmed from the wire, and wrong claims contradicted" {
+	run python3 /fabtune/tests/vm/proof_grid.py
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "${lines[-1]}" == "12 configurations, "*", 60 wrong ones contradicted, 0 wrong" ]]
+}
+
+@test "measure --capture says configured and seen, and a contradicted claim gives exit code 3" {
+	disk=$(python3 -m fabtune.lab.guest login)
+	words=(measure xdd --on "/dev/$disk" --confirm="$disk" --set total_bytes=8m --set queue_depth=4 --capture)
+	run fabtune "${words[@]}" --out "$BATS_TEST_TMPDIR/right"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *ImmediateData*"as configured"* ]]
+	run fabtune "${words[@]}" --out "$BATS_TEST_TMPDIR/wrong" --claim CommandWindow=999
+	echo "$output"
+	[ "$status" -eq 3 ]
+	[[ "$output" == *"not as configured"* ]]
+	python3 -m fabtune.lab.guest logout
+}
