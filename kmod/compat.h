@@ -57,7 +57,7 @@ static inline u8 fabstat_read_timekeeper(u64 *cycles, u64 *raw_ns)
 {
 	struct system_time_snapshot snapshot;
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 2, 0)
+#ifdef FABSTAT_SNAPSHOT_ID
 	ktime_get_snapshot_id(CLOCK_MONOTONIC, &snapshot);
 	*raw_ns = ktime_to_ns(snapshot.monoraw);
 #else
