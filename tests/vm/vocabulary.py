@@ -25,7 +25,7 @@ TEXTS = {
 }  # fmt: skip
 # Numbers whose neighbours this guest's devices would refuse or not survive.
 NUMBERS = {
-    "nic.mtu": 1400, "route.initcwnd": 20, "route.initrwnd": 20, "route.quickack": 1, "qdisc.maxrate": 125000000,
+    "nic.mtu": 1400, "tcp.ecn": 1, "route.initcwnd": 20, "route.initrwnd": 20, "route.quickack": 1, "qdisc.maxrate": 125000000,
     "iscsi.max_outstanding_r2t": 4, "lio.max_outstanding_r2t": 4, "iscsi.queue_depth": 64, "block.queue_depth": 16,
     "nic.rx_usecs": 50, "block.nr_requests": 64, "iscsi.max_xmit_segment": 65536,
 }  # fmt: skip

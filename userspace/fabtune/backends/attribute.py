@@ -6,12 +6,15 @@ attributes and module parameters.  ``queue/scheduler``-like files, which list ev
 the active one in brackets, read as the active one.
 """
 
+import errno
 import re
 from pathlib import Path
 
 from fabtune.backends import UnsupportedError, explained, tree
 from fabtune.model.device import Device
 
+# What these take depends on driver and kernel; for the others a refusal is a mistake of ours.
+_DRIVERS_DECIDE = ("block", "nic")
 _CHOSEN = re.compile(r"(?:^|\s)\[([^\]]+)\](?:\s|$)")
 
 
@@ -45,7 +48,12 @@ class _Attribute:
         values = value.split() if len(paths) > 1 and len(value.split()) == len(paths) else [value] * len(paths)
         for path, one in zip(paths, values, strict=True):
             with explained(f"{device.label}: {key}={one}"):
-                tree.write_text(path, one)
+                try:
+                    tree.write_text(path, one)
+                except OSError as error:
+                    if error.errno == errno.EINVAL and device.scope in _DRIVERS_DECIDE:
+                        raise UnsupportedError(f"{device.label}: its driver or kernel refuses {key}={one}") from error
+                    raise
 
 
 BACKEND = _Attribute()
