@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The WAN bench's verdicts: each bar must be able to be missed."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).parents[1] / "bench/wan.py"
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_wan", BENCH)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def point(**changes: Any) -> dict[str, Any]:
+    usual = {
+        "profile": "wan", "rtt_ms": 50.0, "op": "read", "mb_per_s": 119.5, "bound_mb_per_s": 119.55, "loss": 0.0,
+        "queue_depth": 32, "rate_mbit": 1000.0, "size_bytes": 262144,
+    }  # fmt: skip
+    return usual | changes
+
+
+def missed(bench: ModuleType, *points: dict[str, Any]) -> list[str]:
+    return [bar.name for bar in bench.bars_of(points) if not bar.met]
+
+
+def test_the_fraction_of_the_bound_is_judged(bench: ModuleType) -> None:
+    assert missed(bench, point()) == []
+    assert missed(bench, point(mb_per_s=117.0)) == ["98 % of the bound, 50 ms read"]
+
+
+def test_a_better_peer_is_a_miss_from_10_ms_on_and_the_default_at_any_round_trip(bench: ModuleType) -> None:
+    better = {"mb_per_s": 119.5, "bound_mb_per_s": 110.0}
+    for rtt_ms, profile, is_missed in ((50.0, "bpftune", True), (0.0, "bpftune", False), (0.0, "default", True)):
+        ours = point(rtt_ms=rtt_ms, mb_per_s=118.0, bound_mb_per_s=110.0)
+        found = missed(bench, ours, point(profile=profile, rtt_ms=rtt_ms, **better))
+        assert bool(found) == is_missed, (rtt_ms, profile)
+
+
+def test_loss_must_be_ridden_out_three_times_as_well_or_nearly_as_without(bench: ModuleType) -> None:
+    free = point(profile="wan-lossy", rate_mbit=200.0, mb_per_s=23.9)
+    cubic = point(rate_mbit=200.0, loss=0.001, mb_per_s=1.3)
+    for mb_per_s, is_missed in ((4.0, False), (3.8, True)):
+        lossy = point(profile="wan-lossy", rate_mbit=200.0, loss=0.001, mb_per_s=mb_per_s)
+        assert bool(missed(bench, free, cubic, lossy)) == is_missed
+    fast_cubic = cubic | {"mb_per_s": 15.0}
+    lossy = point(profile="wan-lossy", rate_mbit=200.0, loss=0.001, mb_per_s=19.2)
+    assert missed(bench, free, fast_cubic, lossy) == []
+
+
+def test_a_satellite_link_needs_95_percent(bench: ModuleType) -> None:
+    sat = point(profile="wan-satellite", rtt_ms=300.0, queue_depth=128, bound_mb_per_s=111.8)
+    assert missed(bench, sat | {"mb_per_s": 107.0}) == []
+    assert missed(bench, sat | {"mb_per_s": 106.0}) != []
+
+
+def test_requests_cannot_pass_their_round_trip_and_time_on_the_wire(bench: ModuleType) -> None:
+    at_100_ms = bench.unpassable(point(rtt_ms=100.0))
+    assert 82.0 < at_100_ms < 82.2
+    assert bench.unpassable(point(rtt_ms=0.0)) == pytest.approx(119.55, abs=0.01)
