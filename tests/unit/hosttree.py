@@ -14,7 +14,8 @@ from fabtune.backends import record, tree
 
 SYSCTLS = {
     "net/core/rmem_max": "212992", "net/core/wmem_max": "212992", "net/core/rmem_default": "212992",
-    "net/core/wmem_default": "212992", "net/core/netdev_max_backlog": "1000", "net/ipv4/tcp_rmem": "4096\t131072\t6291456",
+    "net/core/wmem_default": "212992", "net/core/netdev_max_backlog": "1000",
+    "net/ipv4/tcp_rmem": "4096\t131072\t6291456",
     "net/ipv4/tcp_wmem": "4096\t16384\t4194304", "net/ipv4/tcp_slow_start_after_idle": "1",
     "net/ipv4/tcp_no_metrics_save": "0", "net/ipv4/tcp_mtu_probing": "0", "net/ipv4/tcp_timestamps": "1",
     "net/ipv4/tcp_sack": "1", "net/ipv4/tcp_window_scaling": "1", "net/ipv4/tcp_moderate_rcvbuf": "1",
@@ -100,7 +101,8 @@ while [ $# -gt 0 ]; do case $1 in
 esac; shift; done
 [ -e "$(echo $target | cut -d' ' -f1)" ] || exit 21
 if [ "$operation" = update ]; then
-    awk -v k="$key" -v v="$value" -F ' = ' '$1 == k {{ $0 = k " = " v }} {{ print }}' "$target" > .new && mv .new "$target"
+    awk -v k="$key" -v v="$value" -F ' = ' '$1 == k {{ $0 = k " = " v }} {{ print }}' "$target" > .new
+    mv .new "$target"
 else
     for file in $target; do echo '# BEGIN RECORD 2.1.11'; cat "$file"; echo '# END RECORD'; done
 fi""",
@@ -119,6 +121,6 @@ def enter(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "PROC", root / "proc")
     monkeypatch.setattr(tree, "ETC", root / "etc")
     monkeypatch.setattr(tree, "CONFIGFS", root / "sys/kernel/config/target")
-    monkeypatch.setattr(record.BACKEND, "_records", None)
+    record.BACKEND.forget()
     monkeypatch.setenv("FABTUNE_STATE_DIR", str(root / "state"))
     monkeypatch.setenv("PATH", f"{root}/bin", prepend=":")

@@ -38,7 +38,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def plan_wan() -> Plan:
-    record.BACKEND._records = None
+    record.BACKEND.forget()
     profile = load_profile("wan", shipped_catalog())
     return make_plan(profile, BOTH, collect(tunables_of(profile)), NetworkPath(0.05, 125e6), {})
 
@@ -50,7 +50,7 @@ def run_apply() -> Result:
 
 
 def run_revert(force: bool = False) -> Report:
-    record.BACKEND._records = None
+    record.BACKEND.forget()
     with journal.locked():
         return undo(None, None, None, "", force, False, lambda _: None)
 

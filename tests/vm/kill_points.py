@@ -39,6 +39,16 @@ NO_LOG_FLUSH = 2
 SYSCTLS = ("tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save")
 
 
+# wan, with two values of the node record instead of all: each costs several runs of iscsiadm.
+PROFILE = Path("/var/tmp/kill.toml")
+PROFILE_TEXT = """summary = "wan with fewer values"
+include = ["wan"]
+""" + "".join(
+    f'[initiator."{name}"]\ndrop = true\n'
+    for name in ("iscsi.max_outstanding_r2t", "iscsi.queue_depth", "iscsi.noop_timeout", "iscsi.max_burst")
+)
+
+
 def silent(_: str) -> None:
     """Print no progress."""
 
@@ -54,9 +64,9 @@ def read_all() -> dict[str, str]:
 
 
 def do_apply() -> None:
-    """Apply profile wan for both roles, as the command line does."""
-    record.BACKEND._records = None
-    profile = load_profile("wan", shipped_catalog())
+    """Apply the profile for both roles, as the command line does."""
+    record.BACKEND.forget()
+    profile = load_profile(str(PROFILE), shipped_catalog())
     with journal.locked():
         facts = collect(tunables_of(profile))
         plan = make_plan(profile, ("initiator", "target"), facts, NetworkPath(0.05, 125e6), {})
@@ -65,7 +75,7 @@ def do_apply() -> None:
 
 def do_revert() -> None:
     """Take everything back, as the command line does."""
-    record.BACKEND._records = None
+    record.BACKEND.forget()
     with journal.locked():
         undo(None, None, None, "", False, False, silent)
 
@@ -111,6 +121,7 @@ def cut_power() -> None:
 
 def set_up() -> None:
     """Make the ext4 and move the node records there."""
+    PROFILE.write_text(PROFILE_TEXT)
     DISK.mkdir(exist_ok=True)
     with IMAGE.open("wb") as stream:
         stream.truncate(64 << 20)
@@ -153,6 +164,7 @@ def kill_at_every_step(before: dict[str, str]) -> list[bool]:
         if step % 2:
             results.append(case(f"torn:{step}", before, partial(end, f"torn:{step}")))
         results.append(case(f"kill:{step}", before, partial(end, f"kill:{step}")))
+        print(f"{time.monotonic():.0f} s: step {step}", file=sys.stderr, flush=True)
     return results
 
 
@@ -215,7 +227,7 @@ def main() -> int:
     results += kill_revert(before) + interrupt_and_fill(before)
     results += power_cuts(before, max(0, int(sys.argv[1]) - len(results)))
     changed = finish(child(do_apply)) == 0 and differing(before)
-    if len(changed or []) < 15:
+    if len(changed or []) < 10:
         print(f"apply changed only {changed}: these cases prove nothing")
         return 1
     print(f"{len(results)} cases, {results.count(False)} failed")

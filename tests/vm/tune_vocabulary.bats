@@ -12,6 +12,10 @@ setup_file() {
 	mkdir "$tpg/acls/iqn.2026-01.lab.fabtune:initiator/lun_0"
 	ln -s "$tpg/lun/lun_0" "$tpg/acls/iqn.2026-01.lab.fabtune:initiator/lun_0/disk"
 	python3 -m fabtune.lab.guest login
+	# A backstore that no LUN exports: some of its attributes are refused on one that is.
+	mkdir -p /sys/kernel/config/target/core/rd_mcp_0/spare
+	echo rd_pages=256,rd_nullio=1 > /sys/kernel/config/target/core/rd_mcp_0/spare/control
+	echo 1 > /sys/kernel/config/target/core/rd_mcp_0/spare/enable
 	modprobe tcp_bbr
 	modprobe sch_fq
 	ip link set i0 txqueuelen 1000

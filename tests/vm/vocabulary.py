@@ -12,12 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fabtune.backends import record
 from fabtune.catalog.tunable import Tunable, Value, shipped_catalog
 from fabtune.facts.collect import Facts, collect
 
 PROFILE = Path("everything.toml")
 # Texts that are no enumeration need a second value that this guest has.
 TEXTS = {
+    "lio.header_digest": "None,CRC32C", "lio.data_digest": "None,CRC32C",
     "tcp.congestion_control": "reno", "route.congctl": "reno", "iscsi.congestion_control": "reno",
     "nic.rps_cpus": "1", "nic.xps_cpus": "1", "nic.irq_affinity": "0", "block.scheduler": "none",
     "srp.reconnect_delay": "20", "srp.fast_io_fail_tmo": "20", "srp.dev_loss_tmo": "700",
@@ -25,7 +27,8 @@ TEXTS = {
 }  # fmt: skip
 # Numbers whose neighbours this guest's devices would refuse or not survive.
 NUMBERS = {
-    "nic.mtu": 1400, "tcp.ecn": 1, "route.initcwnd": 20, "route.initrwnd": 20, "route.quickack": 1, "qdisc.maxrate": 125000000,
+    "nic.mtu": 1400, "tcp.ecn": 1,
+    "route.initcwnd": 20, "route.initrwnd": 20, "route.quickack": 1, "qdisc.maxrate": 125000000,
     "iscsi.max_outstanding_r2t": 4, "lio.max_outstanding_r2t": 4, "iscsi.queue_depth": 64, "block.queue_depth": 16,
     "nic.rx_usecs": 50, "block.nr_requests": 64, "iscsi.max_xmit_segment": 65536,
 }  # fmt: skip
@@ -97,33 +100,39 @@ def main() -> int:
     before = read_back(facts)
     wanted = write_profile(facts, tunables)
     _, applied = fabtune("apply", str(PROFILE.resolve()), "--role", "both", "--allow-relogin")
-    refused = {row["tunable"]: row["note"] for row in applied["refused"]}  # type: ignore[attr-defined, index]
+    rows = applied["refused"]
+    assert isinstance(rows, list)
+    refused = {(row["tunable"], row["identity"]): row["note"] for row in rows}
+    record.BACKEND.forget()
     after = read_back(collect(tunables))
     failures = []
     for tunable in tunables:
-        devices = [key for key in before if key[0] == tunable.name and before[key] is not None]
-        if tunable.name in refused:
-            print(f"refused: {tunable.name}: {refused[tunable.name]}")
-        elif tunable.name in wanted:
+        mine = [key for key in before if key[0] == tunable.name and before[key] is not None]
+        devices = [key for key in mine if key not in refused]
+        for key in mine:
+            if key in refused:
+                print(f"refused: {tunable.name}: {refused[key]}")
+        if tunable.name in wanted and devices:
             for key in devices:
                 changed = after.get(key)
                 exact = changed is not None and tunable.same(changed, tunable.native(wanted[tunable.name]))
                 if not exact and not (tunable.rounds and changed not in (None, before[key])):
                     failures.append(f"{key}: {before[key]} -> {changed}, wanted {wanted[tunable.name]}")
             print(f"written: {tunable.name}: {before[devices[0]]} -> {after.get(devices[0])}")
-        else:
+        elif not mine:
             reading = next(iter(facts.of(tunable.name)), None)
             print(f"unsupported: {tunable.name}: {reading.problem if reading else 'no ' + tunable.scope}")
     _, reverted = fabtune("revert", "--allow-relogin")
     odd = [step for step in reverted["steps"] if step["state"] not in ("restored", "already")]  # type: ignore[attr-defined]
-    failures += [f"revert: {step}" for step in odd if step["tunable"] not in refused]
+    failures += [f"revert: {step}" for step in odd if (step["tunable"], step["identity"]) not in refused]
+    record.BACKEND.forget()
     final = read_back(collect(tunables))
     failures += [
         f"{key}: {before[key]} before, {final.get(key)} after revert" for key in before if final.get(key) != before[key]
     ]
     for failure in failures:
         print(f"FAILED {failure}")
-    print(f"{len(wanted) - len(refused)} written, {len(refused)} refused, {len(failures)} failures")
+    print(f"{len(wanted)} tried, {len(refused)} refused, {len(failures)} failures")
     return int(bool(failures))
 
 

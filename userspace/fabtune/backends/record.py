@@ -82,6 +82,10 @@ class _Record:
             self._records = {identity(record): record for record in found if record.get("node.name")}
         return self._records
 
+    def forget(self) -> None:
+        """Read the records anew when next asked."""
+        self._records = None
+
     def read(self, device: Device, key: str) -> str:
         record = self.all().get(device.identity)
         if record is None:
@@ -94,7 +98,7 @@ class _Record:
         try:
             iscsiadm(*select(device), "-o", "update", "-n", key, "-v", value)
         finally:
-            self._records = None
+            self.forget()
 
 
 BACKEND = _Record()

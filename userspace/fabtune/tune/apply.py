@@ -2,7 +2,7 @@
 """Writes a plan: journal line first, then the value, then read back; any failure takes everything back."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fabtune import backends
 from fabtune.backends import UnsupportedError
@@ -12,15 +12,15 @@ from fabtune.facts.collect import Host, read
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, relogin, signals
 from fabtune.tune.journal import Transaction, Writer
-from fabtune.tune.plan import Plan, Row
+from fabtune.tune.plan import CHANGE, KEPT, SAME, Plan, Row, better
 from fabtune.tune.relogin import Pending
-from fabtune.tune.revert import Outcome, revert_transaction
+from fabtune.tune.revert import Locator, Outcome, revert_transaction
 
 Progress = Callable[[str], None]
 # These cannot be written to a running kernel.
 AT_LOAD = ("reload", "reboot")
-# These are written only where no live session would suffer, or where the user allowed a re-login.
-DISRUPTIVE = ("kills-session", "refused-while-exported")
+# A re-login makes these devices anew, with default values: they are written after it.
+_BORN_AT_LOGIN = ("block", "session")
 
 
 @dataclass
@@ -50,142 +50,152 @@ def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Re
 
     Raises FabtuneError (RolledBackError after Ctrl-C) with every value taken back.
     """
-    result = Result()
     carried = relogin.still_pending(journal.transactions(), host.boot_id)
-    if not plan.changes:
-        result.pending = carried
-        return _relogin(result, None, allow_relogin, progress)
+    if not plan.changes and not (carried and allow_relogin):
+        return Result(pending=carried)
     with signals.raising():
         writer, transaction = journal.begin(plan, host)
+        work = _Apply(plan, host, allow_relogin, progress, writer, transaction)
         try:
-            for row in plan.changes:
-                _write_row(row, host, writer, transaction, result, allow_relogin, progress)
-            result.transaction = transaction.name
-            result.pending = relogin.merge(carried, relogin.needed(transaction.steps, plan.roles, host.boot_id))
-            for pending in result.pending:
-                writer.append("pending", **pending.as_json())
-            _relogin(result, transaction, allow_relogin, progress)
-            writer.append("applied" if transaction.steps else "closed")
+            work.run(carried)
         except (FabtuneError, OSError, KeyboardInterrupt) as error:
             with signals.ignored():
-                raise _rolled_back(error, writer, transaction, result, progress) from error
+                raise work.rolled_back(error) from error
         finally:
             writer.close()
-    return result
+    return work.result
 
 
-def _write_row(
-    row: Row,
-    host: Host,
-    writer: Writer,
-    transaction: Transaction,
-    result: Result,
-    allow_relogin: bool,
-    progress: Progress,
-) -> None:
-    tunable, device = row.tunable, row.device
-    assert device is not None and row.now is not None and row.wanted is not None
-    if tunable.effect in DISRUPTIVE and not allow_relogin and relogin.in_use(device):
-        result.refused.append((row, f"would cut live sessions ({tunable.effect}); give --allow-relogin"))
-        return
-    if tunable.effect in AT_LOAD:
-        result.refused.append((row, f"takes effect at {tunable.effect} only; --persist writes it for the next one"))
-        return
-    disturbed = _journal_disturbed(tunable, device, host, writer, transaction)
-    step = _journal_write(tunable, device, row.now, row.wanted, host, writer, transaction)
-    progress(f"{tunable.name} {device.label}: {row.now} -> {row.wanted}")
-    backend = backends.get(tunable.backend)
-    try:
-        with signals.deferred():
-            backend.write(device, tunable.key, row.wanted)
-    except UnsupportedError as error:
-        result.refused.append((row, str(error)))
-        return
-    fault.checkpoint()
-    now = backend.read(device, tunable.key)
-    if not tunable.same(now, row.wanted) and not tunable.rounds:
-        raise FabtuneError(f"{tunable.name} of {device.label}: wrote {row.wanted}, but it reads {now}")
-    if now.split() != row.wanted.split():
-        _journal_holds(step, now, writer, transaction)
-    for other, place in disturbed:
-        _journal_holds(place, backends.get(other.backend).read(device, other.key), writer, transaction)
-    result.written.append(row)
+@dataclass
+class _Apply:
+    """One apply under way."""
 
+    plan: Plan
+    host: Host
+    allow_relogin: bool
+    progress: Progress
+    writer: Writer
+    transaction: Transaction
+    result: Result = field(default_factory=Result)
 
-def _journal_write(
-    tunable: Tunable,
-    device: Device,
-    old: str,
-    wrote: str,
-    host: Host,
-    writer: Writer,
-    transaction: Transaction,
-    disturbed: bool = False,
-) -> int:
-    """Put one step on disk before it happens; return its number."""
-    line = {
-        "step": len(transaction.steps) + 1,
-        "transaction": transaction.name,
-        "boot_id": host.boot_id,
-        "tunable": tunable.name,
-        "backend": tunable.backend,
-        "key": tunable.key,
-        "device": {"scope": device.scope, "identity": device.identity, "label": device.label},
-        "old": old,
-        "wrote": wrote,
-        "effect": tunable.effect,
-        "rounds": tunable.rounds,
-    }
-    if disturbed:
-        line["disturbed"] = True
-    writer.append("write", **line)
-    journal.take(transaction, {"kind": "write", **line})
-    return len(transaction.steps)
+    def run(self, carried: list[Pending]) -> None:
+        """Write everything; re-login between what sessions are made from and what they bring with them."""
+        for row in self.plan.changes:
+            if row.tunable.scope not in _BORN_AT_LOGIN:
+                self._write(row)
+        needed = relogin.needed(self.transaction.steps, self.plan.roles, self.host.boot_id)
+        self.result.pending = relogin.merge(carried, needed)
+        for pending in self.result.pending:
+            self.writer.append("pending", **pending.as_json())
+        if self.allow_relogin:
+            self.result.relogged, self.result.pending = relogin.perform(self.result.pending, self.progress)
+        for row in self._late_rows():
+            self._write(row)
+        self.result.transaction = self.transaction.name
+        self.writer.append("applied" if self.transaction.steps else "closed")
 
+    def _late_rows(self) -> list[Row]:
+        """Return what to write to disks and sessions, read anew if some of them are new."""
+        late = [row for row in self.plan.rows if row.tunable.scope in _BORN_AT_LOGIN and row.device is not None]
+        if not self.result.relogged:
+            return [row for row in late if row.state == CHANGE]
+        locate = Locator(self.plan.netns)
+        found = []
+        for row in late:
+            device = locate(row.device) if row.device and row.state in (CHANGE, SAME, KEPT) else None
+            now = read(row.tunable, device).value if device else None
+            if now is None or row.wanted is None or row.tunable.same(now, row.wanted):
+                continue
+            if not better(row.form, row.tunable.parse(now), row.tunable.parse(row.wanted)):
+                found.append(replace(row, device=device, now=now, state=CHANGE))
+        return found
 
-def _journal_holds(step: int, value: str, writer: Writer, transaction: Transaction) -> None:
-    writer.append("holds", step=step, value=value)
-    journal.take(transaction, {"kind": "holds", "step": step, "value": value})
+    def _write(self, row: Row) -> None:
+        tunable, device = row.tunable, row.device
+        assert device is not None and row.now is not None and row.wanted is not None
+        reason = self._why_not(tunable, device)
+        if reason:
+            self.result.refused.append((row, reason))
+            return
+        disturbed = self._journal_disturbed(tunable, device)
+        step = self._journal_write(tunable, device, row.now, row.wanted)
+        self.progress(f"{tunable.name} {device.label}: {row.now} -> {row.wanted}")
+        backend = backends.get(tunable.backend)
+        try:
+            with signals.deferred():
+                backend.write(device, tunable.key, row.wanted)
+        except UnsupportedError as error:
+            self.result.refused.append((row, str(error)))
+            return
+        fault.checkpoint()
+        now = backend.read(device, tunable.key)
+        if not tunable.same(now, row.wanted) and not tunable.rounds:
+            raise FabtuneError(f"{tunable.name} of {device.label}: wrote {row.wanted}, but it reads {now}")
+        if now.split() != row.wanted.split():
+            self._journal_holds(step, now)
+        for other, place in disturbed:
+            self._journal_holds(place, backends.get(other.backend).read(device, other.key))
+        self.result.written.append(row)
 
+    def _why_not(self, tunable: Tunable, device: Device) -> str:
+        """Return why a value must not be written now, '' if it may."""
+        if tunable.effect in AT_LOAD:
+            return f"takes effect at {tunable.effect} only; --persist writes it for the next one"
+        if tunable.effect == "refused-while-exported" and relogin.in_use(device):
+            return "the kernel refuses it while a LUN exports the backstore"
+        if tunable.effect == "kills-session" and not self.allow_relogin and relogin.in_use(device):
+            return "would end live sessions; give --allow-relogin"
+        return ""
 
-def _journal_disturbed(
-    tunable: Tunable, device: Device, host: Host, writer: Writer, transaction: Transaction
-) -> list[tuple[Tunable, int]]:
-    """Put down what writing `tunable` may move besides itself (a scheduler resets nr_requests)."""
-    found = []
-    for name in tunable.disturbs:
-        other = shipped_catalog().tunables[name]
-        reading = read(other, device)
-        if reading.value is not None:
-            value = reading.value
-            found.append(
-                (other, _journal_write(other, device, value, value, host, writer, transaction, disturbed=True))
-            )
-    return found
+    def _journal_write(self, tunable: Tunable, device: Device, old: str, wrote: str, disturbed: bool = False) -> int:
+        """Put one step on disk before it happens; return its number."""
+        line: dict[str, object] = {
+            "step": len(self.transaction.steps) + 1,
+            "transaction": self.transaction.name,
+            "boot_id": self.host.boot_id,
+            "tunable": tunable.name,
+            "backend": tunable.backend,
+            "key": tunable.key,
+            "device": {"scope": device.scope, "identity": device.identity, "label": device.label},
+            "old": old,
+            "wrote": wrote,
+            "effect": tunable.effect,
+            "rounds": tunable.rounds,
+        }
+        if disturbed:
+            line["disturbed"] = True
+        self.writer.append("write", **line)
+        journal.take(self.transaction, {"kind": "write", **line})
+        return len(self.transaction.steps)
 
+    def _journal_holds(self, step: int, value: str) -> None:
+        self.writer.append("holds", step=step, value=value)
+        journal.take(self.transaction, {"kind": "holds", "step": step, "value": value})
 
-def _relogin(result: Result, transaction: Transaction | None, allowed: bool, progress: Progress) -> Result:
-    if allowed:
-        result.relogged, result.pending = relogin.perform(result.pending, progress)
-    return result
+    def _journal_disturbed(self, tunable: Tunable, device: Device) -> list[tuple[Tunable, int]]:
+        """Put down what writing `tunable` may move besides itself (a scheduler resets nr_requests)."""
+        found = []
+        for name in tunable.disturbs:
+            other = shipped_catalog().tunables[name]
+            value = read(other, device).value
+            if value is not None:
+                found.append((other, self._journal_write(other, device, value, value, disturbed=True)))
+        return found
 
-
-def _rolled_back(
-    error: BaseException, writer: Writer, transaction: Transaction, result: Result, progress: Progress
-) -> FabtuneError:
-    """Take back what was written and return the error to raise."""
-    progress("taking back what was written")
-    outcomes = revert_transaction(transaction, writer, force=False)
-    left = [outcome for outcome in outcomes if outcome.state in (Outcome.FOREIGN, Outcome.FAILED)]
-    tail = "everything written was taken back"
-    if left:
-        tail = f"{len(left)} values could not be taken back; see `fabtune revert`"
-    # A session that logged in with the new values keeps them until its next login.
-    if result.relogged:
-        relogged = ", ".join(result.relogged)
-        tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
-    if isinstance(error, relogin.SessionDownError):
-        tail += f"; {relogin.bring_back(error.device)}"
-    if isinstance(error, KeyboardInterrupt):
-        return RolledBackError(f"interrupted; {tail}")
-    return FabtuneError(f"{error}; {tail}")
+    def rolled_back(self, error: BaseException) -> FabtuneError:
+        """Take back what was written and return the error to raise."""
+        self.progress("taking back what was written")
+        outcomes = revert_transaction(self.transaction, self.writer, force=False)
+        left = [outcome for outcome in outcomes if outcome.state in (Outcome.FOREIGN, Outcome.FAILED)]
+        tail = "everything written was taken back"
+        if left:
+            tail = f"{len(left)} values could not be taken back; see `fabtune revert`"
+        # A session that logged in with the new values keeps them until its next login.
+        if self.result.relogged:
+            relogged = ", ".join(self.result.relogged)
+            tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
+        if isinstance(error, relogin.SessionDownError):
+            tail += f"; {relogin.bring_back(error.device)}"
+        if isinstance(error, KeyboardInterrupt):
+            return RolledBackError(f"interrupted; {tail}")
+        return FabtuneError(f"{error}; {tail}")

@@ -34,6 +34,7 @@ class Row:
     state: str
     why: str
     note: str = ""
+    form: str = "value"
 
     def as_json(self) -> dict[str, object]:
         """Return the row with stable keys."""
@@ -114,7 +115,7 @@ def _stricter(first: Row, second: Row) -> Row:
 
 def _rows(entry: Entry, role: str, facts: Facts, variables: Mapping[str, float]) -> Iterable[Row]:
     tunable = entry.tunable
-    row = Row(tunable, role, None, None, None, NOT_NEEDED, entry.why)
+    row = Row(tunable, role, None, None, None, NOT_NEEDED, entry.why, form=entry.form)
     if entry.when and not _evaluate(entry.when, entry, variables):
         yield replace(row, note=f"only when {entry.when}")
         return
@@ -123,7 +124,7 @@ def _rows(entry: Entry, role: str, facts: Facts, variables: Mapping[str, float])
         blank = Reading(tunable.name, Device(tunable.scope, "", ""), None)
         wanted, note = wanted_value(entry, blank, facts.host.kernel, variables)
         default = tunable.default_for(facts.host.kernel)
-        if wanted is not None and default is not None and _better(entry.form, default, wanted):
+        if wanted is not None and default is not None and better(entry.form, default, wanted):
             # A device of the future starts with the default.
             wanted = default
         native = None if wanted is None else tunable.native(wanted)
@@ -142,13 +143,13 @@ def _row(row: Row, entry: Entry, reading: Reading, kernel: str, variables: Mappi
     if wanted is None:
         return replace(row, state=UNSUPPORTED)
     now = tunable.parse(reading.value)
-    if _better(entry.form, now, wanted):
+    if better(entry.form, now, wanted):
         return replace(row, wanted=reading.value, state=KEPT)
     native = tunable.native(wanted)
     return replace(row, wanted=native, state=SAME if tunable.same(reading.value, native) else CHANGE)
 
 
-def _better(form: str, now: Value, wanted: Value) -> bool:
+def better(form: str, now: Value, wanted: Value) -> bool:
     """Tell whether what is there goes beyond a bound."""
     if not isinstance(now, int) or not isinstance(wanted, int):
         return False

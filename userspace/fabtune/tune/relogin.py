@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from fabtune.backends import record, tree
 from fabtune.errors import FabtuneError
@@ -120,7 +121,8 @@ def in_use(device: Device) -> bool:
     """Tell whether a live session depends on `device` (a TPG, an ACL, a backstore)."""
     if device.scope in ("tpg", "acl"):
         return bool(target_sessions(device))
-    return bool(list(tree.CONFIGFS.glob("*/*/tpgt_*/lun/*/*")))
+    store = Path(device.where.get("directory", "")).resolve()
+    return any(link.resolve() == store for link in tree.CONFIGFS.glob("*/*/*/lun/*/*") if link.is_symlink())
 
 
 def merge(first: list[Pending], second: list[Pending]) -> list[Pending]:

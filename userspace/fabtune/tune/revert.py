@@ -159,7 +159,8 @@ def _revert_step(step: Step, device: Device | None, in_doubt: bool, force: bool)
         fault.checkpoint()
         now = current(step, device)
     except UnsupportedError as error:
-        return StepOutcome(step, Outcome.GONE, found, str(error))
+        # What can be read but not written is refused by the state of something else, perhaps not for long.
+        return StepOutcome(step, Outcome.FAILED if found is not None else Outcome.GONE, found, str(error))
     except FabtuneError as error:
         return StepOutcome(step, Outcome.FAILED, found, str(error))
     if now.split() != step.old.split() and not step.rounds:
