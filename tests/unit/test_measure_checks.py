@@ -91,6 +91,19 @@ def test_the_disk_moved_what_fio_asked_for(factor, expected):
     assert verdict(record, "bytes that fio asked for") == checks.NOT_APPLICABLE
 
 
+@pytest.mark.parametrize(("extra_bytes", "expected"), [(0, checks.PASS), (10**7, checks.FAIL), (-(10**7), checks.FAIL)])
+def test_the_session_carried_what_the_disk_moved(extra_bytes, expected):
+    record = make_record(100, op="write", seconds=3)
+    step = record["steps"][0]
+    counts = {"scsicmd_pdus": 1000, "scsirsp_pdus": 1000, "dataout_pdus": 2000, "r2t_pdus": 2000, "datain_pdus": 0}
+    wire = {"txdata_octets": 300 * 10**6 + 48 * 3000 + extra_bytes, "rxdata_octets": 48 * 3000}
+    step["before"] = {"luns": {"1": ["sdb"]}, "iscsi": {"1": dict.fromkeys({**counts, **wire}, 0)}}
+    step["after"] = {"iscsi": {"1": counts | wire}}
+    assert verdict(record, "session carried") == expected
+    step["before"]["luns"]["1"].append("sdc")
+    assert verdict(record, "session carried") == checks.NOT_APPLICABLE
+
+
 @pytest.mark.parametrize(("factor", "expected"), [(1.02, checks.PASS), (1.2, checks.FAIL), (0.8, checks.FAIL)])
 def test_littles_law(factor, expected):
     record = make_record(100)

@@ -19,6 +19,9 @@ BOUND_TOLERANCE = 0.01
 BYTES_TOLERANCE = 0.02
 DEPTH_TOLERANCE = 0.03
 R2T_TOLERANCE = 0.02
+# The basic header segment of every PDU (RFC 7143, 11.2); room for what is neither command nor data, such as pings.
+HEADER_BYTES = 48
+OTHER_BYTES = 4096
 
 
 @attrs.frozen
@@ -37,7 +40,7 @@ def of_record(record: Mapping[str, Any]) -> list[Check]:
     found = []
     for result in record["steps"]:
         if result["fio"] and not result["skipped"]:
-            for law in (_bound, _bytes, _little, _depth, _r2t, _flipped, _stuck):
+            for law in (_bound, _bytes, _wire, _little, _depth, _r2t, _flipped, _stuck):
                 check = law(record, result)
                 if check is not None:
                     found.append(check)
@@ -119,6 +122,37 @@ def _bytes(record: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None
     return Check(result["name"], law, verdict, f"disk {disk / 1e6:.3f} MB", f"fio {asked / 1e6:.3f} MB within 2 %")
 
 
+def _wire(_: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
+    law = "the session carried the disk's bytes and the headers, no more"
+    before, change = result.get("before") or {}, delta(result.get("after", {}).get("iscsi", {}), _iscsi_before(result))
+    alone = [len(luns) == 1 for luns in before.get("luns", {}).values()] == [True]
+    if not alone or len(change) != 1 or len(result["samples"]) < 2:
+        return Check(result["name"], law, NOT_APPLICABLE, "needs one session with one LUN", "")
+    session, disk = next(iter(change.values())), delta(result["samples"][-1], result["samples"][0])
+    if (
+        not {"rxdata_octets", "txdata_octets", "disk.dev.read_bytes", "disk.dev.write_bytes"}
+        <= session.keys() | disk.keys()
+    ):
+        return Check(result["name"], law, NOT_APPLICABLE, "counters missing", "")
+    said, expected, broken = [], [], False
+    for way, op, least, most in (
+        ("tx", "write", ("scsicmd_pdus", "dataout_pdus"), ("scsicmd_pdus", "dataout_pdus")),
+        # A Data-In that carries the status counts as a response too, so that these may count one PDU twice.
+        ("rx", "read", ("datain_pdus", "r2t_pdus"), ("datain_pdus", "r2t_pdus", "scsirsp_pdus")),
+    ):
+        data, found = disk[f"disk.dev.{op}_bytes"] * 1024, session[f"{way}data_octets"]
+        low, high = (data + HEADER_BYTES * sum(session.get(name, 0) for name in names) for names in (least, most))
+        said.append(f"{way} {found / 1e6:.3f} MB")
+        expected.append(f"{way} {low / 1e6:.3f} to {high / 1e6:.3f} MB within 2 %")
+        broken |= not low * (1 - BYTES_TOLERANCE) <= found <= high * (1 + BYTES_TOLERANCE) + OTHER_BYTES
+    return Check(result["name"], law, FAIL if broken else PASS, ", ".join(said), ", ".join(expected))
+
+
+def _iscsi_before(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = (result.get("before") or {}).get("iscsi", {})
+    return found
+
+
 def _little(_: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
     law = "requests a second times latency is the depth (Little's law)"
     document = result["fio"]
@@ -161,7 +195,7 @@ def _r2t(record: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
     law = "R2Ts a write follow from the negotiated bursts"
     bursts = negotiated_bursts(result)
     size = result["parameters"].get("block_bytes")
-    change = delta(result.get("after", {}).get("iscsi", {}), (result.get("before") or {}).get("iscsi", {}))
+    change = delta(result.get("after", {}).get("iscsi", {}), _iscsi_before(result))
     if bursts is None or not size or len(change) != 1 or "write" not in fio.directions(result["fio"]):
         return Check(result["name"], law, NOT_APPLICABLE, "no writes on one iSCSI session", "")
     counters = next(iter(change.values()))

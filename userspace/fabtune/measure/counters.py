@@ -67,10 +67,12 @@ def _disk(disk: str) -> Sample:
 
 def edges(target: Target) -> dict[str, Any]:
     """Return the counters that are read before and after a step, by kind."""
+    sessions = [one for one in live_sessions() if one.sid in target.sessions]
     return {
         "nics": nics(),
         "qdiscs": json.loads(run(["tc", "-s", "-j", "qdisc", "show"], what="reading the queueing disciplines")),
-        "negotiated": {str(one.sid): one.negotiated for one in live_sessions() if one.sid in target.sessions},
+        "negotiated": {str(one.sid): one.negotiated for one in sessions},
+        "luns": {str(one.sid): list(one.luns) for one in sessions},
         "iscsi": {str(sid): iscsi_session(sid) for sid in target.sessions},
         "sockets": [attrs_of(one) for one in established() if one.remote_port in _portal_ports(target)],
     }
