@@ -274,3 +274,23 @@ def test_what_a_write_moves_besides_itself_comes_back_too(
     assert run_revert().exit_code == ExitCode.DONE
     (queue / "scheduler").write_text("none [mq-deadline]\n")
     assert values(host) == before
+
+
+def test_what_a_driver_refuses_is_said_and_not_watched(
+    host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = backends.get("attribute")
+
+    def refusing(device: Device, key: str, value: str) -> None:
+        raise backends.UnsupportedError(f"{device.label}: refuses {key}={value}")
+
+    monkeypatch.setattr(backend, "write", refusing)
+    profile = tmp_path / "mine.toml"
+    profile.write_text(SCHEDULER)
+    with journal.locked():
+        loaded = load_profile(str(profile), shipped_catalog())
+        plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
+        result = apply(plan, collect([]).host, False, lambda _: None)
+    assert [why for _, why in result.refused] == ["sd1: refuses queue/scheduler=none"]
+    assert verify(None, BOTH, "") == []
+    assert run_revert().outcomes == []

@@ -84,6 +84,19 @@ teardown() {
 	[ "$(ls /sys/class/iscsi_session)" = "$session" ]
 }
 
+@test "disks that a re-login makes anew have the values that the plan asked for" {
+	run fabtune apply low-latency --role initiator --rtt 50ms --rate 1gbit --allow-relogin
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"logged in again"* ]]
+	grep -q '\[none\]' /sys/block/sd*/queue/scheduler
+	[ "$(cat /sys/block/sd*/queue/wbt_lat_usec)" -eq 0 ]
+	fabtune verify
+	run fabtune revert --allow-relogin
+	[ "$status" -eq 0 ]
+	grep -q '\[mq-deadline\]' /sys/block/sd*/queue/scheduler
+}
+
 @test "a session that cannot log in with its new values comes back with the old ones" {
 	echo None > $CONFIGFS/param/HeaderDigest
 	cat > digest.toml <<-'EOF'

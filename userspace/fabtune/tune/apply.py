@@ -126,6 +126,10 @@ class _Apply:
                 backend.write(device, tunable.key, row.wanted)
         except UnsupportedError as error:
             self.result.refused.append((row, str(error)))
+            # Nothing was written, so there is nothing to take back or to watch.
+            for place in (*(place for _, place in disturbed), step):
+                self.writer.append("restored", step=place)
+                journal.take(self.transaction, {"kind": "restored", "step": place})
             return
         fault.checkpoint()
         now = backend.read(device, tunable.key)

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The path a plan is computed for: as given, else as the live sessions show it."""
 
+from pathlib import Path
+
+from fabtune.errors import InputError
+from fabtune.facts import train
 from fabtune.facts.collect import Facts
 from fabtune.model.path import NetworkPath
 
@@ -19,3 +23,21 @@ def choose(facts: Facts, rtt_ms: float | None, rate_bit_per_s: float | None) -> 
         return None
     mtu = min((nic.mtu_bytes for nic in facts.nics), default=1500)
     return NetworkPath(rtt_ms / 1e3, rate_bit_per_s / 8, mtu)
+
+
+# A train finds too little where CPUs are busy with it, and a rate too low would be enforced: add a quarter.
+_MARGIN = 1.25
+
+
+def measure_rate_bit_per_s(facts: Facts) -> float:
+    """Return the rate of the path to the first live session's disk, as a few reads show it, with a margin above.
+
+    Raises InputError without such a session, FabtuneError when its disk cannot be read.
+    """
+    disk = next((lun for session in facts.sessions for lun in session.luns), None)
+    if disk is None:
+        raise InputError("--rate measure: no live session with a disk on this host; give a rate, such as --rate 1gbit")
+    mtu = min((nic.mtu_bytes for nic in facts.nics), default=1500)
+    # What one byte of payload a second is on the wire.
+    wire_share = NetworkPath(0, 1, mtu).goodput_bytes_per_s
+    return train.rate_bytes_per_s(Path("/dev") / disk) / wire_share * 8 * _MARGIN
