@@ -36,7 +36,11 @@ def _add_path(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rtt", metavar="TIME", help="round trip of the path, such as 50ms (default: from live sessions)"
     )
-    parser.add_argument("--rate", metavar="RATE", help="rate of its slowest link, such as 1gbit (default: link speed)")
+    parser.add_argument(
+        "--rate",
+        metavar="RATE",
+        help="rate of its slowest link, such as 1gbit; 'measure' reads 3 MB of a session's disk (default: link speed)",
+    )
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override a profile parameter")
 
 
@@ -123,6 +127,7 @@ class _Wish:
     profile: Profile
     rtt_ms: float | None
     rate_bit_per_s: float | None
+    measure_rate: bool
     parameters: dict[str, float]
 
 
@@ -130,14 +135,16 @@ def _wish(args: argparse.Namespace) -> _Wish:
     return _Wish(
         profile=load_profile(args.profile, shipped_catalog()),
         rtt_ms=None if args.rtt is None else units.parse_ms(args.rtt, "--rtt"),
-        rate_bit_per_s=None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate"),
+        rate_bit_per_s=None if args.rate in (None, "measure") else units.parse_bit_per_s(args.rate, "--rate"),
+        measure_rate=args.rate == "measure",
         parameters=overrides(args.set),
     )
 
 
 def _plan(args: argparse.Namespace, wish: _Wish) -> tuple[Plan, Facts]:
     facts = collect(planning.tunables_of(wish.profile), args.netns)
-    path = tune_path.choose(facts, wish.rtt_ms, wish.rate_bit_per_s)
+    rate_bit_per_s = tune_path.measure_rate_bit_per_s(facts) if wish.measure_rate else wish.rate_bit_per_s
+    path = tune_path.choose(facts, wish.rtt_ms, rate_bit_per_s)
     return planning.make_plan(wish.profile, roles_of(args.role, facts), facts, path, wish.parameters), facts
 
 
