@@ -37,7 +37,7 @@ def missed(bench: ModuleType, *points: dict[str, Any]) -> list[str]:
 
 def test_the_fraction_of_the_bound_is_judged(bench: ModuleType) -> None:
     assert missed(bench, point()) == []
-    assert missed(bench, point(mb_per_s=117.0)) == ["98 % of the bound, 50 ms read"]
+    assert missed(bench, point(mb_per_s=117.0)) == ["98 % of the bound, wan 50 ms read"]
 
 
 def test_a_better_peer_is_a_miss_from_10_ms_on_and_the_default_at_any_round_trip(bench: ModuleType) -> None:

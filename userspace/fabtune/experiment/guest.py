@@ -83,8 +83,10 @@ def fabtune(allowed: tuple[ExitCode, ...], *words: str) -> None:
         raise FabtuneError(f"fabtune {' '.join(words)}: exit {status}")
 
 
-def measure_op(settings: Settings, path: topology.Path, disk: str, op: str) -> dict[str, Any]:
-    """Measure one direction and return its point; the full record goes to RESULTS."""
+def measure_op(
+    settings: Settings, path: topology.Path, disk: str, op: str, results: Path = RESULTS
+) -> dict[str, Any]:
+    """Measure one direction and return its point; the full record goes to `results`."""
     work = workload.load(settings["workload"])
     wanted = {"op": op, "block_bytes": settings["size_bytes"], "queue_depth": settings["queue_depth"]}
     work = work.with_parameters([f"{name}={value}" for name, value in wanted.items() if name in work.parameters])
@@ -98,7 +100,7 @@ def measure_op(settings: Settings, path: topology.Path, disk: str, op: str) -> d
     after = topology.qdisc_counters()
     topology.assert_clean(before, after, path)
     taken["environment"]["qdiscs_after"] = after
-    record.write(taken, RESULTS / f"{op}.json.gz")
+    record.write(taken, results / f"{op}.json.gz")
     return point(settings, network, op, taken)
 
 
