@@ -93,10 +93,11 @@ all_books_close() {
 }
 
 @test "requests that began before load are counted as unmatched, and only they" {
-	disk=$(scsi_debug_disk ndelay=300000000 dev_size_mb=16)
+	disk=$(scsi_debug_disk ndelay=900000000 dev_size_mb=16)
 	fio --name=early "--filename=/dev/$disk" --rw=randread --bs=4k --iodepth=7 --number_ios=7 --size=1m --direct=1 --ioengine=libaio --output=/tmp/early.log &
-	wait_for seven_in_flight
-	inflight=7
+	wait_for some_in_flight
+	# fio submits all of them at once; adjacent ones may have been merged.
+	inflight=$(field "$disk" 9)
 	load_fabstat
 	wait
 	expect "$disk" "events['unmatched'] == $inflight and d.in_flight == 0"
@@ -123,8 +124,8 @@ all_books_close() {
 	[ "$off" -ge "$before" ]
 }
 
-seven_in_flight() {
-	[ "$(field "$disk" 9)" -eq 7 ]
+some_in_flight() {
+	[ "$(field "$disk" 9)" -gt 0 ]
 }
 
 test_in_flight() {
