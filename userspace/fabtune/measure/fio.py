@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fio as a process: start it, wait for it with samples in between, read what it says."""
 
+import contextlib
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from fabtune.run import require, run
 
 # How long fio may take to end its jobs after SIGINT.  Requests that never return keep it longer.
 STOP_S = 10.0
+KILL_S = 2.0
 
 
 class FioError(FabtuneError):
@@ -62,7 +64,9 @@ class Load:
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
             self._process.kill()
-            self._process.wait()
+            # A process whose requests never return cannot end; the kernel reaps it when they do.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(KILL_S)
         self._errors.close()
 
     def wait(self, tick: Callable[[], None], interval_s: float) -> None:
@@ -90,13 +94,15 @@ class Load:
         return True
 
     def document(self) -> dict[str, Any]:
-        """Return fio's JSON.  Raises FioError with fio's own words when it ended badly."""
+        """Return fio's JSON.  Raises FioError with fio's own words when it ended badly, or not at all."""
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace")
         document, around = _split(self._output)
         status = self._process.returncode
         if status == 0 and document is not None:
             return document
+        if status is None:
+            raise FioError("fio has not ended", document)
         words = "; ".join(dict.fromkeys(_complaints(said + "\n" + around)))[:400] or "no message"
         raise FioError(f"fio ended with status {status}: {words}", document)
 
