@@ -5,6 +5,7 @@ Half of the cases are noise, half a good file with something in it broken.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import hosttree
@@ -17,7 +18,8 @@ from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import load_catalog, shipped_catalog
 from fabtune.errors import FabtuneError, InputError
 from fabtune.facts import saved
-from fabtune.facts.collect import Facts, Host, Reading, collect
+from fabtune.facts.collect import Facts, Host, Reading
+from fabtune.facts.nics import Nic
 from fabtune.model.device import Device
 from fabtune.model.formula import evaluate
 from fabtune.model.path import NetworkPath
@@ -26,14 +28,20 @@ from fabtune.tune import journal
 from fabtune.tune.plan import make_plan
 from fabtune.tune.undo import undo
 
-CASES = settings(
-    max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+
+def cases(count: int) -> settings:
+    """Return hypothesis's settings for one test; together they are 10,000 cases."""
+    checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    return settings(max_examples=count, deadline=None, suppress_health_check=checks)
+
+
+NIC = Nic("eth0", "e1000e", 1500, 10**9, "0000:00:03.0", "00:00:00:00:00:01", ("eth0",))
 PROFILES = [path.read_text() for path in sorted(data_dir("profiles").glob("*.toml"))]
 TUNABLES = [path.read_text() for path in sorted(data_dir("tunables").glob("*.toml"))]
 WORDS = st.one_of(
     st.text(max_size=20),
-    st.sampled_from(["true", "-1", "0", "1e999", '""', "[]", "{}", "nan", '"max"', '"auto"', '"default"', "9" * 400, '"1/0"',
+    st.sampled_from(["true", "-1", "0", "1e999", '""', "[]", "{}", "nan",
+                     '"max"', '"auto"', '"default"', "9" * 400, '"1/0"',
                      '"bdp / (rtt - rtt)"', "\x00", "[[", "]", '"""', "1979-05-27", '"' + "(" * 90 + '"', "0x10"]),
 )  # fmt: skip
 
@@ -64,7 +72,7 @@ def facts(tmp_path: Path) -> Facts:
     return Facts(Host("h", "6.12.1", "boot", 1 << 34, 4), "", readings=readings)
 
 
-@CASES
+@cases(2500)
 @given(text=broken(PROFILES) | st.text(max_size=200))
 def test_profiles(text: str, facts: Facts, tmp_path: Path) -> None:
     try:
@@ -79,7 +87,7 @@ def test_profiles(text: str, facts: Facts, tmp_path: Path) -> None:
             assert row.tunable.check(value, "plan") == value
 
 
-@CASES
+@cases(2500)
 @given(text=broken(TUNABLES) | st.text(max_size=200))
 def test_tunables(text: str, tmp_path: Path) -> None:
     write(tmp_path / "fuzz.toml", text)
@@ -92,7 +100,7 @@ def test_tunables(text: str, tmp_path: Path) -> None:
             assert tunable.backend in tunable_module.backends.NAMES
 
 
-@CASES
+@cases(3000)
 @given(text=st.text(alphabet="bdprte0123456789 +-*/()<>=,.minaxpow2KMiBsu", max_size=60))
 def test_formulas(text: str) -> None:
     try:
@@ -126,7 +134,7 @@ def files_of(root: Path) -> dict[str, bytes]:
     }
 
 
-@CASES
+@cases(1000)
 @given(text=broken([JOURNAL]) | st.text(max_size=200))
 def test_journals(text: str, host: Path) -> None:
     directory = host / "state/journal"
@@ -147,11 +155,11 @@ def test_journals(text: str, host: Path) -> None:
             Path(name).write_bytes(before[name])
 
 
-@CASES
+@cases(1000)
 @given(data=st.data())
-def test_facts_files(data: st.DataObject, host: Path) -> None:
-    good = json.dumps(saved.to_json(collect([shipped_catalog().tunables["tcp.rmem_max"]])))
-    path = write(host / "facts.json", data.draw(broken([good]) | st.text(max_size=200)))
+def test_facts_files(data: st.DataObject, facts: Facts, tmp_path: Path) -> None:
+    few = replace(facts, readings=facts.readings[:3], nics=[NIC])
+    path = write(tmp_path / "facts.json", data.draw(broken([json.dumps(saved.to_json(few))]) | st.text(max_size=200)))
     try:
         assert isinstance(saved.load(path), Facts)
     except InputError as error:

@@ -65,7 +65,7 @@ Change = Callable[[Facts], None]
 def facts_with(**values: str) -> Facts:
     """Return the clean host with some values changed; underscores stand for the dot of a tunable's name."""
     spoiled = {name.replace("__", "."): value for name, value in values.items()}
-    devices = {tunable: device for tunable, device in CLEAN}
+    devices = dict(CLEAN.keys())
     found = {tunable: value for (tunable, _), value in CLEAN.items()} | spoiled
     readings = [Reading(tunable, devices.get(tunable, HOST), value) for tunable, value in found.items()]
     return Facts(
