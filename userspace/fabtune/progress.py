@@ -2,6 +2,7 @@
 """How long work says what it is doing; the lines go to stderr, results never do."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,9 +15,8 @@ if TYPE_CHECKING:
 class Progress:
     """One plain line a step, for stderr that is not a terminal."""
 
-    def begin(self, steps: Sequence[tuple[str, float]]) -> None:
-        """Announce the `steps` to come: (name, expected seconds) each."""
-        self.left = [name for name, _ in steps]
+    def begin(self, steps: Sequence[tuple[str, float]], at_once: int = 1) -> None:
+        """Announce the `steps` to come, (name, expected seconds) each, `at_once` of them side by side."""
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -40,25 +40,31 @@ class TerminalProgress(Progress):
 
     def __init__(self) -> None:
         self._bar: RichProgress | None = None
+        self._lock = threading.Lock()
         self._expected_s: dict[str, float] = {}
+        # A step that runs beside others moves the whole by its share alone.
+        self._share: dict[str, float] = {}
         self._done_s = 0.0
         self._running: dict[str, float] = {}
 
-    def begin(self, steps: Sequence[tuple[str, float]]) -> None:
+    def begin(self, steps: Sequence[tuple[str, float]], at_once: int = 1) -> None:
         self._expected_s.update(steps)
+        self._share.update({name: 1 / at_once for name, _ in steps})
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        self._expected_s.setdefault(name, 10.0)
-        self._running[name] = time.monotonic()
-        self._open()
+        with self._lock:
+            self._expected_s.setdefault(name, 10.0)
+            self._running[name] = time.monotonic()
+            self._open()
         try:
             yield
         finally:
-            del self._running[name]
-            self._done_s += self._expected_s[name]
-            if not self._running:
-                self._close()
+            with self._lock:
+                del self._running[name]
+                self._done_s += self._expected_s[name] * self._share.get(name, 1)
+                if not self._running:
+                    self._close()
 
     def say(self, text: str) -> None:
         if self._bar is not None:
@@ -98,9 +104,11 @@ class TerminalProgress(Progress):
     def _position(self) -> tuple[float, float]:
         now = time.monotonic()
         running_s = sum(
-            min(now - started, 0.98 * self._expected_s[name]) for name, started in list(self._running.items())
+            min(now - started, 0.98 * self._expected_s[name]) * self._share.get(name, 1)
+            for name, started in list(self._running.items())
         )
-        return self._done_s + running_s, sum(self._expected_s.values())
+        whole_s = sum(expected_s * self._share.get(name, 1) for name, expected_s in self._expected_s.items())
+        return self._done_s + running_s, whole_s
 
     def _close(self) -> None:
         if self._bar is not None:

@@ -83,8 +83,7 @@ def run_all(definition: Definition, runs: Sequence[Run], *, resume: bool, progre
     suites = dict.fromkeys([SUITES[0], *(run.settings["kernel"] for run in waiting)])
     workers = max(1, os.cpu_count() or 1)
     progress.begin([step for suite in suites for step in expected_steps(suite)])
-    # The bar counts wall time, and `workers` runs share it.
-    progress.begin([(run.name, EXPECTED_RUN_S / workers) for run in waiting])
+    progress.begin([(run.name, EXPECTED_RUN_S) for run in waiting], at_once=workers)
     images = {suite: build_image(suite, progress) for suite in suites} if waiting else {}
     failures = _run_waiting(definition, waiting, images, workers, progress)
     if failures:
