@@ -190,7 +190,11 @@ def begin(plan: Plan, host: Host) -> tuple[Writer, Transaction]:
 def transactions() -> list[Transaction]:
     """Return every transaction, oldest first.  Raises InputError for a damaged file."""
     try:
-        found = [parse(path) for path in sorted((state_dir() / "journal").glob("*.jsonl"))]
+        # A glob would find nothing in a directory that may not be read, and say so to nobody.
+        files = sorted(path for path in (state_dir() / "journal").iterdir() if path.suffix == ".jsonl")
+        found = [parse(path) for path in files]
+    except FileNotFoundError:
+        return []
     except OSError as error:
         raise FabtuneError(f"journal {error.filename}: {error.strerror}; run as root") from error
     # A crash during the very first line leaves a file without one, and nothing was written then.
