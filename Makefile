@@ -67,7 +67,7 @@ define install-missing
 done; \
 if [ -n "$$missing" ]; then \
 	echo "Installing Debian packages:$$missing" >&2; \
-	$(SUDO) apt-get update -q >/dev/null && \
+	$(SUDO) apt-get update -q >/dev/null; \
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing >/dev/null; \
 fi
 endef
