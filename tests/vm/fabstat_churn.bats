@@ -80,10 +80,10 @@ slab_kib() {
 		gone = [device for device in found.devices if device.state == "gone"]
 		assert 1 <= len(gone) <= 16, len(gone)
 		for device in gone:
-			assert device.in_flight == 0, device
-			for name, op in device.ops.items():
-				assert op.issued == op.completed + op.sent_back, (device, name)
-				assert op.histograms["device"].count == op.completed, (device, name)
+		    assert device.in_flight == 0, device
+		    for name, op in device.ops.items():
+		        assert op.issued == op.completed + op.sent_back, (device, name)
+		        assert op.histograms["device"].count == op.completed, (device, name)
 	PYTHON
 }
 

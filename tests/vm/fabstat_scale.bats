@@ -22,15 +22,15 @@ setup() {
 		assert len(disks) == 1000, len(disks)
 
 		def load() -> None:
-			buffer = mmap.mmap(-1, 4096)
-			for cpu in (0, 1):
-				os.sched_setaffinity(0, {cpu})
-				for number, disk in enumerate(disks):
-					handle = os.open(f"/dev/{disk}", os.O_RDWR | os.O_DIRECT)
-					for turn in range(1 + number % 3):
-						os.preadv(handle, [buffer], 4096 * turn)
-					os.pwritev(handle, [buffer], 0)
-					os.close(handle)
+		    buffer = mmap.mmap(-1, 4096)
+		    for cpu in (0, 1):
+		        os.sched_setaffinity(0, {cpu})
+		        for number, disk in enumerate(disks):
+		            handle = os.open(f"/dev/{disk}", os.O_RDWR | os.O_DIRECT)
+		            for turn in range(1 + number % 3):
+		                os.preadv(handle, [buffer], 4096 * turn)
+		            os.pwritev(handle, [buffer], 0)
+		            os.close(handle)
 
 		load()
 		before = snapshot()
@@ -40,10 +40,10 @@ setup() {
 		spent_s = time.process_time() - start
 		found = {one.device.disk: one for one in diff(before, after).devices if one.device.disk in set(disks)}
 		for number, disk in enumerate(disks):
-			device = found[disk]
-			assert device.ops["write"].completed == 2, (disk, device.ops)
-			assert device.ops["read"].completed >= 2 * (1 + number % 3), (disk, device.ops)
-			assert device.device.in_flight == 0 and device.device.hctl.count(":") == 3, device.device
+		    device = found[disk]
+		    assert device.ops["write"].completed == 2, (disk, device.ops)
+		    assert device.ops["read"].completed >= 2 * (1 + number % 3), (disk, device.ops)
+		    assert device.device.in_flight == 0 and device.device.hctl.count(":") == 3, device.device
 		used = int(after.module["memory_bytes"])
 		assert after.module["memory_refused"] == after.module["untracked"] == "0", after.module
 		print(f"{used / 2**20:.1f} MiB for 1000 LUNs on 2 CPUs, reading and parsing {len(after.text) / 1e6:.1f} MB: {spent_s:.3f} s of CPU")
