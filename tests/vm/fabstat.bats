@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock virtual
 # guest: --suite bookworm --clock virtual
-# guest: --suite sid --kernel-suite sid --clock virtual
+# guest: --suite sid --clock virtual
 # What the module counts is what happened: against fio, diskstats, known delays and the verbs that show it.
 
 setup() {
