@@ -7,7 +7,8 @@ from pathlib import Path
 
 from fabtune.backends import tree
 
-_NO_SESSION = "No Active iSCSI Session"
+# LIO writes it with a small and with a capital a, by file.
+_NO_SESSION = "no active iscsi session"
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,10 @@ def _tpg(path: Path) -> Tpg:
 
 def _login(acl: Path) -> Login | None:
     info = tree.read_text(acl / "info") or _NO_SESSION
-    if _NO_SESSION in info:
+    if _NO_SESSION in info.lower():
         return None
     values = {file.name: tree.read_text(file) or "" for file in sorted(acl.glob("param/*"))}
-    return Login(acl.name, False, {name: text for name, text in values.items() if text and _NO_SESSION not in text})
+    return Login(acl.name, False, {name: text for name, text in values.items() if text and _NO_SESSION not in text.lower()})
 
 
 def backstores() -> list[Backstore]:

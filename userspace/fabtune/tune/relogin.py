@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which sessions must log in again before new values count, and doing so only where no data is at risk."""
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -103,7 +102,7 @@ def target_sessions(device: Device) -> list[tuple[str, str]]:
     found = dict.fromkeys((tree.read_text(directory / "dynamic_sessions") or "").replace("\x00", "\n").split(), "")
     for acl in directory.glob("acls/*"):
         info = tree.read_text(acl / "info") or ""
-        if "No active iSCSI Session" not in info and info:
+        if info and "no active iscsi session" not in info.lower():
             found[acl.name] = _session_id(info)
     wanted = device.identity.split(",")[2:] if device.scope == "acl" else []
     return [(name, sid) for name, sid in sorted(found.items()) if not wanted or name in wanted]
@@ -247,11 +246,12 @@ def _user(lun: str) -> str:
         for line in (tree.read_text(tree.PROC / "self/mountinfo") or "").splitlines():
             if line.split()[2] == number:
                 return f"a mount on {line.split()[4]}"
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                os.close(os.open(f"/dev/{name}", os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
-            except OSError as error:
-                return f"the kernel ({error.strerror})"
+        try:
+            os.close(os.open(f"/dev/{name}", os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"the kernel ({error.strerror})"
     return _opener({f"/dev/{name}" for name in names})
 
 
