@@ -85,6 +85,19 @@ static void sum_cpus(const struct fabstat_device *dev)
 	}
 }
 
+static bool has_histogram(const struct fabstat_device *dev, unsigned int op, enum fabstat_kind kind)
+{
+	unsigned int cpu;
+
+	for_each_possible_cpu(cpu) {
+		const struct fabstat_cpu *counters = READ_ONCE(dev->cpu[cpu]);
+
+		if (counters && READ_ONCE(counters->histogram[op][kind]))
+			return true;
+	}
+	return false;
+}
+
 /* Adds the histogram @kind of all CPUs to buckets; returns the number of samples added. */
 static u64 add_buckets(const struct fabstat_device *dev, unsigned int op, enum fabstat_kind kind)
 {
@@ -136,8 +149,11 @@ static void show_op(struct seq_file *m, const struct fabstat_device *dev, unsign
 		   total.device_ns[op], total.device_ns[op] + total.again_ns[op],
 		   total.refused[op], total.refused_ns[op]);
 	show_histogram(m, dev, op, "device", FABSTAT_DIRECT, FABSTAT_AGAIN_DEVICE);
-	show_histogram(m, dev, op, "total", FABSTAT_DIRECT, FABSTAT_AGAIN_TOTAL);
-	show_histogram(m, dev, op, "refused", FABSTAT_REFUSED, FABSTAT_REFUSED);
+	/* Without a request that was issued twice it is the same as the device's. */
+	if (has_histogram(dev, op, FABSTAT_AGAIN_TOTAL))
+		show_histogram(m, dev, op, "total", FABSTAT_DIRECT, FABSTAT_AGAIN_TOTAL);
+	if (has_histogram(dev, op, FABSTAT_REFUSED))
+		show_histogram(m, dev, op, "refused", FABSTAT_REFUSED, FABSTAT_REFUSED);
 }
 
 static void show_events(struct seq_file *m, const struct fabstat_device *dev)

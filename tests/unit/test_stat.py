@@ -152,6 +152,13 @@ def test_a_reading_cut_short_or_damaged_is_refused_or_read_never_a_traceback(dat
         assert str(error)
 
 
+def test_total_times_that_the_module_leaves_out_are_the_device_times() -> None:
+    lines = [line for line in reading([1000, 9000]).splitlines() if "time=total" not in line]
+    read = parse("\n".join(lines)).devices[0].ops["read"]
+    assert read.histograms["total"].counts == read.histograms["device"].counts == histogram([1000, 9000]).counts
+    assert read.histograms["refused"].count == 0
+
+
 def test_unknown_records_keys_and_events_of_a_newer_module_are_passed_over() -> None:
     text = reading([1000]).replace("highest=3", "highest=3 newkey=7")
     text = text.replace("op=read issued", "op=read newer=1 issued")

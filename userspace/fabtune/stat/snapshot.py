@@ -189,10 +189,14 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
         elif kind == "op":
             record = words(line)
             counts[record["op"]] = {key: int(value) for key, value in record.items() if key in _OP_FIELDS}
-            histograms[record["op"]] = dict.fromkeys(TIMES, empty)
+            histograms[record["op"]] = {}
         elif kind == "histogram":
             _, _, op, time, _, *buckets = line.split(" ")
             pairs = (bucket.split(":") for bucket in buckets)
             histograms[op[3:]][time[5:]] = Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})
-    ops = {op: Op(**values, histograms=histograms[op]) for op, values in counts.items()}
+    ops = {}
+    for name, values in counts.items():
+        device = histograms[name].get("device", empty)
+        # The module leaves the total times out while they equal the device times.
+        ops[name] = Op(**values, histograms={"device": device, "total": device, "refused": empty} | histograms[name])
     return Device(**fields, events=events, ops=ops)  # type: ignore[arg-type]
