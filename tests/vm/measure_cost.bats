@@ -1,0 +1,31 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock virtual
+# What watching a load costs the load.  One CPU, kept busy by the load, and a clock that counts
+# instructions: whatever measure uses while the load runs is missing in the load's own figure.
+
+setup_file() {
+	modprobe null_blk queue_mode=2 irqmode=0 hw_queue_depth=64 gb=1
+	insmod /fabtune/kmod/fabstat.ko
+}
+
+@test "measure takes at most 1 % from a load that leaves no CPU idle" {
+	cd "$BATS_TEST_TMPDIR"
+	fabtune measure oltp --on /dev/nullb0 --confirm=nullb0 --runtime 8s --ramp 1s --out runs --json > shown.json
+	python3 - <<- 'END'
+		import json, subprocess
+		from fabtune.measure import fio, record
+		from pathlib import Path
+		(path,) = record.find(Path("runs"))
+		step = record.read(path)["steps"][0]
+		Path("job.fio").write_text(step["job"])
+		alone = json.loads(subprocess.run(["fio", "--output-format=json", "job.fio"], capture_output=True, check=True).stdout)
+		def requests(document):
+		    return sum(fio.total(document, op, "total_ios") for op in ("read", "write"))
+		change = 1 - requests(step["fio"]) / requests(alone)
+		print(f"alone {requests(alone):.0f}, watched {requests(step['fio']):.0f} requests: {change:.2%} less")
+		print(f"{len(step['samples'])} samples, fabstat in {sum('fabstat.p99_ms' in s for s in step['samples'])}")
+		assert len(step["samples"]) >= 9 and requests(alone) > 10000
+		assert change <= 0.01
+	END
+}
