@@ -1,0 +1,55 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock virtual --memory-mib 2048
+# What measure refuses to write to.
+
+setup_file() {
+	modprobe brd rd_nr=2 rd_size=65536
+	export RAM=/dev/ram0
+	insmod /fabtune/kmod/fabstat.ko
+	python3 -m fabtune.lab.guest up --rtt 5ms
+	DISK=/dev/$(python3 -m fabtune.lab.guest login)
+	export DISK
+}
+
+setup() {
+	cd "$BATS_TEST_TMPDIR"
+}
+
+@test "a mounted device is refused, confirmed or not" {
+	mkfs.ext4 -q "$RAM" && mkdir -p mnt && mount "$RAM" mnt
+	run fabtune measure xdd --on "$RAM" --confirm=ram0
+	umount mnt
+	echo "$output"
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"ram0 is mounted on "*"unmount it"* ]]
+	[ ! -e runs ]
+}
+
+@test "a device in swap, or held by another, is refused" {
+	mkswap "$RAM" && swapon "$RAM"
+	run fabtune measure oltp --on "$RAM" --confirm=ram0
+	swapoff "$RAM"
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"is swap space"* ]]
+	wipefs --all --quiet "$RAM"
+	modprobe dm_mod
+	echo "0 1000 linear $RAM 0" | dmsetup --noudevsync create held
+	run fabtune measure oltp --on "$RAM" --confirm=ram0
+	dmsetup --noudevsync remove held
+	echo "$output"
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"ram0 is held by dm-0"* ]]
+}
+
+@test "a device with a signature has to be named, and the message names it" {
+	mkfs.ext4 -q -F "$RAM"
+	before=$(md5sum < "$RAM")
+	for words in "" "--confirm=ram1" "--confirm=/dev/ram0"; do
+		run fabtune measure xdd --on "$RAM" $words < /dev/null
+		echo "$output"
+		[ "$status" -eq 2 ]
+		[[ "$output" == *"/dev/ram0: 0.067 GB"*"ext4 at byte 1080"*"--confirm=ram0"* ]]
+	done
+	[ "$(md5sum < "$RAM")" = "$before" ]
+}
