@@ -6,10 +6,6 @@
 setup_file() {
 	modprobe brd rd_nr=2 rd_size=65536
 	export RAM=/dev/ram0
-	insmod /fabtune/kmod/fabstat.ko
-	python3 -m fabtune.lab.guest up --rtt 5ms
-	DISK=/dev/$(python3 -m fabtune.lab.guest login)
-	export DISK
 }
 
 setup() {
