@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock virtual --memory-mib 2048
-# What measure refuses to write to.
+# What measure refuses to write to, and what it says where there is no room.
 
 setup_file() {
 	modprobe brd rd_nr=2 rd_size=65536
@@ -10,6 +10,15 @@ setup_file() {
 
 setup() {
 	cd "$BATS_TEST_TMPDIR"
+}
+
+# The one record below runs/, as JSON.
+the_record() {
+	zcat runs/*.run.json.gz
+}
+
+field() {
+	the_record | python3 -c "import json, sys; record = json.load(sys.stdin); print($1)"
 }
 
 @test "a mounted device is refused, confirmed or not" {
@@ -48,4 +57,35 @@ setup() {
 		[[ "$output" == *"/dev/ram0: 0.067 GB"*"ext4 at byte 1080"*"--confirm=ram0"* ]]
 	done
 	[ "$(md5sum < "$RAM")" = "$before" ]
+}
+
+@test "a workload that only reads needs no confirmation" {
+	run fabtune measure latency --on "$RAM" --set total_bytes=16m --runtime 1s --ramp 0s
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
+@test "a full file system ends the run, the record says so" {
+	mkdir small && mount -t tmpfs -o size=8m tmpfs small
+	run fabtune measure lmdd --on small --set total_bytes=7m
+	[ "$status" -eq 0 ]
+	rm -r runs
+	sed 's/^space.*//' /fabtune/userspace/fabtune/measure/workloads/lmdd.toml > big.toml
+	run fabtune measure ./big.toml --on small --set total_bytes=20m
+	umount small
+	echo "$output"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"No space left on device"*"incomplete"* ]]
+	[ "$(field 'record["complete"]')" = False ]
+}
+
+@test "no room for the record is an error, and nothing partial stays" {
+	mkdir small && mount -t tmpfs -o size=4k tmpfs small
+	run fabtune measure latency --on "$RAM" --set total_bytes=16m --runtime 1s --ramp 0s --out small
+	left=$(ls -A small)
+	umount small
+	echo "$output"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"cannot keep the run record: No space left on device"* ]]
+	[ -z "$left" ]
 }
