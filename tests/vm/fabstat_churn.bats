@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock real --accel tcg-single --smp 2
-# guest: --suite bookworm --clock virtual
-# guest: --suite sid --clock virtual
+# guest-full: --suite bookworm --clock virtual
+# guest-full: --suite sid --clock virtual
 # Loading, unloading and switching under I/O, devices and drivers that come and go: run-bats fails on any warning.
 
 setup() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock virtual
-# guest: --suite bookworm --clock virtual
+# guest-full: --suite bookworm --clock virtual
 # Every tunable of TCP, core network, routes, disks, open-iscsi, LIO and SRP: written, read back, taken back.
 
 setup_file() {

@@ -100,7 +100,7 @@ def measure_op(
     after = topology.qdisc_counters()
     topology.assert_clean(before, after, path)
     taken["environment"]["qdiscs_after"] = after
-    record.write(taken, results / f"{op}.json.gz")
+    record.write(taken, results / f"{op}.run.json.gz")
     return point(settings, network, op, taken)
 
 
