@@ -3,7 +3,8 @@
 """Runs tests/vm/*.bats, each in fresh guests, two at a time, and sums up.
 
 A file says in comments which guests it wants, one line a guest:  # guest: --suite trixie --clock real --smp 2
-The words are options of `fabtune lab run`.  A line `# guest-full: ...` wants a guest in the full run alone.
+The words are options of `fabtune lab run`.  A line `# guest-full: ...` wants a guest in the full run alone,
+and tests may go further there: they find `short` or `full` in $LENGTH.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 GUESTS_AT_ONCE = 2
-TIMEOUT_S = 900
+TIMEOUT_S = 1800
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def jobs_of(file: Path, full: bool) -> list[Job]:
     return [Job(file, tuple(shlex.split(words))) for only_full, words in wanted if full or not only_full]
 
 
-def run(job: Job, out: Path) -> tuple[int, int, int, bool, float]:
+def run(job: Job, out: Path, length: str) -> tuple[int, int, int, bool, float]:
     """Run `job`; return passed, failed, skipped, whether the guest itself ended well, and the seconds it took."""
     directory = out / job.name
     directory.mkdir(parents=True, exist_ok=True)
@@ -51,7 +52,7 @@ def run(job: Job, out: Path) -> tuple[int, int, int, bool, float]:
     log = directory / "tap.log"
     command = [
         "/usr/bin/python3", "-m", "fabtune", "lab", "run", "--timeout-s", str(TIMEOUT_S), "--out", str(directory),
-        *job.options, str(TOP / "tests/vm/run-bats"), str(job.file.relative_to(TOP)),
+        *job.options, str(TOP / "tests/vm/run-bats"), str(job.file.relative_to(TOP)), length,
     ]  # fmt: skip
     with log.open("wb") as sink:
         status = subprocess.run(
@@ -81,7 +82,7 @@ def main() -> int:
     broken = 0
     # One guest image at a time is built, each by the first job that wants it.
     with ThreadPoolExecutor(GUESTS_AT_ONCE) as pool:
-        started = {pool.submit(run, job, args.out.resolve()): job for job in jobs}
+        started = {pool.submit(run, job, args.out.resolve(), "full" if args.full else "short"): job for job in jobs}
         for count, future in enumerate(as_completed(started), 1):
             job = started[future]
             passed, failed, skipped, well, seconds = future.result()
