@@ -117,14 +117,14 @@ ten_reads() {
 		from pathlib import Path
 		handle = os.open(f"/dev/{sys.argv[1]}", os.O_RDONLY | os.O_DIRECT)
 		state = Path(f"/sys/block/{sys.argv[1]}/device/state")
-		state.write_text("offline")
+		state.write_text("offline\n")
 		failed = 0
 		for turn in range(5):
 		    try:
 		        os.preadv(handle, [mmap.mmap(-1, 4096)], 4096 * turn)
 		    except OSError:
 		        failed += 1
-		state.write_text("running")
+		state.write_text("running\n")
 		assert failed == 5, failed
 	PYTHON
 	expect "$disk" "events['never_issued'] == read.errors == 5 and read.issued == $issued and books"
