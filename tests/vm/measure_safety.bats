@@ -81,11 +81,12 @@ field() {
 
 @test "no room for the record is an error, and nothing partial stays" {
 	mkdir small && mount -t tmpfs -o size=4k tmpfs small
+	head -c 4096 /dev/zero > small/full
 	run fabtune measure latency --on "$RAM" --set total_bytes=16m --runtime 1s --ramp 0s --out small
 	left=$(ls -A small)
 	umount small
 	echo "$output"
 	[ "$status" -eq 1 ]
 	[[ "$output" == *"cannot keep the run record: No space left on device"* ]]
-	[ -z "$left" ]
+	[ "$left" = full ]
 }
