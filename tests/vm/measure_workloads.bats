@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual --memory-mib 3072
+# guest-full: --suite trixie --clock virtual --memory-mib 3072
 # Every workload against its own description, as the kernel's tracepoints see it.
 
 setup_file() {
