@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual
+# guest-full: --suite trixie --clock virtual
 # What a login agrees on is what the preview said, over a grid of settings.
 
 @test "the preview of 224 pairs of settings is what a login to LIO agrees on" {

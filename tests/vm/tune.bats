@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock virtual
-# guest: --suite bookworm --clock virtual
+# guest-full: --suite bookworm --clock virtual
 # Plan, apply, verify and revert against a real LIO target and a real open-iscsi initiator.
 
 CONFIGFS=/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1

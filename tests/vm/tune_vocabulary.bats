@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual
+# guest-full: --suite trixie --clock virtual
 # guest-full: --suite bookworm --clock virtual
 # Every tunable of TCP, core network, routes, disks, open-iscsi, LIO and SRP: written, read back, taken back.
 
