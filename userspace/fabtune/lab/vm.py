@@ -68,9 +68,7 @@ def qemu_command(machine: Machine, ttys: Sequence[str]) -> list[str]:
         "-smp", str(machine.smp), "-seed", str(machine.seed), "-kernel", str(machine.kernel.kernel), "-append", append.strip(),
     ]  # fmt: skip
     if machine.clock == "virtual":
-        # Recording (to nowhere) keeps QEMU's main loop from advancing the clock while the vCPU is on its way into
-        # HLT with instructions not yet counted; without it a loaded host makes a run differ now and then.
-        icount = f"shift={_ICOUNT_SHIFT},sleep=off,rr=record,rrfile=/dev/null"
+        icount = f"shift={_ICOUNT_SHIFT},sleep=off"
         command += ["-accel", "tcg", "-icount", icount, "-rtc", f"clock=vm,base={_RTC_BASE}"]
         command += ["-cpu", "max"]
     elif machine.accelerator == "kvm":
