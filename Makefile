@@ -47,7 +47,7 @@ check-full: deps-lab ## the tests inside guests, on every kernel and at full len
 	bats tests/lab-full
 	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full
 
-check-lab: deps-lab ## tests of the lab on this host: failures, interrupts, repeatability
+check-lab: deps-lab ## tests of the lab on this host: failures and interrupts
 	bats tests/lab
 
 bench: bench-module bench-wan ## all long measurements
