@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", default=SUITES[0], choices=SUITES, help="Debian suite of the guest")
     parser.add_argument("--kernel-suite", choices=SUITES, help="take the kernel from another suite")
-    parser.add_argument("--clock", default="virtual", choices=CLOCKS, help="virtual: repeatable to the byte; real: SMP")
+    parser.add_argument("--clock", default="virtual", choices=CLOCKS, help="virtual: repeatable; real: SMP")
     parser.add_argument("--accel", default="auto", choices=ACCELERATORS, help="accelerator of the real clock")
     parser.add_argument("--smp", type=int, default=1, metavar="N", help="vCPUs; the virtual clock has one")
     parser.add_argument("--memory-mib", type=int, default=2048, metavar="N")

@@ -2,7 +2,7 @@
 """Runs one guest to its end: builds QEMU's command line, relays the job's output, brings its results back.
 
 Two clocks.  virtual: TCG with instruction counting on one vCPU; guest time advances by executed
-instructions and jumps over idle time, so the same inputs give the same bytes on any computer.
+instructions and jumps over idle time, so the same inputs give the same figures (Documentation/lab.md says how exactly).
 real: KVM where a probe guest boots under it, else TCG, with as many vCPUs as asked for.
 """
 
