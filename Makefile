@@ -44,7 +44,6 @@ check-vm: deps-lab ## tests inside guests, two at a time
 	$(PYTHON) tests/vm/run.py --out $(OUT)/check
 
 check-full: deps-lab ## the tests inside guests, on every kernel and at full length
-	bats tests/lab-full
 	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full
 
 check-lab: deps-lab ## tests of the lab on this host: failures and interrupts
