@@ -83,7 +83,7 @@ def _run(args: argparse.Namespace) -> int:
     machine, module = _machine(args)
     with tempfile.TemporaryDirectory(prefix="fabtune-lab-") as name:
         job = Path(name) / "job.cpio"
-        write_job(job, args.script, args.arguments, module=module)
+        write_job(job, args.script, args.arguments, module=module, tests=True)
         out = args.out or Path(name) / "out"
         outcome = run_guest(
             machine, job, out, timeout_s=args.timeout_s,
@@ -100,7 +100,7 @@ def _shell(args: argparse.Namespace) -> int:
         job = directory / "job.cpio"
         script = Path(__file__).parent.parent / "lab" / "guestfs" / "shell"
         terminal = {"stty": f"cols {columns} rows {lines}", "term": os.environ.get("TERM", "vt100")}
-        write_job(job, script, module=module, shell=terminal)
+        write_job(job, script, module=module, shell=terminal, tests=True)
         console = directory / "console.log"
         ttys = [f"file,path={console}", "stdio,mux=off,signal=off", "null"]
         process = start(machine, job, ttys, directory / "qemu.log")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A job: what a guest runs and the files that go in with it, as one appended initramfs."""
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -10,17 +11,19 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.lab import initramfs
 from fabtune.paths import PACKAGE, data_dir
 
-# What a guest gets of this tree, beside the package itself.  Tests exist in a checkout only.
+# What a guest gets of this tree, beside the package itself.
 _DATA = ("tunables", "profiles")
-_CHECKOUT_DATA = ("tests",)
 
 
 def write_job(
-    target: Path, script: Path, arguments: Sequence[str] = (), *, module: Path | None = None, shell: dict[str, str] | None = None
-) -> None:
+    target: Path, script: Path, arguments: Sequence[str] = (), *, module: Path | None = None,
+    shell: dict[str, str] | None = None, tests: bool = False,
+) -> None:  # fmt: skip
     """Write the initramfs `target` that makes a guest run `script` with `arguments`.
 
     `module` is the fabstat.ko to carry in.  `shell` ({"stty": ..., "term": ...}) makes it interactive.
+    `tests` carries the checkout's tests in, where there is a checkout; experiments go without, because on the
+    virtual clock each byte that a guest unpacks shifts its history.
     Raises InputError when `script` cannot be read.
     """
     if not script.is_file():
@@ -39,12 +42,9 @@ def write_job(
         _copy_tree(PACKAGE, stage / "fabtune/userspace/fabtune")
         for name in _DATA:
             _copy_tree(data_dir(name), stage / "fabtune" / name)
-        for name in _CHECKOUT_DATA:
-            try:
-                source = data_dir(name)
-            except FabtuneError:
-                continue
-            _copy_tree(source, stage / "fabtune" / name)
+        if tests:
+            with contextlib.suppress(FabtuneError):
+                _copy_tree(data_dir("tests"), stage / "fabtune/tests")
         (stage / "fabtune/kmod").mkdir(exist_ok=True)
         if module is not None:
             shutil.copy(module, stage / "fabtune/kmod/fabstat.ko")
