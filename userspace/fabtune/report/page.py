@@ -32,6 +32,15 @@ class Detail:
 
 
 @attrs.frozen
+class Link:
+    """Another page or file, by a path relative to the page."""
+
+    text: str
+    href: str
+    note: str = ""
+
+
+@attrs.frozen
 class Section:
     """A heading, a paragraph, figures, and the tables that hold every number drawn."""
 
@@ -41,6 +50,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     details: tuple[Detail, ...] = ()
+    links: tuple[Link, ...] = ()
 
     @property
     def side_by_side(self) -> bool:
@@ -61,11 +71,13 @@ def render(
     commands: Sequence[str],
     *,
     zoom: bool = False,
+    trail: Sequence[Link] = (),
 ) -> str:
     """Return the page.  The same arguments give the same bytes.
 
     `facts` are shown in the order given (what was measured on, with which settings);
-    `commands` are those that made the figures; `zoom` puts in what makes the folds' drawings zoomable.
+    `commands` are those that made the figures; `zoom` puts in what makes the folds' drawings zoomable;
+    `trail` are the pages above this one in a tree of results, the top first.
     """
     import jinja2
 
@@ -78,7 +90,7 @@ def render(
     )
     environment.filters["csv_link"] = _csv_link
     return environment.get_template("page.html.j2").render(
-        title=title, lead=lead, sections=sections, facts=facts, commands=commands, zoom=zoom
+        title=title, lead=lead, sections=sections, facts=facts, commands=commands, zoom=zoom, trail=trail
     )
 
 
