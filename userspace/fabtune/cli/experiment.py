@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fabtune import progress
 from fabtune.errors import ExitCode, InputError
-from fabtune.experiment import definition, lab
+from fabtune.experiment import definition, lab, tree
 from fabtune.experiment.definition import Definition
 from fabtune.lab.recipe import SUITES, recipe_for
 
@@ -41,8 +41,12 @@ def run(args: argparse.Namespace) -> int:
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     out.mkdir(parents=True, exist_ok=True)
-    points = lab.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr())
-    _write(wanted, points, out, args)
+    try:
+        points = lab.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr())
+        _write(wanted, points, out, args)
+    finally:
+        # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
+        _write_tree(wanted, out, args)
     return ExitCode.DONE
 
 
@@ -58,11 +62,10 @@ def _write(wanted: Definition, points: list[lab.Point], out: Path, args: argpars
     from fabtune.report import demo
 
     (out / "summary.json").write_text(json.dumps(points, indent=1, sort_keys=True) + "\n")
-    words = ["fabtune", "run", args.experiment, *(word for only in args.only for word in ("--only", only))]
     meta = {
         "experiment": wanted.summary,
         "source": wanted.source,
-        "commands": [shlex.join(words)],
+        "commands": [_command(args)],
         "clock": wanted.clock,
         "image": f"{SUITES[0]} {recipe_for(SUITES[0]).digest}",
     }
@@ -72,3 +75,20 @@ def _write(wanted: Definition, points: list[lab.Point], out: Path, args: argpars
     else:
         demo.print_table(points)
         print(f"page: {page}\npoints: {out / 'summary.json'}", file=sys.stderr)
+
+
+def _write_tree(wanted: Definition, out: Path, args: argparse.Namespace) -> None:
+    """Write the pages and indexes of the experiment; those of the suite above where the directory is the usual one."""
+    from fabtune.report import tree as pages
+
+    index = tree.of_experiment(wanted, lab.runs_of(wanted, wanted.combinations(), out), out, [_command(args)])
+    tree.write(index, out)
+    pages.write_experiment(index, out, in_suite=args.out is None)
+    if args.out is None:
+        suite = tree.of_suite(out.parent)
+        tree.write(suite, out.parent)
+        pages.write_suite(suite, out.parent)
+
+
+def _command(args: argparse.Namespace) -> str:
+    return shlex.join(["fabtune", "run", args.experiment, *(word for only in args.only for word in ("--only", only))])

@@ -13,6 +13,9 @@ def configure(parser: argparse.ArgumentParser, _: str) -> None:
     """Add the arguments."""
     parser.add_argument("directory", type=Path, metavar="DIR", help="where the run records are")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the page here (DIR/report.html)")
+    parser.add_argument(
+        "--tree", action="store_true", help="DIR holds experiments of `fabtune run`: link them as one suite (DIR/index.html)"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures of every run as JSON; write no page")
     parser.set_defaults(handler=_report)
 
@@ -20,6 +23,8 @@ def configure(parser: argparse.ArgumentParser, _: str) -> None:
 def _report(args: argparse.Namespace) -> int:
     from fabtune.report import page, runs, suite
 
+    if args.tree:
+        return _tree(args.directory)
     records, unreadable = suite.load(args.directory)
     for file, why in unreadable:
         print(f"fabtune: not read: {file}: {why}", file=sys.stderr)
@@ -30,3 +35,17 @@ def _report(args: argparse.Namespace) -> int:
     html = suite.render(records, unreadable, ["fabtune", "report", str(args.directory)])
     print(page.write(html, args.out or args.directory / "report.html"))
     return code
+
+
+def _tree(directory: Path) -> int:
+    """Write the pages of all experiments below `directory` anew, and the suite's."""
+    from fabtune.experiment import tree
+    from fabtune.report import tree as pages
+
+    index = tree.of_suite(directory)
+    for one in index["experiments"]:
+        below = directory / one["directory"]
+        pages.write_experiment(tree.read(below / tree.INDEX), below, in_suite=True)
+    tree.write(index, directory)
+    print(pages.write_suite(index, directory))
+    return ExitCode.DONE

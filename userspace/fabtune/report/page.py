@@ -33,7 +33,7 @@ class Detail:
 
 @attrs.frozen
 class Link:
-    """Another page or file, by a path relative to the page."""
+    """Another page or file, by a path relative to the page; with an empty path only its name."""
 
     text: str
     href: str

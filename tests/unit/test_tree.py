@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The tree of results: every link leads somewhere, wherever the tree stands; nothing that failed is left out."""
+
+import json
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+import pytest
+from run_records import make_record
+
+from fabtune.cli.main import main
+from fabtune.errors import InputError
+from fabtune.experiment import definition, lab, tree
+from fabtune.measure import record
+from fabtune.report import tree as pages
+
+POINT = {"profile": "wan", "rtt_ms": 50.0, "op": "read", "mb_per_s": 119.5}
+
+
+def _tree(suite: Path, name: str) -> Path:
+    """Make an experiment of two combinations in `suite`: one measured and once failed, one never run."""
+    suite.mkdir(exist_ok=True)
+    text = 'summary = "a <b> & c"\nrepetitions = 2\n[factors]\nprofile = ["wan", "#1"]\n[fixed]\nrtt = "50ms"\n'
+    (suite / f"{name}.toml").write_text(text.replace("#1", "lan"))
+    wanted = definition.load(str(suite / f"{name}.toml"))
+    out = suite / name
+    runs = lab.runs_of(wanted, wanted.combinations(), out)
+    measured, failed = runs[0].directory, runs[2].directory
+    record.write(make_record(119.5), measured / f"read{record.SUFFIX}")
+    (measured / "points.json").write_text(json.dumps([POINT]))
+    failed.mkdir(parents=True)
+    (failed / "console.log").write_text("Kernel panic\n")
+    index = tree.of_experiment(wanted, runs, out, [f"fabtune run {name}"])
+    tree.write(index, out)
+    pages.write_experiment(index, out, in_suite=True)
+    return out
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        href = dict(attrs).get("href")
+        if tag == "a" and href and not href.startswith(("#", "data:")):
+            self.found.append(href)
+
+
+def _links(page: Path) -> list[str]:
+    parser = _Links()
+    parser.feed(page.read_text())
+    return parser.found
+
+
+def test_every_page_is_reached_from_the_top_and_every_link_holds_after_a_move(tmp_path: Path) -> None:
+    first = _tree(tmp_path / "suite", "one")
+    _tree(tmp_path / "suite", "two")
+    suite = tree.of_suite(first.parent)
+    tree.write(suite, first.parent)
+    pages.write_suite(suite, first.parent)
+    shutil.move(first.parent, tmp_path / "moved, elsewhere")
+    top = tmp_path / "moved, elsewhere"
+    reached, waiting = set(), [top / "index.html"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or page.suffix != ".html":
+            continue
+        reached.add(page)
+        for href in _links(page):
+            target = (page.parent / unquote(href)).resolve()
+            assert target.is_file(), f"{page.relative_to(top)} links to {href}"
+            waiting.append(target)
+    assert reached == set(top.rglob("*.html"))
+    # Suite, two experiments, a combination each (the other never ran), two runs each.
+    assert len(reached) == 1 + 2 + 2 + 4
+
+
+def test_the_index_tells_measured_failed_and_not_run_apart(tmp_path: Path) -> None:
+    out = _tree(tmp_path / "suite", "one")
+    index = tree.read(out / "index.json")
+    states = {(cell["name"], run["number"]): run["status"] for cell in index["combinations"] for run in cell["runs"]}
+    assert states == {
+        ("profile=wan", 1): "measured", ("profile=wan", 2): "failed",
+        ("profile=lan", 1): "not run", ("profile=lan", 2): "not run",
+    }  # fmt: skip
+    measured = index["combinations"][0]["runs"][0]
+    assert measured["points"] == [POINT]
+    assert measured["files"] == ["points.json", "read.run.json.gz"]
+    assert (out / measured["directory"] / "points.json").exists()
+    suite = tree.of_suite(out.parent)
+    assert suite["experiments"][0]["runs"] == {"measured": 1, "failed": 1, "not run": 2}
+
+
+def test_the_xml_holds_options_runs_and_figures(tmp_path: Path) -> None:
+    root = ElementTree.parse(_tree(tmp_path / "suite", "one") / "testrun.xml").getroot()
+    assert root.findtext("summary") == "a <b> & c"
+    assert [value.text for value in root.findall("option[@name='profile']/value")] == ["wan", "lan"]
+    figure = root.find("combination[@name='profile=wan']/run[@number='1']/result/figure[@name='mb_per_s']")
+    assert figure is not None and float(figure.text or "") == POINT["mb_per_s"]
+    assert [run.get("status") for run in root.iter("run")] == ["measured", "failed", "not run", "not run"]
+
+
+def test_report_tree_joins_experiments_to_a_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = _tree(tmp_path / "suite", "one").parent
+    assert main(["report", "--tree", str(suite)]) == 0
+    assert capsys.readouterr().out.strip() == str(suite / "index.html")
+    assert "one/index.html" in _links(suite / "index.html")
+    with pytest.raises(InputError, match="no experiment"):
+        tree.of_suite(tmp_path)
+    (suite / "one/index.json").write_text('{"schema": "other"}')
+    assert main(["report", "--tree", str(suite)]) == 2
+    assert "one/index.json: schema is 'other'" in capsys.readouterr().err

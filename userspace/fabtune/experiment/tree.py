@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The index of a tree of results: suite / experiment / combination / run, as JSON and as XML.
+
+All paths in an index are relative to the directory that it stands in, so a tree may be moved anywhere.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from fabtune.errors import InputError
+from fabtune.experiment.definition import Definition
+from fabtune.experiment.lab import Run
+
+Index = dict[str, Any]
+INDEX = "index.json"
+XML = "testrun.xml"
+EXPERIMENT = "fabtune-experiment-index/1"
+SUITE = "fabtune-suite-index/1"
+# What the tree itself puts beside a run's own files.
+_PAGES = {"index.html", INDEX, XML}
+
+
+def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, commands: Sequence[str]) -> Index:
+    """Return the index of the experiment in `out`: every run of `runs`, whether measured, failed or not yet run.
+
+    A run that left files but no points has failed; its files say why.
+    """
+    cells: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        cell = cells.setdefault(
+            run.combination.name,
+            {
+                "name": run.combination.name,
+                "directory": str(run.directory.parent.relative_to(out)),
+                "factors": dict(run.combination.factors),
+                "runs": [],
+            },
+        )
+        points = run.points()
+        files = _files(run.directory)
+        status = "measured" if points is not None else "failed" if files else "not run"
+        cell["runs"].append(
+            {
+                "number": run.repetition + 1,
+                "directory": str(run.directory.relative_to(out)),
+                "status": status,
+                "settings": run.settings,
+                "files": files,
+                "points": points or [],
+            }
+        )
+    return {
+        "schema": EXPERIMENT,
+        "name": definition.name,
+        "summary": definition.summary,
+        "source": definition.source,
+        "clock": definition.clock,
+        "repetitions": definition.repetitions,
+        "factors": {name: list(values) for name, values in definition.factors.items()},
+        "fixed": dict(definition.fixed),
+        "commands": list(commands),
+        "combinations": list(cells.values()),
+    }
+
+
+def of_suite(directory: Path) -> Index:
+    """Return the index of the experiments right below `directory`, in name order.
+
+    Raises InputError when there is none, or one of them was indexed by another version.
+    """
+    experiments = []
+    for path in sorted(directory.glob(f"*/{INDEX}")):
+        index = read(path)
+        if index.get("schema") != EXPERIMENT:
+            continue
+        runs = [run for cell in index["combinations"] for run in cell["runs"]]
+        experiments.append(
+            {
+                "name": index["name"],
+                "directory": path.parent.name,
+                "summary": index["summary"],
+                "combinations": len(index["combinations"]),
+                "runs": {status: sum(run["status"] == status for run in runs) for status in ("measured", "failed", "not run")},
+            }
+        )
+    if not experiments:
+        raise InputError(f"{directory}: no experiment's {INDEX} in a directory below; make one with fabtune run")
+    return {"schema": SUITE, "name": directory.resolve().name, "experiments": experiments}
+
+
+def read(path: Path) -> Index:
+    """Return the index in `path`.  Raises InputError when it cannot be read or is of another version."""
+    try:
+        index = json.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise InputError(f"{path}: damaged or cut short: not whole JSON") from None
+    schema = index.get("schema") if isinstance(index, dict) else None
+    if schema not in (EXPERIMENT, SUITE):
+        raise InputError(f"{path}: schema is {schema!r}, expected '{EXPERIMENT}' or '{SUITE}'")
+    found: Index = index
+    return found
+
+
+def write(index: Index, directory: Path) -> None:
+    """Write `index` to `directory` as JSON, an experiment's as XML too; each whole or not at all."""
+    _replace(directory / INDEX, json.dumps(index, indent=1, sort_keys=True) + "\n")
+    if index["schema"] == EXPERIMENT:
+        _replace(directory / XML, to_xml(index))
+
+
+def to_xml(index: Index) -> str:
+    """Return an experiment's index as XML: options with their values, then combinations, runs and their figures."""
+    root = ElementTree.Element("testrun", name=index["name"], clock=index["clock"], schema="1")
+    for key in ("summary", "source"):
+        ElementTree.SubElement(root, key).text = index[key]
+    for command in index["commands"]:
+        ElementTree.SubElement(root, "command").text = command
+    for name, values in (*index["factors"].items(), *((name, [value]) for name, value in index["fixed"].items())):
+        option = ElementTree.SubElement(root, "option", name=name)
+        for value in values:
+            ElementTree.SubElement(option, "value").text = str(value)
+    for cell in index["combinations"]:
+        combination = ElementTree.SubElement(root, "combination", name=cell["name"])
+        for name, value in cell["factors"].items():
+            ElementTree.SubElement(combination, "option", name=name).text = str(value)
+        for run in cell["runs"]:
+            _run(combination, run)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _run(parent: ElementTree.Element, run: Index) -> None:
+    element = ElementTree.SubElement(
+        parent, "run", number=str(run["number"]), directory=run["directory"], status=run["status"]
+    )
+    for name, value in run["settings"].items():
+        ElementTree.SubElement(element, "setting", name=name).text = _text(value)
+    for file in run["files"]:
+        ElementTree.SubElement(element, "file").text = file
+    for point in run["points"]:
+        result = ElementTree.SubElement(element, "result")
+        for name, value in point.items():
+            ElementTree.SubElement(result, "figure", name=name).text = _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _files(directory: Path) -> list[str]:
+    """Return the run's own files, relative to `directory`, in name order; none when it does not exist."""
+    found = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
+    return sorted(str(path) for path in found if path.name not in _PAGES)
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
