@@ -294,3 +294,36 @@ def test_what_a_driver_refuses_is_said_and_not_watched(
     assert [why for _, why in result.refused] == ["sd1: refuses queue/scheduler=none"]
     assert verify(None, BOTH, "") == []
     assert run_revert().outcomes == []
+
+
+def test_a_write_that_ends_sessions_waits_for_leave_both_ways(host: Path) -> None:
+    acl = host / f"sys/kernel/config/target/iscsi/{hosttree.iqn(1)}/tpgt_1/acls/iqn.i"
+    hosttree.put(acl / "cmdsn_depth", "64")
+    hosttree.put(acl / "info", "InitiatorName: iqn.i\nLIO Session ID: 1   SessionType: Normal")
+    profile = host / "depth.toml"
+    profile.write_text('summary = "x"\n[target."lio.cmdsn_depth"]\nvalue = 128\nwhy = "x"\n')
+
+    def run(allow: bool) -> Result:
+        with journal.locked():
+            loaded = load_profile(str(profile), shipped_catalog())
+            made = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
+            return apply(made, collect([]).host, allow, lambda _: None)
+
+    waiting = run(False)
+    assert (acl / "cmdsn_depth").read_text().strip() == "64"
+    assert waiting.exit_code == ExitCode.NEEDS_ACTION and waiting.pending[0].action == "leave"
+    assert run(True).exit_code == ExitCode.DONE
+    assert (acl / "cmdsn_depth").read_text().strip() == "128"
+    held = run_revert()
+    assert held.exit_code == ExitCode.NEEDS_ACTION and [str(one.state) for one in held.outcomes] == ["held"]
+    assert (acl / "cmdsn_depth").read_text().strip() == "128"
+    hosttree.put(acl / "info", "No active iSCSI Session for Initiator Endpoint: iqn.i")
+    assert run_revert().exit_code == ExitCode.DONE
+    assert (acl / "cmdsn_depth").read_text().strip() == "64"
+
+
+def test_a_dead_writers_draft_does_not_stay(host: Path) -> None:
+    draft = host / "etc/iscsi/.iscsid.conf.fabtune-draft"
+    hosttree.put(draft, "node.session.auth.password = do-not-tell")
+    with journal.locked():
+        assert not draft.exists()

@@ -20,6 +20,9 @@ DISK = Device("block", "naa.6001,iqn.t,p,default", "sda")
 NETNS = Device("netns", "netns:init", "host", {"netns": ""})
 OTHER_NETNS = Device("netns", "netns:tgt", "netns tgt", {"netns": ""})
 MODULES = Device("module", "modules", "kernel modules")
+SRP_PORT = Device("srp-port", "fe80", "port-1:1")
+VETH = Device("nic", "name:veth0,netns:init", "veth0", {"name": "veth0"})
+NAMELESS = Device("block", "name:sdb,iqn.t,p,default", "sdb")
 TPG = Device("tpg", "iqn.2026-01.test:disk1,tpgt_1", "disk1 tpgt_1")
 
 
@@ -79,11 +82,48 @@ def test_udev_rules_match_by_what_survives_renaming(host: Path) -> None:
 
 def test_module_parameters(host: Path) -> None:
     made = contents(plan(("srp.mod_ch_count", MODULES, "4")))
-    assert made["etc/modprobe.d/fabtune.conf"].splitlines()[1:] == ["options ib_srp ch_count=4"]
+    lines = made["etc/modprobe.d/fabtune.conf"].splitlines()
+    assert lines[1:] == ["options ib_srp ch_count=4"]
+    hosttree.put(host / "etc/modprobe.d/fabtune.conf", "\n".join(lines))
+    again = contents(plan(("iscsi.recv_from_iscsi_q", MODULES, "Y"), ("srp.dev_loss_tmo", SRP_PORT, "700")))
+    assert again["etc/modprobe.d/fabtune.conf"].splitlines()[1:] == [
+        "options ib_srp ch_count=4", "options ib_srp dev_loss_tmo=700", "options iscsi_tcp recv_from_iscsi_q=Y",
+    ]  # fmt: skip
 
 
-def test_what_nothing_native_keeps_is_said(host: Path) -> None:
-    assert persist.rows(plan(("qdisc.kind", NIC, "fq")))[1] == ["qdisc.kind: nothing native keeps it"]
+def test_a_second_profile_adds_to_a_link_file(host: Path) -> None:
+    key = "etc/systemd/network/10-fabtune-0000-00-03.0.link"
+    hosttree.put(host / key, contents(plan(("nic.rx_ring", NIC, "4096")))[key].strip())
+    lines = contents(plan(("nic.tso", NIC, "1")))[key].splitlines()
+    assert "RxBufferSize=4096" in lines and "TCPSegmentationOffload=yes" in lines
+    assert lines.count("Path=pci-0000:00:03.0*") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "value", "remark"),
+    [
+        ("qdisc.kind", NIC, "fq", "qdisc.kind: nothing native keeps it"),
+        ("tcp.sack", OTHER_NETNS, "1", "tcp.sack of netns tgt: sysctl.d sets the first network namespace alone"),
+        ("nic.mtu", VETH, "9000", "nic.mtu of veth0: no native file matches it"),
+        ("nic.gro_flush_timeout", VETH, "1", "nic.gro_flush_timeout of veth0: no native file matches it"),
+        ("nic.rps_cpus", NIC, "3", "nic.rps_cpus of eth0: no native file matches it"),
+        ("block.scheduler", NAMELESS, "none", "block.scheduler of sdb: the disk has no WWID"),
+        ("lio.first_burst", TPG, "262144", "disk1 tpgt_1: not in the saved configuration"),
+    ],
+)
+def test_what_nothing_native_keeps_is_said(host: Path, name: str, device: Device, value: str, remark: str) -> None:
+    hosttree.put(host / "etc/target/saveconfig.json", "{}")
+    rows, remarks = persist.rows(plan((name, device, value)))
+    assert rows == [] and len(remarks) == 1 and remarks[0].startswith(remark)
+
+
+def test_records_that_differ_leave_iscsid_conf_alone(host: Path) -> None:
+    hosttree.put(host / "etc/iscsi/iscsid.conf", "node.startup = manual")
+    first, second = (Device("record", f"iqn.{name},p,default", name) for name in "ab")
+    made = plan(("iscsi.cmds_max", first, "256"), ("iscsi.cmds_max", second, "512"), ("iscsi.tcp_window", first, "0"))
+    rows, remarks = persist.rows(made)
+    assert [(row.tunable.key, row.wanted) for row in rows] == [("node.conn[0].tcp.window_size", "0")]
+    assert remarks[0].startswith("node.session.cmds_max: records differ (256, 512)")
 
 
 def saveconfig(host: Path) -> Path:
@@ -108,6 +148,23 @@ def test_saveconfig_changes_by_single_keys(host: Path) -> None:
     backend.write(TPG, "param/FirstBurstLength", "65536")
     backend.write(TPG, "attrib/default_cmdsn_depth", "64")
     assert json.loads(path.read_text()) == before
+
+
+def test_backstores_and_srp_targets_are_saved_too(host: Path) -> None:
+    path = saveconfig(host)
+    config = json.loads(path.read_text())
+    config["storage_objects"] = [{"name": "disk0", "plugin": "ramdisk", "attributes": {"is_nonrot": 1}}]
+    port = {"fabric": "srpt", "wwn": "ib.fe8000000000000002000000000000a1"}
+    config["targets"].append(port | {"tpgs": [{"tag": 1, "attributes": {"srp_sq_size": 4096}}]})
+    path.write_text(json.dumps(config))
+    backend = backends.get("saveconfig")
+    store = Device("backstore", "rd_mcp/disk0,serial-1", "rd_mcp/disk0")
+    guid = "fe80:0000:0000:0000:0200:0000:0000:00a1"
+    tpg = Device("srpt-tpg", f"{guid}/{guid}", "srpt")
+    for device, key, old, new in ((store, "is_nonrot", "1", "0"), (tpg, "srp_sq_size", "4096", "8192")):
+        assert backend.read(device, f"attrib/{key}") == old
+        backend.write(device, f"attrib/{key}", new)
+        assert backend.read(device, f"attrib/{key}") == new
 
 
 def test_a_target_that_was_never_saved_is_said(host: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Per-route TCP metrics (``congctl``, ``initcwnd``, ``initrwnd``, ``quickack``) of the route to a peer.
+"""Per-route TCP metrics (``congctl``, ``initcwnd``, ``initrwnd``, ``quickack``, ``rto_min``, ``window``) to a peer.
 
 ``ip route change`` replaces all of a route, so each write gives back every word of it with one
 metric changed.  The words come from the plain listing, which is what the command takes: its JSON
@@ -9,6 +9,8 @@ leaves out which metrics are locked.  An empty value means that the route does n
 from fabtune.backends import UnsupportedError, iproute
 from fabtune.model.device import Device
 
+# The one metric that is a time; it has no plain number in listing or command.
+_TIME = "rto_min"
 # States that a listing shows and a command does not take.
 _STATES = {"linkdown", "dead", "offload", "offload_failed", "rt_offload", "rt_trap", "trap"}
 
@@ -32,9 +34,18 @@ def _value(words: list[str], key: str) -> list[str]:
     return words[place : place + 1 + (words[place] == "lock")]
 
 
+def _ms(words: list[str]) -> str:
+    """Return a time as the listing shows it (``lock 300ms``, ``1.5s``) in whole milliseconds."""
+    text = words[-1] if words else ""
+    if text.endswith("ms"):
+        return text.removesuffix("ms")
+    return f"{float(text.removesuffix('s')) * 1000:.0f}" if text.endswith("s") else text
+
+
 class _Route:
     def read(self, device: Device, key: str) -> str:
-        return " ".join(_value(_words(device), key))
+        value = _value(_words(device), key)
+        return _ms(value) if key == _TIME else " ".join(value)
 
     def write(self, device: Device, key: str, value: str) -> None:
         words = _words(device)
@@ -42,9 +53,9 @@ class _Route:
         if old:
             place = words.index(key, 1)
             del words[place : place + 1 + len(old)]
-        words += [key, *value.split()] if value else []
+        words += [key, *(f"{value}ms" if key == _TIME else value).split()] if value else []
         # The command locks rto_min by itself, and refuses the word that its listing shows.
-        words = [word for place, word in enumerate(words) if (word, words[place - 1]) != ("lock", "rto_min")]
+        words = [word for place, word in enumerate(words) if (word, words[place - 1]) != ("lock", _TIME)]
         where = device.where
         iproute.run("ip", where["family"], "route", "change", *words, netns=where.get("netns", ""))
 

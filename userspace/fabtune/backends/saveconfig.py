@@ -7,13 +7,15 @@ configfs's, such as ``param/FirstBurstLength``; '' means that the file does not 
 """
 
 import json
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any
 
 from fabtune.backends import UnsupportedError, explained, files, tree
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
 _PATH = "target/saveconfig.json"
+_PLUGINS = {"rd_mcp": "ramdisk", "iblock": "block"}
 _SECTIONS = {"param": "parameters", "attrib": "attributes"}
 
 
@@ -30,19 +32,38 @@ def _load() -> dict[str, Any]:
     return config
 
 
-def _node(config: dict[str, Any], device: Device) -> dict[str, Any]:
-    """Return the saved TPG or ACL of `device`.  Raises UnsupportedError if it was never saved."""
-    target, tag, *acl = device.identity.split(",")
-    number = int(tag.removeprefix("tpgt_"))
+def _nodes(config: dict[str, Any], device: Device) -> Iterator[dict[str, Any]]:
+    """Yield the saved objects that `device` may be: backstores, TPGs of iSCSI or of SRP, or ACLs."""
+    if device.scope == "backstore":
+        plugin, _, name = device.identity.partition(",")[0].partition("/")
+        for store in config.get("storage_objects", []):
+            # The kernel's names for rtslib's ramdisk, and for block and SCSI pass-through, differ from its own.
+            if store.get("name") == name and store.get("plugin") == _PLUGINS.get(plugin, plugin):
+                yield store
+        return
+    target, tag, *acl = device.identity.replace("/", ",", device.scope == "srpt-tpg").split(",")
     for saved in config.get("targets", []):
-        for tpg in saved.get("tpgs", []):
-            if saved.get("wwn") != target or tpg.get("tag") != number:
-                continue
-            nodes = tpg.get("node_acls", []) if acl else [tpg]
-            for node in nodes:
-                if not acl or node.get("node_wwn") == acl[0]:
-                    return cast(dict[str, Any], node)
-    raise UnsupportedError(f"{device.label}: not in the saved configuration; run `targetcli saveconfig` once")
+        if device.scope == "srpt-tpg":
+            # configfs names a port by GID or GUID, rtslib by type and number.
+            if saved.get("fabric") == "srpt" and _digits(saved.get("wwn", "")) == _digits(target):
+                yield from saved.get("tpgs", [])
+        elif saved.get("wwn") == target:
+            for tpg in [one for one in saved.get("tpgs", []) if one.get("tag") == int(tag.removeprefix("tpgt_"))]:
+                yield from (
+                    [node for node in tpg.get("node_acls", []) if node.get("node_wwn") == acl[0]] if acl else [tpg]
+                )
+
+
+def _digits(wwn: str) -> str:
+    return wwn.removeprefix("ib.").removeprefix("0x").replace(":", "").lower()
+
+
+def _node(config: dict[str, Any], device: Device) -> dict[str, Any]:
+    """Return the saved object of `device`.  Raises UnsupportedError if it was never saved."""
+    found = next(_nodes(config, device), None)
+    if found is None:
+        raise UnsupportedError(f"{device.label}: not in the saved configuration; run `targetcli saveconfig` once")
+    return found
 
 
 class _SaveConfig:

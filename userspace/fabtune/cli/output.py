@@ -160,7 +160,7 @@ def _pending_json(pending: Sequence[Pending]) -> list[dict[str, str]]:
 
 def _show_pending(pending: Sequence[Pending]) -> None:
     words = {"relogin": "needs a re-login", "target-relogin": "must log in again from its own host",
-             "srp-relogin": "needs a re-login"}  # fmt: skip
+             "srp-relogin": "needs a re-login", "leave": "is not written yet"}  # fmt: skip
     for one in pending:
         what = words.get(one.action, f"needs a {one.action}")
         print(f"still to do: {one.label} {what}" + (f" ({one.reason})" if one.reason else ""))

@@ -21,6 +21,7 @@ Progress = Callable[[str], None]
 AT_LOAD = ("reload", "reboot")
 # A re-login makes these devices anew, with default values: they are written after it.
 _BORN_AT_LOGIN = ("block", "session")
+_NEEDS_LEAVE = "would end live sessions; give --allow-relogin"
 
 
 @dataclass
@@ -77,6 +78,8 @@ class _Apply:
     writer: Writer
     transaction: Transaction
     result: Result = field(default_factory=Result)
+    # Asked for again by the next apply, so no matter for the journal.
+    waiting: list[Pending] = field(default_factory=list)
 
     def run(self, carried: list[Pending]) -> None:
         """Write everything; re-login between what sessions are made from and what they bring with them."""
@@ -91,6 +94,7 @@ class _Apply:
             self.result.relogged, self.result.pending = relogin.perform(self.result.pending, self.progress)
         for row in self._late_rows():
             self._write(row)
+        self.result.pending += self.waiting
         self.result.transaction = self.transaction.name
         self.writer.append("applied" if self.transaction.steps else "closed")
 
@@ -116,6 +120,9 @@ class _Apply:
         reason = self._why_not(tunable, device)
         if reason:
             self.result.refused.append((row, reason))
+            if reason == _NEEDS_LEAVE:
+                label = f"{tunable.name} of {device.label}"
+                self.waiting.append(Pending("leave", device.identity, label, "", self.host.boot_id, reason))
             return
         disturbed = self._journal_disturbed(tunable, device)
         step = self._journal_write(tunable, device, row.now, row.wanted)
@@ -148,7 +155,7 @@ class _Apply:
         if tunable.effect == "refused-while-exported" and relogin.in_use(device):
             return "the kernel refuses it while a LUN exports the backstore"
         if tunable.effect == "kills-session" and not self.allow_relogin and relogin.in_use(device):
-            return "would end live sessions; give --allow-relogin"
+            return _NEEDS_LEAVE
         return ""
 
     def _journal_write(self, tunable: Tunable, device: Device, old: str, wrote: str, disturbed: bool = False) -> int:
@@ -189,8 +196,8 @@ class _Apply:
     def rolled_back(self, error: BaseException) -> FabtuneError:
         """Take back what was written and return the error to raise."""
         self.progress("taking back what was written")
-        outcomes = revert_transaction(self.transaction, self.writer, force=False)
-        left = [outcome for outcome in outcomes if outcome.state in (Outcome.FOREIGN, Outcome.FAILED)]
+        outcomes = revert_transaction(self.transaction, self.writer, False, self.allow_relogin)
+        left = [outcome for outcome in outcomes if outcome.state in (Outcome.FOREIGN, Outcome.HELD, Outcome.FAILED)]
         tail = "everything written was taken back"
         if left:
             tail = f"{len(left)} values could not be taken back; see `fabtune revert`"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from fabtune import __version__, backends
-from fabtune.backends import tree
+from fabtune.backends import files, tree
 from fabtune.errors import FabtuneError, InputError
 from fabtune.facts.collect import Host
 from fabtune.model.device import SCOPES, Device
@@ -34,6 +34,8 @@ from fabtune.tune import fault
 from fabtune.tune.plan import Plan
 
 VERSION = 1
+# Where the file backends write, below /etc.
+_WRITTEN_DIRECTORIES = ("", "iscsi", "target", "sysctl.d", "modprobe.d", "udev/rules.d", "systemd/network")
 # A tool that outlives a killed fabtune ends within this time.
 _LOCK_WAIT_S = 3.0
 
@@ -100,6 +102,9 @@ def locked() -> Iterator[None]:
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
         tree.held.append(fd)
+        # A killed writer's draft of iscsid.conf holds CHAP secrets too: it must not lie about.
+        with contextlib.suppress(OSError):
+            files.sweep(tree.ETC / name for name in _WRITTEN_DIRECTORIES)
         yield
     finally:
         tree.held.clear()

@@ -13,7 +13,6 @@ from fabtune.backends import UnsupportedError
 from fabtune.backends.sysctl import split_key
 from fabtune.backends.textfile import HEADER
 from fabtune.catalog.tunable import Tunable
-from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 from fabtune.tune.plan import CHANGE, KEPT, SAME, Plan, Row
 
@@ -30,6 +29,7 @@ _LINK = {
     "nic.adaptive_rx": "UseAdaptiveRxCoalesce", "nic.adaptive_tx": "UseAdaptiveTxCoalesce",
     "nic.pause_rx": "RxFlowControl", "nic.pause_tx": "TxFlowControl", "nic.pause_autoneg": "AutoNegotiationFlowControl",
 }  # fmt: skip
+_NO_RULE = "no native file matches it: not a PCI device, or a value of each queue"
 # A .link file that matches replaces the distribution's default one, which names the interface.
 _LINK_NAMES = (
     "NamePolicy=keep kernel database onboard slot path",
@@ -45,23 +45,17 @@ def rows(plan: Plan) -> tuple[list[Row], list[str]]:
     by_kind: dict[str, list[Row]] = {}
     for row in kept:
         by_kind.setdefault(row.tunable.persist, []).append(row)
-    makers: dict[str, Callable[[list[Row]], Iterable[Row]]] = {
+    makers: dict[str, Callable[[list[Row], list[str]], Iterable[Row]]] = {
         "sysctl.d": _sysctls, "modprobe.d": _modules, "udev": _udev, "link": _links, "iscsid.conf": _iscsid,
         "saveconfig": _saved,
     }  # fmt: skip
     for kind, group in by_kind.items():
         if kind == "none":
-            names = sorted({row.tunable.name for row in group})
-            remarks += [f"{name}: nothing native keeps it" for name in names]
-            continue
-        if kind not in makers:
-            # Node records and srp_daemon.conf are files already.
-            continue
-        try:
-            found += makers[kind](group)
-        except UnsupportedError as error:
-            remarks.append(str(error))
-    return [row for row in found if row.state == CHANGE], remarks
+            remarks += [f"{row.tunable.name}: nothing native keeps it" for row in group]
+        # Node records and srp_daemon.conf are files already.
+        elif kind in makers:
+            found += makers[kind](group, remarks)
+    return [row for row in found if row.state == CHANGE], list(dict.fromkeys(remarks))
 
 
 def _row(name: str, backend: str, key: str, device: Device, wanted: str, role: str) -> Row:
@@ -86,12 +80,12 @@ def _entries(key: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _sysctls(group: list[Row]) -> Iterable[Row]:
+def _sysctls(group: list[Row], remarks: list[str]) -> Iterable[Row]:
     entries = _entries(_SYSCTL)
     for row in group:
         assert row.device is not None and row.wanted is not None
         if row.device.identity not in ("host", "netns:init"):
-            # sysctl.d speaks to the first namespace only.
+            remarks.append(f"{row.tunable.name} of {row.device.label}: sysctl.d sets the first network namespace alone")
             continue
         name, index = split_key(row.tunable.key)
         if index is None:
@@ -104,29 +98,37 @@ def _sysctls(group: list[Row]) -> Iterable[Row]:
         yield _file(_SYSCTL, (f"{name} = {value}" for name, value in sorted(entries.items())), group[0].role)
 
 
-def _modules(group: list[Row]) -> Iterable[Row]:
-    options = []
+def _modules(group: list[Row], _remarks: list[str]) -> Iterable[Row]:
+    # "options MODULE NAME=VALUE" has its name before the first "=": other roles' and profiles' lines stay.
+    entries = _entries(_MODPROBE)
     for row in group:
         module, _, parameter = row.tunable.key.partition("/parameters/")
-        if parameter:
-            options.append(f"options {module} {parameter}={row.wanted}")
-    if options:
-        yield _file(_MODPROBE, sorted(options), group[0].role)
+        if not parameter:
+            # An SRP port's own timeouts: the module's are what its next ports get.
+            module, parameter = "ib_srp", row.tunable.key
+        entries[f"options {module} {parameter}"] = row.wanted or ""
+    yield _file(_MODPROBE, (f"{name}={value}" for name, value in sorted(entries.items())), group[0].role)
 
 
-def _udev(group: list[Row]) -> Iterable[Row]:
+def _udev(group: list[Row], remarks: list[str]) -> Iterable[Row]:
     rules = []
     for row in group:
         assert row.device is not None
         attribute = f'ATTR{{{row.tunable.key}}}="{row.wanted}"'
         if row.device.scope == "block":
             wwid = row.device.identity.split(",")[0]
-            if not wwid.startswith("name:"):
+            if wwid.startswith("name:"):
+                remarks.append(
+                    f"{row.tunable.name} of {row.device.label}: the disk has no WWID for a udev rule to match"
+                )
+            else:
                 rules.append(f'ACTION=="add|change", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", '
                              f'ATTR{{device/wwid}}=="{wwid}", {attribute}')  # fmt: skip
         elif row.device.scope == "nic" and row.device.identity.startswith("pci:") and "*" not in row.tunable.key:
             pci = row.device.identity.split(",")[0].removeprefix("pci:")
             rules.append(f'ACTION=="add|change", SUBSYSTEM=="net", KERNELS=="{pci}", {attribute}')
+        else:
+            remarks.append(f"{row.tunable.name} of {row.device.label}: {_NO_RULE}")
     if rules:
         ours = backends.get("textfile").read(_HOST, _UDEV).splitlines()
         earlier = [line for line in ours if not line.startswith("#") and _rule_key(line) not in map(_rule_key, rules)]
@@ -138,15 +140,21 @@ def _rule_key(rule: str) -> str:
     return rule.rpartition('="')[0]
 
 
-def _links(group: list[Row]) -> Iterable[Row]:
+def _links(group: list[Row], remarks: list[str]) -> Iterable[Row]:
     by_nic: dict[str, list[Row]] = {}
     for row in group:
-        if row.device is not None and row.device.identity.startswith("pci:") and row.tunable.name in _LINK:
+        assert row.device is not None
+        if not row.device.identity.startswith("pci:") or row.tunable.name not in _LINK:
+            remarks.append(f"{row.tunable.name} of {row.device.label}: {_NO_RULE}")
+        else:
             by_nic.setdefault(row.device.identity.split(",")[0].removeprefix("pci:"), []).append(row)
     for pci, wishes in sorted(by_nic.items()):
-        settings = [f"{_LINK[row.tunable.name]}={_link_value(row)}" for row in wishes]
-        lines = ["[Match]", f"Path=pci-{pci}*", "", "[Link]", *_LINK_NAMES, *sorted(settings)]
-        yield _file(f"etc/systemd/network/10-fabtune-{pci.replace(':', '-')}.link", lines, wishes[0].role)
+        key = f"etc/systemd/network/10-fabtune-{pci.replace(':', '-')}.link"
+        kept = {name: value for name, value in _entries(key).items() if name in _LINK.values()}
+        kept |= {_LINK[row.tunable.name]: _link_value(row) for row in wishes}
+        settings = sorted(f"{name}={value}" for name, value in kept.items())
+        lines = ["[Match]", f"Path=pci-{pci}*", "", "[Link]", *_LINK_NAMES, *settings]
+        yield _file(key, lines, wishes[0].role)
 
 
 def _link_value(row: Row) -> str:
@@ -155,17 +163,23 @@ def _link_value(row: Row) -> str:
     return f"{row.wanted}us" if row.tunable.unit == "us" else str(row.wanted)
 
 
-def _iscsid(group: list[Row]) -> Iterable[Row]:
-    wanted: dict[str, str] = {}
+def _iscsid(group: list[Row], remarks: list[str]) -> Iterable[Row]:
+    wanted: dict[str, set[str]] = {}
     for row in group:
-        value = row.wanted or ""
-        if wanted.setdefault(row.tunable.key, value) != value:
-            raise FabtuneError(f"{row.tunable.name}: records differ, and iscsid.conf has one value for all new ones")
-    for key, value in wanted.items():
-        yield _row("iscsid.conf", "conf", key, _HOST, value, "initiator")
+        wanted.setdefault(row.tunable.key, set()).add(row.wanted or "")
+    for key, values in wanted.items():
+        if len(values) > 1:
+            remarks.append(
+                f"{key}: records differ ({', '.join(sorted(values))}), and iscsid.conf has one for all new ones"
+            )
+        else:
+            yield _row("iscsid.conf", "conf", key, _HOST, values.pop(), "initiator")
 
 
-def _saved(group: list[Row]) -> Iterable[Row]:
+def _saved(group: list[Row], remarks: list[str]) -> Iterable[Row]:
     for row in group:
-        if row.device is not None and row.device.scope in ("tpg", "acl"):
+        assert row.device is not None
+        try:
             yield _row("saveconfig", "saveconfig", row.tunable.key, row.device, row.wanted or "", "target")
+        except UnsupportedError as error:
+            remarks.append(str(error))

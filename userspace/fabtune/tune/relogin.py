@@ -25,7 +25,8 @@ class Pending:
     """One thing still to do before everything written is felt.
 
     `action` is relogin (a session of this initiator), target-relogin (an initiator logged in
-    here), reload or reboot; `sid` tells the session that has to end from its successor.
+    here), leave (a write that would end sessions), reload or reboot; `sid` tells the session
+    that has to end from its successor.
     """
 
     action: str

@@ -12,15 +12,17 @@ from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 from fabtune.tune import fault
 from fabtune.tune.journal import Step, Transaction, Writer
+from fabtune.tune.relogin import in_use
 
 
 class Outcome(StrEnum):
-    """What became of one step: given back, there already, somebody else's now, without device, refused."""
+    """What became of one step: given back, there already, somebody else's, without device, without leave, refused."""
 
     RESTORED = "restored"
     ALREADY = "already"
     FOREIGN = "foreign"
     GONE = "gone"
+    HELD = "held"
     FAILED = "failed"
 
 
@@ -87,9 +89,12 @@ def is_ours(step: Step, found: str, in_doubt: bool) -> bool:
     return in_doubt and (step.rounds or step.backend in _SEVERAL_WRITES)
 
 
-def revert_transaction(transaction: Transaction, writer: Writer | None, force: bool) -> list[StepOutcome]:
+def revert_transaction(
+    transaction: Transaction, writer: Writer | None, force: bool, may_end_sessions: bool
+) -> list[StepOutcome]:
     """Give back every open step of `transaction`, last first; journal what was done.
 
+    A value whose write ends live sessions waits for `may_end_sessions`.
     A journal that cannot be written (a full disk) does not stop values from going back: a
     step already given back is recognised by its value.
     """
@@ -105,7 +110,8 @@ def revert_transaction(transaction: Transaction, writer: Writer | None, force: b
             if step.number in outcomes and outcomes[step.number].state in _SETTLED:
                 continue
             in_doubt = step.number == len(transaction.steps) and not transaction.applied and step.holds is None
-            outcome = _revert_step(step, locate(step.device), in_doubt, force or step.number in moved)
+            device = locate(step.device)
+            outcome = _revert_step(step, device, in_doubt, force or step.number in moved, may_end_sessions)
             outcomes[step.number] = outcome
             if outcome.state in _SETTLED:
                 _note(writer, "restored", step=step.number)
@@ -145,7 +151,7 @@ def _note(writer: Writer | None, kind: str, **fields: object) -> None:
         return
 
 
-def _revert_step(step: Step, device: Device | None, in_doubt: bool, force: bool) -> StepOutcome:
+def _revert_step(step: Step, device: Device | None, in_doubt: bool, force: bool, may_end_sessions: bool) -> StepOutcome:
     if device is None:
         return StepOutcome(step, Outcome.GONE, note="the device is gone, and the value with it")
     found: str | None = None
@@ -155,6 +161,8 @@ def _revert_step(step: Step, device: Device | None, in_doubt: bool, force: bool)
             return StepOutcome(step, Outcome.ALREADY, found)
         if not is_ours(step, found, in_doubt) and not force:
             return StepOutcome(step, Outcome.FOREIGN, found, "changed by somebody else since; --force overrides")
+        if step.effect == "kills-session" and not may_end_sessions and in_use(device):
+            return StepOutcome(step, Outcome.HELD, found, "would end live sessions; give --allow-relogin")
         backends.get(step.backend).write(device, step.key, step.old)
         fault.checkpoint()
         now = current(step, device)

@@ -21,13 +21,13 @@ class Report:
 
     @property
     def exit_code(self) -> ExitCode:
-        """1 if a value was refused, 3 if one is somebody else's, 4 if a re-login is due, else 0."""
+        """1 if a value was refused, 3 if one is somebody else's, 4 if leave or a re-login is due, else 0."""
         states = {outcome.state for outcome in self.outcomes}
         if Outcome.FAILED in states:
             return ExitCode.FAILED
         if Outcome.FOREIGN in states:
             return ExitCode.DRIFT
-        return ExitCode.NEEDS_ACTION if self.pending else ExitCode.DONE
+        return ExitCode.NEEDS_ACTION if self.pending or Outcome.HELD in states else ExitCode.DONE
 
 
 def _chosen(profile: str | None, name: str | None, role: str | None, netns: str) -> list[Transaction]:
@@ -64,7 +64,7 @@ def undo(
         with signals.ignored():
             writer = Writer(transaction.path)
             try:
-                outcomes = revert_transaction(transaction, writer, force)
+                outcomes = revert_transaction(transaction, writer, force, allow_relogin)
             finally:
                 writer.close()
         report.outcomes += outcomes
