@@ -12,3 +12,16 @@ scsi_debug_disk() {
 	done
 	echo "${path##*/}"
 }
+
+# slow_disk NAME MS: a disk of 1 GiB that keeps every request for MS milliseconds; prints its name.
+slow_disk() {
+	modprobe configfs
+	mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
+	local disk=/sys/kernel/config/nullb/$1 setting
+	mkdir "$disk"
+	for setting in size=1024 blocksize=512 irqmode=2 "completion_nsec=${2}000000" hw_queue_depth=1024 power=1; do
+		echo "${setting#*=}" > "$disk/${setting%%=*}"
+	done
+	# Kernels before 6.3 call it nullb1.
+	if [ -b "/dev/$1" ]; then echo "$1"; else echo "nullb$(cat "$disk/index")"; fi
+}

@@ -23,6 +23,10 @@ teardown_file() {
 	rmmod fabstat
 }
 
+setup() {
+	load disks
+}
+
 shape() {
 	run python3 /fabtune/tests/vm/workload_shapes.py "$@"
 	echo "$output"
@@ -31,7 +35,8 @@ shape() {
 }
 
 @test "xdd: 256 KiB in order, 32 outstanding" {
-	shape xdd /dev/nullb0 total_bytes=64m
+	# One CPU needs milliseconds to issue 32 requests of this size.
+	shape xdd "/dev/$(slow_disk slow20 20)" total_bytes=64m
 }
 
 @test "pioraw: sizes and slices by processes" {
@@ -48,14 +53,7 @@ shape() {
 
 @test "stress128: 128 threads of 4, half and half; fabstat judges" {
 	# Half a second a request: one CPU then has the time to keep 512 of them outstanding.
-	modprobe configfs
-	mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
-	slow=/sys/kernel/config/nullb/slow
-	mkdir $slow
-	for setting in size=1024 blocksize=512 irqmode=2 completion_nsec=500000000 hw_queue_depth=1024 power=1; do
-		echo "${setting#*=}" > "$slow/${setting%%=*}"
-	done
-	shape stress128 "/dev/$(ls /sys/block | grep -E '^(slow|nullb1)$')" total_bytes=64m --runtime:3s
+	shape stress128 "/dev/$(slow_disk slow500 500)" total_bytes=64m --runtime:3s
 }
 
 @test "ioverify: all written once in random order and read back" {

@@ -251,6 +251,8 @@ def _places(workload: Workload, parameters: Mapping[str, Value], place: Place) -
         "file": str(place.file),
         "directory": str(place.directory),
         "own_directories": ":".join(own),
+        # Named one by one: of jobs that make the same names with filename_format, fio lets only the first have them.
+        "file_list": ":".join(f"data.{index}" for index in range(int(parameters.get("files", 0)))),
         "size_bytes": size,
         "slice_bytes": max(block, size // processes // block * block),
         "space_bytes": space_bytes(workload, parameters),
