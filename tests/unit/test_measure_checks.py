@@ -70,7 +70,7 @@ def test_bound_is_not_applicable_without_a_path():
     ("r2ts", "expected"), [(3, checks.PASS), (3.05, checks.PASS), (1, checks.FAIL), (4, checks.FAIL)]
 )
 def test_r2ts_follow_from_the_bursts(r2ts, expected):
-    assert verdict(iscsi_write(r2ts), "R2Ts a write") == expected
+    assert verdict(iscsi_write(r2ts), "R2Ts a write follow") == expected
 
 
 def test_r2ts_of_requests_that_the_kernel_splits_are_not_judged():
@@ -102,6 +102,46 @@ def test_the_session_carried_what_the_disk_moved(extra_bytes, expected):
     assert verdict(record, "session carried") == expected
     step["before"]["luns"]["1"].append("sdc")
     assert verdict(record, "session carried") == checks.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("tx_bytes", "rx_bytes", "expected"),
+    [
+        (300_000_000, 144_000, checks.PASS),
+        (300_050_000, 180_000, checks.PASS),
+        # Somebody else's traffic, either way; and a session that went another way.
+        (320_000_000, 144_000, checks.FAIL),
+        (300_000_000, 10_144_000, checks.FAIL),
+        (1_000_000, 144_000, checks.FAIL),
+    ],
+)
+def test_the_interface_carried_what_the_session_did(tx_bytes, rx_bytes, expected):
+    record = make_record(100, op="write", seconds=3)
+    step = record["steps"][0]
+    packets = {"tx_packets": 200_000, "rx_packets": 100_000}
+    nic = {"tx_bytes": tx_bytes + 66 * 200_000, "rx_bytes": rx_bytes + 66 * 100_000} | packets
+    session = {"txdata_octets": 300_000_000, "rxdata_octets": 144_000}
+    step["before"] = {"iscsi": {"1": dict.fromkeys(session, 0)}, "nics": {"eth0": dict.fromkeys(nic, 0)}}
+    step["before"]["session_nics"] = {"1": "eth0"}
+    step["after"] = {"iscsi": {"1": session}, "nics": {"eth0": nic}}
+    assert verdict(record, "interface carried") == expected
+    step["before"]["session_nics"] = {"1": None}
+    assert verdict(record, "interface carried") == checks.NOT_APPLICABLE
+
+
+def test_a_stream_that_did_nothing_is_found():
+    record = make_record(100)
+    assert verdict(record, "every stream") == checks.PASS
+    jobs = record["steps"][0]["fio"]["jobs"]
+    jobs.append({op: jobs[0]["write"] for op in ("read", "write")})
+    assert verdict(record, "every stream") == checks.FAIL
+
+
+@pytest.mark.parametrize(("r2ts", "expected"), [(3, checks.PASS), (2.5, checks.FAIL), (None, checks.NOT_APPLICABLE)])
+def test_r2ts_of_a_capture_follow_from_the_bursts(r2ts, expected):
+    record = iscsi_write(3)
+    record["capture"] = {"writes": 32, "write_bytes": 262144, "r2ts_per_write": r2ts}
+    assert verdict(record, "in the capture") == expected
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.02, checks.PASS), (1.2, checks.FAIL), (0.8, checks.FAIL)])

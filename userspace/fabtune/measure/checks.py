@@ -22,6 +22,10 @@ R2T_TOLERANCE = 0.02
 # The basic header segment of every PDU (RFC 7143, 11.2); room for what is neither command nor data, such as pings.
 HEADER_BYTES = 48
 OTHER_BYTES = 4096
+# Ethernet, IP and TCP headers of a packet: IPv4 without options, and IPv6 with a VLAN tag and timestamps.
+FRAME_HEADER_BYTES = (54, 90)
+# What a quiet interface carries beside the session: neighbours, a shell, monitoring.
+OTHER_BYTES_PER_S = 20_000
 
 
 @attrs.frozen
@@ -36,11 +40,11 @@ class Check:
 
 
 def of_record(record: Mapping[str, Any]) -> list[Check]:
-    """Return every law held against every step that ran."""
+    """Return every law (LAWS) held against every step that ran."""
     found = []
     for result in record["steps"]:
         if result["fio"] and not result["skipped"]:
-            for law in (_bound, _bytes, _wire, _little, _depth, _r2t, _flipped, _stuck):
+            for law in LAWS:
                 check = law(record, result)
                 if check is not None:
                     found.append(check)
@@ -148,6 +152,29 @@ def _wire(_: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
     return Check(result["name"], law, FAIL if broken else PASS, ", ".join(said), ", ".join(expected))
 
 
+def _nic(_: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
+    """The bytes of the whole step on the session's interface, less Ethernet, IP and TCP headers."""
+    law = "the interface carried the session's bytes and headers, no more"
+    before, after = result.get("before") or {}, result.get("after") or {}
+    session, nics = delta(after.get("iscsi", {}), _iscsi_before(result)), delta(after.get("nics"), before.get("nics"))
+    ways = list((before.get("session_nics") or {}).values())
+    if len(session) != 1 or len(ways) != 1 or ways[0] not in (nics or {}) or len(result["samples"]) < 2:
+        return Check(result["name"], law, NOT_APPLICABLE, "needs one iSCSI session over one interface", "")
+    counters, nic = next(iter(session.values())), nics[ways[0]]
+    if not {"rxdata_octets", "txdata_octets"} <= counters.keys():
+        return Check(result["name"], law, NOT_APPLICABLE, "no byte counters of the session", "")
+    others = OTHER_BYTES_PER_S * (result["samples"][-1]["time.monotonic"] - result["samples"][0]["time.monotonic"])
+    said, expected, broken = [], [], False
+    for way in ("tx", "rx"):
+        carried = counters[f"{way}data_octets"]
+        low, high = (nic[f"{way}_bytes"] - size * nic[f"{way}_packets"] for size in reversed(FRAME_HEADER_BYTES))
+        said.append(f"{way} {carried / 1e6:.3f} MB")
+        expected.append(f"{way} {low / 1e6:.3f} to {high / 1e6:.3f} MB within 2 %")
+        # A retransmission is carried twice; other hosts' chatter is not the session's.
+        broken |= not low * (1 - BYTES_TOLERANCE) - others <= carried <= high * (1 + BYTES_TOLERANCE) + OTHER_BYTES
+    return Check(result["name"], law, FAIL if broken else PASS, ", ".join(said), ", ".join(expected))
+
+
 def _iscsi_before(result: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Mapping[str, Any] = (result.get("before") or {}).get("iscsi", {})
     return found
@@ -210,6 +237,30 @@ def _r2t(record: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
     return Check(result["name"], law, verdict, f"{found:.3f}", str(expected))
 
 
+def _captured(record: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
+    """The capture is of a short load of the run's own kind: its R2Ts belong to the step that wrote."""
+    captured, bursts = record.get("capture"), negotiated_bursts(result)
+    if captured is None or "write" not in fio.directions(result["fio"]):
+        return None
+    law = "R2Ts a write in the capture follow from the negotiated bursts"
+    if bursts is None or captured["r2ts_per_write"] is None or not captured["write_bytes"]:
+        return Check(result["name"], law, NOT_APPLICABLE, "no writes of one size on one session captured", "")
+    solicited = captured["write_bytes"] - unsolicited_bytes(captured["write_bytes"], bursts)
+    expected = -(-solicited // bursts.max_burst_bytes)
+    verdict = PASS if captured["r2ts_per_write"] == expected else FAIL
+    return Check(result["name"], law, verdict, f"{captured['r2ts_per_write']:g}", str(expected))
+
+
+def _streams(_: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
+    """A job that fio gives nothing to do ends without a word."""
+    jobs = result["fio"]["jobs"]
+    if result["must_fail"]:
+        return None
+    busy = sum(any(job[op]["total_ios"] for op in ("read", "write")) for job in jobs)
+    law = "every stream of the load moved data"
+    return Check(result["name"], law, PASS if busy == len(jobs) else FAIL, f"{busy} streams", str(len(jobs)))
+
+
 def _flipped(_: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
     if not result["must_fail"]:
         return None
@@ -227,3 +278,6 @@ def _stuck(_: Mapping[str, Any], result: Mapping[str, Any]) -> Check | None:
     return Check(
         result["name"], law, verdict, f"oldest seen {stuck['oldest_s']:.1f} s", f"below {stuck['after_s']:g} s"
     )
+
+
+LAWS = (_streams, _bound, _bytes, _wire, _nic, _little, _depth, _r2t, _captured, _flipped, _stuck)

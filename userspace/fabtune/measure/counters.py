@@ -70,12 +70,22 @@ def edges(target: Target) -> dict[str, Any]:
     sessions = [one for one in live_sessions() if one.sid in target.sessions]
     return {
         "nics": nics(),
+        "session_nics": {str(one.sid): _nic_to(one.address) for one in sessions},
         "qdiscs": json.loads(run(["tc", "-s", "-j", "qdisc", "show"], what="reading the queueing disciplines")),
         "negotiated": {str(one.sid): one.negotiated for one in sessions},
         "luns": {str(one.sid): list(one.luns) for one in sessions},
         "iscsi": {str(sid): iscsi_session(sid) for sid in target.sessions},
         "sockets": [attrs_of(one) for one in established() if one.remote_port in _portal_ports(target)],
     }
+
+
+def _nic_to(address: str) -> str | None:
+    """Return the interface that packets to `address` leave by, None where there is no way."""
+    try:
+        route = json.loads(run(["ip", "-j", "route", "get", address], what=f"finding the way to {address}"))
+    except FabtuneError:
+        return None
+    return str(route[0]["dev"])
 
 
 def attrs_of(one: Any) -> dict[str, Any]:
