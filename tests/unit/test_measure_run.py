@@ -161,6 +161,23 @@ def test_no_room_is_said_before_anything_runs(disk_dir, capsys):
     assert not (disk_dir / "runs").exists()
 
 
+def test_a_record_that_cannot_be_kept_where_asked_is_kept_elsewhere(disk_dir, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (disk_dir / "runs").write_text("no directory")
+    assert measure(disk_dir, "xdd", "--set", "total_bytes=4m") == ExitCode.FAILED
+    errors = capsys.readouterr().err
+    (kept,) = record.find(tmp_path)
+    assert f"kept: {kept}" in errors and "File exists" in errors
+    assert record.read(kept)["complete"]
+
+
+def test_every_thread_of_pileup_reads(disk_dir):
+    words = ["--set", "files=4", "--set", "file_bytes=2m", "--set", "threads=8", "--runtime", "300ms", "--ramp", "0s"]
+    assert measure(disk_dir, "pileup", *words) == ExitCode.DONE
+    (step,) = records(disk_dir)[0]["steps"]
+    assert len(step["fio"]["jobs"]) == 8 and all(job["read"]["total_ios"] for job in step["fio"]["jobs"])
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """One plain line a step, for stderr that is not a terminal."""
+    """One plain line a step, for stderr that is not a terminal; none at all when `quiet`."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
 
     def begin(self, steps: Sequence[tuple[str, float]], at_once: int = 1) -> None:
         """Announce the `steps` to come, (name, expected seconds) each, `at_once` of them side by side."""
@@ -28,7 +31,8 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print one line about what is running."""
-        print(f"fabtune: {text}", file=sys.stderr, flush=True)
+        if not self._quiet:
+            print(f"fabtune: {text}", file=sys.stderr, flush=True)
 
 
 class TerminalProgress(Progress):
@@ -36,9 +40,12 @@ class TerminalProgress(Progress):
 
     The bar moves by the steps' expected seconds; a step that takes longer than expected holds
     the bar at its own end, so the time left is an estimate and never jumps back to the start.
+    Drawing takes CPU from what runs beside it: where that is being measured, `redraws_per_s` is low.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, redraws_per_s: float = 10.0) -> None:
+        super().__init__()
+        self._redraws_per_s = redraws_per_s
         self._bar: RichProgress | None = None
         self._lock = threading.Lock()
         self._expected_s: dict[str, float] = {}
@@ -96,7 +103,7 @@ class TerminalProgress(Progress):
 
         self._bar = RichProgress(
             BarColumn(bar_width=20), TextColumn("{task.percentage:>3.0f}%"), Left(), Running(),
-            console=Console(stderr=True), transient=True,
+            console=Console(stderr=True), transient=True, refresh_per_second=self._redraws_per_s,
         )  # fmt: skip
         self._bar.add_task("", total=1)
         self._bar.start()
@@ -116,6 +123,6 @@ class TerminalProgress(Progress):
             self._bar = None
 
 
-def for_stderr() -> Progress:
+def for_stderr(redraws_per_s: float = 10.0) -> Progress:
     """Return the bar where stderr is a terminal, plain lines where it is not."""
-    return TerminalProgress() if sys.stderr.isatty() else Progress()
+    return TerminalProgress(redraws_per_s) if sys.stderr.isatty() else Progress()

@@ -7,12 +7,14 @@ import json
 import re
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fabtune.errors import ExitCode, InputError
+from fabtune import progress
+from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.measure import workload
 from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms
 
@@ -35,6 +37,9 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.add_argument("--label", default="", help="what is being compared, such as the profile in force")
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="keep the record in DIR (runs)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument(
+        "--at", type=float, metavar="SECONDS", help="begin the load when this host's clock shows this UNIX time"
+    )
     parser.add_argument("--capture", action="store_true", help="then prove from a capture what the session does")
     parser.add_argument("--claim", action="append", default=[], metavar="NAME=VALUE",
                         help="hold this against the capture too, such as CommandWindow=64")  # fmt: skip
@@ -175,7 +180,7 @@ def _net(args: argparse.Namespace) -> dict[str, Any]:
         windows=args.windows,
         streams=args.streams,
         label=args.label,
-        say=say,
+        show=_progress(),
     )
 
 
@@ -184,6 +189,9 @@ def _load(args: argparse.Namespace) -> dict[str, Any]:
 
     load, place = prepare(args)
     claims = capture.claims(args.claim)
+    if args.capture:
+        capture.check(place)
+    show = _progress()
     around = environment()
     archive = pcp.Archive(args.out / time.strftime(f"%Y%m%dT%H%M%S-{load.name}.pcp", time.gmtime()))
     try:
@@ -199,7 +207,7 @@ def _load(args: argparse.Namespace) -> dict[str, Any]:
                 ramp_s=args.ramp,
                 environment=around,
                 keep_files=args.keep_files,
-                say=say,
+                show=show,
             )
     except run.IncompleteError as error:
         error.record["pcp_archive"] = archive.name
@@ -208,9 +216,19 @@ def _load(args: argparse.Namespace) -> dict[str, Any]:
     if archive.problem:
         say(archive.problem)
     if args.capture:
-        say("capturing a short load of the same kind")
-        result["proof"] = capture.prove(load, place, claims)
+        try:
+            with show.step("capturing a short load of the same kind"):
+                result |= capture.prove(load, place, claims)
+        except KeyboardInterrupt:
+            raise run.RunInterruptedError("capture interrupted; the measured part is whole", result) from None
+        except FabtuneError as error:
+            raise run.IncompleteError(f"no proof from the wire: {error}", result) from error
     return result
+
+
+def _progress() -> progress.Progress:
+    # Once a second: ten times would take a few per cent of a CPU from the load.
+    return progress.for_stderr(redraws_per_s=1)
 
 
 def say(text: str) -> None:
@@ -222,22 +240,36 @@ def _keep(args: argparse.Namespace, result: dict[str, Any], code: ExitCode) -> i
     """Write the record, show its figures and return the exit code: 3 when the capture contradicts a claim."""
     from rich.console import Console
 
-    from fabtune.measure import proof, record
+    from fabtune.measure import proof
     from fabtune.report import runs
 
-    kept = record.write(result | {"command": ["fabtune", *sys.argv[1:]]}, args.out / record_name(result))
+    kept, code = _write(result | {"command": ["fabtune", *sys.argv[1:]]}, args.out / record_name(result), code)
     if args.json:
         print(json.dumps(runs.as_json(result) | {"record": str(kept)}, indent=2))
     else:
         console = Console(highlight=False)
         console.print(runs.figures(result).to_rich())
-        for table in (runs.proof(result), runs.laws(result, only_failed=True)):
+        for table in (runs.network(result), runs.proof(result), runs.laws(result, only_failed=True)):
             if table.rows:
                 console.print(table.to_rich())
     said = "kept" if result["complete"] else "kept what was measured, marked incomplete"
-    say(f"{said}: {kept}; see it with: fabtune report {args.out}")
+    say(f"{said}: {kept}; see it with: fabtune report {kept.parent}")
     contradicted = any(one["verdict"] == proof.NOT_AS_CONFIGURED for one in result.get("proof", []))
     return ExitCode.DRIFT if code == ExitCode.DONE and contradicted else code
+
+
+def _write(result: dict[str, Any], path: Path, code: ExitCode) -> tuple[Path, ExitCode]:
+    """Write the record to `path`, or where that cannot be to the system's directory for temporary files.
+
+    Return where it is and the exit code: what took hours to measure is not lost to a full disk, but it has failed.
+    """
+    from fabtune.measure import record
+
+    try:
+        return record.write(result, path), code
+    except (FabtuneError, OSError) as error:
+        print(f"fabtune: {error}", file=sys.stderr)
+        return record.write(result, Path(tempfile.gettempdir()) / path.name), code or ExitCode.FAILED
 
 
 def record_name(result: dict[str, Any]) -> str:

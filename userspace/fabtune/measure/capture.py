@@ -4,6 +4,7 @@
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.facts.sessions import Session, live_sessions
@@ -27,17 +28,27 @@ def claims(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def prove(workload: Workload, target: Target, extra: dict[str, str]) -> list[dict[str, str]]:
-    """Run a little of each kind of step of `workload` under capture and return the findings.
+def check(target: Target) -> None:
+    """Raise FabtuneError unless exactly one iSCSI session carries `target`, a block device."""
+    _session(target)
 
-    What the session negotiated is held against the wire, and `extra` with it (a claim in it
-    replaces the negotiated one).  Raises FabtuneError without exactly one iSCSI session below
-    the target, or when the capture lost frames.
+
+def prove(workload: Workload, target: Target, extra: dict[str, str]) -> dict[str, Any]:
+    """Run a little of each kind of step of `workload` under capture and return what it adds to the run's record.
+
+    ``proof``: what the session negotiated held against the wire, and `extra` with it (a claim in it
+    replaces the negotiated one).  ``capture``: what the writes were (bytes each, R2Ts each).  Raises
+    FabtuneError without exactly one iSCSI session below the target, or when the capture lost frames.
     """
     seen = observe(workload, target)
     sizes = {write.bytes for write in seen.writes}
-    known = _claims(_session(target), sizes.pop() if len(sizes) == 1 else None) | extra
-    return proof.as_json(proof.judge(known, seen))
+    write_bytes = sizes.pop() if len(sizes) == 1 else None
+    known = _claims(_session(target), write_bytes) | extra
+    per_write = sum(len(write.r2ts) for write in seen.writes) / len(seen.writes) if seen.writes else None
+    return {
+        "proof": proof.as_json(proof.judge(known, seen)),
+        "capture": {"writes": len(seen.writes), "write_bytes": write_bytes, "r2ts_per_write": per_write},
+    }
 
 
 def observe(workload: Workload, target: Target) -> proof.Seen:

@@ -7,21 +7,46 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from fabtune import __version__
 from fabtune.errors import FabtuneError
 from fabtune.measure.record import SCHEMA, Record
 from fabtune.measure.run import IncompleteError, RunInterruptedError, host
+from fabtune.progress import Progress
 from fabtune.run import require, run
 
 # A probe a second finds idle CPUs and radios asleep and overstates the round trip that I/O sees.
 _PROBES = 200
 _PROBE_INTERVAL_S = 0.005
 _IP_AND_ICMP_BYTES = {4: 28, 6: 48}
-_DEFAULT_WINDOW = 0
+_SMALLEST_BYTES = 576
+
+
+@attrs.frozen
+class PathMtu:
+    """The largest packet that reaches the peer unfragmented, beside the sender's own limit (bytes, IP header in).
+
+    `told` is whether the path said so (ICMP, RFC 1191) when a packet was too large for it; where it
+    only swallows them, TCP sessions stall as soon as they have much to send.
+    """
+
+    interface_bytes: int
+    path_bytes: int
+    told: bool
+
+    @property
+    def verdict(self) -> str:
+        """What it means, in words."""
+        if self.path_bytes >= self.interface_bytes:
+            return "whole: the path passes what the interface sends"
+        if self.told:
+            return "smaller than the interface's, and the path says so"
+        return "black hole: larger packets vanish without a word; lower the interface's MTU or mend the path"
 
 
 def measure(
@@ -32,7 +57,7 @@ def measure(
     windows: Sequence[int],
     streams: Sequence[int],
     label: str = "",
-    say: Callable[[str], None] = lambda _: None,
+    show: Progress | None = None,
 ) -> Record:
     """Return a run record of the path to `peer`, where ``iperf3 --server`` has to run.
 
@@ -47,20 +72,27 @@ def measure(
         "target": {"path": peer, "kind": "peer", "size_bytes": 0, "disk": None, "wwid": "", "queue": {}},
         "versions": {"fabtune": __version__, "fio": ""}, "started_unix_s": time.time(), "steps": [],
     }  # fmt: skip
+    show = show or Progress(quiet=True)
+    tests = list(_combinations(windows, streams))
+    path = {"round trip": _PROBES * _PROBE_INTERVAL_S + 1, "MTU of the path": 5.0}
+    show.begin([(f"net: {name}", cost_s) for name, cost_s in path.items()])
+    show.begin([(f"net: {_name(*test)}", seconds) for test in tests])
     try:
-        say(f"net: round trip to {peer}")
-        record["round_trips_ms"] = round_trips_ms(peer)
-        say("net: MTU of the path")
-        record["path_mtu_bytes"] = path_mtu_bytes(peer)
-        for window, count, receive in _combinations(windows, streams):
+        with show.step("net: round trip"):
+            record["round_trips_ms"] = round_trips_ms(peer)
+        with show.step("net: MTU of the path"):
+            mtu = path_mtu(peer)
+            record |= {f"{key}_mtu_bytes": getattr(mtu, f"{key}_bytes") for key in ("path", "interface")}
+            record["path_mtu_verdict"] = mtu.verdict
+        for window, count, receive in tests:
             name = _name(window, count, receive)
-            say(f"net: {name}")
             command = [iperf3, "--json", "--client", peer, "--port", str(port), "--time", f"{seconds:g}"]
             command += ["--parallel", str(count), *(["--window", str(window)] if window else [])]
             command += ["--reverse"] if receive else []
             parameters = {"window_bytes": window, "streams": count, "op": "receive" if receive else "send"}
             record["steps"].append(result := _new_step(name, parameters))
-            result["iperf3"] = _iperf3(command)
+            with show.step(f"net: {name}"):
+                result["iperf3"] = _iperf3(command)
     except KeyboardInterrupt:
         record["problem"] = "interrupted by the user"
         raise RunInterruptedError("net: interrupted", record) from None
@@ -118,24 +150,29 @@ def round_trips_ms(peer: str) -> list[float]:
     return times
 
 
-def path_mtu_bytes(peer: str) -> int:
-    """Return the largest packet that reaches `peer` unfragmented, at most the interface's MTU.
+def path_mtu(peer: str) -> PathMtu:
+    """Return what packets without leave to be fragmented show of the path to `peer`.
 
-    A path that swallows large packets without a word stalls sessions that small packets pass.
+    Raises FabtuneError when not even small packets arrive.
     """
     route = json.loads(run(["ip", "-j", "route", "get", peer], what=f"finding the way to {peer}"))[0]
     top = int(Path(f"/sys/class/net/{route['dev']}/mtu").read_text())
     headers = _IP_AND_ICMP_BYTES[6 if ":" in route["dst"] else 4]
+    told = False
 
     def passes(size: int) -> bool:
-        return _ping(peer, "-c", "2", "-i", "0.05", "-W", "2", "-M", "do", "-s", str(size - headers)).returncode == 0
+        nonlocal told
+        done = _ping(peer, "-c", "2", "-i", "0.05", "-W", "2", "-M", "do", "-s", str(size - headers))
+        # A router's answer, or this host's memory of one: "Frag needed and DF set (mtu = 1400)", "mtu=1400".
+        told |= re.search(r"mtu ?[=:]", done.stdout + done.stderr) is not None
+        return done.returncode == 0
 
-    low, high = 576, top
+    low, high = _SMALLEST_BYTES, top
     if passes(high):
-        return high
+        return PathMtu(top, top, told=False)
     if not passes(low):
-        raise FabtuneError(f"not even packets of {low} bytes reach {peer} on {platform.node()}")
+        raise FabtuneError(f"not even packets of {low} bytes reach {peer} from {platform.node()}")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if passes(middle) else (low, middle)
-    return low
+    return PathMtu(top, low, told)

@@ -6,7 +6,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ from fabtune.measure.record import SCHEMA, Record
 from fabtune.measure.target import Target
 from fabtune.measure.watch import Watch
 from fabtune.measure.workload import Place, Step, Workload, expand, space_bytes
+from fabtune.progress import Progress
 
 SAMPLE_S = 1.0
+# What a step that ends with its data is taken to last, for the time left.
+_GUESS_S = 20.0
 
 
 class IncompleteError(FabtuneError):
@@ -43,15 +46,18 @@ def measure(
     ramp_s: float | None = None,
     environment: Mapping[str, Any] | None = None,
     keep_files: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    begin_unix_s: float | None = None,
+    show: Progress | None = None,
 ) -> Record:
     """Run `workload` on `target` and return its record.
 
     `label` names what is being compared (a profile); `path` gives what is known of the network
     (``rtt_ms``, ``rate_bytes_per_s``, ``mtu``) for the bounds; `environment` is kept as it is (the
-    tunables read back).  `runtime_s` and `ramp_s` override the workload's own.  The caller has
-    checked that writing to the target is allowed.  Raises InputError before anything runs,
-    IncompleteError (with the record so far) when a step fails, RunInterruptedError on Ctrl-C.
+    tunables read back).  `runtime_s` and `ramp_s` override the workload's own.  `begin_unix_s` is the
+    instant of this host's clock at which the first step's load begins, for hosts that start together; a host
+    that is not ready by then fails.  The caller has checked that writing to the target is allowed.
+    Raises InputError before anything runs, IncompleteError (with the record so far) when a step
+    fails, RunInterruptedError on Ctrl-C.
     """
     program, version = fio.find()
     runtime_s = workload.runtime_s if runtime_s is None else runtime_s
@@ -74,19 +80,23 @@ def measure(
         "started_unix_s": time.time(),
         "steps": [],
     }
+    show = show or Progress(quiet=True)
     with tempfile.TemporaryDirectory(prefix="fabtune-measure-") as scratch:
         place = _place(workload, target)
         try:
             steps = expand(workload, place, runtime_s=runtime_s, ramp_s=ramp_s)
-            for number, step in enumerate(steps):
-                left_s = (len(steps) - number) * (runtime_s + ramp_s) if runtime_s else None
-                say(f"{workload.name}: {step.name} (step {number + 1} of {len(steps)}{_time_left(left_s)})")
+            names = _numbered(workload, steps)
+            show.begin([(name, runtime_s + ramp_s if runtime_s else _GUESS_S) for name in names])
+            for number, (name, step) in enumerate(zip(names, steps, strict=True)):
                 record["steps"].append(result := _new_result(step))
-                _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, result)
+                begin = begin_unix_s if number == 0 else None
+                with show.step(name):
+                    _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, begin, result)
         except KeyboardInterrupt:
             record["problem"] = "interrupted by the user"
             raise RunInterruptedError(f"{workload.name}: interrupted", record) from None
-        except FabtuneError as error:
+        except (FabtuneError, OSError) as error:
+            # An OSError: the device went away below what was being read, or there is no room for fio's output.
             record["problem"] = str(error)
             raise IncompleteError(f"{workload.name}: {error}", record) from error
         finally:
@@ -97,9 +107,12 @@ def measure(
     return record
 
 
-def _time_left(seconds: float | None) -> str:
-    """Return the time left in words; nothing where only the data decides."""
-    return f", about {int(seconds) // 60}:{int(seconds) % 60:02} left" if seconds is not None else ""
+def _numbered(workload: Workload, steps: Sequence[Step]) -> list[str]:
+    """Return how each step is called while it runs."""
+    return [
+        f"{workload.name}: {step.name}" + (f" ({number} of {len(steps)})" if len(steps) > 1 else "")
+        for number, step in enumerate(steps, 1)
+    ]
 
 
 def host() -> dict[str, Any]:
@@ -160,6 +173,7 @@ def _new_result(step: Step) -> dict[str, Any]:
         "problem": None,
         "fio": None,
         "fabstat": None,
+        "begun_unix_s": None,
         "samples": [],
     }
 
@@ -171,6 +185,7 @@ def _run_step(
     program: str,
     scratch: Path,
     stuck_after_s: float | None,
+    begin_unix_s: float | None,
     result: dict[str, Any],
 ) -> None:
     """Run one step and fill `result` as it goes, so that an end at any point leaves what there is."""
@@ -184,6 +199,9 @@ def _run_step(
     result["before"] = counters.edges(target)
     samples: list[counters.Sample] = result["samples"]
     try:
+        if begin_unix_s is not None:
+            _wait_until(begin_unix_s)
+        result["begun_unix_s"] = time.time()
         with fio.Load(program, step.job_file(), scratch) as load:
             result["command"] = load.command
             samples.append(watch.sample(edge=True))
@@ -206,6 +224,16 @@ def _run_step(
         watch.finish(result)
         if step.flip_byte_at is not None:
             _flip(place.file, step.flip_byte_at)
+
+
+def _wait_until(unix_s: float) -> None:
+    """Sleep until this host's clock shows `unix_s`.  Raises FabtuneError when it is past already."""
+    left_s = unix_s - time.time()
+    if left_s < 0:
+        raise FabtuneError(f"ready {-left_s:.2f} s after the instant to begin at; give the hosts more time to get ready")
+    while left_s > 0:
+        time.sleep(left_s)
+        left_s = unix_s - time.time()
 
 
 def _take_document(step: Step, load: fio.Load, result: dict[str, Any]) -> None:

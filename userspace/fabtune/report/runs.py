@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The figures of one run record as tables."""
 
+import math
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
 from fabtune.measure import checks, fio, metrics
-from fabtune.report.table import Cell, Column, Table, decimals, percent
+from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
 
 Record = Mapping[str, Any]
 
@@ -73,6 +75,28 @@ def proof(record: Record) -> Table:
     return Table("From the wire", columns, rows)
 
 
+def network(record: Record) -> Table:
+    """Return what was found of the path itself; no rows but for a network run."""
+    columns = (
+        Column("RTT p50", "rtt_p50_ms", "ms", decimals(3)),
+        Column("RTT p99", "rtt_p99_ms", "ms", decimals(3)),
+        Column("MTU", "interface_mtu_bytes", "interface", plain),
+        Column("MTU", "path_mtu_bytes", "path", plain),
+        Column("the path is", "path_mtu_verdict"),
+    )
+    found = network_json(record)
+    return Table("The path", columns, (tuple(found.get(column.key) for column in columns),) if found else ())
+
+
+def network_json(record: Record) -> dict[str, Any]:
+    """Return the path's round trip and MTU of a network run under stable keys, as far as it came."""
+    found: dict[str, Any] = {}
+    if times := sorted(record.get("round_trips_ms") or ()):
+        found |= {"rtt_p50_ms": statistics.median(times), "rtt_p99_ms": times[math.ceil(0.99 * len(times)) - 1]}
+    keys = ("interface_mtu_bytes", "path_mtu_bytes", "path_mtu_verdict")
+    return found | {key: record[key] for key in keys if key in record}
+
+
 def as_json(record: Record) -> dict[str, Any]:
     """Return the figures and checks of a record under stable keys."""
     return {
@@ -81,6 +105,7 @@ def as_json(record: Record) -> dict[str, Any]:
         "target": record["target"]["path"],
         "complete": record["complete"],
         "problem": record["problem"],
+        **network_json(record),
         "steps": [
             {
                 "name": result["name"],
