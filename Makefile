@@ -12,7 +12,7 @@ FABTUNE := PYTHONPATH=userspace $(PYTHON) -m fabtune
 # What the package itself runs with, what boots guests, and what the tests need beside them.
 PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 python3-rtslib-fb python3-pyroute2
 PACKAGES_LAB := qemu-system-x86 mmdebstrap squashfs-tools cpio kmod xz-utils util-linux debian-archive-keyring
-PACKAGES_TEST := python3-pytest python3-hypothesis python3-numpy python3-scipy mypy shellcheck bats gcc libc6-dev fio \
+PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy python3-scipy mypy shellcheck bats gcc libc6-dev fio \
 	iproute2 sparse tshark
 
 .DEFAULT_GOAL := help
@@ -80,7 +80,7 @@ deps-test:
 
 install: ## install the package, its data and the module's source (DKMS) under DESTDIR and PREFIX
 	install -d $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin $(DESTDIR)/usr/src/fabstat-$(VERSION)
-	cp -r --no-preserve=ownership userspace/fabtune userspace/experiments tunables profiles $(DESTDIR)$(PREFIX)/lib/fabtune/
+	cp -r --no-preserve=ownership userspace/fabtune userspace/experiments userspace/ansible tunables profiles $(DESTDIR)$(PREFIX)/lib/fabtune/
 	find $(DESTDIR)$(PREFIX)/lib/fabtune -name __pycache__ -prune -exec rm -r {} +
 	printf '#!/bin/sh\nPYTHONPATH=%s exec $(PYTHON) -m fabtune "$$@"\n' $(PREFIX)/lib/fabtune > $(DESTDIR)$(PREFIX)/bin/fabtune
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/fabtune

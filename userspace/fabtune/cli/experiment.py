@@ -22,6 +22,8 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.add_argument("--only", action="append", default=[], metavar="FACTOR=VALUE[,VALUE]", help="run part of the matrix")
     parser.add_argument("--dry-run", action="store_true", help="print the combinations and the time they will take")
     parser.add_argument("--resume", action="store_true", help="keep the runs that --out already holds")
+    parser.add_argument("--fleet", type=Path, metavar="INVENTORY", help="run on the hosts of an Ansible inventory, not in the lab")
+    parser.add_argument("--allow-relogin", action="store_true", help="with --fleet: let profiles log sessions in again")
     parser.add_argument("--json", action="store_true", help="print the points as JSON instead of a table")
     parser.set_defaults(handler=run)
 
@@ -36,14 +38,22 @@ def run(args: argparse.Namespace) -> int:
     cells = wanted.combinations(args.only)
     out = args.out or Path("out") / wanted.name
     runs = lab.runs_of(wanted, cells, out)
+    hosts = None
+    if args.fleet:
+        from fabtune.cli import fleet
+
+        hosts = fleet.prepare(wanted, args.fleet)
     if args.dry_run:
         return _show_plan(wanted, runs)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     out.mkdir(parents=True, exist_ok=True)
     try:
-        points = lab.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr())
-        _write(wanted, points, out, args)
+        if hosts:
+            fleet.measure(args, wanted, hosts, runs, out)
+        else:
+            points = lab.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr())
+            _write(wanted, points, out, args)
     finally:
         # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
         _write_tree(wanted, out, args)
@@ -91,4 +101,9 @@ def _write_tree(wanted: Definition, out: Path, args: argparse.Namespace) -> None
 
 
 def _command(args: argparse.Namespace) -> str:
-    return shlex.join(["fabtune", "run", args.experiment, *(word for only in args.only for word in ("--only", only))])
+    return shlex.join(
+        [
+            "fabtune", "run", args.experiment, *(word for only in args.only for word in ("--only", only)),
+            *(["--fleet", str(args.fleet)] if args.fleet else []), *(["--allow-relogin"] if args.allow_relogin else []),
+        ]
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Brings a host to a fabtune profile, holds it against it, or takes it back."""
+
+DOCUMENTATION = r"""
+module: profile
+short_description: Apply, verify or revert a fabtune profile
+description:
+  - Runs C(fabtune apply), C(fabtune verify) or C(fabtune revert) on the host and returns what it did as data.
+  - In check mode nothing is written; C(changed) says whether something would be.
+options:
+  state:
+    description: What the host shall be. C(verified) fails when a value is no longer what was applied.
+    choices: [applied, verified, reverted]
+    default: applied
+    type: str
+  name:
+    description: The profile. Needed for C(applied); limits C(reverted) to what this profile wrote.
+    type: str
+  role:
+    description: Which end the host is; without it, what it has.
+    choices: [initiator, target, both]
+    type: str
+  rtt:
+    description: Round trip of the path, such as 50ms; without it, from the live sessions.
+    type: str
+  rate:
+    description: Rate of the path's slowest link, such as 1gbit; without it, the link's speed.
+    type: str
+  netns:
+    description: Network namespace of the portals.
+    type: str
+  allow_relogin:
+    description: Whether sessions may be logged in again, one at a time, where that is safe.
+    type: bool
+    default: false
+  persist:
+    description: Whether the values are also written to the native files that set them at boot.
+    type: bool
+    default: false
+  executable:
+    description: The fabtune program on the host.
+    type: str
+    default: fabtune
+"""
+
+RETURN = r"""
+changes:
+  description: The rows written, or that would be written, with tunable, device, value before and after.
+  returned: for applied and reverted
+  type: list
+needs_relogin:
+  description: What still needs a login, and why.
+  returned: for applied and reverted
+  type: list
+drift:
+  description: Values that are no longer what was applied.
+  returned: for verified
+  type: list
+"""
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+
+from ansible_collections.fabtune.fleet.plugins.module_utils.command import (  # noqa: E402
+    ARGUMENTS, DONE, DRIFT, NEEDS_ACTION, fabtune,
+)  # fmt: skip
+
+
+def main():
+    """Run the module."""
+    texts = {name: {"type": "str"} for name in ("name", "rtt", "rate", "netns")}
+    switches = {name: {"type": "bool", "default": False} for name in ("allow_relogin", "persist")}
+    module = AnsibleModule(
+        argument_spec={
+            **ARGUMENTS, **texts, **switches,
+            "state": {"type": "str", "default": "applied", "choices": ["applied", "verified", "reverted"]},
+            "role": {"type": "str", "choices": ["initiator", "target", "both"]},
+        },
+        required_if=[("state", "applied", ["name"])],
+        supports_check_mode=True,
+    )  # fmt: skip
+    {"applied": applied, "verified": verified, "reverted": reverted}[module.params["state"]](module)
+
+
+def options(module, *names):
+    """Return those of the module's parameters that are set as words of a command line."""
+    words = []
+    for name in names:
+        value = module.params[name]
+        if value is True:
+            words.append("--" + name.replace("_", "-"))
+        elif value:
+            words += ["--" + name, value]
+    return words
+
+
+def applied(module):
+    """Apply the profile, or in check mode say what that would write."""
+    where = options(module, "role", "rtt", "rate", "netns")
+    if module.check_mode:
+        plan = fabtune(module, ["plan", module.params["name"], *where])[1]
+        changes = [row for row in plan["rows"] if row["state"] == "change"]
+        module.exit_json(changed=bool(changes), changes=changes, needs_relogin=[])
+    words = ["apply", module.params["name"], *where, *options(module, "allow_relogin", "persist")]
+    done = fabtune(module, words, (DONE, NEEDS_ACTION))[1]
+    changed = bool(done["written"] or done["relogged"])
+    module.exit_json(changed=changed, changes=done["written"], needs_relogin=done["pending"], refused=done["refused"])
+
+
+def verified(module):
+    """Fail when a value is no longer what was applied."""
+    words = ["verify", *([module.params["name"]] if module.params["name"] else [])]
+    words += options(module, "role", "rtt", "rate", "netns") if module.params["name"] else options(module, "role", "netns")
+    status, found = fabtune(module, words, (DONE, DRIFT))
+    if status == DRIFT:
+        module.fail_json(msg=f"{len(found['drift'])} of {found['checked']} values differ", drift=found["drift"])
+    module.exit_json(changed=False, checked=found["checked"], drift=[])
+
+
+def reverted(module):
+    """Take back what was applied, or in check mode say what would be taken back."""
+    if module.check_mode:
+        history = fabtune(module, ["history"])[1]
+        name = module.params["name"]
+        open_ones = [one for one in history if one["state"] != "taken back" and name in (None, one["profile"])]
+        steps = [step for one in open_ones for step in one["steps"] if not step["restored"]]
+        module.exit_json(changed=bool(steps), changes=steps, needs_relogin=[])
+    words = ["revert", *([module.params["name"]] if module.params["name"] else [])]
+    words += options(module, "role", "netns", "allow_relogin")
+    status, done = fabtune(module, words, (DONE, DRIFT, NEEDS_ACTION))
+    others = [step for step in done["steps"] if step["state"] == "conflict"]
+    result = {"changes": done["steps"], "needs_relogin": done["pending"]}
+    if status == DRIFT:
+        module.fail_json(msg="somebody else changed values since; they were left alone", conflicts=others, **result)
+    module.exit_json(changed=bool(done["steps"]), **result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`fabtune run --fleet`: an experiment on the hosts of an Ansible inventory."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fabtune import progress
+from fabtune.experiment import fleet, inventory
+from fabtune.experiment.definition import Definition
+from fabtune.experiment.lab import Point, Run
+
+
+def prepare(wanted: Definition, path: Path) -> inventory.Inventory:
+    """Return the fleet, after everything that can be refused has been checked.  Raises InputError."""
+    fleet.check(wanted)
+    return inventory.load(path)
+
+
+def measure(args: argparse.Namespace, wanted: Definition, hosts: inventory.Inventory, runs: Sequence[Run], out: Path) -> None:
+    """Run the experiment on `hosts`; leave ``summary.json`` and the report of all records in `out`."""
+    from rich.console import Console
+
+    from fabtune.report import page, suite
+
+    points = fleet.run_all(
+        wanted, runs, hosts, allow_relogin=args.allow_relogin, resume=args.resume, progress=progress.for_stderr()
+    )
+    (out / "summary.json").write_text(json.dumps(points, indent=1, sort_keys=True) + "\n")
+    records, unreadable = suite.load(out)
+    html = page.write(suite.render(records, unreadable, ["fabtune", "report", str(out)]), out / "report.html")
+    if args.json:
+        print(json.dumps(points, indent=1, sort_keys=True))
+        return
+    Console(highlight=False).print(_table(points))
+    print(f"page: {html}\npoints: {out / 'summary.json'}", file=sys.stderr)
+
+
+def _table(points: Sequence[Point]) -> object:
+    from fabtune.report.table import Column, Table, decimals
+
+    columns = (
+        Column("profile", "profile"),
+        Column("op", "op"),
+        Column("host", "host"),
+        Column("rate", "mb_per_s", "MB/s", decimals(1)),
+        Column("p50", "p50_ms", "ms", decimals(2)),
+        Column("p99", "p99_ms", "ms", decimals(2)),
+        Column("begun late", "begun_late_ms", "ms", decimals(1)),
+        Column("clock off", "clock_offset_ms", "ms", decimals(2)),
+    )
+    rows = tuple(tuple(point.get(column.key) for column in columns) for point in points)
+    return Table("All initiators at once", columns, rows, group_by=2).to_rich()

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs combinations on a fleet of real hosts through Ansible: apply, start together, fetch, take back.
+
+A run's directory gets, for each initiator, ``HOST/OP.run.json.gz`` (its record) and ``HOST/OP.start.json`` (when
+it began), and ``ansible.log``.  ``points.json`` is written last, and only when every host was measured.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fabtune.errors import FabtuneError, InputError
+from fabtune.experiment.definition import Definition
+from fabtune.experiment.inventory import Inventory
+from fabtune.experiment.lab import Point, Run
+from fabtune.measure import metrics, record, workload
+from fabtune.paths import data_dir
+from fabtune.progress import Progress
+from fabtune.run import require, tail
+
+# What a fleet's path and kernels are is not ours to vary.
+_LAB_ONLY = ("rate", "loss", "loss_model", "mtu", "kernel", "rtt", "seed")
+_UNTOUCHED = "default"
+# A host that dies must not hang the others: ssh asks a silent host three times in 15 s.
+_SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+_OPS = ("read", "write")
+
+
+def check(definition: Definition) -> None:
+    """Raise InputError when `definition` varies what only the lab can."""
+    for name in definition.factors:
+        if name in _LAB_ONLY:
+            raise InputError(
+                f"{definition.path}: factors.{name}: a fleet's {name} cannot be varied; leave it out of [factors] or run in the lab"
+            )
+
+
+def run_all(
+    definition: Definition,
+    runs: Sequence[Run],
+    inventory: Inventory,
+    *,
+    allow_relogin: bool,
+    resume: bool,
+    progress: Progress,
+) -> list[Point]:
+    """Run what is not there yet, one run after another, and return all points in the order of `runs`.
+
+    Raises FabtuneError naming every host that failed; the others' records stay.  After each run, a failed or
+    interrupted one too, the profile is taken back on every host that can be reached.
+    """
+    for run in runs:
+        if not resume and run.directory.exists():
+            shutil.rmtree(run.directory)
+    waiting = [run for run in runs if run.points() is None]
+    progress.begin([(run.name, _expected_s(run)) for run in waiting])
+    failures = []
+    for run in waiting:
+        with progress.step(run.name):
+            try:
+                _run(definition, run, inventory, allow_relogin)
+            except FabtuneError as error:
+                failures.append(f"{run.name}: {error}")
+    if failures:
+        raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
+    return [point for run in runs for point in run.points() or []]
+
+
+def _expected_s(run: Run) -> float:
+    """Return about how long a run takes: two loads and the playbooks around them."""
+    return 2 * float(run.settings["ramp_s"] + run.settings["runtime_s"] + 20) + 30
+
+
+def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: bool) -> None:
+    run.directory.mkdir(parents=True, exist_ok=True)
+    settings = run.settings
+    path = {key: definition.fixed[key] for key in ("rtt", "rate") if key in definition.fixed}
+    tuning: dict[str, Any] = {**path, "profile": settings["profile"], "allow_relogin": allow_relogin}
+    if settings["profile"] == _UNTOUCHED:
+        points = _measure(run, inventory)
+    else:
+        try:
+            _play("apply", inventory, tuning, run.directory)
+            points = _measure(run, inventory)
+        finally:
+            _play("revert", inventory, tuning, run.directory)
+    text = json.dumps(points, indent=1, sort_keys=True) + "\n"
+    (run.directory / "points.json").write_text(text)
+
+
+def _measure(run: Run, inventory: Inventory) -> list[Point]:
+    settings = run.settings
+    known = workload.load(settings["workload"]).parameters
+    points = []
+    for op in _OPS:
+        if settings["op"] not in ("both", op):
+            continue
+        wanted = {"op": op, "block_bytes": settings["size_bytes"], "queue_depth": settings["queue_depth"]}
+        variables = {
+            "workload": settings["workload"],
+            "parameters": {name: value for name, value in wanted.items() if name in known},
+            "op": op,
+            "runtime_s": settings["runtime_s"],
+            "ramp_s": settings["ramp_s"],
+            "label": settings["profile"],
+            "results": str(run.directory.resolve()),
+        }
+        _play("measure", inventory, variables, run.directory)
+        points += _points(run, inventory, op)
+    return points
+
+
+def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
+    """Return one point a host, and their sum under the host name ``all``."""
+    found = []
+    for host in inventory.initiators:
+        taken = record.read(run.directory / host / f"{op}{record.SUFFIX}")
+        start = json.loads((run.directory / host / f"{op}.start.json").read_text())
+        figures = {metric.key: metric.value for step in taken["steps"] for metric in metrics.of_step(step)}
+        late_s = start["begun_unix_s"] - start["wanted_unix_s"]
+        found.append(
+            {
+                "profile": run.settings["profile"],
+                "host": host,
+                "op": op,
+                "mb_per_s": round(figures[f"{op}_mb_per_s"], 2),
+                "p50_ms": round(figures[f"{op}_p50_ms"], 3),
+                "p99_ms": round(figures[f"{op}_p99_ms"], 3),
+                "begun_late_ms": round(late_s * 1e3 - start["clock_offset_ms"], 1),
+                "clock_offset_ms": round(start["clock_offset_ms"], 3),
+                "clock_uncertainty_ms": round(start["clock_uncertainty_ms"], 3),
+            }
+        )
+    total = {"mb_per_s": round(sum(one["mb_per_s"] for one in found), 2)}
+    worst = {key: max(one[key] for one in found) for key in ("p99_ms", "begun_late_ms")}
+    return [*found, {"profile": run.settings["profile"], "host": "all", "op": op, **total, **worst}]
+
+
+def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directory: Path) -> None:
+    """Run one playbook of the collection, its output added to ``ansible.log``.
+
+    Raises FabtuneError naming each host that failed and why.
+    """
+    program = require("ansible-playbook", "ansible-core")
+    log = directory / "ansible.log"
+    with tempfile.TemporaryDirectory(prefix="fabtune-fleet-") as scratch:
+        extra, failed = Path(scratch) / "variables.json", Path(scratch) / "failures"
+        extra.write_text(json.dumps(variables))
+        failed.touch()
+        environment = {
+            "ANSIBLE_SSH_ARGS": _SSH_ARGS,
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": f"{data_dir('ansible')}:{os.environ.get('ANSIBLE_COLLECTIONS_PATH', '')}".rstrip(":"),
+            "ANSIBLE_CALLBACKS_ENABLED": "fabtune.fleet.failures",
+            "ANSIBLE_RETRY_FILES_ENABLED": "false",
+            "FABTUNE_FAILURES": str(failed),
+        }
+        command = [program, "--inventory", str(inventory.path), "--extra-vars", f"@{extra}", f"fabtune.fleet.{name}"]
+        with log.open("ab") as sink:
+            status = _to_its_end(command, environment, sink)
+        found = [json.loads(line) for line in failed.read_text().splitlines()]
+    if found:
+        raise FabtuneError("; ".join(_said(one) for one in found) + f" ({log} has it all)")
+    if status != 0:
+        said = tail(log.read_text(errors="replace"))
+        raise FabtuneError(f"ansible-playbook {name}: exit {status} ({log})\n{said}")
+
+
+def _said(failure: Mapping[str, Any]) -> str:
+    lost = "lost or out of reach: " if failure["unreachable"] else ""
+    return f"{failure['host']}: {failure['task']}: {lost}{failure['message'].strip()}"
+
+
+def _to_its_end(command: Sequence[str], environment: Mapping[str, str], sink: Any) -> int:
+    """Run `command` to its end; an interrupt of ours ends it in order first, so that no host is left half-way."""
+    # Its own session keeps the terminal's Ctrl-C for us: Ansible would drop its connections at once.
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        return process.wait()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        raise
