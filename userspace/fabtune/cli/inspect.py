@@ -148,9 +148,8 @@ def run_lint(args: argparse.Namespace) -> int:
 def _show_findings(findings: list[Finding]) -> None:
     for one in findings:
         print(f"{one.severity}: {one.hazard} ({one.device})")
-        print(f"    seen: {one.evidence}")
-        print(f"    so:   {one.consequence}")
-        print(f"    mend: {one.mend}")
+        for label, text in (("seen", one.evidence), ("so", one.consequence), ("mend", one.mend)):
+            output.labelled(f"    {label}", text, 10)
     counts = [f"{sum(one.severity == severity for one in findings)} {severity}" for severity in SEVERITIES]
     print(f"{len(findings)} findings: {', '.join(counts)}")
 

@@ -40,26 +40,40 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], wrapped: str | 
     """Print rows under headers.
 
     Column `wrapped` takes what room the others leave; where that is too little to read, it moves
-    to a line of its own below its row.
+    to a line of its own below its row.  Columns that do not fit at all follow it, last first.
     """
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
+    room = _room()
     column = headers.index(wrapped) if wrapped else -1
     widths = [max(map(len, cells)) for cells in zip(headers, *rows, strict=True)]
-    below = False
+    shown = [index for index in range(len(headers)) if index != column]
+    below: list[int] = []
     if wrapped:
-        left = room - sum(width + 2 for index, width in enumerate(widths) if index != column)
-        below = left < min(_LEAST_WRAP_WIDTH, widths[column])
-        widths[column] = min(left, widths[column])
-    shown = [index for index in range(len(headers)) if not (below and index == column)]
+        left = room - sum(widths[index] + 2 for index in shown)
+        if left < min(_LEAST_WRAP_WIDTH, widths[column]):
+            below = [column]
+        else:
+            shown.insert(column, column)
+            widths[column] = min(left, widths[column])
+    while len(shown) > 1 and sum(widths[index] + 2 for index in shown) - 2 > room:
+        below.insert(0, shown.pop())
     for cells in (headers, ["-" * width for width in widths], *rows):
-        lines = [
-            textwrap.wrap(cell, widths[i]) if i == column and not below else [cell] for i, cell in enumerate(cells)
-        ]
-        for parts in zip_longest(*(lines[index] for index in shown), fillvalue=""):
+        lines = [textwrap.wrap(cells[i], widths[i]) if i == column else [cells[i]] for i in shown]
+        for parts in zip_longest(*lines, fillvalue=""):
             padded = (part.ljust(widths[index]) for index, part in zip(shown, parts, strict=True))
             print("  ".join(padded).rstrip())
-        if below and cells[column].strip("-") and cells is not headers:
-            print(textwrap.fill(cells[column], room, initial_indent="    ", subsequent_indent="    "))
+        for index in below if cells in rows else []:
+            text = cells[index] if index == column else f"{headers[index]}: {cells[index]}"
+            if cells[index].strip("-"):
+                print(textwrap.fill(text, room, initial_indent="    ", subsequent_indent="    "))
+
+
+def labelled(label: str, text: str, width: int) -> None:
+    """Print ``label: text``, text wrapped beside its label."""
+    print(textwrap.fill(f"{f'{label}:':{width}}{text}", _room(), subsequent_indent=" " * width))
+
+
+def _room() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
 
 
 def number(native: str | None, unit: str) -> str:

@@ -79,7 +79,7 @@ def run_explain(args: argparse.Namespace) -> int:
     if args.tunable in workload.names():
         return measure.show_workloads(args.tunable, args.json)
     catalog = shipped_catalog()
-    tunable = catalog.get(args.tunable, "fabtune explain")
+    tunable = catalog.get(args.tunable, "explain")
     readings = collect([tunable], args.netns).readings
     wishes = _wishes(tunable)
     if args.json:
@@ -100,14 +100,15 @@ def run_explain(args: argparse.Namespace) -> int:
     ]
     for name, text in facts:
         if text:
-            print(f"{name + ':':16}{text}")
+            output.labelled(name, text, 16)
     for reading in readings:
         value = output.number(reading.value, tunable.unit) if reading.value is not None else reading.problem
-        print(f"{'now:':16}{reading.device.label}: {value}")
+        output.labelled("now", f"{reading.device.label}: {value}", 16)
     if not readings:
-        print(f"{'now:':16}this host has no {tunable.scope}")
+        output.labelled("now", f"this host has no {tunable.scope}", 16)
     for wish in wishes:
-        print(f"{'profile:':16}{wish['profile']} ({wish['role']}): {wish['form']} {wish['wanted']}: {wish['why']}")
+        text = f"{wish['profile']} ({wish['role']}): {wish['form']} {wish['wanted']}: {wish['why']}"
+        output.labelled("profile", text, 16)
     return ExitCode.DONE
 
 

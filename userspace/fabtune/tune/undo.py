@@ -3,7 +3,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from fabtune.catalog.profile import available
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts.collect import this_host
 from fabtune.tune import journal, relogin, signals
@@ -35,6 +37,12 @@ def _chosen(profile: str | None, name: str | None, role: str | None, netns: str)
     if name and name not in [transaction.name for transaction in everything]:
         known = ", ".join(transaction.name for transaction in everything) or "none"
         raise InputError(f"--transaction {name}: not in the journal; known: {known}")
+    if profile and profile.endswith(".toml"):
+        # `apply ./mine.toml` is journalled as mine.
+        profile = Path(profile).stem
+    applied = sorted({str(transaction.header.get("profile")) for transaction in everything})
+    if profile and profile not in applied and profile not in available():
+        raise InputError(f"unknown profile '{profile}'; in the journal: {', '.join(applied) or 'none'}")
     return [
         transaction
         for transaction in reversed(everything)
