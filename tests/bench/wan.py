@@ -20,21 +20,26 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "userspace"))
 
+from fabtune.experiment.peers import PEERS  # noqa: E402
 from fabtune.report.demo import print_table  # noqa: E402
 
 RTTS = ("0ms", "10ms", "20ms", "50ms", "100ms", "150ms")
 _LONG = {"rate": "1gbit", "ramp": "6s", "runtime": "3s"}
+# Requests of 100 ms and more come in waves: 3 s hold too few of them.
+_FAR = {"100ms": {"runtime": "10s"}, "150ms": {"runtime": "10s"}}
 # With offloads off, so that single packets are lost, the guest's CPU must not be the limit.
 _LOSSY = {"rtt": "50ms", "rate": "200mbit", "ramp": "6s", "runtime": "10s"}
 LOSSES = ("0%", "0.01%", "0.1%")
+
+
+def over_rtt(profile: str) -> list[dict[str, str]]:
+    """Return the points of `profile` at every round trip."""
+    return [{**_LONG, "profile": profile, "rtt": rtt, **_FAR.get(rtt, {})} for rtt in RTTS]
+
+
 # One guest each: its name and the points it measures, of one profile.
 GUESTS: dict[str, list[dict[str, str]]] = {
-    "wan": [{**_LONG, "profile": "wan", "rtt": rtt} for rtt in RTTS],
-    "wan-measured": [{**_LONG, "profile": "wan-measured", "rtt": rtt} for rtt in RTTS],
-    "default": [{**_LONG, "profile": "default", "rtt": rtt} for rtt in RTTS],
-    "network-throughput": [{**_LONG, "profile": "network-throughput", "rtt": rtt} for rtt in RTTS],
-    "fasterdata": [{**_LONG, "profile": "fasterdata", "rtt": rtt} for rtt in RTTS],
-    "bpftune": [{**_LONG, "profile": "bpftune", "rtt": rtt} for rtt in RTTS],
+    **{name: over_rtt(name) for name in ("wan", "wan-measured", *PEERS)},
     "wan-deep": [{**_LONG, "profile": "wan", "rtt": "150ms", "depth": "128", "ramp": "8s"}],
     "wan-satellite": [
         {**_LONG, "profile": "wan-satellite", "rtt": rtt, "depth": "128", "ramp": "30s", "runtime": "5s"}
@@ -86,8 +91,12 @@ def bars_of(points: Sequence[Point]) -> list[Bar]:
     for point in find(clean, profile="wan") + find(clean, profile="wan-measured"):
         where = f"{point['profile']} {point['rtt_ms']:g} ms {point['op']}"
         bound = point["bound_mb_per_s"]
-        remark = f"{point['mb_per_s'] / bound:.1%}; no tuning passes {unpassable(point) / bound:.1%}"
-        bars.append(Bar(f"98 % of the bound, {where}", point["mb_per_s"], 0.98 * bound, remark))
+        ceiling = unpassable(point)
+        remark = f"{point['mb_per_s'] / bound:.1%} of the bound; no tuning passes {ceiling / bound:.1%}"
+        if ceiling < 0.98 * bound:
+            bars.append(Bar(f"99 % of the ceiling, {where}", point["mb_per_s"], 0.99 * ceiling, remark))
+        else:
+            bars.append(Bar(f"98 % of the bound, {where}", point["mb_per_s"], 0.98 * bound, remark))
         for peer in find(clean, rtt_ms=point["rtt_ms"], op=point["op"]):
             is_peer = not peer["profile"].startswith("wan")
             if is_peer and (peer["profile"] == "default" or point["rtt_ms"] >= 10):

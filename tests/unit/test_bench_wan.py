@@ -69,3 +69,9 @@ def test_requests_cannot_pass_their_round_trip_and_time_on_the_wire(bench: Modul
     at_100_ms = bench.unpassable(point(rtt_ms=100.0))
     assert 82.0 < at_100_ms < 82.2
     assert bench.unpassable(point(rtt_ms=0.0)) == pytest.approx(119.55, abs=0.01)
+
+
+def test_where_nothing_can_reach_the_bar_the_ceiling_is_the_measure(bench: ModuleType) -> None:
+    far = point(rtt_ms=100.0, bound_mb_per_s=83.89)
+    assert missed(bench, far | {"mb_per_s": 81.5}) == []
+    assert missed(bench, far | {"mb_per_s": 81.0}) == ["99 % of the ceiling, wan 100 ms read"]
