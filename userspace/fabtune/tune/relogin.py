@@ -18,6 +18,8 @@ from fabtune.tune.journal import Step, Transaction
 
 # A session that is up again has its disks within this time, or something is wrong with the path.
 _LOGIN_TIMEOUT_S = 60
+# multipathd takes a path back in when udev tells of its disk; the next path must not go before that.
+_MULTIPATH_WAIT_S = 30
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,7 @@ def _again(session: Session) -> None:
         f"{session.target} at {session.portal}",
         {"target": session.target, "portal": session.portal, "interface": session.interface},
     )
+    holders = _multipaths(session)
     record.iscsiadm(*record.select(device), "--logout")
     try:
         record.iscsiadm(*record.select(device), "--login")
@@ -191,6 +194,7 @@ def _again(session: Session) -> None:
     while time.monotonic() < deadline:
         again = [s for s in live_sessions() if s.identity == session.identity and s.sid != session.sid]
         if again and again[0].state == "LOGGED_IN" and len(again[0].luns) >= len(session.luns):
+            _wait_for_multipath(holders, again[0])
             return
         time.sleep(0.1)
     raise SessionDownError(
@@ -198,6 +202,22 @@ def _again(session: Session) -> None:
         f"{_LOGIN_TIMEOUT_S} s after its re-login; see `iscsiadm -m session -P 3` and the kernel log",
         device,
     )
+
+
+def _multipaths(session: Session) -> list[Path]:
+    """Return the dm-multipath devices that have a path through `session`."""
+    holders = [path for lun in session.luns for path in (tree.SYS / "block" / lun).glob("holders/*")]
+    found = [tree.SYS / "block" / holder.name for holder in holders]
+    return [path for path in found if (tree.read_text(path / "dm/uuid") or "").startswith("mpath-")]
+
+
+def _wait_for_multipath(holders: list[Path], session: Session) -> None:
+    """Wait until each of `holders` has a path through `session` again; one that has not keeps its other paths."""
+    deadline = time.monotonic() + _MULTIPATH_WAIT_S
+    while time.monotonic() < deadline:
+        if all(any((holder / "slaves" / lun).exists() for lun in session.luns) for holder in holders):
+            return
+        time.sleep(0.1)
 
 
 def bring_back(device: Device) -> str:
