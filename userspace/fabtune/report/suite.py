@@ -10,7 +10,7 @@ from typing import Any
 from fabtune.errors import InputError
 from fabtune.measure import checks, record
 from fabtune.report import cells as cell_sets
-from fabtune.report import fabric, latency, overtime, page, paired, runs, throughput
+from fabtune.report import fabric, latency, laws, overtime, page, paired, runs, throughput
 from fabtune.report.table import Column, Table
 
 Record = dict[str, Any]
@@ -78,12 +78,19 @@ def _validity(records: Sequence[Record], unreadable: Sequence[tuple[str, str]]) 
             failures.append((one["file"], "", "the run reached its end", one["problem"], ""))
     columns = (Column("law", "law"), *(Column(n, n, "", str) for n in ("held", "broken", "not applicable")))
     tables = [Table("Laws held against every run", columns, tuple((law, *found) for law, found in counts.items()))]
+    if between := laws.of_records(records):
+        titles = {"verdict": "verdict", "step": "runs", "law": "law", "found": "found", "expected": "expected"}
+        rows = tuple(tuple(getattr(one, key) for key in titles) for one in between)
+        columns = tuple(Column(title, title) for title in titles.values())
+        tables.append(Table("Laws held between runs", columns, rows))
     if failures:
         names = ("run", "step", "law", "found", "expected")
         tables.append(Table("Broken", tuple(Column(name, name) for name in names), tuple(failures)))
     if unreadable:
         tables.append(Table("Not read", (Column("file", "file"), Column("why", "why")), tuple(unreadable)))
-    return page.Section("Self-checks", "A run that breaks one of these was measured wrongly.", tables=tuple(tables))
+    text = "A run that breaks a law was measured wrongly and takes no part in comparisons. "
+    text += "A law between runs that fails says that something else sets the speed: a TCP window, loss, a CPU."
+    return page.Section("Self-checks", text, tables=tuple(tables))
 
 
 def _runs(records: Sequence[Record]) -> page.Section:

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Laws between runs: each holds for curves made by the model, and fails for curves bent elsewhere."""
+
+import base64
+import csv
+import io
+import re
+
+import pytest
+from run_records import make_record
+
+from fabtune.cli.main import main
+from fabtune.errors import ExitCode
+from fabtune.measure import record
+from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS
+from fabtune.model.path import NetworkPath, bound_bytes_per_s
+from fabtune.report import laws
+
+SIZE = 262144
+RTTS_MS = (1, 10, 50, 100, 150)
+BURSTS = {
+    "ImmediateData": "Yes", "InitialR2T": "Yes", "FirstBurstLength": "65536", "MaxBurstLength": "65536",
+    "MaxXmitDataSegmentLength": "262144",
+}  # fmt: skip
+
+
+def at_depth(record, depth):
+    """Give a record of depth 1 the latency that goes with `depth`."""
+    step = record["steps"][0]
+    step["depth"] = depth
+    for job in step["fio"]["jobs"]:
+        for op in ("read", "write"):
+            job[op]["lat_ns"]["mean"] *= depth
+    return record
+
+
+def curve(depth=32, rtts_ms=RTTS_MS, label="wan", slower=1.0, stretched=1.0):
+    """Runs that follow the bound: `slower` scales the whole, `stretched` the round trips that each request takes."""
+    made = []
+    for rtt_ms in rtts_ms:
+        path = NetworkPath(stretched * rtt_ms / 1e3, 1.25e8)
+        rate = 0.99 * slower * bound_bytes_per_s(path, SIZE, depth) / 1e6
+        parameters = {"block_bytes": SIZE, "queue_depth": depth}
+        given = {"rtt_ms": rtt_ms, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
+        made.append(at_depth(make_record(rate, label, parameters=parameters, path=given, seconds=100), depth))
+    return made
+
+
+def verdicts(records, law):
+    return [check.verdict for check in laws.of_records(records) if check.law == law]
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (curve(), PASS),
+        # Each request takes a quarter more than its round trip: the bend comes early.
+        (curve(stretched=1.25), FAIL),
+        (curve(rtts_ms=(1, 10, 50)), NOT_APPLICABLE),
+        # A CPU that never fills the link.
+        (curve(slower=0.5), NOT_APPLICABLE),
+    ],
+)
+def test_the_knee_is_where_the_queue_stops_filling_the_link(made, expected):
+    assert verdicts(made, laws.KNEE) == [expected]
+
+
+def test_a_curve_that_does_not_bend_where_it_must_fails():
+    made = curve(rtts_ms=(1, 50, 80))
+    flat = make_record(118, "wan", parameters=made[-1]["steps"][0]["parameters"], path=made[-1]["path"], seconds=100)
+    # Past its bound the run breaks a law of its own too, and so takes no part in the report's laws between runs.
+    assert verdicts([*made[:2], at_depth(flat, 32)], laws.KNEE) == [NOT_APPLICABLE]
+    assert [one.verdict for one in map(laws._knee, laws._knees(laws.cell_sets.cells([*made[:2], flat])))] == [FAIL]
+
+
+@pytest.mark.parametrize(("stretched", "expected"), [(1.0, PASS), (0.7, FAIL)])
+def test_twice_the_depth_moves_the_knee_to_twice_its_place(stretched, expected):
+    deeper = curve(64, rtts_ms=(1, 50, 150, 300), stretched=stretched)
+    found = [c.verdict for c in laws._doubled(list(laws._knees(laws.cell_sets.cells([*curve(), *deeper]))))]
+    assert found == [expected]
+
+
+@pytest.mark.parametrize(("extra_ms", "expected"), [(0, PASS), (12, FAIL)])
+def test_fewer_r2ts_save_their_round_trips(extra_ms, expected):
+    made = []
+    for label, outstanding, trips in (("default", "1", 4), ("wan", "16", 2)):
+        latency_ms = 10 * trips + 3 + (extra_ms if label == "default" else 0)
+        one = make_record(
+            SIZE / latency_ms / 1e3, label, op="write", parameters={"block_bytes": SIZE}, path={"rtt_ms": 10}, seconds=100
+        )
+        one["steps"][0]["before"] = {"negotiated": {"1": BURSTS | {"MaxOutstandingR2T": outstanding}}}
+        made.append(one)
+    assert verdicts(made, laws.SAVED) == [expected]
+
+
+def test_one_window_is_the_same_product_at_every_round_trip():
+    def runs(windows):
+        path = {"rate_bytes_per_s": 1.25e8, "mtu": 1500}
+        return [
+            make_record(window / rtt / 1e3, path=path | {"rtt_ms": rtt}, parameters={"block_bytes": 10**6}, seconds=100)
+            for rtt, window in zip((10, 20, 50), windows, strict=True)
+        ]
+
+    assert verdicts(runs([65536] * 3), laws.WINDOW) == [PASS]
+    assert verdicts(runs([65536, 65536, 131072]), laws.WINDOW) == [NOT_APPLICABLE]
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.0, PASS), (1.3, FAIL)])
+def test_a_window_that_was_asked_for_bounds_raw_tcp_at_every_round_trip(factor, expected):
+    def net(rtt_ms, window_rate):
+        blank = {"fio": None, "skipped": None, "problem": None, "must_fail": None, "samples": [], "cache": None}
+        steps = [
+            blank | {"name": name, "parameters": {"op": "send", "window_bytes": window},
+                     "iperf3": {"end": {"sum_received": {"bits_per_second": rate * 8e6}}}}
+            for name, window, rate in (("send, window 64 KiB", 65536, window_rate), ("send", 0, 110))
+        ]  # fmt: skip
+        return make_record(1, "wan", workload="net") | {"steps": steps, "round_trips_ms": [rtt_ms] * 3}
+
+    assert verdicts([net(10, 6.55), net(20, 3.28 * factor)], laws.WINDOW) == [expected]
+
+
+@pytest.mark.parametrize(("shift", "expected"), [(0, PASS), (2, FAIL)])
+def test_a_against_itself_holds_one(shift, expected):
+    made = []
+    for pair in range(6):
+        for side in "AB":
+            one = make_record(100 + pair % 3 + (shift if side == "B" else 0) + (pair % 2) * (side == "B") * 0.1, pair=pair)
+            one["session"] = {"id": "s-calibration", "pair": pair, "side": side}
+            made.append(one)
+    made[1]["steps"][0]["fio"]["jobs"][0]["read"]["io_bytes"] -= 3 * 10**6 * (shift == 0)
+    assert verdicts(made, laws.A_AGAINST_A) == [expected]
+
+
+def test_the_report_names_them(tmp_path):
+    for number, one in enumerate(curve()):
+        record.write(one, tmp_path / "runs" / f"{number}.run.json.gz")
+    assert main(["report", str(tmp_path / "runs")]) == ExitCode.DONE
+    html = (tmp_path / "runs/report.html").read_text()
+    shown = [
+        list(csv.DictReader(io.StringIO(base64.b64decode(encoded).decode())))
+        for encoded in re.findall(r"data:text/csv;base64,([^\"]+)", html)
+    ]
+    rows = next(rows for rows in shown if rows and rows[0].get("law") == laws.KNEE)
+    assert (rows[0]["verdict"], rows[0]["runs"]) == ("pass", "xdd read, wan, block_bytes 262144, queue_depth 32")
