@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Records against records: pairing, invalid runs, what differed, exit codes, and the order of runs."""
 
+import gzip
 import json
 
 import pytest
@@ -94,6 +95,27 @@ def test_compare_verb_reads_directories(tmp_path, capsys):
     assert "-9.8%" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"no gzip", "not a gzip file"),
+        (gzip.compress(b'{"schema": "fabtune-run/1", "steps": ['), "damaged or cut short"),
+        (gzip.compress(b"x" * 1000)[:40], "damaged or cut short"),
+        (gzip.compress(b'{"schema": "fabtune-run/99"}'), "written by another version"),
+        (gzip.compress(b"[]"), "written by another version"),
+    ],
+)
+@pytest.mark.parametrize("directory", [False, True])
+def test_records_that_cannot_be_read_are_named(tmp_path, capsys, content, says, directory):
+    record.write(make_record(100), tmp_path / "a" / "0.run.json.gz")
+    (tmp_path / "b").mkdir()
+    bad = tmp_path / "b" / "0.run.json.gz"
+    bad.write_bytes(content)
+    assert main(["compare", str(tmp_path / "a"), str(bad.parent if directory else bad)]) == ExitCode.USAGE
+    errors = capsys.readouterr().err
+    assert f"{bad}: " in errors and says in errors
+
+
 def test_stopping_when_decided_is_refused(capsys):
     code = main(["ab", "default", "wan", "xdd", "--on", "/tmp", "--until-decided"])
     assert code == ExitCode.USAGE
@@ -110,10 +132,3 @@ def test_order_is_in_abba_blocks():
         assert at == [2 * pair, 2 * pair + 1]
         assert {turns[index].side for index in at} == {"A", "B"}
     assert turns == list(interleave.order(10, seed=3)) != list(interleave.order(10, seed=4))
-
-
-def test_every_turn_is_switched_to_anew():
-    log = []
-    interleave.session(2, 1, lambda side: log.append(f"to {side}"), lambda turn: log.append(turn.side))
-    assert log[::2] == [f"to {side}" for side in log[1::2]]
-    assert sorted(log[1::2]) == ["A", "A", "B", "B"]
