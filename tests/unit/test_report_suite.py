@@ -5,6 +5,8 @@ import base64
 import csv
 import io
 import re
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -203,3 +205,24 @@ def test_a_record_is_never_overwritten(tmp_path):
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["a.run.json.gz"]
     assert suite.load(tmp_path)[0][0]["label"] == "default"
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed here")
+@pytest.mark.parametrize("width", [390, 1280, 2560])
+def test_the_page_opens_without_a_word_on_the_console(tmp_path, width):
+    write_all(many(8), tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    # Opening the folds makes their drawings zoomable.
+    script = "for (const x of document.querySelectorAll('details')) x.open = true;"
+    script += "setTimeout(() => console.log('spoken'), 500)"
+    (tmp_path / "opened.html").write_text(html.replace("</body>", f"<script>{script}</script></body>"))
+    command = [
+        "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
+        f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1600", "--virtual-time-budget=3000",
+        f"--screenshot={tmp_path / 'page.png'}", f"file://{tmp_path / 'opened.html'}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert len(said) == 1 and '"spoken"' in said[0], said
+    assert (tmp_path / "page.png").stat().st_size > 50_000

@@ -135,7 +135,7 @@ def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, from_z
     for index, one in enumerate(series):
         look = "bound" if one.style == "bound" else f"s{measured % len(MARKERS)}"
         measured += one.style != "bound"
-        parts.append(_curve(one, look, x_scale, y_scale))
+        parts.append(curve(one, look, x_scale, y_scale))
         parts.append(_legend_entry(one, look, rows, index))
     parts.append("</svg>")
     return "\n".join(parts)
@@ -204,7 +204,8 @@ def _cross(x: float, y: float) -> str:
 MARKERS: tuple[Callable[[float, float], str], ...] = (_circle, _square, _triangle, _diamond, _down, _cross)
 
 
-def _curve(one: Series, look: str, x: Scale, y: Scale) -> str:
+def curve(one: Series, look: str, x: Scale, y: Scale) -> str:
+    """Return one curve in the colour and dash of class `look`, with its marks where its style has them."""
     spots = [(x.at(px), y.at(py)) for px, py in one.points if not (x.axis.base and px <= 0 or y.axis.base and py <= 0)]
     joint = "H{0}V{1}" if one.style == "step" else "L{0} {1}"
     path = "".join(

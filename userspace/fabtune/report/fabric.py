@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fabtune.measure import metrics
+from fabtune.report import runs
 from fabtune.report.cells import cells
 from fabtune.report.page import Section
 from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
@@ -43,7 +44,8 @@ def section(records: Sequence[Record]) -> Section | None:
         Column("block workload", "workload"),
     )
     text = "The fastest raw TCP and block result of each label. What TCP cannot carry, no storage setting brings."
-    return Section("Network, bound and block", text, tables=(Table("In one line", columns, tuple(rows)), _tests(nets)))
+    tables = (Table("In one line", columns, tuple(rows)), _paths(nets), _tests(nets))
+    return Section("Network, bound and block", text, tables=tables)
 
 
 def _rates(net: Record) -> list[tuple[str, float]]:
@@ -60,6 +62,13 @@ def _best_block(records: Sequence[Record], label: str, op: str) -> tuple[float |
     rate, cell = max(found, key=lambda one: one[0])
     name = cell.workload if cell.step == op else f"{cell.workload} {cell.step}"
     return rate, cell.bound_mb_per_s, name
+
+
+def _paths(nets: Sequence[Record]) -> Table:
+    """Return round trip and MTU of each network run, with what its MTU means."""
+    tables = [(net["label"], runs.network(net)) for net in nets]
+    rows = tuple((label, *row) for label, table in tables for row in table.rows)
+    return Table("The path", (Column("label", "label"), *tables[0][1].columns), rows)
 
 
 def _tests(nets: Sequence[Record]) -> Table:

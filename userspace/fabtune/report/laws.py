@@ -24,11 +24,12 @@ TOLERANCE = 0.10
 # A rate this near the link's is the link's; one this far below its bound is held down by something else.
 _PLATEAU, _BELOW = 0.95, 0.80
 
-KNEE = "the round trip from which the queue no longer fills the link is (depth - 1) × size / (rate × round trips)"
-DOUBLED = "twice the depth moves that round trip to twice its place"
-SAVED = "a write that waits for fewer R2Ts ends earlier by a round trip for each"
-WINDOW = "where a window holds the speed down, speed × round trip is that window at every round trip"
-A_AGAINST_A = "the interval of A against A holds 1"
+# The knee of a curve over RTT is the round trip from which the queue no longer fills the link.
+KNEE = "the knee is at (depth - 1) × size / (rate × round trips)"
+DOUBLED = "twice the depth, twice the knee's round trip"
+SAVED = "each R2T less saves a write a round trip"
+WINDOW = "speed × round trip is one window"
+A_AGAINST_A = "A against A: the interval holds 1"
 
 
 @attrs.frozen

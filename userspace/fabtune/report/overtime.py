@@ -4,15 +4,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fabtune.report.chart import Axis, Series, line_chart
+from fabtune.report.chart import Axis, Series
 from fabtune.report.page import Detail, Figure, Section
+from fabtune.report.panels import Panel, panels
 from fabtune.report.table import Cell, Column, Table, decimals, plain
 
 Record = Mapping[str, Any]
 
 # All runs of a page together show about this many seconds; longer runs are shown in coarser steps.
-BUDGET_ROWS = 12_000
+BUDGET_ROWS = 9_000
 _LEAST_ROWS = 20
+# What is drawn: panels of one unit, each with the columns of the table that it shows.
+_PANELS = (("MB/s", (1, 2)), ("requests", (3, 6)), ("ms", (4, 5)))
 
 _COLUMNS = (
     Column("time", "time_s", "s", decimals(1)),
@@ -45,24 +48,43 @@ def section(records: Sequence[Record], workload: str) -> Section | None:
         details.append(
             Detail(title, (Figure(_drawing(title, rows), "Drag, or use + - and the arrows, to zoom."),), table)
         )
-    text = "One fold a run. The whole step is shown, its ramp included."
+    text = "One fold a run. The whole step is shown, its ramp included. Where a row stands for several seconds, "
+    text += "refusals are summed and percentiles are those of the slowest second."
     return Section(f"{workload}: over time", text, details=tuple(details))
 
 
 def _drawing(title: str, rows: Sequence[tuple[Cell, ...]]) -> str:
-    series = []
-    for index, name in ((1, "read"), (2, "write")):
-        points = tuple((float(row[0] or 0), float(row[index] or 0)) for row in rows)
-        if any(y for _, y in points):
-            series.append(Series(name, points, "plain"))
-    return line_chart(title, series, Axis("time, s"), Axis("MB/s"))
+    """Return throughput, depth and refusals, and latency over the same seconds; what was not seen is left out."""
+    parts = []
+    for label, columns in _PANELS:
+        series = []
+        for index in columns:
+            points = tuple((float(row[0] or 0), float(row[index] or 0)) for row in rows if row[index] is not None)
+            if any(y for _, y in points) or (points and label == "requests"):
+                series.append(Series(_COLUMNS[index].title, points, "plain"))
+        if series:
+            parts.append(Panel(Axis(label), tuple(series)))
+    return panels(title, Axis("time, s"), parts)
 
 
 def _thin(samples: Sequence[Mapping[str, float]], limit: int) -> list[Mapping[str, float]]:
-    """Return at most about `limit` samples; they are counters, so that what lies between is not lost."""
-    stride = -(-len(samples) // limit)
-    kept = list(samples[::stride])
-    return kept if kept[-1] is samples[-1] else [*kept, samples[-1]]
+    """Return at most about `limit` samples that stand for all.
+
+    Most are counters, so that what lies between is not lost.  Of fabstat's figures of single seconds
+    refusals are summed and the worst percentile is kept.
+    """
+    stride = -(-(len(samples) - 1) // limit)
+    if stride < 2:
+        return list(samples)
+    kept = [samples[0]]
+    for first in range(1, len(samples), stride):
+        part = samples[first : first + stride]
+        merged = dict(part[-1])
+        for key in ("fabstat.queue_full", "fabstat.p50_ms", "fabstat.p99_ms"):
+            if values := [one[key] for one in part if key in one]:
+                merged[key] = sum(values) if key == "fabstat.queue_full" else max(values)
+        kept.append(merged)
+    return kept
 
 
 def _rows(samples: Sequence[Mapping[str, float]]) -> Iterable[tuple[Cell, ...]]:

@@ -89,7 +89,8 @@ def _validity(records: Sequence[Record], unreadable: Sequence[tuple[str, str]]) 
     if unreadable:
         tables.append(Table("Not read", (Column("file", "file"), Column("why", "why")), tuple(unreadable)))
     text = "A run that breaks a law was measured wrongly and takes no part in comparisons. "
-    text += "A law between runs that fails says that something else sets the speed: a TCP window, loss, a CPU."
+    text += "A law between runs that fails says that something else sets the speed: a TCP window, loss, a CPU. "
+    text += "The knee is the round trip from which the queue no longer fills the link."
     return page.Section("Self-checks", text, tables=tuple(tables))
 
 

@@ -14,31 +14,48 @@
     }
     return { names, columns };
   };
-  // Each unit has a scale of its own; the first two get an axis.
-  const unit = (name) => (/MB\/s/.test(name) ? "MB/s" : /ms$/.test(name) ? "ms" : /%$/.test(name) ? "%" : "count");
+  // One plot a unit, as in the drawing that they replace; cursor and zoom move through all of them together.
+  const units = ["MB/s", "requests", "ms", "%"];
+  const unit = (name) => (/MB\/s/.test(name) ? "MB/s" : /ms$/.test(name) ? "ms" : /%$/.test(name) ? "%" : "requests");
+  const dashes = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [12, 4]];
+  const fromZero = (plot, low, high) => [0, uPlot.rangeNum(0, high || 1, 0.1, true)[1]];
   const show = (fold) => {
     const holder = fold.querySelector(".zoom");
     const { names, columns } = read(fold.querySelector("table"));
-    const dashes = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [12, 4]];
-    const series = names.slice(1).map((name, index) => ({
-      label: name, scale: unit(name), stroke: color(`--s${index % 6}`), width: 2, dash: dashes[index % 6],
-      show: /MB\/s|in flight|queue full/.test(name), points: { show: false },
-    }));
-    const axis = (extra) => ({ stroke: color("--soft"), grid: { stroke: color("--rule") }, ...extra });
-    const plot = new uPlot({
-      width: holder.clientWidth, height: 300, scales: { x: { time: false } },
-      series: [{ label: "s" }, ...series],
-      axes: [axis({ label: "time, s" }), axis({ scale: "MB/s", label: "MB/s" }),
-        axis({ scale: "count", side: 1, grid: { show: false }, label: "count" })],
-    }, columns, null);
-    holder.replaceChildren(plot.root);
+    const [first, last] = [columns[0][0], columns[0][columns[0].length - 1]];
+    const plots = [];
+    const move = (from, to) => {
+      const range = { min: Math.max(first, from), max: Math.min(last, to) };
+      for (const plot of plots) {
+        // Setting what is set already would call this again without end.
+        if (plot.scales.x.min !== range.min || plot.scales.x.max !== range.max) plot.setScale("x", range);
+      }
+    };
+    const axis = (extra) => ({ stroke: color("--soft"), grid: { stroke: color("--rule") }, size: 56, ...extra });
+    const sync = uPlot.sync(fold.querySelector("summary").textContent);
+    const hooks = { setScale: [(plot, key) => {
+      if (key === "x" && plots.includes(plot)) move(plot.scales.x.min, plot.scales.x.max);
+    }] };
+    holder.replaceChildren();
+    let number = 0;
+    for (const one of units) {
+      const mine = names.map((name, index) => index).filter((index) => index && unit(names[index]) === one);
+      if (!mine.length) continue;
+      const series = mine.map((index) => {
+        const look = number++ % 6;
+        return { label: names[index], stroke: color(`--s${look}`), width: 2, dash: dashes[look], points: { show: false } };
+      });
+      plots.push(new uPlot({
+        width: holder.clientWidth, height: 170, scales: { x: { time: false }, y: { range: fromZero } },
+        cursor: { sync: { key: sync.key } }, hooks, series: [{ label: "s" }, ...series],
+        axes: [axis({ label: "time, s", labelSize: 20, size: 36 }), axis({ label: one })],
+      }, [columns[0], ...mine.map((index) => columns[index])], holder));
+    }
     holder.tabIndex = 0;
     holder.setAttribute("role", "group");
     holder.setAttribute("aria-label", "Zoomable drawing: plus and minus zoom, arrows move, 0 shows all");
-    const [first, last] = [columns[0][0], columns[0][columns[0].length - 1]];
-    const move = (from, to) => plot.setScale("x", { min: Math.max(first, from), max: Math.min(last, to) });
     holder.addEventListener("keydown", (event) => {
-      const { min, max } = plot.scales.x;
+      const { min, max } = plots[0].scales.x;
       const span = max - min;
       const keys = {
         "+": [min + span / 4, max - span / 4], "=": [min + span / 4, max - span / 4],
@@ -50,7 +67,13 @@
         move(...keys[event.key]);
       }
     });
-    new ResizeObserver(() => plot.setSize({ width: holder.clientWidth, height: 300 })).observe(holder);
+    // After the frame: a new size from within would be a change to observe.
+    let width = holder.clientWidth;
+    new ResizeObserver(() => requestAnimationFrame(() => {
+      if (holder.clientWidth === width) return;
+      width = holder.clientWidth;
+      for (const plot of plots) plot.setSize({ width, height: 170 });
+    })).observe(holder);
   };
   for (const fold of document.querySelectorAll("details.run")) {
     fold.addEventListener("toggle", () => fold.open && show(fold), { once: true });
