@@ -178,6 +178,36 @@ def test_findings_from_the_wire_are_shown(tmp_path):
     assert rows == [{"run": "000.run.json.gz"} | finding]
 
 
+def test_what_was_read_around_a_step_is_shown(tmp_path):
+    one = make_record(100, op="write", seconds=8)
+    step = one["steps"][0]
+
+    def edge(commands, r2ts, drops, cwnd):
+        nic = {"rx_dropped": drops, "tx_dropped": 0}
+        qdiscs = [{"kind": "fq", "dev": "eth0", "handle": "1:", "root": True, "drops": 2 * drops}]
+        socket = {"cwnd_segments": cwnd, "rtt_ms": 10.5, "send_buffer_bytes": 1, "receive_buffer_bytes": 2}
+        sockets = [socket | {"congestion_control": "cubic"}, socket | {"cwnd_segments": 1, "congestion_control": "bbr"}]
+        counters = {"1": {"scsicmd_pdus": commands, "r2t_pdus": r2ts}}
+        return {"iscsi": counters, "nics": {"eth0": nic}, "qdiscs": qdiscs, "sockets": sockets}
+
+    step["before"], step["after"] = edge(10, 5, 1, 20), edge(110, 305, 4, 900)
+    write_all([one], tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    (row,) = next(rows for rows in tables(html) if rows and "r2ts_per_command" in rows[0])
+    found = {key: row[key] for key in ("r2ts_per_command", "nic_drops", "qdisc_drops", "retransmitted_segments")}
+    assert found == {"r2ts_per_command": "3.0", "nic_drops": "3", "qdisc_drops": "6", "retransmitted_segments": "1"}
+    assert (row["cwnd_segments"], row["congestion_control"]) == ("900", "cubic")
+
+
+def test_cpu_is_split_into_user_sys_and_softirq(tmp_path):
+    write_all([make_record(100, seconds=10)], tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    (row,) = next(rows for rows in tables(html) if rows and "user_s_per_gb" in rows[0])
+    # The made-up sampler: 100 ms user, 300 sys, 200 softirq a second at 0.1 GB/s.
+    shares = [float(row[f"{name}_s_per_gb"]) for name in ("user", "sys", "softirq", "cpu")]
+    assert shares == pytest.approx([1, 3, 2, 6])
+
+
 def test_text_from_records_is_escaped(tmp_path):
     write_all([make_record(100, "<script>alert(1)</script>")], tmp_path / "runs")
     _, html = page(tmp_path / "runs")

@@ -92,9 +92,13 @@ def _cpu(result: Result, document: Result) -> list[Metric]:
     busy_ms = all_ms - change["kernel.all.cpu.idle"] - change["kernel.all.cpu.wait.total"]
     kernel_ms = sum(change[f"kernel.all.cpu.{name}"] for name in ("sys", "irq.hard", "irq.soft"))
     mb_per_s = gigabytes * 1e3 / change["time.monotonic"]
+    parts = (("user", "user"), ("sys", "sys"), ("softirq", "irq.soft"))
     return [
         Metric("cpu_s_per_gb", "CPU", "s/GB", busy_ms / 1e3 / gigabytes, -1),
-        Metric("softirq_s_per_gb", "softirq", "s/GB", change["kernel.all.cpu.irq.soft"] / 1e3 / gigabytes, -1),
+        *(
+            Metric(f"{name}_s_per_gb", name, "s/GB", change[f"kernel.all.cpu.{key}"] / 1e3 / gigabytes, -1)
+            for name, key in parts
+        ),
         # The studies' own figure: per cent of the host's CPU in the kernel for each MB/s.
         Metric("sys_percent_per_mb_per_s", "%sys/(MB/s)", "%", 100 * kernel_ms / all_ms / mb_per_s, -1),
     ]

@@ -91,7 +91,7 @@ def _depth(cell: Cell) -> int:
 def _knees(group: Sequence[Cell]) -> Iterable[Knee]:
     """Yield the knee of each curve over RTT."""
     for part in _curves(group).values():
-        sized = [cell for cell in part if cell.parameters.get("block_bytes") and _path(cell) and cell.values("mb_per_s")]
+        sized = [c for c in part if c.parameters.get("block_bytes") and _path(c) and c.values("mb_per_s")]
         if len(sized) > 1 and _depth(sized[0]) > 1 and len({_trips(cell) for cell in sized}) == 1:
             yield _bend(sized)
 

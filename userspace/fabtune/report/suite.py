@@ -9,8 +9,8 @@ from typing import Any
 
 from fabtune.errors import InputError
 from fabtune.measure import checks, record
+from fabtune.report import around, fabric, latency, laws, overtime, page, paired, runs, throughput
 from fabtune.report import cells as cell_sets
-from fabtune.report import fabric, latency, laws, overtime, page, paired, runs, throughput
 from fabtune.report.table import Column, Table
 
 Record = dict[str, Any]
@@ -46,7 +46,7 @@ def render(records: Sequence[Record], unreadable: Sequence[tuple[str, str]], com
         for section in (latency.section(group, workload), overtime.section(mine, workload)):
             if section:
                 sections.append(section)
-    sections += [one for one in (fabric.section(records), fabric.proofs(records)) if one]
+    sections += [one for one in (fabric.section(records), around.section(records), fabric.proofs(records)) if one]
     sections += [_validity(records, unreadable), _runs(records)]
     return page.render(
         "Storage fabric measurements", _lead(records), sections, _facts(records), _commands(records, command), zoom=True

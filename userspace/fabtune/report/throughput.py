@@ -28,7 +28,8 @@ def sections(group: Sequence[Cell], workload: str) -> list[Section]:
     """Return one section for each parameter of `workload` that varies, or one with the table alone."""
     names = [name for name in cell_sets.varying(group) if name in AXES]
     found = [_section(group, workload, name) for name in names]
-    found = found or [Section(f"{workload}: throughput", tables=(_table(f"{workload}: throughput", group, []),))]
+    heading = f"{workload}: throughput"
+    found = found or [Section(heading, tables=(_table(heading, group, []), *_cpu(group, [])))]
     return [attrs.evolve(found[0], text=" ".join(balanced(group))), *found[1:]]
 
 
@@ -51,7 +52,8 @@ def _section(group: Sequence[Cell], workload: str, x_name: str) -> Section:
             drawing = line_chart(f"{title}: CPU", cost, axis, Axis("CPU seconds per GB"))
             figures.append(Figure(drawing, f"CPU of this host for {title}, all of it, softirq included."))
     heading = f"{workload}: throughput over {words}"
-    return Section(heading, figures=tuple(figures), tables=(_table(heading, group, [x_name, *others]),))
+    names = [x_name, *others]
+    return Section(heading, figures=tuple(figures), tables=(_table(heading, group, names), *_cpu(group, names)))
 
 
 def _curves(part: Sequence[Cell], x_name: str, key: str) -> list[Series]:
@@ -102,7 +104,6 @@ def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
         Column("p50", "p50_ms", "ms", decimals(3)),
         Column("p99", "p99_ms", "ms", decimals(3)),
         Column("CPU", "cpu_s_per_gb", "s/GB", decimals(3)),
-        Column("%sys", "sys_percent_per_mb_per_s", "/(MB/s)", decimals(3)),
     )
     rows = []
     for cell in group:
@@ -114,7 +115,25 @@ def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
                 median, min(rates, default=None), max(rates, default=None), bound,
                 median / bound if median is not None and bound else None,
                 *([_in_flight_kib(cell)] if with_rtt else []),
-                *(cell.median(key) for key in ("p50_ms", "p99_ms", "cpu_s_per_gb", "sys_percent_per_mb_per_s")),
+                *(cell.median(key) for key in ("p50_ms", "p99_ms", "cpu_s_per_gb")),
             )
         )  # fmt: skip
     return Table(caption, columns, tuple(rows))
+
+
+def _cpu(group: Sequence[Cell], names: Sequence[str]) -> list[Table]:
+    """Return where this host's CPU time went for each GB, and the studies' own figure; nothing where not seen."""
+    columns = (
+        *(Column(name, name, "", plain) for name in names),
+        Column("step", "step"), Column("op", "op"), Column("label", "label"),
+        *(Column(name, f"{name}_s_per_gb", "s/GB", decimals(3)) for name in ("user", "sys", "softirq")),
+        Column("all", "cpu_s_per_gb", "s/GB", decimals(3)),
+        Column("%sys", "sys_percent_per_mb_per_s", "/(MB/s)", decimals(3)),
+    )  # fmt: skip
+    keys = [column.key for column in columns[len(names) + 3 :]]
+    rows = [
+        (*(c.parameters.get(name) for name in names), c.step, c.op, c.label, *(c.median(key) for key in keys))
+        for c in group
+        if c.median("cpu_s_per_gb") is not None
+    ]
+    return [Table("CPU of this host", columns, tuple(rows))] if rows else []

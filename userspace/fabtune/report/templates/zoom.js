@@ -18,6 +18,19 @@
   const units = ["MB/s", "requests", "ms", "%"];
   const unit = (name) => (/MB\/s/.test(name) ? "MB/s" : /ms$/.test(name) ? "ms" : /%$/.test(name) ? "%" : "requests");
   const dashes = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [12, 4]];
+  // A fold has its numbers once, in its table; the file is made of them when it is asked for.
+  const offerCsv = (fold) => {
+    const table = fold.querySelector("table");
+    const line = (row) => [...row.cells].map((cell) => cell.textContent.replace(/\s+/g, " ").trim()).join(",");
+    const link = document.createElement("a");
+    link.textContent = "These numbers as CSV";
+    link.download = `${fold.querySelector("summary").textContent}.csv`.replace(/[^A-Za-z0-9.]+/g, "-");
+    link.href = `data:text/csv,${encodeURIComponent([...table.rows].map(line).join("\n"))}`;
+    const paragraph = document.createElement("p");
+    paragraph.className = "csv";
+    paragraph.append(link);
+    fold.querySelector(".tables").after(paragraph);
+  };
   const fromZero = (plot, low, high) => [0, uPlot.rangeNum(0, high || 1, 0.1, true)[1]];
   const show = (fold) => {
     const holder = fold.querySelector(".zoom");
@@ -76,6 +89,9 @@
     })).observe(holder);
   };
   for (const fold of document.querySelectorAll("details.run")) {
-    fold.addEventListener("toggle", () => fold.open && show(fold), { once: true });
+    fold.addEventListener("toggle", () => {
+      show(fold);
+      offerCsv(fold);
+    }, { once: true });
   }
 })();
