@@ -31,6 +31,27 @@ field() {
 	[ "$(field '[len(record["steps"]), all(s["iperf3"]["end"]["sum_received"]["bits_per_second"] < 2e8 for s in record["steps"][:2])]')" = "[4, True]" ]
 }
 
+@test "a path that swallows large packets is told from one that says what it takes" {
+	# What arrives at the middle of the path and is too large for it is dropped without a word.
+	ip -n wan link set w0 mtu 1400
+	run fabtune measure net --peer $PEER --runtime 200ms --streams 1
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"black hole"* ]]
+	# veth lets four bytes more pass, for a VLAN tag.
+	[ "$(field 'record["interface_mtu_bytes"], record["path_mtu_bytes"]')" = "(1500, 1404)" ]
+	rm -r runs
+	# A router that knows that its next link is narrow answers.
+	ip -n shaper link set s1 mtu 1400
+	run fabtune measure net --peer $PEER --runtime 200ms --streams 1 --json
+	ip -n shaper link set s1 mtu 1500
+	ip -n wan link set w0 mtu 1500
+	ip route flush cache
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"the path says so"* ]]
+	[ "$(field 'record["interface_mtu_bytes"], record["path_mtu_bytes"]')" = "(1500, 1400)" ]
+}
+
 @test "a peer without a server, and no peer at all, are said" {
 	run fabtune measure net --peer 10.2.0.1 --port 5999 --runtime 1s
 	echo "$output"

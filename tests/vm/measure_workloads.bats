@@ -35,8 +35,8 @@ shape() {
 }
 
 @test "xdd: 256 KiB in order, 32 outstanding" {
-	# One CPU needs milliseconds to issue 32 requests of this size.
-	shape xdd "/dev/$(slow_disk slow20 20)" total_bytes=64m
+	# One CPU needs most of a millisecond to issue a request of this size.
+	shape xdd "/dev/$(slow_disk slow100 100)" total_bytes=64m
 }
 
 @test "pioraw: sizes and slices by processes" {

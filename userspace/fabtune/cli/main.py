@@ -20,7 +20,7 @@ VERBS = {
     "history": ("fabtune.cli.tune", "list the journal's transactions"),
     "measure": ("fabtune.cli.measure", "run a workload and keep a record of it"),
     "compare": ("fabtune.cli.compare", "hold one set of run records against another"),
-    "ab": ("fabtune.cli.compare", "measure two profiles in interleaved runs and judge the difference"),
+    "ab": ("fabtune.cli.ab", "measure two profiles in interleaved runs and judge the difference"),
     "report": ("fabtune.cli.report", "make one offline page from run records"),
     "workloads": ("fabtune.cli.measure", "list the workloads, or explain one"),
     "run": ("fabtune.cli.experiment", "run an experiment's matrix and show its result"),

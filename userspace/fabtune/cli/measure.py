@@ -55,8 +55,8 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says where and how a workload runs."""
     parser.add_argument("--on", metavar="DEVICE|DIR", help="block device or directory to load")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE[,VALUE]", help="change a parameter")
-    parser.add_argument("--runtime", type=_seconds, metavar="TIME", help="measure each step this long, such as 30s")
-    parser.add_argument("--ramp", type=_seconds, metavar="TIME", help="let the load run this long before, such as 6s")
+    parser.add_argument("--runtime", type=seconds, metavar="TIME", help="measure each step this long, such as 30s")
+    parser.add_argument("--ramp", type=seconds, metavar="TIME", help="let the load run this long before, such as 6s")
     parser.add_argument("--rtt", type=_ms, metavar="TIME", help="round trip of the path, for the bound")
     parser.add_argument(
         "--rate", type=_bit_per_s, metavar="RATE", help="rate of the path, for the bound, such as 1gbit"
@@ -80,7 +80,7 @@ def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
     return convert
 
 
-_seconds = quantity(lambda text: parse_ms(text) / 1e3)
+seconds = quantity(lambda text: parse_ms(text) / 1e3)
 _ms = quantity(parse_ms)
 _bit_per_s = quantity(parse_bit_per_s)
 
@@ -124,6 +124,14 @@ def path_of(args: argparse.Namespace) -> dict[str, float]:
     return path
 
 
+def expected_s(args: argparse.Namespace, load: workload.Workload) -> float:
+    """Return about how long one run of `load` takes."""
+    runtime_s = load.runtime_s if args.runtime is None else args.runtime
+    ramp_s = load.ramp_s if args.ramp is None else args.ramp
+    steps = len(list(load.combinations())) * len(load.steps)
+    return float(steps * (runtime_s + ramp_s if runtime_s else 20.0))
+
+
 def prepare(args: argparse.Namespace) -> tuple[workload.Workload, Any]:
     """Return the workload and target, after everything that can be refused has been checked.
 
@@ -136,7 +144,7 @@ def prepare(args: argparse.Namespace) -> tuple[workload.Workload, Any]:
     load = workload.load(args.workload).with_parameters(args.set)
     place = target.find(args.on)
     run.check_target(load, place)
-    if _writes(load, place):
+    if writes(load, place):
         confirm = args.confirm
         if confirm is None and place.kind == "device" and sys.stdin.isatty() and not target.in_use(place):
             found = ", ".join(target.signatures(place)) or "no signatures found"
@@ -147,7 +155,8 @@ def prepare(args: argparse.Namespace) -> tuple[workload.Workload, Any]:
     return load, place
 
 
-def _writes(load: workload.Workload, place: Any) -> bool:
+def writes(load: workload.Workload, place: Any) -> bool:
+    """Return whether any step of `load` changes what `place` holds."""
     where = workload.Place(place.path, place.path, place.size_bytes)
     return any(step.writes for step in workload.expand(load, where, runtime_s=None, ramp_s=0))
 
@@ -172,11 +181,11 @@ def _net(args: argparse.Namespace) -> dict[str, Any]:
 
     if not args.peer:
         raise InputError("measuring the network needs --peer HOST, where iperf3 --server runs")
-    seconds = 5.0 if args.runtime is None else args.runtime
+    test_s = 5.0 if args.runtime is None else args.runtime
     return network.measure(
         args.peer,
         port=args.port,
-        seconds=seconds,
+        seconds=test_s,
         windows=args.windows,
         streams=args.streams,
         label=args.label,

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The verb ``ab``: two profiles in interleaved runs, calibrated against A itself, and a verdict."""
+
+import argparse
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fabtune import progress
+from fabtune.cli import compare as compare_cli
+from fabtune.cli import measure as measure_cli
+from fabtune.errors import FabtuneError, InputError
+from fabtune.tune import signals
+from fabtune.tune.switch import UNTOUCHED, Ends, switch
+
+# How long a LUN may take to come back after a re-login.
+_RETURN_S = 30.0
+# What a switch takes, for the time left.
+_SWITCH_S = 10.0
+
+CALIBRATION, PAIRS = "calibration", "pairs"
+
+
+def configure(parser: argparse.ArgumentParser, _: str) -> None:
+    """Add the arguments."""
+    compare_cli.add_judging_arguments(parser)
+    parser.add_argument("a", metavar="PROFILE_A", help=f"a profile, or '{UNTOUCHED}' for nothing applied")
+    parser.add_argument("b", metavar="PROFILE_B", help="the same, to hold against it")
+    parser.add_argument("workload", metavar="WORKLOAD", help="one of `fabtune workloads`, or the path of a file")
+    measure_cli.add_load_arguments(parser)
+    parser.add_argument("--pairs", type=int, default=10, help="runs of each, interleaved in ABBA blocks (10)")
+    parser.add_argument("--calibrate", type=int, default=6, metavar="PAIRS", help="pairs of A against A before (6)")
+    parser.add_argument("--settle", type=measure_cli.seconds, default=2.0, metavar="TIME",
+                        help="wait this long after each switch (2s)")  # fmt: skip
+    parser.add_argument("--target-host", default="", metavar="HOST", help="also switch the target's end, there by ssh")
+    parser.add_argument("--target-netns", default="", metavar="NAME", help="network namespace of the target's portals")
+    parser.add_argument("--switch", default="", metavar="COMMAND",
+                        help="run COMMAND PROFILE to switch, instead of apply and revert")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=1, help="decides the order within each block (1)")
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="keep the records in DIR (runs)")
+    parser.add_argument("--until-decided", action="store_true", help="refused; the message says why")
+    parser.set_defaults(handler=_ab)
+
+
+def _check(args: argparse.Namespace) -> None:
+    from fabtune.catalog.profile import load_profile
+    from fabtune.catalog.tunable import shipped_catalog
+    from fabtune.measure.interleave import PAIRS_PER_BLOCK
+
+    if args.until_decided:
+        raise InputError(
+            "--until-decided: stopping as soon as the result looks decided finds differences that are not there; "
+            "choose the number of runs before with --pairs"
+        )
+    for option, value in (("--pairs", args.pairs), ("--calibrate", args.calibrate)):
+        if value % PAIRS_PER_BLOCK or value < 0:
+            raise InputError(f"{option} {value}: expected an even number of pairs, since they come in ABBA blocks")
+    if args.pairs < 2:
+        raise InputError(f"--pairs {args.pairs}: expected 2 or more; a verdict needs 6")
+    if args.switch and (args.target_host or args.target_netns):
+        raise InputError("--switch replaces apply and revert: it cannot go with --target-host or --target-netns")
+    for profile in () if args.switch else (args.a, args.b):
+        if profile != UNTOUCHED:
+            load_profile(profile, shipped_catalog())
+
+
+def _ab(args: argparse.Namespace) -> int:
+    from fabtune.measure import interleave
+    from fabtune.report import compare
+
+    _check(args)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    session = _Session(args, *measure_cli.prepare(args))
+    noise: dict[tuple[str, str], float] = {}
+    notes: tuple[str, ...] = ("No A/A calibration: what the set-up itself varies by is not known.",)
+    try:
+        if args.calibrate:
+            session.run(CALIBRATION, interleave.order(args.calibrate, args.seed), {"A": args.a, "B": args.a})
+            same = compare.compare(*session.sides(CALIBRATION), practical=args.practical)
+            noise, notes = compare.noise_of(same), tuple(compare.calibration_notes(same))
+        session.run(PAIRS, interleave.order(args.pairs, args.seed), {"A": args.a, "B": args.b})
+    except BaseException:
+        session.say(f"records so far are in {args.out}")
+        with contextlib.suppress(FabtuneError):
+            session.end()
+        raise
+    session.end()
+    outcome = compare.compare(*session.sides(PAIRS), practical=args.practical, noise=noise)
+    outcome = compare.with_names(outcome, args.a, args.b, notes)
+    compare_cli.show(outcome, args.json)
+    session.say(f"records are in {args.out}; see them with: fabtune report {args.out}")
+    return outcome.exit_code
+
+
+class _Session:
+    """The runs of one session: where, with which load, and what has been measured so far."""
+
+    def __init__(self, args: argparse.Namespace, load: Any, first: Any) -> None:
+        self._args = args
+        self._load = load
+        self._first = first
+        self._place = first
+        self._ends = Ends(args.target_host, args.target_netns, args.switch)
+        self._path = [f"--rtt={args.rtt:g}ms"] if args.rtt is not None else []
+        self._path += [f"--rate={args.rate:.0f}bit"] if args.rate is not None else []
+        self._kept: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self._id = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        self._show = progress.for_stderr(redraws_per_s=1)
+        expected_s = _SWITCH_S + args.settle + measure_cli.expected_s(args, load)
+        for part, pairs in ((CALIBRATION, args.calibrate), (PAIRS, args.pairs)):
+            turns = [(side, pair) for side in "AB" for pair in range(pairs)]
+            self._show.begin([(self._name(part, side, pair), expected_s) for side, pair in turns])
+        self.say = self._show.say
+
+    def sides(self, part: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the records of both sides of `part`."""
+        return self._kept.get((part, "A"), []), self._kept.get((part, "B"), [])
+
+    def run(self, part: str, turns: Iterable[Any], profiles: dict[str, str]) -> None:
+        """Make the runs of `part`: before each the switch to its side's profile."""
+        for turn in turns:
+            with self._show.step(self._name(part, turn.side, turn.pair)):
+                switch(profiles[turn.side], self._ends, self._path, self._place.sessions)
+                time.sleep(self._args.settle)
+                self._place = _returned(self._args.on, self._first, measure_cli.writes(self._load, self._first))
+                self._measure(part, turn, profiles[turn.side])
+
+    def _name(self, part: str, side: str, pair: int) -> str:
+        what = "A against A" if part == CALIBRATION else f"{self._args.a} against {self._args.b}"
+        return f"{what}: pair {pair + 1}, run of {side}"
+
+    def _measure(self, part: str, turn: Any, profile: str) -> None:
+        from fabtune.measure import record, run
+
+        args = self._args
+        interrupted = False
+        try:
+            result = run.measure(
+                self._load, self._place, label=profile, path=measure_cli.path_of(args), runtime_s=args.runtime,
+                ramp_s=args.ramp, environment=measure_cli.environment(), keep_files=args.keep_files,
+            )  # fmt: skip
+        except run.IncompleteError as error:
+            result = error.record
+            self.say(str(error))
+            interrupted = isinstance(error, run.RunInterruptedError)
+        result["session"] = {"id": f"{self._id}-{part}", "pair": turn.pair, "side": turn.side}
+        result["command"] = ["fabtune", *sys.argv[1:]]
+        file = args.out / part / f"{turn.pair:02d}-{turn.side}-{measure_cli.record_name(result)}"
+        record.write(result, file)
+        if interrupted:
+            raise KeyboardInterrupt
+        self._kept.setdefault((part, turn.side), []).append(result | {"file": str(file)})
+
+    def end(self) -> None:
+        """Leave nothing applied; not even a second Ctrl-C stops that.  Says so and raises FabtuneError when it fails."""
+        self.say(f"back to {UNTOUCHED}")
+        try:
+            with signals.ignored():
+                switch(UNTOUCHED, self._ends, self._path, self._place.sessions)
+        except FabtuneError as error:
+            self.say(f"{error}; take the rest back with: fabtune revert --allow-relogin")
+            raise
+
+
+def _returned(on: str, first: Any, written: bool) -> Any:
+    """Return the target `on` once it is there again, checked to be `first`, and still free where it is `written`.
+
+    Raises FabtuneError.
+    """
+    from fabtune.measure import target
+
+    deadline = time.monotonic() + _RETURN_S
+    while True:
+        try:
+            place = target.find(on)
+            break
+        except InputError as error:
+            if time.monotonic() > deadline:
+                raise FabtuneError(f"{on} did not come back after the switch: {error}") from None
+            time.sleep(0.1)
+    if place.wwid != first.wwid:
+        raise FabtuneError(
+            f"{on} is another device after the switch (WWID {place.wwid}, was {first.wwid}); give a by-id path"
+        )
+    reasons = target.in_use(place) if written and place.kind == "device" else []
+    if reasons:
+        raise FabtuneError(f"{on} was taken into use since the session began: {'; '.join(reasons)}")
+    return place

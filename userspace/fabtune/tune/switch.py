@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Makes one profile after another the one in force, on the target's end too, each time with new logins.
+
+Every switch is alike: what is applied is taken back, the sessions log in anew, the profile is applied.
+A run after a switch from a profile to itself would otherwise keep a warm connection that the others lost.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import attrs
+
+from fabtune.errors import ExitCode, FabtuneError
+from fabtune.facts.sessions import live_sessions
+from fabtune.tune import relogin
+
+# The name that stands for "nothing applied".
+UNTOUCHED = "default"
+
+
+@attrs.frozen
+class Ends:
+    """Where the target's end is tuned: nowhere, on `target_host` by ssh, in namespace `target_netns`, or both.
+
+    `command`, where given, replaces all of it: it is called with the profile's name.
+    """
+
+    target_host: str = ""
+    target_netns: str = ""
+    command: str = ""
+
+    @property
+    def apart(self) -> bool:
+        """Whether the target's end is tuned on its own."""
+        return bool(self.target_host or self.target_netns)
+
+
+def switch(profile: str, ends: Ends, path: Sequence[str], sids: Sequence[int]) -> None:
+    """Make `profile` (or UNTOUCHED) the one in force at `ends` and log the sessions `sids` in anew.
+
+    `path` are the options that tell apply about the network.  Raises FabtuneError with the words of
+    what failed, or with the reason for which a session may not be logged out.
+    """
+    if ends.command:
+        _run(profile, [*shlex.split(ends.command), profile], (ExitCode.DONE,))
+        return
+    # A target's new values wait for the logins that follow, so that needing these is no failure.
+    waits = (ExitCode.DONE, ExitCode.NEEDS_ACTION)
+    here = ["--role", "initiator"] if ends.apart else []
+    if ends.apart:
+        there = ["--role", "target", *(["--netns", ends.target_netns] if ends.target_netns else [])]
+        _run(profile, [*_there(ends), "revert", *there], waits)
+        if profile != UNTOUCHED:
+            _run(profile, [*_there(ends), "apply", profile, *there, *path], waits)
+    _run(profile, [*_here(), "revert", *here], waits)
+    _forget_paths(ends)
+    _log_in_anew(profile, sids)
+    if profile != UNTOUCHED:
+        said = _run(profile, [*_here(), "apply", profile, *here, *path, "--allow-relogin", "--json"], waits)
+        _check_felt(profile, said)
+
+
+def _here() -> list[str]:
+    return [sys.executable, "-m", "fabtune"]
+
+
+def _there(ends: Ends) -> list[str]:
+    return [*_on_target(ends), "fabtune"] if ends.target_host else _here()
+
+
+def _on_target(ends: Ends) -> list[str]:
+    return ["ssh", "-o", "BatchMode=yes", ends.target_host] if ends.target_host else []
+
+
+def _forget_paths(ends: Ends) -> None:
+    """Let TCP forget on both ends what earlier runs taught it: ssthresh and RTT outlive the connection."""
+    flush = ["ip", "tcp_metrics", "flush", "all"]
+    commands = [flush]
+    if ends.apart:
+        netns = ends.target_netns
+        inside = ["nsenter", f"--net={netns if '/' in netns else f'/run/netns/{netns}'}"] if netns else []
+        commands.append([*_on_target(ends), *inside, *flush])
+    for command in commands:
+        # Where this fails the runs are only a little less alike.
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
+
+def _run(profile: str, command: Sequence[str], allowed: Sequence[ExitCode]) -> str:
+    """Run one command of a switch and return its stdout.  Ctrl-C must not reach a half-done switch: it waits."""
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, start_new_session=True
+    )
+    if done.returncode not in allowed:
+        words = " ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+        raise FabtuneError(f"switching to '{profile}' failed: {shlex.join(command)}: {words or done.returncode}")
+    return done.stdout
+
+
+def _log_in_anew(profile: str, sids: Sequence[int]) -> None:
+    """Log the sessions out and in, one at a time."""
+    for session in [session for session in live_sessions() if session.sid in sids]:
+        one = relogin.Pending("relogin", session.identity, session.target, str(session.sid), "")
+        _, left = relogin.perform([one], lambda _: None)
+        if left:
+            raise FabtuneError(f"switching to '{profile}': {session.target} cannot log in anew: {left[0].reason}")
+
+
+def _check_felt(profile: str, said: str) -> None:
+    """Raise FabtuneError when what apply said shows that this host does not yet feel all of `profile`."""
+    pending = [one for one in json.loads(said)["pending"] if one["action"] != "target-relogin"]
+    if pending:
+        words = "; ".join(f"{one['action']} of {one['label']} {one['reason']}".strip() for one in pending)
+        raise FabtuneError(f"'{profile}' is applied but not in force: {words}")
