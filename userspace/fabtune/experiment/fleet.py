@@ -85,13 +85,28 @@ def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: 
     if settings["profile"] == _UNTOUCHED:
         points = _measure(run, inventory)
     else:
-        try:
-            _play("apply", inventory, tuning, run.directory)
-            points = _measure(run, inventory)
-        finally:
-            _play("revert", inventory, tuning, run.directory)
+        points = _with_profile(run, inventory, tuning)
     text = json.dumps(points, indent=1, sort_keys=True) + "\n"
     (run.directory / "points.json").write_text(text)
+
+
+def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any]) -> list[Point]:
+    """Measure with the profile in force and take it back, whatever happened; one error tells all that did."""
+    problems = []
+    points: list[Point] = []
+    try:
+        _play("apply", inventory, tuning, run.directory)
+        points = _measure(run, inventory)
+    except FabtuneError as error:
+        problems.append(str(error))
+    finally:
+        try:
+            _play("revert", inventory, tuning, run.directory)
+        except FabtuneError as error:
+            problems.append(f"not taken back everywhere: {error}")
+    if problems:
+        raise FabtuneError("\n  ".join(problems))
+    return points
 
 
 def _measure(run: Run, inventory: Inventory) -> list[Point]:
