@@ -27,6 +27,7 @@ print(*(one.getsockname()[1] for one in sockets))')
 		[initiators:vars]
 		fabtune_device=/dev/fleet-disk
 		[all:vars]
+		lead_s=60
 		ansible_host=127.0.0.1
 		ansible_user=root
 		ansible_ssh_private_key_file=$FLEET/key
@@ -115,7 +116,7 @@ changed() { grep -c 'changed=[1-9]' <<< "$output" || true; }
 		points = json.load(open(sys.argv[1]))
 		assert [one["host"] for one in points] == ["one", "two", "all"], points
 		for one in points[:2]:
-		    assert one["mb_per_s"] > 1 and 0 <= one["begun_late_ms"] + one["clock_uncertainty_ms"], one
+		    assert one["mb_per_s"] > 1, one
 		    assert abs(one["begun_late_ms"]) + one["clock_uncertainty_ms"] <= 50, one
 	EOF
 	[ -s "$FLEET/out/report.html" ] && [ -s "$FLEET/out/profile=wan/run-1/index.html" ]

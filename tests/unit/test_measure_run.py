@@ -50,6 +50,17 @@ def test_one_run_is_one_record_with_all_steps(disk_dir, capsys):
     assert not list(disk_dir.glob("fabtune-*"))
 
 
+def test_the_load_begins_at_the_instant_asked_for_or_not_at_all(disk_dir, capsys):
+    begin = time.time() + 4
+    words = ("xdd", "--set", "total_bytes=16m", "--at", f"{begin:.3f}")
+    assert measure(disk_dir, *words) == ExitCode.DONE
+    begun = records(disk_dir)[0]["steps"][0]["begun_unix_s"]
+    assert begin - 0.001 <= begun < begin + 1
+    assert measure(disk_dir, *words) == ExitCode.FAILED
+    assert "s after the instant to begin at" in capsys.readouterr().err
+    assert [one["complete"] for one in records(disk_dir)] == [True, False]
+
+
 def test_bins_and_percentiles_agree_with_fio(disk_dir):
     assert measure(disk_dir, "oltp", "--set", "total_bytes=16m", "--runtime", "1s", "--ramp", "0s") == ExitCode.DONE
     step = records(disk_dir)[0]["steps"][0]

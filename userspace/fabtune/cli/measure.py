@@ -216,6 +216,7 @@ def _load(args: argparse.Namespace) -> dict[str, Any]:
                 ramp_s=args.ramp,
                 environment=around,
                 keep_files=args.keep_files,
+                begin_unix_s=args.at,
                 show=show,
             )
     except run.IncompleteError as error:
