@@ -10,14 +10,19 @@ from fabtune.report.table import Cell, Column, Table, decimals, plain
 
 Record = Mapping[str, Any]
 
+
+def _kib(value: float) -> str:
+    return f"{value / 1024:.0f}"
+
+
 _COLUMNS = (
     Column("run", "run"),
     Column("step", "step"),
     Column("R2Ts", "r2ts_per_command", "a command", decimals(2)),
     Column("cwnd", "cwnd_segments", "segments", plain),
     Column("RTT", "rtt_ms", "ms", decimals(2)),
-    Column("send buffer", "send_buffer_bytes", "bytes", plain),
-    Column("receive buffer", "receive_buffer_bytes", "bytes", plain),
+    Column("send buffer", "send_buffer_bytes", "KiB", _kib),
+    Column("receive buffer", "receive_buffer_bytes", "KiB", _kib),
     Column("congestion control", "congestion_control"),
     Column("resent", "retransmitted_segments", "segments", plain),
     Column("NIC", "nic_drops", "drops", plain),

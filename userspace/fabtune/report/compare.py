@@ -209,7 +209,8 @@ def differences(a: Record, b: Record) -> list[tuple[str, str, str]]:
     """Return what else differed between two runs: everything read back, the host, the versions, the parameters."""
     parts = ("environment", "versions", "host", "runtime_s", "ramp_s", "path", "target")
     flat_a, flat_b = ({key: value for part in parts for key, value in _flat(part, side[part])} for side in (a, b))
-    keys = sorted(flat_a.keys() | flat_b.keys())
+    # Each login is a session of its own.
+    keys = sorted((flat_a.keys() | flat_b.keys()) - {"target.sessions"})
     return [
         (key, flat_a.get(key, "absent"), flat_b.get(key, "absent"))
         for key in keys
