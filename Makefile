@@ -43,7 +43,8 @@ check-host: ## tests of the command line that need neither root nor a guest (bat
 check-vm: deps-lab ## tests inside guests, two at a time
 	$(PYTHON) tests/vm/run.py --out $(OUT)/check
 
-check-full: deps-lab ## the tests inside guests, on every kernel and at full length
+check-full: deps-lab deps-test ## the tests inside guests, on every kernel and at full length
+	bats tests/fleet
 	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full
 
 check-lab: deps-lab ## tests of the lab on this host: failures and interrupts

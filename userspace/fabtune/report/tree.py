@@ -17,6 +17,8 @@ from fabtune.report.table import Cell, Column, Table, plain
 
 Index = Mapping[str, Any]
 PAGE = "index.html"
+# Columns that say which point a row is stand before its figures.
+_FIRST = ("run", "profile", "fabric", "rtt_ms", "loss", "queue_depth", "size_bytes", "host", "op")
 # What a reader of an experiment opens first, where the run left it.
 _FIGURES = {"report.html": "figures", "summary.json": "all points as JSON", "testrun.xml": "all results as XML"}
 
@@ -101,7 +103,8 @@ def _points(caption: str, points: Sequence[Mapping[str, Any]]) -> tuple[Table, .
     """Return one table with a column for each key of any point; none without points."""
     if not points:
         return ()
-    keys = dict.fromkeys(key for point in points for key in point)
+    found = dict.fromkeys(key for point in points for key in point)
+    keys = [key for key in _FIRST if key in found] + [key for key in found if key not in _FIRST]
     columns = tuple(
         Column(key.replace("_", " "), key, show=plain if all(_is_number(point.get(key)) for point in points) else None)
         for key in keys
