@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest-full: --suite trixie --clock real
+# guest-full: --suite trixie --clock virtual
 # Two profiles over both ends of a real session: applied, logged in anew, measured in turn, judged, taken back.
 
 bats_require_minimum_version 1.5.0

@@ -40,13 +40,16 @@ class PathMtu:
     told: bool
 
     @property
+    def black_hole(self) -> bool:
+        """Whether large packets vanish without a word."""
+        return self.path_bytes < self.interface_bytes and not self.told
+
+    @property
     def verdict(self) -> str:
         """What it means, in words."""
-        if self.path_bytes >= self.interface_bytes:
-            return "whole: the path passes what the interface sends"
-        if self.told:
-            return "smaller than the interface's, and the path says so"
-        return "black hole: larger packets vanish without a word; lower the interface's MTU or mend the path"
+        if self.black_hole:
+            return "black hole: larger packets vanish without a word; lower the interface's MTU or mend the path"
+        return "smaller than the interface's, and says so" if self.told else "whole: it passes what the interface sends"
 
 
 def measure(
@@ -84,6 +87,8 @@ def measure(
             mtu = path_mtu(peer)
             record |= {f"{key}_mtu_bytes": getattr(mtu, f"{key}_bytes") for key in ("path", "interface")}
             record["path_mtu_verdict"] = mtu.verdict
+        if mtu.black_hole:
+            raise FabtuneError(f"TCP is not measured over a path that swallows packets above {mtu.path_bytes} bytes")
         for window, count, receive in tests:
             name = _name(window, count, receive)
             command = [iperf3, "--json", "--client", peer, "--port", str(port), "--time", f"{seconds:g}"]
