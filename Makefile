@@ -13,10 +13,12 @@ FABTUNE := PYTHONPATH=userspace $(PYTHON) -m fabtune
 PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 python3-rtslib-fb python3-pyroute2
 PACKAGES_LAB := qemu-system-x86 mmdebstrap squashfs-tools cpio kmod xz-utils util-linux debian-archive-keyring
 PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy python3-scipy mypy shellcheck bats gcc libc6-dev fio \
-	iproute2 sparse tshark
+	iproute2 tshark
+# What reads the module's source: checkpatch.pl comes with the kernel's.
+PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm check-full bench bench-module bench-wan lab-shell \
+.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm check-kmod check-full bench bench-module bench-wan lab-shell \
 	deps-lab deps-test install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -43,7 +45,11 @@ check-host: ## tests of the command line that need neither root nor a guest (bat
 check-vm: deps-lab ## tests inside guests, two at a time
 	$(PYTHON) tests/vm/run.py --out $(OUT)/check
 
-check-full: deps-lab deps-test ## the tests inside guests, on every kernel and at full length
+check-kmod: deps-lab ## compile the module for 5.10 to 7.2 without a warning; sparse, checkpatch
+	$(call install-missing,$(PACKAGES_KMOD))
+	$(PYTHON) tests/kmod/check.py
+
+check-full: deps-lab deps-test check-kmod ## the tests inside guests, on every kernel and at full length
 	bats tests/fleet
 	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full
 

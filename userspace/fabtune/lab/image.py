@@ -91,7 +91,7 @@ def build_image(suite: str, progress: Progress) -> Image:
         require_space(target.parent, _NEEDED_BYTES, f"building the {suite} image")
         with making(target) as draft:
             with progress.step(_root_step(suite)):
-                _debootstrap(recipe, draft / "root")
+                install_root(recipe, draft / "root")
             with progress.step(_pack_step(suite)):
                 release = _strip_kernel_modules(draft / "root")
                 _squash(recipe, draft / "root", draft / "root.squashfs")
@@ -120,7 +120,8 @@ def _pack_step(suite: str) -> str:
     return f"packing the {suite} image"
 
 
-def _debootstrap(recipe: Recipe, root: Path) -> None:
+def install_root(recipe: Recipe, root: Path) -> None:
+    """Install `recipe` from the host's archive into the directory `root`.  Raises FabtuneError."""
     archive = apt.host_archive()
     # In namespaces of its own, so that an interrupted build leaves neither a mount nor a process.
     # INITRD: a guest boots with our initramfs; without this Debian's own would be made, slowly.

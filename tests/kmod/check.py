@@ -1,0 +1,132 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Compiles and reads fabstat.ko's source for every kernel it is made for: no warning may be left.
+
+W=1 with the compiler of 5.10 (bullseye), 6.1, 6.12 and 7.2; sparse where the kernel's headers carry what it needs;
+checkpatch --strict, from the kernel source that the package linux-source brings.  Prints one line a check and exits
+1 when one of them complains.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "userspace"))
+
+from fabtune.errors import FabtuneError  # noqa: E402
+from fabtune.lab.cache import cache_dir, delete_tree, locked, making  # noqa: E402
+from fabtune.lab.image import build_image, install_root  # noqa: E402
+from fabtune.lab.recipe import SUITES, Recipe  # noqa: E402
+from fabtune.progress import Progress  # noqa: E402
+from fabtune.run import privileged, require, run  # noqa: E402
+
+OLDEST = Recipe("bullseye", ("linux-headers-amd64", "make", "gcc", "libc6-dev"))
+# checker-valid.sh, which the kernel's Makefile wants before it runs sparse, is missing in 7.2's header package.
+SPARSE_SUITES = ("bookworm", "trixie")
+SPARSE = ("/usr/bin/sparse", "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6")
+CHECKPATCH = ("scripts/checkpatch.pl", "scripts/spelling.txt", "scripts/const_structs.checkpatch")
+
+
+def oldest_root() -> Path:
+    """Return a root with the compiler and kernel headers of the oldest Debian; it boots nothing."""
+    target = cache_dir() / f"{OLDEST.suite}-{OLDEST.digest}"
+    with locked(f"image-{OLDEST.suite}"):
+        if not target.exists():
+            with making(target) as draft, Progress().step(f"installing a {OLDEST.suite} root"):
+                install_root(OLDEST, draft / "root")
+    return target / "root"
+
+
+def sources() -> list[Path]:
+    # A build in the tree leaves fabstat.mod.c behind.
+    return sorted(path for path in (TOP / "kmod").glob("*.[ch]") if not path.name.endswith(".mod.c"))
+
+
+def root_of(suite: str) -> Path:
+    return oldest_root() if suite == OLDEST.suite else build_image(suite, Progress()).root
+
+
+def compile_in(root: Path, *words: str, tools: tuple[str, ...] = ()) -> str:
+    """Compile the module in `root` with `words` for make; return what the compiler said.  Raises FabtuneError."""
+    work = Path(tempfile.mkdtemp(prefix="fabstat-check-", dir=root / "tmp"))
+    try:
+        for path in (*sources(), TOP / "kmod/Kbuild", *map(Path, tools)):
+            shutil.copy(path, work / path.name)
+        releases = sorted(path.name for path in (root / "lib/modules").iterdir() if (path / "build").is_symlink())
+        here = f"/tmp/{work.name}"
+        return run(
+            privileged([
+                "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", require("unshare", "util-linux"),
+                "--mount", "--pid", "--fork", "--kill-child", f"--root={root}", "--mount-proc",
+                # What compilers and sparse say goes to stderr.
+                "sh", "-c", 'exec make -s -j2 "$@" 2>&1', "make", "-C", f"/lib/modules/{releases[-1]}/build",
+                f"M={here}", *(word.replace("@", here) for word in words), "modules",
+            ]),
+            what=f"compiling fabstat.ko for {releases[-1]}",
+        )  # fmt: skip
+    finally:
+        delete_tree(work)
+
+
+def complaints(text: str) -> str:
+    """Return the lines of `text` that name one of our files."""
+    named = [line for line in text.splitlines() if "fabstat-check-" in line]
+    return "\n".join(line for line in named if "warning" in line or "error" in line)
+
+
+def check_compiler(suite: str) -> str:
+    compile_in(root_of(suite), "W=1", "KCFLAGS=-Werror")
+    return ""
+
+
+def check_sparse(suite: str) -> str:
+    require("sparse", "sparse")
+    # With the loader and the C library that it was built for, sparse runs in an older or newer root as well.
+    command = "CHECK=@/ld-linux-x86-64.so.2 --library-path @ @/sparse"
+    return complaints(compile_in(root_of(suite), "C=2", command, tools=SPARSE))
+
+
+def check_checkpatch() -> str:
+    archives = sorted(Path("/usr/src").glob("linux-source-*.tar.xz"))
+    if not archives:
+        raise FabtuneError("no kernel source with checkpatch.pl; install it with: apt-get install linux-source")
+    stem = archives[-1].name.removesuffix(".tar.xz")
+    with tempfile.TemporaryDirectory() as scripts:
+        run(["tar", "-xJf", archives[-1], "-C", scripts, *(f"{stem}/{name}" for name in CHECKPATCH)], what="unpacking")
+        lines = (TOP / "kmod/.checkpatch.conf").read_text().splitlines()
+        options = [word for line in lines if not line.startswith("#") for word in line.split()]
+        files = [path.relative_to(TOP) for path in sources()]
+        # It ends with exit 1 when it has something to say.
+        command = f'cd "{TOP}" && perl "{scripts}/{stem}/scripts/checkpatch.pl" --no-summary --terse "$@" || true'
+        return run(["sh", "-c", command, "sh", *options, "-f", *files], what="checkpatch").strip()
+
+
+def main() -> int:
+    """Run the checks whose names begin with one of the words given; return 1 when one of them complains."""
+    checks: dict[str, Callable[[], str]] = {
+        f"W=1 {suite}": lambda suite=suite: check_compiler(suite) for suite in (OLDEST.suite, *SUITES)
+    }
+    checks |= {f"sparse {suite}": lambda suite=suite: check_sparse(suite) for suite in SPARSE_SUITES}
+    checks["checkpatch"] = check_checkpatch
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"only these, of: {', '.join(checks)}")
+    chosen = parser.parse_args().checks or list(checks)
+    failed = 0
+    for name in chosen:
+        if name not in checks:
+            parser.error(f"'{name}': expected one of {', '.join(checks)}")
+        try:
+            said = checks[name]()
+        except FabtuneError as error:
+            said = str(error)
+        print(f"{name}: {'FAILED' if said else 'clean'}" + (f"\n{said}" if said else ""), flush=True)
+        failed += bool(said)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
