@@ -115,6 +115,12 @@ def test_mean_depth_survives_the_wrap_of_its_integral() -> None:
     assert diff(before, after).device("sda").mean_depth == pytest.approx(3.0)
 
 
+def test_an_integral_read_some_microseconds_long_leaves_no_depth_behind() -> None:
+    before = parse(reading([1000], depth_ns=7_000_002_000))
+    after = parse(reading([1000], depth_ns=7_000_000_000, time_ns=3_000_000_000))
+    assert diff(before, after).device("sda").mean_depth == 0
+
+
 def test_a_device_that_came_between_two_readings_counts_from_its_first_request() -> None:
     before = parse(reading([5000]))
     after = parse(reading([7000, 7000], number=5, time_ns=3_000_000_000))

@@ -107,9 +107,19 @@ def _subtract(after: Device, before: Device | None, modulus_ns: int) -> DeviceIn
         elapsed_ns=after.time_ns - (before.time_ns if before else after.seen_ns),
         ops=ops,
         events={name: count - (before.events.get(name, 0) if before else 0) for name, count in after.events.items()},
-        depth_ns=(after.depth_ns - (before.depth_ns if before else 0)) % modulus_ns,
+        depth_ns=_increase(before.depth_ns if before else 0, after.depth_ns, modulus_ns),
         at_limit_ns=after.at_limit_ns - (before.at_limit_ns if before else 0),
     )
+
+
+def _increase(before_ns: int, after_ns: int, modulus_ns: int) -> int:
+    """Return by how much an integral grew that wraps at `modulus_ns`.
+
+    Requests that pass while their CPUs are being summed leave it some microseconds short or long; of an idle
+    interval behind such a reading the difference is negative, and stands for none.
+    """
+    increase = (after_ns - before_ns) % modulus_ns
+    return increase if increase < modulus_ns // 2 else 0
 
 
 def _subtract_op(after: Op, before: Op | None) -> Op:
