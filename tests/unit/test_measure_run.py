@@ -189,6 +189,18 @@ def test_every_thread_of_pileup_reads(disk_dir):
     assert len(step["fio"]["jobs"]) == 8 and all(job["read"]["total_ios"] for job in step["fio"]["jobs"])
 
 
+def test_metabench_counts_files_and_each_phase_has_its_own_curve(disk_dir, capsys):
+    assert measure(disk_dir, "metabench", "--set", "files=300", "--set", "processes=1,2", "--json") == ExitCode.DONE
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert len(steps) == 12
+    assert all(step["files_per_s"] > 100 and not any("mb_per_s" in key for key in step) for step in steps)
+    assert main(["report", str(disk_dir / "runs")]) == ExitCode.DONE
+    html = (disk_dir / "runs/report.html").read_text()
+    for phase in ("create, own directories", "stat, own directories", "delete, one directory"):
+        assert f"metabench {phase} over clients" in html
+    assert "files/s" in html
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -77,5 +77,5 @@ shape() {
 }
 
 @test "metabench: files in own directories and in one, created, looked up, deleted" {
-	shape metabench /mnt/work files=50
+	shape metabench /mnt/work files=50 processes=4
 }

@@ -10,6 +10,9 @@ from fabtune.measure import fio
 
 Result = Mapping[str, Any]
 
+# Engines whose requests are whole files made, looked up or removed: nothing is moved, and fio calls all of it reading.
+_FILE_ENGINES = ("filecreate", "filestat", "filedelete")
+
 
 @attrs.frozen
 class Metric:
@@ -30,11 +33,26 @@ def of_step(result: Result) -> list[Metric]:
     document = result["fio"]
     if not document or result.get("must_fail"):
         return []
+    if of_files(result):
+        return _files(document)
     found = []
     for op in fio.directions(document):
         found += _of_direction(document, op)
     found += _cpu(result, document)
     return found
+
+
+def of_files(result: Result) -> bool:
+    """Return whether the step made, looked up or removed files instead of moving data."""
+    return any(f"ioengine={engine}\n" in result["job"] for engine in _FILE_ENGINES)
+
+
+def _files(document: Result) -> list[Metric]:
+    seconds = run_s(document)
+    if not seconds:
+        return []
+    rate = Metric("files_per_s", "files", "1/s", fio.total(document, "read", "total_ios") / seconds, 1)
+    return [rate, *_percentiles(document, "read", "a file's")]
 
 
 def run_s(document: Result) -> float:
@@ -55,11 +73,16 @@ def _of_direction(document: Result, op: str) -> list[Metric]:
         Metric(f"{op}_mb_per_s", f"{op} throughput", "MB/s", fio.total(document, op, "io_bytes") / seconds / 1e6, 1),
         Metric(f"{op}_iops", f"{op} requests", "1/s", fio.total(document, op, "total_ios") / seconds, 1),
     ]
+    return found + _percentiles(document, op, op)
+
+
+def _percentiles(document: Result, op: str, called: str) -> list[Metric]:
     histogram = fio.bins(document, op)
+    found = []
     for name, fraction in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)):
         value = fio.percentile_ns(histogram, fraction)
         if value is not None:
-            found.append(Metric(f"{op}_{name}_ms", f"{op} latency {name}", "ms", value / 1e6, -1))
+            found.append(Metric(f"{op}_{name}_ms", f"{called} latency {name}", "ms", value / 1e6, -1))
     return found
 
 

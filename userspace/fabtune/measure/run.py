@@ -163,6 +163,7 @@ def _place(workload: Workload, target: Target) -> Place:
 def _new_result(step: Step) -> dict[str, Any]:
     return {
         "name": step.name,
+        "phase": step.phase,
         "parameters": step.parameters,
         "cache": step.cache,
         "depth": step.depth,

@@ -84,9 +84,13 @@ class Workload:
 
 @attrs.frozen
 class Step:
-    """One fio invocation with everything filled in; `jobs` maps section names to options."""
+    """One fio invocation with everything filled in; `jobs` maps section names to options.
+
+    `phase` is what it is called whatever its parameters: the template of its name.
+    """
 
     name: str
+    phase: str
     parameters: dict[str, Value]
     jobs: dict[str, Options]
     cache: str | None
@@ -221,6 +225,7 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
             steps.append(
                 Step(
                     name=str(filler.text(template.name)),
+                    phase=template.name,
                     parameters=parameters,
                     jobs=filled,
                     cache=template.cache,

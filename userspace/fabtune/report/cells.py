@@ -18,9 +18,13 @@ CLIENTS = ("processes", "threads", "streams")
 
 @attrs.frozen
 class Cell:
-    """All runs of one step, direction and label; `parameters` has ``rtt_ms`` where the path is known."""
+    """All runs of one step, direction and label; `parameters` has ``rtt_ms`` where the path is known.
+
+    Steps of one `phase` differ in their parameters alone.
+    """
 
     workload: str
+    phase: str
     step: str
     op: str
     label: str
@@ -64,11 +68,11 @@ def cells(records: Iterable[Record]) -> list[Cell]:
             if "rtt_ms" in record["path"]:
                 parameters["rtt_ms"] = record["path"]["rtt_ms"]
             for op in fio.directions(result["fio"]):
-                key = (record["workload"]["name"], result["name"], op, record["label"], tuple(parameters.items()))
-                found.setdefault(key, []).append((record, result))
+                step = (record["workload"]["name"], result.get("phase", result["name"]), result["name"])
+                found.setdefault((*step, op, record["label"], tuple(parameters.items())), []).append((record, result))
     return [
-        Cell(workload, step, op, label, dict(parameters), tuple(runs))
-        for (workload, step, op, label, parameters), runs in found.items()
+        Cell(workload, phase, step, op, label, dict(parameters), tuple(runs))
+        for (workload, phase, step, op, label, parameters), runs in found.items()
     ]
 
 

@@ -15,7 +15,7 @@ from fabtune.report.table import Cell, Column, Table
 Record = Mapping[str, Any]
 
 # The verdict on these decides; all others are looked at, each family adjusted for its own number.
-PRIMARY = "mb_per_s"
+PRIMARY = ("mb_per_s", "files_per_s")
 _SECONDARY = ("p50_ms", "p99_ms", "cpu_s_per_gb")
 
 
@@ -140,7 +140,7 @@ def figures(record: Record, told_apart_by: Sequence[str] = ()) -> dict[tuple[str
         (_step_name(record, result, told_apart_by), metric.key): metric
         for result in record["steps"]
         for metric in metrics.of_step(result)
-        if metric.key.endswith((PRIMARY, *_SECONDARY)) and metric.value > 0 and "percent" not in metric.key
+        if metric.key.endswith((*PRIMARY, *_SECONDARY)) and metric.value > 0 and "percent" not in metric.key
     }
 
 

@@ -48,7 +48,8 @@ def _rows(record: Record, result: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
     for op in fio.directions(result["fio"]) if values and result["fio"] else []:
         limit = checks.bound(record, result, op)
         rate = values.get(f"{op}_mb_per_s")
-        cells = [values.get(f"{op}_{key}") for key in ("iops", "p50_ms", "p99_ms")]
+        requests = values.get("files_per_s", values.get(f"{op}_iops"))
+        cells = [requests, *(values.get(f"{op}_{key}") for key in ("p50_ms", "p99_ms"))]
         fraction = rate * 1e6 / limit if rate is not None and limit else None
         rows.append(
             (result["name"], op, rate, limit / 1e6 if limit else None, fraction, *cells, values.get("cpu_s_per_gb"))

@@ -18,6 +18,7 @@ AXES = {
     "stream_bytes_per_s": ("offered rate", Axis("bytes/s asked of each stream")),
     "queue_depth": ("queue depth", Axis("queue depth", 2)),
 }
+FILES = "files_per_s"
 # More curves in one drawing than the palette has markers cannot be told apart.
 MAX_CURVES = 6
 # How far readers or writers may fall short of the rate asked for and still count as holding it.
@@ -37,16 +38,19 @@ def _section(group: Sequence[Cell], workload: str, x_name: str) -> Section:
     words, axis = AXES[x_name]
     others = [name for name in cell_sets.varying(group) if name != x_name]
     figures = []
-    for (op, *facet), part in cell_sets.by(group, "op", *others).items():
+    phases = len({cell.phase for cell in group})
+    for (phase, op, *facet), part in cell_sets.by(group, "phase", "op", *others).items():
         where = ", ".join(f"{name} {value}" for name, value in zip(others, facet, strict=True) if value is not None)
-        title = f"{workload} {op} over {words}" + (f", {where}" if where else "")
-        curves = _curves(part, x_name, "mb_per_s")
+        title = f"{workload} {phase if phases > 1 else op} over {words}" + (f", {where}" if where else "")
+        rate = FILES if part[0].values(FILES) else "mb_per_s"
+        curves = _curves(part, x_name, rate)
         if not any(len(one.points) > 1 for one in curves):
             continue
         bounds = sorted({(float(c.parameters[x_name]), c.bound_mb_per_s) for c in part if c.bound_mb_per_s is not None})
         if bounds:
             curves.append(Series("bound", tuple(bounds), "bound"))
-        figures.append(Figure(line_chart(title, curves, axis, Axis("MB/s")), f"{title}; medians over the runs."))
+        drawing = line_chart(title, curves, axis, Axis("files/s" if rate == FILES else "MB/s"))
+        figures.append(Figure(drawing, f"{title}; medians over the runs."))
         cost = _curves(part, x_name, "cpu_s_per_gb")
         if any(len(one.points) > 1 for one in cost):
             drawing = line_chart(f"{title}: CPU", cost, axis, Axis("CPU seconds per GB"))
@@ -89,6 +93,7 @@ def balanced(group: Sequence[Cell]) -> list[str]:
 
 def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
     with_rtt = any(cell.parameters.get("rtt_ms") for cell in group)
+    with_files = any(cell.values(FILES) for cell in group)
     columns = (
         *(Column(name, name, "", plain) for name in names),
         Column("step", "step"),
@@ -101,6 +106,7 @@ def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
         Column("bound", "bound_mb_per_s", "MB/s", decimals(1)),
         Column("of", "fraction_of_bound", "bound", percent),
         *([Column("rate × RTT", "implied_window_kib", "KiB", decimals(0))] if with_rtt else []),
+        *([Column("files", FILES, "1/s", decimals(0))] if with_files else []),
         Column("p50", "p50_ms", "ms", decimals(3)),
         Column("p99", "p99_ms", "ms", decimals(3)),
         Column("CPU", "cpu_s_per_gb", "s/GB", decimals(3)),
@@ -115,6 +121,7 @@ def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
                 median, min(rates, default=None), max(rates, default=None), bound,
                 median / bound if median is not None and bound else None,
                 *([_in_flight_kib(cell)] if with_rtt else []),
+                *([cell.median(FILES)] if with_files else []),
                 *(cell.median(key) for key in ("p50_ms", "p99_ms", "cpu_s_per_gb")),
             )
         )  # fmt: skip
