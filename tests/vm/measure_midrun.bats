@@ -90,6 +90,26 @@ ends() {
 	iscsiadm -m node -o update -n node.session.timeo.replacement_timeout -v 120
 }
 
+@test "stress128 passes where requests come back, and fails where one stays out for more than a minute" {
+	insmod /fabtune/kmod/fabstat.ko
+	words=(--set streams=4 --set total_bytes=16m --runtime 2s)
+	quick=$(slow_disk quick 5)
+	run fabtune measure stress128 --on "/dev/$quick" --confirm="$quick" "${words[@]}"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	rm -r runs
+	slow=$(slow_disk slow 65000)
+	run fabtune measure stress128 --on "/dev/$slow" --confirm="$slow" "${words[@]}"
+	echo "$output"
+	[ "$status" -eq 3 ]
+	[[ "$output" == *"no request stays outstanding"* ]]
+	[ "$(field 'record["complete"], len(record["steps"][0]["stuck"]["requests"]) > 0')" = "(True, True)" ]
+	rmmod fabstat
+	run fabtune measure stress128 --on "/dev/$quick" --confirm="$quick" "${words[@]}"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"load fabstat.ko first"* ]]
+}
+
 @test "a target that falls silent: Ctrl-C still ends the run, says why fio cannot end, and keeps the record" {
 	disk=$(python3 -m fabtune.lab.guest login)
 	start xdd --on "/dev/$disk" --set op=read --runtime 300s --ramp 0s

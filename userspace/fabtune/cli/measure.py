@@ -247,7 +247,10 @@ def say(text: str) -> None:
 
 
 def _keep(args: argparse.Namespace, result: dict[str, Any], code: ExitCode) -> int:
-    """Write the record, show its figures and return the exit code: 3 when the capture contradicts a claim."""
+    """Write the record, show its figures and return the exit code.
+
+    3 when the capture contradicts a claim, or a workload that judges by it saw a request stuck.
+    """
     from rich.console import Console
 
     from fabtune.measure import proof
@@ -264,8 +267,9 @@ def _keep(args: argparse.Namespace, result: dict[str, Any], code: ExitCode) -> i
                 console.print(table.to_rich())
     said = "kept" if result["complete"] else "kept what was measured, marked incomplete"
     say(f"{said}: {kept}; see it with: fabtune report {kept.parent}")
-    contradicted = any(one["verdict"] == proof.NOT_AS_CONFIGURED for one in result.get("proof", []))
-    return ExitCode.DRIFT if code == ExitCode.DONE and contradicted else code
+    failed = any(one["verdict"] == proof.NOT_AS_CONFIGURED for one in result.get("proof", []))
+    failed |= any(step["stuck"]["requests"] for step in result["steps"] if step.get("stuck"))
+    return ExitCode.DRIFT if code == ExitCode.DONE and failed else code
 
 
 def _write(result: dict[str, Any], path: Path, code: ExitCode) -> tuple[Path, ExitCode]:
