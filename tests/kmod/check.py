@@ -3,8 +3,8 @@
 """Compiles and reads fabstat.ko's source for every kernel it is made for: no warning may be left.
 
 W=1 with the compiler of 5.10 (bullseye), 6.1, 6.12 and 7.2; sparse where the kernel's headers carry what it needs;
-checkpatch --strict, from the kernel source that the package linux-source brings.  Prints one line a check and exits
-1 when one of them complains.
+checkpatch --strict, from the kernel source that the package linux-source brings; a build with DKMS.  Prints one line
+a check and exits 1 when one of them complains.
 """
 
 import argparse
@@ -28,6 +28,7 @@ OLDEST = Recipe("bullseye", ("linux-headers-amd64", "make", "gcc", "libc6-dev"))
 # checker-valid.sh, which the kernel's Makefile wants before it runs sparse, is missing in 7.2's header package.
 SPARSE_SUITES = ("bookworm", "trixie")
 SPARSE = ("/usr/bin/sparse", "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6")
+DKMS_SUITES = ("bookworm", "trixie")
 CHECKPATCH = ("scripts/checkpatch.pl", "scripts/spelling.txt", "scripts/const_structs.checkpatch")
 
 
@@ -105,13 +106,25 @@ def check_checkpatch() -> str:
         return run(["sh", "-c", command, "sh", *options, "-f", *files], what="checkpatch").strip()
 
 
+def check_dkms(suite: str) -> str:
+    script = TOP / "tests/kmod/dkms.sh"
+    with tempfile.TemporaryDirectory() as work:
+        run(
+            privileged([require("unshare", "util-linux"), "--mount", "--pid", "--fork", "--kill-child",
+                        "sh", "-c", 'exec 2>&1; exec "$@"', "sh", script, root_of(suite), TOP, work]),
+            what=f"DKMS on {suite}",
+        )  # fmt: skip
+    return ""
+
+
 def main() -> int:
-    """Run the checks whose names begin with one of the words given; return 1 when one of them complains."""
+    """Run the checks named, all by default; return 1 when one of them complains."""
     checks: dict[str, Callable[[], str]] = {
         f"W=1 {suite}": lambda suite=suite: check_compiler(suite) for suite in (OLDEST.suite, *SUITES)
     }
     checks |= {f"sparse {suite}": lambda suite=suite: check_sparse(suite) for suite in SPARSE_SUITES}
     checks["checkpatch"] = check_checkpatch
+    checks |= {f"dkms {suite}": lambda suite=suite: check_dkms(suite) for suite in DKMS_SUITES}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"only these, of: {', '.join(checks)}")
     chosen = parser.parse_args().checks or list(checks)
