@@ -29,7 +29,7 @@ demo: deps-lab ## tune a real iSCSI session over an emulated WAN and show the ef
 
 check: check-fast check-lab check-vm ## all tests, those in guests included; installs what they need
 
-check-fast: deps-test check-static check-unit check-host ## the tests that need no guest
+check-fast: deps-lab deps-test check-static check-unit check-host ## the tests that need no guest
 
 check-static: ## types and shell scripts
 	mypy userspace/fabtune

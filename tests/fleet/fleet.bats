@@ -78,7 +78,8 @@ teardown_file() {
 
 setup() { cd "$BATS_TEST_DIRNAME/../.."; }
 
-on() { ANSIBLE_COLLECTIONS_PATH=userspace/ansible ansible -i "$FLEET/inventory.ini" "$@"; }
+# Hosts answer in any order.
+on() { ANSIBLE_COLLECTIONS_PATH=userspace/ansible ansible -i "$FLEET/inventory.ini" "$@" | sort; }
 play() { ANSIBLE_COLLECTIONS_PATH=userspace/ansible ansible-playbook -i "$FLEET/inventory.ini" "$@"; }
 fleet() { /usr/bin/python3 -m fabtune run "$FLEET/fleet.toml" --fleet "$FLEET/inventory.ini" --allow-relogin "$@"; }
 changed() { grep -c 'changed=[1-9]' <<< "$output" || true; }
