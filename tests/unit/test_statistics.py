@@ -146,3 +146,11 @@ def test_welch_interval_covers_the_truth():
 def test_holm_adjusts_in_order():
     assert st.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert st.holm([0.6, 0.7]) == [1.0, 1.0]
+
+
+def test_drawn_sign_flips_agree_with_all_of_them(monkeypatch):
+    draw = random.Random(5)
+    differences = [draw.gauss(0.02, 0.02) for _ in range(13)]
+    exact = st.sign_flip_p(differences)
+    monkeypatch.setattr(st, "_EXACT_PAIRS", 4)
+    assert 0.001 < exact < 0.5 and st.sign_flip_p(differences) == pytest.approx(exact, rel=0.05)
