@@ -189,6 +189,12 @@ def test_every_thread_of_pileup_reads(disk_dir):
     assert len(step["fio"]["jobs"]) == 8 and all(job["read"]["total_ios"] for job in step["fio"]["jobs"])
 
 
+def test_daq_names_the_highest_rate_that_both_sides_held(disk_dir, capsys):
+    words = ["--set", "stream_bytes_per_s=100000,200000000000", "--set", "file_bytes=2m", "--set", "block_bytes=10k"]
+    assert measure(disk_dir, "daq", *words, "--runtime", "1s", "--ramp", "0s") == ExitCode.DONE
+    assert "readers and writers both held: 0.8 MB/s each way" in capsys.readouterr().out
+
+
 def test_metabench_counts_files_and_each_phase_has_its_own_curve(disk_dir, capsys):
     assert measure(disk_dir, "metabench", "--set", "files=300", "--set", "processes=1,2", "--json") == ExitCode.DONE
     steps = json.loads(capsys.readouterr().out)["steps"]

@@ -254,7 +254,7 @@ def _keep(args: argparse.Namespace, result: dict[str, Any], code: ExitCode) -> i
     from rich.console import Console
 
     from fabtune.measure import proof
-    from fabtune.report import runs
+    from fabtune.report import cells, runs, throughput
 
     kept, code = _write(result | {"command": ["fabtune", *sys.argv[1:]]}, args.out / record_name(result), code)
     if args.json:
@@ -262,6 +262,8 @@ def _keep(args: argparse.Namespace, result: dict[str, Any], code: ExitCode) -> i
     else:
         console = Console(highlight=False)
         console.print(runs.figures(result).to_rich())
+        for sentence in throughput.balanced(cells.cells([result])):
+            console.print(sentence)
         for table in (runs.network(result), runs.proof(result), runs.laws(result, only_failed=True)):
             if table.rows:
                 console.print(table.to_rich())
