@@ -42,19 +42,19 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], wrapped: str | 
     Column `wrapped` takes what room the others leave; where that is too little to read, it moves
     to a line of its own below its row.  Columns that do not fit at all follow it, last first.
     """
-    room = _room()
+    available = room()
     column = headers.index(wrapped) if wrapped else -1
     widths = [max(map(len, cells)) for cells in zip(headers, *rows, strict=True)]
     shown = [index for index in range(len(headers)) if index != column]
     below: list[int] = []
     if wrapped:
-        left = room - sum(widths[index] + 2 for index in shown)
+        left = available - sum(widths[index] + 2 for index in shown)
         if left < min(_LEAST_WRAP_WIDTH, widths[column]):
             below = [column]
         else:
             shown.insert(column, column)
             widths[column] = min(left, widths[column])
-    while len(shown) > 1 and sum(widths[index] + 2 for index in shown) - 2 > room:
+    while len(shown) > 1 and sum(widths[index] + 2 for index in shown) - 2 > available:
         below.insert(0, shown.pop())
     for cells in (headers, ["-" * width for width in widths], *rows):
         lines = [textwrap.wrap(cells[i], widths[i]) if i == column else [cells[i]] for i in shown]
@@ -64,15 +64,16 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], wrapped: str | 
         for index in below if cells in rows else []:
             text = cells[index] if index == column else f"{headers[index]}: {cells[index]}"
             if cells[index].strip("-"):
-                print(textwrap.fill(text, room, initial_indent="    ", subsequent_indent="    "))
+                print(textwrap.fill(text, available, initial_indent="    ", subsequent_indent="    "))
 
 
 def labelled(label: str, text: str, width: int) -> None:
     """Print ``label: text``, text wrapped beside its label."""
-    print(textwrap.fill(f"{f'{label}:':{width}}{text}", _room(), subsequent_indent=" " * width))
+    print(textwrap.fill(f"{f'{label}:':{width}}{text}", room(), subsequent_indent=" " * width))
 
 
-def _room() -> int:
+def room() -> int:
+    """Return how many columns there are to print in."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
 
 

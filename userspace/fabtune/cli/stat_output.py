@@ -3,14 +3,17 @@
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fabtune.cli.output import print_json, table
+from fabtune.cli.output import print_json, room, table
 from fabtune.stat import Device, DeviceInterval, Interval, Percentile, Snapshot, StuckList, StuckRequest, endpoint
 from fabtune.stat.snapshot import OPS, TIMES
 
 _PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
+# Columns that the table of devices takes, target and portal apart; on a narrower terminal it is shaped differently.
+_WIDE = 104
 _ERROR_NOTE = "Times are in ms, at most 3.2 % off (0.03 us below 1 us): the middle of a histogram's bucket."
 
 
@@ -27,9 +30,13 @@ def _busy(one: DeviceInterval) -> bool:
 
 def label(device: Device) -> str:
     """Return the disk with the target and portal behind it, as far as known."""
+    path = _path(device)
+    return f"{device.disk} ({path})" if path else device.disk
+
+
+def _path(device: Device) -> str:
     end = endpoint(device)
-    words = [word for word in (end.target, end.portal) if word]
-    return f"{device.disk} ({' '.join(words)})" if words else device.disk
+    return " ".join(word for word in (end.target, end.portal) if word)
 
 
 def _ms(percentile: Percentile | None) -> str:
@@ -44,20 +51,25 @@ def _three_digits(value: float) -> str:
 
 def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
     """Print one row for each device and kind of request."""
-    headers = ("device", "op", "IOPS", "MB/s", "p50", "p99", "p99.9", "errors", "queue full", "held", "depth", "limit")
-    rows = [row for one in devices for row in _rows(one)]
-    if not rows:
+    if not devices:
         print("no requests seen" + ("" if latest.module["enabled"] == "1" else "; fabstat is switched off (enabled=N)"))
         return
-    table(headers, rows)
-    print(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
+    wide = room() >= _WIDE
+    headers: tuple[str, ...] = ("device", "op", "IOPS", "MB/s", "p50", "p99", "p99.9", "errors")
+    headers += ("queue full", "held", "depth", "limit", "target and portal") if wide else ("queue, target",)
+    table(headers, [row for one in devices for row in _rows(one, wide)], wrapped=headers[-1])
+    _print_text(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
 
 
-def _rows(one: DeviceInterval) -> list[tuple[str, ...]]:
+def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
     seconds = one.elapsed_ns / 1e9
     busy = [name for name in OPS if name in one.ops and (one.ops[name].completed or one.ops[name].errors)]
     # Refusals and depth are the device's, not an op's: they stand in its first row.
-    whole = (str(one.queue_full), str(one.held), f"{one.mean_depth:.1f}", str(one.device.limit))
+    depth, limit, path = f"{one.mean_depth:.1f}", str(one.device.limit), _path(one.device)
+    whole: tuple[str, ...] = (str(one.queue_full), str(one.held), depth, limit, path)
+    if not wide:
+        queue = f"queue full {one.queue_full}, held {one.held}, depth {depth} of {limit}"
+        whole = (f"{queue}; {path}" if path else queue,)
     rows: list[tuple[str, ...]] = []
     for name in busy or ["-"]:
         op = one.ops.get(name)
@@ -67,19 +79,22 @@ def _rows(one: DeviceInterval) -> list[tuple[str, ...]]:
             figures = (
                 f"{op.completed / seconds:.0f}", f"{op.bytes / seconds / 1e6:.1f}", *map(_ms, times), str(op.errors),
             )  # fmt: skip
-        rows.append((label(one.device) if not rows else "", name, *figures, *(whole if not rows else ("",) * 4)))
+        first = not rows
+        rows.append((one.device.disk if first else "", name, *figures, *(whole if first else ("",) * len(whole))))
     return rows
 
 
 def print_details(one: DeviceInterval) -> None:
     """Print everything about one device."""
     device = one.device
-    print(f"{label(device)}  [{device.dev}]  hctl {device.hctl}, driver {device.driver}, parent {device.parent}")
-    print(
+    _print_text(f"{label(device)}  [{device.dev}]  hctl {device.hctl}, driver {device.driver}, parent {device.parent}")
+    _print_text(
         f"in flight {device.in_flight}, highest {device.highest}, limit {device.limit}, mean {one.mean_depth:.2f}, "
         f"at the limit {one.at_limit:.1%} of {one.elapsed_ns / 1e9:.3g} s"
     )
     rows = []
+    wide = room() >= _WIDE
+    show = _with_error if wide else _ms
     for name in (name for name in OPS if name in one.ops):
         op = one.ops[name]
         for time in TIMES:
@@ -87,9 +102,11 @@ def print_details(one: DeviceInterval) -> None:
             if not histogram.count:
                 continue
             found = [histogram.percentile(percent) for percent in _PERCENTS.values()]
-            rows.append((name, time, str(histogram.count), *(_with_error(percentile) for percentile in found)))
+            rows.append((name, time, str(histogram.count), *(show(percentile) for percentile in found)))
     if rows:
         table(("op", "time", "count", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"), rows)
+        if not wide:
+            _print_text(_ERROR_NOTE)
     counters = [
         (name, *(str(getattr(op, key)) for key in ("issued", "completed", "sent_back", "errors", "bytes")))
         for name, op in one.ops.items()
@@ -99,7 +116,11 @@ def print_details(one: DeviceInterval) -> None:
     events = [f"{name} {count}" for name, count in one.events.items() if count]
     events += [f"forgotten {device.forgotten}"] if device.forgotten else []
     events += [f"eh_wakeups {device.eh_wakeups}"] if device.eh_wakeups else []
-    print("events: " + (", ".join(events) or "none"))
+    _print_text("events: " + (", ".join(events) or "none"))
+
+
+def _print_text(text: str) -> None:
+    print(textwrap.fill(text, room(), subsequent_indent="    "))
 
 
 def _with_error(percentile: Percentile | None) -> str:
@@ -221,10 +242,10 @@ def print_stuck(found: StuckList, devices: Mapping[int, Device], *, as_json: boo
         return
     rows = [
         (
-            f"{one.age_ns / 1e9:.1f}", _name(one, devices), one.op,
-            str(one.sector), str(one.bytes), one.state.replace("_", " "), f"{one.issue_age_ns / 1e9:.1f}",
-            str(one.sent_back),
+            f"{one.age_ns / 1e9:.1f}", one.disk, one.op, str(one.sector), str(one.bytes), one.state.replace("_", " "),
+            f"{one.issue_age_ns / 1e9:.1f}", str(one.sent_back), _path(devices[one.id]) if one.id in devices else "",
         )
         for one in found.requests
     ]  # fmt: skip
-    table(("age s", "device", "op", "sector", "bytes", "state", "issued s ago", "sent back"), rows)
+    headers = ("age s", "device", "op", "sector", "bytes", "state", "issued s", "sent back", "target and portal")
+    table(headers, rows, wrapped=headers[-1])
