@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest-full: --suite trixie --clock virtual
+# guest-full: --suite trixie --clock real
 # apply and revert, killed or cut off from their disk at every step and at random moments.
 
 bats_require_minimum_version 1.5.0

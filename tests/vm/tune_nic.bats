@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest-full: --suite trixie --clock virtual '--device=-device e1000e'
-# guest-full: --suite trixie --clock virtual '--device=-device vmxnet3'
+# guest-full: --suite trixie --clock real '--device=-device e1000e'
+# guest-full: --suite trixie --clock real '--device=-device vmxnet3'
 # Every NIC and qdisc tunable that a driver has: written, read back, taken back; what it lacks is said.
 
 setup_file() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest-full: --suite trixie --clock virtual
-# guest-full: --suite bookworm --clock virtual
+# guest-full: --suite trixie --clock real
+# guest-full: --suite bookworm --clock real
 # Every tunable of TCP, core network, routes, disks, open-iscsi, LIO and SRP: written, read back, taken back.
 
 setup_file() {

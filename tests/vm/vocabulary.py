@@ -29,6 +29,7 @@ TEXTS = {
 NUMBERS = {
     "nic.mtu": 1400, "tcp.ecn": 1,
     "route.initcwnd": 20, "route.initrwnd": 20, "route.quickack": 1, "qdisc.maxrate": 125000000,
+    "route.rto_min": 300, "route.window": 1048576,
     "iscsi.max_outstanding_r2t": 4, "lio.max_outstanding_r2t": 4, "iscsi.queue_depth": 64, "block.queue_depth": 16,
     "nic.rx_usecs": 50, "block.nr_requests": 64, "iscsi.max_xmit_segment": 65536,
 }  # fmt: skip

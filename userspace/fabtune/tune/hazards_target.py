@@ -63,6 +63,21 @@ def command_window(scene: Scene) -> Iterator[Finding]:
                 )
 
 
+def cached_window(scene: Scene) -> Iterator[Finding]:
+    """What demo mode keeps of an initiator holds the window of its first login (target_core_tpg.c)."""
+    for reading, kept in scene.readings("lio.cache_dynamic_acls"):
+        if kept:
+            yield Finding(
+                "window-kept-from-first-login",
+                "notice",
+                reading.device.label,
+                "cache_dynamic_acls is 1",
+                "initiators without an ACL keep the command window of their first login, whatever "
+                "default_cmdsn_depth says now",
+                "set lio.cache_dynamic_acls to false before they log in again, or give them ACLs",
+            )
+
+
 def data_timeout(scene: Scene) -> Iterator[Finding]:
     """At ERL 0 an expired dataout_timeout closes the connection (iscsi_target_erl1.c)."""
     if scene.path is None:
@@ -146,5 +161,5 @@ def one_connection(scene: Scene) -> Iterator[Finding]:
 
 
 HAZARDS: tuple[Hazard, ...] = (
-    target_bursts, command_window, data_timeout, unsolicited_memory, write_cache, one_connection,
+    target_bursts, command_window, cached_window, data_timeout, unsolicited_memory, write_cache, one_connection,
 )  # fmt: skip

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which sessions must log in again before new values count, and doing so only where no data is at risk."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -223,6 +224,9 @@ def _wait_for_multipath(holders: list[Path], session: Session) -> None:
 def bring_back(device: Device) -> str:
     """Log the session of `device` in once more, with whatever its record says now; return how it went."""
     try:
+        # iscsid goes on trying with the values that failed, and takes no second login beside that.
+        with contextlib.suppress(FabtuneError):
+            record.iscsiadm(*record.select(device), "--logout")
         record.iscsiadm(*record.select(device), "--login")
     except FabtuneError as error:
         return f"session {device.label} is DOWN, its LUNs are away: {error}"
