@@ -126,8 +126,8 @@ def test_records_that_differ_leave_iscsid_conf_alone(host: Path) -> None:
     assert remarks[0].startswith("node.session.cmds_max: records differ (256, 512)")
 
 
-def saveconfig(host: Path) -> Path:
-    path = host / "etc/target/saveconfig.json"
+def saveconfig(host: Path, place: str = "etc/target") -> Path:
+    path = host / place / "saveconfig.json"
     tpg = {"tag": 1, "parameters": {"FirstBurstLength": "65536"}, "attributes": {"default_cmdsn_depth": 64},
            "node_acls": [{"node_wwn": "iqn.i", "chap_password": "do-not-tell"}]}  # fmt: skip
     hosttree.put(path, json.dumps({"targets": [{"wwn": "iqn.2026-01.test:disk1", "tpgs": [tpg]}]}))
@@ -135,8 +135,9 @@ def saveconfig(host: Path) -> Path:
     return path
 
 
-def test_saveconfig_changes_by_single_keys(host: Path) -> None:
-    path = saveconfig(host)
+@pytest.mark.parametrize("place", ["etc/target", "etc/rtslib-fb-target"])
+def test_saveconfig_changes_by_single_keys(host: Path, place: str) -> None:
+    path = saveconfig(host, place)
     before = json.loads(path.read_text())
     backend = backends.get("saveconfig")
     assert backend.read(TPG, "param/FirstBurstLength") == "65536"
@@ -168,6 +169,8 @@ def test_backstores_and_srp_targets_are_saved_too(host: Path) -> None:
 
 
 def test_a_target_that_was_never_saved_is_said(host: Path) -> None:
+    with pytest.raises(UnsupportedError, match="no saved target in /etc/target/saveconfig.json or"):
+        backends.get("saveconfig").read(TPG, "param/FirstBurstLength")
     saveconfig(host)
     other = Device("tpg", "iqn.2026-01.test:other,tpgt_1", "other tpgt_1")
     with pytest.raises(UnsupportedError, match="run `targetcli saveconfig` once"):

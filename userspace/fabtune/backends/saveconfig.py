@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Single parameters and attributes in LIO's saved configuration (/etc/target/saveconfig.json).
+"""Single parameters and attributes in LIO's saved configuration.
 
 rtslib's own save writes the whole running target, with whatever else changed and was not meant
 to stay; here one value of one TPG, ACL or backstore changes and nothing else.  A key is
@@ -8,27 +8,37 @@ configfs's, such as ``param/FirstBurstLength``; '' means that the file does not 
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from fabtune.backends import UnsupportedError, explained, files, tree
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
-_PATH = "target/saveconfig.json"
+# rtslib's own place, and Debian's.
+_PLACES = ("target/saveconfig.json", "rtslib-fb-target/saveconfig.json")
 _PLUGINS = {"rd_mcp": "ramdisk", "iblock": "block"}
 _SECTIONS = {"param": "parameters", "attrib": "attributes"}
 
 
+def _path() -> Path:
+    """Return the saved configuration's file.  Raises UnsupportedError where the target was never saved."""
+    found = next((tree.ETC / place for place in _PLACES if (tree.ETC / place).exists()), None)
+    if found is None:
+        raise UnsupportedError(f"no saved target in /etc/{' or /etc/'.join(_PLACES)}; run `targetcli saveconfig` once")
+    return found
+
+
 def _load() -> dict[str, Any]:
-    path = tree.ETC / _PATH
-    with explained(f"/etc/{_PATH}"):
+    path = _path()
+    with explained(str(path)):
         text = path.read_text()
     try:
         config = json.loads(text)
     except ValueError as error:
-        raise FabtuneError(f"/etc/{_PATH}: not JSON: {error}") from None
+        raise FabtuneError(f"{path}: not JSON: {error}") from None
     if not isinstance(config, dict):
-        raise FabtuneError(f"/etc/{_PATH}: expected an object")
+        raise FabtuneError(f"{path}: expected an object")
     return config
 
 
@@ -81,8 +91,8 @@ class _SaveConfig:
         else:
             # rtslib saves attributes as numbers and parameters as texts.
             values[name] = int(value) if section == "attrib" and value.lstrip("-").isdigit() else value
-        path = tree.ETC / _PATH
-        with explained(f"/etc/{_PATH}: {key}"):
+        path = _path()
+        with explained(f"{path}: {key}"):
             files.replace(path, json.dumps(config, sort_keys=True, indent=2) + "\n", path.stat().st_mode & 0o777)
 
 

@@ -35,7 +35,9 @@ from fabtune.tune.plan import Plan
 
 VERSION = 1
 # Where the file backends write, below /etc.
-_WRITTEN_DIRECTORIES = ("", "iscsi", "target", "sysctl.d", "modprobe.d", "udev/rules.d", "systemd/network")
+_WRITTEN_DIRECTORIES = (
+    "", "iscsi", "target", "rtslib-fb-target", "sysctl.d", "modprobe.d", "udev/rules.d", "systemd/network",
+)  # fmt: skip
 # A tool that outlives a killed fabtune ends within this time.
 _LOCK_WAIT_S = 3.0
 
