@@ -129,11 +129,26 @@ def test_the_interface_carried_what_the_session_did(tx_bytes, rx_bytes, expected
     assert verdict(record, "interface carried") == checks.NOT_APPLICABLE
 
 
+@pytest.mark.parametrize(
+    ("tx_bytes", "expected"),
+    [(302_000_000, checks.PASS), (317_000_000, checks.PASS), (340_000_000, checks.FAIL)],
+)
+def test_packets_counted_joined_may_hide_headers(tx_bytes, expected):
+    record = make_record(100, op="write", seconds=3)
+    step = record["steps"][0]
+    nic = {"tx_bytes": tx_bytes, "tx_packets": 5_000, "rx_bytes": 144_000 + 66 * 100_000, "rx_packets": 100_000}
+    session = {"txdata_octets": 300_000_000, "rxdata_octets": 144_000}
+    step["before"] = {"iscsi": {"1": dict.fromkeys(session, 0)}, "nics": {"eth0": dict.fromkeys(nic, 0)}}
+    step["before"]["session_nics"] = {"1": "eth0"}
+    step["after"] = {"iscsi": {"1": session}, "nics": {"eth0": nic}}
+    assert verdict(record, "interface carried") == expected
+
+
 def test_a_stream_that_did_nothing_is_found():
     record = make_record(100)
     assert verdict(record, "every stream") == checks.PASS
     jobs = record["steps"][0]["fio"]["jobs"]
-    jobs.append({op: jobs[0]["write"] for op in ("read", "write")})
+    jobs.append(dict.fromkeys(("read", "write"), jobs[0]["write"]))
     assert verdict(record, "every stream") == checks.FAIL
 
 
