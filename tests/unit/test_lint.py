@@ -49,7 +49,6 @@ CLEAN: dict[tuple[str, Device], str] = {
     ("lio.max_xmit_segment", TPG): "262144", ("lio.initial_r2t", TPG): "Yes",
     ("lio.max_outstanding_r2t", TPG): "16", ("lio.default_cmdsn_depth", TPG): "128",
     ("lio.max_connections", TPG): "1", ("lio.error_recovery_level", TPG): "0", ("lio.cmdsn_depth", ACL): "128",
-    ("lio.cache_dynamic_acls", TPG): "0",
     ("lio.dataout_timeout", ACL): "10", ("lio.emulate_write_cache", STORE): "1", ("net.rmem_max", HOST): "212992",
     ("net.wmem_max", HOST): "212992", ("net.rmem_default", HOST): "212992", ("net.wmem_default", HOST): "212992",
     ("tcp.rmem_max", NETNS): "33554432", ("tcp.wmem_max", NETNS): "33554432", ("tcp.window_scaling", NETNS): "1",
@@ -101,7 +100,6 @@ def test_a_sound_host_has_no_findings() -> None:
         ({"block__queue_depth": "200"}, WAN, "queue-depth-above-session"),
         ({"lio__cmdsn_depth": "64"}, WAN, "cmdsn-depth-not-kept"),
         ({"lio__cmdsn_depth": "1024"}, WAN, "cmdsn-depth-too-large"),
-        ({"lio__cache_dynamic_acls": "1"}, WAN, "window-kept-from-first-login"),
         ({"lio__dataout_timeout": "3"}, SLOW, "dataout-timeout-short"),
         ({"iscsi__noop_timeout": "2"}, SLOW, "ping-timeout-short"),
         ({"lio__first_burst": "16777212", "lio__default_cmdsn_depth": "512"}, WAN, "unsolicited-memory"),
@@ -147,6 +145,10 @@ def _multipath(facts: Facts) -> None:
     ]
 
 
+def _demo_mode(facts: Facts) -> None:
+    facts.tpgs[0] = replace(facts.tpgs[0], logins=(Login("iqn.i", True, {}),))
+
+
 def _bridge(facts: Facts) -> None:
     facts.nics = [replace(CARD, driver="bridge")]
     facts.readings = [replace(one, value="1") if one.tunable == "nic.lro" else one for one in facts.readings]
@@ -165,6 +167,7 @@ def _bridge(facts: Facts) -> None:
         (_srp(sg_tablesize=64), "srp-sg-without-ext"),
         (_srp(ch_count=8), "srp-channels-above-vectors"),
         (_bridge, "lro-on"),
+        (_demo_mode, "window-from-first-login"),
         (lambda facts: facts.nics.append(replace(CARD, name="eth1", mtu_bytes=9000)), "mtu-differs"),
         (lambda facts: facts.backstores.__setitem__(0, Backstore("fileio/d", "fileio", False)), "write-cache-claimed"),
     ],

@@ -63,18 +63,19 @@ def command_window(scene: Scene) -> Iterator[Finding]:
                 )
 
 
-def cached_window(scene: Scene) -> Iterator[Finding]:
-    """What demo mode keeps of an initiator holds the window of its first login (target_core_tpg.c)."""
-    for reading, kept in scene.readings("lio.cache_dynamic_acls"):
-        if kept:
+def remembered_window(scene: Scene) -> Iterator[Finding]:
+    """Demo mode keeps what it made at an initiator's first login, window included (target_core_tpg.c)."""
+    for reading, depth in scene.numbers("lio.default_cmdsn_depth"):
+        tpg = next((one for one in scene.facts.tpgs if one.identity == reading.device.identity), None)
+        dynamic = [login.initiator for login in tpg.logins if login.dynamic] if tpg else []
+        if dynamic and depth != scene.default("lio.default_cmdsn_depth"):
             yield Finding(
-                "window-kept-from-first-login",
+                "window-from-first-login",
                 "notice",
                 reading.device.label,
-                "cache_dynamic_acls is 1",
-                "initiators without an ACL keep the command window of their first login, whatever "
-                "default_cmdsn_depth says now",
-                "set lio.cache_dynamic_acls to false before they log in again, or give them ACLs",
+                f"default_cmdsn_depth is {depth}, and {', '.join(dynamic)} logged in without an ACL",
+                "each such initiator keeps the command window of its very first login, whatever the default says since",
+                "give it an ACL (targetcli: acls/ create IQN) and set lio.cmdsn_depth",
             )
 
 
@@ -161,5 +162,5 @@ def one_connection(scene: Scene) -> Iterator[Finding]:
 
 
 HAZARDS: tuple[Hazard, ...] = (
-    target_bursts, command_window, cached_window, data_timeout, unsolicited_memory, write_cache, one_connection,
+    target_bursts, command_window, remembered_window, data_timeout, unsolicited_memory, write_cache, one_connection,
 )  # fmt: skip
