@@ -113,6 +113,7 @@ static void module_going(struct tracepoint *tp)
 		return;
 	hook_detach(hook);
 	hook->tp = NULL;
+	fabstat_identify_forget_scsi();
 }
 
 static int module_notify(struct notifier_block *nb, unsigned long event, void *data)
@@ -135,22 +136,6 @@ static int module_notify(struct notifier_block *nb, unsigned long event, void *d
 
 static struct notifier_block module_nb = { .notifier_call = module_notify };
 
-/* Hangs every probe on its tracepoint, as far as loaded. Returns 0 or -errno. */
-int fabstat_attach(void)
-{
-	unsigned int i;
-	int err = 0;
-
-	mutex_lock(&attach_lock);
-	for (i = 0; i < ARRAY_SIZE(hooks) && !err; i++)
-		err = hook_attach(&hooks[i]);
-	while (err && i--)
-		hook_detach(&hooks[i]);
-	wanted = !err;
-	mutex_unlock(&attach_lock);
-	return err;
-}
-
 /* Takes every probe off; when it returns none is running. */
 void fabstat_detach(void)
 {
@@ -162,6 +147,22 @@ void fabstat_detach(void)
 		hook_detach(&hooks[i]);
 	mutex_unlock(&attach_lock);
 	tracepoint_synchronize_unregister();
+}
+
+/* Hangs every probe on its tracepoint, as far as loaded. Returns 0 or -errno. */
+int fabstat_attach(void)
+{
+	unsigned int i;
+	int err = 0;
+
+	mutex_lock(&attach_lock);
+	for (i = 0; i < ARRAY_SIZE(hooks) && !err; i++)
+		err = hook_attach(&hooks[i]);
+	wanted = !err;
+	mutex_unlock(&attach_lock);
+	if (err)
+		fabstat_detach();
+	return err;
 }
 
 /* Returns true when SCSI refusals are being seen. */

@@ -69,12 +69,11 @@ static __always_inline void depth_enter(struct fabstat_device *dev, u64 now)
 }
 
 /* The device was at its limit before the request that just left. */
-static noinline void limit_leave(struct fabstat_device *dev, struct fabstat_cpu *cpu, u32 depth,
-				 u64 now)
+static noinline void limit_leave(struct fabstat_device *dev, struct fabstat_cpu *cpu, u64 now)
 {
 	u64 since;
 
-	if (depth >= dev->limit)
+	if (atomic_read(&dev->depth) >= dev->limit)
 		return;
 	since = xchg(&dev->limit_since, 0);
 	if (since)
@@ -84,10 +83,10 @@ static noinline void limit_leave(struct fabstat_device *dev, struct fabstat_cpu 
 static __always_inline void depth_leave(struct fabstat_device *dev, struct fabstat_cpu *cpu,
 					u64 now)
 {
-	u32 depth = atomic_dec_return(&dev->depth);
-
+	atomic_dec(&dev->depth);
+	smp_mb__after_atomic();	/* of several CPUs that leave, one sees the depth below the limit */
 	if (unlikely(READ_ONCE(dev->limit_since)))
-		limit_leave(dev, cpu, depth, now);
+		limit_leave(dev, cpu, now);
 }
 
 static __always_inline void fill_slot(struct fabstat_device *dev, struct fabstat_slot *slot,
@@ -99,7 +98,8 @@ static __always_inline void fill_slot(struct fabstat_device *dev, struct fabstat
 	slot->op = op;
 }
 
-static __always_inline void enter(const struct fabstat_place *place, struct request *rq, u64 now)
+static __always_inline void enter(const struct fabstat_place *place, struct request *rq, u64 now,
+				  u64 past)
 {
 	u8 op = request_op(rq);
 
@@ -107,7 +107,7 @@ static __always_inline void enter(const struct fabstat_place *place, struct requ
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_sub(now, &place->cpu->depth_ticks);
 	fill_slot(place->dev, place->slot, rq, op);
-	WRITE_ONCE(place->slot->issued, now);
+	WRITE_ONCE(place->slot->issued, now | past);
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_inc(&place->cpu->events);
 	depth_enter(place->dev, now);
@@ -136,12 +136,12 @@ static noinline void issue_slowly(struct request *rq)
 		return;
 	}
 	now = fabstat_ticks();
-	if (place.slot->issued)
+	if (fabstat_issued_at(place.slot->issued))
 		forget(&place, now);
 	/* The past that is known is another request's if that does not end at the same sector. */
 	if (place.slot->retry && place.slot->retry->end_sector != end_sector(rq))
 		fabstat_retry_free(place.slot);
-	enter(&place, rq, now);
+	enter(&place, rq, now, place.slot->retry ? FABSTAT_PAST : 0);
 }
 
 static __always_inline void issue(struct request *rq)
@@ -149,8 +149,8 @@ static __always_inline void issue(struct request *rq)
 	struct fabstat_place place;
 
 	if (likely(fabstat_find(rq, &place)) &&
-	    likely(!(place.slot->issued | (unsigned long)place.slot->retry)))
-		enter(&place, rq, fabstat_ticks_fast());
+	    likely(place.slot->issued == FABSTAT_IDLE))
+		enter(&place, rq, fabstat_ticks_fast(), 0);
 	else
 		issue_slowly(rq);
 }
@@ -184,10 +184,8 @@ static void count_failure(struct fabstat_cpu *cpu, unsigned int op, int error, b
 {
 	if (timed_out)
 		fabstat_count(cpu, FABSTAT_TIMED_OUT);
-	if (error) {
-		local64_inc(&cpu->errors[op]);
-		fabstat_count(cpu, fabstat_error_event(error));
-	}
+	if (error)
+		local64_inc(&cpu->errors[op][fabstat_error_event(error) - FABSTAT_FIRST_ERROR]);
 }
 
 /* A request ended that was not in flight as far as the books go. */
@@ -200,8 +198,10 @@ static void finish_unissued(const struct fabstat_place *place, struct request *r
 	 */
 	if (!nr_bytes && rq->bio)
 		return;
-	if (place->slot)
+	if (place->slot) {
+		place->slot->issued = FABSTAT_IDLE;
 		fabstat_retry_free(place->slot);
+	}
 	if (blk_mq_rq_state(rq) == MQ_RQ_IDLE) {
 		/* Given up while it waited, for the first issue or for another. */
 		fabstat_count(place->cpu, FABSTAT_NEVER_ISSUED);
@@ -217,7 +217,7 @@ static __always_inline void leave(const struct fabstat_place *place, unsigned in
 {
 	struct fabstat_cpu *cpu = place->cpu;
 
-	place->slot->issued = 0;
+	place->slot->issued = FABSTAT_IDLE;
 	local64_inc(&cpu->completed[op]);
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_add(nr_bytes, &cpu->bytes[op]);
@@ -244,7 +244,8 @@ static noinline void finish_slowly(struct request *rq, fabstat_status_t status,
 		return;
 	if (!place.dev->nr_ready)
 		fabstat_identify(place.dev, rq);
-	if (!place.slot || !place.slot->issued) {
+	issued = place.slot ? fabstat_issued_at(place.slot->issued) : 0;
+	if (!issued) {
 		finish_unissued(&place, rq, fabstat_errno(status), nr_bytes);
 		return;
 	}
@@ -255,7 +256,6 @@ static noinline void finish_slowly(struct request *rq, fabstat_status_t status,
 		return;
 	}
 	now = fabstat_ticks();
-	issued = place.slot->issued;
 	ns = fabstat_ticks_to_ns(elapsed(issued, now));
 	leave(&place, op, nr_bytes, ns, now);
 	if (place.slot->retry)
@@ -280,29 +280,30 @@ static __always_inline void finish(struct request *rq, fabstat_status_t status,
 		finish_slowly(rq, status, nr_bytes);
 		return;
 	}
-	if (unlikely(!fabstat_find(rq, &place) || !place.slot->issued || place.slot->retry))
+	if (unlikely(!fabstat_find(rq, &place)))
 		goto slowly;
 	op = place.slot->op;
 	histogram = READ_ONCE(place.cpu->histogram[op][FABSTAT_DIRECT]);
 	now = fabstat_ticks_fast();
 	ticks = now - place.slot->issued;
-	/* More than a second or so, or less than nothing. */
+	/* More than a second or so, less than nothing, or a marked slot: see FABSTAT_IDLE. */
 	if (unlikely(!histogram || ticks >> 32))
 		goto slowly;
 	ns = fabstat_few_ticks_to_ns(ticks);
 	local64_inc(&histogram->bucket[fabstat_bucket_in_range(ns)]);
-	leave(&place, op, blk_rq_bytes(rq), ns, now);
+	leave(&place, op, nr_bytes, ns, now);
 	left(&place, now);
 	return;
 
 slowly:
-	finish_slowly(rq, 0, blk_rq_bytes(rq));
+	finish_slowly(rq, 0, nr_bytes);
 }
 
 /* Remembers since when @rq has been sent back or refused. */
 static void remember(const struct fabstat_place *place, struct request *rq, bool refusal, u64 now)
 {
 	struct fabstat_slot *slot = place->slot;
+	u64 issued = fabstat_issued_at(slot->issued);
 	struct fabstat_retry *retry = slot->retry;
 
 	if (retry && retry->end_sector != end_sector(rq)) {
@@ -315,11 +316,11 @@ static void remember(const struct fabstat_place *place, struct request *rq, bool
 			fabstat_count(place->cpu, FABSTAT_NO_RETRY);
 			return;
 		}
-		retry->first = slot->issued ?: now;
+		retry->first = issued ?: now;
 		retry->end_sector = end_sector(rq);
 	}
 	if (!retry->first_issue)
-		retry->first_issue = slot->issued;
+		retry->first_issue = issued;
 	if (refusal && !retry->first_refusal)
 		retry->first_refusal = now;
 	retry->times++;
@@ -327,12 +328,18 @@ static void remember(const struct fabstat_place *place, struct request *rq, bool
 	smp_store_release(&slot->retry, retry);
 }
 
+/* The request in @slot waits to be issued again. */
+static void mark_waiting(struct fabstat_slot *slot)
+{
+	WRITE_ONCE(slot->issued, slot->retry ? FABSTAT_PAST : FABSTAT_IDLE);
+}
+
 static void send_back(const struct fabstat_place *place, u64 now)
 {
 	local64_inc(&place->cpu->sent_back[place->slot->op]);
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_add(now, &place->cpu->depth_ticks);
-	WRITE_ONCE(place->slot->issued, 0);
+	mark_waiting(place->slot);
 	left(place, now);
 }
 
@@ -345,7 +352,7 @@ static void requeue(struct request *rq)
 {
 	enum mq_rq_state state = blk_mq_rq_state(rq);
 	struct fabstat_place place;
-	bool refusal = true;
+	bool refusal = true, in_flight;
 	u64 now;
 
 	if (!fabstat_make(rq, &place))
@@ -365,23 +372,26 @@ static void requeue(struct request *rq)
 	if (!place.slot)
 		return;
 	now = fabstat_ticks();
-	if (!place.slot->issued)
+	in_flight = fabstat_issued_at(place.slot->issued);
+	if (!in_flight)
 		fill_slot(place.dev, place.slot, rq, request_op(rq));
 	remember(&place, rq, refusal, now);
 	place.slot->refusal = 0;
-	if (place.slot->issued)
+	if (in_flight)
 		send_back(&place, now);
+	else
+		mark_waiting(place.slot);
 }
 
-void fabstat_probe_issue(void *data, struct request *rq)
+notrace void fabstat_probe_issue(void *data, struct request *rq)
 {
 	fabstat_probe_enter();
 	issue(rq);
 	fabstat_probe_leave();
 }
 
-void fabstat_probe_complete(void *data, struct request *rq, fabstat_status_t status,
-			    unsigned int nr_bytes)
+notrace void fabstat_probe_complete(void *data, struct request *rq,
+				    fabstat_status_t status, unsigned int nr_bytes)
 {
 	fabstat_probe_enter();
 	finish(rq, status, nr_bytes);

@@ -86,6 +86,10 @@ enum fabstat_event {
 	"partial", "never_issued", "unmatched", "untracked", "no_histogram", "no_retry", \
 }
 
+/* The classes of errors, which are counted per op as well; contiguous among the events. */
+#define FABSTAT_FIRST_ERROR	FABSTAT_ERROR_TIMEOUT
+#define FABSTAT_ERRORS		(FABSTAT_ERROR_IO - FABSTAT_ERROR_TIMEOUT + 1)
+
 /* SAM-5 5.3.1 and scsi_proto.h, the same on every kernel; status_byte() is not. */
 #define FABSTAT_SAM_BUSY		0x08
 #define FABSTAT_SAM_TASK_SET_FULL	0x28

@@ -11,6 +11,13 @@
  */
 #define CALIBRATION_MS	10
 
+/*
+ * Between two looks the counter and the timekeeper, which are read together, differ by the
+ * rounding of the multiplier. What suspends the machine or moves it to another one differs more.
+ */
+#define TOLERANCE_NS	NSEC_PER_MSEC
+#define TOLERANCE_SHIFT	10	/* and 0.1 % of the time passed */
+
 struct fabstat_clock fabstat_clock;
 
 /* Returns true when the timekeeper's counter is the one that get_cycles() reads. */
@@ -55,16 +62,29 @@ void fabstat_clock_init(void)
 	fabstat_clock.mult = mult;
 	fabstat_clock.offset_ns = to_ns - fabstat_ticks_to_ns(to_cycles);
 	fabstat_clock.changes = to_changes;
+	fabstat_clock.seen_cycles = to_cycles;
+	fabstat_clock.seen_ns = to_ns;
 	fabstat_clock.counter = true;
 }
 
-/* Returns true when the counter is in use and the timekeeper has another clock source by now. */
+/*
+ * Returns true when the counter is in use and the timekeeper has another clock source by now, or
+ * the two did not advance together since the last look. One caller at a time.
+ */
 bool fabstat_clock_lost(void)
 {
-	u64 cycles, raw_ns;
+	u64 cycles, raw_ns, ticks_ns, passed_ns, apart_ns;
 
-	return fabstat_clock.counter &&
-	       fabstat_read_timekeeper(&cycles, &raw_ns) != fabstat_clock.changes;
+	if (!fabstat_clock.counter)
+		return false;
+	if (fabstat_read_timekeeper(&cycles, &raw_ns) != fabstat_clock.changes)
+		return true;
+	ticks_ns = fabstat_ticks_to_ns(cycles - fabstat_clock.seen_cycles);
+	passed_ns = raw_ns - fabstat_clock.seen_ns;
+	apart_ns = ticks_ns > passed_ns ? ticks_ns - passed_ns : passed_ns - ticks_ns;
+	fabstat_clock.seen_cycles = cycles;
+	fabstat_clock.seen_ns = raw_ns;
+	return apart_ns > TOLERANCE_NS + (passed_ns >> TOLERANCE_SHIFT);
 }
 
 /* Returns what fabstat_ticks_to_ns() of a sum of ticks wraps at; 0 stands for 2^64. */

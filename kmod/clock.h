@@ -6,7 +6,8 @@
  * kernel's own timekeeper runs on the CPU's cycle counter (the TSC), a tick is one count of it,
  * and reading it is one instruction; only what is recorded is converted to ns. Otherwise a tick
  * is one ns of the timekeeper. The kernel watches the counter and drops it as clock source when
- * it misbehaves; the module follows within a second (fabstat_clock_lost(), main.c).
+ * it misbehaves, and a suspended machine may find it elsewhere; the module follows within a second
+ * (fabstat_clock_lost(), main.c).
  */
 #ifndef FABSTAT_CLOCK_H
 #define FABSTAT_CLOCK_H
@@ -14,7 +15,8 @@
 #include <linux/ktime.h>
 #include <linux/math64.h>
 #include <linux/timekeeping.h>
-#include <linux/timex.h>
+
+#include "compat.h"
 
 #define FABSTAT_CLOCK_SHIFT	24
 
@@ -23,6 +25,8 @@ struct fabstat_clock {
 	bool counter;		/* ticks are the cycle counter's */
 	u8 changes;		/* clock source changes seen when it was chosen */
 	u64 offset_ns;		/* what the ticks in ns lack of CLOCK_MONOTONIC_RAW */
+	u64 seen_cycles;	/* the counter, and CLOCK_MONOTONIC_RAW, at the last look */
+	u64 seen_ns;
 };
 
 extern struct fabstat_clock fabstat_clock;
@@ -30,7 +34,7 @@ extern struct fabstat_clock fabstat_clock;
 /* Returns the time in ticks; only while fabstat_clock.counter is set. Any context. */
 static __always_inline u64 fabstat_ticks_fast(void)
 {
-	return get_cycles();
+	return fabstat_read_counter();
 }
 
 /* Returns the time in ticks. Any context. */

@@ -12,6 +12,7 @@
 #include <linux/blk-mq.h>
 #include <linux/preempt.h>
 #include <linux/timekeeping.h>
+#include <linux/timex.h>
 #include <linux/version.h>
 
 /* block_rq_complete passes a blk_status_t since 5.16, before that an errno. */
@@ -48,6 +49,13 @@ static inline u64 fabstat_diskseq(struct gendisk *disk)
 	return 0;
 #endif
 }
+
+/* On x86 get_cycles() asks at each call whether there is a counter; clock.c has asked before. */
+#ifdef CONFIG_X86_TSC
+#define fabstat_read_counter()	rdtsc()
+#else
+#define fabstat_read_counter()	get_cycles()
+#endif
 
 /*
  * Reads the timekeeper's counter and the CLOCK_MONOTONIC_RAW time that belongs to it. Returns

@@ -64,6 +64,12 @@ static struct fabstat_set *set_find_or_make(struct blk_mq_tag_set *tag_set)
 	return set;
 }
 
+/* Returns how often the error handler of the device's host was woken since it was first seen. */
+s64 fabstat_eh_wakeups(const struct fabstat_device *dev)
+{
+	return dev->set ? atomic64_read(&dev->set->eh_wakeups) - dev->eh_before : dev->eh_wakeups;
+}
+
 /* Gives up one user of @set; returns it when it was the last, for set_free(). table_lock. */
 static struct fabstat_set *set_put(struct fabstat_set *set)
 {
@@ -138,6 +144,7 @@ static bool device_equip(struct fabstat_device *dev, struct request_queue *q)
 	if (!blk_get_queue(q))
 		goto free_set;
 	dev->set = set;
+	dev->eh_before = atomic64_read(&set->eh_wakeups);
 	if (!set->users++)
 		list_add_rcu(&set->node, &sets);
 	return true;
@@ -278,6 +285,7 @@ static struct fabstat_set *device_unlink(struct fabstat_device *dev)
 
 	raw_spin_lock_irqsave(&table_lock, flags);
 	WRITE_ONCE(fabstat_devices[dev->id], &fabstat_no_device);
+	dev->eh_wakeups = fabstat_eh_wakeups(dev);
 	unused = set_put(dev->set);
 	raw_spin_unlock_irqrestore(&table_lock, flags);
 	return unused;
@@ -291,6 +299,7 @@ static void device_retire(struct fabstat_device *dev)
 	blk_put_queue(dev->queue);
 	dev->queue = NULL;
 	dev->sdev = NULL;
+	dev->set = NULL;
 	list_add_tail(&dev->gone_node, &fabstat_gone);
 	if (nr_gone < FABSTAT_MAX_GONE) {
 		nr_gone++;
@@ -345,30 +354,38 @@ void fabstat_devices_init(void)
 		fabstat_devices[id] = &fabstat_no_device;
 }
 
+/* Closes the books of @dev that are kept in ticks. */
+static void device_close_ticks(struct fabstat_device *dev)
+{
+	unsigned int cpu;
+	u64 ticks = 0;
+
+	for_each_possible_cpu(cpu) {
+		if (!dev->cpu[cpu])
+			continue;
+		ticks += local64_read(&dev->cpu[cpu]->depth_ticks);
+		local64_set(&dev->cpu[cpu]->depth_ticks, 0);
+	}
+	dev->depth_base_ns += fabstat_ticks_to_ns(ticks);
+	dev->nr_ready = 0;
+}
+
 /*
- * Closes the books that are kept in ticks, and with them the fast path, before ticks become
+ * Closes all books that are kept in ticks, and with them the fast path, before ticks become
  * something else. Nothing is in flight; the caller holds fabstat_lock.
  */
 void fabstat_devices_close_ticks(void)
 {
 	struct fabstat_device *dev;
-	unsigned int id, cpu;
-	u64 ticks;
+	unsigned int id;
 
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
 		dev = fabstat_device(id);
-		if (!dev)
-			continue;
-		ticks = 0;
-		for_each_possible_cpu(cpu) {
-			if (!dev->cpu[cpu])
-				continue;
-			ticks += local64_read(&dev->cpu[cpu]->depth_ticks);
-			local64_set(&dev->cpu[cpu]->depth_ticks, 0);
-		}
-		dev->depth_base_ns += fabstat_ticks_to_ns(ticks);
-		dev->nr_ready = 0;
+		if (dev)
+			device_close_ticks(dev);
 	}
+	list_for_each_entry(dev, &fabstat_gone, gone_node)
+		device_close_ticks(dev);
 }
 
 /* Starts looking for queues that are being torn down. */

@@ -74,7 +74,7 @@ struct fabstat_cpu {
 	local64_t again_ns[FABSTAT_OPS];	/* sum of first to last issue */
 	local64_t refused_ns[FABSTAT_OPS];	/* sum of first refusal to last issue */
 	local64_t refused[FABSTAT_OPS];		/* requests completed after a refusal */
-	local64_t errors[FABSTAT_OPS];
+	local64_t errors[FABSTAT_OPS][FABSTAT_ERRORS];
 	/*
 	 * Integral of the number in flight over time: each issue subtracts the time, each
 	 * completion adds it, and the reader adds (in flight) * now. In ticks modulo 2^64.
@@ -96,9 +96,17 @@ struct fabstat_retry {
 	u32 times;
 };
 
+/*
+ * The upper bits of fabstat_slot.issued. They make the time since then too long for the fast
+ * path of a completion, which so needs no other test of what kind of slot it has found. The
+ * clock itself is far from them: 2^62 ticks are decades.
+ */
+#define FABSTAT_IDLE	BIT_ULL(63)			/* alone: no request */
+#define FABSTAT_PAST	(BIT_ULL(63) | BIT_ULL(62))	/* there is a retry; alone: not in flight */
+
 /* One request between issue and completion; 32 bytes, so that two share a cache line. */
 struct fabstat_slot {
-	u64 issued;		/* ticks; 0: not in flight */
+	u64 issued;		/* ticks, with the bits above */
 	u64 sector;
 	struct fabstat_retry *retry;	/* RCU */
 	u32 bytes;
@@ -154,6 +162,9 @@ struct fabstat_device {
 	struct fabstat_identity identity;
 	bool dying;			/* seen dying at the previous scan */
 	u64 gone_ns;			/* when it was retired, 0: live */
+	s64 eh_before;			/* of the set's eh_wakeups, those before this device */
+	s64 eh_wakeups;			/* in the end, when there is no set any more */
+	u64 at_limit_shown_ns;		/* fabstat_lock */
 	struct list_head gone_node;
 	atomic64_t forgotten;		/* in flight when the probes were taken off, or lost */
 	u64 depth_base_ns;		/* integral of the depth in ticks that are no more */
@@ -205,12 +216,20 @@ void fabstat_devices_init(void);
 void fabstat_devices_close_ticks(void);
 void fabstat_scan_start(void);
 void fabstat_devices_exit(void);
+s64 fabstat_eh_wakeups(const struct fabstat_device *dev);
 struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set);
 
 /* identity.c */
 void fabstat_identify(struct fabstat_device *dev, struct request *rq);
+void fabstat_identify_forget_scsi(void);
 
 /* slots.c */
+/* Returns when the request that @issued is about was issued, in ticks; 0: it is not in flight. */
+static inline u64 fabstat_issued_at(u64 issued)
+{
+	return issued & ~FABSTAT_PAST;
+}
+
 struct fabstat_slot *fabstat_slot_create(struct fabstat_device *dev, struct request *rq);
 void fabstat_slots_walk(void (*visit)(struct fabstat_slot *slot, void *data), void *data);
 void fabstat_slots_forget(void);
@@ -274,10 +293,10 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 	unsigned int queue = rq->mq_hctx->queue_num;
 	unsigned int id = rq->q->id;
 	int tag = rq->internal_tag;
-	struct fabstat_table **tables;
 	struct fabstat_device *dev;
 	struct fabstat_chunk *chunk;
-	unsigned long index;
+	struct fabstat_table *table;
+	unsigned int index;
 
 	if (unlikely(id >= FABSTAT_MAX_QUEUES))
 		return false;
@@ -285,19 +304,20 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 	if (unlikely(queue >= dev->nr_ready))
 		return false;
 	place->dev = dev;
-	tables = dev->sched;
-	if (tag < 0) {
-		tables = dev->set->table;
+	if (tag >= 0) {
+		table = READ_ONCE(dev->sched[queue]);
+	} else {
+		table = READ_ONCE(dev->set->table[queue]);
 		tag = rq->tag;
 		if (unlikely(tag < 0))
 			return false;
 	}
-	index = (unsigned int)tag;
-	chunk = READ_ONCE(READ_ONCE(tables[queue])->chunk[index / FABSTAT_CHUNK_SLOTS]);
+	index = tag;
+	chunk = READ_ONCE(table->chunk[index / FABSTAT_CHUNK_SLOTS]);
 	if (unlikely(!chunk))
 		return false;
 	place->slot = chunk->slot + index % FABSTAT_CHUNK_SLOTS;
-	place->cpu = READ_ONCE(dev->cpu[raw_smp_processor_id()]);
+	place->cpu = READ_ONCE(dev->cpu[(unsigned int)raw_smp_processor_id()]);
 	return likely(place->cpu);
 }
 

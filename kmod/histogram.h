@@ -46,11 +46,12 @@ static inline u32 fabstat_log2(u64 value)
 /* Returns the index of the bucket that holds @ns, which is less than 2^FABSTAT_LIMIT_SHIFT. */
 static inline u32 fabstat_bucket_in_range(u64 ns)
 {
-	u64 units = ns >> FABSTAT_UNIT_SHIFT;
-	/* The | keeps the octave at 0 for the linear part, without a branch. */
-	u32 octave = fabstat_log2(units | (1 << FABSTAT_SUB_BITS)) - FABSTAT_SUB_BITS;
+	/* The first octave above the linear part, so that this needs no branch. */
+	u64 least = 1 << (FABSTAT_UNIT_SHIFT + FABSTAT_SUB_BITS);
+	/* By so much SUB_BITS bits are left below the highest one. */
+	u32 shift = fabstat_log2(ns | least) - FABSTAT_SUB_BITS;
 
-	return (octave << FABSTAT_SUB_BITS) + (u32)(units >> octave);
+	return ((shift - FABSTAT_UNIT_SHIFT) << FABSTAT_SUB_BITS) + (u32)(ns >> shift);
 }
 
 /* Returns the index of the bucket that holds @ns, 0 .. FABSTAT_BUCKETS - 1. */

@@ -14,6 +14,12 @@
 /* The midlayer's queue operations, learned from the first SCSI disk; not an exported symbol. */
 static const struct blk_mq_ops *scsi_ops;
 
+/* scsi_mod is being unloaded: what comes to stand at that address is something else. */
+void fabstat_identify_forget_scsi(void)
+{
+	WRITE_ONCE(scsi_ops, NULL);
+}
+
 static void identify_scsi(struct fabstat_device *dev, struct scsi_device *sdev)
 {
 	const struct scsi_host_template *template = sdev->host->hostt;
@@ -28,7 +34,10 @@ static void identify_scsi(struct fabstat_device *dev, struct scsi_device *sdev)
 	WRITE_ONCE(dev->limit_now, &sdev->queue_depth);
 }
 
-/* Fills in what @rq lets on about @dev. Called by each request until the disk is registered. */
+/*
+ * Fills in what @rq lets on about @dev. Called by each request until the disk is registered; two
+ * CPUs may do so at once and write the same, and a reader may see some names before the others.
+ */
 void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 {
 	struct fabstat_identity *id = &dev->identity;
@@ -38,7 +47,7 @@ void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 	if (id->known)
 		return;
 	/* A queue without a disk (tape, enclosure) or whose disk is still being probed. */
-	if (!dev->sdev && scsi_ops && rq->q->mq_ops == scsi_ops && rq->q->queuedata)
+	if (!dev->sdev && rq->q->mq_ops == READ_ONCE(scsi_ops) && rq->q->queuedata)
 		identify_scsi(dev, rq->q->queuedata);
 	if (!disk || !device_is_registered(disk_to_dev(disk)))
 		return;

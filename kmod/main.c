@@ -33,8 +33,11 @@ static int switch_to(bool on)
 
 	if (on) {
 		err = fabstat_attach();
-		if (err)
+		if (err) {
+			/* Some of the probes may have seen requests meanwhile. */
+			fabstat_slots_forget();
 			return err;
+		}
 	} else {
 		fabstat_detach();
 		fabstat_slots_forget();
@@ -44,14 +47,14 @@ static int switch_to(bool on)
 }
 
 /*
- * Goes over to the timekeeper's own reading, because the clock source has changed. Requests in
- * flight were stamped with the counter: they are forgotten. fabstat_lock.
+ * Goes over to the timekeeper's own reading, because the counter no longer agrees with it.
+ * Requests in flight were stamped with the counter: they are forgotten. fabstat_lock.
  */
 void fabstat_change_clock(void)
 {
 	bool was_enabled = enabled;
 
-	pr_info("the clock source has changed, timing with CLOCK_MONOTONIC_RAW\n");
+	pr_info("the cycle counter is no longer the kernel's clock, timing with the timekeeper\n");
 	if (was_enabled)
 		switch_to(false);
 	fabstat_devices_close_ticks();

@@ -29,7 +29,7 @@ struct totals {
 	u64 again_ns[FABSTAT_OPS];
 	u64 refused_ns[FABSTAT_OPS];
 	u64 refused[FABSTAT_OPS];
-	u64 errors[FABSTAT_OPS];
+	u64 errors[FABSTAT_OPS][FABSTAT_ERRORS];
 	u64 depth_ticks;
 	u64 at_limit_ns;
 	u64 rare[FABSTAT_EVENTS];
@@ -43,7 +43,7 @@ static u64 buckets[FABSTAT_BUCKETS];
 static bool copy_cpu(const struct fabstat_cpu *cpu, struct totals *copy)
 {
 	u64 begun = 0, ended = local64_read(&cpu->events);
-	unsigned int i;
+	unsigned int i, j;
 
 	smp_rmb();	/* pairs with the writers' smp_wmb() before events */
 	for (i = 0; i < FABSTAT_OPS; i++) {
@@ -52,7 +52,8 @@ static bool copy_cpu(const struct fabstat_cpu *cpu, struct totals *copy)
 		copy->again_ns[i] = local64_read(&cpu->again_ns[i]);
 		copy->refused_ns[i] = local64_read(&cpu->refused_ns[i]);
 		copy->refused[i] = local64_read(&cpu->refused[i]);
-		copy->errors[i] = local64_read(&cpu->errors[i]);
+		for (j = 0; j < FABSTAT_ERRORS; j++)
+			copy->errors[i][j] = local64_read(&cpu->errors[i][j]);
 	}
 	copy->depth_ticks = local64_read(&cpu->depth_ticks);
 	copy->at_limit_ns = local64_read(&cpu->at_limit_ns);
@@ -138,16 +139,42 @@ static void show_histogram(struct seq_file *m, const struct fabstat_device *dev,
 	seq_putc(m, '\n');
 }
 
+static u64 errors_of(unsigned int op)
+{
+	u64 sum = 0;
+	unsigned int i;
+
+	for (i = 0; i < FABSTAT_ERRORS; i++)
+		sum += total.errors[op][i];
+	return sum;
+}
+
+static void show_errors(struct seq_file *m, const struct fabstat_device *dev, unsigned int op)
+{
+	unsigned int i;
+
+	seq_printf(m, "errors id=%llu op=%s", dev->serial, op_names[op]);
+	for (i = 0; i < FABSTAT_ERRORS; i++)
+		if (total.errors[op][i])
+			seq_printf(m, " %s=%llu", event_names[FABSTAT_FIRST_ERROR + i],
+				   total.errors[op][i]);
+	seq_putc(m, '\n');
+}
+
 static void show_op(struct seq_file *m, const struct fabstat_device *dev, unsigned int op)
 {
-	if (!total.issued[op] && !total.completed[op] && !total.errors[op])
+	u64 errors = errors_of(op);
+
+	if (!total.issued[op] && !total.completed[op] && !errors)
 		return;
 	seq_printf(m, "op id=%llu op=%s issued=%llu completed=%llu sent_back=%llu bytes=%llu errors=%llu",
 		   dev->serial, op_names[op], total.issued[op], total.completed[op],
-		   total.sent_back[op], total.bytes[op], total.errors[op]);
+		   total.sent_back[op], total.bytes[op], errors);
 	seq_printf(m, " device_ns=%llu total_ns=%llu refused=%llu refused_ns=%llu\n",
 		   total.device_ns[op], total.device_ns[op] + total.again_ns[op],
 		   total.refused[op], total.refused_ns[op]);
+	if (errors)
+		show_errors(m, dev, op);
 	show_histogram(m, dev, op, "device", FABSTAT_DIRECT, FABSTAT_AGAIN_DEVICE);
 	/* Without a request that was issued twice it is the same as the device's. */
 	if (has_histogram(dev, op, FABSTAT_AGAIN_TOTAL))
@@ -158,8 +185,12 @@ static void show_op(struct seq_file *m, const struct fabstat_device *dev, unsign
 
 static void show_events(struct seq_file *m, const struct fabstat_device *dev)
 {
-	unsigned int i;
+	unsigned int i, op;
 
+	/* Errors are counted per op only. */
+	for (op = 0; op < FABSTAT_OPS; op++)
+		for (i = 0; i < FABSTAT_ERRORS; i++)
+			total.rare[FABSTAT_FIRST_ERROR + i] += total.errors[op][i];
 	seq_printf(m, "events id=%llu", dev->serial);
 	for (i = 0; i < FABSTAT_EVENTS; i++)
 		if (total.rare[i])
@@ -167,10 +198,10 @@ static void show_events(struct seq_file *m, const struct fabstat_device *dev)
 	seq_putc(m, '\n');
 }
 
-static void show_device(struct seq_file *m, const struct fabstat_device *dev)
+static void show_device(struct seq_file *m, struct fabstat_device *dev)
 {
 	const struct fabstat_identity *id = &dev->identity;
-	u64 in_flight, begun = 0, ended, now, since, depth_ns;
+	u64 by_the_books, begun = 0, ended, now, since, depth_ns;
 	unsigned int op;
 
 	sum_cpus(dev);
@@ -181,19 +212,21 @@ static void show_device(struct seq_file *m, const struct fabstat_device *dev)
 		begun += total.issued[op];
 		ended += total.completed[op] + total.sent_back[op];
 	}
-	in_flight = begun - ended;
-	depth_ns = dev->depth_base_ns + fabstat_ticks_to_ns(total.depth_ticks + in_flight * now);
+	by_the_books = begun - ended;
+	depth_ns = dev->depth_base_ns + fabstat_ticks_to_ns(total.depth_ticks + by_the_books * now);
 	if (since && now > since)
 		total.at_limit_ns += fabstat_ticks_to_ns(now - since);
+	/* A stay at the limit that ended between the sum and the look at since is in neither. */
+	dev->at_limit_shown_ns = max(dev->at_limit_shown_ns, total.at_limit_ns);
 	seq_printf(m, "device id=%llu state=%s disk=%s dev=%u:%u diskseq=%llu hctl=%s driver=%s parent=%s",
 		   dev->serial, dev->gone_ns ? "gone" : dev->dying ? "dying" : "live", id->disk,
 		   MAJOR(id->devt), MINOR(id->devt), id->diskseq, id->hctl, id->driver, id->parent);
-	seq_printf(m, " seen_ns=%llu time_ns=%llu in_flight=%lld highest=%u limit=%u",
-		   dev->seen_ns, dev->gone_ns ?: fabstat_time_ns(now), (s64)in_flight,
+	seq_printf(m, " seen_ns=%llu time_ns=%llu in_flight=%d highest=%u limit=%u",
+		   dev->seen_ns, dev->gone_ns ?: fabstat_time_ns(now), atomic_read(&dev->depth),
 		   dev->highest, dev->limit);
 	seq_printf(m, " forgotten=%lld eh_wakeups=%lld", (s64)atomic64_read(&dev->forgotten),
-		   dev->set ? (s64)atomic64_read(&dev->set->eh_wakeups) : 0);
-	seq_printf(m, " depth_ns=%llu at_limit_ns=%llu\n", depth_ns, total.at_limit_ns);
+		   fabstat_eh_wakeups(dev));
+	seq_printf(m, " depth_ns=%llu at_limit_ns=%llu\n", depth_ns, dev->at_limit_shown_ns);
 	show_events(m, dev);
 	for (op = 0; op < FABSTAT_OPS; op++)
 		show_op(m, dev, op);

@@ -29,10 +29,13 @@ static struct fabstat_table *table_create(struct fabstat_table **place)
 static struct fabstat_chunk *chunk_create(struct fabstat_chunk **place)
 {
 	struct fabstat_chunk *chunk, *winner;
+	unsigned int i;
 
 	chunk = fabstat_alloc(sizeof(*chunk), FABSTAT_BOOKS);
 	if (!chunk)
 		return NULL;
+	for (i = 0; i < FABSTAT_CHUNK_SLOTS; i++)
+		chunk->slot[i].issued = FABSTAT_IDLE;
 	winner = cmpxchg(place, NULL, chunk);
 	if (!winner)
 		return chunk;
@@ -80,9 +83,12 @@ static void table_walk(struct fabstat_table *table,
 {
 	unsigned int i, j;
 
+	if (table == &fabstat_no_table)
+		return;
 	for (i = 0; i < FABSTAT_CHUNKS; i++)
 		for (j = 0; table->chunk[i] && j < FABSTAT_CHUNK_SLOTS; j++)
 			visit(&table->chunk[i]->slot[j], data);
+	cond_resched();
 }
 
 /* Calls @visit on every slot there is, once. The caller holds fabstat_lock. */
@@ -110,13 +116,13 @@ void fabstat_slots_walk(void (*visit)(struct fabstat_slot *slot, void *data), vo
 static void slot_forget(struct fabstat_slot *slot, void *data)
 {
 	struct fabstat_device *dev = fabstat_device(slot->device);
+	bool in_flight = fabstat_issued_at(slot->issued);
 	struct fabstat_cpu *cpu;
 
+	slot->issued = FABSTAT_IDLE;
+	slot->refusal = 0;
 	fabstat_retry_free(slot);
-	if (!slot->issued)
-		return;
-	slot->issued = 0;
-	if (!dev)
+	if (!in_flight || !dev)
 		return;
 	atomic64_inc(&dev->forgotten);
 	atomic_dec(&dev->depth);

@@ -12,6 +12,9 @@
 
 #include "fabstat.h"
 
+/* A slot that changes while it is being copied is copied again this often. */
+#define MAX_TRIES	100
+
 struct stuck_request {
 	u64 age_ns;		/* since the first issue or refusal */
 	u64 issue_age_ns;	/* since the last issue; 0: waits to be issued again */
@@ -31,20 +34,20 @@ struct stuck_list {
 
 static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
 
-/*
- * Copies @slot; returns false when nothing is under way there or it changed meanwhile, which
- * means that it was not stuck. RCU.
- */
-static bool copy_slot(struct fabstat_slot *slot, struct stuck_request *copy, u64 now)
+enum copied { COPY_NOTHING, COPY_WHOLE, COPY_TORN };
+
+/* Copies what is under way in @slot, unless that changes meanwhile. RCU. */
+static enum copied copy_slot(const struct fabstat_slot *slot, struct stuck_request *copy, u64 now)
 {
-	u64 issued = READ_ONCE(slot->issued);
+	u64 word = READ_ONCE(slot->issued);
+	u64 issued = fabstat_issued_at(word);
 	struct fabstat_retry *retry;
 	u64 first;
 
 	/* Pairs with remember(): a retry that is found is filled in. */
 	retry = smp_load_acquire(&slot->retry);
 	if (!issued && !retry)
-		return false;
+		return COPY_NOTHING;
 	copy->sector = READ_ONCE(slot->sector);
 	copy->bytes = READ_ONCE(slot->bytes);
 	copy->device = READ_ONCE(slot->device);
@@ -52,19 +55,27 @@ static bool copy_slot(struct fabstat_slot *slot, struct stuck_request *copy, u64
 	copy->times = retry ? READ_ONCE(retry->times) : 0;
 	first = retry ? READ_ONCE(retry->first) : issued;
 	smp_rmb();	/* the copies above belong to the issue that is compared below */
-	if (READ_ONCE(slot->issued) != issued || READ_ONCE(slot->retry) != retry)
-		return false;
+	if (READ_ONCE(slot->issued) != word || READ_ONCE(slot->retry) != retry)
+		return COPY_TORN;
 	copy->age_ns = now > first ? fabstat_ticks_to_ns(now - first) : 0;
 	copy->issue_age_ns = issued && now > issued ? fabstat_ticks_to_ns(now - issued) : 0;
-	return true;
+	return COPY_WHOLE;
 }
 
+/* A request that is sent back and issued again all the time is stuck as well: look again. */
 static void visit_slot(struct fabstat_slot *slot, void *data)
 {
 	struct stuck_list *list = data;
 	struct stuck_request request;
+	unsigned int tries = 0;
+	enum copied copied;
 
-	if (!copy_slot(slot, &request, list->now) || request.age_ns < list->threshold_ns)
+	rcu_read_lock();
+	do
+		copied = copy_slot(slot, &request, list->now);
+	while (copied == COPY_TORN && ++tries < MAX_TRIES);
+	rcu_read_unlock();
+	if (copied != COPY_WHOLE || request.age_ns < list->threshold_ns)
 		return;
 	if (list->request && list->found < list->size)
 		list->request[list->found] = request;
@@ -81,9 +92,7 @@ static int older_first(const void *a, const void *b)
 static void walk(struct stuck_list *list)
 {
 	list->found = 0;
-	rcu_read_lock();
 	fabstat_slots_walk(visit_slot, list);
-	rcu_read_unlock();
 }
 
 static void show_request(struct seq_file *m, const struct stuck_request *request)

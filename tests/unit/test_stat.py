@@ -172,6 +172,17 @@ def test_unknown_records_keys_and_events_of_a_newer_module_are_passed_over() -> 
     assert device.completed == 1 and device.device.highest == 3
 
 
+def test_errors_are_told_apart_by_op_and_class_and_subtract() -> None:
+    def failing(text: str, count: int) -> str:
+        text = text.replace("event_names", "event_names error_medium")
+        return text.replace("histogram", f"errors id=4 op=read error_medium={count}\nhistogram", 1)
+
+    first = parse(failing(reading([1000]), 2))
+    second = parse(failing(reading([1000, 2000], time_ns=3_000_000_000), 7))
+    assert first.device("sda").ops["read"].errors_by_class == {"error_medium": 2}
+    assert diff(first, second).device("sda").ops["read"].errors_by_class == {"error_medium": 5}
+
+
 def test_a_missing_module_says_how_to_load_it(tmp_path: Path) -> None:
     with pytest.raises(FabtuneError, match="modprobe fabstat"):
         snapshot(tmp_path / "nowhere")

@@ -92,6 +92,24 @@ all_books_close() {
 	expect "$disk" 'd.in_flight == 0'
 }
 
+@test "when the kernel gives up the cycle counter the module follows, and its times and integrals stay right" {
+	clocks=/sys/devices/system/clocksource/clocksource0
+	[ "$(cat $clocks/current_clocksource)" = tsc ]
+	other=$(tr ' ' '\n' < $clocks/available_clocksource | grep -v -m1 '^tsc$')
+	disk=$(scsi_debug_disk ndelay=1000000 dev_size_mb=16)
+	load_fabstat
+	grep -q ' clock=counter ' /sys/kernel/debug/fabstat/stats
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=4 --number_ios=200 --size=100%
+	echo "$other" > $clocks/current_clocksource
+	followed() { grep -q ' clock=timekeeper ' /sys/kernel/debug/fabstat/stats; }
+	wait_for followed
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=4 --number_ios=200 --size=100%
+	echo tsc > $clocks/current_clocksource
+	expect "$disk" 'read.completed >= 400 and books and d.in_flight == 0 and d.forgotten == 0'
+	expect "$disk" 'hist("read").count == read.completed and abs(read.device_ns / read.completed - 1e6) < 1e5'
+	expect "$disk" 'abs(i.depth_ns / sum(op.device_ns for op in ops.values()) - 1) < 1e-3'
+}
+
 @test "requests that began before load are counted as unmatched, and only they" {
 	disk=$(scsi_debug_disk ndelay=900000000 dev_size_mb=16)
 	fio --name=early "--filename=/dev/$disk" --rw=randread --bs=4k --iodepth=7 --number_ios=7 --size=1m --direct=1 --ioengine=libaio --output=/tmp/early.log &

@@ -29,7 +29,7 @@ background() {
 		while [ ! -e /tmp/stop ]; do
 			# A steady load that leaves the guest's CPUs time to load modules.
 			fio --name=a "--filename=/dev/$disk" --rw=randrw --bs=4k --iodepth=16 --direct=1 --ioengine=libaio --size=16m --rate_iops=500 \
-				--time_based --runtime=1 --output=/dev/null || true
+				--time_based --runtime=5 --output=/dev/null || true
 		done &
 	done
 }

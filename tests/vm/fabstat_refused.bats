@@ -128,4 +128,5 @@ ten_reads() {
 		assert failed == 5, failed
 	PYTHON
 	expect "$disk" "events['never_issued'] == read.errors == 5 and read.issued == $issued and books"
+	expect "$disk" "sum(read.errors_by_class.values()) == 5 and read.errors_by_class == {name: count for name, count in events.items() if name.startswith('error_') and count}"
 }

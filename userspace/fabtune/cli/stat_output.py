@@ -113,6 +113,10 @@ def print_details(one: DeviceInterval) -> None:
     ]
     if counters:
         table(("op", "issued", "completed", "sent back", "errors", "bytes"), counters)
+    for name, op in one.ops.items():
+        classes = [f"{kind.removeprefix('error_')} {count}" for kind, count in op.errors_by_class.items() if count]
+        if classes:
+            _print_text(f"errors of {name}: {', '.join(classes)}")
     events = [f"{name} {count}" for name, count in one.events.items() if count]
     events += [f"forgotten {device.forgotten}"] if device.forgotten else []
     events += [f"eh_wakeups {device.eh_wakeups}"] if device.eh_wakeups else []
@@ -196,6 +200,7 @@ def _op_json(one: DeviceInterval, name: str) -> dict[str, Any]:
     data: dict[str, Any] = {
         key: getattr(op, key) for key in ("issued", "completed", "sent_back", "errors", "bytes", "refused")
     }
+    data["errors_by_class"] = dict(op.errors_by_class)
     data["iops"] = op.completed / seconds if seconds else 0.0
     data["bytes_per_s"] = op.bytes / seconds if seconds else 0.0
     sums = {

@@ -8,7 +8,7 @@ from fabtune.errors import InputError
 from fabtune.stat.histogram import Histogram, Percentile
 from fabtune.stat.snapshot import HELD_EVENTS, OPS, QUEUE_FULL_EVENTS, TIMES, Device, Op, Snapshot
 
-_COUNTERS = tuple(field.name for field in fields(Op) if field.name != "histograms")
+_COUNTERS = tuple(field.name for field in fields(Op) if field.name not in ("errors_by_class", "histograms"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,5 +127,8 @@ def _subtract_op(after: Op, before: Op | None) -> Op:
         return after
     return Op(
         **{name: getattr(after, name) - getattr(before, name) for name in _COUNTERS},
+        errors_by_class={
+            name: count - before.errors_by_class.get(name, 0) for name, count in after.errors_by_class.items()
+        },
         histograms={time: after.histograms[time] - before.histograms[time] for time in TIMES},
     )

@@ -37,6 +37,7 @@ class Op:
     total_ns: int = 0
     refused: int = 0
     refused_ns: int = 0
+    errors_by_class: Mapping[str, int] = field(default_factory=dict)
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
 
@@ -172,7 +173,7 @@ def _groups(records: Iterator[str]) -> Iterator[list[str]]:
 
 _TEXT_FIELDS = frozenset(("state", "disk", "dev", "hctl", "driver", "parent"))
 _DEVICE_FIELDS = frozenset(Device.__slots__) - {"events", "ops"}  # type: ignore[attr-defined]
-_OP_FIELDS = frozenset(Op.__slots__) - {"histograms"}  # type: ignore[attr-defined]
+_OP_FIELDS = frozenset(Op.__slots__) - {"errors_by_class", "histograms"}  # type: ignore[attr-defined]
 
 
 def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogram) -> Device:
@@ -181,6 +182,7 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
     fields = {key: value if key in _TEXT_FIELDS else int(value) for key, value in known}
     events = dict.fromkeys(event_names, 0)
     counts: dict[str, dict[str, int]] = {}
+    classes: dict[str, dict[str, int]] = {}
     histograms: dict[str, dict[str, Histogram]] = {}
     for line in lines[1:]:
         kind = line.split(" ", 1)[0]
@@ -190,6 +192,9 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
             record = words(line)
             counts[record["op"]] = {key: int(value) for key, value in record.items() if key in _OP_FIELDS}
             histograms[record["op"]] = {}
+        elif kind == "errors":
+            record = words(line)
+            classes[record["op"]] = {key: int(value) for key, value in record.items() if key in events}
         elif kind == "histogram":
             _, _, op, time, _, *buckets = line.split(" ")
             pairs = (bucket.split(":") for bucket in buckets)
@@ -198,5 +203,6 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
     for name, values in counts.items():
         device = histograms[name].get("device", empty)
         # The module leaves the total times out while they equal the device times.
-        ops[name] = Op(**values, histograms={"device": device, "total": device, "refused": empty} | histograms[name])
+        times = {"device": device, "total": device, "refused": empty} | histograms[name]
+        ops[name] = Op(**values, errors_by_class=classes.get(name, {}), histograms=times)
     return Device(**fields, events=events, ops=ops)  # type: ignore[arg-type]
