@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hosttree
-import pyroute2  # noqa: F401  each forked child would import it anew
 import pytest
 
 from fabtune import backends

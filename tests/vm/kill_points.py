@@ -19,8 +19,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pyroute2  # noqa: F401  each forked child would import it anew
-
 from fabtune.backends import record
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog

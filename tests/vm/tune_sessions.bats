@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest-full: --suite trixie --clock virtual
+# guest-full: --suite trixie --clock real
 # A host with 64 sessions: what a plan of it says and costs.
 
 setup_file() {

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What TCP itself knows of each iSCSI connection: round trip, throughput, buffers, losses (inet_diag)."""
 
+import errno
+import os
 import socket
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fabtune.backends import tree
+from fabtune.backends import explained, tree
 
 ISCSI_PORT = 3260
 _ESTABLISHED = 1 << 1
-# INET_DIAG_INFO, _CONG and _SKMEMINFO as bits (include/uapi/linux/inet_diag.h)
-_EXTENSIONS = (1 << 1) | (1 << 3) | (1 << 6)
+# include/uapi/linux/inet_diag.h: attributes, and the bits that ask for them; size of struct inet_diag_msg
+_INFO, _CONG, _SKMEMINFO = 2, 4, 7
+_EXTENSIONS = 1 << (_INFO - 1) | 1 << (_CONG - 1) | 1 << (_SKMEMINFO - 1)
+_MESSAGE_BYTES = 72
+# include/uapi/linux/netlink.h, sock_diag.h
+_DIAG, _BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
+_ERROR, _DONE, _HEADER_BYTES, _RECEIVE_BYTES = 2, 3, 16, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -38,39 +46,76 @@ class TcpSocket:
 
 
 def established(netns: str = "") -> list[TcpSocket]:
-    """Return the established TCP connections of `netns`, IPv4 and IPv6."""
-    from pyroute2 import DiagSocket
+    """Return the established TCP connections of `netns`, IPv4 and IPv6.  Raises FabtuneError."""
+    with tree.inside(netns), explained("inet_diag"), socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _DIAG) as diag:
+        diag.bind((0, 0))
+        return [_socket(message) for family in (socket.AF_INET, socket.AF_INET6) for message in _dump(diag, family)]
 
-    found: list[TcpSocket] = []
-    with tree.inside(netns), DiagSocket() as diag:
-        diag.bind()
-        for family in (socket.AF_INET, socket.AF_INET6):
-            for message in diag.get_sock_stats(family=family, states=_ESTABLISHED, extensions=_EXTENSIONS):
-                attributes = dict(message["attrs"])
-                info = attributes.get("INET_DIAG_INFO")
-                if isinstance(info, dict):
-                    found.append(_socket(message, attributes, info))
+
+def _dump(diag: socket.socket, family: int) -> Iterator[bytes]:
+    """Yield an inet_diag_msg with its attributes for each established TCP socket of `family`."""
+    request = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, _EXTENSIONS, _ESTABLISHED)
+    header = struct.pack("=IHHII", _HEADER_BYTES + len(request), _BY_FAMILY, _REQUEST_DUMP, 0, 0)
+    diag.send(header + request)
+    while True:
+        data = diag.recv(_RECEIVE_BYTES)
+        while data:
+            length, kind = struct.unpack_from("=IH", data)
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                (error,) = struct.unpack_from("=i", data, _HEADER_BYTES)
+                if -error == errno.ENOENT:
+                    # A kernel without this family.
+                    return
+                raise OSError(-error, os.strerror(-error))
+            yield data[_HEADER_BYTES:length]
+            data = data[(length + 3) & ~3 :]
+
+
+def _attributes(data: bytes) -> dict[int, bytes]:
+    found = {}
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        found[kind] = data[4:length]
+        data = data[(max(length, 4) + 3) & ~3 :]
     return found
 
 
-def _socket(message: dict[str, object], attributes: dict[str, object], info: dict[str, int]) -> TcpSocket:
-    raw = attributes.get("INET_DIAG_SKMEMINFO", "")
-    memory = bytes.fromhex(raw.replace(":", "")) if isinstance(raw, str) else b""
+def _socket(message: bytes) -> TcpSocket:
+    family = message[0]
+    local_port, remote_port, local, remote = struct.unpack_from(">HH16s16s", message, 4)
+    attributes = _attributes(message[_MESSAGE_BYTES:])
+    info, memory = attributes.get(_INFO, b""), attributes.get(_SKMEMINFO, b"")
     # struct sk_meminfo: rmem_alloc, rcvbuf, wmem_alloc, sndbuf, ...
     receive, send = struct.unpack_from("=4xI4xI", memory) if len(memory) >= 16 else (0, 0)
+    # struct tcp_info, which only ever grows at its end.
+    least_us, delivery_bytes_per_s = _number("=I", info, 148), _number("=Q", info, 160)
     return TcpSocket(
-        local=str(message["idiag_src"]).removeprefix("::ffff:"),
-        remote=str(message["idiag_dst"]).removeprefix("::ffff:"),
-        local_port=int(str(message["idiag_sport"])),
-        remote_port=int(str(message["idiag_dport"])),
-        rtt_ms=info.get("tcpi_rtt", 0) / 1e3,
+        local=_address(family, local),
+        remote=_address(family, remote),
+        local_port=local_port,
+        remote_port=remote_port,
+        rtt_ms=_number("=I", info, 68) / 1e3,
         # An unset minimum is all ones.
-        min_rtt_ms=info.get("tcpi_min_rtt", 0) / 1e3 if info.get("tcpi_min_rtt", 0) < 2**32 - 1 else 0.0,
-        delivery_bytes_per_s=info.get("tcpi_delivery_rate", 0),
-        cwnd_segments=info.get("tcpi_snd_cwnd", 0),
-        mss_bytes=info.get("tcpi_snd_mss", 0),
-        retransmitted_segments=info.get("tcpi_total_retrans", 0),
-        congestion_control=str(attributes.get("INET_DIAG_CONG", "")),
+        min_rtt_ms=least_us / 1e3 if least_us < 2**32 - 1 else 0.0,
+        delivery_bytes_per_s=delivery_bytes_per_s,
+        cwnd_segments=_number("=I", info, 80),
+        mss_bytes=_number("=I", info, 16),
+        retransmitted_segments=_number("=I", info, 100),
+        congestion_control=attributes.get(_CONG, b"").rstrip(b"\0").decode(errors="replace"),
         receive_buffer_bytes=receive,
         send_buffer_bytes=send,
     )
+
+
+def _number(form: str, data: bytes, offset: int) -> int:
+    """Return one member of a structure, 0 where this kernel's is shorter."""
+    if len(data) < offset + struct.calcsize(form):
+        return 0
+    return int(struct.unpack_from(form, data, offset)[0])
+
+
+def _address(family: int, data: bytes) -> str:
+    text = socket.inet_ntop(family, data[:4] if family == socket.AF_INET else data)
+    return text.removeprefix("::ffff:")
