@@ -34,7 +34,7 @@ field() {
 @test "a path that swallows large packets is told from one that says what it takes" {
 	# What arrives at the middle of the path and is too large for it is dropped without a word.
 	ip -n wan link set w0 mtu 1400
-	run fabtune measure net --peer $PEER --runtime 200ms --streams 1
+	run fabtune measure net --peer $PEER --runtime 1s --streams 1
 	echo "$output"
 	[ "$status" -eq 1 ]
 	[[ "$output" == *"black hole"*"marked incomplete"* ]]
@@ -43,7 +43,7 @@ field() {
 	rm -r runs
 	# A router that knows that its next link is narrow answers.
 	ip -n shaper link set s1 mtu 1400
-	run fabtune measure net --peer $PEER --runtime 200ms --streams 1 --json
+	run fabtune measure net --peer $PEER --runtime 0.5s --streams 1 --json
 	ip -n shaper link set s1 mtu 1500
 	ip -n wan link set w0 mtu 1500
 	ip route flush cache

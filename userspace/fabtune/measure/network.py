@@ -2,6 +2,7 @@
 """The network before the storage: round trip at the cadence of I/O, MTU of the path, raw TCP by window and streams."""
 
 import json
+import math
 import os
 import platform
 import re
@@ -91,7 +92,8 @@ def measure(
             raise FabtuneError(f"TCP is not measured over a path that swallows packets above {mtu.path_bytes} bytes")
         for window, count, receive in tests:
             name = _name(window, count, receive)
-            command = [iperf3, "--json", "--client", peer, "--port", str(port), "--time", f"{seconds:g}"]
+            # iperf3 takes whole seconds, and none for no end.
+            command = [iperf3, "--json", "--client", peer, "--port", str(port), "--time", str(math.ceil(seconds))]
             command += ["--parallel", str(count), *(["--window", str(window)] if window else [])]
             command += ["--reverse"] if receive else []
             parameters = {"window_bytes": window, "streams": count, "op": "receive" if receive else "send"}
