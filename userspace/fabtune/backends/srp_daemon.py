@@ -25,14 +25,19 @@ def _options(line: str) -> dict[str, str] | None:
     return None if any(key in options for key in _MATCH_KEYS) else options
 
 
+def login_options() -> dict[str, str]:
+    """Return the login options of the catch-all rule, as srp_daemon gives them to every target."""
+    with explained("srp_daemon.conf"):
+        for line in (tree.ETC / "srp_daemon.conf").read_text().splitlines():
+            options = _options(line)
+            if options is not None:
+                return options
+    return {}
+
+
 class _SrpDaemon:
     def read(self, device: Device, key: str) -> str:
-        with explained("srp_daemon.conf"):
-            for line in (tree.ETC / "srp_daemon.conf").read_text().splitlines():
-                options = _options(line)
-                if options is not None:
-                    return options.get(key, "")
-        return ""
+        return login_options().get(key, "")
 
     def write(self, device: Device, key: str, value: str) -> None:
         path = tree.ETC / "srp_daemon.conf"

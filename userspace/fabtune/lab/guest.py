@@ -5,7 +5,8 @@ import argparse
 import sys
 
 from fabtune.errors import FabtuneError
-from fabtune.lab import iscsi, topology
+from fabtune.lab import fabric, topology
+from fabtune.lab.disks import Disk
 from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms, parse_percent
 
 
@@ -21,9 +22,15 @@ def main() -> int:
         words.add_argument("--loss-model", default="random", choices=("random", "gemodel"))
         words.add_argument("--mtu", type=int, default=1500)
         words.add_argument("--buffer", help="the bottleneck's queue, such as 1MiB; default: never drops")
-    verbs.add_parser("login", help="start target and initiator if needed, log in, print the disk")
+        if verb == "up":
+            words.add_argument("--size-mib", type=int, default=1024)
+            words.add_argument("--keeps-data", action="store_true", help="a RAM disk that returns what was written")
+    verbs.add_parser("login", help="log in, print the disk")
     verbs.add_parser("logout", help="log out")
+    for words in verbs.choices.values():
+        words.add_argument("--fabric", default="iscsi", choices=fabric.FABRICS)
     args = parser.parse_args()
+    chosen = fabric.find(args.fabric)
     try:
         if args.verb in ("up", "path"):
             path = topology.Path(
@@ -31,16 +38,16 @@ def main() -> int:
                 parse_bytes(args.buffer) if args.buffer else None,
             )  # fmt: skip
             if args.verb == "up":
-                topology.up(path)
-                iscsi.start_target()
-                iscsi.start_initiator()
+                topology.up(path, one_namespace=chosen.ONE_NAMESPACE)
+                chosen.start_target(Disk(args.size_mib, args.keeps_data))
+                chosen.start_initiator()
             else:
                 topology.shape(path)
                 topology.forget_paths()
         elif args.verb == "login":
-            print(iscsi.login())
+            print(chosen.login())
         else:
-            iscsi.logout()
+            chosen.logout()
     except FabtuneError as error:
         print(f"fabtune.lab.guest: {error}", file=sys.stderr)
         return error.exit_code

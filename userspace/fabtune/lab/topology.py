@@ -7,10 +7,14 @@
 The initiator must live in init_net, where iscsid's netlink socket is.  The shaper alone limits the
 rate, the wan alone delays and loses, half of the RTT in each direction, so that neither shares its
 queue limit with the other and neither sits on an end host's own device.
+
+RDMA's soft RoCE devices, and LIO's RDMA listeners, exist in init_net alone: for them the target's end
+lies there too, and routing rules send what the host addresses to itself out through the routers.
 """
 
 import math
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 
 from fabtune.errors import FabtuneError
 from fabtune.lab.shell import ip_batch, json_of, nsenter, tc_batch, write_sysctl
@@ -29,6 +33,15 @@ _ADDRESSES = {
 _ROUTES = (
     (None, "10.2.0.0/24", "10.1.0.254"), (SHAPER, "10.2.0.0/24", "10.3.0.2"),
     (WAN, "10.1.0.0/24", "10.3.0.1"), (TARGET, "10.1.0.0/24", "10.2.0.254"),
+)  # fmt: skip
+# Both ends in init_net: packets that arrive are local, all others for the other end's network leave by a
+# table of their own, and only then the table of local addresses is asked.
+_SELF_ROUTES = (
+    "route add default via 10.1.0.254 dev i0 src 10.1.0.1 table 100",
+    "route add default via 10.2.0.254 dev t0 src 10.2.0.1 table 101",
+    "rule add pref 10 iif i0 lookup local", "rule add pref 11 iif t0 lookup local",
+    "rule add pref 20 to 10.2.0.0/24 lookup 100", "rule add pref 21 to 10.1.0.0/24 lookup 101",
+    "rule add pref 30 lookup local", "rule del pref 0",
 )  # fmt: skip
 # Deep enough that nothing is dropped unless a buffer size is asked for.
 _DEEP_LIMIT = 100_000
@@ -50,20 +63,36 @@ class Path:
     buffer_bytes: int | None = None
 
 
-def up(path: Path) -> None:
-    """Make namespaces, links, addresses and routes, then `shape` the path."""
-    for name in (SHAPER, WAN, TARGET):
+def up(path: Path, *, one_namespace: bool = False) -> None:
+    """Make namespaces, links, addresses and routes, then `shape` the path.
+
+    `one_namespace` puts the target's end into init_net, for fabrics that exist nowhere else.
+    """
+    for name in (SHAPER, WAN) if one_namespace else (SHAPER, WAN, TARGET):
         run(["ip", "netns", "add", name], what=f"adding namespace {name}")
         run(["ip", "-n", name, "link", "set", "lo", "up"], what=f"starting namespace {name}")
     for (near_ns, near), (far_ns, far) in _LINKS:
-        ip_batch(near_ns, [f"link add {near} type veth peer name {far} netns {far_ns}"])
+        peer = _place(far_ns)
+        ip_batch(near_ns, [f"link add {near} type veth peer name {far}" + (f" netns {peer}" if peer else " netns 1")])
     for namespace, device in _DEVICES:
-        ip_batch(namespace, [f"addr add {_ADDRESSES[device]} dev {device}", f"link set {device} mtu {path.mtu} up"])
+        address = [f"addr add {_ADDRESSES[device]} dev {device}", f"link set {device} mtu {path.mtu} up"]
+        ip_batch(_place(namespace), address)
     for namespace, prefix, gateway in _ROUTES:
-        ip_batch(namespace, [f"route add {prefix} via {gateway}"])
+        if not one_namespace or namespace in (SHAPER, WAN):
+            ip_batch(namespace, [f"route add {prefix} via {gateway}"])
+    if one_namespace:
+        for device in ("all", "i0", "t0"):
+            write_sysctl(None, f"net.ipv4.conf.{device}.rp_filter", "0")
+            write_sysctl(None, f"net.ipv4.conf.{device}.accept_local", "1")
+        ip_batch(None, _SELF_ROUTES)
     for router in (SHAPER, WAN):
         write_sysctl(router, "net.ipv4.ip_forward", "1")
     shape(path)
+
+
+def target_namespace() -> str | None:
+    """Return the namespace of the target's end, None where that is init_net."""
+    return TARGET if FilePath("/run/netns", TARGET).exists() else None
 
 
 def shape(path: Path) -> None:
@@ -75,7 +104,7 @@ def shape(path: Path) -> None:
     offload = "off" if path.loss else "on"
     for namespace, device in _DEVICES:
         run(
-            [*nsenter(namespace), "ethtool", "-K", device, "tso", offload, "gso", offload, "gro", "off"],
+            [*nsenter(_place(namespace)), "ethtool", "-K", device, "tso", offload, "gso", offload, "gro", "off"],
             what=f"switching {device}'s offloads {offload}",
         )
     limit = _DEEP_LIMIT
@@ -97,7 +126,7 @@ def shape(path: Path) -> None:
 
 def forget_paths() -> None:
     """Drop what TCP remembers of earlier connections, so that no point inherits another's ssthresh or RTT."""
-    for namespace in (None, TARGET):
+    for namespace in dict.fromkeys((None, target_namespace())):
         run([*nsenter(namespace), "ip", "tcp_metrics", "flush", "all"], what="flushing TCP's metrics")
 
 
@@ -121,6 +150,11 @@ def assert_clean(before: dict[str, dict[str, int]], after: dict[str, dict[str, i
             raise FabtuneError(f"{device} dropped {dropped} packets on a path without loss; its queue limit is too small")
         if passed == 0:
             raise FabtuneError(f"no packet passed {device}; the traffic went around the emulated path")
+
+
+def _place(namespace: str | None) -> str | None:
+    """Return where a device of `namespace` really lives: the target's may be init_net."""
+    return target_namespace() if namespace == TARGET else namespace
 
 
 def _loss_words(path: Path) -> str:

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a target keeps behind its LUNs: RAM, with or without a medium, as fast as asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabtune.run import run
+
+_NULL_BLK = Path("/sys/kernel/config/nullb")
+_LIO_CORE = Path("/sys/kernel/config/target/core")
+
+
+@dataclass(frozen=True)
+class Disk:
+    """One disk.  `keeps_data` False: reads return what they like, and no memory is used.  `mb_per_s` (MiB) 0: no limit.
+
+    `stalls` makes a disk that `stall` can stop.
+    """
+
+    size_mib: int = 1024
+    keeps_data: bool = False
+    mb_per_s: int = 0
+    stalls: bool = False
+
+
+# What a fabric exports unless told otherwise.
+USUAL = Disk()
+
+
+def null_block(disk: Disk, index: int) -> Path:
+    """Make null_blk device `index` and return its path.
+
+    A limit is held in ticks of 20 ms: the largest request must be smaller than what one tick lets through.
+    """
+    run(["modprobe", "null_blk", "nr_devices=0"], what="loading null_blk")
+    directory = _NULL_BLK / f"nullb{index}"
+    directory.mkdir()
+    settings = {"size": disk.size_mib, "memory_backed": int(disk.keeps_data), "mbps": disk.mb_per_s, "irqmode": 0}
+    for name, value in settings.items():
+        (directory / name).write_text(str(value))
+    (directory / "power").write_text("1")
+    return Path("/dev") / directory.name
+
+
+def lio_backstore(disk: Disk, index: int) -> Path:
+    """Make LIO's backstore ``disk<index>`` and return its directory in configfs."""
+    run(["modprobe", "target_core_mod"], what="loading target_core_mod")
+    if disk.mb_per_s or disk.stalls:
+        run(["modprobe", "target_core_iblock"], what="loading target_core_iblock")
+        device = null_block(disk, index)
+        backstore, control = _LIO_CORE / "iblock_0", f"udev_path={_stalling(device, index) if disk.stalls else device}"
+    else:
+        control = f"rd_pages={disk.size_mib * 256},rd_nullio={int(not disk.keeps_data)}"
+        backstore = _LIO_CORE / "rd_mcp_0"
+    directory = backstore / f"disk{index}"
+    directory.mkdir(parents=True)
+    (directory / "control").write_text(control)
+    (directory / "wwn/vpd_unit_serial").write_text(f"fabtune-lab-disk{index}")
+    (directory / "enable").write_text("1")
+    return directory
+
+
+def stall(index: int) -> None:
+    """Let disk `index` take requests and answer none from now on."""
+    run(["dmsetup", "suspend", "--nolockfs", "--noflush", f"lab-disk{index}"], what="stalling the target's disk")
+
+
+def _stalling(device: Path, index: int) -> Path:
+    """Return a device-mapper device that passes everything on to `device`, until it is suspended."""
+    run(["modprobe", "dm_mod"], what="loading dm_mod")
+    sectors = Path(f"/sys/block/{device.name}/size").read_text().strip()
+    table = f"0 {sectors} linear {device} 0"
+    run(["dmsetup", "create", f"lab-disk{index}", "--noudevsync", "--table", table], what="creating the target's disk")
+    return Path("/dev") / mapped(f"lab-disk{index}")
+
+
+def mapped(name: str) -> str:
+    """Return the kernel's name (``dm-0``) of device-mapper's device `name`."""
+    shown = run(["dmsetup", "info", "--columns", "--noheadings", "-o", "minor", name], what=f"looking up {name}")
+    return f"dm-{shown.strip()}"

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""iSER over soft RoCE: the iSCSI target and initiator, their data moved by RDMA."""
+
+from pathlib import Path
+
+from fabtune.lab import iscsi, rdma
+from fabtune.lab.disks import USUAL, Disk
+from fabtune.lab.iscsi import login, logout, wait_for_disk
+from fabtune.run import run
+
+__all__ = ["ONE_NAMESPACE", "SUMMARY", "login", "logout", "start_initiator", "start_target", "wait_for_disk"]
+
+SUMMARY = "iSER over soft RoCE"
+ONE_NAMESPACE = True
+_PORTAL = Path("/sys/kernel/config/target/iscsi", iscsi.TARGET_IQN, "tpgt_1/np", iscsi.PORTAL)
+
+
+def start_target(disk: Disk = USUAL) -> None:
+    """Export `disk` over iSER beside TCP, which discovery goes on using."""
+    rdma.start()
+    iscsi.start_target(disk)
+    run(["modprobe", "ib_isert"], what="loading ib_isert")
+    (_PORTAL / "iser").write_text("1")
+
+
+def start_initiator() -> None:
+    """Start iscsid, discover the target, and let its record log in by iSER."""
+    iscsi.start_initiator("ib_iser")
+    iscsi.update_node("iface.transport_name", "iser")

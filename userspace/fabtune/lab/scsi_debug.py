@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A SCSI disk inside the host that answers as it is told: no path, only what the initiator's midlayer makes of it."""
+
+import os
+from pathlib import Path
+
+from fabtune.lab.disks import USUAL, Disk
+from fabtune.lab.waiting import until
+from fabtune.run import run
+
+SUMMARY = "scsi_debug, no fabric at all"
+ONE_NAMESPACE = False
+# 1 ms a request, so that many are in flight.
+_DELAY_NS = 1_000_000
+
+
+def start_target(disk: Disk = USUAL) -> None:
+    """Nothing: the disk comes with `login`."""
+
+
+def start_initiator() -> None:
+    """Load the disk's driver."""
+    run(["modprobe", "sd_mod"], what="loading sd_mod")
+
+
+def login() -> str:
+    """Load scsi_debug and return its disk."""
+    words = ["dev_size_mb=64", f"ndelay={_DELAY_NS}", "max_queue=192"]
+    run(["modprobe", "scsi_debug", *words], what="loading scsi_debug")
+    return wait_for_disk()
+
+
+def logout() -> None:
+    """Unload scsi_debug."""
+    run(["modprobe", "-r", "scsi_debug"], what="unloading scsi_debug")
+
+
+def wait_for_disk() -> str:
+    """Return the disk once it can be opened."""
+    until(lambda: bool(_disks()) and os.access(f"/dev/{_disks()[0]}", os.R_OK), "scsi_debug's disk")
+    return _disks()[0]
+
+
+def answer_task_set_full(count: int) -> None:
+    """Let the next `count` READ(10) be answered with TASK SET FULL (Linux 6.7 and later)."""
+    host = Path(f"/sys/block/{_disks()[0]}/device").resolve().name
+    Path(f"/sys/kernel/debug/scsi_debug/{host}/error").write_text(f"2 -{count} 0x28 0 0 0x28 0 0 0")
+
+
+def _disks() -> list[str]:
+    return sorted(path.name for path in Path("/sys/block").glob("sd*") if "/adapter0/" in str(path.resolve()))

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""SRP over soft RoCE: LIO's ib_srpt and the kernel's ib_srp, logged in through the RDMA connection manager.
+
+srp_daemon finds targets by the subnet manager of an InfiniBand fabric, which RoCE has not; the login
+string is written here instead, with the options that srp_daemon.conf has for it.
+"""
+
+import os
+from pathlib import Path
+
+from fabtune.backends import srp_daemon
+from fabtune.errors import FabtuneError
+from fabtune.lab import rdma
+from fabtune.lab.disks import USUAL, Disk, lio_backstore
+from fabtune.lab.topology import INITIATOR_ADDRESS, TARGET_ADDRESS
+from fabtune.lab.waiting import until
+from fabtune.run import run
+
+SUMMARY = "SRP over soft RoCE"
+ONE_NAMESPACE = True
+CM_PORT = 5555
+_SRPT = Path("/sys/kernel/config/target/srpt")
+_PORTS = Path("/sys/class/srp_remote_ports")
+
+
+def start_target(disk: Disk = USUAL) -> None:
+    """Export `disk` as LUN 0 of the target's soft RoCE port to the initiator."""
+    rdma.start()
+    run(["modprobe", "ib_srpt", f"rdma_cm_port={CM_PORT}"], what="loading ib_srpt")
+    backstore = lio_backstore(disk, 0)
+    port = _guid(rdma.TARGET_DEVICE)
+    tpg = _SRPT / port / port
+    (tpg / "lun/lun_0").mkdir(parents=True)
+    (tpg / "lun/lun_0" / backstore.name).symlink_to(backstore)
+    if (_SRPT / "discovery_auth/rdma_cm_port").exists():
+        (_SRPT / "discovery_auth/rdma_cm_port").write_text(str(CM_PORT))
+    # ib_srpt takes a connection manager's login for one from the target's own address, and older kernels
+    # know the initiator by its GUID or its whole GID.
+    whole = "0x" + rdma.gid(rdma.INITIATOR_DEVICE).replace(":", "")
+    for name in (_guid(rdma.INITIATOR_DEVICE), whole, INITIATOR_ADDRESS, TARGET_ADDRESS):
+        mapped = tpg / "acls" / name / "lun_0"
+        mapped.mkdir(parents=True)
+        (mapped / "lun").symlink_to(tpg / "lun/lun_0")
+    (tpg / "enable").write_text("1")
+
+
+def start_initiator() -> None:
+    """Load the initiator; its timeouts and queues are those of the login."""
+    run(["modprobe", "sd_mod"], what="loading sd_mod")
+    run(["modprobe", "ib_srp"], what="loading ib_srp")
+
+
+def login() -> str:
+    """Log in with the options of srp_daemon.conf and return the disk once it is ready."""
+    guid = Path("/sys/module/ib_srpt/parameters/srpt_service_guid").read_text().strip()
+    words = {
+        "id_ext": guid, "ioc_guid": guid, "initiator_ext": rdma.gid(rdma.INITIATOR_DEVICE).replace(":", "")[:16],
+        "src": INITIATOR_ADDRESS, "dest": f"{TARGET_ADDRESS}:{CM_PORT}", **srp_daemon.login_options(),
+    }  # fmt: skip
+    text = ",".join(f"{key}={value}" for key, value in words.items())
+    try:
+        Path(f"/sys/class/infiniband_srp/srp-{rdma.INITIATOR_DEVICE}-1/add_target").write_text(text)
+    except OSError as error:
+        raise FabtuneError(f"SRP login with {text}: {error.strerror}; dmesg says why") from None
+    return wait_for_disk()
+
+
+def logout() -> None:
+    """Delete the remote port and wait until its disk is gone."""
+    for port in _PORTS.iterdir():
+        (port / "delete").write_text("1")
+    until(lambda: not _disks() and not any(_PORTS.iterdir()), "the SRP disk to go")
+
+
+def wait_for_disk() -> str:
+    """Return the login's disk once its block device can be opened."""
+    until(lambda: bool(_disks()) and os.access(f"/dev/{_disks()[0]}", os.R_OK), "the SRP disk")
+    return _disks()[0]
+
+
+def _disks() -> list[str]:
+    hosts = {part for port in _PORTS.glob("*") for part in port.resolve().parts if part.startswith("host")}
+    return sorted(path.name for path in Path("/sys/block").iterdir() if hosts & set(path.resolve().parts))
+
+
+def _guid(device: str) -> str:
+    """Return the second half of the device's GID, the name that ib_srpt gives the port."""
+    return rdma.gid(device).removeprefix("fe80:0000:0000:0000:")
