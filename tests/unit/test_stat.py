@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fabtune.cli import stat_output
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
-from fabtune.stat import Histogram, diff, endpoint, load, parse, since_seen, snapshot
+from fabtune.stat import Histogram, diff, endpoint, host_loads, load, parse, since_seen, snapshot
 from fabtune.stat.stuck import parse_stuck
 
 
@@ -215,6 +215,19 @@ def test_an_srp_disk_is_named_by_its_hosts_target(tmp_path: Path) -> None:
     device = replace(parse(reading([1])).devices[0], parent="host2", driver="ib_srp")
     end = endpoint(device, tmp_path)
     assert (end.transport, end.target, end.portal) == ("srp", "0xfe", "fe80::5")
+
+
+def test_luns_that_share_a_hosts_commands_are_summed_up(tmp_path: Path) -> None:
+    first = reading([1000], depth_ns=1_000_000_000)
+    lun = first[first.index("device id=4") :].replace("id=4", "id=5").replace("2:0:0:1", "2:0:0:2")
+    found = since_seen(parse(first + lun))
+    directory = tmp_path / "class/scsi_host/host2"
+    directory.mkdir(parents=True)
+    (directory / "can_queue").write_text("2\n")
+    (load,) = host_loads(found.devices, tmp_path)
+    assert load.host == 2 and load.can_queue == 2
+    assert load.mean_depth == pytest.approx(2 * found.devices[0].mean_depth) and load.full == (load.mean_depth >= 1.8)
+    assert host_loads(found.devices, tmp_path / "nowhere") == []
 
 
 def test_json_has_stable_keys_and_percentiles_carry_their_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,11 +64,18 @@ thaw() {
 	iscsiadm $NODE -o update -n node.session.cmds_max -v 16
 	iscsiadm $NODE -o update -n node.session.queue_depth -v 128
 	disk=$(python3 -m fabtune.lab.guest login)
+	fabtune stat --save /tmp/before
 	load_disk "$disk" --rw=randread --bs=4k --iodepth=64 --number_ios=400 --size=64m
+	fabtune stat --save /tmp/after
 	# 15 of the 16 are kept for management, and libiscsi gives host, target and LUN the same limit.
 	expect "$disk" 'd.limit == 1 and d.highest == 1 and i.at_limit_ns > 0.9 * read.device_ns'
 	expect "$disk" 'i.queue_full == 0 and events["requeued_by_driver"] == 0'
 	expect "$disk" 'books and d.in_flight == 0 and read.errors == 0'
+	# What the host's LUNs share stands beside it, so that it is seen with several of them as well.
+	fabtune stat --diff /tmp/before /tmp/after --json | python3 -c '
+import json, sys
+hosts = json.load(sys.stdin)["hosts"]
+assert [host["can_queue"] for host in hosts] == [1] and 0.3 < hosts[0]["mean_depth"] <= 1, hosts'
 }
 
 @test "a target frozen for 70 s: every outstanding request is on the stuck list, with its age, and none is lost" {

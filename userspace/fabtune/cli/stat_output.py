@@ -8,7 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fabtune.cli.output import print_json, room, table
-from fabtune.stat import Device, DeviceInterval, Interval, Percentile, Snapshot, StuckList, StuckRequest, endpoint
+from fabtune.stat import (
+    Device,
+    DeviceInterval,
+    Interval,
+    Percentile,
+    Snapshot,
+    StuckList,
+    StuckRequest,
+    endpoint,
+    host_loads,
+)
 from fabtune.stat.snapshot import OPS, TIMES
 
 _PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
@@ -58,6 +68,12 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
     headers: tuple[str, ...] = ("device", "op", "IOPS", "MB/s", "p50", "p99", "p99.9", "errors")
     headers += ("queue full", "held", "depth", "limit", "target and portal") if wide else ("queue, target",)
     table(headers, [row for one in devices for row in _rows(one, wide)], wrapped=headers[-1])
+    for load in host_loads(interval.devices):
+        if load.full:
+            _print_text(
+                f"host{load.host}: on average {load.mean_depth:.1f} of its {load.can_queue} commands in flight: its "
+                "LUNs wait for one another (iSCSI: cmds_max)"
+            )
     _print_text(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
 
 
@@ -151,6 +167,10 @@ def interval_json(interval: Interval, devices: Sequence[DeviceInterval], latest:
             "untracked": int(module["untracked"]),
         },
         "devices": [_device_json(one) for one in devices],
+        "hosts": [
+            {"host": load.host, "mean_depth": load.mean_depth, "can_queue": load.can_queue}
+            for load in host_loads(interval.devices)
+        ],
     }
 
 
