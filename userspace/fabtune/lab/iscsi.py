@@ -3,7 +3,7 @@
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fabtune.lab.disks import USUAL, Disk, lio_backstore
@@ -60,6 +60,22 @@ def move_portal(portal: str) -> None:
     (portals / PORTAL).rmdir()
     forget_nodes()
     discover(portal)
+
+
+def demo_initiators() -> list[Path]:
+    """Return the place of an ACL for each initiator that is logged in without one."""
+    found = []
+    for tpg in sorted(_CONFIGFS.glob("iqn.*/tpgt_1")):
+        names = (tpg / "dynamic_sessions").read_text().replace("\0", "\n").split()
+        found += [tpg / "acls" / name for name in names]
+    return found
+
+
+def forget(acls: Iterable[Path]) -> None:
+    """End what demo mode remembers of initiators that have logged out: above all their first command window."""
+    for acl in acls:
+        acl.mkdir()
+        acl.rmdir()
 
 
 def map_lun(tpg: Path, initiator: str, number: int) -> None:
