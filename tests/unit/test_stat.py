@@ -230,6 +230,14 @@ def test_luns_that_share_a_hosts_commands_are_summed_up(tmp_path: Path) -> None:
     assert host_loads(found.devices, tmp_path / "nowhere") == []
 
 
+def test_a_name_that_two_disks_have_had_is_the_later_ones() -> None:
+    text = reading([1000])
+    older = text[text.index("device id=4") :].replace("id=4", "id=3").replace("state=live", "state=dying")
+    for both in (text + older, text[: text.index("device id=4")] + older + text[text.index("device id=4") :]):
+        found = parse(both)
+        assert found.device("sda").id == since_seen(found).device("sda").device.id == 4
+
+
 def test_json_has_stable_keys_and_percentiles_carry_their_error(capsys: pytest.CaptureFixture[str]) -> None:
     taken = parse(reading([1_000_000] * 99 + [50_000_000], events=" target_busy=3"))
     stat_output.print_interval_json(since_seen(taken), since_seen(taken).devices, taken, one_line=False)

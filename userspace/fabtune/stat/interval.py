@@ -76,9 +76,10 @@ class Interval:
     def device(self, disk: str) -> DeviceInterval:
         """Return the live device called `disk` (``sda`` or ``/dev/sda``).  Raises InputError."""
         name = disk.removeprefix("/dev/")
-        for interval in reversed(self.devices):
-            if interval.device.disk == name and interval.device.state != "gone":
-                return interval
+        found = [one for one in self.devices if one.device.disk == name and one.device.state != "gone"]
+        if found:
+            # A disk that is being removed may have left its name to another, which was seen later.
+            return max(found, key=lambda one: one.device.id)
         raise InputError(f"device '{disk}': fabstat has seen no request on it")
 
 

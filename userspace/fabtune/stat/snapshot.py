@@ -90,9 +90,10 @@ class Snapshot:
     def device(self, disk: str) -> Device:
         """Return the live device called `disk` (``sda`` or ``/dev/sda``).  Raises InputError."""
         name = disk.removeprefix("/dev/")
-        for device in reversed(self.devices):
-            if device.disk == name and device.state != "gone":
-                return device
+        found = [device for device in self.devices if device.disk == name and device.state != "gone"]
+        if found:
+            # A disk that is being removed may have left its name to another, which was seen later.
+            return max(found, key=lambda device: device.id)
         known = ", ".join(sorted(device.disk for device in self.devices if device.state != "gone")) or "none yet"
         raise InputError(f"device '{disk}': fabstat has seen no request on it; it has seen: {known}")
 
