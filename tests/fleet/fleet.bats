@@ -98,10 +98,11 @@ changed() { grep -c 'changed=[1-9]' <<< "$output" || true; }
 	run -0 play fabtune.fleet.apply -e profile=wan -e rtt=50ms -e rate=1gbit -e allow_relogin=true
 	[ "$(changed)" = 0 ]
 	run -0 play fabtune.fleet.verify
-	on one -m command -a 'sysctl -w net.core.rmem_max=262144'
+	ours=$(on one -m command -a 'sysctl -n net.ipv4.tcp_rmem' | grep '^[0-9]')
+	on one -m command -a 'sysctl -w net.ipv4.tcp_rmem="4096 131072 7000000"'
 	run -2 play fabtune.fleet.verify
-	[[ $output == *net.rmem_max* ]]
-	on one -m command -a 'fabtune apply wan --role initiator --rtt 50ms --rate 1gbit'
+	[[ $output == *tcp.rmem_max* ]]
+	on one -m command -a "sysctl -w net.ipv4.tcp_rmem='$ours'"
 	run -0 play fabtune.fleet.revert -e allow_relogin=true
 	[ "$(on initiators -m command -a 'sysctl net.ipv4.tcp_rmem net.core.default_qdisc')" = "$before" ]
 }
