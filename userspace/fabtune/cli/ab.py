@@ -109,7 +109,7 @@ class _Session:
         self._path += [f"--rate={args.rate:.0f}bit"] if args.rate is not None else []
         self._kept: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self._id = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        self._show = progress.for_stderr(redraws_per_s=1)
+        self._show = progress.for_stderr(measure_cli.REDRAWS_PER_S)
         expected_s = _SWITCH_S + args.settle + measure_cli.expected_s(args, load)
         for part, pairs in ((CALIBRATION, args.calibrate), (PAIRS, args.pairs)):
             turns = [(side, pair) for side in "AB" for pair in range(pairs)]

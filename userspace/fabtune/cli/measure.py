@@ -20,6 +20,9 @@ from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms
 
 T = TypeVar("T")
 
+# Drawing the bar takes about a millisecond: ten times a second that would be a per cent of a CPU, taken from the load.
+REDRAWS_PER_S = 0.5
+
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     """Add the arguments of `verb`."""
@@ -237,8 +240,7 @@ def _load(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _progress() -> progress.Progress:
-    # Once a second: ten times would take a few per cent of a CPU from the load.
-    return progress.for_stderr(redraws_per_s=1)
+    return progress.for_stderr(REDRAWS_PER_S)
 
 
 def say(text: str) -> None:
