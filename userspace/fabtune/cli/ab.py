@@ -156,7 +156,7 @@ class _Session:
         self._kept.setdefault((part, turn.side), []).append(result | {"file": str(file)})
 
     def end(self) -> None:
-        """Leave nothing applied; not even a second Ctrl-C stops that.  Raises FabtuneError, said here, when it fails."""
+        """Leave nothing applied; not even a second Ctrl-C stops that.  Says so and raises FabtuneError if it fails."""
         self.say(f"back to {UNTOUCHED}")
         try:
             with signals.ignored():
