@@ -90,20 +90,3 @@ slab_kib() {
 		        assert op.histograms["device"].count == op.completed, (device, name)
 	PYTHON
 }
-
-@test "scsi_mod loaded after the module is seen, and may be unloaded while the module stays" {
-	modprobe -r scsi_debug sd_mod
-	if ! modprobe -r scsi_transport_sas scsi_mod 2> /dev/null && [ -d /sys/module/scsi_mod ]; then
-		skip "something in this guest holds scsi_mod"
-	fi
-	load_fabstat
-	[[ "$(fabtune stat --json)" == *'"scsi": false'* ]]
-	disk=$(scsi_debug_disk ndelay=1000000 dev_size_mb=16)
-	[[ "$(fabtune stat --json)" == *'"scsi": true'* ]]
-	load_disk "$disk" --rw=randread --bs=4k --number_ios=100 --size=1m
-	expect "$disk" 'd.driver == "scsi_debug" and read.completed >= 100'
-	modprobe -r scsi_debug sd_mod
-	gone_scsi() { modprobe -r scsi_mod 2> /dev/null || [ ! -d /sys/module/scsi_mod ]; }
-	wait_for gone_scsi
-	[[ "$(fabtune stat --json)" == *'"scsi": false'* ]]
-}
