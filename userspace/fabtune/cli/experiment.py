@@ -12,7 +12,11 @@ from fabtune import progress
 from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import definition, lab, tree
 from fabtune.experiment.definition import Definition
+from fabtune.experiment.expect import Verdict
 from fabtune.lab.recipe import SUITES, recipe_for
+
+
+_WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
 
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -29,7 +33,7 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one experiment; exit 0 when every combination was measured."""
+    """Run one experiment; exit 0 when every combination was measured and the figures are as expected."""
     if args.experiment is None:
         for name in definition.names():
             print(f"{name:16} {definition.load(name).summary}")
@@ -48,16 +52,20 @@ def run(args: argparse.Namespace) -> int:
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     out.mkdir(parents=True, exist_ok=True)
+    code = ExitCode.DONE
     try:
         if hosts:
             fleet.measure(args, wanted, hosts, runs, out)
         else:
             points = lab.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr())
-            _write(wanted, points, out, args)
+            verdicts = lab.judge(wanted, runs)
+            _write(wanted, runs, points, verdicts, out, args)
+            if any(one.holds is False for one in verdicts):
+                code = ExitCode.FAILED
     finally:
         # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
         _write_tree(wanted, out, args)
-    return ExitCode.DONE
+    return code
 
 
 def _show_plan(wanted: Definition, runs: list[lab.Run]) -> int:
@@ -68,23 +76,54 @@ def _show_plan(wanted: Definition, runs: list[lab.Run]) -> int:
     return ExitCode.DONE
 
 
-def _write(wanted: Definition, points: list[lab.Point], out: Path, args: argparse.Namespace) -> None:
-    from fabtune.report import demo
-
+def _write(
+    wanted: Definition,
+    runs: list[lab.Run],
+    points: list[lab.Point],
+    verdicts: list[Verdict],
+    out: Path,
+    args: argparse.Namespace,
+) -> None:
     (out / "summary.json").write_text(json.dumps(points, indent=1, sort_keys=True) + "\n")
-    meta = {
+    meta: dict[str, object] = {
         "experiment": wanted.summary,
         "source": wanted.source,
         "commands": [_command(args)],
         "clock": wanted.clock,
         "image": f"{SUITES[0]} {recipe_for(SUITES[0]).digest}",
     }
-    page = demo.write(points, meta, out)
     if args.json:
         print(json.dumps(points, indent=1, sort_keys=True))
-    else:
-        demo.print_table(points)
+    page = _figures(wanted, runs, points, verdicts, meta, out, quiet=args.json)
+    for one in verdicts:
+        print(f"{_WORDS[one.holds]}: {one.says} ({one.found})", file=sys.stderr if args.json else sys.stdout)
+    if not args.json:
         print(f"page: {page}\npoints: {out / 'summary.json'}", file=sys.stderr)
+
+
+def _figures(
+    wanted: Definition, runs: list[lab.Run], points: list[lab.Point], verdicts: list[Verdict], meta: dict[str, object],
+    out: Path, *, quiet: bool,
+) -> Path:  # fmt: skip
+    """Print the table unless `quiet`, write the page, return its path."""
+    if not wanted.plot:
+        from fabtune.report import demo
+
+        if not quiet:
+            demo.print_table(points)
+        return demo.write(points, meta, out)
+    from fabtune.report import figure
+
+    rows = lab.rows_of(runs)
+    if not quiet:
+        figure.print_table(wanted.summary, rows, tuple(wanted.factors))
+    x = wanted.plot["x"]
+    numbers = wanted.numbers(x)
+    plot = figure.Plot(
+        x, wanted.plot.get("y", "mb_per_s"), wanted.plot.get("series"), numbers, min(numbers.values()) > 0
+    )
+    said = [(one.says, f"{_WORDS[one.holds]}: {one.found}") for one in verdicts]
+    return figure.write(rows, tuple(wanted.factors), plot, said, meta, out)
 
 
 def _write_tree(wanted: Definition, out: Path, args: argparse.Namespace) -> None:

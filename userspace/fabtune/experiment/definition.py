@@ -11,12 +11,13 @@ from typing import Any
 import attrs
 
 from fabtune.errors import InputError
+from fabtune.experiment import expect
 from fabtune.experiment.settings import FACTORS, Settings, check_settings, parse_settings
 from fabtune.paths import data_dir
 
 # More than a machine can run in its lifetime; a typo in a list reaches it easily.
 MAX_COMBINATIONS = 10_000
-_KEYS = {"summary", "source", "factors", "fixed", "repetitions", "hosts", "clock"}
+_KEYS = {"summary", "source", "factors", "fixed", "repetitions", "hosts", "clock", "expect", "plot"}
 
 
 @attrs.frozen
@@ -44,11 +45,22 @@ class Definition:
     repetitions: int
     factors: dict[str, tuple[str, ...]]
     fixed: dict[str, str]
+    expectations: tuple[expect.Expectation, ...] = ()
+    # x, y and series of the chart; empty for throughput over round-trip time by profile.
+    plot: dict[str, str] = attrs.field(factory=dict)
 
     @property
     def size(self) -> int:
         """Number of combinations, repetitions not counted."""
         return math.prod(len(values) for values in self.factors.values())
+
+    def numbers(self, factor: str) -> dict[str, float]:
+        """Return the number that each value of `factor` stands for, its place in the list where it is a word."""
+        found = {}
+        for place, text in enumerate(self.factors[factor], 1):
+            value = FACTORS[factor].parse(text, f"{self.path}: {factor}")
+            found[text] = float(value) if isinstance(value, int | float) else float(place)
+        return found
 
     def combinations(self, only: Sequence[str] = ()) -> list[Combination]:
         """Return the combinations, the last factor varying first; `only` keeps those with ``NAME=VALUE``.
@@ -116,15 +128,32 @@ def _definition(path: Path, table: dict[str, Any]) -> Definition:
     for key in ("summary", "source"):
         if not isinstance(table.get(key, ""), str):
             raise InputError(f"{path}: {key} = {table[key]!r}: expected text")
+    expected = table.get("expect", [])
+    if not isinstance(expected, list):
+        raise InputError(f"{path}: expect: expected tables [[expect]]")
+    expectations = tuple(expect.parse(path, number, one, tuple(factors)) for number, one in enumerate(expected, 1))
     definition = Definition(
-        path.stem, path, table.get("summary", ""), table.get("source", ""), clock, repetitions, factors, fixed
-    )
+        path.stem, path, table.get("summary", ""), table.get("source", ""), clock, repetitions, factors, fixed,
+        expectations, _plot(path, table, factors),
+    )  # fmt: skip
     if definition.size * repetitions > MAX_COMBINATIONS:
         raise InputError(
             f"{path}: {definition.size} combinations x {repetitions} repetitions; at most {MAX_COMBINATIONS} runs are "
             "allowed; shorten the lists of factors"
         )
     return definition
+
+
+def _plot(path: Path, table: dict[str, Any], factors: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    plot = _table(path, table, "plot")
+    for key, value in plot.items():
+        if key not in ("x", "y", "series"):
+            raise InputError(f"{path}: plot: unknown key '{key}'; known are x, y, series")
+        if key != "y" and value not in factors:
+            raise InputError(f"{path}: plot.{key} = '{value}': expected one of the factors {', '.join(factors)}")
+    if plot and "x" not in plot:
+        raise InputError(f"{path}: plot: no x; expected one of the factors {', '.join(factors)}")
+    return plot
 
 
 def _table(path: Path, table: dict[str, Any], key: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError
+from fabtune.experiment import expect
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.lab.accel import choose_accelerator
 from fabtune.lab.image import Image, build_image, expected_steps
@@ -89,6 +90,17 @@ def run_all(definition: Definition, runs: Sequence[Run], *, resume: bool, progre
     if failures:
         raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
     return [point for run in runs for point in run.points() or []]
+
+
+def rows_of(runs: Sequence[Run]) -> list[Point]:
+    """Return every point of `runs` with its factors as written beside the figures."""
+    return [{**point, **run.combination.factors} for run in runs for point in run.points() or []]
+
+
+def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.Verdict]:
+    """Return what became of everything that `definition` expects of its figures."""
+    rows = rows_of(runs)
+    return [expect.judge(one, rows, definition.factors) for one in definition.expectations]
 
 
 def _run_waiting(

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an experiment expects of its figures: each kind of statement can hold, fail, and be beyond telling."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fabtune.errors import InputError
+from fabtune.experiment import definition, expect
+
+FACTORS = {"targets": ("1", "2", "4"), "fabric": ("iscsi", "srp")}
+
+
+def rows(*rates: float, fabric: str = "iscsi", **more: Any) -> list[dict[str, Any]]:
+    return [
+        {"targets": targets, "fabric": fabric, "op": "read", "mb_per_s": rate, **more}
+        for targets, rate in zip(FACTORS["targets"], rates, strict=False)
+    ]
+
+
+def parsed(**table: Any) -> expect.Expectation:
+    return expect.parse(Path("exp.toml"), 1, {"says": "so", **table}, tuple(FACTORS))
+
+
+RATIO = {"of": {"targets": 4}, "to": {"targets": 1}, "at_least": 3.6}
+
+
+@pytest.mark.parametrize(
+    ("table", "rates", "holds"),
+    [
+        (RATIO, (26, 52, 104), True),
+        (RATIO, (26, 52, 90), False),
+        (RATIO, (26, 52), None),
+        (RATIO, (0, 52, 90), True),
+        ({"where": {"targets": "2"}, "at_most": 60}, (26, 52, 104), True),
+        ({"where": {"targets": "2"}, "at_most": 50}, (26, 52, 104), False),
+        ({"where": {"targets": "1,2"}, "at_least": 26}, (26, 27, 1), True),
+        ({"along": "targets", "shape": "rises"}, (26, 52, 104), True),
+        ({"along": "targets", "shape": "rises"}, (26, 52, 40), False),
+        ({"along": "targets", "shape": "rises"}, (26, 26.1, 26.2), False),
+        ({"along": "targets", "shape": "falls"}, (104, 52, 26), True),
+        ({"along": "targets", "shape": "falls"}, (26, 52, 104), False),
+        ({"along": "targets", "shape": "level"}, (100, 103, 99), True),
+        ({"along": "targets", "shape": "level"}, (100, 120, 99), False),
+        ({"along": "targets", "shape": "rises"}, (26,), None),
+        ({"figure": "queue_full", "at_most": 0}, (26, 52, 104), None),
+    ],
+)
+def test_each_statement_is_judged(table: dict[str, Any], rates: tuple[float, ...], holds: bool | None) -> None:
+    assert expect.judge(parsed(**table), rows(*rates), FACTORS).holds is holds
+
+
+def test_one_fabric_that_differs_fails_the_statement_and_is_shown() -> None:
+    both = rows(26, 52, 104) + rows(26, 30, 31, fabric="srp")
+    verdict = expect.judge(parsed(**RATIO), both, FACTORS)
+    assert verdict.holds is False and verdict.found == "1.19"
+
+
+def test_repetitions_are_judged_by_their_mean_and_missing_rows_are_no_zero() -> None:
+    twice = [*rows(20, 52, 90, seed=1), *rows(30, 52, 110, seed=2), {"fabric": "srp", "op": "read", "missing": "no"}]
+    assert expect.judge(parsed(**RATIO), twice, FACTORS).found == "4"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("at_least = 1", "says"),
+        ('says = "x"\nat_leest = 1', "at_leest"),
+        ('says = "x"', "at_least or at_most"),
+        ('says = "x"\nalong = "rtt"', "shape"),
+        ('says = "x"\nalong = "rtt"\nshape = "up"', "rises, falls, level"),
+        ('says = "x"\nalong = "loss"\nshape = "rises"', "along = 'loss'"),
+        ('says = "x"\nat_least = "much"', "at_least"),
+        ('says = "x"\nof = 3\nat_least = 1', "of"),
+    ],
+)
+def test_a_bad_expectation_names_the_file_and_the_key(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "exp.toml"
+    path.write_text(f'[factors]\nrtt = ["0ms"]\n[[expect]]\n{text}\n')
+    with pytest.raises(InputError, match=f"exp.toml: expect 1.*{named}"):
+        definition.load(str(path))
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_every_shipped_experiment_says_what_it_expects(name: str) -> None:
+    wanted = definition.load(name)
+    assert wanted.expectations or name == "demo"
+    named = {key for one in wanted.expectations for side in (one.where, one.of, one.to) for key in side}
+    assert named <= {*wanted.factors, "op"}
+    for one in wanted.expectations:
+        for side in (one.where, one.of, one.to):
+            for key, values in side.items():
+                assert set(values.split(",")) <= {*wanted.factors.get(key, ()), "read", "write"}, (name, key, values)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An experiment's figure: its table, its curves, and rows that have no figures."""
+
+from pathlib import Path
+
+from fabtune.report import figure
+
+ROWS = [
+    {"fabric": "iscsi", "size": size, "op": "read", "mb_per_s": rate, "p50_ms": 1.0}
+    for size, rate in (("4KiB", 2.0), ("64KiB", 30.0))
+] + [{"fabric": "fc", "size": "4KiB", "op": "read", "missing": "not available here: no adapter"}]
+PLOT = figure.Plot("size", "mb_per_s", "fabric", {"4KiB": 4096.0, "64KiB": 65536.0}, log=True)
+
+
+def test_the_table_shows_what_varies_and_the_figures_there_are() -> None:
+    table = figure.table("fabrics", ROWS, ("fabric", "size"))
+    assert [column.key for column in table.columns] == ["fabric", "size", "mb_per_s", "p50_ms"]
+    assert table.rows[0] == ("iscsi", "4KiB", 2.0, 1.0)
+    assert table.rows[2] == ("fc", "4KiB", None, None)
+
+
+def test_a_missing_fabric_is_said_and_drawn_nowhere(tmp_path: Path, capsys: object) -> None:
+    page = figure.write(ROWS, ("fabric", "size"), PLOT, [("rises", "as expected: 2 30")], {"experiment": "fabrics"}, tmp_path)
+    html = page.read_text()
+    assert html.count("<svg") == 1 and "rises" in html and "as expected: 2 30" in html
+    figure.print_table("fabrics", ROWS, ("fabric", "size"))
+    said = capsys.readouterr().out  # type: ignore[attr-defined]
+    assert "not available here: no adapter" in said and "30.0" in said and " 0.0" not in said
+
+
+def test_one_point_makes_a_table_but_no_curve(tmp_path: Path) -> None:
+    html = figure.write(ROWS[:1], ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, tmp_path).read_text()
+    assert "<svg" not in html

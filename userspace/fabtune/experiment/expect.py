@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an experiment's figures must look like, as its definition states it, and whether they do.
+
+An expectation is of one of two forms, each for every value of the factors that it does not name:
+
+    of = {targets = 4}, to = {targets = 1}, at_least = 3.6     a ratio; without `to`, the figure itself
+    along = "rtt", shape = "falls"                             a curve: rises, falls or level, within `tolerance`
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from fabtune.errors import InputError
+
+# A run's factors as written, beside one of its points.
+Row = Mapping[str, Any]
+SHAPES = ("rises", "falls", "level")
+_KEYS = {"says", "figure", "where", "of", "to", "at_least", "at_most", "along", "shape", "tolerance"}
+
+
+@attrs.frozen
+class Expectation:
+    """One statement about the points of an experiment."""
+
+    says: str
+    figure: str
+    where: dict[str, str]
+    of: dict[str, str]
+    to: dict[str, str]
+    at_least: float | None
+    at_most: float | None
+    along: str | None
+    shape: str | None
+    tolerance: float
+
+
+@attrs.frozen
+class Verdict:
+    """Whether an expectation holds; None when points that it needs were not measured.  `found` says what was there."""
+
+    says: str
+    holds: bool | None
+    found: str
+
+
+def parse(path: Path, number: int, table: Any, factors: Sequence[str]) -> Expectation:
+    """Return one ``[[expect]]`` table.  Raises InputError naming file and key."""
+    where = f"{path}: expect {number}"
+    if not isinstance(table, dict):
+        raise InputError(f"{where}: expected a table [[expect]]")
+    for key in table:
+        if key not in _KEYS:
+            raise InputError(f"{where}: unknown key '{key}'; known are {', '.join(sorted(_KEYS))}")
+    if not isinstance(table.get("says"), str):
+        raise InputError(f"{where}: says: expected the expectation in words")
+    sides = {}
+    for key in ("where", "of", "to"):
+        side = table.get(key, {})
+        if not isinstance(side, dict):
+            raise InputError(f"{where}: {key}: expected a table such as {{op = \"read\"}}")
+        sides[key] = {name: str(value) for name, value in side.items()}
+    for key in ("at_least", "at_most", "tolerance"):
+        if key in table and (isinstance(table[key], bool) or not isinstance(table[key], int | float)):
+            raise InputError(f"{where}: {key} = {table[key]!r}: expected a number")
+    along, shape = table.get("along"), table.get("shape")
+    if (along is None) != (shape is None) or (shape is not None and shape not in SHAPES):
+        raise InputError(f"{where}: expected along = a factor together with shape = {', '.join(SHAPES)}")
+    if along is not None and along not in factors:
+        raise InputError(f"{where}: along = '{along}': expected one of the factors {', '.join(factors)}")
+    if along is None and table.get("at_least") is None and table.get("at_most") is None:
+        raise InputError(f"{where}: expected at_least or at_most, or along and shape")
+    figure = table.get("figure", "mb_per_s")
+    return Expectation(
+        table["says"], figure, sides["where"], sides["of"], sides["to"], table.get("at_least"), table.get("at_most"),
+        along, shape, float(table.get("tolerance", 0.05)),
+    )  # fmt: skip
+
+
+def judge(expectation: Expectation, rows: Sequence[Row], factors: Mapping[str, Sequence[str]]) -> Verdict:
+    """Return whether `rows` are as expected; `factors` gives the order of each factor's values."""
+    named = {*expectation.of, *expectation.to, *([expectation.along] if expectation.along else [])}
+    # Repetitions differ in their seed alone; their mean is what is judged.
+    kept = [name for name in (*factors, "op") if name not in named and name != "seed"]
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        if _matches(row, expectation.where) and row.get(expectation.figure) is not None:
+            groups.setdefault(tuple(str(row.get(name)) for name in kept), []).append(row)
+    held: list[tuple[bool, str]] = []
+    for group in groups.values():
+        one = _curve(expectation, group, factors) if expectation.along else _bounds(expectation, group)
+        if one is not None:
+            held.append(one)
+    if not held:
+        return Verdict(expectation.says, None, "the points it needs were not measured")
+    wrong = [found for holds, found in held if not holds]
+    return Verdict(expectation.says, not wrong, "; ".join(wrong or [found for _, found in held][:3]))
+
+
+def _bounds(expectation: Expectation, group: Sequence[Row]) -> tuple[bool, str] | None:
+    value = _mean(expectation.figure, group, expectation.of)
+    base = _mean(expectation.figure, group, expectation.to) if expectation.to else 1.0
+    if value is None or base is None:
+        return None
+    ratio = value / base if base else float("inf")
+    low, high = expectation.at_least, expectation.at_most
+    return (low is None or ratio >= low) and (high is None or ratio <= high), f"{ratio:.3g}"
+
+
+def _curve(
+    expectation: Expectation, group: Sequence[Row], factors: Mapping[str, Sequence[str]]
+) -> tuple[bool, str] | None:
+    along = expectation.along or ""
+    means = [_mean(expectation.figure, group, {**expectation.of, along: value}) for value in factors[along]]
+    curve = [value for value in means if value is not None]
+    if len(curve) < 2:
+        return None
+    slack = 1 + expectation.tolerance
+    if expectation.shape == "level":
+        holds = max(curve) <= min(curve) * slack
+    else:
+        rising = curve if expectation.shape == "rises" else curve[::-1]
+        holds = rising[-1] > rising[0] * slack and all(b * slack >= a for a, b in zip(rising, rising[1:], strict=False))
+    return holds, " ".join(f"{value:.3g}" for value in curve)
+
+
+def _mean(figure: str, group: Sequence[Row], wanted: Mapping[str, str]) -> float | None:
+    values = [float(row[figure]) for row in group if _matches(row, wanted)]
+    return statistics.fmean(values) if values else None
+
+
+def _matches(row: Row, wanted: Mapping[str, str]) -> bool:
+    return all(str(row.get(name)) in value.split(",") for name, value in wanted.items())
