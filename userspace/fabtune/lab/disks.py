@@ -8,19 +8,21 @@ from fabtune.run import run
 
 _NULL_BLK = Path("/sys/kernel/config/nullb")
 _LIO_CORE = Path("/sys/kernel/config/target/core")
+_MIB_SECTORS = 2048
 
 
 @dataclass(frozen=True)
 class Disk:
     """One disk.  `keeps_data` False: reads return what they like, and no memory is used.  `mb_per_s` (MiB) 0: no limit.
 
-    `stalls` makes a disk that `stall` can stop.
+    `stalls` makes a disk that `stall` can stop; `tail_delay_ms` is what its last MiB takes longer than the rest.
     """
 
     size_mib: int = 1024
     keeps_data: bool = False
     mb_per_s: int = 0
     stalls: bool = False
+    tail_delay_ms: int = 0
 
 
 # What a fabric exports unless told otherwise.
@@ -45,10 +47,10 @@ def null_block(disk: Disk, index: int) -> Path:
 def lio_backstore(disk: Disk, index: int) -> Path:
     """Make LIO's backstore ``disk<index>`` and return its directory in configfs."""
     run(["modprobe", "target_core_mod"], what="loading target_core_mod")
-    if disk.mb_per_s or disk.stalls:
+    if disk.mb_per_s or disk.stalls or disk.tail_delay_ms:
         run(["modprobe", "target_core_iblock"], what="loading target_core_iblock")
         device = null_block(disk, index)
-        backstore, control = _LIO_CORE / "iblock_0", f"udev_path={_stalling(device, index) if disk.stalls else device}"
+        backstore, control = _LIO_CORE / "iblock_0", f"udev_path={_mapping(disk, device, index) if disk.stalls or disk.tail_delay_ms else device}"
     else:
         control = f"rd_pages={disk.size_mib * 256},rd_nullio={int(not disk.keeps_data)}"
         backstore = _LIO_CORE / "rd_mcp_0"
@@ -65,12 +67,16 @@ def stall(index: int) -> None:
     run(["dmsetup", "suspend", "--nolockfs", "--noflush", f"lab-disk{index}"], what="stalling the target's disk")
 
 
-def _stalling(device: Path, index: int) -> Path:
-    """Return a device-mapper device that passes everything on to `device`, until it is suspended."""
-    run(["modprobe", "dm_mod"], what="loading dm_mod")
-    sectors = Path(f"/sys/block/{device.name}/size").read_text().strip()
-    table = f"0 {sectors} linear {device} 0"
-    run(["dmsetup", "create", f"lab-disk{index}", "--noudevsync", "--table", table], what="creating the target's disk")
+def _mapping(disk: Disk, device: Path, index: int) -> Path:
+    """Return a device-mapper device over `device` that can be suspended, its last MiB delayed if so wished."""
+    for module in ("dm_mod", "dm_delay"):
+        run(["modprobe", module], what=f"loading {module}")
+    sectors = int(Path(f"/sys/block/{device.name}/size").read_text())
+    tail = _MIB_SECTORS if disk.tail_delay_ms else 0
+    table = f"0 {sectors - tail} linear {device} 0\n"
+    if tail:
+        table += f"{sectors - tail} {tail} delay {device} {sectors - tail} {disk.tail_delay_ms}\n"
+    run(["dmsetup", "create", f"lab-disk{index}", "--noudevsync"], what="creating the target's disk", stdin=table)
     return Path("/dev") / mapped(f"lab-disk{index}")
 
 

@@ -25,6 +25,7 @@ def main() -> int:
         if verb == "up":
             words.add_argument("--size-mib", type=int, default=1024)
             words.add_argument("--keeps-data", action="store_true", help="a RAM disk that returns what was written")
+            words.add_argument("--tail-delay-ms", type=int, default=0, help="what its last MiB takes longer")
     verbs.add_parser("login", help="log in, print the disk")
     verbs.add_parser("logout", help="log out")
     for words in verbs.choices.values():
@@ -39,7 +40,7 @@ def main() -> int:
             )  # fmt: skip
             if args.verb == "up":
                 topology.up(path, one_namespace=chosen.ONE_NAMESPACE)
-                chosen.start_target(Disk(args.size_mib, args.keeps_data))
+                chosen.start_target(Disk(args.size_mib, args.keeps_data, tail_delay_ms=args.tail_delay_ms))
                 chosen.start_initiator()
             else:
                 topology.shape(path)

@@ -17,7 +17,8 @@ from fabtune.lab.topology import WAN, target_namespace
 from fabtune.lab.waiting import until
 from fabtune.run import run
 
-_IFACES = Path("/etc/iscsi/ifaces")
+# Where open-iscsi keeps its records: the newer place first.
+_RECORDS = (Path("/var/lib/iscsi"), Path("/etc/iscsi"))
 MAX_PORTALS = 8
 # A request of 256 KiB keeps four members busy.
 _CHUNK_KIB = 64
@@ -68,11 +69,12 @@ def start(layout: Layout) -> None:
                 iscsi.map_lun(tpg, _initiator_name(number), number)
     iscsi.start_initiator()
     if layout.initiators > 1:
-        _IFACES.mkdir(exist_ok=True)
+        interfaces = next(place for place in _RECORDS if (place / "nodes").is_dir()) / "ifaces"
+        interfaces.mkdir(exist_ok=True)
         names = [f"client{number}" for number in range(layout.initiators)]
         for number, name in enumerate(names):
             lines = {"iscsi_ifacename": name, "transport_name": "tcp", "initiatorname": _initiator_name(number)}
-            (_IFACES / name).write_text("".join(f"iface.{key} = {value}\n" for key, value in lines.items()))
+            (interfaces / name).write_text("".join(f"iface.{key} = {value}\n" for key, value in lines.items()))
         iscsi.forget_nodes()
         iscsi.discover(iscsi.PORTAL, names)
     for number in range(1, layout.targets):
