@@ -124,6 +124,9 @@ def in_use(device: Device) -> bool:
     """Tell whether a live session depends on `device` (a TPG, an ACL, a backstore)."""
     if device.scope in ("tpg", "acl"):
         return bool(target_sessions(device))
+    if device.scope == "srpt-tpg":
+        # ib_srpt does not show who is logged in.
+        return tree.read_text(Path(device.where.get("directory", "")) / "enable") == "1"
     store = Path(device.where.get("directory", "")).resolve()
     return any(link.resolve() == store for link in tree.CONFIGFS.glob("*/*/*/lun/*/*") if link.is_symlink())
 
