@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a switch between profiles runs, on which end and in which order, and what it does not accept."""
+
+import pytest
+
+from fabtune.errors import FabtuneError
+from fabtune.tune import switch as switching
+from fabtune.tune.switch import UNTOUCHED, Ends, switch
+
+PATH = ["--rtt=50ms"]
+
+
+@pytest.fixture
+def fabtune(tmp_path, monkeypatch):
+    """A command in fabtune's place that notes its words, and says and returns what the test puts beside it."""
+    command = tmp_path / "fabtune"
+    command.write_text(
+        f'#!/bin/sh\necho "$*" >> {tmp_path}/log\n'
+        f'cat {tmp_path}/says.$1 2>/dev/null || echo \'{{"pending": []}}\'\n'
+        f"exit $(cat {tmp_path}/code.$1 2>/dev/null || echo 0)\n"
+    )
+    command.chmod(0o755)
+    monkeypatch.setattr(switching, "_here", lambda: [str(command)])
+    monkeypatch.setattr(switching, "_forget_paths", lambda ends: None)
+    monkeypatch.setattr(switching, "live_sessions", list)
+    return tmp_path
+
+
+def log(directory):
+    return (directory / "log").read_text().splitlines()
+
+
+def test_the_target_is_switched_before_the_initiator_logs_in(fabtune):
+    switch("wan", Ends(target_netns="target"), PATH, [1])
+    assert log(fabtune) == [
+        "revert --role target --netns target",
+        "apply wan --role target --netns target --rtt=50ms",
+        "revert --role initiator",
+        "apply wan --role initiator --rtt=50ms --allow-relogin --json",
+    ]
+
+
+def test_one_end_alone_is_switched_whatever_it_is(fabtune):
+    switch("wan", Ends(), PATH, [1])
+    assert log(fabtune) == ["revert", "apply wan --rtt=50ms --allow-relogin --json"]
+
+
+def test_untouched_is_taken_back_on_both_ends(fabtune):
+    switch(UNTOUCHED, Ends(target_netns="target"), PATH, [1])
+    assert log(fabtune) == ["revert --role target --netns target", "revert --role initiator"]
+
+
+def test_another_host_is_reached_by_ssh(fabtune, monkeypatch):
+    ssh = fabtune / "ssh"
+    ssh.write_text(f'#!/bin/sh\necho "ssh $*" >> {fabtune}/log\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fabtune}:/usr/bin:/bin")
+    switch("wan", Ends(target_host="storage1"), PATH, [1])
+    assert log(fabtune)[:2] == [
+        "ssh -o BatchMode=yes storage1 fabtune revert --role target",
+        "ssh -o BatchMode=yes storage1 fabtune apply wan --role target --rtt=50ms",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("action", "accepted"), [("target-relogin", True), ("relogin", False), ("reload", False), ("reboot", False)]
+)
+def test_a_profile_that_is_not_felt_yet_is_no_profile_in_force(fabtune, action, accepted):
+    """A target's initiators log in again by the switch itself; anything else due means measuring something else."""
+    pending = f'{{"pending": [{{"action": "{action}", "label": "sda", "reason": "in use"}}]}}'
+    (fabtune / "says.apply").write_text(pending)
+    (fabtune / "code.apply").write_text("4")
+    if accepted:
+        switch("wan", Ends(), PATH, [1])
+        return
+    with pytest.raises(FabtuneError, match=f"'wan' is applied but not in force: {action} of sda in use"):
+        switch("wan", Ends(), PATH, [1])
+
+
+def test_values_that_somebody_else_changed_end_the_switch(fabtune):
+    (fabtune / "code.revert").write_text("3")
+    (fabtune / "says.revert").write_text("tcp.rmem_max is somebody else's now")
+    with pytest.raises(FabtuneError, match="switching to 'wan' failed: .* revert: tcp.rmem_max is somebody"):
+        switch("wan", Ends(), PATH, [1])
+    assert log(fabtune) == ["revert"]
