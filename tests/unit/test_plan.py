@@ -123,8 +123,12 @@ def test_the_cost_of_a_plan_grows_no_faster_than_its_sessions(tmp_path: Path, mo
     for count in (16, 64):
         with monkeypatch.context() as patch:
             hosttree.enter(hosttree.make(tmp_path / str(count), count, 1), patch)
-            started = time.process_time()
-            plan = plan_of("wan-satellite")
-            seconds[count] = time.process_time() - started
+            took = []
+            # The least of some turns: what other processes do to caches and clocks only ever adds.
+            for _ in range(5):
+                started = time.process_time()
+                plan = plan_of("wan-satellite")
+                took.append(time.process_time() - started)
+            seconds[count] = min(took)
             assert sum(one.tunable.name == "iscsi.tcp_window" for one in plan.changes) == count
     assert seconds[64] < 8 * seconds[16]
