@@ -146,7 +146,7 @@ changed() { grep -c 'changed=[1-9]' <<< "$output" || true; }
 	status=0; wait $run || status=$?
 	cat "$FLEET/dying.log"
 	[ "$status" = 1 ]
-	grep -q 'two: Measure: lost or out of reach' "$FLEET/dying.log"
+	grep -q 'two: Measure: .*Failed to connect to the host' "$FLEET/dying.log"
 	[ -s "$FLEET/dying/profile=wan/run-1/one/read.run.json.gz" ]
 	[ ! -e "$FLEET/dying/profile=wan/run-1/two/read.run.json.gz" ]
 	grep -q '"failed"' "$FLEET/dying/index.json"
