@@ -100,9 +100,11 @@ def check_checkpatch() -> str:
         run(["tar", "-xJf", archives[-1], "-C", scripts, *(f"{stem}/{name}" for name in CHECKPATCH)], what="unpacking")
         lines = (TOP / "kmod/.checkpatch.conf").read_text().splitlines()
         options = [word for line in lines if not line.startswith("#") for word in line.split()]
+        # It leaves files where it runs, so it reads copies.
+        shutil.copytree(TOP / "kmod", Path(scripts) / "kmod")
         files = [path.relative_to(TOP) for path in sources()]
         # It ends with exit 1 when it has something to say.
-        command = f'cd "{TOP}" && perl "{scripts}/{stem}/scripts/checkpatch.pl" --no-summary --terse "$@" || true'
+        command = f'cd "{scripts}" && perl "{stem}/scripts/checkpatch.pl" --no-summary --terse "$@" || true'
         return run(["sh", "-c", command, "sh", *options, "-f", *files], what="checkpatch").strip()
 
 
