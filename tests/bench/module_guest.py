@@ -20,7 +20,7 @@ STATS = Path("/sys/kernel/debug/fabstat/stats")
 READS = {"nullb0": 400_000, "sda": 150_000}
 NAMES = {"nullb0": "null_blk", "sda": "scsi_debug"}
 # The kernel's own work in the background only ever adds: where tens of instructions count, the least of so many runs.
-REPEATS = {"none": 3, "fabstat": 3, "off": 3}
+REPEATS = {"none": 2, "fabstat": 2, "off": 2}
 
 
 def run(*command: str) -> str:
