@@ -16,7 +16,7 @@ from fabtune.paths import data_dir
 
 FORMS = ("value", "at_least", "at_most")
 # What a formula may use besides the profile's own parameters: the path, then the host.
-PATH_VARIABLES = ("rtt", "rate", "bdp")
+PATH_VARIABLES = ("rtt", "rate", "bdp", "estimated")
 HOST_VARIABLES = ("mtu", "memory", "cpus", "sessions")
 WORDS = ("max", "auto", "default")
 _MAX_INCLUDES = 8

@@ -144,7 +144,7 @@ def _wish(args: argparse.Namespace) -> _Wish:
 def _plan(args: argparse.Namespace, wish: _Wish) -> tuple[Plan, Facts]:
     facts = collect(planning.tunables_of(wish.profile), args.netns)
     rate_bit_per_s = tune_path.measure_rate_bit_per_s(facts) if wish.measure_rate else wish.rate_bit_per_s
-    path = tune_path.choose(facts, wish.rtt_ms, rate_bit_per_s)
+    path = tune_path.choose(facts, wish.rtt_ms, rate_bit_per_s, wish.measure_rate)
     return planning.make_plan(wish.profile, roles_of(args.role, facts), facts, path, wish.parameters), facts
 
 

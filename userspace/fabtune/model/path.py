@@ -11,11 +11,15 @@ _ETHERNET_HEADER = 14
 
 @dataclass(frozen=True)
 class NetworkPath:
-    """One way between initiator and target: round trip in s, rate in bytes/s of the slowest link."""
+    """One way between initiator and target: round trip in s, rate in bytes/s of the slowest link.
+
+    `estimated` tells a rate that was measured with a few reads: busy CPUs make it too low.
+    """
 
     rtt_s: float
     rate_bytes_per_s: float
     mtu: int = 1500
+    estimated: bool = False
 
     @property
     def bdp_bytes(self) -> float:

@@ -67,6 +67,15 @@ def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Re
     return work.result
 
 
+def _told(row: Row) -> str:
+    """Return one line that says what is written; of a native file its name, not its text."""
+    assert row.device is not None
+    if row.tunable.backend == "textfile":
+        return f"/{row.tunable.key}"
+    name = row.tunable.name if not row.tunable.name.startswith("persist.") else f"{row.tunable.name} {row.tunable.key}"
+    return f"{name} {row.device.label}: {row.now} -> {row.wanted}"
+
+
 @dataclass
 class _Apply:
     """One apply under way."""
@@ -126,7 +135,7 @@ class _Apply:
             return
         disturbed = self._journal_disturbed(tunable, device)
         step = self._journal_write(tunable, device, row.now, row.wanted)
-        self.progress(f"{tunable.name} {device.label}: {row.now} -> {row.wanted}")
+        self.progress(_told(row))
         backend = backends.get(tunable.backend)
         try:
             with signals.deferred():

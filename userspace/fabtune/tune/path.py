@@ -9,7 +9,9 @@ from fabtune.facts.collect import Facts
 from fabtune.model.path import NetworkPath
 
 
-def choose(facts: Facts, rtt_ms: float | None, rate_bit_per_s: float | None) -> NetworkPath | None:
+def choose(
+    facts: Facts, rtt_ms: float | None, rate_bit_per_s: float | None, estimated: bool = False
+) -> NetworkPath | None:
     """Return the path given, its gaps filled from `facts`; None when round trip or rate stays unknown.
 
     Of several sessions the one with the longest round trip and the fastest link counts: the
@@ -22,10 +24,10 @@ def choose(facts: Facts, rtt_ms: float | None, rate_bit_per_s: float | None) -> 
     if rtt_ms is None or rate_bit_per_s is None:
         return None
     mtu = min((nic.mtu_bytes for nic in facts.nics), default=1500)
-    return NetworkPath(rtt_ms / 1e3, rate_bit_per_s / 8, mtu)
+    return NetworkPath(rtt_ms / 1e3, rate_bit_per_s / 8, mtu, estimated)
 
 
-# A train finds too little where CPUs are busy with it, and a rate too low would be enforced: add a quarter.
+# A train finds too little where CPUs are busy with it: add a quarter.
 _MARGIN = 1.25
 
 

@@ -91,13 +91,18 @@ def make_plan(
     }
     if path:
         variables |= {"rtt": path.rtt_s, "rate": path.rate_bytes_per_s, "bdp": path.bdp_bytes}
+        variables["estimated"] = float(path.estimated)
     parameters = profile.values(overrides, variables)
     variables |= parameters
     plan = Plan(profile.name, roles, facts.netns, path, parameters)
     rows: dict[tuple[str, tuple[str, str] | None], Row] = {}
     for role in roles:
         for entry in profile.entries[role].values():
-            for row in _rows(entry, role, facts, variables):
+            try:
+                found = list(_rows(entry, role, facts, variables))
+            except _PathNeededError as error:
+                raise InputError(f"{error}; {_what_is_missing(facts)}") from None
+            for row in found:
                 key = row.tunable.name, row.device.key if row.device else None
                 rows[key] = _stricter(rows[key], row) if key in rows else row
     plan.rows = ordered(rows.values())
@@ -190,15 +195,21 @@ def _rounded(value: float, tunable: Tunable, down: bool) -> int:
     return int(steps) * step
 
 
+class _PathNeededError(InputError):
+    """A formula needs a path that is neither given nor measured."""
+
+
+def _what_is_missing(facts: Facts) -> str:
+    """Return which half of the path this host does not tell, and how to give it."""
+    if not facts.sockets:
+        return "no live session tells its round trip; give --rtt and --rate, such as --rtt 50ms --rate 1gbit"
+    return "no NIC tells its speed; give --rate, such as --rate 1gbit, or let --rate measure find it"
+
+
 def _evaluate(text: str, entry: Entry, variables: Mapping[str, float]) -> float:
-    missing = needs(text, variables)
-    if missing:
+    if needs(text, variables):
         # A parameter is missing when its own default needs the path.
-        wanted = {"rtt": "--rtt", "rate": "--rate"}.get("".join(missing), "--rtt and --rate")
-        raise InputError(
-            f"{entry.where}: '{text}' depends on the path, and no live session tells it; give {wanted}, "
-            "such as --rtt 50ms --rate 1gbit"
-        )
+        raise _PathNeededError(f"{entry.where}: '{text}' depends on the path")
     return formula.evaluate(text, variables, entry.where)
 
 
