@@ -11,6 +11,7 @@ from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import InputError
 from fabtune.facts.collect import collect
+from fabtune.facts.sockets import TcpSocket
 from fabtune.model.path import NetworkPath
 from fabtune.tune.memory import worst_case
 from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, SAME, Plan, Row, make_plan, tunables_of
@@ -71,6 +72,27 @@ def test_without_a_path_the_error_says_what_to_give(tmp_path: Path, monkeypatch:
     hosttree.enter(hosttree.make(tmp_path), monkeypatch)
     with pytest.raises(InputError, match="--rtt and --rate"):
         plan_of("wan", None)
+
+
+def test_the_missing_half_of_the_path_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 1, 1), monkeypatch)
+    profile = load_profile("wan", shipped_catalog())
+    facts = collect(tunables_of(profile))
+    facts.sockets = []
+    with pytest.raises(InputError, match="no live session tells its round trip; give --rtt and --rate"):
+        make_plan(profile, BOTH, facts, None, {})
+    facts.sockets = [TcpSocket("10.1.0.1", "10.2.0.1", 4000, 3260, 50, 50, 0, 10, 1448, 0, "cubic", 0, 0)]
+    with pytest.raises(InputError, match="no NIC tells its speed; give --rate"):
+        make_plan(profile, BOTH, facts, None, {})
+
+
+def test_an_estimated_rate_sizes_buffers_and_holds_nobody_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 1, 1), monkeypatch)
+    guess = plan_of("wan", NetworkPath(0.05, 125e6, estimated=True))
+    assert row(guess, "tcp.rmem_max").wanted == "25000000"
+    assert row(guess, "qdisc.kind").wanted == "fq"
+    assert row(guess, "qdisc.maxrate").state == NOT_NEEDED
+    assert row(plan_of("wan"), "qdisc.maxrate").wanted == "125000000"
 
 
 def test_a_host_without_sessions_still_has_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
