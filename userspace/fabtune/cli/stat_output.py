@@ -80,14 +80,15 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
 def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
     seconds = one.elapsed_ns / 1e9
     busy = [name for name in OPS if name in one.ops and (one.ops[name].completed or one.ops[name].errors)]
-    # Refusals and depth are the device's, not an op's: they stand in its first row.
+    # Refusals and depth are the device's, not an op's: they stand in its first row, or below its last.
     depth, limit, path = f"{one.mean_depth:.1f}", str(one.device.limit), _path(one.device)
     whole: tuple[str, ...] = (str(one.queue_full), str(one.held), depth, limit, path)
     if not wide:
         queue = f"queue full {one.queue_full}, held {one.held}, depth {depth} of {limit}"
         whole = (f"{queue}; {path}" if path else queue,)
     rows: list[tuple[str, ...]] = []
-    for name in busy or ["-"]:
+    names = busy or ["-"]
+    for name in names:
         op = one.ops.get(name)
         figures: tuple[str, ...] = ("-",) * 6
         if op and seconds:
@@ -95,8 +96,9 @@ def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
             figures = (
                 f"{op.completed / seconds:.0f}", f"{op.bytes / seconds / 1e6:.1f}", *map(_ms, times), str(op.errors),
             )  # fmt: skip
-        first = not rows
-        rows.append((one.device.disk if first else "", name, *figures, *(whole if first else ("",) * len(whole))))
+        here = name == (names[0] if wide else names[-1])
+        disk = "" if rows else one.device.disk
+        rows.append((disk, name, *figures, *(whole if here else ("",) * len(whole))))
     return rows
 
 
