@@ -61,8 +61,10 @@ def _three_digits(value: float) -> str:
 
 def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
     """Print one row for each device and kind of request."""
+    if latest.module["enabled"] != "1":
+        print("fabstat is switched off (enabled=N): nothing is being counted")
     if not devices:
-        print("no requests seen" + ("" if latest.module["enabled"] == "1" else "; fabstat is switched off (enabled=N)"))
+        print("no requests seen")
         return
     wide = room() >= _WIDE
     headers: tuple[str, ...] = ("device", "op", "IOPS", "MB/s", "p50", "p99", "p99.9", "errors")
