@@ -6,12 +6,19 @@
  * subtracts two readings. Reading takes fabstat_lock, never anything that a probe waits for.
  */
 #include <linux/fs.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
 
 #include "fabstat.h"
 
 #define FORMAT_VERSION	1
+
+/*
+ * A record that does not fit in what is left of the buffer is made anew in the next one: seq_file's
+ * own, a page, would waste one in five.
+ */
+#define BUFFER_BYTES	65536
 
 /* A reader that finds a CPU in the middle of an event tries again this often. */
 #define MAX_TRIES	1000
@@ -38,6 +45,7 @@ struct totals {
 /* Reused by each record; fabstat_lock. */
 static struct totals total, part;
 static u64 buckets[FABSTAT_BUCKETS];
+static unsigned int first_bucket, last_bucket;	/* all others are empty */
 
 /* Copies @cpu's counters; returns false if an event was being written meanwhile. */
 static bool copy_cpu(const struct fabstat_cpu *cpu, struct totals *copy)
@@ -112,8 +120,12 @@ static u64 add_buckets(const struct fabstat_device *dev, unsigned int op, enum f
 		histogram = counters ? READ_ONCE(counters->histogram[op][kind]) : NULL;
 		for (i = 0; histogram && i < FABSTAT_BUCKETS; i++) {
 			count = local64_read(&histogram->bucket[i]);
+			if (!count)
+				continue;
 			buckets[i] += count;
 			sum += count;
+			first_bucket = min(first_bucket, i);
+			last_bucket = max(last_bucket, i);
 		}
 	}
 	return sum;
@@ -126,6 +138,8 @@ static void show_histogram(struct seq_file *m, const struct fabstat_device *dev,
 	u64 count;
 
 	memset(buckets, 0, sizeof(buckets));
+	first_bucket = FABSTAT_BUCKETS;
+	last_bucket = 0;
 	count = add_buckets(dev, op, first);
 	if (second != first)
 		count += add_buckets(dev, op, second);
@@ -133,9 +147,12 @@ static void show_histogram(struct seq_file *m, const struct fabstat_device *dev,
 		return;
 	seq_printf(m, "histogram id=%llu op=%s time=%s count=%llu", dev->serial, op_names[op], name,
 		   count);
-	for (i = 0; i < FABSTAT_BUCKETS; i++)
-		if (buckets[i])
-			seq_printf(m, " %u:%llu", i, buckets[i]);
+	for (i = first_bucket; i <= last_bucket; i++) {
+		if (!buckets[i])
+			continue;
+		seq_put_decimal_ull(m, " ", i);
+		seq_put_decimal_ull(m, ":", buckets[i]);
+	}
 	seq_putc(m, '\n');
 }
 
@@ -167,12 +184,17 @@ static void show_op(struct seq_file *m, const struct fabstat_device *dev, unsign
 
 	if (!total.issued[op] && !total.completed[op] && !errors)
 		return;
-	seq_printf(m, "op id=%llu op=%s issued=%llu completed=%llu sent_back=%llu bytes=%llu errors=%llu",
-		   dev->serial, op_names[op], total.issued[op], total.completed[op],
-		   total.sent_back[op], total.bytes[op], errors);
-	seq_printf(m, " device_ns=%llu total_ns=%llu refused=%llu refused_ns=%llu\n",
-		   total.device_ns[op], total.device_ns[op] + total.again_ns[op],
-		   total.refused[op], total.refused_ns[op]);
+	seq_printf(m, "op id=%llu op=%s", dev->serial, op_names[op]);
+	seq_put_decimal_ull(m, " issued=", total.issued[op]);
+	seq_put_decimal_ull(m, " completed=", total.completed[op]);
+	seq_put_decimal_ull(m, " sent_back=", total.sent_back[op]);
+	seq_put_decimal_ull(m, " bytes=", total.bytes[op]);
+	seq_put_decimal_ull(m, " errors=", errors);
+	seq_put_decimal_ull(m, " device_ns=", total.device_ns[op]);
+	seq_put_decimal_ull(m, " total_ns=", total.device_ns[op] + total.again_ns[op]);
+	seq_put_decimal_ull(m, " refused=", total.refused[op]);
+	seq_put_decimal_ull(m, " refused_ns=", total.refused_ns[op]);
+	seq_putc(m, '\n');
 	if (errors)
 		show_errors(m, dev, op);
 	show_histogram(m, dev, op, "device", FABSTAT_DIRECT, FABSTAT_AGAIN_DEVICE);
@@ -221,12 +243,16 @@ static void show_device(struct seq_file *m, struct fabstat_device *dev)
 	seq_printf(m, "device id=%llu state=%s disk=%s dev=%u:%u diskseq=%llu hctl=%s driver=%s parent=%s",
 		   dev->serial, dev->gone_ns ? "gone" : dev->dying ? "dying" : "live", id->disk,
 		   MAJOR(id->devt), MINOR(id->devt), id->diskseq, id->hctl, id->driver, id->parent);
-	seq_printf(m, " seen_ns=%llu time_ns=%llu in_flight=%d highest=%u limit=%u",
-		   dev->seen_ns, dev->gone_ns ?: fabstat_time_ns(now), atomic_read(&dev->depth),
-		   dev->highest, dev->limit);
-	seq_printf(m, " forgotten=%lld eh_wakeups=%lld", (s64)atomic64_read(&dev->forgotten),
-		   fabstat_eh_wakeups(dev));
-	seq_printf(m, " depth_ns=%llu at_limit_ns=%llu\n", depth_ns, dev->at_limit_shown_ns);
+	seq_put_decimal_ull(m, " seen_ns=", dev->seen_ns);
+	seq_put_decimal_ull(m, " time_ns=", dev->gone_ns ?: fabstat_time_ns(now));
+	seq_put_decimal_ull(m, " in_flight=", atomic_read(&dev->depth));
+	seq_put_decimal_ull(m, " highest=", dev->highest);
+	seq_put_decimal_ull(m, " limit=", dev->limit);
+	seq_put_decimal_ull(m, " forgotten=", atomic64_read(&dev->forgotten));
+	seq_put_decimal_ull(m, " eh_wakeups=", fabstat_eh_wakeups(dev));
+	seq_put_decimal_ull(m, " depth_ns=", depth_ns);
+	seq_put_decimal_ull(m, " at_limit_ns=", dev->at_limit_shown_ns);
+	seq_putc(m, '\n');
 	show_events(m, dev);
 	for (op = 0; op < FABSTAT_OPS; op++)
 		show_op(m, dev, op);
@@ -316,7 +342,16 @@ static const struct seq_operations stats_ops = {
 
 static int stats_open(struct inode *inode, struct file *file)
 {
-	return seq_open(file, &stats_ops);
+	int err = seq_open(file, &stats_ops);
+	struct seq_file *m = file->private_data;
+
+	if (err)
+		return err;
+	/* Without it seq_file takes its own, and frees either. */
+	m->buf = kvmalloc(BUFFER_BYTES, GFP_KERNEL);
+	if (m->buf)
+		m->size = BUFFER_BYTES;
+	return 0;
 }
 
 const struct file_operations fabstat_stats_fops = {
