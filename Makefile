@@ -58,8 +58,9 @@ check-lab: deps-lab ## tests of the lab on this host: failures and interrupts
 
 bench: bench-module bench-wan ## all long measurements
 
-bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools (out/bench/module.json)
+bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools, on three kernels (out/bench/module.json); a reading
 	$(PYTHON) tests/bench/module.py --out $(OUT)/bench
+	$(PYTHON) tests/bench/snapshot.py --out $(OUT)/bench
 
 bench-wan: deps-lab ## throughput over RTT against default and other tuners (out/bench/wan.json)
 	$(PYTHON) tests/bench/wan.py --out $(OUT)/bench
