@@ -23,7 +23,7 @@ from fabtune.experiment.peers import PEERS  # noqa: E402
 from fabtune.report.demo import print_table  # noqa: E402
 
 # Shipped experiments that together answer the bars; their definitions say what is measured.
-EXPERIMENTS = ("wan-rtt", "wan-deep", "wan-far", "wan-loss")
+EXPERIMENTS = ("wan-rtt", "wan-known", "wan-deep", "wan-far", "wan-loss")
 Point = dict[str, Any]
 # Two runs of the same settings differ by this share: less is no difference.
 NOISE = 0.002

@@ -69,11 +69,20 @@ def tune(settings: Settings) -> str:
         return iscsi.login()
     iscsi.login()
     path = ["--rtt", f"{settings['rtt_ms']:g}ms", "--rate", f"{settings['rate_bit_per_s']:.0f}bit"]
+    if settings["known"] == "measured":
+        path = measured_path(profile)
     # The target's new parameters wait for the login that the initiator's apply brings about.
     waits = (ExitCode.DONE, ExitCode.NEEDS_ACTION)
     fabtune(waits, "apply", profile, "--role", "target", "--netns", topology.TARGET, *path)
     fabtune((ExitCode.DONE,), "apply", profile, "--role", "initiator", "--allow-relogin", *path)
     return iscsi.wait_for_disk()
+
+
+def measured_path(profile: str) -> list[str]:
+    """Return the words that tell of the path what fabtune sees of it from the session that is there."""
+    words = ["fabtune", "plan", profile, "--role", "initiator", "--rate", "measure", "--json"]
+    seen = json.loads(run(words, what="measuring the path"))["path"]
+    return ["--rtt", f"{seen['rtt_ms']:.3f}ms", "--rate", f"{seen['rate_bit_per_s']:.0f}bit"]
 
 
 def fabtune(allowed: tuple[ExitCode, ...], *words: str) -> None:
@@ -114,7 +123,7 @@ def point(settings: Settings, network: NetworkPath, op: str, taken: dict[str, An
     if seen is None or p50 is None or p99 is None:
         raise FabtuneError(f"fabstat saw no {op} on {taken['target']['disk']}: is the module loaded?")
     return {
-        "profile": settings["profile"],
+        "profile": settings["profile"] + ("-measured" if settings["known"] == "measured" else ""),
         "rtt_ms": settings["rtt_ms"],
         "loss": settings["loss"],
         "rate_mbit": settings["rate_bit_per_s"] / 1e6,

@@ -49,6 +49,7 @@ def _seconds(text: str, what: str) -> float:
 
 FACTORS: dict[str, Factor] = {
     "profile": Factor(_name, "default", "a fabtune profile, or the name of another tuner to compare with"),
+    "known": Factor(_one_of("given", "measured"), "given", "whether a profile is told the path's round trip and rate"),
     "rtt": Factor(units.parse_ms, "0ms", "round trip of the emulated path"),
     "rate": Factor(units.parse_bit_per_s, "1gbit", "rate of its slowest link"),
     "loss": Factor(units.parse_percent, "0%", "packets lost in each direction"),
