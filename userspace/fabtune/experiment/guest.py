@@ -23,6 +23,8 @@ from fabtune.run import run
 RESULTS = Path("/results")
 MODULE = Path("/fabtune/kmod/fabstat.ko")
 OPS = ("read", "write")
+# LIO's default_cmdsn_depth
+_FIRST_WINDOW = 64
 
 
 def main() -> int:
@@ -74,6 +76,12 @@ def tune(settings: Settings) -> str:
     # The target's new parameters wait for the login that the initiator's apply brings about.
     waits = (ExitCode.DONE, ExitCode.NEEDS_ACTION)
     fabtune(waits, "apply", profile, "--role", "target", "--netns", topology.TARGET, *path)
+    if settings["queue_depth"] > _FIRST_WINDOW:
+        # Demo mode remembers the command window of the first login.
+        remembered = iscsi.demo_initiators()
+        iscsi.logout()
+        iscsi.forget(remembered)
+        iscsi.login()
     fabtune((ExitCode.DONE,), "apply", profile, "--role", "initiator", "--allow-relogin", *path)
     return iscsi.wait_for_disk()
 
