@@ -10,7 +10,7 @@ OUT := out
 FABTUNE := PYTHONPATH=userspace $(PYTHON) -m fabtune
 
 # What the package itself runs with, what boots guests, and what the tests need beside them.
-PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 python3-rtslib-fb python3-pyroute2
+PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 python3-rtslib-fb
 PACKAGES_LAB := qemu-system-x86 mmdebstrap squashfs-tools cpio kmod xz-utils util-linux debian-archive-keyring
 PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy python3-scipy mypy shellcheck bats gcc libc6-dev fio \
 	iproute2 ethtool procps tshark
@@ -50,7 +50,7 @@ check-kmod: deps-lab ## compile the module for 5.10 to 7.2 without a warning; sp
 	$(PYTHON) tests/kmod/check.py
 
 check-full: deps-lab deps-test check-kmod ## the tests inside guests, on every kernel and at full length
-	bats tests/fleet
+	bats tests/lab-full tests/fleet
 	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full
 
 check-lab: deps-lab ## tests of the lab on this host: failures and interrupts

@@ -16,7 +16,7 @@ _BASE = (
 _FABRIC = (
     "open-iscsi", "multipath-tools", "mdadm", "sg3-utils", "rdma-core", "srptools", "nvme-cli", "fio", "iperf3",
     "targetcli-fb", "openssh-server", "chrony",
-    "python3-rtslib-fb", "python3-attr", "python3-cattr", "python3-rich", "python3-jinja2", "python3-pyroute2",
+    "python3-rtslib-fb", "python3-attr", "python3-cattr", "python3-rich", "python3-jinja2",
 )  # fmt: skip
 # Peers and instruments that the benches compare with; only the default suite carries them.
 _PEERS = ("tuned", "bpftune", "bpftrace", "libbpf-tools", "blktrace", "tshark", "tcpdump", "strace", "wireguard-tools")
