@@ -20,8 +20,6 @@ from fabtune.run import run
 # How long the initiator's transport waits for a cut path before it fails over.
 _REPLACEMENT_S = 5
 _MOUNT = "/mnt"
-# LIO's default_cmdsn_depth
-_FIRST_WINDOW = 64
 # The disk below a file system: memory of the guest.
 _FILES_MIB = 512
 
@@ -98,12 +96,6 @@ class Stage:
             self.logout()
             iscsi.forget(remembered)
             self._log_in()
-            if self.settings["queue_depth"] > _FIRST_WINDOW and self.layout.disks == 1:
-                # Demo mode remembers the command window of the first login.
-                remembered = iscsi.demo_initiators()
-                iscsi.logout()
-                iscsi.forget(remembered)
-                iscsi.login()
             fabtune((ExitCode.DONE,), "apply", profile, "--role", "initiator", "--allow-relogin", *path)
             return layout.join(self.layout, iscsi.wait_for_disks(self.layout.disks))
         # Logins of other fabrics are the administrator's, here ours.
