@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fabtune.errors import InputError
-from fabtune.experiment import definition, expect
+from fabtune.experiment import definition, expect, lab
 
 FACTORS = {"targets": ("1", "2", "4"), "fabric": ("iscsi", "srp")}
 
@@ -80,6 +80,37 @@ def test_a_bad_expectation_names_the_file_and_the_key(tmp_path: Path, text: str,
     path.write_text(f'[factors]\nrtt = ["0ms"]\n[[expect]]\n{text}\n')
     with pytest.raises(InputError, match=f"exp.toml: expect 1.*{named}"):
         definition.load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "named"),
+    [
+        ('clients = 2\nsessions = 2', "clients and sessions"),
+        ('fabric = "srp"\nclients = 2', "clients with fabric = srp"),
+        ('fabric = "srp"\nsecurity = "chap"', "security with fabric = srp"),
+        ('cut = "1s"', "cut with sessions = 1"),
+        ('lun = "own"', "lun = own"),
+        ("task_set_full = 3", "task_set_full"),
+        ('fabric = "carrier-pigeon"', "fabric"),
+    ],
+)
+def test_an_impossible_combination_is_refused_before_anything_starts(tmp_path: Path, fixed: str, named: str) -> None:
+    path = tmp_path / "exp.toml"
+    path.write_text(f'[factors]\nrtt = ["0ms"]\n[fixed]\n{fixed}\n')
+    with pytest.raises(InputError, match=f"exp.toml.*{named}"):
+        definition.load(str(path)).combinations()
+
+
+def test_a_fabric_that_needs_hardware_is_said_to_be_missing_and_starts_no_guest(tmp_path: Path) -> None:
+    path = tmp_path / "exp.toml"
+    path.write_text('[factors]\nfabric = ["fc", "infiniband"]\n[fixed]\nop = "read"\n')
+    wanted = definition.load(str(path))
+    runs = lab.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    from fabtune.progress import Progress
+
+    points = lab.run_all(wanted, runs, resume=False, progress=Progress(quiet=True))
+    assert [point["missing"][:18] for point in points] == ["not available here"] * 2
+    assert all("mb_per_s" not in point for point in points)
 
 
 @pytest.mark.parametrize("name", definition.names())

@@ -1,13 +1,14 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest-full: --suite trixie --clock virtual
-# SRP over soft RoCE, through the emulated path: login, verified data, throughput.
+# guest: --suite trixie --clock virtual
+# guest-full: --suite sid --clock virtual
+# SRP over soft RoCE, through the emulated path: login, verified data, credits, and the profile's tunables.
 
 setup_file() {
 	export FABRIC=srp
 	load fabric
 	load fabstat
-	lab up --rtt 2ms --size-mib 64 --keeps-data
+	lab up --rtt 2ms --size-mib 64 --keeps-data --tail-delay-ms 6000
 	load_fabstat
 }
 
@@ -20,6 +21,11 @@ setup() {
 teardown() {
 	lab logout || true
 	echo "# empty" > /etc/srp_daemon.conf
+}
+
+# host ATTRIBUTE: the SCSI host of the one SRP login.
+host() {
+	cat /sys/class/scsi_host/host*/"$1"
 }
 
 @test "what is written through the routers is read back, and a changed byte is noticed" {
@@ -35,4 +41,55 @@ teardown() {
 @test "throughput is measured" {
 	disk=$(lab login)
 	crossed 8 measures "$disk"
+}
+
+@test "an abort at full depth takes the last credit: fabstat counts each command refused for it, and zero_req_lim agrees" {
+	# ib_srp cuts its queue to the target's credits less one, which task management may use.  One read that is slower
+	# than its timeout is aborted while 126 others keep the rest of the credits busy.
+	echo "a queue_size=200,max_cmd_per_lun=200" > /etc/srp_daemon.conf
+	disk=$(lab login)
+	[ "$(host can_queue)" -eq 127 ]
+	[ "$(host zero_req_lim)" -eq 0 ]
+	[ "$(host req_lim)" -le 128 ]
+	before=$(seen "$disk" 'events["host_busy"]' || echo 0)
+	echo 2 > "/sys/block/$disk/device/timeout"
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=126 --size=60m --time_based --runtime=8 &
+	dd if="/dev/$disk" of=/dev/null bs=4k skip=$((63 * 256 + 10)) count=1 iflag=direct status=none || true
+	wait $!
+	counted=$(host zero_req_lim)
+	echo "zero_req_lim $counted"
+	dmesg | grep -i 'srp' | tail -3
+	fabtune stat "$disk"
+	expect "$disk" "events[\"host_busy\"] - $before == $counted and $counted > 0"
+	expect "$disk" 'd.in_flight == 0'
+	run fabtune lint --role initiator
+	echo "$output"
+	[[ "$output" == *srp-credits-exhausted* ]]
+}
+
+@test "profile srp: in effect after the next login, and no credit is missed" {
+	disk=$(lab login)
+	[ "$(host can_queue)" -lt 100 ]
+	fabtune apply srp --role target
+	run fabtune apply srp --role initiator
+	echo "$output"
+	[ "$status" -eq 0 ] || [ "$status" -eq 4 ]
+	lab logout
+	disk=$(lab login)
+	# What belongs to the disk went with it.
+	fabtune apply srp --role initiator
+	[ "$(host can_queue)" -eq 127 ]
+	[ "$(host cmd_sg_entries)" -ge 64 ]
+	[ "$(cat "/sys/block/$disk/device/queue_depth")" -eq 127 ]
+	[ "$(cat "/sys/block/$disk/queue/max_hw_sectors_kb")" -ge 1024 ]
+	grep -q '\[none\]' "/sys/block/$disk/queue/scheduler"
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=127 --number_ios=4000 --size=60m
+	[ "$(host zero_req_lim)" -eq 0 ]
+	expect "$disk" 'i.queue_full == 0 and d.highest > 100'
+	crossed 4 verified "$disk" 8
+	run fabtune verify
+	echo "$output"
+	[ "$status" -eq 0 ]
+	fabtune revert || [ $? -eq 4 ]
+	[ ! -s /etc/srp_daemon.conf ] || ! grep -q queue_size /etc/srp_daemon.conf
 }

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Inside a lab guest: brings one combination's path and tuning up, measures it, leaves records and points.
+"""Inside a lab guest: measures one combination, leaves records and points.
 
 Run as ``python3 -m fabtune.experiment.guest SETTINGS-AS-JSON``.
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from fabtune.errors import ExitCode, FabtuneError
-from fabtune.experiment.peers import PEERS, apply_peer
+from fabtune.errors import FabtuneError
+from fabtune.experiment import crowd, raw
 from fabtune.experiment.settings import Settings
-from fabtune.lab import iscsi, topology
+from fabtune.experiment.stage import Stage, mount
+from fabtune.lab import topology
+from fabtune.lab.fabric import WITHOUT_PATH
 from fabtune.measure import metrics, record, target, workload
 from fabtune.measure.run import measure
 from fabtune.measure.watch import seen_by_fabstat
@@ -22,9 +23,7 @@ from fabtune.run import run
 
 RESULTS = Path("/results")
 MODULE = Path("/fabtune/kmod/fabstat.ko")
-OPS = ("read", "write")
-# LIO's default_cmdsn_depth
-_FIRST_WINDOW = 64
+Point = dict[str, Any]
 
 
 def main() -> int:
@@ -39,119 +38,124 @@ def main() -> int:
     return 0
 
 
-def run_combination(settings: Settings) -> list[dict[str, Any]]:
+def run_combination(settings: Settings) -> list[Point]:
     """Return one point a direction.  Raises FabtuneError when the path, the tuning or the load fails."""
-    path = topology.Path(
-        rtt_ms=settings["rtt_ms"], rate_bit_per_s=settings["rate_bit_per_s"], loss=settings["loss"],
-        loss_model=settings["loss_model"], mtu=settings["mtu"],
-    )  # fmt: skip
-    # The path before the login: a connection remembers the round trip that it began with.
-    topology.up(path)
-    iscsi.start_target()
-    iscsi.start_initiator()
+    stage = Stage(settings)
+    if settings["workload"] == "net":
+        return [common(settings, stage.path, op) | figures for op, figures in raw.measure(settings, RESULTS)]
     run(["insmod", MODULE], what="loading fabstat.ko")
-    disk = tune(settings)
-    points: list[dict[str, Any]] = []
-    for op in OPS:
-        if settings["op"] in ("both", op):
-            if points:
-                # A connection of its own: what TCP learnt from the reads must not shape the writes.
-                iscsi.logout()
-                topology.forget_paths()
-                disk = iscsi.login()
-            points.append(measure_op(settings, path, disk, op))
+    ops = ("read", "write") if settings["op"] == "both" else (settings["op"],)
+    points: list[Point] = []
+    for op in ops:
+        if points:
+            # A connection of its own: what TCP learnt from the reads must not shape the writes.
+            stage.logout()
+        points += measure_op(stage, stage.login() if points else stage.tune(), op)
     return points
 
 
-def tune(settings: Settings) -> str:
-    """Log in with the combination's profile in force on both ends and return the disk."""
-    profile = settings["profile"]
-    if profile in PEERS:
-        apply_peer(profile)
-        return iscsi.login()
-    iscsi.login()
-    path = ["--rtt", f"{settings['rtt_ms']:g}ms", "--rate", f"{settings['rate_bit_per_s']:.0f}bit"]
-    if settings["known"] == "measured":
-        path = measured_path(profile)
-    # The target's new parameters wait for the login that the initiator's apply brings about.
-    waits = (ExitCode.DONE, ExitCode.NEEDS_ACTION)
-    fabtune(waits, "apply", profile, "--role", "target", "--netns", topology.TARGET, *path)
-    if settings["queue_depth"] > _FIRST_WINDOW:
-        # Demo mode remembers the command window of the first login.
-        remembered = iscsi.demo_initiators()
-        iscsi.logout()
-        iscsi.forget(remembered)
-        iscsi.login()
-    fabtune((ExitCode.DONE,), "apply", profile, "--role", "initiator", "--allow-relogin", *path)
-    return iscsi.wait_for_disk()
-
-
-def measured_path(profile: str) -> list[str]:
-    """Return the words that tell of the path what fabtune sees of it from the session that is there."""
-    words = ["fabtune", "plan", profile, "--role", "initiator", "--rate", "measure", "--json"]
-    seen = json.loads(run(words, what="measuring the path"))["path"]
-    return ["--rtt", f"{seen['rtt_ms']:.3f}ms", "--rate", f"{seen['rate_bit_per_s']:.0f}bit"]
-
-
-def fabtune(allowed: tuple[ExitCode, ...], *words: str) -> None:
-    """Run the command as an administrator would, its output to ours.  Raises FabtuneError for another exit code."""
-    status = subprocess.run(["fabtune", *words], check=False).returncode
-    if status not in allowed:
-        raise FabtuneError(f"fabtune {' '.join(words)}: exit {status}")
-
-
-def measure_op(
-    settings: Settings, path: topology.Path, disk: str, op: str, results: Path = RESULTS
-) -> dict[str, Any]:
-    """Measure one direction and return its point; the full record goes to `results`."""
-    work = workload.load(settings["workload"])
-    wanted = {"op": op, "block_bytes": settings["size_bytes"], "queue_depth": settings["queue_depth"]}
-    work = work.with_parameters([f"{name}={value}" for name, value in wanted.items() if name in work.parameters])
-    network = NetworkPath(path.rtt_ms / 1e3, path.rate_bit_per_s / 8, path.mtu)
+def measure_op(stage: Stage, disks: list[str], op: str) -> list[Point]:
+    """Measure one direction, or those that the workload mixes, and return the points; full records go to RESULTS."""
+    settings, path = stage.settings, stage.path
     before = topology.qdisc_counters()
-    taken = measure(
-        work, target.find(f"/dev/{disk}"), label=settings["profile"], runtime_s=settings["runtime_s"],
-        ramp_s=settings["ramp_s"], environment={"settings": settings, "qdiscs_before": before},
+    found: list[Point] = []
+    with stage.trouble():
+        if len(disks) > 1:
+            taken, seen = crowd.measure(disks, op, settings)
+            found.append(common(settings, path, op) | crowd.figures(taken, op, seen))
+        else:
+            taken = measure_one(settings, path, disks[0], op)
+            moved = [way for way in ("read", "write") if op in (way, "mixed") and moved_data(taken, way)]
+            found += [common(settings, path, way) | figures_of(way, taken) for way in moved]
+    after = topology.qdisc_counters()
+    if settings["fabric"] not in WITHOUT_PATH:
+        topology.assert_clean(before, after, path)
+    taken["environment"] |= {"qdiscs_before": before, "qdiscs_after": after}
+    record.write(taken, RESULTS / f"{op}.run.json.gz")
+    return [add_bound(settings, path, point) for point in found]
+
+
+def measure_one(settings: Settings, path: topology.Path, disk: str, op: str) -> dict[str, Any]:
+    """Return the run record of the combination's workload on one device, or on a file system on it."""
+    work = workload.load(settings["workload"])
+    wanted = {
+        "op": op, "block_bytes": settings["size_bytes"], "queue_depth": settings["queue_depth"],
+        "streams": settings["streams"], "threads": settings["threads"], "processes": settings["threads"],
+        "stream_bytes_per_s": settings["stream_bytes_per_s"], **SMALL_FILES,
+    }  # fmt: skip
+    work = work.with_parameters([f"{name}={value}" for name, value in wanted.items() if name in work.parameters])
+    files = work.target == "directory"
+    # Phases that move a given amount end with it.
+    timed = not files or work.runtime_s is not None
+    return measure(
+        work, target.find(mount(disk) if files else f"/dev/{disk}"), label=settings["profile"],
+        runtime_s=settings["runtime_s"] if timed else None, ramp_s=settings["ramp_s"] if timed else None,
+        environment={"settings": settings},
         path={"rtt_ms": path.rtt_ms, "rate_bytes_per_s": path.rate_bit_per_s / 8, "mtu": path.mtu},
     )  # fmt: skip
-    after = topology.qdisc_counters()
-    topology.assert_clean(before, after, path)
-    taken["environment"]["qdiscs_after"] = after
-    record.write(taken, results / f"{op}.run.json.gz")
-    return point(settings, network, op, taken)
 
 
-def point(settings: Settings, network: NetworkPath, op: str, taken: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures that tables and curves are made of."""
-    figures = {one.key: one.value for step in taken["steps"] for one in metrics.of_step(step)}
-    mb_per_s = figures[f"{op}_mb_per_s"]
-    bound = bound_mb_per_s(settings, network)
-    seen = seen_by_fabstat(taken["steps"][0], taken["target"]["disk"])
-    p50, p99 = (seen.percentile(50, op), seen.percentile(99, op)) if seen else (None, None)
-    if seen is None or p50 is None or p99 is None:
-        raise FabtuneError(f"fabstat saw no {op} on {taken['target']['disk']}: is the module loaded?")
+# A guest's disk is RAM: files of the studies' number, not of their size.
+SMALL_FILES = {
+    "files": 64, "file_bytes": 1 << 20, "cache_file_bytes": 1 << 20, "disk_file_bytes": 8 << 20,
+}  # fmt: skip
+
+
+def moved_data(taken: dict[str, Any], op: str) -> bool:
+    """Tell whether any step of a record moved data in direction `op`."""
+    return any(one.key == f"{op}_mb_per_s" for step in taken["steps"] for one in metrics.of_step(step))
+
+
+def common(settings: Settings, path: topology.Path, op: str) -> Point:
+    """Return what every point says of its settings."""
     return {
         "profile": settings["profile"] + ("-measured" if settings["known"] == "measured" else ""),
-        "rtt_ms": settings["rtt_ms"],
+        "fabric": settings["fabric"],
+        "rtt_ms": path.rtt_ms,
         "loss": settings["loss"],
-        "rate_mbit": settings["rate_bit_per_s"] / 1e6,
+        "rate_mbit": path.rate_bit_per_s / 1e6,
         "queue_depth": settings["queue_depth"],
         "size_bytes": settings["size_bytes"],
         "seed": settings["seed"],
         "op": op,
-        "mb_per_s": round(mb_per_s, 2),
-        "bound_mb_per_s": round(bound, 2),
-        "fraction_of_bound": round(mb_per_s / bound, 4),
+    }
+
+
+def figures_of(op: str, taken: dict[str, Any]) -> Point:
+    """Return the figures of one device's record that tables and curves are made of.
+
+    Of a workload of several steps the last counts that moved data this way: after the cached ones, that on disk.
+    """
+    steps = [(step, {one.key: one.value for one in metrics.of_step(step)}) for step in taken["steps"]]
+    step, figures = [(step, found) for step, found in steps if f"{op}_mb_per_s" in found][-1]
+    disk = taken["target"]["disk"]
+    seen = seen_by_fabstat(step, disk)
+    p50, p99 = (seen.percentile(50, op), seen.percentile(99, op)) if seen else (None, None)
+    cpu = figures.get("cpu_s_per_gb")
+    point = {"mb_per_s": round(figures[f"{op}_mb_per_s"], 2), "cpu_s_per_gb": None if cpu is None else round(cpu, 3)}
+    if seen is None or p50 is None or p99 is None:
+        # md passes requests on without a queue of its own, and the page cache may keep all of a phase from the disk.
+        if taken["target"]["kind"] == "device" and Path(f"/sys/block/{disk}/mq").exists():
+            raise FabtuneError(f"fabstat saw no {op} on {disk}: is the module loaded?")
+        return point | {name: round(figures[f"{op}_{name}"], 3) for name in ("p50_ms", "p99_ms")}
+    return point | {
         "p50_ms": round(p50.value_ms, 3),
         "p99_ms": round(p99.value_ms, 3),
         "queue_full": seen.queue_full,
+        "at_limit": round(seen.at_limit, 4),
     }
+
+
+def add_bound(settings: Settings, path: topology.Path, point: Point) -> Point:
+    """Return `point` with the bound that no tuning can pass, and the share of it that was reached."""
+    bound = bound_mb_per_s(settings, NetworkPath(path.rtt_ms / 1e3, path.rate_bit_per_s / 8, path.mtu))
+    return point | {"bound_mb_per_s": round(bound, 2), "fraction_of_bound": round(point["mb_per_s"] / bound, 4)}
 
 
 def bound_mb_per_s(settings: Settings, network: NetworkPath) -> float:
     """Return min(line rate, queue depth x size / RTT): what no tuning can pass."""
     line = network.goodput_bytes_per_s
-    in_flight_bytes: int = settings["queue_depth"] * settings["size_bytes"]
+    in_flight_bytes: int = settings["queue_depth"] * settings["size_bytes"] * settings["clients"]
     return min(line, in_flight_bytes / network.rtt_s if network.rtt_s else line) / 1e6
 
 

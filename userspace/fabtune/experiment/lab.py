@@ -21,6 +21,7 @@ from fabtune.errors import FabtuneError
 from fabtune.experiment import expect
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.lab.accel import choose_accelerator
+from fabtune.lab.fabric import NOT_HERE
 from fabtune.lab.image import Image, build_image, expected_steps
 from fabtune.lab.initramfs import GUEST_DIR
 from fabtune.lab.job import write_job
@@ -80,6 +81,9 @@ def run_all(definition: Definition, runs: Sequence[Run], *, resume: bool, progre
     for run in runs:
         if not resume and run.directory.exists():
             shutil.rmtree(run.directory)
+    for run in runs:
+        if run.settings["fabric"] in NOT_HERE:
+            _say_missing(run)
     waiting = [run for run in runs if run.points() is None]
     suites = dict.fromkeys([SUITES[0], *(run.settings["kernel"] for run in waiting)])
     workers = max(1, os.cpu_count() or 1)
@@ -101,6 +105,15 @@ def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.Verdict]:
     """Return what became of everything that `definition` expects of its figures."""
     rows = rows_of(runs)
     return [expect.judge(one, rows, definition.factors) for one in definition.expectations]
+
+
+def _say_missing(run: Run) -> None:
+    """Leave a point a direction that says why it has no figures."""
+    ops = ("read", "write") if run.settings["op"] == "both" else (run.settings["op"],)
+    fabric = run.settings["fabric"]
+    points = [{"fabric": fabric, "op": op, "seed": run.settings["seed"], "missing": NOT_HERE[fabric]} for op in ops]
+    run.directory.mkdir(parents=True, exist_ok=True)
+    (run.directory / "points.json").write_text(json.dumps(points, indent=1, sort_keys=True) + "\n")
 
 
 def _run_waiting(

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import InputError
+from fabtune.lab.fabric import FABRICS, NOT_HERE
 from fabtune.model import units
 
 
@@ -58,7 +59,30 @@ FACTORS: dict[str, Factor] = {
     "workload": Factor(_name, "xdd", "a fabtune workload"),
     "size": Factor(units.parse_bytes, "256KiB", "bytes of one request"),
     "depth": Factor(_integer(1, 1024), "32", "requests kept outstanding"),
-    "op": Factor(_one_of("both", "read", "write"), "both", "direction, each measured on its own"),
+    "op": Factor(
+        _one_of("both", "read", "write", "mixed"), "both", "direction, each on its own, or as the workload mixes them"
+    ),
+    "fabric": Factor(_one_of(*FABRICS, *NOT_HERE), "iscsi", "how the host reaches its disk"),
+    "clients": Factor(_integer(1, 128), "1", "initiators, each with a name, a session and a load of its own"),
+    "lun": Factor(_one_of("shared", "own"), "shared", "whether the clients share a LUN or have one each"),
+    "sessions": Factor(_integer(1, 8), "1", "sessions of one initiator, a portal each, joined by dm-multipath"),
+    "cut": Factor(_seconds, "0s", "time after which one of two sessions' paths is cut, 0s for never"),
+    "targets": Factor(_integer(1, 8), "1", "targets, striped by md RAID-0"),
+    "target_rate": Factor(_integer(0, 1000), "0", "MiB/s that one target's disk gives, 0 for no limit"),
+    "stall": Factor(_seconds, "0s", "time after which the target stalls for good, 0s for never"),
+    "cmds_max": Factor(_integer(0, 2048), "0", "commands of the initiator's session, 0 for its default"),
+    "cmdsn_depth": Factor(_integer(0, 4096), "0", "command window that the target grants, 0 for its default"),
+    "unsolicited": Factor(
+        _one_of("default", "none", "immediate", "all"), "default", "write data sent unasked"
+    ),
+    "security": Factor(
+        _one_of("none", "chap", "digests", "ipsec", "wireguard"), "none", "what protects the login, the data or the path"
+    ),
+    "task_set_full": Factor(_integer(0, 100000), "0", "reads in a row that scsi_debug answers with TASK SET FULL"),
+    "streams": Factor(_integer(1, 128), "1", "streams of a workload that has them: TCP connections of net"),
+    "window": Factor(units.parse_bytes, "0B", "socket buffer of each TCP connection of net, 0B for the kernel's choice"),
+    "threads": Factor(_integer(1, 128), "1", "threads of a workload that has them"),
+    "stream_rate": Factor(units.parse_bytes, "1MB", "bytes per second of each stream of daq"),
     "ramp": Factor(_seconds, "4s", "load before the measured part, slow start included"),
     "runtime": Factor(_seconds, "3s", "the measured part"),
     "kernel": Factor(_one_of("trixie", "bookworm", "sid"), "trixie", "Debian suite of the guest's kernel"),
@@ -67,8 +91,11 @@ FACTORS: dict[str, Factor] = {
 # Under these names a point carries its settings, with the unit in the name where there is one.
 KEYS = {
     "rtt": "rtt_ms", "rate": "rate_bit_per_s", "size": "size_bytes", "depth": "queue_depth",
-    "ramp": "ramp_s", "runtime": "runtime_s",
+    "ramp": "ramp_s", "runtime": "runtime_s", "cut": "cut_s", "stall": "stall_s", "window": "window_bytes",
+    "stream_rate": "stream_bytes_per_s", "target_rate": "target_mib_per_s",
 }  # fmt: skip
+# What only an iSCSI session over TCP can be given.
+_ISCSI_ONLY = ("clients", "sessions", "targets", "cmds_max", "cmdsn_depth", "unsolicited", "security")
 
 Settings = dict[str, Any]
 
@@ -95,3 +122,16 @@ def check_settings(settings: Settings, where: str) -> None:
         raise InputError(f"{where}: size = {settings['size_bytes']} bytes: expected a multiple of 512 up to 16MiB")
     if settings["loss"] > 0.5:
         raise InputError(f"{where}: loss = {settings['loss']:.0%}: no login survives more than 50%")
+    if settings["fabric"] != "iscsi":
+        for name in _ISCSI_ONLY:
+            if settings[KEYS.get(name, name)] != FACTORS[name].parse(FACTORS[name].default, name):
+                raise InputError(f"{where}: {name} with fabric = {settings['fabric']}: only iscsi can be given that")
+    many = [name for name in ("clients", "sessions", "targets") if settings[name] > 1]
+    if len(many) > 1:
+        raise InputError(f"{where}: {' and '.join(many)} are more than one: a combination can have only one of them so")
+    if settings["cut_s"] and settings["sessions"] < 2:
+        raise InputError(f"{where}: cut with sessions = {settings['sessions']}: expected at least 2, or nothing is left")
+    if settings["task_set_full"] and settings["fabric"] != "scsi_debug":
+        raise InputError(f"{where}: task_set_full with fabric = {settings['fabric']}: only scsi_debug answers as told")
+    if settings["lun"] == "own" and settings["clients"] < 2:
+        raise InputError(f"{where}: lun = own with clients = 1: expected more clients")

@@ -1,0 +1,34 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest-full: --suite trixie --clock virtual
+# NVMe/TCP, the line of reference, through the emulated path.
+
+setup_file() {
+	export FABRIC=nvme-tcp
+	load fabric
+	load fabstat
+	lab up --rtt 2ms --size-mib 64 --keeps-data
+	load_fabstat
+}
+
+setup() {
+	load fabric
+	load fabstat
+	cd "$BATS_TEST_TMPDIR"
+}
+
+teardown() {
+	lab logout || true
+}
+
+@test "what is written through the routers is read back, and a changed byte is noticed" {
+	disk=$(lab login)
+	crossed 8 verified "$disk" 16
+	flip_is_noticed "$disk"
+	expect "$disk" 'books and d.in_flight == 0 and write.errors == 0'
+}
+
+@test "throughput is measured" {
+	disk=$(lab login)
+	crossed 8 measures "$disk"
+}

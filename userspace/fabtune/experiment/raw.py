@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Inside a lab guest: the path's own TCP, without storage, by window and number of connections."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from fabtune.errors import FabtuneError
+from fabtune.experiment.settings import Settings
+from fabtune.lab.shell import nsenter
+from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
+from fabtune.lab.waiting import until
+from fabtune.measure import metrics, network, record
+from fabtune.run import require
+
+_PORT = 5201
+_OPS = {"send": "write", "receive": "read"}
+
+
+def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Send and receive; return (direction as a block device would call it, figures).  The record goes to `results`."""
+    server = subprocess.Popen(
+        [*nsenter(target_namespace()), require("iperf3", "iperf3"), "--server", "--port", str(_PORT)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        until(_listening, "iperf3 to listen")
+        taken = network.measure(
+            TARGET_ADDRESS, port=_PORT, seconds=settings["runtime_s"], windows=(settings["window_bytes"],),
+            streams=(settings["streams"],), label=settings["profile"],
+        )  # fmt: skip
+    finally:
+        server.kill()
+        server.wait()
+    record.write(taken, results / "net.run.json.gz")
+    found = []
+    for step in taken["steps"]:
+        rates = [one.value for one in metrics.of_step(step) if one.key == "tcp_mb_per_s"]
+        if not rates:
+            raise FabtuneError(f"{step['name']}: iperf3 said nothing of its rate")
+        found.append((_OPS[step["parameters"]["op"]], {"mb_per_s": round(rates[0], 2)}))
+    return found
+
+
+def _listening() -> bool:
+    ask = [*nsenter(target_namespace()), "ss", "-Hltn", f"sport = :{_PORT}"]
+    return bool(subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip())
