@@ -62,7 +62,7 @@ host() {
 	fabtune stat "$disk"
 	expect "$disk" "events[\"host_busy\"] - $before == $counted and $counted > 0"
 	expect "$disk" 'd.in_flight == 0'
-	run fabtune lint --role initiator
+	run fabtune lint
 	echo "$output"
 	[[ "$output" == *srp-credits-exhausted* ]]
 }
