@@ -23,7 +23,7 @@ POINT = {"profile": "wan", "rtt_ms": 50.0, "op": "read", "mb_per_s": 119.5}
 def _tree(suite: Path, name: str) -> Path:
     """Make an experiment of two combinations in `suite`: one measured and once failed, one never run."""
     suite.mkdir(exist_ok=True)
-    text = 'summary = "a <b> & c"\nrepetitions = 2\n[factors]\nprofile = ["wan", "#1"]\n[fixed]\nrtt = "50ms"\n'
+    text = 'summary = "a <b> & ü"\nrepetitions = 2\n[factors]\nprofile = ["wan", "#1"]\n[fixed]\nrtt = "50ms"\n'
     (suite / f"{name}.toml").write_text(text.replace("#1", "lan"))
     wanted = definition.load(str(suite / f"{name}.toml"))
     out = suite / name
@@ -97,7 +97,7 @@ def test_the_index_tells_measured_failed_and_not_run_apart(tmp_path: Path) -> No
 
 def test_the_xml_holds_options_runs_and_figures(tmp_path: Path) -> None:
     root = ElementTree.parse(_tree(tmp_path / "suite", "one") / "testrun.xml").getroot()
-    assert root.findtext("summary") == "a <b> & c"
+    assert root.findtext("summary") == "a <b> & ü"
     assert [value.text for value in root.findall("option[@name='profile']/value")] == ["wan", "lan"]
     figure = root.find("combination[@name='profile=wan']/run[@number='1']/result/figure[@name='mb_per_s']")
     assert figure is not None and float(figure.text or "") == POINT["mb_per_s"]

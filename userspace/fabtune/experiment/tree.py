@@ -5,12 +5,12 @@ All paths in an index are relative to the directory that it stands in, so a tree
 """
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from fabtune.backends import files
 from fabtune.errors import InputError
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.lab import Run
@@ -41,15 +41,15 @@ def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, comman
             },
         )
         points = run.points()
-        files = _files(run.directory)
-        status = "measured" if points is not None else "failed" if files else "not run"
+        left = _files(run.directory)
+        status = "measured" if points is not None else "failed" if left else "not run"
         cell["runs"].append(
             {
                 "number": run.repetition + 1,
                 "directory": str(run.directory.relative_to(out)),
                 "status": status,
                 "settings": run.settings,
-                "files": files,
+                "files": left,
                 "points": points or [],
             }
         )
@@ -109,9 +109,9 @@ def read(path: Path) -> Index:
 
 def write(index: Index, directory: Path) -> None:
     """Write `index` to `directory` as JSON, an experiment's as XML too; each whole or not at all."""
-    _replace(directory / INDEX, json.dumps(index, indent=1, sort_keys=True) + "\n")
+    files.replace(directory / INDEX, json.dumps(index, indent=1, sort_keys=True) + "\n")
     if index["schema"] == EXPERIMENT:
-        _replace(directory / XML, to_xml(index))
+        files.replace(directory / XML, to_xml(index))
 
 
 def to_xml(index: Index) -> str:
@@ -132,7 +132,8 @@ def to_xml(index: Index) -> str:
         for run in cell["runs"]:
             _run(combination, run)
     ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    # Plain ASCII, other letters as references: the file reads the same whatever locale writes it.
+    return ElementTree.tostring(root, encoding="us-ascii", xml_declaration=True).decode() + "\n"
 
 
 def _run(parent: ElementTree.Element, run: Index) -> None:
@@ -157,12 +158,3 @@ def _files(directory: Path) -> list[str]:
     """Return the run's own files, relative to `directory`, in name order; none when it does not exist."""
     found = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
     return sorted(str(path) for path in found if path.name not in _PAGES)
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
