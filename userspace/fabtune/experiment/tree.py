@@ -133,7 +133,8 @@ def to_xml(index: Index) -> str:
             _run(combination, run)
     ElementTree.indent(root)
     # Plain ASCII, other letters as references: the file reads the same whatever locale writes it.
-    return ElementTree.tostring(root, encoding="us-ascii", xml_declaration=True).decode() + "\n"
+    text: bytes = ElementTree.tostring(root, encoding="us-ascii", xml_declaration=True)
+    return text.decode() + "\n"
 
 
 def _run(parent: ElementTree.Element, run: Index) -> None:
