@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a fleet refuses before anything starts."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from run_records import make_record
 
 from fabtune.errors import InputError
-from fabtune.experiment import definition, fleet, inventory
+from fabtune.experiment import definition, fleet, inventory, lab
+from fabtune.measure import record
 
 pytestmark = pytest.mark.skipif(shutil.which("ansible-inventory") is None, reason="ansible-core is not installed")
 
@@ -42,7 +45,32 @@ def test_a_missing_host_or_device_is_named(tmp_path: Path, text: str, named: str
 def test_what_only_the_lab_can_vary_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "exp.toml"
     path.write_text('[factors]\nloss = ["0%", "1%"]\n')
-    with pytest.raises(InputError, match="factors.loss: a fleet's loss cannot be varied"):
+    with pytest.raises(InputError, match="factors.loss: a fleet's loss is not ours to set"):
         fleet.check(definition.load(str(path)))
+    for fixed in ('fabric = "srp"', "clients = 4", "mtu = 9000"):
+        path.write_text(f'[factors]\nprofile = ["wan"]\n[fixed]\n{fixed}\n')
+        with pytest.raises(InputError, match=f"fixed.{fixed.split()[0]}: a fleet's"):
+            fleet.check(definition.load(str(path)))
     path.write_text('[factors]\nprofile = ["default", "wan"]\n[fixed]\nrtt = "20ms"\n')
     fleet.check(definition.load(str(path)))
+
+
+def test_points_are_a_host_each_and_their_sum(tmp_path: Path) -> None:
+    path = tmp_path / "exp.toml"
+    path.write_text('[factors]\nprofile = ["wan"]\n')
+    wanted = definition.load(str(path))
+    (run,) = lab.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    for host, rate, late_s in (("a", 100, 0.002), ("b", 50, 0.001)):
+        record.write(make_record(rate), run.directory / host / f"read{record.SUFFIX}")
+        start = {"wanted_unix_s": 1e9, "begun_unix_s": 1e9 + late_s, "clock_offset_ms": 1.0, "clock_uncertainty_ms": 0.5}
+        (run.directory / host / "read.start.json").write_text(json.dumps(start))
+        (run.directory / host / "mixed.start.json").write_text(json.dumps(start))
+        record.write(make_record(rate), run.directory / host / f"mixed{record.SUFFIX}")
+    hosts = inventory.Inventory(path, ("a", "b"), ("t",))
+    points = fleet._points(run, hosts, "read")
+    assert [(one["host"], one["op"], one["mb_per_s"]) for one in points] == [
+        ("a", "read", 100), ("b", "read", 50), ("all", "read", 150),
+    ]  # fmt: skip
+    # The instant is that of true time: the host's clock was 1 ms ahead.
+    assert [one["begun_late_ms"] for one in points] == [1.0, 0.0, 1.0]
+    assert fleet._points(run, hosts, "mixed") == points

@@ -2,7 +2,6 @@
 """`fabtune run`: an experiment's matrix, measured where it says, with table, page and summary."""
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -14,7 +13,6 @@ from fabtune.experiment import definition, lab, tree
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import Verdict
 from fabtune.lab.recipe import SUITES, recipe_for
-
 
 _WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
 
@@ -84,7 +82,7 @@ def _write(
     out: Path,
     args: argparse.Namespace,
 ) -> None:
-    (out / "summary.json").write_text(json.dumps(points, indent=1, sort_keys=True) + "\n")
+    (out / "summary.json").write_text(lab.as_text(points))
     meta: dict[str, object] = {
         "experiment": wanted.summary,
         "source": wanted.source,
@@ -93,7 +91,7 @@ def _write(
         "image": f"{SUITES[0]} {recipe_for(SUITES[0]).digest}",
     }
     if args.json:
-        print(json.dumps(points, indent=1, sort_keys=True))
+        print(lab.as_text(points), end="")
     page = _figures(wanted, runs, points, verdicts, meta, out, quiet=args.json)
     for one in verdicts:
         print(f"{_WORDS[one.holds]}: {one.says} ({one.found})", file=sys.stderr if args.json else sys.stdout)

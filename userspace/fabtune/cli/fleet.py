@@ -2,7 +2,6 @@
 """`fabtune run --fleet`: an experiment on the hosts of an Ansible inventory."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from fabtune import progress
 from fabtune.experiment import fleet, inventory
 from fabtune.experiment.definition import Definition
-from fabtune.experiment.lab import Point, Run
+from fabtune.experiment.lab import Point, Run, as_text
 
 
 def prepare(wanted: Definition, path: Path) -> inventory.Inventory:
@@ -28,11 +27,11 @@ def measure(args: argparse.Namespace, wanted: Definition, hosts: inventory.Inven
     points = fleet.run_all(
         wanted, runs, hosts, allow_relogin=args.allow_relogin, resume=args.resume, progress=progress.for_stderr()
     )
-    (out / "summary.json").write_text(json.dumps(points, indent=1, sort_keys=True) + "\n")
+    (out / "summary.json").write_text(as_text(points))
     records, unreadable = suite.load(out)
     html = page.write(suite.render(records, unreadable, ["fabtune", "report", str(out)]), out / "report.html")
     if args.json:
-        print(json.dumps(points, indent=1, sort_keys=True))
+        print(as_text(points), end="")
         return
     Console(highlight=False).print(_table(points))
     print(f"page: {html}\npoints: {out / 'summary.json'}", file=sys.stderr)

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +19,33 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.lab import Point, Run
+from fabtune.experiment.settings import ops_of
 from fabtune.measure import metrics, record, workload
 from fabtune.paths import data_dir
 from fabtune.progress import Progress
 from fabtune.run import require, tail
 
-# What a fleet's path and kernels are is not ours to vary.
-_LAB_ONLY = ("rate", "loss", "loss_model", "mtu", "kernel", "rtt", "seed")
+# What a fleet can be told; its path, kernels, sessions and targets are what they are.
+_OURS = ("profile", "workload", "size", "depth", "op", "ramp", "runtime")
+# What may be said of the path so that formulas and bounds know it, and the replicate's number.
+_SAID = ("rtt", "rate", "seed")
 _UNTOUCHED = "default"
 # A host that dies must not hang the others: ssh asks a silent host three times in 15 s.
 _SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
-_OPS = ("read", "write")
 
 
 def check(definition: Definition) -> None:
-    """Raise InputError when `definition` varies what only the lab can."""
-    for name in definition.factors:
-        if name in _LAB_ONLY:
+    """Raise InputError when `definition` asks for what only the lab can set."""
+    _check_names(definition, "factors", definition.factors, _OURS)
+    _check_names(definition, "fixed", definition.fixed, _OURS + _SAID)
+
+
+def _check_names(definition: Definition, table: str, names: Iterable[str], allowed: Sequence[str]) -> None:
+    for name in names:
+        if name not in allowed:
             raise InputError(
-                f"{definition.path}: factors.{name}: a fleet's {name} cannot be varied; leave it out of [factors] or run in the lab"
+                f"{definition.path}: {table}.{name}: a fleet's {name} is not ours to set; allowed in [{table}] are "
+                f"{', '.join(allowed)}; leave it out or run in the lab"
             )
 
 
@@ -86,8 +94,7 @@ def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: 
         points = _measure(run, inventory)
     else:
         points = _with_profile(run, inventory, tuning)
-    text = json.dumps(points, indent=1, sort_keys=True) + "\n"
-    (run.directory / "points.json").write_text(text)
+    run.keep(points)
 
 
 def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any]) -> list[Point]:
@@ -113,9 +120,7 @@ def _measure(run: Run, inventory: Inventory) -> list[Point]:
     settings = run.settings
     known = workload.load(settings["workload"]).parameters
     points = []
-    for op in _OPS:
-        if settings["op"] not in ("both", op):
-            continue
+    for op in ops_of(settings):
         wanted = {"op": op, "block_bytes": settings["size_bytes"], "queue_depth": settings["queue_depth"]}
         variables = {
             "workload": settings["workload"],
@@ -133,28 +138,36 @@ def _measure(run: Run, inventory: Inventory) -> list[Point]:
 
 def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
     """Return one point a host, and their sum under the host name ``all``."""
-    found = []
+    found: list[Point] = []
     for host in inventory.initiators:
         taken = record.read(run.directory / host / f"{op}{record.SUFFIX}")
         start = json.loads((run.directory / host / f"{op}.start.json").read_text())
         figures = {metric.key: metric.value for step in taken["steps"] for metric in metrics.of_step(step)}
         late_s = start["begun_unix_s"] - start["wanted_unix_s"]
-        found.append(
-            {
-                "profile": run.settings["profile"],
-                "host": host,
-                "op": op,
-                "mb_per_s": round(figures[f"{op}_mb_per_s"], 2),
-                "p50_ms": round(figures[f"{op}_p50_ms"], 3),
-                "p99_ms": round(figures[f"{op}_p99_ms"], 3),
-                "begun_late_ms": round(late_s * 1e3 - start["clock_offset_ms"], 1),
-                "clock_offset_ms": round(start["clock_offset_ms"], 3),
-                "clock_uncertainty_ms": round(start["clock_uncertainty_ms"], 3),
-            }
-        )
-    total = {"mb_per_s": round(sum(one["mb_per_s"] for one in found), 2)}
-    worst = {key: max(one[key] for one in found) for key in ("p99_ms", "begun_late_ms")}
-    return [*found, {"profile": run.settings["profile"], "host": "all", "op": op, **total, **worst}]
+        for way in ("read", "write"):
+            if op not in (way, "mixed") or f"{way}_mb_per_s" not in figures:
+                continue
+            found.append(
+                {
+                    "profile": run.settings["profile"],
+                    "host": host,
+                    "op": way,
+                    "mb_per_s": round(figures[f"{way}_mb_per_s"], 2),
+                    "p50_ms": round(figures[f"{way}_p50_ms"], 3),
+                    "p99_ms": round(figures[f"{way}_p99_ms"], 3),
+                    "begun_late_ms": round(late_s * 1e3 - start["clock_offset_ms"], 1),
+                    "clock_offset_ms": round(start["clock_offset_ms"], 3),
+                    "clock_uncertainty_ms": round(start["clock_uncertainty_ms"], 3),
+                }
+            )
+    return found + [_sum([one for one in found if one["op"] == way]) for way in dict.fromkeys(one["op"] for one in found)]
+
+
+def _sum(points: Sequence[Point]) -> Point:
+    """Return all hosts' points of one direction as one: what they moved together, and the worst of the rest."""
+    worst = {key: max(one[key] for one in points) for key in ("p99_ms", "begun_late_ms")}
+    total = round(sum(one["mb_per_s"] for one in points), 2)
+    return {"profile": points[0]["profile"], "host": "all", "op": points[0]["op"], "mb_per_s": total, **worst}
 
 
 def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directory: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fabtune.errors import FabtuneError
 from fabtune.experiment import crowd, raw
-from fabtune.experiment.settings import Settings
+from fabtune.experiment.settings import Settings, ops_of
 from fabtune.experiment.stage import Stage, mount
 from fabtune.lab import topology
 from fabtune.lab.fabric import WITHOUT_PATH
@@ -44,9 +44,8 @@ def run_combination(settings: Settings) -> list[Point]:
     if settings["workload"] == "net":
         return [common(settings, stage.path, op) | figures for op, figures in raw.measure(settings, RESULTS)]
     run(["insmod", MODULE], what="loading fabstat.ko")
-    ops = ("read", "write") if settings["op"] == "both" else (settings["op"],)
     points: list[Point] = []
-    for op in ops:
+    for op in ops_of(settings):
         if points:
             # A connection of its own: what TCP learnt from the reads must not shape the writes.
             stage.logout()

@@ -20,6 +20,7 @@ import attrs
 from fabtune.errors import FabtuneError
 from fabtune.experiment import expect
 from fabtune.experiment.definition import Combination, Definition
+from fabtune.experiment.settings import ops_of
 from fabtune.lab.accel import choose_accelerator
 from fabtune.lab.fabric import NOT_HERE
 from fabtune.lab.image import Image, build_image, expected_steps
@@ -61,6 +62,16 @@ class Run:
         except (OSError, ValueError):
             return None
         return points
+
+    def keep(self, points: list[Point]) -> None:
+        """Write what the run measured, which ends it well; its other files are there already."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "points.json").write_text(as_text(points))
+
+
+def as_text(points: Sequence[Point]) -> str:
+    """Return `points` as JSON whose bytes depend on nothing else."""
+    return json.dumps(points, indent=1, sort_keys=True) + "\n"
 
 
 def runs_of(definition: Definition, cells: Sequence[Combination], out: Path) -> list[Run]:
@@ -109,11 +120,9 @@ def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.Verdict]:
 
 def _say_missing(run: Run) -> None:
     """Leave a point a direction that says why it has no figures."""
-    ops = ("read", "write") if run.settings["op"] == "both" else (run.settings["op"],)
-    fabric = run.settings["fabric"]
-    points = [{"fabric": fabric, "op": op, "seed": run.settings["seed"], "missing": NOT_HERE[fabric]} for op in ops]
-    run.directory.mkdir(parents=True, exist_ok=True)
-    (run.directory / "points.json").write_text(json.dumps(points, indent=1, sort_keys=True) + "\n")
+    fabric, seed = run.settings["fabric"], run.settings["seed"]
+    why = NOT_HERE[fabric]
+    run.keep([{"fabric": fabric, "op": op, "seed": seed, "missing": why} for op in ops_of(run.settings)])
 
 
 def _run_waiting(

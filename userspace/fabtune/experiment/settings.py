@@ -114,6 +114,11 @@ def parse_settings(texts: Mapping[str, str], where: str) -> Settings:
     }
 
 
+def ops_of(settings: Settings) -> tuple[str, ...]:
+    """Return what is measured one after another: both directions, or the one thing asked for."""
+    return ("read", "write") if settings["op"] == "both" else (settings["op"],)
+
+
 def check_settings(settings: Settings, where: str) -> None:
     """Raise InputError when a combination cannot be measured at all."""
     if settings["runtime_s"] <= 0:
