@@ -2,7 +2,6 @@
 """Inside a lab guest: one combination's path, targets and sessions, brought up as its settings say."""
 
 import json
-import math
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -121,11 +120,13 @@ class Stage:
     @contextmanager
     def trouble(self) -> Iterator[None]:
         """While the load runs: cut a path or stall the target when the settings say so."""
-        after_s = self.settings["ramp_s"] + (self.settings["cut_s"] or self.settings["stall_s"])
+        after_s = self.settings["cut_s"] or self.settings["stall_s"]
+        if not after_s:
+            yield
+            return
         act = (lambda: layout.cut(1)) if self.settings["cut_s"] else (lambda: disks.stall(0))
-        timer = threading.Timer(after_s if self.settings["cut_s"] or self.settings["stall_s"] else math.inf, act)
-        if math.isfinite(timer.interval):
-            timer.start()
+        timer = threading.Timer(self.settings["ramp_s"] + after_s, act)
+        timer.start()
         try:
             yield
         finally:
