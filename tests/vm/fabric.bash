@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # What the tests of fabrics share.  $FABRIC names the one under test.
+load fabstat
+
+# bring_up FABRIC [OPTIONS]: FABRIC over a path of 2 ms, with a disk of 64 MiB that keeps data; the module is loaded.
+bring_up() {
+	export FABRIC=$1
+	lab up --rtt 2ms --size-mib 64 --keeps-data "${@:2}"
+	load_fabstat
+}
 
 lab() {
 	python3 -m fabtune.lab.guest "$@" --fabric "$FABRIC"
@@ -41,7 +49,7 @@ crossed() {
 	PYTHON
 }
 
-# flip_behind DISK: changes one byte on DISK and lets fio read it back, which must fail.
+# flip_is_noticed DISK: changes one byte on DISK and lets fio read it back, which must fail.
 flip_is_noticed() {
 	verified "$1" 1 || return 1
 	printf '\x00\xff\x00' | dd "of=/dev/$1" bs=1 seek=70000 conv=notrunc,fsync status=none

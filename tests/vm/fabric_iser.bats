@@ -5,16 +5,12 @@
 # iSER over soft RoCE, through the emulated path.
 
 setup_file() {
-	export FABRIC=iser
 	load fabric
-	load fabstat
-	lab up --rtt 2ms --size-mib 64 --keeps-data
-	load_fabstat
+	bring_up iser
 }
 
 setup() {
 	load fabric
-	load fabstat
 	cd "$BATS_TEST_TMPDIR"
 }
 

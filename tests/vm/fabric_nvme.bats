@@ -4,16 +4,12 @@
 # NVMe/TCP, the line of reference, through the emulated path.
 
 setup_file() {
-	export FABRIC=nvme-tcp
 	load fabric
-	load fabstat
-	lab up --rtt 2ms --size-mib 64 --keeps-data
-	load_fabstat
+	bring_up nvme-tcp
 }
 
 setup() {
 	load fabric
-	load fabstat
 	cd "$BATS_TEST_TMPDIR"
 }
 

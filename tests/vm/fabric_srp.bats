@@ -5,16 +5,12 @@
 # SRP over soft RoCE, through the emulated path: login, verified data, credits, and the profile's tunables.
 
 setup_file() {
-	export FABRIC=srp
 	load fabric
-	load fabstat
-	lab up --rtt 2ms --size-mib 64 --keeps-data --tail-delay-ms 6000
-	load_fabstat
+	bring_up srp --tail-delay-ms 6000
 }
 
 setup() {
 	load fabric
-	load fabstat
 	cd "$BATS_TEST_TMPDIR"
 }
 
