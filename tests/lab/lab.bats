@@ -9,6 +9,13 @@ setup() {
 	TMP=$BATS_TEST_TMPDIR
 }
 
+# What the test printed and the guest's console tell why it failed.
+teardown() {
+	[ -z "$BATS_TEST_COMPLETED" ] || return 0
+	echo "${stderr:-}"
+	tail -n 40 "$TMP"/out/console.log
+}
+
 fabtune() { /usr/bin/python3 -m fabtune "$@"; }
 
 script() { printf '#!/bin/bash\n%s\n' "$1" > "$TMP/script"; }
@@ -23,12 +30,10 @@ no_guest_left() { ! pgrep -f "qemu-system.*$TMP" > /dev/null; }
 	[ ! -e "$TMP/out/results.tar.gz" ]
 }
 
-@test "a guest is ready within 10 s of its own clock, virtual and real" {
+@test "a guest is ready within 10 s of its own clock" {
 	script 'cut -d. -f1 /proc/uptime'
-	for clock in virtual real; do
-		run -0 --separate-stderr fabtune lab run --clock $clock --out "$TMP/out" "$TMP/script"
-		[ "$output" -le 10 ]
-	done
+	run -0 --separate-stderr fabtune lab run --out "$TMP/out" "$TMP/script"
+	[ "$output" -le 10 ]
 }
 
 @test "two vCPUs on the real clock" {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock virtual
-# guest-full: --suite trixie --clock real --accel tcg-single --smp 2
+# guest-full: --suite trixie --clock real --smp 2
 # guest-full: --suite bookworm --clock virtual
 # guest-full: --suite sid --clock virtual
 # Loading, unloading and switching under I/O, devices and drivers that come and go: run-bats fails on any warning.

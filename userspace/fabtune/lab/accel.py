@@ -24,13 +24,17 @@ _PROBE_INIT = "#!/bin/busybox sh\n/bin/busybox mount -t devtmpfs dev /dev\necho 
 
 
 def choose_accelerator(wanted: str, image: Image) -> str:
-    """Return ``kvm`` or ``tcg`` for a real-clock guest; ``auto`` asks the probe.  Raises InputError."""
+    """Return ``kvm``, ``tcg`` or ``tcg-single`` for a real-clock guest; ``auto`` asks the probe.  Raises InputError.
+
+    Without KVM, ``auto`` lets one thread run the vCPUs in turns.  With a thread each, one vCPU may run the
+    breakpoint of another's text patching too late, and a stock kernel oopses (int3), at boot already.
+    """
     if wanted not in ACCELERATORS:
         raise InputError(f"accelerator '{wanted}': expected one of {', '.join(ACCELERATORS)}")
     if wanted != "auto":
         return wanted
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        return "tcg"
+        return "tcg-single"
     verdict = cache_dir() / "kvm-verdict.json"
     key = {"kernel": image.kernel_release, "host": os.uname().release, "qemu": _qemu_version()}
     try:
@@ -40,7 +44,7 @@ def choose_accelerator(wanted: str, image: Image) -> str:
     if known.get("key") != key:
         known = {"key": key, "kvm_boots": _probe_boots(image)}
         verdict.write_text(json.dumps(known))
-    return "kvm" if known["kvm_boots"] else "tcg"
+    return "kvm" if known["kvm_boots"] else "tcg-single"
 
 
 def _qemu_version() -> str:

@@ -77,8 +77,6 @@ def qemu_command(machine: Machine, ttys: Sequence[str]) -> list[str]:
     elif machine.accelerator == "kvm":
         command += ["-accel", "kvm", "-cpu", "host"]
     else:
-        # With a thread a vCPU, one vCPU may run the breakpoint of another's text patching too late: guests
-        # that attach and detach probes under load oops (int3).  One thread runs the vCPUs in turns.
         threads = "single" if machine.accelerator == "tcg-single" else "multi"
         command += ["-accel", f"tcg,thread={threads}", "-cpu", _TCG_CPU]
     for index, path in enumerate(images):
