@@ -138,8 +138,10 @@ def test_what_somebody_else_changed_stays_and_is_reported(host: Path) -> None:
     assert foreign == ["tcp.slow_start_after_idle"]
     assert changed.read_text() == "7\n"
     assert report.exit_code == ExitCode.DRIFT
-    assert run_revert(force=True).exit_code == ExitCode.DONE
+    forced = run_revert(force=True)
     assert changed.read_text().strip() == "1"
+    # The session is still the one that logged in before.
+    assert forced.exit_code == ExitCode.NEEDS_ACTION and [one.action for one in forced.pending] == ["relogin"]
 
 
 def test_after_a_reboot_there_is_nothing_left_but_records(host: Path) -> None:
@@ -159,6 +161,16 @@ def test_a_session_that_kept_its_old_values_is_listed_until_it_is_new(host: Path
     assert run_apply().exit_code == ExitCode.NEEDS_ACTION
     (host / "sys/class/iscsi_session/session1").rename(host / "sys/class/iscsi_session/session7")
     assert run_apply().exit_code == ExitCode.DONE
+
+
+def test_a_session_that_kept_the_new_values_is_listed_until_it_is_new(host: Path) -> None:
+    run_apply()
+    assert run_revert().exit_code == ExitCode.NEEDS_ACTION
+    again = run_revert()
+    assert not again.outcomes
+    assert [pending.action for pending in again.pending] == ["relogin"]
+    (host / "sys/class/iscsi_session/session1").rename(host / "sys/class/iscsi_session/session7")
+    assert run_revert().exit_code == ExitCode.DONE
 
 
 def test_two_at_once_are_refused(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:

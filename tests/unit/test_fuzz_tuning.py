@@ -122,6 +122,7 @@ LINES = [
      "key": "net.ipv4.tcp_rmem[2]", "device": {"scope": "netns", "identity": "netns:init", "label": "host"},
      "old": "1", "wrote": "6291456", "effect": "live", "rounds": False},
     {"kind": "holds", "step": 1, "value": "6291456"},
+    {"kind": "due", "action": "relogin", "identity": "i", "label": "l", "sid": "1", "boot_id": "b"},
     {"kind": "pending", "action": "relogin", "identity": "i", "label": "l", "sid": "1", "boot_id": "b"},
     {"kind": "applied"},
 ]  # fmt: skip

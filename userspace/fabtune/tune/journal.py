@@ -8,6 +8,7 @@
     {"kind": "applied"}
     {"kind": "restored", "step": 1}
     {"kind": "closed"}                                  nothing of it is left to take back
+    {"kind": "due", "action": "relogin", "sid": ...}    what must happen before the old values are felt
 
 A `write` line stands on disk before the value changes; a line without its newline never
 preceded a change and is dropped.  Each line carries all that revert needs (backend, key, device
@@ -76,6 +77,7 @@ class Transaction:
     applied: bool = False
     closed: bool = False
     pending: list[dict[str, str]] = field(default_factory=list)
+    due: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -247,8 +249,9 @@ def take(transaction: Transaction, line: dict[str, Any]) -> None:
         transaction.steps[index] = (
             replace(step, holds=_text(line, "value")) if kind == "holds" else replace(step, restored=True)
         )
-    elif kind == "pending":
-        transaction.pending.append({key: _text(line, key) for key in ("action", "identity", "label", "sid", "boot_id")})
+    elif kind in ("pending", "due"):
+        left = transaction.pending if kind == "pending" else transaction.due
+        left.append({key: _text(line, key) for key in ("action", "identity", "label", "sid", "boot_id")})
     elif kind == "applied":
         transaction.applied = True
     elif kind == "closed":

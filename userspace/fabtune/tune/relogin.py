@@ -27,9 +27,9 @@ _MULTIPATH_WAIT_S = 30
 class Pending:
     """One thing still to do before everything written is felt.
 
-    `action` is relogin (a session of this initiator), target-relogin (an initiator logged in
-    here), leave (a write that would end sessions), reload or reboot; `sid` tells the session
-    that has to end from its successor.
+    `action` is relogin (a session of this initiator), srp-relogin (an SRP login of this initiator),
+    target-relogin (an initiator logged in here), leave (a write that would end sessions), reload or
+    reboot; `sid` tells the session or login that has to end from its successor.
     """
 
     action: str
@@ -67,8 +67,8 @@ def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pe
             for session in live:
                 _add(found, _of_session(session, boot_id))
         elif step.effect == "relogin" and step.tunable.startswith("srp."):
-            for port in devices.srp_ports(Surroundings()):
-                _add(found, Pending("srp-relogin", port.identity, f"SRP port {port.label}", "", boot_id))
+            for identity, login, label in _srp_logins():
+                _add(found, Pending("srp-relogin", identity, f"SRP port {label}", login, boot_id))
         elif step.effect == "new-connections":
             # iscsid lives in the first network namespace; a target's portal may be anywhere.
             if step.device.identity in ("host", "netns:init") and "initiator" in roles:
@@ -91,6 +91,15 @@ def _add(found: dict[tuple[str, str], Pending], pending: Pending) -> None:
 def _add_initiators(found: dict[tuple[str, str], Pending], device: Device, boot_id: str) -> None:
     for initiator, sid in target_sessions(device):
         _add(found, Pending("target-relogin", initiator, f"initiator {initiator}", sid, boot_id))
+
+
+def _srp_logins() -> list[tuple[str, str, str]]:
+    """Return (port id, login, name) of each SRP port this initiator is logged in to.
+
+    The kernel gives names and host numbers of an old login to a new one, but never an inode number of sysfs.
+    """
+    ports = devices.srp_ports(Surroundings())
+    return [(port.identity, str(Path(port.where["directory"]).stat().st_ino), port.label) for port in ports]
 
 
 def _of_session(session: Session, boot_id: str) -> Pending:
@@ -137,15 +146,16 @@ def merge(first: list[Pending], second: list[Pending]) -> list[Pending]:
 
 
 def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pending]:
-    """Return what earlier transactions left to do and nobody has done since."""
+    """Return what earlier transactions, or taking them back, left to do and nobody has done since."""
     alive = {(session.identity, str(session.sid)) for session in live_sessions()}
+    alive |= {(identity, login) for identity, login, _ in _srp_logins()}
     found: dict[tuple[str, str], Pending] = {}
     for transaction in transactions:
-        for line in [] if transaction.closed else transaction.pending:
+        for line in (*([] if transaction.closed else transaction.pending), *transaction.due):
             pending = Pending(**line)
             if pending.boot_id != boot_id:
                 continue
-            if pending.action == "relogin" and (pending.identity, pending.sid) not in alive:
+            if pending.action in ("relogin", "srp-relogin") and (pending.identity, pending.sid) not in alive:
                 continue
             if pending.action == "target-relogin":
                 # The target cannot tell an old login from a new one for every kernel; it asks once.

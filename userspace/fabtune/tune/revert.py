@@ -114,9 +114,9 @@ def revert_transaction(
             outcome = _revert_step(step, device, in_doubt, force or step.number in moved, may_end_sessions)
             outcomes[step.number] = outcome
             if outcome.state in _SETTLED:
-                _note(writer, "restored", step=step.number)
+                note(writer, "restored", step=step.number)
     if all(outcome.state in _SETTLED for outcome in outcomes.values()):
-        _note(writer, "closed")
+        note(writer, "closed")
     return list(outcomes.values())
 
 
@@ -142,7 +142,8 @@ def _moved_by_us(step: Step, transaction: Transaction, locate: Locator) -> bool:
         return False
 
 
-def _note(writer: Writer | None, kind: str, **fields: object) -> None:
+def note(writer: Writer | None, kind: str, **fields: object) -> None:
+    """Write a line to the journal if there is one and its disk takes it."""
     if writer is None:
         return
     try:

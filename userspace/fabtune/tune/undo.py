@@ -11,7 +11,7 @@ from fabtune.facts.collect import this_host
 from fabtune.tune import journal, relogin, signals
 from fabtune.tune.journal import Transaction, Writer
 from fabtune.tune.relogin import Pending
-from fabtune.tune.revert import Outcome, StepOutcome, revert_transaction
+from fabtune.tune.revert import Outcome, StepOutcome, note, revert_transaction
 
 
 @dataclass
@@ -54,6 +54,16 @@ def _chosen(profile: str | None, name: str | None, role: str | None, netns: str)
     ]
 
 
+def _due(transaction: Transaction, outcomes: list[StepOutcome], boot_id: str) -> list[Pending]:
+    """Return what must happen before the old values are felt; a value that was back already may not be felt yet."""
+    back = [
+        outcome.step
+        for outcome in outcomes
+        if outcome.state == Outcome.RESTORED or (outcome.state == Outcome.ALREADY and outcome.step.boot_id == boot_id)
+    ]
+    return relogin.needed(back, transaction.header["roles"], boot_id)
+
+
 def undo(
     profile: str | None,
     name: str | None,
@@ -73,12 +83,14 @@ def undo(
             writer = Writer(transaction.path)
             try:
                 outcomes = revert_transaction(transaction, writer, force, allow_relogin)
+                due = _due(transaction, outcomes, host.boot_id)
+                for pending in due:
+                    note(writer, "due", **pending.as_json())
             finally:
                 writer.close()
         report.outcomes += outcomes
-        taken_back = [outcome.step for outcome in outcomes if outcome.state == Outcome.RESTORED]
-        roles = transaction.header["roles"]
-        report.pending = relogin.merge(report.pending, relogin.needed(taken_back, roles, host.boot_id))
+        report.pending = relogin.merge(report.pending, due)
+    report.pending = relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending)
     if allow_relogin:
         _, report.pending = relogin.perform(report.pending, progress)
     return report
