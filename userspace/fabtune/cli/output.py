@@ -223,7 +223,8 @@ def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
 def show_revert(report: Report, as_json: bool) -> None:
     """Print what revert did."""
     if as_json:
-        print_json({"steps": [one.as_json() for one in report.outcomes], "pending": _pending_json(report.pending)})
+        steps = [one.as_json() for one in report.outcomes]
+        print_json({"steps": steps, "relogged": report.relogged, "pending": _pending_json(report.pending)})
         return
     counts: dict[str, int] = {}
     for outcome in report.outcomes:
@@ -234,6 +235,8 @@ def show_revert(report: Report, as_json: bool) -> None:
             values += f", found {outcome.found}" if outcome.found is not None else ""
             print(f"{step.tunable} {step.device.label}: {outcome.state}: {values}: {outcome.note}")
     print(", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "nothing to take back")
+    for label in report.relogged:
+        print(f"logged in again: {label}")
     _show_pending(report.pending)
 
 

@@ -20,6 +20,7 @@ class Report:
 
     outcomes: list[StepOutcome] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
+    relogged: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -92,5 +93,5 @@ def undo(
         report.pending = relogin.merge(report.pending, due)
     report.pending = relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending)
     if allow_relogin:
-        _, report.pending = relogin.perform(report.pending, progress)
+        report.relogged, report.pending = relogin.perform(report.pending, progress)
     return report

@@ -121,18 +121,21 @@ def reverted(module):
     """Take back what was applied, or in check mode say what would be taken back."""
     if module.check_mode:
         history = fabtune(module, ["history"])[1]
-        name = module.params["name"]
-        open_ones = [one for one in history if one["state"] != "taken back" and name in (None, one["profile"])]
+        name, role = module.params["name"], module.params["role"]
+        open_ones = [
+            one for one in history
+            if one["state"] != "taken back" and name in (None, one["profile"]) and role in (None, "both", *one["roles"])
+        ]  # fmt: skip
         steps = [step for one in open_ones for step in one["steps"] if not step["restored"]]
         module.exit_json(changed=bool(steps), changes=steps, needs_relogin=[])
     words = ["revert", *([module.params["name"]] if module.params["name"] else [])]
     words += options(module, "role", "netns", "allow_relogin")
     status, done = fabtune(module, words, (DONE, DRIFT, NEEDS_ACTION))
-    others = [step for step in done["steps"] if step["state"] == "conflict"]
+    others = [step for step in done["steps"] if step["state"] == "foreign"]
     result = {"changes": done["steps"], "needs_relogin": done["pending"]}
     if status == DRIFT:
         module.fail_json(msg="somebody else changed values since; they were left alone", conflicts=others, **result)
-    module.exit_json(changed=bool(done["steps"]), **result)
+    module.exit_json(changed=bool(done["steps"] or done["relogged"]), **result)
 
 
 if __name__ == "__main__":
