@@ -9,7 +9,7 @@ import pytest
 
 from fabtune.backends.record import parse_records
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.facts import sockets, srp, target
+from fabtune.facts import devices, sockets, srp, target
 from fabtune.facts.collect import survey
 from fabtune.facts.owners import Owner, owners
 from fabtune.facts.sessions import live_sessions
@@ -110,6 +110,9 @@ def test_srp_logins_show_their_credits(host: Path) -> None:
         3,
         -1,
     )
+    (host / "sys/devices/x/host9/target9:0:0/9:0:0:1/block/sd9").mkdir(parents=True)
+    hosttree.put(host / "sys/block/sd9/device/wwid", "naa.9")
+    assert "naa.9,fe80" in [disk.identity for disk in devices.find("block", Surroundings())]
 
 
 def test_a_lun_in_use_is_never_logged_out(host: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fabtune.backends import iproute, tree
 from fabtune.errors import FabtuneError
+from fabtune.facts import srp
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 
@@ -168,7 +169,7 @@ def srp_ports(_: Surroundings) -> list[Device]:
     """Return the SRP targets this initiator is logged in to, by their port id."""
     return [
         Device("srp-port", tree.read_text(port / "port_id") or port.name, port.name, {"directory": str(port)})
-        for port in sorted((tree.SYS / "class/srp_remote_ports").glob("*"))
+        for port in srp.ports()
     ]
 
 
@@ -180,8 +181,7 @@ def modules(_: Surroundings) -> list[Device]:
 def blocks(around: Surroundings) -> list[Device]:
     """Return the disks behind iSCSI sessions and SRP ports, by WWID and session."""
     paths = {lun: session.identity for session in around.sessions for lun in session.luns}
-    for disk in (tree.SYS / "class/srp_remote_ports").glob("*/device/target*/*/block/*"):
-        paths.setdefault(disk.name, tree.read_text(disk.parents[5] / "port_id") or "srp")
+    paths |= srp.disks()
     devices = []
     for name, session in sorted(paths.items()):
         directory = tree.SYS / "block" / name

@@ -30,19 +30,39 @@ def _number(path: Path) -> int:
     return int(text) if text.lstrip("-").isdigit() else -1
 
 
+def ports() -> list[Path]:
+    """Return sysfs's directory of each port this host is logged in to."""
+    return sorted((tree.SYS / "class/srp_remote_ports").glob("*"))
+
+
+def scsi_host(port: Path) -> Path | None:
+    """Return sysfs's directory of the SCSI host that `port` belongs to; it holds the port's LUNs too."""
+    return next((part for part in port.resolve().parents if part.name.startswith("host")), None)
+
+
+def disks() -> dict[str, str]:
+    """Return the port id that each SRP disk is reached through, by the disk's kernel name."""
+    found = {}
+    for port in ports():
+        host = scsi_host(port)
+        for disk in host.glob("target*/*/block/*") if host else []:
+            found[disk.name] = tree.read_text(port / "port_id") or port.name
+    return found
+
+
 def logins() -> list[SrpLogin]:
     """Return every SRP login of this host."""
     found = []
-    for port in sorted((tree.SYS / "class/srp_remote_ports").glob("*")):
-        host = next((part for part in port.resolve().parts if part.startswith("host")), "")
-        directory = tree.SYS / "class/scsi_host" / host
+    for port in ports():
+        host = scsi_host(port)
+        directory = tree.SYS / "class/scsi_host" / (host.name if host else "")
         device = tree.read_text(directory / "local_ib_device") or ""
         found.append(
             SrpLogin(
                 port=port.name,
                 port_id=tree.read_text(port / "port_id") or "",
                 state=tree.read_text(port / "state") or "",
-                host=host,
+                host=host.name if host else "",
                 req_lim=_number(directory / "req_lim"),
                 zero_req_lim=_number(directory / "zero_req_lim"),
                 can_queue=_number(directory / "can_queue"),

@@ -65,7 +65,9 @@ def _login(acl: Path) -> Login | None:
     if _NO_SESSION in info.lower():
         return None
     values = {file.name: tree.read_text(file) or "" for file in sorted(acl.glob("param/*"))}
-    return Login(acl.name, False, {name: text for name, text in values.items() if text and _NO_SESSION not in text.lower()})
+    return Login(
+        acl.name, False, {name: text for name, text in values.items() if text and _NO_SESSION not in text.lower()}
+    )
 
 
 def backstores() -> list[Backstore]:
