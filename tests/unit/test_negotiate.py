@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The login preview's rules; the grid against a real LIO is tests/vm/negotiate.bats."""
 
+from pathlib import Path
+
+import hosttree
 import pytest
 
+from fabtune.backends import record
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.facts.collect import survey
 from fabtune.model.negotiate import Value, preview
+from fabtune.tune.logins import preview_logins
 
 
 def agreed(name: str, initiator: dict[str, Value], target: dict[str, Value]) -> tuple[Value, str]:
@@ -48,3 +55,25 @@ def test_command_window_is_the_smallest_of_three() -> None:
     assert agreed("commands in flight", ours, {"cmdsn_depth": 64})[0] == 64
     assert agreed("commands in flight", ours, {"cmdsn_depth": 512})[0] == 128
     assert agreed("commands in flight", {"cmds_max": 100, "queue_depth": 128}, {"cmdsn_depth": 512})[0] == 49
+
+
+def test_an_acl_gives_its_initiator_another_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = hosttree.make(tmp_path, 1, 1)
+    hosttree.enter(host, monkeypatch)
+    acls = host / f"sys/kernel/config/target/iscsi/{hosttree.iqn(1)}/tpgt_1/acls"
+    hosttree.put(host / "etc/iscsi/initiatorname.iscsi", "InitiatorName=iqn.2026-01.test:me")
+    hosttree.put(acls / "iqn.2026-01.test:other/cmdsn_depth", "8")
+    assert window() == 64
+    hosttree.put(acls / "iqn.2026-01.test:me/cmdsn_depth", "16")
+    assert window() == 16
+    node = host / "records" / hosttree.iqn(1)
+    node.write_text(node.read_text() + "iface.initiatorname = iqn.2026-01.test:other\n")
+    record.BACKEND.forget()
+    assert window() == 8
+
+
+def window() -> Value:
+    """Return the target's command window in the preview of this host's one login to its own target."""
+    facts = survey(shipped_catalog().tunables.values())
+    (login,) = preview_logins(facts, facts, None, None)
+    return next(one.target for one in login.agreed if one.name == "commands in flight")

@@ -2,6 +2,7 @@
 """Finds the devices of each scope on this host, named so that a journal can find them again."""
 
 import ipaddress
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,11 +97,15 @@ def _longest_match(peer: str, rows: list[dict[str, object]]) -> dict[str, object
 
 
 def records(around: Surroundings) -> list[Device]:
-    """Return the node records of open-iscsi."""
+    """Return the node records of open-iscsi, each with the name that the initiator logs in under."""
     devices = []
-    for identity in sorted(around.records):
+    own = re.search(r"^InitiatorName=(\S+)", tree.read_text(tree.ETC / "iscsi/initiatorname.iscsi") or "", re.MULTILINE)
+    for identity, record in sorted(around.records.items()):
         target, portal, interface = identity.rsplit(",", 2)
-        where = {"target": target, "portal": portal, "interface": interface}
+        name = record.get("iface.initiatorname", "<empty>")
+        if name == "<empty>":
+            name = own[1] if own else ""
+        where = {"target": target, "portal": portal, "interface": interface, "initiator": name}
         devices.append(Device("record", identity, _session_label(target, portal), where))
     return devices
 

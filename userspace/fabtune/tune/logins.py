@@ -37,6 +37,7 @@ _TPG_KEYS = {
     "lio.error_recovery_level": "ErrorRecoveryLevel",
     "lio.default_cmdsn_depth": "cmdsn_depth",
 }
+_ACL_KEYS = {"lio.cmdsn_depth": "cmdsn_depth"}
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,11 @@ def preview_logins(initiator: Facts, target: Facts, profile: Profile | None, pat
         for tpg in matching or [None]:
             ours = _values(initiator, _RECORD_KEYS, record, ROLES[0], profile, path)
             theirs = _values(target, _TPG_KEYS, tpg, ROLES[1], profile, path)
+            # An ACL has a command window of its own.
+            acl = f"{tpg.identity},{record.where.get('initiator')}" if tpg and record else None
+            for device in _devices(target, "lio.cmdsn_depth"):
+                if device.identity == acl:
+                    theirs |= _values(target, _ACL_KEYS, device, ROLES[1], profile, path)
             label = f"{record.label if record else 'open-iscsi defaults'} with {tpg.label if tpg else 'LIO defaults'}"
             found.append(
                 Login(label, record.identity if record else None, tpg.identity if tpg else None, preview(ours, theirs))
