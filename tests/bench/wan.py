@@ -125,7 +125,9 @@ def main() -> int:
     """Measure, print, write; return 1 when a guest failed or a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=TOP / "out/bench")
-    parser.add_argument("--only", action="append", choices=EXPERIMENTS, help="run this experiment only; others keep their points")
+    parser.add_argument(
+        "--only", action="append", choices=EXPERIMENTS, help="run this experiment only; others keep their points"
+    )
     args = parser.parse_args()
     out: Path = args.out.resolve() / "wan"
     out.mkdir(parents=True, exist_ok=True)

@@ -62,7 +62,12 @@ def test_points_are_a_host_each_and_their_sum(tmp_path: Path) -> None:
     (run,) = lab.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     for host, rate, late_s in (("a", 100, 0.002), ("b", 50, 0.001)):
         record.write(make_record(rate), run.directory / host / f"read{record.SUFFIX}")
-        start = {"wanted_unix_s": 1e9, "begun_unix_s": 1e9 + late_s, "clock_offset_ms": 1.0, "clock_uncertainty_ms": 0.5}
+        start = {
+            "wanted_unix_s": 1e9,
+            "begun_unix_s": 1e9 + late_s,
+            "clock_offset_ms": 1.0,
+            "clock_uncertainty_ms": 0.5,
+        }
         (run.directory / host / "read.start.json").write_text(json.dumps(start))
         (run.directory / host / "mixed.start.json").write_text(json.dumps(start))
         record.write(make_record(rate), run.directory / host / f"mixed{record.SUFFIX}")

@@ -86,7 +86,12 @@ def test_fewer_r2ts_save_their_round_trips(extra_ms, expected):
     for label, outstanding, trips in (("default", "1", 4), ("wan", "16", 2)):
         latency_ms = 10 * trips + 3 + (extra_ms if label == "default" else 0)
         one = make_record(
-            SIZE / latency_ms / 1e3, label, op="write", parameters={"block_bytes": SIZE}, path={"rtt_ms": 10}, seconds=100
+            SIZE / latency_ms / 1e3,
+            label,
+            op="write",
+            parameters={"block_bytes": SIZE},
+            path={"rtt_ms": 10},
+            seconds=100,
         )
         one["steps"][0]["before"] = {"negotiated": {"1": BURSTS | {"MaxOutstandingR2T": outstanding}}}
         made.append(one)
@@ -124,7 +129,9 @@ def test_a_against_itself_holds_one(shift, expected):
     made = []
     for pair in range(6):
         for side in "AB":
-            one = make_record(100 + pair % 3 + (shift if side == "B" else 0) + (pair % 2) * (side == "B") * 0.1, pair=pair)
+            one = make_record(
+                100 + pair % 3 + (shift if side == "B" else 0) + (pair % 2) * (side == "B") * 0.1, pair=pair
+            )
             one["session"] = {"id": "s-calibration", "pair": pair, "side": side}
             made.append(one)
     made[1]["steps"][0]["fio"]["jobs"][0]["read"]["io_bytes"] -= 3 * 10**6 * (shift == 0)

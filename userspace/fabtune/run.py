@@ -43,13 +43,17 @@ def run(
     words = [str(word) for word in command]
     _log.debug("run: %s", shlex.join(words))
     try:
-        done = subprocess.run(words, input=stdin, capture_output=True, text=True, env=env, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            words, input=stdin, capture_output=True, text=True, env=env, timeout=timeout_s, check=False
+        )
     except FileNotFoundError:
         raise FabtuneError(f"{what}: {words[0]} not found") from None
     except subprocess.TimeoutExpired:
         raise FabtuneError(f"{what}: no end after {timeout_s:g} s: {shlex.join(words)}") from None
     if done.returncode != 0:
-        raise FabtuneError(f"{what} failed (exit {done.returncode}): {shlex.join(words)}\n{tail(done.stderr or done.stdout)}")
+        raise FabtuneError(
+            f"{what} failed (exit {done.returncode}): {shlex.join(words)}\n{tail(done.stderr or done.stdout)}"
+        )
     return done.stdout
 
 

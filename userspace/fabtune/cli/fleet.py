@@ -18,7 +18,9 @@ def prepare(wanted: Definition, path: Path) -> inventory.Inventory:
     return inventory.load(path)
 
 
-def measure(args: argparse.Namespace, wanted: Definition, hosts: inventory.Inventory, runs: Sequence[Run], out: Path) -> None:
+def measure(
+    args: argparse.Namespace, wanted: Definition, hosts: inventory.Inventory, runs: Sequence[Run], out: Path
+) -> None:
     """Run the experiment on `hosts`; leave ``summary.json`` and the report of all records in `out`."""
     from rich.console import Console
 

@@ -14,7 +14,9 @@ def configure(parser: argparse.ArgumentParser, _: str) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="where the run records are")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the page here (DIR/report.html)")
     parser.add_argument(
-        "--tree", action="store_true", help="DIR holds experiments of `fabtune run`: link them as one suite (DIR/index.html)"
+        "--tree",
+        action="store_true",
+        help="DIR holds experiments of `fabtune run`: link them as one suite (DIR/index.html)",
     )
     parser.add_argument("--json", action="store_true", help="print the figures of every run as JSON; write no page")
     parser.set_defaults(handler=_report)

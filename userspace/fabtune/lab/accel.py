@@ -20,7 +20,9 @@ from fabtune.run import require, run
 
 ACCELERATORS = ("auto", "kvm", "tcg", "tcg-single")
 _PROBE_LIMIT_S = 10.0
-_PROBE_INIT = "#!/bin/busybox sh\n/bin/busybox mount -t devtmpfs dev /dev\necho up > /dev/ttyS0\n/bin/busybox poweroff -f\n"
+_PROBE_INIT = (
+    "#!/bin/busybox sh\n/bin/busybox mount -t devtmpfs dev /dev\necho up > /dev/ttyS0\n/bin/busybox poweroff -f\n"
+)
 
 
 def choose_accelerator(wanted: str, image: Image) -> str:
@@ -48,7 +50,9 @@ def choose_accelerator(wanted: str, image: Image) -> str:
 
 
 def _qemu_version() -> str:
-    return run([require("qemu-system-x86_64", "qemu-system-x86"), "--version"], what="asking QEMU's version").splitlines()[0]
+    return run(
+        [require("qemu-system-x86_64", "qemu-system-x86"), "--version"], what="asking QEMU's version"
+    ).splitlines()[0]
 
 
 def _probe_boots(image: Image) -> bool:
@@ -70,4 +74,3 @@ def _probe_boots(image: Image) -> bool:
         except subprocess.TimeoutExpired:
             return False
         return console.exists() and "up" in console.read_text(errors="replace").split()
-

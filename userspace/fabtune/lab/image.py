@@ -152,7 +152,11 @@ def _strip_kernel_modules(root: Path) -> str:
     run(privileged(["rm", "-rf", *(tree / unused for unused in _UNUSED_DRIVERS)]), what="dropping unused drivers")
     packed = sorted(str(path) for path in tree.rglob("*.ko.xz"))
     if packed:
-        run(privileged(["xargs", "-0", "-P0", "-n64", "xz", "-d"]), what="unpacking kernel modules", stdin="\0".join(packed))
+        run(
+            privileged(["xargs", "-0", "-P0", "-n64", "xz", "-d"]),
+            what="unpacking kernel modules",
+            stdin="\0".join(packed),
+        )
     run(privileged([require("depmod", "kmod"), "-b", root, releases[0]]), what="indexing kernel modules")
     return releases[0]
 

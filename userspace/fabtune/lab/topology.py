@@ -147,7 +147,9 @@ def assert_clean(before: dict[str, dict[str, int]], after: dict[str, dict[str, i
         passed = row["packets"] - before[device]["packets"]
         meant_to_drop = path.loss > 0 if device.startswith("w") else path.buffer_bytes is not None
         if dropped and not meant_to_drop:
-            raise FabtuneError(f"{device} dropped {dropped} packets on a path without loss; its queue limit is too small")
+            raise FabtuneError(
+                f"{device} dropped {dropped} packets on a path without loss; its queue limit is too small"
+            )
         if passed == 0:
             raise FabtuneError(f"no packet passed {device}; the traffic went around the emulated path")
 

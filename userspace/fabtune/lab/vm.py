@@ -161,7 +161,11 @@ def _unpack(results: Path, out: Path) -> int:
 
 def _story(what: str, out: Path) -> str:
     parts = [what]
-    for name, title in (("qemu.log", "QEMU said"), ("output.log", "last output"), ("console.log", "end of the console")):
+    for name, title in (
+        ("qemu.log", "QEMU said"),
+        ("output.log", "last output"),
+        ("console.log", "end of the console"),
+    ):
         path = out / name
         text = path.read_text(errors="replace") if path.exists() else ""
         if text.strip():
