@@ -65,8 +65,22 @@ def test_the_list_names_all(capsys):
 
 def test_steps_are_every_combination():
     found = workload.expand(parse(MINIMAL), PLACE, runtime_s=None, ramp_s=0)
-    assert [step.name for step in found] == ["read 4096", "read 8192"]
+    assert [step.name for step in found] == ["read 4 KiB", "read 8 KiB"]
     assert found[1].job_file() == "[mine]\nioengine=psync\nrw=read\nbs=8192\n"
+
+
+def test_steps_that_differ_have_names_that_differ():
+    assert [step.name for step in steps("oltp", "queue_depth=1,16")] == [
+        "4 KiB 70/30, queue_depth 1",
+        "4 KiB 70/30, queue_depth 16",
+    ]
+    assert steps("oltp", "block_bytes=1000")[0].name == "1000 bytes 70/30"
+    for name in workload.names():
+        load = workload.load(name)
+        twice = [f"{key}={','.join(map(str, [*values, values[0] + 512]))}" for key, values in load.parameters.items()
+                 if not isinstance(values[0], str)]  # fmt: skip
+        found = [step.name for step in steps(name, *twice)]
+        assert len(set(found)) == len(found)
 
 
 def test_run_time_makes_a_step_time_based():

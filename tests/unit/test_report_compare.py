@@ -95,6 +95,21 @@ def test_compare_verb_reads_directories(tmp_path, capsys):
     assert "-9.8%" in capsys.readouterr().out
 
 
+def test_single_records_show_their_figures_and_the_reason_once(tmp_path, capsys):
+    for name, rate in (("a", 100), ("b", 125)):
+        one = make_record(rate, name)
+        one["target"] |= {"kind": "directory", "size_bytes": rate}
+        record.write(one, tmp_path / f"{name}.run.json.gz")
+    paths = [str(tmp_path / f"{name}.run.json.gz") for name in "ab"]
+    assert main(["compare", *paths]) == ExitCode.CANNOT_TELL
+    said = capsys.readouterr().out
+    assert "+25.0%" in said and "-20.0%" in said and said.count("fewer than two valid runs") == 1
+    assert "size_bytes" not in said
+    assert main(["compare", *paths, "--json"]) == ExitCode.CANNOT_TELL
+    row = json.loads(capsys.readouterr().out)["rows"][0]
+    assert (row["a_median"], row["b_median"], row["verdict"]) == (100, 125, "cannot tell")
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [

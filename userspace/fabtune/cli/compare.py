@@ -55,8 +55,8 @@ def show(outcome: Any, as_json: bool) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(compare.table(outcome).to_rich())
-    for note in outcome.notes:
+    console.print(compare.table(outcome, with_reasons=False).to_rich())
+    for note in (*compare.reasons(outcome), *outcome.notes):
         console.print(note)
     if outcome.invalid:
         reasons = (Column("not used", "record"), Column("why", "why"))

@@ -209,6 +209,7 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
     if runtime_s:
         timing = {"time_based": 1, "runtime": f"{runtime_s * 1000:.0f}ms", "ramp_time": f"{ramp_s * 1000:.0f}ms"}
     steps = []
+    several = [name for name, values in workload.parameters.items() if len(values) > 1]
     for parameters in workload.combinations():
         names = parameters | _places(workload, parameters, place)
         for template in workload.steps:
@@ -224,7 +225,7 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
                 raise InputError(f"workload '{workload.name}': no ioengine is set")
             steps.append(
                 Step(
-                    name=str(filler.text(template.name)),
+                    name=_step_name(workload.name, template.name, parameters, several),
                     phase=template.name,
                     parameters=parameters,
                     jobs=filled,
@@ -234,6 +235,25 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
                 )
             )
     return steps
+
+
+def _step_name(workload: str, template: str, parameters: Mapping[str, Value], several: Sequence[str]) -> str:
+    """Return the name of one step, with those of `several` parameters in it that the template leaves out."""
+    said = {name: _said(name, value) for name, value in parameters.items()}
+    missing = [f"{name} {said[name]}" for name in several if f"${{{name}}}" not in template]
+    return ", ".join([str(_Filler(workload, said).text(template)), *missing])
+
+
+def _said(name: str, value: Value) -> Value:
+    """Return a parameter's value as a reader wants it: sizes in binary units where they are whole, rates in MB/s."""
+    if name.endswith("_bytes_per_s"):
+        return f"{float(value) / 1e6:g} MB/s"
+    if not name.endswith("_bytes"):
+        return value
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if int(value) % size == 0:
+            return f"{int(value) // size} {unit}"
+    return f"{value} bytes"
 
 
 def space_bytes(workload: Workload, parameters: Mapping[str, Value]) -> int:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Two sets of run records against each other: a row a figure, a verdict a row, and what else differed."""
 
+import statistics as plain_statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from fabtune.report.statistics import Comparison, Verdict
 from fabtune.report.table import Cell, Column, Table
 
 Record = Mapping[str, Any]
+_Pairs = tuple[tuple[float, float], ...]
+_Medians = tuple[float | None, float | None]
 
 # The verdict on these decides; all others are looked at, each family adjusted for its own number.
 PRIMARY = ("mb_per_s", "files_per_s")
@@ -21,14 +24,18 @@ _SECONDARY = ("p50_ms", "p99_ms", "cpu_s_per_gb")
 
 @attrs.frozen
 class Row:
-    """One figure of one step, compared; `comparison` is None with fewer than two runs a side."""
+    """One figure of one step, compared; `comparison` is None with fewer than two runs a side.
+
+    `medians` are A's and B's, None for a side without the figure.
+    """
 
     step: str
     metric: metrics.Metric
     comparison: Comparison | None
     verdict: Verdict
     why: str
-    pairs: tuple[tuple[float, float], ...]
+    pairs: _Pairs
+    medians: _Medians
 
     @property
     def primary(self) -> bool:
@@ -174,7 +181,7 @@ def _rows(
     apart = _telling_apart((*a, *b))
     of_a, of_b = [figures(record, apart) for record in a], [figures(record, apart) for record in b]
     keys = list(dict.fromkeys(key for side in (*of_a, *of_b) for key in side))
-    found: list[tuple[tuple[str, str], metrics.Metric, Comparison | None, tuple[tuple[float, float], ...]]] = []
+    found: list[tuple[tuple[str, str], metrics.Metric, Comparison | None, _Pairs, _Medians]] = []
     for key in keys:
         metric = next(side[key] for side in (*of_a, *of_b) if key in side)
         pairs = tuple((x[key].value, y[key].value) for x, y in zip(of_a, of_b, strict=False) if key in x and key in y)
@@ -185,14 +192,16 @@ def _rows(
             comparison = statistics.compare_pairs(pairs)
         elif not paired and min(len(values_a), len(values_b)) > 1:
             comparison = statistics.compare_groups(values_a, values_b)
-        found.append((key, metric, comparison, pairs if paired else ()))
+        medians = (_median(values_a), _median(values_b))
+        found.append((key, metric, comparison, pairs if paired else (), medians))
     rows = []
     for primary in (True, False):
         family = [one for one in found if one[1].key.endswith(PRIMARY) is primary]
         adjusted = iter(statistics.holm([one[2].p for one in family if one[2]]))
-        for key, metric, comparison, pairs in family:
+        for key, metric, comparison, pairs, medians in family:
             if comparison is None:
-                rows.append(Row(key[0], metric, None, Verdict.CANNOT_TELL, "fewer than two valid runs a side", pairs))
+                why = "fewer than two valid runs a side"
+                rows.append(Row(key[0], metric, None, Verdict.CANNOT_TELL, why, pairs, medians))
                 continue
             verdict, why = statistics.verdict(
                 comparison,
@@ -201,16 +210,21 @@ def _rows(
                 practical=practical,
                 noise=noise.get(key, 0.0),
             )
-            rows.append(Row(key[0], metric, comparison, verdict, why, pairs))
+            rows.append(Row(key[0], metric, comparison, verdict, why, pairs, medians))
     return rows
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return plain_statistics.median(values) if values else None
 
 
 def differences(a: Record, b: Record) -> list[tuple[str, str, str]]:
     """Return what else differed between two runs: everything read back, the host, the versions, the parameters."""
     parts = ("environment", "versions", "host", "runtime_s", "ramp_s", "path", "target")
     flat_a, flat_b = ({key: value for part in parts for key, value in _flat(part, side[part])} for side in (a, b))
-    # Each login is a session of its own.
-    keys = sorted((flat_a.keys() | flat_b.keys()) - {"target.sessions"})
+    # Each login is a session of its own; the size of a directory is the room that was left in it.
+    changing = {"target.sessions"} | ({"target.size_bytes"} if a["target"]["kind"] == "directory" else set())
+    keys = sorted((flat_a.keys() | flat_b.keys()) - changing)
     return [
         (key, flat_a.get(key, "absent"), flat_b.get(key, "absent"))
         for key in keys
@@ -226,10 +240,14 @@ def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
 
 def change(comparison: Comparison) -> str:
     """Return the ratio with its interval: per cent near 1, a multiple where that says more."""
-    values = (comparison.ratio, comparison.low, comparison.high)
-    if max(values) > 2 or min(values) < 0.5:
-        return "{:.3g}× [{:.3g}, {:.3g}]".format(*values)
-    return "{:+.1f}% [{:+.1f}, {:+.1f}]".format(*((value - 1) * 100 for value in values))
+    return _ratio(comparison.ratio, comparison.low, comparison.high)
+
+
+def _ratio(value: float, *interval: float) -> str:
+    values = (value, *interval)
+    as_multiple = max(values) > 2 or min(values) < 0.5
+    said = [f"{one:.3g}" if as_multiple else f"{(one - 1) * 100:+.1f}" for one in values]
+    return said[0] + ("×" if as_multiple else "%") + (f" [{', '.join(said[1:])}]" if interval else "")
 
 
 _COLUMNS = (
@@ -243,24 +261,41 @@ _COLUMNS = (
 )
 
 
-def table(outcome: Outcome) -> Table:
-    """Return one benchstat-like row a figure, those that decide first."""
+def table(outcome: Outcome, *, with_reasons: bool = True) -> Table:
+    """Return one benchstat-like row a figure, those that decide first; `with_reasons` says why one cannot be told."""
     rows: list[tuple[Cell, ...]] = []
     for row in outcome.rows:
         found = row.comparison
         label = f"{row.metric.title}, {row.metric.unit}"
+        said = row.verdict.value + (f": {row.why}" if row.why and with_reasons else "")
         if found is None:
-            rows.append((row.step, label, None, None, None, None, f"{row.verdict.value}: {row.why}"))
+            a, b = row.medians
+            ratio = _ratio(b / a) if a is not None and b is not None else None
+            shown = (None if median is None else f"{median:.4g}" for median in row.medians)
+            rows.append((row.step, label, *shown, ratio, None, said))
             continue
         significance = f"{f'p={found.p:.3f}' if found.p >= 0.001 else 'p<0.001'} n={found.n}"
-        said = row.verdict.value + (f": {row.why}" if row.why else "")
-        a, b = f"{found.a_median:.4g} ± {found.a_spread:.0%}", f"{found.b_median:.4g} ± {found.b_spread:.0%}"
-        rows.append((row.step, label, a, b, change(found), significance, said))
+        sides = ((found.a_median, found.a_spread), (found.b_median, found.b_spread))
+        shown = (f"{median:.4g} ± {spread:.0%}" for median, spread in sides)
+        rows.append((row.step, label, *shown, change(found), significance, said))
     columns = tuple(
         attrs.evolve(column, title={"a": outcome.a, "b": outcome.b}.get(column.key, column.title))
         for column in _COLUMNS
     )
     return Table(f"{outcome.b} against {outcome.a}", columns, tuple(rows), group_by=1)
+
+
+def reasons(outcome: Outcome) -> list[str]:
+    """Return each reason for which a verdict cannot be given, with the figures that it holds for."""
+    found: dict[str, list[str]] = {}
+    for row in outcome.rows:
+        if row.why:
+            found.setdefault(row.why, []).append(f"{row.step}, {row.metric.title}")
+    everything = len(outcome.rows)
+    return [
+        f"{Verdict.CANNOT_TELL.value}: {why}" + ("" if len(where) == everything else f" ({'; '.join(where)})")
+        for why, where in found.items()
+    ]
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
@@ -276,6 +311,8 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
                 "primary": row.primary,
                 "verdict": row.verdict.value,
                 "why": row.why,
+                "a_median": row.medians[0],
+                "b_median": row.medians[1],
                 **(attrs.asdict(row.comparison) if row.comparison else {}),
             }
             for row in outcome.rows
