@@ -55,7 +55,7 @@ def show(outcome: Any, as_json: bool) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(compare.table(outcome, with_reasons=False).to_rich())
+    console.print(compare.table(outcome).to_rich())
     for note in (*compare.reasons(outcome), *outcome.notes):
         console.print(note)
     if outcome.invalid:

@@ -239,12 +239,12 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
 
 def _step_name(workload: str, template: str, parameters: Mapping[str, Value], several: Sequence[str]) -> str:
     """Return the name of one step, with those of `several` parameters in it that the template leaves out."""
-    said = {name: _said(name, value) for name, value in parameters.items()}
+    said = {name: said_value(name, value) for name, value in parameters.items()}
     missing = [f"{name} {said[name]}" for name in several if f"${{{name}}}" not in template]
     return ", ".join([str(_Filler(workload, said).text(template)), *missing])
 
 
-def _said(name: str, value: Value) -> Value:
+def said_value(name: str, value: Value) -> Value:
     """Return a parameter's value as a reader wants it: sizes in binary units where they are whole, rates in MB/s."""
     if name.endswith("_bytes_per_s"):
         return f"{float(value) / 1e6:g} MB/s"

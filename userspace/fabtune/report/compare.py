@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import ExitCode, InputError
-from fabtune.measure import checks, metrics
+from fabtune.measure import checks, metrics, workload
 from fabtune.report import statistics
 from fabtune.report.statistics import Comparison, Verdict
 from fabtune.report.table import Cell, Column, Table
@@ -158,7 +158,8 @@ def _parameters(record: Record, result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _step_name(record: Record, result: Mapping[str, Any], told_apart_by: Sequence[str]) -> str:
     parameters = _parameters(record, result)
-    return ", ".join([result["name"], *(f"{name} {parameters.get(name)}" for name in told_apart_by)])
+    said = (f"{key} {workload.said_value(key, parameters[key])}" for key in told_apart_by if key in parameters)
+    return ", ".join([result["name"], *said])
 
 
 def _telling_apart(records: Sequence[Record]) -> list[str]:
@@ -261,23 +262,22 @@ _COLUMNS = (
 )
 
 
-def table(outcome: Outcome, *, with_reasons: bool = True) -> Table:
-    """Return one benchstat-like row a figure, those that decide first; `with_reasons` says why one cannot be told."""
+def table(outcome: Outcome) -> Table:
+    """Return one benchstat-like row a figure, those that decide first; `reasons` says why one cannot be told."""
     rows: list[tuple[Cell, ...]] = []
     for row in outcome.rows:
         found = row.comparison
         label = f"{row.metric.title}, {row.metric.unit}"
-        said = row.verdict.value + (f": {row.why}" if row.why and with_reasons else "")
         if found is None:
             a, b = row.medians
             ratio = _ratio(b / a) if a is not None and b is not None else None
             shown = (None if median is None else f"{median:.4g}" for median in row.medians)
-            rows.append((row.step, label, *shown, ratio, None, said))
+            rows.append((row.step, label, *shown, ratio, None, row.verdict.value))
             continue
         significance = f"{f'p={found.p:.3f}' if found.p >= 0.001 else 'p<0.001'} n={found.n}"
         sides = ((found.a_median, found.a_spread), (found.b_median, found.b_spread))
         shown = (f"{median:.4g} ± {spread:.0%}" for median, spread in sides)
-        rows.append((row.step, label, *shown, change(found), significance, said))
+        rows.append((row.step, label, *shown, change(found), significance, row.verdict.value))
     columns = tuple(
         attrs.evolve(column, title={"a": outcome.a, "b": outcome.b}.get(column.key, column.title))
         for column in _COLUMNS

@@ -12,6 +12,8 @@ import attrs
 from fabtune.report.table import Table
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
+# A table of so many characters has room beside a drawing on the narrowest screen where page.css puts it there.
+_BESIDE_CHARACTERS = 72
 
 
 @attrs.frozen
@@ -55,7 +57,7 @@ class Section:
     @property
     def side_by_side(self) -> bool:
         """Whether drawing and table share a row: one drawing, and tables that leave room for it."""
-        return len(self.figures) == 1 and all(len(table.columns) <= 9 for table in self.tables)
+        return len(self.figures) == 1 and all(table.width <= _BESIDE_CHARACTERS for table in self.tables)
 
     @property
     def anchor(self) -> str:

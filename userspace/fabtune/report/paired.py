@@ -85,7 +85,9 @@ def _section(outcome: Outcome, heading: str) -> Section:
     if outcome.differences:
         what = (Column("what", "what"), Column(outcome.a, "a"), Column(outcome.b, "b"))
         tables.append(Table("What else differed", what, outcome.differences))
-    return Section(heading, figures=tuple(figures), tables=tuple(tables), notes=outcome.notes)
+    return Section(
+        heading, figures=tuple(figures), tables=tuple(tables), notes=(*compare.reasons(outcome), *outcome.notes)
+    )
 
 
 def outcome_names(outcome: Outcome) -> tuple[str, str]:

@@ -72,6 +72,12 @@ class Table:
             before = row
         return shown
 
+    @property
+    def width(self) -> int:
+        """The characters of its widest row, with one between two columns."""
+        lines = [[max(column.title, column.unit, key=len) for column in self.columns], *self.shown()]
+        return sum(1 + max(len(line[at]) for line in lines) for at in range(len(self.columns)))
+
     def to_csv(self) -> str:
         """Return the whole table as CSV, unrounded, one header line of keys."""
         text = io.StringIO()
