@@ -18,11 +18,11 @@ PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy py
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm check-kmod check-full bench bench-module bench-wan lab-shell \
+.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm check-kmod check-full bench bench-module bench-wan bench-experiments lab-shell \
 	deps-lab deps-test install uninstall clean distclean
 
 help: ## list the targets, one line each
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s%s\n", $$1, $$2 }' Makefile
 
 demo: deps-lab ## tune a real iSCSI session over an emulated WAN and show the effect (out/demo/)
 	@$(FABTUNE) run demo --out $(OUT)/demo
@@ -56,7 +56,7 @@ check-full: deps-lab deps-test check-kmod ## the tests inside guests, on every k
 check-lab: deps-lab ## tests of the lab on this host: failures and interrupts
 	bats tests/lab
 
-bench: bench-module bench-wan ## all long measurements
+bench: bench-module bench-wan bench-experiments ## all long measurements
 
 bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools, on three kernels (out/bench/module.json); a reading
 	$(PYTHON) tests/bench/module.py --out $(OUT)/bench
@@ -64,6 +64,12 @@ bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools, on 
 
 bench-wan: deps-lab ## throughput over RTT against default and other tuners (out/bench/wan.json)
 	$(PYTHON) tests/bench/wan.py --out $(OUT)/bench
+
+bench-experiments: deps-lab ## every other shipped experiment, whole (out/bench/NAME)
+	@wrong=; for name in $$($(FABTUNE) run | awk '!/^(wan-|demo )/ { print $$1 }'); do \
+		$(FABTUNE) run $$name --out $(OUT)/bench/$$name || wrong="$$wrong $$name"; \
+	done; \
+	[ -z "$$wrong" ] || { echo "not as expected:$$wrong" >&2; exit 1; }
 
 lab-shell: deps-lab ## enter a booted guest with the iSCSI topology up
 	@$(FABTUNE) lab shell

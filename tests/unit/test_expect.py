@@ -91,6 +91,7 @@ def test_a_bad_expectation_names_the_file_and_the_key(tmp_path: Path, text: str,
         ('cut = "1s"', "cut with sessions = 1"),
         ('lun = "own"', "lun = own"),
         ("task_set_full = 3", "task_set_full"),
+        ("target_rate = 12", "target_rate = .12.*13"),
         ('fabric = "carrier-pigeon"', "fabric"),
     ],
 )

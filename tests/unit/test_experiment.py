@@ -72,3 +72,10 @@ def test_the_bound_is_the_line_or_the_queue_over_the_round_trip(rtt: str, expect
     settings = parse_settings({"rtt": rtt}, "test")
     network = NetworkPath(settings["rtt_ms"] / 1e3, settings["rate_bit_per_s"] / 8)
     assert bound_mb_per_s(settings, network) == pytest.approx(expected, abs=0.01)
+
+
+def test_disks_with_a_limit_bound_what_their_targets_give_together() -> None:
+    settings = parse_settings({"target_rate": "13", "targets": "4"}, "test")
+    assert bound_mb_per_s(settings, NetworkPath(0, 125e6)) == pytest.approx(4 * 13 * 2**20 / 1e6)
+    settings = parse_settings({"target_rate": "100", "targets": "4"}, "test")
+    assert bound_mb_per_s(settings, NetworkPath(0, 125e6)) == pytest.approx(119.55, abs=0.01)

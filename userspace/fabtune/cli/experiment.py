@@ -24,10 +24,17 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.add_argument("--only", action="append", default=[], metavar="FACTOR=VALUE[,VALUE]", help="run part of the matrix")
     parser.add_argument("--dry-run", action="store_true", help="print the combinations and the time they will take")
     parser.add_argument("--resume", action="store_true", help="keep the runs that --out already holds")
+    parser.add_argument("--jobs", type=_jobs, default=0, metavar="N", help="guests at a time (default: one a core)")
     parser.add_argument("--fleet", type=Path, metavar="INVENTORY", help="run on the hosts of an Ansible inventory, not in the lab")
     parser.add_argument("--allow-relogin", action="store_true", help="with --fleet: let profiles log sessions in again")
     parser.add_argument("--json", action="store_true", help="print the points as JSON instead of a table")
     parser.set_defaults(handler=run)
+
+
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}': expected a whole number from 1")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
         hosts = fleet.prepare(wanted, args.fleet)
     if args.dry_run:
-        return _show_plan(wanted, runs)
+        return _show_plan(wanted, runs, args.jobs or os.cpu_count() or 1)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     out.mkdir(parents=True, exist_ok=True)
@@ -55,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         if hosts:
             fleet.measure(args, wanted, hosts, runs, out)
         else:
-            points = lab.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr())
+            points = lab.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr(), jobs=args.jobs)
             verdicts = lab.judge(wanted, runs)
             _write(wanted, runs, points, verdicts, out, args)
             if any(one.holds is False for one in verdicts):
@@ -66,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _show_plan(wanted: Definition, runs: list[lab.Run]) -> int:
+def _show_plan(wanted: Definition, runs: list[lab.Run], at_once: int) -> int:
     for one in runs:
         print(one.name)
-    seconds = len(runs) * lab.EXPECTED_RUN_S / (os.cpu_count() or 1)
+    seconds = len(runs) * lab.EXPECTED_RUN_S / at_once
     print(f"{len(runs)} runs, about {seconds / 60:.0f} minutes on this machine ({wanted.clock} clock)", file=sys.stderr)
     return ExitCode.DONE
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One load on many disks at once, each in the hands of a process of its own: the clients of one target."""
 
+import fcntl
 import tempfile
 import time
 from collections.abc import Sequence
@@ -8,85 +9,136 @@ from pathlib import Path
 from typing import Any
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.measure import counters, fio, metrics
+from fabtune.lab.waiting import until
+from fabtune.measure import counters, fio, target
 from fabtune.measure.record import SCHEMA
-from fabtune.measure.run import SAMPLE_S, host
-from fabtune.stat import DeviceInterval, diff, snapshot, stuck
+from fabtune.measure.run import SAMPLE_S, host, new_result
+from fabtune.measure.workload import Options, Step
+from fabtune.stat import DeviceInterval, diff, parse, stuck
+from fabtune.stat.snapshot import read_file
 
-# GUPFS's criterion for many connections: none of their requests may stay outstanding for so long.
+# GUPFS's criterion for many connections (FY2003, 16-node scalability): a request that cannot complete within a minute.
 STUCK_S = 60.0
-_OPTIONS = {"ioengine": "libaio", "direct": 1, "thread": 1, "norandommap": 1, "randrepeat": 0, "time_based": 1}
+_OPTIONS: Options = {"ioengine": "libaio", "direct": 1, "thread": 1, "norandommap": 1, "randrepeat": 0, "time_based": 1}
 
 
 def measure(
     disks: Sequence[str], op: str, settings: dict[str, Any]
 ) -> tuple[dict[str, Any], list[DeviceInterval]]:
-    """Return the record of one direction on all `disks`, and what fabstat saw of each.
+    """Return the record of one direction on all `disks`, and what fabstat saw of each in the measured part.
 
-    Every disk gets ``queue_depth`` requests of ``size_bytes`` in a stream of its own, all at once.
-    Raises FabtuneError when fio fails or fabstat is not loaded; requests that hang are in ``oldest_s``.
+    Every disk gets ``queue_depth`` requests of ``size_bytes`` in a stream of its own; all begin at once.  A request
+    that hangs ends the load; the record is incomplete then, and nothing was measured.
+    Raises FabtuneError when fio fails, a client never got through, or fabstat is not loaded.
     """
     program, version = fio.find()
-    options = _OPTIONS | {
-        "rw": op, "bs": settings["size_bytes"], "iodepth": settings["queue_depth"], "runtime": settings["runtime_s"],
-        "ramp_time": settings["ramp_s"],
+    # What all disks are alike in; the record is of no single one.
+    like = target.find(f"/dev/{disks[0]}").as_record() | {"path": f"{len(disks)} disks", "disk": None, "wwid": ""}
+    record: dict[str, Any] = {
+        "schema": SCHEMA, "complete": True, "problem": None, "label": settings["profile"],
+        "path": {"rtt_ms": settings["rtt_ms"], "mtu": settings["mtu"], "rate_bytes_per_s": settings["rate_bit_per_s"] / 8},
+        "workload": {"name": "crowd", "summary": f"{len(disks)} clients at once", "source": "GUPFS FY2003, D.3.6"},
+        "workload_text": "", "target": like, "host": host(), "versions": {"fio": version},
+        "environment": {"settings": settings}, "runtime_s": settings["runtime_s"], "ramp_s": settings["ramp_s"],
+        "started_unix_s": time.time(), "steps": [],
     }  # fmt: skip
-    job = "".join(f"{key}={value}\n" for key, value in options.items())
-    job = f"[global]\n{job}" + "".join(f"[{disk}]\nfilename=/dev/{disk}\n" for disk in disks)
-    step: dict[str, Any] = {"name": f"{op} by {len(disks)}", "job": job, "samples": [], "oldest_s": 0.0, "problem": None}
-    started = time.time()
-    with tempfile.TemporaryDirectory(prefix="fabtune-crowd-") as scratch, fio.Load(program, job, Path(scratch)) as load:
-        before = snapshot()
-
-        def look() -> None:
-            nonlocal before
-            step["samples"].append(counters.sample(None))
-            if time.time() < started + settings["ramp_s"]:
-                before = snapshot()
-            ages = [one.age_ns / 1e9 for one in stuck().requests if one.disk in disks]
-            step["oldest_s"] = max([step["oldest_s"], *ages])
-            if step["oldest_s"] > STUCK_S + SAMPLE_S:
-                raise _HangingError
-
+    seen: list[DeviceInterval] = []
+    with tempfile.TemporaryDirectory(prefix="fabtune-crowd-") as scratch:
+        gate = Path(scratch) / "gate"
+        gate.touch()
+        step = _step(disks, op, settings, gate)
+        record["steps"].append(result := new_result(step))
+        result["stuck"] = {"after_s": STUCK_S, "oldest_s": 0.0, "requests": []}
         try:
-            load.wait(look, SAMPLE_S)
-            step["fio"] = load.document()
+            readings = _load(step, program, Path(scratch), gate, disks, result)
+            result["stuck"]["oldest_s"] = fio.longest_ns(result["fio"], op) / 1e9
+            seen = measured_part(readings, result["begun_unix_s"] + settings["ramp_s"], settings["runtime_s"], disks)
         except _HangingError:
             # fio would wait for its requests for good.
-            step["fio"], step["problem"] = None, f"a request stayed outstanding for more than {STUCK_S:g} s"
-        after = snapshot()
-    interval = diff(before, after)
-    seen = []
-    for disk in disks:
-        try:
-            seen.append(interval.device(disk))
-        except InputError:
-            raise FabtuneError(f"fabstat saw no {op} on {disk}: that client never got through") from None
-    record = {
-        "schema": SCHEMA, "complete": step["problem"] is None, "problem": step["problem"], "label": settings["profile"],
-        "workload": {"name": "crowd", "summary": f"{len(disks)} clients at once", "source": "GUPFS FY2003, D.3.6"},
-        "host": host(), "versions": {"fio": version}, "environment": {"settings": settings},
-        "started_unix_s": started, "ended_unix_s": time.time(), "steps": [step],
-    }  # fmt: skip
+            hanging = len(result["stuck"]["requests"])
+            record["complete"] = False
+            record["problem"] = result["problem"] = f"{hanging} requests stayed outstanding for more than {STUCK_S:g} s"
+    record["ended_unix_s"] = time.time()
     return record, seen
 
 
+def _step(disks: Sequence[str], op: str, settings: dict[str, Any], gate: Path) -> Step:
+    """Return one job a disk; each waits for `gate` once it is ready, or the first would keep the CPU from the others."""
+    parameters = {"block_bytes": settings["size_bytes"], "queue_depth": settings["queue_depth"], "streams": len(disks)}
+    options: Options = _OPTIONS | {
+        "rw": op, "bs": settings["size_bytes"], "iodepth": settings["queue_depth"], "runtime": settings["runtime_s"],
+        "ramp_time": settings["ramp_s"], "exec_prerun": f"flock --shared {gate} true",
+    }  # fmt: skip
+    jobs: dict[str, Options] = {disk: {"filename": f"/dev/{disk}", **options} for disk in disks}
+    return Step(f"{op} by {len(disks)}", op, parameters, jobs, cache=None, flip_byte_at=None, must_fail=None)
+
+
+def _load(
+    step: Step, program: str, scratch: Path, gate: Path, disks: Sequence[str], result: dict[str, Any]
+) -> list[tuple[float, str]]:
+    """Run the load, fill `result` and return fabstat's readings (unix s, text).  Raises _HangingError."""
+    readings = []
+    with gate.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with fio.Load(program, step.job_file(), scratch) as load:
+            # fio leaves what the waiting program says in a file; before that the job is not ready.
+            until(lambda: len(list(scratch.glob("*.prerun.txt"))) == len(disks), "fio to start its jobs")
+            result["begun_unix_s"] = time.time()
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+            def look() -> None:
+                result["samples"].append(counters.sample(None))
+                readings.append((time.time(), read_file("stats")))
+                # fabstat lists those alone that are beyond its threshold, a minute too.
+                hanging = [one for one in stuck().requests if one.disk in disks and one.age_ns > STUCK_S * 1e9]
+                if hanging:
+                    result["stuck"]["oldest_s"] = max(one.age_ns for one in hanging) / 1e9
+                    result["stuck"]["requests"] = [
+                        {"op": one.op, "sector": one.sector, "age_s": one.age_ns / 1e9, "state": one.state}
+                        for one in hanging
+                    ]
+                    raise _HangingError
+
+            load.wait(look, SAMPLE_S)
+            result["fio"] = load.document()
+    return readings
+
+
+def measured_part(
+    readings: Sequence[tuple[float, str]], begin_unix_s: float, runtime_s: float, disks: Sequence[str]
+) -> list[DeviceInterval]:
+    """Return what each disk did between the first and the last reading of the measured part.
+
+    The jobs' own figures cannot be added: each job counts its run time from its own first request.
+    """
+    inside = [text for unix_s, text in readings if begin_unix_s <= unix_s <= begin_unix_s + runtime_s]
+    if len(inside) < 2:
+        raise FabtuneError(f"{len(inside)} readings in the measured part: give it at least 3 s")
+    interval = diff(parse(inside[0]), parse(inside[-1]))
+    try:
+        return [interval.device(disk) for disk in disks]
+    except InputError as error:
+        raise FabtuneError(f"{error}: that client never got through") from None
+
+
 def figures(record: dict[str, Any], op: str, seen: Sequence[DeviceInterval]) -> dict[str, Any]:
-    """Return throughput of all clients, of the slowest and the fastest, latency, refusals and the oldest request."""
-    step = record["steps"][0]
-    document = step["fio"]
-    found = {"oldest_s": round(step["oldest_s"], 3), "queue_full": sum(one.queue_full for one in seen)}
-    if document is None:
-        return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0}
-    seconds = metrics.run_s(document)
-    shares = sorted(job[op]["io_bytes"] / seconds / 1e6 for job in document["jobs"])
-    bins = fio.bins(document, op)
-    for name, fraction in (("p50_ms", 0.5), ("p99_ms", 0.99)):
-        found[name] = round((fio.percentile_ns(bins, fraction) or 0) / 1e6, 3)
+    """Return throughput of all clients, of the slowest and the fastest, latency, refusals and the oldest request.
+
+    `slowest_share` is the slowest client's throughput over the mean of all.
+    """
+    found: dict[str, Any] = {"oldest_s": round(record["steps"][0]["stuck"]["oldest_s"], 3)}
+    if not seen:
+        return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
+    shares = sorted(one.bytes_per_s / 1e6 for one in seen)
+    times = [histogram for one in seen if (histogram := one.histogram(op=op))]
+    for name, percent in (("p50_ms", 50), ("p99_ms", 99)):
+        found[name] = round(value.value_ms, 3) if times and (value := sum(times[1:], times[0]).percentile(percent)) else None
     return found | {
+        "queue_full": sum(one.queue_full for one in seen),
         "mb_per_s": round(sum(shares), 2),
         "slowest_mb_per_s": round(shares[0], 3),
         "fastest_mb_per_s": round(shares[-1], 3),
+        "slowest_share": round(shares[0] * len(shares) / sum(shares), 3) if sum(shares) else 0.0,
     }
 
 

@@ -13,9 +13,9 @@ from fabtune.errors import FabtuneError
 from fabtune.experiment import crowd, raw
 from fabtune.experiment.settings import Settings, ops_of
 from fabtune.experiment.stage import Stage, mount
-from fabtune.lab import topology
+from fabtune.lab import layout, topology
 from fabtune.lab.fabric import WITHOUT_PATH
-from fabtune.measure import metrics, record, target, workload
+from fabtune.measure import fio, metrics, record, target, workload
 from fabtune.measure.run import measure
 from fabtune.measure.watch import seen_by_fabstat
 from fabtune.model.path import NetworkPath
@@ -50,6 +50,9 @@ def run_combination(settings: Settings) -> list[Point]:
             # A connection of its own: what TCP learnt from the reads must not shape the writes.
             stage.logout()
         points += measure_op(stage, stage.login() if points else stage.tune(), op)
+        if points[-1].get("oldest_s", 0) > crowd.STUCK_S:
+            # A session whose requests hang cannot log out; there is nothing left to measure.
+            break
     return points
 
 
@@ -66,6 +69,8 @@ def measure_op(stage: Stage, disks: list[str], op: str) -> list[Point]:
             taken = measure_one(settings, path, disks[0], op)
             moved = [way for way in ("read", "write") if op in (way, "mixed") and moved_data(taken, way)]
             found += [common(settings, path, way) | figures_of(way, taken) for way in moved]
+            if settings["sessions"] > 1:
+                found = [point | {"paths_failed": layout.paths_failed()} for point in found]
     after = topology.qdisc_counters()
     if settings["fabric"] not in WITHOUT_PATH:
         topology.assert_clean(before, after, path)
@@ -96,7 +101,7 @@ def measure_one(settings: Settings, path: topology.Path, disk: str, op: str) -> 
 
 # A guest's disk is RAM: files of the studies' number, not of their size.
 SMALL_FILES = {
-    "files": 64, "file_bytes": 1 << 20, "cache_file_bytes": 1 << 20, "disk_file_bytes": 8 << 20,
+    "files": 64, "file_bytes": 1 << 20, "cache_file_bytes": 1 << 20, "disk_file_bytes": 32 << 20,
 }  # fmt: skip
 
 
@@ -131,7 +136,11 @@ def figures_of(op: str, taken: dict[str, Any]) -> Point:
     seen = seen_by_fabstat(step, disk)
     p50, p99 = (seen.percentile(50, op), seen.percentile(99, op)) if seen else (None, None)
     cpu = figures.get("cpu_s_per_gb")
-    point = {"mb_per_s": round(figures[f"{op}_mb_per_s"], 2), "cpu_s_per_gb": None if cpu is None else round(cpu, 3)}
+    point = {
+        "mb_per_s": round(figures[f"{op}_mb_per_s"], 2),
+        "cpu_s_per_gb": None if cpu is None else round(cpu, 3),
+        "oldest_s": round(fio.longest_ns(step["fio"], op) / 1e9, 3),
+    }
     if seen is None or p50 is None or p99 is None:
         # md passes requests on without a queue of its own, and the page cache may keep all of a phase from the disk.
         if taken["target"]["kind"] == "device" and Path(f"/sys/block/{disk}/mq").exists():
@@ -147,15 +156,20 @@ def figures_of(op: str, taken: dict[str, Any]) -> Point:
 
 def add_bound(settings: Settings, path: topology.Path, point: Point) -> Point:
     """Return `point` with the bound that no tuning can pass, and the share of it that was reached."""
+    if settings["fabric"] in WITHOUT_PATH:
+        return point
     bound = bound_mb_per_s(settings, NetworkPath(path.rtt_ms / 1e3, path.rate_bit_per_s / 8, path.mtu))
     return point | {"bound_mb_per_s": round(bound, 2), "fraction_of_bound": round(point["mb_per_s"] / bound, 4)}
 
 
 def bound_mb_per_s(settings: Settings, network: NetworkPath) -> float:
-    """Return min(line rate, queue depth x size / RTT): what no tuning can pass."""
-    line = network.goodput_bytes_per_s
-    in_flight_bytes: int = settings["queue_depth"] * settings["size_bytes"] * settings["clients"]
-    return min(line, in_flight_bytes / network.rtt_s if network.rtt_s else line) / 1e6
+    """Return min(line rate, queue depth x size / RTT, the targets' disks): what no tuning can pass."""
+    bounds = [network.goodput_bytes_per_s]
+    if network.rtt_s:
+        bounds.append(settings["queue_depth"] * settings["size_bytes"] * settings["clients"] / network.rtt_s)
+    if settings["target_mib_per_s"]:
+        bounds.append(settings["target_mib_per_s"] * 2**20 * settings["targets"])
+    return min(bounds) / 1e6
 
 
 if __name__ == "__main__":

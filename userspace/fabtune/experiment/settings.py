@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import InputError
+from fabtune.lab.disks import LEAST_MB_PER_S
 from fabtune.lab.fabric import FABRICS, NOT_HERE
 from fabtune.model import units
 
@@ -48,6 +49,13 @@ def _seconds(text: str, what: str) -> float:
     return units.parse_ms(text, what) / 1e3
 
 
+def _target_rate(text: str, what: str) -> int:
+    """Less is no rate that the disk can hold: see `null_block`."""
+    if text.isdecimal() and (int(text) == 0 or LEAST_MB_PER_S <= int(text) <= 1000):
+        return int(text)
+    raise InputError(f"{what} = '{text}': expected 0 for no limit, or a whole number from {LEAST_MB_PER_S} to 1000")
+
+
 FACTORS: dict[str, Factor] = {
     "profile": Factor(_name, "default", "a fabtune profile, or the name of another tuner to compare with"),
     "known": Factor(_one_of("given", "measured"), "given", "whether a profile is told the path's round trip and rate"),
@@ -68,7 +76,7 @@ FACTORS: dict[str, Factor] = {
     "sessions": Factor(_integer(1, 8), "1", "sessions of one initiator, a portal each, joined by dm-multipath"),
     "cut": Factor(_seconds, "0s", "time after which one of two sessions' paths is cut, 0s for never"),
     "targets": Factor(_integer(1, 8), "1", "targets, striped by md RAID-0"),
-    "target_rate": Factor(_integer(0, 1000), "0", "MiB/s that one target's disk gives, 0 for no limit"),
+    "target_rate": Factor(_target_rate, "0", "MiB/s that one target's disk gives, 0 for no limit"),
     "stall": Factor(_seconds, "0s", "time after which the target stalls for good, 0s for never"),
     "cmds_max": Factor(_integer(0, 2048), "0", "commands of the initiator's session, 0 for its default"),
     "cmdsn_depth": Factor(_integer(0, 4096), "0", "command window that the target grants, 0 for its default"),

@@ -120,17 +120,20 @@ class Stage:
     @contextmanager
     def trouble(self) -> Iterator[None]:
         """While the load runs: cut a path or stall the target when the settings say so."""
-        after_s = self.settings["cut_s"] or self.settings["stall_s"]
-        if not after_s:
+        cut_s, stall_s = self.settings["cut_s"], self.settings["stall_s"]
+        if not cut_s and not stall_s:
             yield
             return
-        act = (lambda: layout.cut(1)) if self.settings["cut_s"] else (lambda: disks.stall(0))
-        timer = threading.Timer(self.settings["ramp_s"] + after_s, act)
+        act = (lambda: layout.cut(1)) if cut_s else (lambda: disks.stall(0))
+        timer = threading.Timer(self.settings["ramp_s"] + (cut_s or stall_s), act)
         timer.start()
         try:
             yield
         finally:
             timer.cancel()
+            timer.join()
+            if cut_s:
+                layout.mend(1)
 
     def _log_in(self) -> list[str]:
         return layout.login(self.layout) if self.settings["fabric"] == "iscsi" else [self._fabric.login()]

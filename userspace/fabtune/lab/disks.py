@@ -25,6 +25,9 @@ class Disk:
     tail_delay_ms: int = 0
 
 
+# The largest request of a disk with a limit; one tick of it must let that through.
+LIMITED_REQUEST_BYTES = 256 * 1024
+LEAST_MB_PER_S = 13
 # What a fabric exports unless told otherwise.
 USUAL = Disk()
 
@@ -32,12 +35,16 @@ USUAL = Disk()
 def null_block(disk: Disk, index: int) -> Path:
     """Make null_blk device `index` and return its path.
 
-    A limit is held in ticks of 20 ms: the largest request must be smaller than what one tick lets through.
+    A limit is held in ticks of 20 ms: what does not fit into what is left of a tick waits for the next one, and the
+    rest is lost.  MiB/s are rounded down to 20,971 bytes a tick each, 13 bytes less than two requests of 256 KiB at
+    25 MiB/s, so one is added; and requests stay whole, or their pieces would not fill the tick.
     """
     run(["modprobe", "null_blk", "nr_devices=0"], what="loading null_blk")
     directory = _NULL_BLK / f"nullb{index}"
     directory.mkdir()
-    settings = {"size": disk.size_mib, "memory_backed": int(disk.keeps_data), "mbps": disk.mb_per_s, "irqmode": 0}
+    settings = {"size": disk.size_mib, "memory_backed": int(disk.keeps_data), "irqmode": 0}
+    if disk.mb_per_s:
+        settings |= {"mbps": disk.mb_per_s + 1, "max_sectors": LIMITED_REQUEST_BYTES // 512}
     for name, value in settings.items():
         (directory / name).write_text(str(value))
     (directory / "power").write_text("1")

@@ -134,5 +134,10 @@ def cut(number: int) -> None:
     ip_batch(WAN, [f"route add blackhole {portal(number)}/32"])
 
 
+def mend(number: int) -> None:
+    """Let the WAN pass on again what is for portal `number`."""
+    ip_batch(WAN, [f"route del blackhole {portal(number)}/32"])
+
+
 def _initiator_name(number: int) -> str:
     return f"{iscsi.INITIATOR_IQN}{number}"

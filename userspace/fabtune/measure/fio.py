@@ -164,6 +164,11 @@ def percentile_ns(histogram: Mapping[int, int], fraction: float) -> int | None:
     return max(histogram)
 
 
+def longest_ns(document: Mapping[str, Any], op: str) -> int:
+    """Return the longest time from submission to completion over all jobs."""
+    return max(int(job[op]["lat_ns"]["max"]) for job in document["jobs"])
+
+
 def mean_latency_ns(document: Mapping[str, Any], op: str) -> float | None:
     """Return the mean time from submission to completion over all jobs."""
     totals = [job[op]["lat_ns"] for job in document["jobs"]]

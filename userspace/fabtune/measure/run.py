@@ -88,7 +88,7 @@ def measure(
             names = _numbered(workload, steps)
             show.begin([(name, runtime_s + ramp_s if runtime_s else _GUESS_S) for name in names])
             for number, (name, step) in enumerate(zip(names, steps, strict=True)):
-                record["steps"].append(result := _new_result(step))
+                record["steps"].append(result := new_result(step))
                 begin = begin_unix_s if number == 0 else None
                 with show.step(name):
                     _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, begin, result)
@@ -160,7 +160,8 @@ def _place(workload: Workload, target: Target) -> Place:
     return Place(work / "data", work)
 
 
-def _new_result(step: Step) -> dict[str, Any]:
+def new_result(step: Step) -> dict[str, Any]:
+    """Return the record of a step that has yet to run."""
     return {
         "name": step.name,
         "phase": step.phase,

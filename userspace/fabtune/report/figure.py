@@ -23,12 +23,14 @@ _FIGURES = (
     Column("of", "fraction_of_bound", "bound", percent),
     Column("slowest", "slowest_mb_per_s", "MB/s", decimals(2)),
     Column("fastest", "fastest_mb_per_s", "MB/s", decimals(2)),
+    Column("slowest", "slowest_share", "of mean", percent),
     Column("p50", "p50_ms", "ms", decimals(2)),
     Column("p99", "p99_ms", "ms", decimals(2)),
     Column("CPU", "cpu_s_per_gb", "s/GB", decimals(2)),
     Column("queue", "queue_full", "full", plain),
     Column("at", "at_limit", "limit", percent),
-    Column("oldest", "oldest_s", "s", decimals(1)),
+    Column("oldest", "oldest_s", "s", decimals(2)),
+    Column("failed", "paths_failed", "paths", plain),
 )
 
 

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Many clients at once: what counts as the measured part, and what is said of the clients."""
+
+from typing import Any
+
+import pytest
+from test_stat import reading
+
+from fabtune.errors import FabtuneError
+from fabtune.experiment import crowd
+
+SECOND = 1_000_000_000
+
+
+def two_disks(first: int, second: int, time_ns: int) -> str:
+    """A reading of sda and sdb after so many requests of 4 KiB in 1 ms each."""
+    texts = [
+        reading([1_000_000] * count, time_ns=time_ns, number=number, identity=f"disk={disk} dev=8:{number} diskseq=9 "
+                "hctl=2:0:0:1 driver=iscsi_tcp parent=session3")
+        for number, disk, count in ((4, "sda", first), (5, "sdb", second))
+    ]  # fmt: skip
+    return texts[0] + texts[1][texts[1].index("device id=") :]
+
+
+def record(oldest_s: float = 0.5) -> dict[str, Any]:
+    return {"steps": [{"stuck": {"oldest_s": oldest_s}}]}
+
+
+READINGS = [
+    (100.0, two_disks(10, 10, 10 * SECOND)),
+    (102.0, two_disks(100, 100, 12 * SECOND)),
+    (103.0, two_disks(400, 150, 13 * SECOND)),
+    (104.0, two_disks(700, 200, 14 * SECOND)),
+    (106.0, two_disks(9000, 9000, 16 * SECOND)),
+]
+
+
+def test_ramp_and_drain_are_left_out_and_the_slowest_client_is_held_against_the_mean() -> None:
+    seen = crowd.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb"])
+    found = crowd.figures(record(), "read", seen)
+    assert found["mb_per_s"] == pytest.approx((600 + 100) * 4096 / 2 / 1e6, abs=0.01)
+    assert found["slowest_mb_per_s"] == pytest.approx(100 * 4096 / 2 / 1e6, abs=0.001)
+    assert found["fastest_mb_per_s"] == pytest.approx(600 * 4096 / 2 / 1e6, abs=0.001)
+    assert found["slowest_share"] == pytest.approx(100 / 350, abs=0.001)
+    assert found["p50_ms"] == pytest.approx(1, rel=0.1) and found["oldest_s"] == 0.5
+
+
+def test_a_client_that_got_nothing_done_has_no_share() -> None:
+    still = [(at, text) for at, text in ((102.0, two_disks(1, 7, 12 * SECOND)), (104.0, two_disks(50, 7, 14 * SECOND)))]
+    found = crowd.figures(record(), "read", crowd.measured_part(still, 101.0, 4.0, ["sda", "sdb"]))
+    assert found["slowest_mb_per_s"] == 0 and found["slowest_share"] == 0
+
+
+def test_a_client_that_was_never_seen_and_too_short_a_run_are_errors() -> None:
+    with pytest.raises(FabtuneError, match="sdc.*never got through"):
+        crowd.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb", "sdc"])
+    with pytest.raises(FabtuneError, match="1 readings in the measured part"):
+        crowd.measured_part(READINGS, 103.5, 1.0, ["sda", "sdb"])
+
+
+def test_a_load_that_hung_has_no_throughput_but_the_age_of_its_oldest_request() -> None:
+    found = crowd.figures(record(61.2), "read", [])
+    assert found["oldest_s"] == 61.2 and found["mb_per_s"] == 0
