@@ -33,3 +33,12 @@ def test_a_missing_fabric_is_said_and_drawn_nowhere(tmp_path: Path, capsys: obje
 def test_one_point_makes_a_table_but_no_curve(tmp_path: Path) -> None:
     html = figure.write(ROWS[:1], ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, tmp_path).read_text()
     assert "<svg" not in html
+
+
+def test_the_x_axis_is_marked_with_the_values_as_written_and_words_are_not_joined(tmp_path: Path) -> None:
+    html = figure.write(ROWS, ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, tmp_path).read_text()
+    assert ">4KiB</text>" in html and ">64KiB</text>" in html and ">16k</text>" not in html
+    assert html.count('class="line"') == 2
+    places = figure.Plot("size", "mb_per_s", "fabric", {"4KiB": 1.0, "64KiB": 2.0}, log=False, words=True)
+    html = figure.write(ROWS, ("fabric", "size"), places, [], {"experiment": "fabrics"}, tmp_path).read_text()
+    assert ">4KiB</text>" in html and html.count('class="mark"') == 3 and 'class="line"' not in html

@@ -123,9 +123,9 @@ def _figures(
     if not quiet:
         figure.print_table(wanted.summary, rows, tuple(wanted.factors))
     x = wanted.plot["x"]
-    numbers = wanted.numbers(x)
+    numbers, words = wanted.numbers(x), wanted.is_of_words(x)
     plot = figure.Plot(
-        x, wanted.plot.get("y", "mb_per_s"), wanted.plot.get("series"), numbers, min(numbers.values()) > 0
+        x, wanted.plot.get("y", "mb_per_s"), wanted.plot.get("series"), numbers, min(numbers.values()) > 0 and not words, words
     )
     said = [(one.says, f"{_WORDS[one.holds]}: {one.found}") for one in verdicts]
     return figure.write(rows, tuple(wanted.factors), plot, said, meta, out)

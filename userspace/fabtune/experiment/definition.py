@@ -62,6 +62,12 @@ class Definition:
             found[text] = float(value) if isinstance(value, int | float) else float(place)
         return found
 
+    def is_of_words(self, factor: str) -> bool:
+        """Tell whether the values of `factor` are words, so that numbers() are only their places."""
+        return any(
+            not isinstance(FACTORS[factor].parse(text, factor), int | float) for text in self.factors[factor]
+        )
+
     def combinations(self, only: Sequence[str] = ()) -> list[Combination]:
         """Return the combinations, the last factor varying first; `only` keeps those with ``NAME=VALUE``.
 

@@ -37,16 +37,23 @@ def binary_size(value: float) -> str:
 
 @attrs.frozen
 class Axis:
-    """What one axis shows; `base` is None for linear, 2 or 10 for logarithmic."""
+    """What one axis shows; `base` is None for linear, 2 or 10 for logarithmic.
+
+    `marks` are where its ticks stand, none for round values.
+    """
 
     label: str
     base: int | None = None
     show: Callable[[float], str] = plain
+    marks: tuple[float, ...] = ()
 
 
 @attrs.frozen
 class Series:
-    """One curve.  `style` is ``line`` (marked points), ``plain`` (many points), ``bound`` (theory) or ``step``."""
+    """One curve.  `style` is ``line`` (marked points), ``plain`` (many points), ``bound`` (theory) or ``step``.
+
+    ``marks`` are points that nothing joins: what they stand over has no order.
+    """
 
     name: str
     points: tuple[Point, ...]
@@ -71,7 +78,9 @@ class Scale:
         return self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
 
     def ticks(self, about: int = 6) -> list[float]:
-        """Return round values within the axis, about `about` of them."""
+        """Return the axis' own marks, or round values within it, about `about` of them."""
+        if self.axis.marks:
+            return list(self.axis.marks)
         if self.axis.base:
             powers = _powers(self.low, self.high, self.axis.base)
             stride = math.ceil(len(powers) / about) or 1
@@ -200,6 +209,8 @@ def _cross(x: float, y: float) -> str:
     return f"M{num(x - 4)} {num(y - 1.4)}h2.6v-2.6h2.8v2.6h2.6v2.8h-2.6v2.6h-2.8v-2.6h-2.6z"
 
 
+# Styles whose points are marked.
+MARKED = ("line", "marks")
 # One for each colour of the page's palette, in the same order.
 MARKERS: tuple[Callable[[float, float], str], ...] = (_circle, _square, _triangle, _diamond, _down, _cross)
 
@@ -211,8 +222,8 @@ def curve(one: Series, look: str, x: Scale, y: Scale) -> str:
     path = "".join(
         (joint.format(num(px), num(py)) if index else f"M{num(px)} {num(py)}") for index, (px, py) in enumerate(spots)
     )
-    drawn = f'<g class="{look}"><path class="line" d="{path}"/>'
-    if one.style == "line":
+    drawn = f'<g class="{look}">' + ("" if one.style == "marks" else f'<path class="line" d="{path}"/>')
+    if one.style in MARKED:
         marker = MARKERS[int(look[1:])]
         for (px, py), (data_x, data_y) in zip(spots, one.points, strict=False):
             hint = f"{one.name}, {x.axis.label} {x.axis.show(data_x)}: {y.axis.label} {data_y:.4g}"
@@ -237,6 +248,6 @@ def _legend_rows(names: Sequence[str]) -> list[list[tuple[int, float]]]:
 def _legend_entry(one: Series, look: str, rows: list[list[tuple[int, float]]], index: int) -> str:
     row, x = next((number, x) for number, entries in enumerate(rows) for at, x in entries if at == index)
     y = 14 + _LEGEND_LINE * row
-    mark = f'<path class="mark" d="{MARKERS[int(look[1:])](x + 14, y - 4)}"/>' if one.style == "line" else ""
-    line = f'<path class="line" d="M{num(x)} {num(y - 4)}h28"/>'
+    mark = f'<path class="mark" d="{MARKERS[int(look[1:])](x + 14, y - 4)}"/>' if one.style in MARKED else ""
+    line = "" if one.style == "marks" else f'<path class="line" d="M{num(x)} {num(y - 4)}h28"/>'
     return f'<g class="{look}">{line}{mark}</g><g class="legend">{text(x + 34, y, one.name)}</g>'

@@ -13,6 +13,7 @@ import attrs
 
 from fabtune.report import page
 from fabtune.report.chart import Axis, Series, line_chart
+from fabtune.report.chart import plain as plain_number
 from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
 
 Row = Mapping[str, Any]
@@ -38,7 +39,7 @@ _FIGURES = (
 class Plot:
     """What a chart shows: the factor on the x axis, the factor that tells curves apart (or none), the figure.
 
-    `x_values` are the numbers of the x factor's values.
+    `x_values` are the numbers of the x factor's values; with `words` these are only their places.
     """
 
     x: str
@@ -46,6 +47,7 @@ class Plot:
     series: str | None
     x_values: Mapping[str, float]
     log: bool
+    words: bool = False
 
 
 def table(caption: str, rows: Sequence[Row], factors: Sequence[str]) -> Table:
@@ -79,18 +81,24 @@ def write(
 ) -> Path:
     """Write ``report.html`` to `out` and return its path; `verdicts` are (what was expected, what was found)."""
     sections = []
+    values = {number: text for text, number in plot.x_values.items()}
+    marks = tuple(sorted(values))
+    x_axis = Axis(plot.x, 2 if plot.log else None, lambda value: values.get(value) or plain_number(value), marks)
     for op in dict.fromkeys(str(row["op"]) for row in rows):
         mine = [row for row in rows if row["op"] == op and row.get(plot.y) is not None]
         names = dict.fromkeys(str(row[plot.series]) if plot.series else op for row in mine)
         series = [
-            Series(name, _curve([row for row in mine if not plot.series or str(row[plot.series]) == name], plot))
+            Series(
+                name, _curve([row for row in mine if not plot.series or str(row[plot.series]) == name], plot),
+                "marks" if plot.words else "line",
+            )
             for name in names
         ]
         label = next((f"{c.title} {c.unit}" for c in _FIGURES if c.key == plot.y), plot.y)
         figures: tuple[page.Figure, ...] = ()
         if any(len(one.points) > 1 for one in series):
             title = f"{op}: {plot.y} over {plot.x}"
-            chart = line_chart(title, series, Axis(plot.x, 2 if plot.log else None), Axis(label))
+            chart = line_chart(title, series, x_axis, Axis(label))
             figures = (page.Figure(chart, f"{title}."),)
         every = [row for row in rows if row["op"] == op]
         sections.append(page.Section(op, figures=figures, tables=(table(op, every, factors),)))
