@@ -15,7 +15,8 @@ scsi_debug_disk() {
 
 # slow_disk NAME MS: a disk of 1 GiB that keeps every request for MS milliseconds; prints its name.
 slow_disk() {
-	modprobe configfs
+	# Disks are made below configfs alone, unless the test has loaded the module with one of its own.
+	modprobe null_blk nr_devices=0
 	mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
 	local disk=/sys/kernel/config/nullb/$1 setting
 	mkdir "$disk"

@@ -99,6 +99,8 @@ ends() {
 	[ "$status" -eq 0 ]
 	rm -r runs
 	slow=$(slow_disk slow 65000)
+	# They are late, not lost: the block layer is to wait for them.
+	echo 200000 > "/sys/block/$slow/queue/io_timeout"
 	run fabtune measure stress128 --on "/dev/$slow" --confirm="$slow" "${words[@]}"
 	echo "$output"
 	[ "$status" -eq 3 ]
@@ -116,9 +118,10 @@ ends() {
 	moved "$disk" 200
 	# Unplugged: no answer, no reset.
 	ip -n target link set dev t0 down
-	before=
-	until [ "$(cat "/sys/block/$disk/stat")" = "$before" ]; do
-		before=$(cat "/sys/block/$disk/stat")
+	# Requests completed: the time in the same line goes on as long as one is outstanding.
+	local before= now
+	until now=$(awk '{print $1}' "/sys/block/$disk/stat") && [ "$now" = "$before" ]; do
+		before=$now
 		sleep 1
 	done
 	kill -INT "$measure"
