@@ -174,9 +174,12 @@ def test_no_room_is_said_before_anything_runs(disk_dir, capsys):
 
 def test_a_record_that_cannot_be_kept_where_asked_is_kept_elsewhere(disk_dir, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    # Where pmcd runs its archive has nowhere to go either.
+    monkeypatch.setattr(pcp, "available", lambda: True)
     (disk_dir / "runs").write_text("no directory")
     assert measure(disk_dir, "xdd", "--set", "total_bytes=4m") == ExitCode.FAILED
     errors = capsys.readouterr().err
+    assert "no PCP archive" in errors
     (kept,) = record.find(tmp_path)
     assert f"kept: {kept}" in errors and "File exists" in errors
     assert record.read(kept)["complete"]

@@ -39,16 +39,25 @@ class Archive:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.problem = ""
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def name(self) -> str | None:
         """The directory's name as a record keeps it, None where no archive was made."""
-        return self.directory.name if self.directory.exists() else None
+        return self.directory.name if self._process is not None and self.directory.exists() else None
 
     def __enter__(self) -> "Archive":
-        self.directory.mkdir(parents=True)
         config = self.directory / "pmlogger.config"
-        config.write_text(_CONFIG)
+        made = False
+        try:
+            self.directory.mkdir(parents=True)
+            made = True
+            config.write_text(_CONFIG)
+        except OSError as error:
+            self.problem = f"no PCP archive: {self.directory}: {error.strerror}"
+            if made:
+                shutil.rmtree(self.directory, ignore_errors=True)
+            return self
         # It ends with this process, however that ends.
         words = [
             "setpriv",
@@ -73,6 +82,8 @@ class Archive:
         return self
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        if self._process is None:
+            return
         early = self._process.poll() is not None
         self._process.terminate()
         try:
