@@ -107,7 +107,8 @@ def _cpu(result: Result, document: Result) -> list[Metric]:
     if edges is None or "disk.dev.read_bytes" not in edges[1]:
         return []
     first, last = edges
-    change = {key: last[key] - first[key] for key in last}
+    # A second in which nothing completed has no percentiles.
+    change = {key: last[key] - first[key] for key in last if key in first}
     gigabytes = (change["disk.dev.read_bytes"] + change["disk.dev.write_bytes"]) * 1024 / 1e9
     all_ms = sum(value for key, value in change.items() if key.startswith("kernel.all.cpu."))
     if gigabytes <= 0 or all_ms <= 0:
