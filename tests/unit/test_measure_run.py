@@ -266,6 +266,15 @@ def test_odd_numbers_of_pairs_are_refused(disk_dir, capsys):
     assert "even number of pairs" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(Path("/sys/module/fabstat").exists(), reason="fabstat is loaded here")
+def test_what_cannot_begin_leaves_no_record(disk_dir, capsys):
+    assert measure(disk_dir, "stress128", "--set", "total_bytes=4m") == ExitCode.FAILED
+    assert "load fabstat.ko first" in capsys.readouterr().err
+    assert main(["measure", "net", "--peer", "no-such-host.invalid", "--out", str(disk_dir / "runs")]) == ExitCode.USAGE
+    assert "--peer no-such-host.invalid: " in capsys.readouterr().err
+    assert not (disk_dir / "runs").exists()
+
+
 @pytest.mark.skipif(not pcp.available(), reason="no pmcd is running here")
 def test_archive_where_pmcd_runs_has_the_samplers_metrics(disk_dir):
     assert measure(disk_dir, "oltp", "--set", "total_bytes=16m", "--runtime", "4s", "--ramp", "0s") == ExitCode.DONE

@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import attrs
 
 from fabtune import __version__
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, InputError
 from fabtune.measure.record import SCHEMA, Record
 from fabtune.measure.run import IncompleteError, RunInterruptedError, host
 from fabtune.progress import Progress
@@ -26,6 +27,8 @@ _PROBES = 200
 _PROBE_INTERVAL_S = 0.005
 _IP_AND_ICMP_BYTES = {4: 28, 6: 48}
 _SMALLEST_BYTES = 576
+# No IPv4 packet is larger; loopback's MTU is.
+_LARGEST_BYTES = 65535
 
 
 @attrs.frozen
@@ -66,9 +69,14 @@ def measure(
     """Return a run record of the path to `peer`, where ``iperf3 --server`` has to run.
 
     Each of `windows` (bytes; 0 leaves the window to the kernel) is tried with each number of
-    `streams`, sending and receiving, for `seconds`.  Raises IncompleteError with the record so far.
+    `streams`, sending and receiving, for `seconds`.  Raises InputError for a peer that has no address,
+    IncompleteError with the record so far.
     """
     iperf3 = require("iperf3", "iperf3")
+    try:
+        socket.getaddrinfo(peer, port)
+    except OSError as error:
+        raise InputError(f"--peer {peer}: {error.strerror}; expected the name or address of a host") from None
     record: Record = {
         "schema": SCHEMA, "complete": False, "problem": None, "label": label, "path": {},
         "workload": {"name": "net", "summary": "raw TCP, round trip and MTU", "source": "GUPFS FY2003, E.5.2"},
@@ -153,7 +161,7 @@ def round_trips_ms(peer: str) -> list[float]:
     done = _ping(peer, "-c", str(_PROBES), "-i", str(_PROBE_INTERVAL_S), "-W", "2")
     times = [float(found) for found in re.findall(r"time=([\d.]+) ms", done.stdout)]
     if not times:
-        raise FabtuneError(f"{peer} does not answer ping: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
+        raise FabtuneError(f"{peer} does not answer ping: {' '.join((done.stderr or done.stdout).split()[-12:])}")
     return times
 
 
@@ -163,7 +171,7 @@ def path_mtu(peer: str) -> PathMtu:
     Raises FabtuneError when not even small packets arrive.
     """
     route = json.loads(run(["ip", "-j", "route", "get", peer], what=f"finding the way to {peer}"))[0]
-    top = int(Path(f"/sys/class/net/{route['dev']}/mtu").read_text())
+    top = min(_LARGEST_BYTES, int(Path(f"/sys/class/net/{route['dev']}/mtu").read_text()))
     headers = _IP_AND_ICMP_BYTES[6 if ":" in route["dst"] else 4]
     told = False
 

@@ -15,7 +15,7 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.measure import counters, fio
 from fabtune.measure.record import SCHEMA, Record
 from fabtune.measure.target import Target
-from fabtune.measure.watch import Watch
+from fabtune.measure.watch import Watch, check_judge
 from fabtune.measure.workload import Place, Step, Workload, expand, space_bytes
 from fabtune.progress import Progress
 
@@ -131,7 +131,7 @@ def host() -> dict[str, Any]:
 
 
 def check_target(workload: Workload, target: Target) -> None:
-    """Raise InputError or FabtuneError when `workload` cannot run on `target`: the wrong kind, or too little room."""
+    """Raise InputError or FabtuneError when `workload` cannot run on `target`: wrong kind, no room, nobody to judge."""
     if workload.target not in ("any", target.kind):
         raise InputError(f"workload '{workload.name}' needs a {workload.target}; {target.path} is a {target.kind}")
     if target.kind == "directory":
@@ -143,6 +143,7 @@ def check_target(workload: Workload, target: Target) -> None:
                 f"{target.path}: {have / 1e9:.1f} GB free, workload '{workload.name}' needs {needed / 1e9:.1f} GB; "
                 f"make it smaller with --set ({', '.join(workload.space)})"
             )
+    check_judge(workload.stuck_after_s)
 
 
 def _work_name(workload: Workload) -> str:
@@ -232,7 +233,9 @@ def _wait_until(unix_s: float) -> None:
     """Sleep until this host's clock shows `unix_s`.  Raises FabtuneError when it is past already."""
     left_s = unix_s - time.time()
     if left_s < 0:
-        raise FabtuneError(f"ready {-left_s:.2f} s after the instant to begin at; give the hosts more time to get ready")
+        raise FabtuneError(
+            f"ready {-left_s:.2f} s after the instant to begin at; give the hosts more time to get ready"
+        )
     while left_s > 0:
         time.sleep(left_s)
         left_s = unix_s - time.time()

@@ -20,12 +20,22 @@ _LARGE_BYTES = 128 * 1024
 LOADED = Path("/sys/module/fabstat")
 
 
-class Watch:
-    """Takes the samples of one step.
+def check_judge(stuck_after_s: float | None) -> None:
+    """Raise FabtuneError where requests that hang for `stuck_after_s` are to be found and fabstat cannot find them."""
+    if stuck_after_s is None:
+        return
+    if not LOADED.exists():
+        raise FabtuneError("this workload needs fabstat to find requests that hang: load fabstat.ko first")
+    listed_s = stuck().threshold_ns / 1e9
+    if listed_s > stuck_after_s:
+        raise FabtuneError(
+            f"fabstat lists requests older than {listed_s:g} s, this workload judges at {stuck_after_s:g} s: "
+            "lower the module's threshold for stuck requests"
+        )
 
-    Raises FabtuneError on creation when requests that hang for `stuck_after_s` are to be found
-    and fabstat is not loaded: nothing else sees them.
-    """
+
+class Watch:
+    """Takes the samples of one step.  `check_judge` has passed."""
 
     def __init__(self, target: Target, stuck_after_s: float | None) -> None:
         self._target = target
@@ -34,15 +44,6 @@ class Watch:
         self._oldest_s = 0.0
         self._stuck: dict[tuple[str, int], dict[str, Any]] = {}
         self._fabstat = target.disk is not None and LOADED.exists()
-        if stuck_after_s is not None:
-            if not self._fabstat:
-                raise FabtuneError("this workload needs fabstat to find requests that hang: load fabstat.ko first")
-            listed_s = stuck().threshold_ns / 1e9
-            if listed_s > stuck_after_s:
-                raise FabtuneError(
-                    f"fabstat lists requests older than {listed_s:g} s, this workload judges at {stuck_after_s:g} s: "
-                    "lower the module's threshold for stuck requests"
-                )
 
     def sample(self, *, edge: bool = False) -> counters.Sample:
         """Return one sample; `edge` marks the first and last.  Raises FabtuneError when the disk has vanished."""
