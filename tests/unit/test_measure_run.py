@@ -261,6 +261,13 @@ def test_a_switch_that_fails_ends_the_session(disk_dir, capsys):
     assert not (disk_dir / "runs").exists()
 
 
+@pytest.mark.parametrize("command", ["/no/such/program", "'", ""])
+def test_a_switch_that_cannot_be_run_is_refused(disk_dir, capsys, command):
+    code = main(["ab", "a", "b", "xdd", "--on", str(disk_dir), "--switch", command or " "])
+    assert code == ExitCode.USAGE
+    assert f"--switch {command or ' '}: " in capsys.readouterr().err
+
+
 def test_odd_numbers_of_pairs_are_refused(disk_dir, capsys):
     assert main(["ab", "a", "b", "xdd", "--on", str(disk_dir), "--pairs", "7"]) == ExitCode.USAGE
     assert "even number of pairs" in capsys.readouterr().err

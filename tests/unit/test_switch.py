@@ -8,6 +8,7 @@ from fabtune.tune import switch as switching
 from fabtune.tune.switch import UNTOUCHED, Ends, switch
 
 PATH = ["--rtt=50ms"]
+OPTIONS = "-oBatchMode=yes -oConnectTimeout=10 -oServerAliveInterval=5"
 
 
 @pytest.fixture
@@ -57,9 +58,32 @@ def test_another_host_is_reached_by_ssh(fabtune, monkeypatch):
     monkeypatch.setenv("PATH", f"{fabtune}:/usr/bin:/bin")
     switch("wan", Ends(target_host="storage1"), PATH, [1])
     assert log(fabtune)[:2] == [
-        "ssh -o BatchMode=yes storage1 fabtune revert --role target",
-        "ssh -o BatchMode=yes storage1 fabtune apply wan --role target --rtt=50ms",
+        f"ssh {OPTIONS} storage1 fabtune revert --role target",
+        f"ssh {OPTIONS} storage1 fabtune apply wan --role target --rtt=50ms",
     ]
+
+
+def interrupting(directory, times):
+    """A command that sends its caller SIGINT so many times and notes that it came to its end."""
+    command = directory / "slow"
+    command.write_text(
+        f"#!/bin/sh\nfor i in $(seq {times}); do kill -INT $PPID; sleep 0.4; done\n"
+        f"sleep 1\necho $1 > {directory}/ended\n"
+    )
+    command.chmod(0o755)
+    return Ends(command=str(command))
+
+
+def test_ctrl_c_lets_a_switch_end_before_it_counts(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        switch("wan", interrupting(tmp_path, 1), PATH, [1])
+    assert (tmp_path / "ended").read_text() == "wan\n"
+
+
+def test_a_second_ctrl_c_ends_a_switch_at_once(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        switch("wan", interrupting(tmp_path, 2), PATH, [1])
+    assert not (tmp_path / "ended").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 
 import argparse
 import contextlib
+import shlex
+import shutil
 import signal
 import sys
 import time
@@ -14,6 +16,7 @@ from fabtune import progress
 from fabtune.cli import compare as compare_cli
 from fabtune.cli import measure as measure_cli
 from fabtune.errors import FabtuneError, InputError
+from fabtune.run import require
 from fabtune.tune import signals
 from fabtune.tune.switch import UNTOUCHED, Ends, switch
 
@@ -63,9 +66,25 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--pairs {args.pairs}: expected 2 or more; a verdict needs 6")
     if args.switch and (args.target_host or args.target_netns):
         raise InputError("--switch replaces apply and revert: it cannot go with --target-host or --target-netns")
+    if args.switch:
+        _check_command(args.switch)
+    if args.target_host:
+        require("ssh", "openssh-client")
+        if args.target_host.startswith("-"):
+            raise InputError(f"--target-host {args.target_host}: expected the name or address of a host")
     for profile in () if args.switch else (args.a, args.b):
         if profile != UNTOUCHED:
             load_profile(profile, shipped_catalog())
+
+
+def _check_command(command: str) -> None:
+    """Raise InputError for a --switch that cannot be run."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"--switch {command}: {error}") from None
+    if not words or shutil.which(words[0]) is None:
+        raise InputError(f"--switch {command}: no such program; expected a command that takes a profile's name")
 
 
 def _ab(args: argparse.Namespace) -> int:
@@ -84,7 +103,8 @@ def _ab(args: argparse.Namespace) -> int:
             noise, notes = compare.noise_of(same), tuple(compare.calibration_notes(same))
         session.run(PAIRS, interleave.order(args.pairs, args.seed), {"A": args.a, "B": args.b})
     except BaseException:
-        session.say(f"records so far are in {args.out}")
+        if any(session.sides(CALIBRATION) + session.sides(PAIRS)):
+            session.say(f"records so far are in {args.out}")
         with contextlib.suppress(FabtuneError):
             session.end()
         raise

@@ -19,6 +19,8 @@ from fabtune.tune import relogin
 
 # The name that stands for "nothing applied".
 UNTOUCHED = "default"
+# No question that nobody answers, and an end within seconds when the target's host is gone.
+_SSH_OPTIONS = ("-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=5")
 
 
 @attrs.frozen
@@ -72,7 +74,7 @@ def _there(ends: Ends) -> list[str]:
 
 
 def _on_target(ends: Ends) -> list[str]:
-    return ["ssh", "-o", "BatchMode=yes", ends.target_host] if ends.target_host else []
+    return ["ssh", *_SSH_OPTIONS, ends.target_host] if ends.target_host else []
 
 
 def _forget_paths(ends: Ends) -> None:
@@ -89,14 +91,35 @@ def _forget_paths(ends: Ends) -> None:
 
 
 def _run(profile: str, command: Sequence[str], allowed: Sequence[ExitCode]) -> str:
-    """Run one command of a switch and return its stdout.  Ctrl-C must not reach a half-done switch: it waits."""
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, start_new_session=True
+    """Run one command of a switch and return its stdout.
+
+    Ctrl-C waits until it has ended, so that nothing is left half done; a second one kills it.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
-    if done.returncode not in allowed:
-        words = " ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-        raise FabtuneError(f"switching to '{profile}' failed: {shlex.join(command)}: {words or done.returncode}")
-    return done.stdout
+    interrupted = False
+    while True:
+        try:
+            said, errors = process.communicate()
+            break
+        except KeyboardInterrupt:
+            if interrupted:
+                process.kill()
+                process.wait()
+                raise
+            interrupted = True
+    if interrupted:
+        raise KeyboardInterrupt
+    if process.returncode not in allowed:
+        words = " ".join((errors or said).strip().splitlines()[-3:])
+        raise FabtuneError(f"switching to '{profile}' failed: {shlex.join(command)}: {words or process.returncode}")
+    return said
 
 
 def _log_in_anew(profile: str, sids: Sequence[int]) -> None:
