@@ -105,7 +105,8 @@ class TerminalProgress(Progress):
             BarColumn(bar_width=20), TextColumn("{task.percentage:>3.0f}%"), Left(), Running(),
             console=Console(stderr=True), transient=True, refresh_per_second=self._redraws_per_s,
         )  # fmt: skip
-        self._bar.add_task("", total=1)
+        done, total = self._position()
+        self._bar.add_task("", completed=done, total=total)
         self._bar.start()
 
     def _position(self) -> tuple[float, float]:
