@@ -114,3 +114,16 @@ def test_report_tree_joins_experiments_to_a_suite(tmp_path: Path, capsys: pytest
     (suite / "one/index.json").write_text('{"schema": "other"}')
     assert main(["report", "--tree", str(suite)]) == 2
     assert "one/index.json: schema is 'other'" in capsys.readouterr().err
+
+
+def test_points_stand_beside_the_factors_that_they_do_not_name_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "crowd.toml"
+    path.write_text('[factors]\nclients = [2, 4]\nrtt = ["50ms"]\n')
+    wanted = definition.load(str(path))
+    runs = lab.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    for run in runs:
+        run.keep([POINT])
+    index = tree.of_experiment(wanted, runs, tmp_path / "out", [])
+    page = pages.write_experiment(index, tmp_path / "out", in_suite=False).read_text()
+    assert ">clients" in page and ">rtt ms" in page and ">rtt<" not in page.split("How this was made")[0]
+    assert page.count("119.5") >= 2

@@ -13,7 +13,7 @@ from fabtune.errors import FabtuneError
 from fabtune.experiment import crowd, raw
 from fabtune.experiment.settings import Settings, ops_of
 from fabtune.experiment.stage import Stage, mount
-from fabtune.lab import layout, topology
+from fabtune.lab import layout, scsi_debug, topology
 from fabtune.lab.fabric import WITHOUT_PATH
 from fabtune.measure import fio, metrics, record, target, workload
 from fabtune.measure.run import measure
@@ -71,6 +71,8 @@ def measure_op(stage: Stage, disks: list[str], op: str) -> list[Point]:
             found += [common(settings, path, way) | figures_of(way, taken) for way in moved]
             if settings["sessions"] > 1:
                 found = [point | {"paths_failed": layout.paths_failed()} for point in found]
+            if settings["fabric"] == "scsi_debug":
+                found = [point | {"depth_after": scsi_debug.queue_depth()} for point in found]
     after = topology.qdisc_counters()
     if settings["fabric"] not in WITHOUT_PATH:
         topology.assert_clean(before, after, path)

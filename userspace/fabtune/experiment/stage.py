@@ -4,7 +4,7 @@
 import json
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fabtune.errors import ExitCode, FabtuneError
@@ -18,6 +18,8 @@ from fabtune.run import run
 
 # How long the initiator's transport waits for a cut path before it fails over.
 _REPLACEMENT_S = 5
+# When a target that is to be full becomes so: once the queue is.
+_FULL_AFTER_S = 1.0
 _MOUNT = "/mnt"
 # The disk below a file system: memory of the guest.
 _FILES_MIB = 512
@@ -105,8 +107,6 @@ class Stage:
     def login(self) -> list[str]:
         """Log in and return the devices to load: several with several clients only."""
         found = self._log_in()
-        if self.settings["task_set_full"]:
-            scsi_debug.answer_task_set_full(self.settings["task_set_full"])
         return layout.join(self.layout, found) if self.settings["fabric"] == "iscsi" else found
 
     def logout(self) -> None:
@@ -119,19 +119,24 @@ class Stage:
 
     @contextmanager
     def trouble(self) -> Iterator[None]:
-        """While the load runs: cut a path or stall the target when the settings say so."""
-        cut_s, stall_s = self.settings["cut_s"], self.settings["stall_s"]
-        if not cut_s and not stall_s:
-            yield
-            return
-        act = (lambda: layout.cut(1)) if cut_s else (lambda: disks.stall(0))
-        timer = threading.Timer(self.settings["ramp_s"] + (cut_s or stall_s), act)
-        timer.start()
+        """While the load runs: cut a path, stall the target or let it be full when the settings say so."""
+        cut_s, stall_s, refusals = (self.settings[name] for name in ("cut_s", "stall_s", "task_set_full"))
+        plans: list[tuple[float, Callable[[], None]]] = []
+        if cut_s:
+            plans.append((cut_s, lambda: layout.cut(1)))
+        if stall_s:
+            plans.append((stall_s, lambda: disks.stall(0)))
+        if refusals:
+            plans.append((_FULL_AFTER_S, lambda: scsi_debug.answer_task_set_full(refusals)))
+        timers = [threading.Timer(self.settings["ramp_s"] + after_s, act) for after_s, act in plans]
+        for timer in timers:
+            timer.start()
         try:
             yield
         finally:
-            timer.cancel()
-            timer.join()
+            for timer in timers:
+                timer.cancel()
+                timer.join()
             if cut_s:
                 layout.mend(1)
 

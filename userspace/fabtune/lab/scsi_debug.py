@@ -47,5 +47,10 @@ def answer_task_set_full(count: int) -> None:
     Path(f"/sys/kernel/debug/scsi_debug/{host}/error").write_text(f"2 -{count} 0x28 0 0 0x28 0 0 0")
 
 
+def queue_depth() -> int:
+    """Return how many requests the midlayer now gives the disk at a time."""
+    return int(Path(f"/sys/block/{_disks()[0]}/device/queue_depth").read_text())
+
+
 def _disks() -> list[str]:
     return sorted(path.name for path in Path("/sys/block").glob("sd*") if "/adapter0/" in str(path.resolve()))

@@ -31,6 +31,7 @@ _FIGURES = (
     Column("queue", "queue_full", "full", plain),
     Column("at", "at_limit", "limit", percent),
     Column("oldest", "oldest_s", "s", decimals(2)),
+    Column("depth", "depth_after", "after", plain),
     Column("failed", "paths_failed", "paths", plain),
 )
 
