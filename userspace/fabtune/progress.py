@@ -106,7 +106,7 @@ class TerminalProgress(Progress):
             console=Console(stderr=True), transient=True, refresh_per_second=self._redraws_per_s,
         )  # fmt: skip
         done, total = self._position()
-        self._bar.add_task("", completed=done, total=total)
+        self._bar.update(self._bar.add_task("", total=total), completed=done)
         self._bar.start()
 
     def _position(self) -> tuple[float, float]:
