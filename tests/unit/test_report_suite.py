@@ -190,12 +190,15 @@ def test_what_was_read_around_a_step_is_shown(tmp_path):
         counters = {"1": {"scsicmd_pdus": commands, "r2t_pdus": r2ts}}
         return {"iscsi": counters, "nics": {"eth0": nic}, "qdiscs": qdiscs, "sockets": sockets}
 
-    step["before"], step["after"] = edge(10, 5, 1, 20), edge(110, 305, 4, 900)
+    step["before"], step["after"] = edge(10, 5, 1, 20), edge(210, 305, 4, 900)
+    # Reads among the commands wait for no R2T.
+    for second, sample in enumerate(step["samples"]):
+        sample["disk.dev.write"] = 100 * second / 8
     write_all([one], tmp_path / "runs")
     _, html = page(tmp_path / "runs")
-    (row,) = next(rows for rows in tables(html) if rows and "r2ts_per_command" in rows[0])
-    found = {key: row[key] for key in ("r2ts_per_command", "nic_drops", "qdisc_drops", "retransmitted_segments")}
-    assert found == {"r2ts_per_command": "3.0", "nic_drops": "3", "qdisc_drops": "6", "retransmitted_segments": "1"}
+    (row,) = next(rows for rows in tables(html) if rows and "r2ts_per_write" in rows[0])
+    found = {key: row[key] for key in ("r2ts_per_write", "nic_drops", "qdisc_drops", "retransmitted_segments")}
+    assert found == {"r2ts_per_write": "3.0", "nic_drops": "3", "qdisc_drops": "6", "retransmitted_segments": "1"}
     assert (row["cwnd_segments"], row["congestion_control"]) == ("900", "cubic")
 
 

@@ -18,7 +18,7 @@ def _kib(value: float) -> str:
 _COLUMNS = (
     Column("run", "run"),
     Column("step", "step"),
-    Column("R2Ts", "r2ts_per_command", "a command", decimals(2)),
+    Column("R2Ts", "r2ts_per_write", "a write", decimals(2)),
     Column("cwnd", "cwnd_segments", "segments", plain),
     Column("RTT", "rtt_ms", "ms", decimals(2)),
     Column("send buffer", "send_buffer_bytes", "KiB", _kib),
@@ -51,15 +51,16 @@ def section(records: Sequence[Record]) -> Section | None:
 
 def _row(result: Record) -> tuple[Cell, ...]:
     before, after = result["before"], result["after"]
-    sessions = [one for one in (delta(after["iscsi"], before["iscsi"]) or {}).values() if one.get("scsicmd_pdus")]
-    commands = sum(one["scsicmd_pdus"] for one in sessions)
-    r2ts = sum(one.get("r2t_pdus", 0) for one in sessions) / commands if commands else None
+    sessions = (delta(after["iscsi"], before["iscsi"]) or {}).values()
+    # The disk's own count: among the sessions' commands are reads, which no R2T answers.
+    writes = _samples(result, "disk.dev.write")
+    r2ts = sum(one.get("r2t_pdus", 0) for one in sessions) / writes if writes else None
     widest: Record = max(after.get("sockets", []), key=lambda one: int(one["cwnd_segments"]), default={})
     keys = ("cwnd_segments", "rtt_ms", "send_buffer_bytes", "receive_buffer_bytes", "congestion_control")
     return (r2ts, *(widest.get(key) for key in keys), _resent(result), _nics(result), _qdiscs(result), _softnet(result))
 
 
-def _samples(result: Record, key: str) -> Cell:
+def _samples(result: Record, key: str) -> int | None:
     samples = [one for one in result["samples"] if key in one]
     return int(samples[-1][key] - samples[0][key]) if len(samples) > 1 else None
 
