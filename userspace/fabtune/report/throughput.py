@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Throughput and CPU over request size, RTT and clients, each with its bound and its table."""
 
+import functools
 from collections.abc import Sequence
 
 import attrs
 
+from fabtune.measure.workload import said_value
 from fabtune.report import cells as cell_sets
 from fabtune.report.cells import CLIENTS, Cell
 from fabtune.report.chart import Axis, Series, binary_size, line_chart
@@ -15,7 +17,7 @@ AXES = {
     "block_bytes": ("request size", Axis("request size", 2, binary_size)),
     "rtt_ms": ("round-trip time", Axis("round-trip time, ms")),
     **{name: ("clients", Axis(name, 2)) for name in CLIENTS},
-    "stream_bytes_per_s": ("offered rate", Axis("bytes/s asked of each stream")),
+    "stream_bytes_per_s": ("offered rate", Axis("MB/s asked of each stream", None, lambda rate: plain(rate / 1e6))),
     "queue_depth": ("queue depth", Axis("queue depth", 2)),
 }
 FILES = "files_per_s"
@@ -40,7 +42,7 @@ def _section(group: Sequence[Cell], workload: str, x_name: str) -> Section:
     figures = []
     phases = len({cell.phase for cell in group})
     for (phase, op, *facet), part in cell_sets.by(group, "phase", "op", *others).items():
-        where = ", ".join(f"{name} {value}" for name, value in zip(others, facet, strict=True) if value is not None)
+        where = ", ".join(_named(name, value) for name, value in zip(others, facet, strict=True) if value is not None)
         title = f"{workload} {phase if phases > 1 else op} over {words}" + (f", {where}" if where else "")
         rate = FILES if part[0].values(FILES) else "mb_per_s"
         curves = _curves(part, x_name, rate)
@@ -58,6 +60,16 @@ def _section(group: Sequence[Cell], workload: str, x_name: str) -> Section:
     heading = f"{workload}: throughput over {words}"
     names = [x_name, *others]
     return Section(heading, figures=tuple(figures), tables=(_table(heading, group, names), *_cpu(group, names)))
+
+
+def _said(name: str, value: float) -> str:
+    """Return a parameter's value for reading: sizes and rates in their units."""
+    said = said_value(name, value)
+    return said if isinstance(said, str) else plain(said)
+
+
+def _named(name: str, value: float | str) -> str:
+    return f"{name} {value if isinstance(value, str) else _said(name, value)}"
 
 
 def _curves(part: Sequence[Cell], x_name: str, key: str) -> list[Series]:
@@ -95,7 +107,7 @@ def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
     with_rtt = any(cell.parameters.get("rtt_ms") for cell in group)
     with_files = any(cell.values(FILES) for cell in group)
     columns = (
-        *(Column(name, name, "", plain) for name in names),
+        *(Column(name, name, "", functools.partial(_said, name)) for name in names),
         Column("step", "step"),
         Column("op", "op"),
         Column("label", "label"),
@@ -131,7 +143,7 @@ def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
 def _cpu(group: Sequence[Cell], names: Sequence[str]) -> list[Table]:
     """Return where this host's CPU time went for each GB, and the studies' own figure; nothing where not seen."""
     columns = (
-        *(Column(name, name, "", plain) for name in names),
+        *(Column(name, name, "", functools.partial(_said, name)) for name in names),
         Column("step", "step"), Column("op", "op"), Column("label", "label"),
         *(Column(name, f"{name}_s_per_gb", "s/GB", decimals(3)) for name in ("user", "sys", "softirq")),
         Column("all", "cpu_s_per_gb", "s/GB", decimals(3)),
