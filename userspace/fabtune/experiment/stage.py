@@ -18,8 +18,8 @@ from fabtune.run import run
 
 # How long the initiator's transport waits for a cut path before it fails over.
 _REPLACEMENT_S = 5
-# When a target that is to be full becomes so: once the queue is.
-_FULL_AFTER_S = 1.0
+# When a target that is to be full becomes so: after the first reading of the measured part.
+_FULL_AFTER_S = 2.0
 _MOUNT = "/mnt"
 # The disk below a file system: memory of the guest.
 _FILES_MIB = 512

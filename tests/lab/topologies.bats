@@ -1,0 +1,140 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Topologies of sessions, small: clients of one LUN and a target that stalls, two paths of which one is cut, a stripe set.
+# Four guests in all, begun together: most of a guest's time is its start.
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+	cd "$BATS_TEST_DIRNAME/../.." || return
+	export PYTHONPATH=userspace
+	clients > "$BATS_FILE_TMPDIR/clients.toml"
+	paths > "$BATS_FILE_TMPDIR/paths.toml"
+	stripes > "$BATS_FILE_TMPDIR/stripes.toml"
+	for name in clients paths stripes; do
+		measured $name 3>&- &
+	done
+	wait
+}
+
+# measured NAME: runs NAME.toml; exit code, and table and verdicts, go to files of that name.
+measured() {
+	local status=0
+	/usr/bin/python3 -m fabtune run "$BATS_FILE_TMPDIR/$1.toml" --jobs 1 --out "$BATS_FILE_TMPDIR/$1" \
+		> "$BATS_FILE_TMPDIR/$1.log" 2>&1 || status=$?
+	echo $status > "$BATS_FILE_TMPDIR/$1.status"
+}
+
+# ended NAME STATUS: what `measured NAME` said is in $output.
+ended() {
+	output=$(cat "$BATS_FILE_TMPDIR/$1.log")
+	echo "$output"
+	[ "$(cat "$BATS_FILE_TMPDIR/$1.status")" -eq "$2" ]
+	[ -s "$BATS_FILE_TMPDIR/$1/index.html" ]
+}
+
+clients() {
+	cat <<-EOF
+		[factors]
+		stall = ["0s", "2s"]
+		[fixed]
+		clients = 4
+		op = "read"
+		rate = "50mbit"
+		depth = 2
+		size = "16KiB"
+		ramp = "1s"
+		runtime = "3s"
+		[[expect]]
+		says = "served alike"
+		where = { stall = "0s" }
+		figure = "slowest_share"
+		at_least = 0.8
+		[[expect]]
+		says = "the line is full"
+		where = { stall = "0s" }
+		figure = "fraction_of_bound"
+		at_least = 0.95
+		at_most = 1.01
+		[[expect]]
+		says = "no minute without the stall"
+		where = { stall = "0s" }
+		figure = "oldest_s"
+		at_most = 60
+		[[expect]]
+		says = "no minute with it"
+		where = { stall = "2s" }
+		figure = "oldest_s"
+		at_most = 60
+		[plot]
+		x = "stall"
+	EOF
+}
+
+@test "clients of one LUN are all served, and a target that stalls fails GUPFS's criterion" {
+	ended clients 1
+	[[ "$output" == *"as expected: served alike"* ]]
+	[[ "$output" == *"as expected: the line is full"* ]]
+	[[ "$output" == *"as expected: no minute without the stall"* ]]
+	[[ "$output" == *"NOT AS EXPECTED: no minute with it (6"* ]]
+}
+
+paths() {
+	cat <<-EOF
+		[factors]
+		cut = ["1s"]
+		[fixed]
+		sessions = 2
+		op = "read"
+		rtt = "20ms"
+		depth = 4
+		size = "4KiB"
+		ramp = "1s"
+		runtime = "20s"
+		[[expect]]
+		says = "one path is gone"
+		figure = "paths_failed"
+		at_least = 1
+		at_most = 1
+		[[expect]]
+		says = "requests waited for it, and came back"
+		figure = "oldest_s"
+		at_least = 10
+		at_most = 17
+		[[expect]]
+		says = "the other path served the rest meanwhile"
+		figure = "fraction_of_bound"
+		at_least = 0.5
+		at_most = 0.9
+		[plot]
+		x = "cut"
+	EOF
+}
+
+@test "of two paths one is cut: it fails, and the load goes on over the other" {
+	ended paths 0
+	[ "$(grep -c '^as expected' <<< "$output")" -eq 3 ]
+}
+
+stripes() {
+	cat <<-EOF
+		[factors]
+		targets = [2]
+		[fixed]
+		target_rate = 13
+		op = "read"
+		ramp = "0.5s"
+		runtime = "1s"
+		[[expect]]
+		says = "both targets give what their disks do: one alone would be half of it"
+		figure = "fraction_of_bound"
+		at_least = 0.95
+		at_most = 1.03
+		[plot]
+		x = "targets"
+	EOF
+}
+
+@test "two striped targets give what their disks give together" {
+	ended stripes 0
+	[ "$(grep -c '^as expected' <<< "$output")" -eq 1 ]
+}
