@@ -21,12 +21,13 @@ KIB = 1024
 
 @attrs.frozen
 class Event:
-    """One tracepoint: `pid` is the thread's; block events have `op`, `sector` and `bytes`."""
+    """One tracepoint: `pid` is the thread's; block events have `device`, `op`, `sector` and `bytes`."""
 
     pid: int
     time_s: float
     name: str
     text: str
+    device: str = ""
     op: str = ""
     sector: int = 0
     bytes: int = 0  # noqa: A003
@@ -34,7 +35,7 @@ class Event:
 
 _LINE = re.compile(r"^\s*fio-(\d+)\s+\[\d+\]\s+\S+\s+([\d.]+): (\w+)[:(] ?(.*)$")
 _ANY = re.compile(r"^\s*.+-(\d+)\s+\[\d+\]\s+\S+\s+([\d.]+): (\w+)[:(] ?(.*)$")
-_BLOCK = re.compile(r"\d+,\d+ (\w+) .*?(\d+) \+ (\d+) ")
+_BLOCK = re.compile(r"(\d+,\d+) (\w+) .*?(\d+) \+ (\d+) ")
 
 
 def traced(tracepoints: list[str], command: list[str]) -> list[Event]:
@@ -58,7 +59,7 @@ def traced(tracepoints: list[str], command: list[str]) -> list[Event]:
             if found:
                 pid, when, name, text = int(found[1]), float(found[2]), found[3], found[4]
                 block = _BLOCK.match(text) if name.startswith("block_") else None
-                detail = (block[1], int(block[2]), int(block[3]) * 512) if block else ("", 0, 0)
+                detail = (block[1], block[2], int(block[3]), int(block[4]) * 512) if block else ("", "", 0, 0)
                 events.append(Event(pid, when, name, text, *detail))
     return events
 
@@ -76,14 +77,16 @@ def check(holds: bool, what: str) -> None:
 
 
 def depths(events: list[Event]) -> list[int]:
-    """Return the number of requests in flight after each issue."""
-    inflight, found = 0, []
+    """Return the number of fio's requests in flight after each issue; others' complete on other disks meanwhile."""
+    inflight: collections.Counter[tuple[str, int]] = collections.Counter()
+    found = []
     for event in events:
+        where = event.device, event.sector
         if event.name == "block_rq_issue" and event.bytes:
-            inflight += 1
-            found.append(inflight)
-        elif event.name == "block_rq_complete" and event.bytes:
-            inflight -= 1
+            inflight[where] += 1
+            found.append(inflight.total())
+        elif event.name == "block_rq_complete" and inflight[where]:
+            inflight[where] -= 1
     return found
 
 
