@@ -251,7 +251,7 @@ def said_value(name: str, value: Value) -> Value:
     if not name.endswith("_bytes"):
         return value
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if int(value) % size == 0:
+        if int(value) >= size and int(value) % size == 0:
             return f"{int(value) // size} {unit}"
     return f"{value} bytes"
 
