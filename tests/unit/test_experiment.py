@@ -79,3 +79,12 @@ def test_disks_with_a_limit_bound_what_their_targets_give_together() -> None:
     assert bound_mb_per_s(settings, NetworkPath(0, 125e6)) == pytest.approx(4 * 13 * 2**20 / 1e6)
     settings = parse_settings({"target_rate": "100", "targets": "4"}, "test")
     assert bound_mb_per_s(settings, NetworkPath(0, 125e6)) == pytest.approx(119.55, abs=0.01)
+
+
+def test_a_workloads_own_value_is_the_default() -> None:
+    latency = parse_settings({"workload": "latency"}, "test")
+    assert (latency["size_bytes"], latency["op"]) == (4096, "read")
+    stress = parse_settings({"workload": "stress128"}, "test")
+    assert (stress["streams"], stress["op"]) == (128, "mixed")
+    assert parse_settings({"workload": "stress128", "streams": "8"}, "test")["streams"] == 8
+    assert parse_settings({"workload": "oltp"}, "test")["size_bytes"] == 4096

@@ -11,7 +11,7 @@ from typing import Any
 
 from fabtune.errors import FabtuneError
 from fabtune.experiment import crowd, raw
-from fabtune.experiment.settings import Settings, ops_of
+from fabtune.experiment.settings import KEYS, OF_WORKLOAD, Settings, ops_of
 from fabtune.experiment.stage import Stage, mount
 from fabtune.lab import layout, scsi_debug, topology
 from fabtune.lab.fabric import WITHOUT_PATH
@@ -84,11 +84,8 @@ def measure_op(stage: Stage, disks: list[str], op: str) -> list[Point]:
 def measure_one(settings: Settings, path: topology.Path, disk: str, op: str) -> dict[str, Any]:
     """Return the run record of the combination's workload on one device, or on a file system on it."""
     work = workload.load(settings["workload"])
-    wanted = {
-        "op": op, "block_bytes": settings["size_bytes"], "queue_depth": settings["queue_depth"],
-        "streams": settings["streams"], "threads": settings["threads"], "processes": settings["threads"],
-        "stream_bytes_per_s": settings["stream_bytes_per_s"], **SMALL_FILES,
-    }  # fmt: skip
+    wanted = SMALL_FILES | {name: settings[KEYS.get(factor, factor)] for name, factor in OF_WORKLOAD.items()}
+    wanted["op"] = f"rand{op}" if str(work.parameters.get("op", [""])[0]).startswith("rand") else op
     work = work.with_parameters([f"{name}={value}" for name, value in wanted.items() if name in work.parameters])
     files = work.target == "directory"
     # Phases that move a given amount end with it.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What one combination of an experiment is: every factor's name, its meaning and its bounds."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.lab.disks import LEAST_MB_PER_S
 from fabtune.lab.fabric import FABRICS, NOT_HERE
+from fabtune.measure import workload
 from fabtune.model import units
 
 
@@ -102,6 +104,11 @@ KEYS = {
     "ramp": "ramp_s", "runtime": "runtime_s", "cut": "cut_s", "stall": "stall_s", "window": "window_bytes",
     "stream_rate": "stream_bytes_per_s", "target_rate": "target_mib_per_s",
 }  # fmt: skip
+# The factors that set a workload's parameters of these names.
+OF_WORKLOAD = {
+    "block_bytes": "size", "queue_depth": "depth", "streams": "streams", "threads": "threads",
+    "processes": "threads", "stream_bytes_per_s": "stream_rate",
+}  # fmt: skip
 # What only an iSCSI session over TCP can be given.
 _ISCSI_ONLY = ("clients", "sessions", "targets", "cmds_max", "cmdsn_depth", "unsolicited", "security")
 
@@ -111,14 +118,30 @@ Settings = dict[str, Any]
 def parse_settings(texts: Mapping[str, str], where: str) -> Settings:
     """Return the full settings of one combination: `texts` parsed, everything else by default.
 
+    Where its workload has one value of its own (`stress128` its 128 streams), that is the default.
     `where` names the file for errors.  Raises InputError for an unknown factor or a bad value.
     """
     for name in texts:
         if name not in FACTORS:
             raise InputError(f"{where}: unknown factor '{name}'; known are {', '.join(FACTORS)}")
+    texts = _own_values(texts.get("workload", FACTORS["workload"].default)) | dict(texts)
     return {
         KEYS.get(name, name): factor.parse(texts.get(name, factor.default), f"{where}: {name}")
         for name, factor in FACTORS.items()
+    }
+
+
+@functools.cache
+def _own_values(name: str) -> dict[str, str]:
+    """Return as texts, by factor, what the workload has exactly one value for; nothing for one that is none of ours."""
+    if name not in workload.names():
+        return {}
+    parameters = workload.load(name).parameters
+    directions = [str(op).removeprefix("rand") for op in parameters.get("op", ["mixed"])]
+    return {"op": directions[0] if len(directions) == 1 else "both"} | {
+        factor: f"{values[0]}B" if parameter.startswith(("block_bytes", "stream_bytes")) else str(values[0])
+        for parameter, factor in OF_WORKLOAD.items()
+        if len(values := parameters.get(parameter, [])) == 1
     }
 
 
