@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fabtune import progress
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
 from fabtune.measure import checks, fio, metrics, pcp, record
@@ -266,6 +267,13 @@ def test_a_switch_that_cannot_be_run_is_refused(disk_dir, capsys, command):
     code = main(["ab", "a", "b", "xdd", "--on", str(disk_dir), "--switch", command or " "])
     assert code == ExitCode.USAGE
     assert f"--switch {command or ' '}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("term", "bar"), [("xterm", True), ("dumb", False), ("unknown", False)])
+def test_a_terminal_that_cannot_redraw_gets_lines(monkeypatch, term, bar):
+    monkeypatch.setattr("sys.stderr", type("Terminal", (), {"isatty": lambda self: True})())
+    monkeypatch.setenv("TERM", term)
+    assert isinstance(progress.for_stderr(), progress.TerminalProgress) is bar
 
 
 def test_odd_numbers_of_pairs_are_refused(disk_dir, capsys):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How long work says what it is doing; the lines go to stderr, results never do."""
 
+import os
 import sys
 import threading
 import time
@@ -83,9 +84,8 @@ class TerminalProgress(Progress):
         if self._bar is not None:
             return
         from rich.console import Console
-        from rich.progress import BarColumn, ProgressColumn, TextColumn
+        from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
         from rich.progress import Progress as RichProgress
-        from rich.progress import Task
         from rich.text import Text
 
         owner = self
@@ -125,5 +125,6 @@ class TerminalProgress(Progress):
 
 
 def for_stderr(redraws_per_s: float = 10.0) -> Progress:
-    """Return the bar where stderr is a terminal, plain lines where it is not."""
-    return TerminalProgress(redraws_per_s) if sys.stderr.isatty() else Progress()
+    """Return the bar where stderr is a terminal that can redraw a line, plain lines where it is not."""
+    redraws = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    return TerminalProgress(redraws_per_s) if redraws else Progress()
