@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest-full: --suite trixie --clock virtual
+# guest: --suite trixie --clock virtual
 # NVMe/TCP, the line of reference, through the emulated path.
 
 setup_file() {
