@@ -14,7 +14,7 @@ setup_file() {
 	watch="fabtune measure oltp --on /dev/nullb0 --confirm=nullb0 --runtime 8s --ramp 1s --out runs"
 	if [ "${LENGTH:-short}" = full ]; then
 		# On a terminal, where a bar is drawn: the most that watching does.
-		script -qec "$watch" shown > /dev/null
+		TERM=linux script -qec "$watch" shown > /dev/null
 		grep -q "about 0:0" shown
 	else
 		$watch > shown
