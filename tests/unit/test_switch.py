@@ -63,6 +63,19 @@ def test_another_host_is_reached_by_ssh(fabtune, monkeypatch):
     ]
 
 
+def test_the_targets_values_are_read_there(fabtune):
+    device = '{"label": "eth0"}'
+    known = f'{{"tunable": "nic.mtu", "device": {device}, "value": "9000"}}'
+    unknown = f'{{"tunable": "nic.x", "device": {device}, "value": null}}'
+    (fabtune / "says.show").write_text(f'{{"readings": [{known}, {unknown}]}}')
+    assert switching.target_values(Ends(target_netns="target")) == {"nic.mtu of eth0": "9000"}
+    assert log(fabtune) == ["show --json --netns target"]
+    assert switching.target_values(Ends()) == {}
+    (fabtune / "code.show").write_text("1")
+    with pytest.raises(FabtuneError, match="reading the target's values failed: .* show"):
+        switching.target_values(Ends(target_netns="target"))
+
+
 def interrupting(directory, times):
     """A command that sends its caller SIGINT so many times and notes that it came to its end."""
     command = directory / "slow"

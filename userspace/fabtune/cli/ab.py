@@ -18,7 +18,7 @@ from fabtune.cli import measure as measure_cli
 from fabtune.errors import FabtuneError, InputError
 from fabtune.run import require
 from fabtune.tune import signals
-from fabtune.tune.switch import UNTOUCHED, Ends, switch
+from fabtune.tune.switch import UNTOUCHED, Ends, switch, target_values
 
 # How long a LUN may take to come back after a re-login.
 _RETURN_S = 30.0
@@ -158,10 +158,12 @@ class _Session:
 
         args = self._args
         interrupted = False
+        around = measure_cli.environment()
+        around |= {f"target: {name}": value for name, value in target_values(self._ends).items()}
         try:
             result = run.measure(
                 self._load, self._place, label=profile, path=measure_cli.path_of(args), runtime_s=args.runtime,
-                ramp_s=args.ramp, environment=measure_cli.environment(), keep_files=args.keep_files,
+                ramp_s=args.ramp, environment=around, keep_files=args.keep_files,
             )  # fmt: skip
         except run.IncompleteError as error:
             result = error.record

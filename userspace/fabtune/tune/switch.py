@@ -53,7 +53,7 @@ def switch(profile: str, ends: Ends, path: Sequence[str], sids: Sequence[int]) -
     waits = (ExitCode.DONE, ExitCode.NEEDS_ACTION)
     here = ["--role", "initiator"] if ends.apart else []
     if ends.apart:
-        there = ["--role", "target", *(["--netns", ends.target_netns] if ends.target_netns else [])]
+        there = ["--role", "target", *_netns(ends)]
         _run(profile, [*_there(ends), "revert", *there], waits)
         if profile != UNTOUCHED:
             _run(profile, [*_there(ends), "apply", profile, *there, *path], waits)
@@ -63,6 +63,24 @@ def switch(profile: str, ends: Ends, path: Sequence[str], sids: Sequence[int]) -
     if profile != UNTOUCHED:
         said = _run(profile, [*_here(), "apply", profile, *here, *path, "--allow-relogin", "--json"], waits)
         _check_felt(profile, said)
+
+
+def target_values(ends: Ends) -> dict[str, str]:
+    """Return every tunable of the target's end, read back there, as ``name of device`` -> value.
+
+    Nothing where that end is not tuned apart.  Raises FabtuneError.
+    """
+    if not ends.apart:
+        return {}
+    said = _run("", [*_there(ends), "show", "--json", *_netns(ends)], (ExitCode.DONE,))
+    readings = json.loads(said)["readings"]
+    return {
+        f"{one['tunable']} of {one['device']['label']}": one["value"] for one in readings if one["value"] is not None
+    }
+
+
+def _netns(ends: Ends) -> list[str]:
+    return ["--netns", ends.target_netns] if ends.target_netns else []
 
 
 def _here() -> list[str]:
@@ -91,7 +109,7 @@ def _forget_paths(ends: Ends) -> None:
 
 
 def _run(profile: str, command: Sequence[str], allowed: Sequence[ExitCode]) -> str:
-    """Run one command of a switch and return its stdout.
+    """Run one command of a switch to `profile` (or one that reads alone, without) and return its stdout.
 
     Ctrl-C waits until it has ended, so that nothing is left half done; a second one kills it.
     """
@@ -118,7 +136,8 @@ def _run(profile: str, command: Sequence[str], allowed: Sequence[ExitCode]) -> s
         raise KeyboardInterrupt
     if process.returncode not in allowed:
         words = " ".join((errors or said).strip().splitlines()[-3:])
-        raise FabtuneError(f"switching to '{profile}' failed: {shlex.join(command)}: {words or process.returncode}")
+        doing = f"switching to '{profile}'" if profile else "reading the target's values"
+        raise FabtuneError(f"{doing} failed: {shlex.join(command)}: {words or process.returncode}")
     return said
 
 
