@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """An experiment's figure: its table, its curves, and rows that have no figures."""
 
+import re
 from pathlib import Path
 
 from fabtune.report import figure
@@ -42,3 +43,11 @@ def test_the_x_axis_is_marked_with_the_values_as_written_and_words_are_not_joine
     places = figure.Plot("size", "mb_per_s", "fabric", {"4KiB": 1.0, "64KiB": 2.0}, log=False, words=True)
     html = figure.write(ROWS, ("fabric", "size"), places, [], {"experiment": "fabrics"}, tmp_path).read_text()
     assert ">4KiB</text>" in html and html.count('class="mark"') == 3 and 'class="line"' not in html
+
+
+def test_a_long_word_below_the_last_mark_is_not_cut_off(tmp_path: Path) -> None:
+    rows = [{"security": word, "op": "read", "mb_per_s": 1.0} for word in ("none", "wireguard")]
+    plot = figure.Plot("security", "mb_per_s", None, {"none": 1.0, "wireguard": 2.0}, log=False, words=True)
+    html = figure.write(rows, ("security",), plot, [], {"experiment": "cost"}, tmp_path).read_text()
+    (place,) = re.findall(r'<text x="([0-9.]+)" y="[0-9.]+">wireguard</text>', html)
+    assert float(place) + len("wireguard") * 6 / 2 <= 440

@@ -167,7 +167,10 @@ def draw_axes(x: Scale, y: Scale) -> list[str]:
     parts.append('</g><g class="tick" text-anchor="end">')
     parts += [text(left - 6, y.at(tick) + 4, y.axis.show(tick)) for tick in y.ticks()]
     parts.append('</g><g class="tick" text-anchor="middle">')
-    parts += [text(x.at(tick), bottom + 16, x.axis.show(tick)) for tick in x.ticks()]
+    for tick in x.ticks():
+        label = x.axis.show(tick)
+        # A long word below the last mark stays within the drawing.
+        parts.append(text(min(x.at(tick), WIDTH - _GLYPH * len(label) / 2), bottom + 16, label))
     parts.append('</g><g class="label" text-anchor="middle">')
     parts.append(text((left + right) / 2, bottom + 36, x.axis.label))
     middle = (top + bottom) / 2
