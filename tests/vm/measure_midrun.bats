@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest-full: --suite trixie --clock virtual
+# guest: --suite trixie --clock virtual
 # What measure says and keeps when the world ends in mid-run.
 
 TPG=/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1
@@ -91,6 +91,7 @@ ends() {
 }
 
 @test "stress128 passes where requests come back, and fails where one stays out for more than a minute" {
+	[ "${LENGTH:-short}" = full ] || skip "in the full run"
 	insmod /fabtune/kmod/fabstat.ko
 	words=(--set streams=4 --set total_bytes=16m --runtime 2s)
 	quick=$(slow_disk quick 5)
