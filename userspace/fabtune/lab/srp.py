@@ -58,10 +58,18 @@ def login() -> str:
         "src": INITIATOR_ADDRESS, "dest": f"{TARGET_ADDRESS}:{CM_PORT}", **srp_daemon.login_options(),
     }  # fmt: skip
     text = ",".join(f"{key}={value}" for key, value in words.items())
-    try:
-        Path(f"/sys/class/infiniband_srp/srp-{rdma.INITIATOR_DEVICE}-1/add_target").write_text(text)
-    except OSError as error:
-        raise FabtuneError(f"SRP login with {text}: {error.strerror}; dmesg says why") from None
+
+    def added() -> bool:
+        try:
+            Path(f"/sys/class/infiniband_srp/srp-{rdma.INITIATOR_DEVICE}-1/add_target").write_text(text)
+        except FileExistsError:
+            # ib_srp forgets a login that was ended only after all that can be seen of it is gone.
+            return False
+        except OSError as error:
+            raise FabtuneError(f"SRP login with {text}: {error.strerror}; dmesg says why") from None
+        return True
+
+    until(added, "ib_srp to forget the login before this one")
     return wait_for_disk()
 
 
