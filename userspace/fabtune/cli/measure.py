@@ -225,9 +225,10 @@ def _load(args: argparse.Namespace) -> dict[str, Any]:
     except run.IncompleteError as error:
         error.record["pcp_archive"] = archive.name
         raise
+    finally:
+        if archive.problem:
+            say(archive.problem)
     result["pcp_archive"] = archive.name
-    if archive.problem:
-        say(archive.problem)
     if args.capture:
         try:
             with show.step("capturing a short load of the same kind"):
