@@ -2,6 +2,7 @@
 """Real fio runs on a directory: records, figures, failures and interruption."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -16,7 +17,8 @@ import pytest
 from fabtune import progress
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
-from fabtune.measure import checks, fio, metrics, pcp, record
+from fabtune.measure import checks, fio, metrics, pcp, record, run, target, workload
+from fabtune.measure.watch import Watch
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -115,6 +117,20 @@ def test_interruption_ends_the_load_and_keeps_the_record(disk_dir, number):
     assert not kept["complete"] and kept["problem"] == "interrupted by the user"
     assert metrics.moved_bytes(kept["steps"][0]["fio"]) > 0
     assert not list(disk_dir.glob("fabtune-*"))
+
+
+@pytest.mark.parametrize("trouble", [KeyboardInterrupt(), OSError(errno.ENODEV, "No such device")])
+def test_trouble_during_the_first_sample_keeps_what_was_measured(disk_dir, monkeypatch, trouble):
+    def first(watch, *, edge=False):
+        monkeypatch.undo()
+        wait_for(lambda: moving(os.getpid()))
+        raise trouble
+
+    monkeypatch.setattr(Watch, "sample", first)
+    load = workload.load("xdd").with_parameters(["op=read", "total_bytes=16m"])
+    with pytest.raises(run.IncompleteError) as caught:
+        run.measure(load, target.find(str(disk_dir)), runtime_s=60, ramp_s=0)
+    assert metrics.moved_bytes(caught.value.record["steps"][0]["fio"]) > 0
 
 
 def test_the_load_dies_with_its_starter(disk_dir):

@@ -207,20 +207,19 @@ def _run_step(
         result["begun_unix_s"] = time.time()
         with fio.Load(program, step.job_file(), scratch) as load:
             result["command"] = load.command
-            samples.append(watch.sample(edge=True))
             try:
-                load.wait(lambda: samples.append(watch.sample()), SAMPLE_S)
-            except (KeyboardInterrupt, FabtuneError) as why:
-                ended = load.stop()
                 samples.append(watch.sample(edge=True))
+                load.wait(lambda: samples.append(watch.sample()), SAMPLE_S)
+                samples.append(watch.sample(edge=True))
+            except (KeyboardInterrupt, FabtuneError, OSError) as why:
+                if not load.stop():
+                    result["problem"] = "fio did not end: requests are outstanding on the target"
                 try:
                     result["fio"] = load.document()
                 except fio.FioError as error:
                     result["fio"] = error.document
-                if not ended:
-                    result["problem"] = "fio did not end: requests are outstanding on the target"
+                samples.append(watch.sample(edge=True))
                 raise why
-            samples.append(watch.sample(edge=True))
             _take_document(step, load, result)
     finally:
         result["after"] = counters.edges(target)
