@@ -184,6 +184,17 @@ def test_cpu_per_gigabyte_is_of_the_measured_part():
     assert found["sys_percent_per_mb_per_s"] == pytest.approx(100 * 500 / 2000 / 100)
 
 
+@pytest.mark.parametrize(("ticks", "said"), [(4, False), (6, True)])
+def test_a_few_ticks_of_the_cpu_clock_are_no_figure(ticks, said):
+    step = make_record(100, seconds=10)["steps"][0]
+    first, last = metrics.window(step)
+    for name in ("user", "sys", "irq.soft"):
+        last[f"kernel.all.cpu.{name}"] = first[f"kernel.all.cpu.{name}"]
+    last["kernel.all.cpu.sys"] += 10 * ticks
+    keys = [metric.key for metric in metrics.of_step(step)]
+    assert ("cpu_s_per_gb" in keys) is said and "read_mb_per_s" in keys
+
+
 def test_a_second_in_which_nothing_completed_has_no_percentiles_and_no_effect_on_the_cpu_figure():
     step = make_record(100, seconds=10)["steps"][0]
     first, _ = metrics.window(step)

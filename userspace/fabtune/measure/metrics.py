@@ -12,6 +12,8 @@ Result = Mapping[str, Any]
 
 # Engines whose requests are whole files made, looked up or removed: nothing is moved, and fio calls all of it reading.
 _FILE_ENGINES = ("filecreate", "filestat", "filedelete")
+# The kernel counts CPU time in ticks of 10 ms: of fewer than five nothing can be said.
+_LEAST_BUSY_MS = 50
 
 
 @attrs.frozen
@@ -111,9 +113,9 @@ def _cpu(result: Result, document: Result) -> list[Metric]:
     change = {key: last[key] - first[key] for key in last if key in first}
     gigabytes = (change["disk.dev.read_bytes"] + change["disk.dev.write_bytes"]) * 1024 / 1e9
     all_ms = sum(value for key, value in change.items() if key.startswith("kernel.all.cpu."))
-    if gigabytes <= 0 or all_ms <= 0:
-        return []
     busy_ms = all_ms - change["kernel.all.cpu.idle"] - change["kernel.all.cpu.wait.total"]
+    if gigabytes <= 0 or busy_ms < _LEAST_BUSY_MS:
+        return []
     kernel_ms = sum(change[f"kernel.all.cpu.{name}"] for name in ("sys", "irq.hard", "irq.soft"))
     mb_per_s = gigabytes * 1e3 / change["time.monotonic"]
     parts = (("user", "user"), ("sys", "sys"), ("softirq", "irq.soft"))
