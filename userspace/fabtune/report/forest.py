@@ -37,7 +37,7 @@ def forest_plot(title: str, rows: Sequence[Interval], practical: float, axis: st
     parts += [f'<path d="M{num(scale.at(tick))} {_TOP}V{num(bottom)}"/>' for tick in scale.ticks()]
     parts.append(f'</g><path class="unity" d="M{num(scale.at(1))} {_TOP}V{num(bottom)}"/>')
     parts.append('<g class="tick" text-anchor="middle">')
-    parts += [text(scale.at(tick), bottom + 16, f"{tick:g}×") for tick in scale.ticks()]
+    parts += [text(scale.at(tick), bottom + 16, f"{tick:.2g}×" if wide else f"{tick:g}×") for tick in scale.ticks()]
     parts.append(f'</g><g class="label" text-anchor="middle">{text(WIDTH / 2, bottom + 36, axis)}</g>')
     for index, row in enumerate(rows):
         y = _TOP + _ROW * index + 24

@@ -17,6 +17,8 @@ Record = Mapping[str, Any]
 
 # A longer forest shows the figures that decide alone.
 MAX_ROWS = 12
+# So many pairs have room for a mark each.
+_NUMBERED_PAIRS = 20
 
 
 def sections(records: Sequence[Record], workload: str) -> list[Section]:
@@ -65,7 +67,9 @@ def _section(outcome: Outcome, heading: str) -> Section:
         series = [Series(name, tuple((float(i + 1), v) for i, v in enumerate(values))) for name, values in sides]
         title = f"{row.step}: {row.metric.title} of each pair"
         y_axis = Axis(row.metric.unit)
-        drawing = line_chart(title, series, Axis("pair, in the order measured"), y_axis, from_zero=False)
+        numbers = tuple(float(i + 1) for i in range(len(row.pairs))) if len(row.pairs) <= _NUMBERED_PAIRS else ()
+        x_axis = Axis("pair, in the order measured", marks=numbers)
+        drawing = line_chart(title, series, x_axis, y_axis, from_zero=False)
         figures.append(Figure(drawing, f"{title}. Drift moves both lines, an effect parts them."))
         pairs += [(row.step, row.metric.title, i + 1, a, b, b / a) for i, (a, b) in enumerate(row.pairs)]
     tables = [compare.table(outcome)]
