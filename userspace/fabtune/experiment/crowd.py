@@ -36,7 +36,9 @@ def measure(
     like = target.find(f"/dev/{disks[0]}").as_record() | {"path": f"{len(disks)} disks", "disk": None, "wwid": ""}
     record: dict[str, Any] = {
         "schema": SCHEMA, "complete": True, "problem": None, "label": settings["profile"],
-        "path": {"rtt_ms": settings["rtt_ms"], "mtu": settings["mtu"], "rate_bytes_per_s": settings["rate_bit_per_s"] / 8},
+        "path": {
+            "rtt_ms": settings["rtt_ms"], "mtu": settings["mtu"], "rate_bytes_per_s": settings["rate_bit_per_s"] / 8,
+        },
         "workload": {"name": "crowd", "summary": f"{len(disks)} clients at once", "source": "GUPFS FY2003, D.3.6"},
         "workload_text": "", "target": like, "host": host(), "versions": {"fio": version},
         "environment": {"settings": settings}, "runtime_s": settings["runtime_s"], "ramp_s": settings["ramp_s"],
@@ -63,7 +65,7 @@ def measure(
 
 
 def _step(disks: Sequence[str], op: str, settings: dict[str, Any], gate: Path) -> Step:
-    """Return one job a disk; each waits for `gate` once it is ready, or the first would keep the CPU from the others."""
+    """Return one job a disk; each waits for `gate` when ready, or the first would keep the CPU from the others."""
     parameters = {"block_bytes": settings["size_bytes"], "queue_depth": settings["queue_depth"], "streams": len(disks)}
     options: Options = _OPTIONS | {
         "rw": op, "bs": settings["size_bytes"], "iodepth": settings["queue_depth"], "runtime": settings["runtime_s"],
@@ -132,7 +134,8 @@ def figures(record: dict[str, Any], op: str, seen: Sequence[DeviceInterval]) -> 
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)
     times = [histogram for one in seen if (histogram := one.histogram(op=op))]
     for name, percent in (("p50_ms", 50), ("p99_ms", 99)):
-        found[name] = round(value.value_ms, 3) if times and (value := sum(times[1:], times[0]).percentile(percent)) else None
+        value = sum(times[1:], times[0]).percentile(percent) if times else None
+        found[name] = round(value.value_ms, 3) if value else None
     return found | {
         "queue_full": sum(one.queue_full for one in seen),
         "mb_per_s": round(sum(shares), 2),

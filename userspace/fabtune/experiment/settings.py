@@ -88,7 +88,9 @@ FACTORS: dict[str, Factor] = {
     "security": Factor(
         _one_of("none", "chap", "digests", "ipsec", "wireguard"), "none", "what protects the login, the data or the path"
     ),
-    "task_set_full": Factor(_integer(0, 100000), "0", "reads in a row that scsi_debug answers with TASK SET FULL, after 2 s of load"),
+    "task_set_full": Factor(
+        _integer(0, 100000), "0", "reads in a row that scsi_debug answers with TASK SET FULL, after 2 s of load"
+    ),
     "streams": Factor(_integer(1, 128), "1", "streams of a workload that has them: TCP connections of net"),
     "window": Factor(units.parse_bytes, "0B", "socket buffer of each TCP connection of net, 0B for the kernel's choice"),
     "threads": Factor(_integer(1, 128), "1", "threads of a workload that has them"),
