@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest-full: --suite trixie --clock virtual --memory-mib 3072
+# guest: --suite trixie --clock virtual --memory-mib 3072
 # Every workload against its own description, as the kernel's tracepoints see it.
 
 setup_file() {
@@ -27,6 +27,11 @@ setup() {
 	load disks
 }
 
+# The short run takes what says most about sizes, depth, mix and order.
+long() {
+	[ "${LENGTH:-short}" = full ] || skip "in the full run"
+}
+
 shape() {
 	run python3 /fabtune/tests/vm/workload_shapes.py "$@"
 	echo "$output"
@@ -40,18 +45,21 @@ shape() {
 }
 
 @test "pioraw: sizes and slices by processes" {
+	long
 	shape pioraw /dev/nullb0 total_bytes=64m block_bytes=1k,64k,256k processes=1,4 --runtime:300ms --ramp:0s
 }
 
 @test "oltp: 4 KiB, 70/30, random, 16 outstanding" {
-	shape oltp /dev/nullb0 total_bytes=64m --runtime:1s --ramp:0s
+	shape oltp /dev/nullb0 total_bytes=64m --runtime:400ms --ramp:0s
 }
 
 @test "latency: 4 KiB, one at a time" {
+	long
 	shape latency /dev/nullb0 total_bytes=64m --runtime:2s --ramp:0s
 }
 
 @test "stress128: 128 threads of 4, half and half; fabstat judges" {
+	long
 	# Half a second a request: one CPU then has the time to keep 512 of them outstanding.
 	shape stress128 "/dev/$(slow_disk slow500 500)" total_bytes=64m --runtime:3s
 }
@@ -69,13 +77,16 @@ shape() {
 }
 
 @test "mptio: six phases, the rotated reads of the neighbour's file" {
+	long
 	shape mptio /mnt/work processes=3 cache_file_bytes=2m disk_file_bytes=4m
 }
 
 @test "daq: 8 writers and 8 readers at the rate asked for" {
+	long
 	shape daq /mnt/work stream_bytes_per_s=2000000 file_bytes=8m --runtime:4s --ramp:0s
 }
 
 @test "metabench: files in own directories and in one, created, looked up, deleted" {
+	long
 	shape metabench /mnt/work files=50 processes=4
 }
