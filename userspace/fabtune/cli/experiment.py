@@ -21,11 +21,15 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     """Add the arguments of `fabtune run`."""
     parser.add_argument("experiment", nargs="?", help="a shipped experiment's name or a .toml file; without: list them")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the results (default: out/NAME)")
-    parser.add_argument("--only", action="append", default=[], metavar="FACTOR=VALUE[,VALUE]", help="run part of the matrix")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="FACTOR=VALUE[,VALUE]", help="run part of the matrix"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the combinations and the time they will take")
     parser.add_argument("--resume", action="store_true", help="keep the runs that --out already holds")
     parser.add_argument("--jobs", type=_jobs, default=0, metavar="N", help="guests at a time (default: one a core)")
-    parser.add_argument("--fleet", type=Path, metavar="INVENTORY", help="run on the hosts of an Ansible inventory, not in the lab")
+    parser.add_argument(
+        "--fleet", type=Path, metavar="INVENTORY", help="run on the hosts of an Ansible inventory, not in the lab"
+    )
     parser.add_argument("--allow-relogin", action="store_true", help="with --fleet: let profiles log sessions in again")
     parser.add_argument("--json", action="store_true", help="print the points as JSON instead of a table")
     parser.set_defaults(handler=run)
@@ -125,7 +129,12 @@ def _figures(
     x = wanted.plot["x"]
     numbers, words = wanted.numbers(x), wanted.is_of_words(x)
     plot = figure.Plot(
-        x, wanted.plot.get("y", "mb_per_s"), wanted.plot.get("series"), numbers, min(numbers.values()) > 0 and not words, words
+        x,
+        wanted.plot.get("y", "mb_per_s"),
+        wanted.plot.get("series"),
+        numbers,
+        min(numbers.values()) > 0 and not words,
+        words,
     )
     said = [(one.says, f"{_WORDS[one.holds]}: {one.found}") for one in verdicts]
     return figure.write(rows, tuple(wanted.factors), plot, said, meta, out)

@@ -64,9 +64,7 @@ class Definition:
 
     def is_of_words(self, factor: str) -> bool:
         """Tell whether the values of `factor` are words, so that numbers() are only their places."""
-        return any(
-            not isinstance(FACTORS[factor].parse(text, factor), int | float) for text in self.factors[factor]
-        )
+        return any(not isinstance(FACTORS[factor].parse(text, factor), int | float) for text in self.factors[factor])
 
     def combinations(self, only: Sequence[str] = ()) -> list[Combination]:
         """Return the combinations, the last factor varying first; `only` keeps those with ``NAME=VALUE``.
@@ -77,7 +75,9 @@ class Definition:
         for word in only:
             name, equals, wanted = word.partition("=")
             if not equals or name not in kept:
-                raise InputError(f"--only {word}: expected FACTOR=VALUE with a factor of {self.name}: {', '.join(kept)}")
+                raise InputError(
+                    f"--only {word}: expected FACTOR=VALUE with a factor of {self.name}: {', '.join(kept)}"
+                )
             kept[name] = tuple(value for value in kept[name] if value in wanted.split(","))
             if not kept[name]:
                 raise InputError(f"--only {word}: {self.name} has {name} = {', '.join(self.factors[name])}")
@@ -104,7 +104,9 @@ def load(name_or_file: str) -> Definition:
     if path.suffix != ".toml":
         path = data_dir("experiments") / f"{name_or_file}.toml"
         if not path.exists():
-            raise InputError(f"unknown experiment '{name_or_file}'; shipped are {', '.join(names())}; or name a .toml file")
+            raise InputError(
+                f"unknown experiment '{name_or_file}'; shipped are {', '.join(names())}; or name a .toml file"
+            )
     try:
         table = tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -118,7 +120,9 @@ def _definition(path: Path, table: dict[str, Any]) -> Definition:
     for key in table:
         if key not in _KEYS:
             raise InputError(f"{path}: unknown key '{key}'; known are {', '.join(sorted(_KEYS))}")
-    factors = {name: tuple(_texts(path, f"factors.{name}", value)) for name, value in _table(path, table, "factors").items()}
+    factors = {
+        name: tuple(_texts(path, f"factors.{name}", value)) for name, value in _table(path, table, "factors").items()
+    }
     fixed = {name: _texts(path, f"fixed.{name}", value)[0] for name, value in _table(path, table, "fixed").items()}
     for name in (*factors, *fixed):
         if name not in FACTORS:

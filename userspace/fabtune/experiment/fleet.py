@@ -160,7 +160,9 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
                     "clock_uncertainty_ms": round(start["clock_uncertainty_ms"], 3),
                 }
             )
-    return found + [_sum([one for one in found if one["op"] == way]) for way in dict.fromkeys(one["op"] for one in found)]
+    return found + [
+        _sum([one for one in found if one["op"] == way]) for way in dict.fromkeys(one["op"] for one in found)
+    ]
 
 
 def _sum(points: Sequence[Point]) -> Point:
@@ -184,7 +186,9 @@ def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directo
         environment = {
             "ANSIBLE_SSH_ARGS": _SSH_ARGS,
             **os.environ,
-            "ANSIBLE_COLLECTIONS_PATH": f"{data_dir('ansible')}:{os.environ.get('ANSIBLE_COLLECTIONS_PATH', '')}".rstrip(":"),
+            "ANSIBLE_COLLECTIONS_PATH": f"{data_dir('ansible')}:{os.environ.get('ANSIBLE_COLLECTIONS_PATH', '')}".rstrip(
+                ":"
+            ),
             "ANSIBLE_CALLBACKS_ENABLED": "fabtune.fleet.failures",
             "ANSIBLE_RETRY_FILES_ENABLED": "false",
             "FABTUNE_FAILURES": str(failed),
@@ -209,7 +213,12 @@ def _to_its_end(command: Sequence[str], environment: Mapping[str, str], sink: An
     """Run `command` to its end; an interrupt of ours ends it in order first, so that no host is left half-way."""
     # Its own session keeps the terminal's Ctrl-C for us: Ansible would drop its connections at once.
     process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=sink,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     try:
         return process.wait()

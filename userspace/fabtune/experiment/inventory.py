@@ -28,7 +28,9 @@ def load(path: Path) -> Inventory:
     Raises InputError when it cannot be read, a role has no host, or an initiator does not say what to load.
     """
     if not path.exists():
-        raise InputError(f"--fleet {path}: no such file; expected an Ansible inventory with the groups {' and '.join(GROUPS)}")
+        raise InputError(
+            f"--fleet {path}: no such file; expected an Ansible inventory with the groups {' and '.join(GROUPS)}"
+        )
     program = require("ansible-inventory", "ansible-core")
     try:
         found = json.loads(run([program, "--inventory", path, "--list"], what="reading the inventory"))

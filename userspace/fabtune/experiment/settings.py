@@ -82,17 +82,19 @@ FACTORS: dict[str, Factor] = {
     "stall": Factor(_seconds, "0s", "time after which the target stalls for good, 0s for never"),
     "cmds_max": Factor(_integer(0, 2048), "0", "commands of the initiator's session, 0 for its default"),
     "cmdsn_depth": Factor(_integer(0, 4096), "0", "command window that the target grants, 0 for its default"),
-    "unsolicited": Factor(
-        _one_of("default", "none", "immediate", "all"), "default", "write data sent unasked"
-    ),
+    "unsolicited": Factor(_one_of("default", "none", "immediate", "all"), "default", "write data sent unasked"),
     "security": Factor(
-        _one_of("none", "chap", "digests", "ipsec", "wireguard"), "none", "what protects the login, the data or the path"
+        _one_of("none", "chap", "digests", "ipsec", "wireguard"),
+        "none",
+        "what protects the login, the data or the path",
     ),
     "task_set_full": Factor(
         _integer(0, 100000), "0", "reads in a row that scsi_debug answers with TASK SET FULL, after 2 s of load"
     ),
     "streams": Factor(_integer(1, 128), "1", "streams of a workload that has them: TCP connections of net"),
-    "window": Factor(units.parse_bytes, "0B", "socket buffer of each TCP connection of net, 0B for the kernel's choice"),
+    "window": Factor(
+        units.parse_bytes, "0B", "socket buffer of each TCP connection of net, 0B for the kernel's choice"
+    ),
     "threads": Factor(_integer(1, 128), "1", "threads of a workload that has them"),
     "stream_rate": Factor(units.parse_bytes, "1MB", "bytes per second of each stream of daq"),
     "ramp": Factor(_seconds, "4s", "load before the measured part, slow start included"),
@@ -168,7 +170,9 @@ def check_settings(settings: Settings, where: str) -> None:
     if len(many) > 1:
         raise InputError(f"{where}: {' and '.join(many)} are more than one: a combination can have only one of them so")
     if settings["cut_s"] and settings["sessions"] < 2:
-        raise InputError(f"{where}: cut with sessions = {settings['sessions']}: expected at least 2, or nothing is left")
+        raise InputError(
+            f"{where}: cut with sessions = {settings['sessions']}: expected at least 2, or nothing is left"
+        )
     if settings["task_set_full"] and settings["fabric"] != "scsi_debug":
         raise InputError(f"{where}: task_set_full with fabric = {settings['fabric']}: only scsi_debug answers as told")
     if settings["lun"] == "own" and settings["clients"] < 2:

@@ -84,7 +84,9 @@ def of_suite(directory: Path) -> Index:
                 "directory": path.parent.name,
                 "summary": index["summary"],
                 "combinations": len(index["combinations"]),
-                "runs": {status: sum(run["status"] == status for run in runs) for status in ("measured", "failed", "not run")},
+                "runs": {
+                    status: sum(run["status"] == status for run in runs) for status in ("measured", "failed", "not run")
+                },
             }
         )
     if not experiments:

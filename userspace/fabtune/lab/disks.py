@@ -57,7 +57,10 @@ def lio_backstore(disk: Disk, index: int) -> Path:
     if disk.mb_per_s or disk.stalls or disk.tail_delay_ms:
         run(["modprobe", "target_core_iblock"], what="loading target_core_iblock")
         device = null_block(disk, index)
-        backstore, control = _LIO_CORE / "iblock_0", f"udev_path={_mapping(disk, device, index) if disk.stalls or disk.tail_delay_ms else device}"
+        backstore, control = (
+            _LIO_CORE / "iblock_0",
+            f"udev_path={_mapping(disk, device, index) if disk.stalls or disk.tail_delay_ms else device}",
+        )
     else:
         control = f"rd_pages={disk.size_mib * 256},rd_nullio={int(not disk.keeps_data)}"
         backstore = _LIO_CORE / "rd_mcp_0"

@@ -90,7 +90,8 @@ def write(
         names = dict.fromkeys(str(row[plot.series]) if plot.series else op for row in mine)
         series = [
             Series(
-                name, _curve([row for row in mine if not plot.series or str(row[plot.series]) == name], plot),
+                name,
+                _curve([row for row in mine if not plot.series or str(row[plot.series]) == name], plot),
                 "marks" if plot.words else "line",
             )
             for name in names
@@ -104,7 +105,9 @@ def write(
         every = [row for row in rows if row["op"] == op]
         sections.append(page.Section(op, figures=figures, tables=(table(op, every, factors),)))
     columns = (Column("expected", "expected"), Column("found", "found"))
-    sections.append(page.Section("Expected", tables=(Table("What the figures must look like", columns, tuple(verdicts)),)))
+    sections.append(
+        page.Section("Expected", tables=(Table("What the figures must look like", columns, tuple(verdicts)),))
+    )
     facts = {name: value for name, value in meta.items() if name != "commands"}
     html = page.render(str(meta["experiment"]), str(meta.get("source", "")), sections, facts, meta.get("commands", ()))
     return page.write(html, out / "report.html")
