@@ -48,13 +48,13 @@ clients() {
 		says = "served alike"
 		where = { stall = "0s" }
 		figure = "slowest_share"
-		at_least = 0.6
+		at_least = 0.8
 		[[expect]]
 		says = "the line is full"
 		where = { stall = "0s" }
 		figure = "fraction_of_bound"
-		at_least = 0.9
-		at_most = 1.05
+		at_least = 0.95
+		at_most = 1.01
 		[[expect]]
 		says = "no minute without the stall"
 		where = { stall = "0s" }
@@ -127,8 +127,8 @@ stripes() {
 		[[expect]]
 		says = "both targets give what their disks do: one alone would be half of it"
 		figure = "fraction_of_bound"
-		at_least = 0.85
-		at_most = 1.1
+		at_least = 0.95
+		at_most = 1.03
 		[plot]
 		x = "targets"
 	EOF
