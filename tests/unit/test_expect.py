@@ -23,6 +23,13 @@ def parsed(**table: Any) -> expect.Expectation:
     return expect.parse(Path("exp.toml"), 1, {"says": "so", **table}, tuple(FACTORS))
 
 
+def written(directory: Path, text: str) -> definition.Definition:
+    """Return the definition that a file of `text` is."""
+    path = directory / "exp.toml"
+    path.write_text(text)
+    return definition.load(str(path))
+
+
 RATIO = {"of": {"targets": 4}, "to": {"targets": 1}, "at_least": 3.6}
 
 
@@ -76,10 +83,8 @@ def test_repetitions_are_judged_by_their_mean_and_missing_rows_are_no_zero() -> 
     ],
 )
 def test_a_bad_expectation_names_the_file_and_the_key(tmp_path: Path, text: str, named: str) -> None:
-    path = tmp_path / "exp.toml"
-    path.write_text(f'[factors]\nrtt = ["0ms"]\n[[expect]]\n{text}\n')
     with pytest.raises(InputError, match=f"exp.toml: expect 1.*{named}"):
-        definition.load(str(path))
+        written(tmp_path, f'[factors]\nrtt = ["0ms"]\n[[expect]]\n{text}\n')
 
 
 @pytest.mark.parametrize(
@@ -96,16 +101,12 @@ def test_a_bad_expectation_names_the_file_and_the_key(tmp_path: Path, text: str,
     ],
 )
 def test_an_impossible_combination_is_refused_before_anything_starts(tmp_path: Path, fixed: str, named: str) -> None:
-    path = tmp_path / "exp.toml"
-    path.write_text(f'[factors]\nrtt = ["0ms"]\n[fixed]\n{fixed}\n')
     with pytest.raises(InputError, match=f"exp.toml.*{named}"):
-        definition.load(str(path)).combinations()
+        written(tmp_path, f'[factors]\nrtt = ["0ms"]\n[fixed]\n{fixed}\n').combinations()
 
 
 def test_a_fabric_that_needs_hardware_is_said_to_be_missing_and_starts_no_guest(tmp_path: Path) -> None:
-    path = tmp_path / "exp.toml"
-    path.write_text('[factors]\nfabric = ["fc", "infiniband"]\n[fixed]\nop = "read"\n')
-    wanted = definition.load(str(path))
+    wanted = written(tmp_path, '[factors]\nfabric = ["fc", "infiniband"]\n[fixed]\nop = "read"\n')
     runs = lab.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     from fabtune.progress import Progress
 

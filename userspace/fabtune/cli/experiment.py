@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from fabtune import progress
+from fabtune.cli.arguments import count
 from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import definition, lab, tree
 from fabtune.experiment.definition import Definition
@@ -26,19 +27,13 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="print the combinations and the time they will take")
     parser.add_argument("--resume", action="store_true", help="keep the runs that --out already holds")
-    parser.add_argument("--jobs", type=_jobs, default=0, metavar="N", help="guests at a time (default: one a core)")
+    parser.add_argument("--jobs", type=count, default=0, metavar="N", help="guests at a time (default: one a core)")
     parser.add_argument(
         "--fleet", type=Path, metavar="INVENTORY", help="run on the hosts of an Ansible inventory, not in the lab"
     )
     parser.add_argument("--allow-relogin", action="store_true", help="with --fleet: let profiles log sessions in again")
     parser.add_argument("--json", action="store_true", help="print the points as JSON instead of a table")
     parser.set_defaults(handler=run)
-
-
-def _jobs(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}': expected a whole number from 1")
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from fabtune.cli.arguments import count
 from fabtune.errors import ExitCode, InputError
 from fabtune.stat import Interval, Snapshot, StuckList, diff, load, since_seen, snapshot, stuck
 
@@ -22,7 +23,7 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     mode.add_argument("--watch", type=_seconds, metavar="SECONDS", help="show what happens, again and again")
     mode.add_argument("--diff", nargs=2, type=Path, metavar=("A", "B"), help="compare two saved readings")
     mode.add_argument("--save", type=Path, metavar="FILE", help="keep this reading for --diff")
-    parser.add_argument("--count", type=_count, metavar="N", help="with --watch: stop after N times")
+    parser.add_argument("--count", type=count, metavar="N", help="with --watch: stop after N times")
     parser.add_argument("--all", action="store_true", help="idle devices and removed ones too")
     parser.set_defaults(handler=_stat)
 
@@ -35,12 +36,6 @@ def _seconds(text: str) -> float:
     if not 0.05 <= value <= 86400:
         raise argparse.ArgumentTypeError(f"'{text}': expected seconds from 0.05 to 86400, such as 1")
     return value
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}': expected a whole number from 1")
-    return int(text)
 
 
 def _stat(args: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from fabtune.lab.waiting import until
 from fabtune.measure import counters, fio, target
 from fabtune.measure.record import SCHEMA
 from fabtune.measure.run import SAMPLE_S, host, new_result
+from fabtune.measure.watch import as_record
 from fabtune.measure.workload import Options, Step
 from fabtune.stat import DeviceInterval, diff, parse, stuck
 from fabtune.stat.snapshot import read_file
@@ -95,10 +96,7 @@ def _load(
                 hanging = [one for one in stuck().requests if one.disk in disks and one.age_ns > STUCK_S * 1e9]
                 if hanging:
                     result["stuck"]["oldest_s"] = max(one.age_ns for one in hanging) / 1e9
-                    result["stuck"]["requests"] = [
-                        {"op": one.op, "sector": one.sector, "age_s": one.age_ns / 1e9, "state": one.state}
-                        for one in hanging
-                    ]
+                    result["stuck"]["requests"] = [as_record(one) for one in hanging]
                     raise _HangingError
 
             load.wait(look, SAMPLE_S)

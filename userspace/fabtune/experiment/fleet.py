@@ -19,7 +19,7 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.lab import Point, Run
-from fabtune.experiment.settings import ops_of
+from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.measure import metrics, record, workload
 from fabtune.paths import data_dir
 from fabtune.progress import Progress
@@ -144,8 +144,8 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
         start = json.loads((run.directory / host / f"{op}.start.json").read_text())
         figures = {metric.key: metric.value for step in taken["steps"] for metric in metrics.of_step(step)}
         late_s = start["begun_unix_s"] - start["wanted_unix_s"]
-        for way in ("read", "write"):
-            if op not in (way, "mixed") or f"{way}_mb_per_s" not in figures:
+        for way in ways_of(op):
+            if f"{way}_mb_per_s" not in figures:
                 continue
             found.append(
                 {
@@ -183,12 +183,11 @@ def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directo
         extra, failed = Path(scratch) / "variables.json", Path(scratch) / "failures"
         extra.write_text(json.dumps(variables))
         failed.touch()
+        collections = [str(data_dir("ansible")), os.environ.get("ANSIBLE_COLLECTIONS_PATH")]
         environment = {
             "ANSIBLE_SSH_ARGS": _SSH_ARGS,
             **os.environ,
-            "ANSIBLE_COLLECTIONS_PATH": f"{data_dir('ansible')}:{os.environ.get('ANSIBLE_COLLECTIONS_PATH', '')}".rstrip(
-                ":"
-            ),
+            "ANSIBLE_COLLECTIONS_PATH": ":".join(filter(None, collections)),
             "ANSIBLE_CALLBACKS_ENABLED": "fabtune.fleet.failures",
             "ANSIBLE_RETRY_FILES_ENABLED": "false",
             "FABTUNE_FAILURES": str(failed),

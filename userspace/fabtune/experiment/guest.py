@@ -11,7 +11,7 @@ from typing import Any
 
 from fabtune.errors import FabtuneError
 from fabtune.experiment import crowd, raw
-from fabtune.experiment.settings import KEYS, OF_WORKLOAD, Settings, ops_of
+from fabtune.experiment.settings import KEYS, OF_WORKLOAD, Settings, ops_of, ways_of
 from fabtune.experiment.stage import Stage, mount
 from fabtune.lab import layout, scsi_debug, topology
 from fabtune.lab.fabric import WITHOUT_PATH
@@ -67,7 +67,7 @@ def measure_op(stage: Stage, disks: list[str], op: str) -> list[Point]:
             found.append(common(settings, path, op) | crowd.figures(taken, op, seen))
         else:
             taken = measure_one(settings, path, disks[0], op)
-            moved = [way for way in ("read", "write") if op in (way, "mixed") and moved_data(taken, way)]
+            moved = [way for way in ways_of(op) if moved_data(taken, way)]
             found += [common(settings, path, way) | figures_of(way, taken) for way in moved]
             if settings["sessions"] > 1:
                 found = [point | {"paths_failed": layout.paths_failed()} for point in found]

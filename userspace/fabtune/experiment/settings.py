@@ -154,6 +154,11 @@ def ops_of(settings: Settings) -> tuple[str, ...]:
     return ("read", "write") if settings["op"] == "both" else (settings["op"],)
 
 
+def ways_of(op: str) -> tuple[str, ...]:
+    """Return the directions that measuring `op` may move data in."""
+    return ("read", "write") if op == "mixed" else (op,)
+
+
 def check_settings(settings: Settings, where: str) -> None:
     """Raise InputError when a combination cannot be measured at all."""
     if settings["runtime_s"] <= 0:

@@ -12,7 +12,7 @@ from typing import Any
 from fabtune.errors import FabtuneError, InputError
 from fabtune.measure import counters, metrics
 from fabtune.measure.target import Target
-from fabtune.stat import DeviceInterval, Snapshot, diff, parse, stuck
+from fabtune.stat import DeviceInterval, Snapshot, StuckRequest, diff, parse, stuck
 from fabtune.stat.snapshot import read_file, words
 
 # With hundreds of LUNs a reading is large; it is then taken at the ends of the step alone.
@@ -32,6 +32,11 @@ def check_judge(stuck_after_s: float | None) -> None:
             f"fabstat lists requests older than {listed_s:g} s, this workload judges at {stuck_after_s:g} s: "
             "lower the module's threshold for stuck requests"
         )
+
+
+def as_record(request: StuckRequest) -> dict[str, Any]:
+    """Return what a step's record keeps of a request that hangs."""
+    return {"op": request.op, "sector": request.sector, "age_s": request.age_ns / 1e9, "state": request.state}
 
 
 class Watch:
@@ -63,8 +68,7 @@ class Watch:
                 age_s = request.age_ns / 1e9
                 self._oldest_s = max(self._oldest_s, age_s)
                 if age_s > after_s:
-                    seen = {"op": request.op, "sector": request.sector, "age_s": age_s, "state": request.state}
-                    self._stuck[request.op, request.sector] = seen
+                    self._stuck[request.op, request.sector] = as_record(request)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Add what fabstat saw to `result`: figures to its samples, the readings around the measured part."""
