@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -338,3 +339,30 @@ def test_a_dead_writers_draft_does_not_stay(host: Path) -> None:
     hosttree.put(draft, "node.session.auth.password = do-not-tell")
     with journal.locked():
         assert not draft.exists()
+
+
+DATA = Path(__file__).parent / "data"
+
+
+def test_a_journal_of_an_earlier_version_is_read(host: Path) -> None:
+    before = values(host)
+    run_apply()
+    (path,) = (host / "state/journal").iterdir()
+    shutil.copy(DATA / "journal-1.jsonl", path)
+    assert {outcome.state for outcome in run_revert().outcomes} == {"restored"}
+    assert values(host) == before
+
+
+def test_a_logout_without_its_login_is_owed(host: Path) -> None:
+    run_apply()
+    first, second = (
+        journal.Logout(sid, f"iqn.t,10.2.0.1:3260,default#{sid}", "iqn.t", "10.2.0.1:3260", "default", "boot")
+        for sid in ("1", "2")
+    )
+    writer = journal.Writer(journal.transactions()[0].path)
+    writer.append("logout", **first.as_json())
+    writer.append("logout", **second.as_json())
+    writer.append("login", sid="1", identity=first.identity)
+    writer.close()
+    assert journal.owed_logins(journal.transactions(), "boot") == [second]
+    assert journal.owed_logins(journal.transactions(), "another boot") == []

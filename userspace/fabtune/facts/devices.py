@@ -216,3 +216,21 @@ _FINDERS: dict[str, Callable[[Surroundings], list[Device]]] = {
 def find(scope: str, around: Surroundings) -> list[Device]:
     """Return the devices of `scope`, one of model.device.SCOPES."""
     return _FINDERS[scope](around)
+
+
+def locate(device: Device, around: Surroundings) -> Device | None:
+    """Return the journalled `device` as it is reached today, or None where it is positively absent.
+
+    Found by its identity alone: no session has to point at it.  Raises FabtuneError where it
+    cannot be told whether it is there; that must never be taken for absence.
+    """
+    return _LOCATORS.get(device.scope, _listed)(device, around)
+
+
+def _listed(device: Device, around: Surroundings) -> Device | None:
+    """Look for `device` among all of its scope: right only where the listing is complete or raises."""
+    return next((one for one in find(device.scope, around) if one.key == device.key), None)
+
+
+# Finders by identity, of the scopes whose listing depends on sessions or leaves out what it cannot read.
+_LOCATORS: dict[str, Callable[[Device, Surroundings], Device | None]] = {}

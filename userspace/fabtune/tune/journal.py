@@ -9,6 +9,9 @@
     {"kind": "restored", "step": 1}
     {"kind": "closed"}                                  nothing of it is left to take back
     {"kind": "due", "action": "relogin", "sid": ...}    what must happen before the old values are felt
+    {"kind": "logout", "sid": ..., "identity": ..., "target": ..., "portal": ..., "interface": ..., "boot_id": ...}
+    {"kind": "login", "sid": ..., "identity": ...}      the session of the `logout` line with this sid is back
+
 
 A `write` line stands on disk before the value changes; a line without its newline never
 preceded a change and is dropped.  Each line carries all that revert needs (backend, key, device
@@ -21,8 +24,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,26 @@ _LOCK_WAIT_S = 3.0
 def state_dir() -> Path:
     """Return where journal and lock are kept."""
     return Path(os.environ.get("FABTUNE_STATE_DIR", "/var/lib/fabtune"))
+
+
+@dataclass(frozen=True)
+class Logout:
+    """A session about to be logged out; without its `login` line it may have stayed away.
+
+    `sid` is the session that ends, and `identity` its name in facts.sessions; target, portal and
+    interface are what iscsiadm needs to log it in again.
+    """
+
+    sid: str
+    identity: str
+    target: str
+    portal: str
+    interface: str
+    boot_id: str
+
+    def as_json(self) -> dict[str, str]:
+        """Return the fields of the journal's `logout` line."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -78,6 +101,8 @@ class Transaction:
     closed: bool = False
     pending: list[dict[str, str]] = field(default_factory=list)
     due: list[dict[str, str]] = field(default_factory=list)
+    # Logged out and not known to be back.
+    away: list[Logout] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -142,9 +167,9 @@ class Writer:
         if data and not data.endswith(b"\n"):
             os.ftruncate(self._fd, data.rfind(b"\n") + 1)
 
-    def append(self, kind: str, **fields: object) -> None:
+    def append(self, kind: str, **values: object) -> None:
         """Write one line and wait until the disk has it.  Raises OSError."""
-        line = (json.dumps({"kind": kind, **fields}) + "\n").encode()
+        line = (json.dumps({"kind": kind, **values}) + "\n").encode()
         if fault.checkpoint() == "torn":
             os.write(self._fd, line[: len(line) // 2])
             os.fsync(self._fd)
@@ -210,6 +235,14 @@ def transactions() -> list[Transaction]:
     return [transaction for transaction in found if transaction.header]
 
 
+def owed_logins(found: Iterable[Transaction], boot_id: str) -> list[Logout]:
+    """Return the sessions that fabtune logged out in this boot and never saw back, oldest first.
+
+    Closed transactions count too.  Whether a session has come back by itself since is for the caller to look.
+    """
+    return [one for transaction in found for one in transaction.away if one.boot_id == boot_id]
+
+
 def parse(path: Path) -> Transaction:
     """Return the transaction in `path`.  Raises InputError naming the line that is damaged."""
     transaction = Transaction(path, {})
@@ -252,6 +285,11 @@ def take(transaction: Transaction, line: dict[str, Any]) -> None:
     elif kind in ("pending", "due"):
         left = transaction.pending if kind == "pending" else transaction.due
         left.append({key: _text(line, key) for key in ("action", "identity", "label", "sid", "boot_id")})
+    elif kind == "logout":
+        transaction.away.append(Logout(**{one.name: _text(line, one.name) for one in fields(Logout)}))
+    elif kind == "login":
+        back = _text(line, "sid"), _text(line, "identity")
+        transaction.away = [one for one in transaction.away if (one.sid, one.identity) != back]
     elif kind == "applied":
         transaction.applied = True
     elif kind == "closed":

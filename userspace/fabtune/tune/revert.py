@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from fabtune import backends
 from fabtune.backends import UnsupportedError
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, InputError
 from fabtune.facts import devices
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
@@ -58,19 +58,25 @@ class Locator:
     """Finds a journalled device on this host as it is now, whatever it is called today."""
 
     def __init__(self, netns: str) -> None:
+        self._namespace_gone = False
         try:
-            self._around: Surroundings | None = Surroundings(netns)
-        except FabtuneError:
-            # The namespace is gone, and its devices with it.
-            self._around = None
-        self._found: dict[str, dict[tuple[str, str], Device]] = {}
+            self._around = Surroundings(netns)
+        except InputError:
+            # Its links, routes and sysctls are out of reach; sessions, disks and targets are not in it.
+            self._namespace_gone = True
+            self._around = Surroundings()
+        self._found: dict[tuple[str, str], Device | None] = {}
 
     def __call__(self, device: Device) -> Device | None:
-        """Return the present device with the same identity, or None."""
-        if device.scope not in self._found:
-            found = devices.find(device.scope, self._around) if self._around else []
-            self._found[device.scope] = {one.key: one for one in found}
-        return self._found[device.scope].get(device.key)
+        """Return the present device with the same identity, None where it is positively absent.
+
+        Raises FabtuneError where that cannot be told.
+        """
+        if self._namespace_gone and device.scope in ("netns", "nic", "route"):
+            return None
+        if device.key not in self._found:
+            self._found[device.key] = devices.locate(device, self._around)
+        return self._found[device.key]
 
 
 def current(step: Step, device: Device) -> str:
@@ -110,7 +116,11 @@ def revert_transaction(
             if step.number in outcomes and outcomes[step.number].state in _SETTLED:
                 continue
             in_doubt = step.number == len(transaction.steps) and not transaction.applied and step.holds is None
-            device = locate(step.device)
+            try:
+                device = locate(step.device)
+            except FabtuneError as error:
+                outcomes[step.number] = StepOutcome(step, Outcome.FAILED, note=f"cannot tell whether it is there: {error}")
+                continue
             outcome = _revert_step(step, device, in_doubt, force or step.number in moved, may_end_sessions)
             outcomes[step.number] = outcome
             if outcome.state in _SETTLED:

@@ -68,13 +68,13 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         locate = Locator(str(header["netns"]))
         for step in [step for step in transaction.open_steps if not step.disturbed]:
             expected = step.holds or step.wrote
-            device = locate(step.device)
             found, note = None, "the device is gone"
-            if device is not None:
-                try:
+            try:
+                device = locate(step.device)
+                if device is not None:
                     found, note = current(step, device), ""
-                except FabtuneError as error:
-                    note = str(error)
+            except FabtuneError as error:
+                note = str(error)
             drifted = found is None or not is_ours(step, found, in_doubt=False)
             if drifted and found is not None:
                 note = suspect(step, present)
