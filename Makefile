@@ -34,7 +34,7 @@ check-fast: deps-lab deps-test check-static check-unit check-host ## the tests t
 check-static: ## types and shell scripts
 	mypy userspace/fabtune
 	shellcheck --severity=warning .ci/run tests/vm/run-bats userspace/fabtune/lab/guestfs/job-init \
-		userspace/fabtune/lab/guestfs/shell
+		userspace/fabtune/lab/guestfs/init-uml userspace/fabtune/lab/guestfs/shell
 
 check-unit: ## unit tests (pytest)
 	$(PYTHON) -m pytest -q tests/unit

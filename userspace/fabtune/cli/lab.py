@@ -14,6 +14,7 @@ from fabtune.lab.image import Image, build_image, expected_steps, remove_images
 from fabtune.lab.job import write_job
 from fabtune.lab.module import build_module
 from fabtune.lab.recipe import SUITES
+from fabtune.lab.uml import build_uml
 from fabtune.lab.vm import CLOCKS, Machine, run_guest, start
 
 
@@ -49,12 +50,14 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", action="append", default=[], metavar="'-device X'", help="one more QEMU option")
 
 
-def _machine(args: argparse.Namespace) -> tuple[Machine, Path]:
-    """Return the machine that the options describe, and fabstat.ko for its kernel."""
+def _machine(args: argparse.Namespace) -> tuple[Machine, Path | None]:
+    """Return the machine that the options describe, and fabstat.ko for its kernel where it can have one."""
     if args.smp < 1 or (args.clock == "virtual" and args.smp != 1):
         raise InputError(f"--smp {args.smp}: the virtual clock has exactly one vCPU; use --clock real for more")
     if not 256 <= args.memory_mib <= 32768:
         raise InputError(f"--memory-mib {args.memory_mib}: expected 256 to 32768")
+    if args.accel == "uml":
+        return _uml_machine(args), None
     suites = [args.suite, args.kernel_suite or args.suite]
     image, kernel = _images(suites)
     accelerator = choose_accelerator(args.accel, kernel) if args.clock == "real" else "tcg"
@@ -63,6 +66,16 @@ def _machine(args: argparse.Namespace) -> tuple[Machine, Path]:
         args.seed, tuple(args.device), args.append,
     )  # fmt: skip
     return machine, build_module(kernel)
+
+
+def _uml_machine(args: argparse.Namespace) -> Machine:
+    if args.clock != "real" or args.smp != 1 or args.kernel_suite or args.device:
+        raise InputError("--accel uml: goes with --clock real, one CPU, a kernel of its own and no QEMU devices")
+    image, host = _images([args.suite, SUITES[0]])
+    return Machine(
+        image, clock="real", accelerator="uml", memory_mib=args.memory_mib, append=args.append,
+        uml=(build_uml(host), host),
+    )  # fmt: skip
 
 
 def _images(suites: list[str]) -> tuple[Image, Image]:

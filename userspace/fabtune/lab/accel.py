@@ -18,7 +18,7 @@ from fabtune.lab.cache import cache_dir
 from fabtune.lab.image import Image
 from fabtune.run import require, run
 
-ACCELERATORS = ("auto", "kvm", "tcg", "tcg-single")
+ACCELERATORS = ("auto", "kvm", "tcg", "tcg-single", "uml")
 _PROBE_LIMIT_S = 10.0
 _PROBE_INIT = (
     "#!/bin/busybox sh\n/bin/busybox mount -t devtmpfs dev /dev\necho up > /dev/ttyS0\n/bin/busybox poweroff -f\n"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
+from fabtune.lab import uml
 from fabtune.lab.image import Image
 from fabtune.run import require, run, tail
 
@@ -46,6 +47,8 @@ class Machine:
     seed: int = 1
     devices: tuple[str, ...] = ()
     append: str = ""
+    # The program and the root it runs in, where `accelerator` is uml.
+    uml: tuple[Path, Image] | None = None
 
     @property
     def kernel(self) -> Image:
@@ -90,7 +93,13 @@ def qemu_command(machine: Machine, ttys: Sequence[str]) -> list[str]:
 
 
 def start(machine: Machine, job: Path, ttys: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
-    """Start the guest with `job` and return QEMU's process, which dies with this one."""
+    """Start the guest with `job` and return its process (QEMU's, or the kernel itself), which dies with this one."""
+    if machine.uml is not None:
+        program, host = machine.uml
+        return uml.start(
+            program, host, machine.image,
+            memory_mib=machine.memory_mib, append=machine.append, job=job, ttys=ttys, log=log,
+        )  # fmt: skip
     joined = log.parent / "initramfs.cpio"
     with joined.open("wb") as whole:
         for part in (machine.kernel.initramfs, job):
@@ -141,9 +150,10 @@ def run_guest(
     finally:
         process.kill()
         process.wait()
-        (out / "initramfs.cpio").unlink(missing_ok=True)
+        for archive in ("initramfs.cpio", "uml.cpio"):
+            (out / archive).unlink(missing_ok=True)
     if process.returncode != 0:
-        raise FabtuneError(_story(f"QEMU ended with exit {process.returncode}", out))
+        raise FabtuneError(_story(f"the guest's process ended with exit {process.returncode}", out))
     return Outcome(_unpack(results, out), out)
 
 
@@ -162,7 +172,7 @@ def _unpack(results: Path, out: Path) -> int:
 def _story(what: str, out: Path) -> str:
     parts = [what]
     for name, title in (
-        ("qemu.log", "QEMU said"),
+        ("qemu.log", "its process said"),
         ("output.log", "last output"),
         ("console.log", "end of the console"),
     ):

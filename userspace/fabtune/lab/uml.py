@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""User Mode Linux: a real kernel as an ordinary program, several times as fast as an emulated CPU.
+
+Debian's own package (from sid: it needs a kernel of 6.16 or newer to run its user space under seccomp, and to know
+how large a present CPU's registers are), with any suite's root.  It has LIO, open-iscsi, dm-multipath, netem and all
+else that tuning touches, but neither the virtual clock nor RDMA, NVMe, null_blk or fabstat.ko, and one CPU.
+"""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from fabtune.errors import FabtuneError
+from fabtune.lab import apt, initramfs
+from fabtune.lab.cache import cache_dir, delete_tree, locked, making
+from fabtune.lab.image import Image
+from fabtune.run import privileged, require, run
+
+_SUITE = "sid"
+_PACKAGE = "user-mode-linux"
+# Where the guest's kernel finds what it needs on the host, inside the root that it runs in.
+_PROGRAM, _GUEST_ROOT, _JOB = "media", "srv", "mnt"
+
+
+def build_uml(tools: Image) -> Path:
+    """Return the directory with the kernel program, its modules and its first initramfs, from the cache if there.
+
+    `tools` brings busybox.  Raises FabtuneError when the package cannot be had.
+    """
+    target = cache_dir() / f"uml-{_SUITE}"
+    with locked("uml"):
+        if not target.exists():
+            with making(target) as draft:
+                _download(draft)
+                _write_initramfs(tools, draft)
+    return target
+
+
+def _download(draft: Path) -> None:
+    archive = apt.host_archive()
+    with tempfile.TemporaryDirectory(dir=draft) as name:
+        scratch = Path(name)
+        (scratch / "lists/partial").mkdir(parents=True)
+        (scratch / "cache").mkdir()
+        listing = f"deb [signed-by={archive.keyring}] {archive.uri} {_SUITE} main\n"
+        (scratch / "sources.list").write_text(listing)
+        options = [
+            f"Dir::Etc::SourceList={scratch}/sources.list", "Dir::Etc::SourceParts=/nonexistent",
+            f"Dir::State::Lists={scratch}/lists", f"Dir::Cache={scratch}/cache",
+            # Nobody but root can read a fresh temporary directory, apt's own user included.
+            "APT::Sandbox::User=root",
+        ]  # fmt: skip
+        words = [word for option in options for word in ("-o", option)]
+        for action in (["update"], ["download", _PACKAGE]):
+            run(
+                ["env", "--chdir", scratch, "apt-get", "-q", *words, *action],
+                what=f"fetching {_PACKAGE} of {_SUITE}",
+            )
+        package = next(scratch.glob(f"{_PACKAGE}_*.deb"))
+        run(["dpkg-deb", "--extract", package, scratch / "root"], what=f"unpacking {_PACKAGE}")
+        shutil.move(scratch / "root/usr/bin/linux.uml", draft / "linux.uml")
+        shutil.move(scratch / "root/usr/lib/uml/modules", draft / "modules")
+
+
+def _write_initramfs(tools: Image, draft: Path) -> None:
+    stage = draft / "stage"
+    for directory in ("bin", "dev", "proc", "sys", "layers", "new"):
+        (stage / directory).mkdir(parents=True)
+    shutil.copy(tools.root / "usr/bin/busybox", stage / "bin/busybox")
+    shutil.copy(initramfs.GUEST_DIR / "init-uml", stage / "init")
+    (stage / "init").chmod(0o755)
+    initramfs.pack(stage, draft / "initramfs.cpio")
+    delete_tree(stage)
+
+
+def start(
+    uml: Path, host: Image, guest: Image, *, memory_mib: int, append: str, job: Path, ttys: Sequence[str], log: Path
+) -> "subprocess.Popen[bytes]":
+    """Start a guest with `guest`'s root and return its process, which dies with this one.
+
+    The program needs a newer C library than a stable host has: it runs inside `host`'s root, in a mount namespace
+    of its own, and leaves no mount behind however it ends.  `ttys` are QEMU's chardev definitions.
+    """
+    directory = log.parent
+    joined = directory / "uml.cpio"
+    joined.write_bytes((uml / "initramfs.cpio").read_bytes() + job.read_bytes())
+    root = host.root
+    mounts = [
+        ["mount", "--bind", str(guest.root), f"{root}/{_GUEST_ROOT}"],
+        ["mount", "--bind", str(uml), f"{root}/{_PROGRAM}"],
+        ["mount", "--bind", str(directory.resolve()), f"{root}/{_JOB}"],
+        ["mount", "--rbind", "/dev", f"{root}/dev"],
+        ["mount", "--bind", "/proc", f"{root}/proc"],
+    ]
+    opened: list[IO[Any]] = []
+    try:
+        channels = [_channel(tty, opened) for tty in ttys]
+        kernel = [
+            f"/{_PROGRAM}/linux.uml", f"mem={memory_mib}M", f"initrd=/{_JOB}/{joined.name}", "seccomp=auto",
+            "con=null", f"con0={channels[0]}", *(f"ssl{n}={channel}" for n, channel in enumerate(channels) if n),
+            "panic=-1", "quiet", "loglevel=4", *append.split(),
+        ]  # fmt: skip
+        script = "".join(f"{_quoted(words)} && " for words in mounts) + f'exec chroot {_quoted([str(root)])} "$@"'
+        command = privileged([
+            require("setpriv", "util-linux"), "--pdeathsig", "KILL", require("unshare", "util-linux"), "--mount",
+            "--propagation", "private", "sh", "-c", script, "uml", *kernel,
+        ])  # fmt: skip
+        interactive = any(tty.startswith("stdio") for tty in ttys)
+        with log.open("wb") as stderr:
+            return subprocess.Popen(
+                command,
+                stdin=None if interactive else subprocess.DEVNULL, stderr=stderr,
+                stdout=None if interactive else subprocess.DEVNULL,
+                pass_fds=[stream.fileno() for stream in opened], start_new_session=not interactive,
+            )  # fmt: skip
+    finally:
+        for stream in opened:
+            stream.close()
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
+
+
+def _channel(tty: str, opened: list[IO[Any]]) -> str:
+    """Return UML's words for a serial line (input,output) that QEMU knows as chardev `tty`."""
+    kind, _, rest = tty.partition(",")
+    if kind == "null":
+        return "null"
+    if kind == "stdio":
+        return "fd:0,fd:1"
+    if kind != "file":
+        raise FabtuneError(f"serial line '{tty}': User Mode Linux has files, stdio and null here")
+    stream = Path(rest.partition("path=")[2]).open("wb")
+    opened.append(stream)
+    return f"null,fd:{stream.fileno()}"
