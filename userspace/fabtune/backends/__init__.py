@@ -10,6 +10,7 @@ import errno
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Protocol, cast
 
@@ -33,6 +34,23 @@ class Backend(Protocol):
 
     def write(self, device: Device, key: str, value: str) -> None:
         """Set the value.  Raises UnsupportedError, FabtuneError."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a value that could be written is left alone; a profile's parameter `unless` overrides it, '' none."""
+
+    reason: str
+    unless: str = ""
+
+
+def why_not(name: str, device: Device, key: str) -> Refusal | None:
+    """Return why `device` had better keep its value, None if it may be written.  Raises FabtuneError.
+
+    A backend that ever refuses has a function of this name and these arguments, less the first.
+    """
+    ask = getattr(get(name), "why_not", None)
+    return cast(Refusal | None, ask(device, key)) if ask else None
 
 
 @cache

@@ -13,7 +13,7 @@ from fabtune.catalog.tunable import EFFECTS
 from fabtune.tune.apply import Result
 from fabtune.tune.journal import Transaction
 from fabtune.tune.memory import MemoryCost
-from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, SAME, UNREADABLE, UNSUPPORTED, Plan, Row
+from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, REFUSED, SAME, UNREADABLE, UNSUPPORTED, Plan, Row
 from fabtune.tune.relogin import Pending
 from fabtune.tune.undo import Report
 from fabtune.tune.verify import Drift
@@ -25,6 +25,7 @@ _STATE_WORDS = {
     UNREADABLE: "not readable",
     NOT_NEEDED: "not needed",
     NO_DEVICE: "no device yet",
+    REFUSED: "left alone",
 }
 _PIPE_WIDTH = 160
 _LEAST_WRAP_WIDTH = 32
@@ -146,7 +147,7 @@ def show_plan(plan: Plan, cost: MemoryCost, as_json: bool, everything: bool) -> 
         )
     else:
         print(f"profile {plan.profile} for {' and '.join(plan.roles)}: path not known")
-    shown = [row for row in plan.rows if everything or row.state in (CHANGE, NO_DEVICE, UNREADABLE)]
+    shown = [row for row in plan.rows if everything or row.state in (CHANGE, NO_DEVICE, UNREADABLE, REFUSED)]
     if shown:
         table(("tunable", "device", "now", "wanted", "why", "effect"), [_plan_row(row) for row in shown], wrapped="why")
     counts = {words: sum(row.state == state for row in plan.rows) for state, words in _STATE_WORDS.items()}

@@ -42,6 +42,9 @@ class Reading:
     problem: str = ""
     unsupported: bool = False
     limit: int | None = None
+    # Why the value is left alone although it could be written, and the parameter that overrides that.
+    refusal: str = ""
+    unless: str = ""
 
 
 @dataclass
@@ -111,11 +114,14 @@ def read(tunable: Tunable, device: Device) -> Reading:
     try:
         value = backend.read(device, tunable.key)
         limit = backends.limit(tunable.backend, device, tunable.limit) if tunable.limit else None
+        refusal = backends.why_not(tunable.backend, device, tunable.key)
     except UnsupportedError as error:
         return Reading(tunable.name, device, None, str(error), unsupported=True)
     except FabtuneError as error:
         return Reading(tunable.name, device, None, str(error))
-    return Reading(tunable.name, device, value, limit=limit)
+    if refusal is None:
+        return Reading(tunable.name, device, value, limit=limit)
+    return Reading(tunable.name, device, value, limit=limit, refusal=refusal.reason, unless=refusal.unless)
 
 
 def collect(tunables: Iterable[Tunable], netns: str = "") -> Facts:

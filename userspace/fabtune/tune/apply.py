@@ -12,7 +12,7 @@ from fabtune.facts.collect import Host, read
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, relogin, signals
 from fabtune.tune.journal import Transaction, Writer
-from fabtune.tune.plan import CHANGE, KEPT, SAME, Plan, Row, better
+from fabtune.tune.plan import CHANGE, KEPT, REFUSED, SAME, Plan, Row, better
 from fabtune.tune.relogin import Pending
 from fabtune.tune.revert import Locator, Outcome, revert_transaction
 
@@ -53,10 +53,11 @@ def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Re
     """
     carried = relogin.still_pending(journal.transactions(), host.boot_id)
     if not plan.changes and not (carried and allow_relogin):
-        return Result(pending=carried)
+        return Result(refused=_left_alone(plan), pending=carried)
     with signals.raising():
         writer, transaction = journal.begin(plan, host)
-        work = _Apply(plan, host, allow_relogin, progress, writer, transaction)
+        result = Result(refused=_left_alone(plan))
+        work = _Apply(plan, host, allow_relogin, progress, writer, transaction, result)
         try:
             work.run(carried)
         except (FabtuneError, OSError, KeyboardInterrupt) as error:
@@ -65,6 +66,11 @@ def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Re
         finally:
             writer.close()
     return work.result
+
+
+def _left_alone(plan: Plan) -> list[tuple[Row, str]]:
+    """Return the rows that the plan itself does not write for somebody's sake, with the reason."""
+    return [(row, row.note) for row in plan.rows if row.state == REFUSED]
 
 
 def _told(row: Row) -> str:

@@ -16,9 +16,9 @@ from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 
 # What a row is: to be written, right already, better already, not possible here, not readable,
-# wanted only under a condition that does not hold, or without a device to hold it.
-CHANGE, SAME, KEPT, UNSUPPORTED, UNREADABLE, NOT_NEEDED, NO_DEVICE = (
-    "change", "same", "kept", "unsupported", "unreadable", "not-needed", "no-device",
+# wanted only under a condition that does not hold, without a device to hold it, or left alone for somebody's sake.
+CHANGE, SAME, KEPT, UNSUPPORTED, UNREADABLE, NOT_NEEDED, NO_DEVICE, REFUSED = (
+    "change", "same", "kept", "unsupported", "unreadable", "not-needed", "no-device", "refused",
 )  # fmt: skip
 
 
@@ -151,7 +151,11 @@ def _row(row: Row, entry: Entry, reading: Reading, kernel: str, variables: Mappi
     if better(entry.form, now, wanted):
         return replace(row, wanted=reading.value, state=KEPT)
     native = tunable.native(wanted)
-    return replace(row, wanted=native, state=SAME if tunable.same(reading.value, native) else CHANGE)
+    if tunable.same(reading.value, native):
+        return replace(row, wanted=native, state=SAME)
+    if reading.refusal and not variables.get(reading.unless):
+        return replace(row, wanted=native, state=REFUSED, note=reading.refusal)
+    return replace(row, wanted=native, state=CHANGE)
 
 
 def better(form: str, now: Value, wanted: Value) -> bool:
