@@ -47,21 +47,21 @@ def make_record(
         "fabstat": None,
         "fio": {"jobs": [{"read": nothing, "write": nothing} | {op: moved}]},
     }
-    made = {
-        "schema": record.SCHEMA,
+    made = record.begin(
+        workload={"name": workload, "summary": "", "source": ""},
+        target={"path": "/dev/sdb", "kind": "device", "disk": "sdb", "wwid": "naa.1", "queue": {}},
+        host={"name": "initiator", "kernel": "6.12.107", "cpus": 2},
+        runtime_s=seconds,
+        ramp_s=0,
+        label=label,
+        path=path,
+        environment=environment,
+        fio_version="fio-3.39",
+    )
+    made |= {
         "complete": complete,
         "problem": None if complete else "fio ended",
-        "label": label,
-        "path": path or {},
-        "workload": {"name": workload, "summary": "", "source": ""},
-        "workload_text": "",
         "command": ["fabtune", "measure", workload, "--on", "/dev/sdb"],
-        "runtime_s": seconds,
-        "ramp_s": 0,
-        "target": {"path": "/dev/sdb", "kind": "device", "disk": "sdb", "wwid": "naa.1", "queue": {}},
-        "host": {"name": "initiator", "kernel": "6.12.107", "cpus": 2},
-        "versions": {"fabtune": "0.1.0", "fio": "fio-3.39"},
-        "environment": environment or {},
         "started_unix_s": start,
         "steps": [step],
     }

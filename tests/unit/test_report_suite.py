@@ -72,6 +72,15 @@ def test_same_runs_give_same_bytes(tmp_path):
     assert page(tmp_path / "runs", "a.html") == page(tmp_path / "runs", "b.html")
 
 
+def test_a_record_of_several_clients_from_before_it_named_its_maker_has_a_page(tmp_path):
+    old = make_record(100.0)
+    old["workload"]["name"], old["versions"] = "crowd", {"fio": "fio-3.39"}
+    write_all([old], tmp_path / "runs")
+    code, html = page(tmp_path / "runs")
+    assert code == ExitCode.DONE
+    assert "crowd" in html
+
+
 def test_nothing_is_fetched(tmp_path):
     write_all(many(8), tmp_path / "runs")
     _, html = page(tmp_path / "runs")

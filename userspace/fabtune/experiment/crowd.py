@@ -11,7 +11,7 @@ from typing import Any
 from fabtune.errors import FabtuneError, InputError
 from fabtune.lab.waiting import until
 from fabtune.measure import counters, fio, target
-from fabtune.measure.record import SCHEMA
+from fabtune.measure.record import begin
 from fabtune.measure.run import SAMPLE_S, host, new_result
 from fabtune.measure.watch import as_record
 from fabtune.measure.workload import Options, Step
@@ -35,16 +35,14 @@ def measure(
     program, version = fio.find()
     # What all disks are alike in; the record is of no single one.
     like = target.find(f"/dev/{disks[0]}").as_record() | {"path": f"{len(disks)} disks", "disk": None, "wwid": ""}
-    record: dict[str, Any] = {
-        "schema": SCHEMA, "complete": True, "problem": None, "label": settings["profile"],
-        "path": {
+    record = begin(
+        workload={"name": "crowd", "summary": f"{len(disks)} clients at once", "source": "GUPFS FY2003, D.3.6"},
+        target=like, host=host(), runtime_s=settings["runtime_s"], ramp_s=settings["ramp_s"], label=settings["profile"],
+        path={
             "rtt_ms": settings["rtt_ms"], "mtu": settings["mtu"], "rate_bytes_per_s": settings["rate_bit_per_s"] / 8,
         },
-        "workload": {"name": "crowd", "summary": f"{len(disks)} clients at once", "source": "GUPFS FY2003, D.3.6"},
-        "workload_text": "", "target": like, "host": host(), "versions": {"fio": version},
-        "environment": {"settings": settings}, "runtime_s": settings["runtime_s"], "ramp_s": settings["ramp_s"],
-        "started_unix_s": time.time(), "steps": [],
-    }  # fmt: skip
+        environment={"settings": settings}, fio_version=version,
+    )  # fmt: skip
     seen: list[DeviceInterval] = []
     with tempfile.TemporaryDirectory(prefix="fabtune-crowd-") as scratch:
         gate = Path(scratch) / "gate"
@@ -55,11 +53,11 @@ def measure(
         try:
             readings = _load(step, program, Path(scratch), gate, disks, result)
             result["stuck"]["oldest_s"] = fio.longest_ns(result["fio"], op) / 1e9
+            record["complete"] = True
             seen = measured_part(readings, result["begun_unix_s"] + settings["ramp_s"], settings["runtime_s"], disks)
         except _HangingError:
             # fio would wait for its requests for good.
             hanging = len(result["stuck"]["requests"])
-            record["complete"] = False
             record["problem"] = result["problem"] = f"{hanging} requests stayed outstanding for more than {STUCK_S:g} s"
     record["ended_unix_s"] = time.time()
     return record, seen

@@ -15,9 +15,8 @@ from typing import Any
 
 import attrs
 
-from fabtune import __version__
 from fabtune.errors import FabtuneError, InputError
-from fabtune.measure.record import SCHEMA, Record
+from fabtune.measure.record import Record, begin
 from fabtune.measure.run import IncompleteError, RunInterruptedError, host
 from fabtune.progress import Progress
 from fabtune.run import require, run
@@ -77,13 +76,11 @@ def measure(
         socket.getaddrinfo(peer, port)
     except OSError as error:
         raise InputError(f"--peer {peer}: {error.strerror}; expected the name or address of a host") from None
-    record: Record = {
-        "schema": SCHEMA, "complete": False, "problem": None, "label": label, "path": {},
-        "workload": {"name": "net", "summary": "raw TCP, round trip and MTU", "source": "GUPFS FY2003, E.5.2"},
-        "workload_text": "", "runtime_s": seconds, "ramp_s": 0, "host": host(), "environment": {},
-        "target": {"path": peer, "kind": "peer", "size_bytes": 0, "disk": None, "wwid": "", "queue": {}},
-        "versions": {"fabtune": __version__, "fio": ""}, "started_unix_s": time.time(), "steps": [],
-    }  # fmt: skip
+    record = begin(
+        workload={"name": "net", "summary": "raw TCP, round trip and MTU", "source": "GUPFS FY2003, E.5.2"},
+        target={"path": peer, "kind": "peer", "size_bytes": 0, "disk": None, "wwid": "", "queue": {}},
+        host=host(), runtime_s=seconds, ramp_s=0, label=label,
+    )  # fmt: skip
     show = show or Progress(quiet=True)
     tests = list(_combinations(windows, streams))
     path = {"round trip": _PROBES * _PROBE_INTERVAL_S + 1, "MTU of the path": 5.0}

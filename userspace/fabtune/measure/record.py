@@ -4,16 +4,56 @@
 import gzip
 import json
 import os
+import time
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fabtune import __version__
 from fabtune.errors import FabtuneError, InputError
 
 SCHEMA = "fabtune-run/1"
 SUFFIX = ".run.json.gz"
 
 Record = dict[str, Any]
+
+
+def begin(
+    *,
+    workload: Mapping[str, str],
+    target: Mapping[str, Any],
+    host: Mapping[str, Any],
+    runtime_s: float | None,
+    ramp_s: float | None,
+    label: str = "",
+    path: Mapping[str, float] | None = None,
+    environment: Mapping[str, Any] | None = None,
+    workload_text: str = "",
+    fio_version: str = "",
+) -> Record:
+    """Return the record of a run that begins now, with no step yet and not complete.
+
+    `workload` has ``name``, ``summary`` and ``source``; `path` gives what is known of the network (``rtt_ms``,
+    ``rate_bytes_per_s``, ``mtu``).  Whatever measures begins here, so that whatever reads finds the same keys.
+    """
+    return {
+        "schema": SCHEMA,
+        "complete": False,
+        "problem": None,
+        "label": label,
+        "path": dict(path or {}),
+        "workload": dict(workload),
+        "workload_text": workload_text,
+        "runtime_s": runtime_s,
+        "ramp_s": ramp_s,
+        "target": dict(target),
+        "host": dict(host),
+        "versions": {"fabtune": __version__, "fio": fio_version},
+        "environment": dict(environment or {}),
+        "started_unix_s": time.time(),
+        "steps": [],
+    }
 
 
 def write(record: Record, path: Path) -> Path:
@@ -50,6 +90,8 @@ def read(path: Path) -> Record:
     schema = record.get("schema")
     if schema != SCHEMA:
         raise InputError(f"{path}: schema is {schema!r}, expected '{SCHEMA}'; it was written by another version")
+    # Records of several clients were written without their maker's version at first.
+    record["versions"] = {"fabtune": "", "fio": ""} | record.get("versions", {})
     return record
 
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fabtune import __version__
 from fabtune.errors import FabtuneError, InputError
 from fabtune.measure import counters, fio
-from fabtune.measure.record import SCHEMA, Record
+from fabtune.measure.record import Record, begin
 from fabtune.measure.target import Target
 from fabtune.measure.watch import Watch, check_judge
 from fabtune.measure.workload import Place, Step, Workload, expand, space_bytes
@@ -63,23 +62,11 @@ def measure(
     runtime_s = workload.runtime_s if runtime_s is None else runtime_s
     ramp_s = workload.ramp_s if ramp_s is None else ramp_s
     check_target(workload, target)
-    record: Record = {
-        "schema": SCHEMA,
-        "complete": False,
-        "problem": None,
-        "label": label,
-        "path": dict(path or {}),
-        "workload": {"name": workload.name, "summary": workload.summary, "source": workload.source},
-        "workload_text": workload.text,
-        "runtime_s": runtime_s,
-        "ramp_s": ramp_s,
-        "target": target.as_record(),
-        "host": host(),
-        "versions": {"fabtune": __version__, "fio": version},
-        "environment": dict(environment or {}),
-        "started_unix_s": time.time(),
-        "steps": [],
-    }
+    record = begin(
+        workload={"name": workload.name, "summary": workload.summary, "source": workload.source},
+        workload_text=workload.text, runtime_s=runtime_s, ramp_s=ramp_s, target=target.as_record(), host=host(),
+        label=label, path=path, environment=environment, fio_version=version,
+    )  # fmt: skip
     show = show or Progress(quiet=True)
     with tempfile.TemporaryDirectory(prefix="fabtune-measure-") as scratch:
         place = _place(workload, target)
@@ -89,9 +76,9 @@ def measure(
             show.begin([(name, runtime_s + ramp_s if runtime_s else _GUESS_S) for name in names])
             for number, (name, step) in enumerate(zip(names, steps, strict=True)):
                 record["steps"].append(result := new_result(step))
-                begin = begin_unix_s if number == 0 else None
+                begin_at = begin_unix_s if number == 0 else None
                 with show.step(name):
-                    _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, begin, result)
+                    _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, begin_at, result)
         except KeyboardInterrupt:
             record["problem"] = "interrupted by the user"
             raise RunInterruptedError(f"{workload.name}: interrupted", record) from None
