@@ -9,6 +9,7 @@ import pytest
 
 from fabtune import backends
 from fabtune.backends import UnsupportedError
+from fabtune.backends.textfile import HEADER
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
@@ -26,10 +27,54 @@ NAMELESS = Device("block", "name:sdb,iqn.t,p,default", "sdb")
 TPG = Device("tpg", "iqn.2026-01.test:disk1,tpgt_1", "disk1 tpgt_1")
 
 
+LINK = "etc/systemd/network/99-default-fabtune-pci-0000-00-03.0.link"
+DEFAULT_LINK = """[Match]
+OriginalName=*
+
+[Link]
+NamePolicy=keep kernel database onboard slot path
+MACAddressPolicy=persistent"""
+
+
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     hosttree.enter(hosttree.make(tmp_path, 0, 1), monkeypatch)
+    hosttree.put(tmp_path / "usr/lib/systemd/network/99-default.link", DEFAULT_LINK)
+    nic(tmp_path, "eth0", "pci-0000:00:03.0")
+    udevadm(tmp_path)
     return tmp_path
+
+
+def nic(host: Path, name: str, path: str) -> None:
+    hosttree.put(host / f"sys/class/net/{name}/device/vendor", "0x8086")
+    hosttree.put(host / f"sys/class/net/{name}/path", path)
+
+
+def udevadm(host: Path) -> None:
+    """Make a udevadm to which every .link file of the tree matches every NIC; `Path=` alone is looked at."""
+    hosttree.put(
+        host / "bin/udevadm",
+        f"""#!/bin/bash
+cd {host}
+nic=${{@: -1}}; nic=${{nic##*/}}; path=$(cat sys/class/net/$nic/path 2>/dev/null)
+case $1 in
+--version) echo 257;;
+info) echo "ID_PATH=$path";;
+test-builtin)
+    for file in $(ls {{etc,run,usr/lib}}/systemd/network/*.link 2>/dev/null | awk -F/ '{{ print $NF, $0 }}' | sort | cut -d' ' -f2); do
+        wanted=$(sed -n 's/^Path=//p' $file)
+        if [ -z "$wanted" ] || [ "$wanted" = "$path" ]; then
+            echo "ID_NET_LINK_FILE=/$file"
+            name=$(sed -n 's/^Name=//p' $file)
+            echo "ID_NET_NAME=${{name:-$nic}}"
+            exit
+        fi
+    done;;
+esac""",
+    )
+    hosttree.put(host / "bin/setpriv", '#!/bin/sh\nshift 2\nexec "$@"')
+    for tool in ("udevadm", "setpriv"):
+        (host / "bin" / tool).chmod(0o755)
 
 
 def plan(*wishes: tuple[str, Device, str]) -> Plan:
@@ -56,17 +101,69 @@ def test_another_namespace_has_no_sysctl_file(host: Path) -> None:
 
 
 def test_a_second_role_adds_to_the_file(host: Path) -> None:
-    hosttree.put(host / "etc/sysctl.d/90-fabtune.conf", "# x\nnet.ipv4.tcp_ecn = 1")
+    hosttree.put(host / "etc/sysctl.d/90-fabtune.conf", f"{HEADER}\nnet.ipv4.tcp_ecn = 1")
     made = contents(plan(("tcp.sack", NETNS, "1")))
     assert "net.ipv4.tcp_ecn = 1\nnet.ipv4.tcp_sack = 1" in made["etc/sysctl.d/90-fabtune.conf"]
 
 
-def test_a_link_file_keeps_the_naming_policy(host: Path) -> None:
+def test_a_copy_of_the_distributions_link_file_keeps_how_nics_are_named(host: Path) -> None:
     made = contents(plan(("nic.rx_ring", NIC, "4096"), ("nic.tso", NIC, "1"), ("nic.rx_usecs", NIC, "8")))
-    text = made["etc/systemd/network/10-fabtune-0000-00-03.0.link"]
-    for line in ("Path=pci-0000:00:03.0*", "RxBufferSize=4096", "TCPSegmentationOffload=yes", "RxCoalesceSec=8us"):
-        assert line in text.splitlines()
-    assert "NamePolicy=keep kernel database onboard slot path" in text.splitlines()
+    lines = made[LINK].splitlines()
+    for line in ("Path=pci-0000:00:03.0", "RxBufferSize=4096", "TCPSegmentationOffload=yes", "RxCoalesceSec=8us"):
+        assert line in lines
+    assert "NamePolicy=keep kernel database onboard slot path" in lines and "MACAddressPolicy=persistent" in lines
+    assert "OriginalName=*" not in lines
+    assert "etc/systemd/network/" in made and "etc/systemd/" in made
+
+
+SAN0 = "[Match]\nPath=pci-0000:00:03.0\n[Link]\nName=san0"
+DROP_IN = "etc/systemd/network/70-san0.link.d/50-fabtune.conf"
+SAN_NIC = Device("nic", NIC.identity, "san0", {"name": "san0"})
+
+
+def san0(host: Path, more: str = "") -> None:
+    (host / "sys/class/net/eth0").rename(host / "sys/class/net/san0")
+    hosttree.put(host / "etc/systemd/network/70-san0.link", SAN0 + more)
+
+
+def test_an_administrators_link_file_gets_a_drop_in(host: Path) -> None:
+    san0(host)
+    made = contents(plan(("nic.mtu", SAN_NIC, "9000")))
+    assert made == {
+        "etc/systemd/network/70-san0.link.d/": "ours", DROP_IN: f"{HEADER}\n[Link]\nMTUBytes=9000\n",
+    }  # fmt: skip
+    hosttree.put(host / DROP_IN, made[DROP_IN].strip())
+    again = contents(plan(("nic.rx_ring", SAN_NIC, "512")))
+    assert again[DROP_IN].splitlines()[1:] == ["[Link]", "MTUBytes=9000", "RxBufferSize=512"]
+
+
+def test_an_administrators_value_in_a_link_file_stays_his(host: Path) -> None:
+    san0(host, "\nMTUBytes=1500\nRxBufferSize=512")
+    rows, remarks = persist.rows(plan(("nic.mtu", SAN_NIC, "9000"), ("nic.rx_ring", SAN_NIC, "512")))
+    assert rows == []
+    assert remarks == ["nic.mtu of san0: /etc/systemd/network/70-san0.link sets MTUBytes=1500 at boot"]
+
+
+@pytest.mark.parametrize(
+    ("change", "remark"),
+    [
+        (("Path=pci-0000:00:03.0", "OriginalName=*"), "70-san0.link is for other NICs too; set the values there"),
+        (("Path=pci-0000:00:03.0", "Path=pci-*"), "udev has no .link file for it under this name"),
+        (("Name=san0", "Name=san1"), "udev has no .link file for it under this name"),
+    ],
+)
+def test_a_link_file_that_is_for_others_too_is_left_alone(host: Path, change: tuple[str, str], remark: str) -> None:
+    san0(host)
+    hosttree.put(host / "etc/systemd/network/70-san0.link", SAN0.replace(*change))
+    (host / "usr/lib/systemd/network/99-default.link").unlink()
+    rows, remarks = persist.rows(plan(("nic.mtu", SAN_NIC, "9000")))
+    assert rows == [] and len(remarks) == 1 and remark in remarks[0]
+
+
+def test_a_link_file_that_would_rename_a_nic_is_refused(host: Path) -> None:
+    text = f"{HEADER}\n[Match]\nPath=pci-0000:00:03.0\n[Link]\nNamePolicy=kernel\n"
+    with pytest.raises(FabtuneError, match="NIC eth0 would not be named as before"):
+        backends.get("link").write(Device("host", "host", "host"), LINK, text)
 
 
 def test_udev_rules_match_by_what_survives_renaming(host: Path) -> None:
@@ -75,6 +172,7 @@ def test_udev_rules_match_by_what_survives_renaming(host: Path) -> None:
     assert 'ATTR{device/wwid}=="naa.6001", ATTR{queue/scheduler}="none"' in text
     assert 'KERNELS=="0000:00:03.0", ATTR{gro_flush_timeout}="20000"' in text
     assert "sda" not in text and "eth0" not in text
+    assert "etc/udev/" in made and "etc/udev/rules.d/" in made
     hosttree.put(host / "etc/udev/rules.d/99-fabtune.rules", text.strip())
     again = contents(plan(("block.scheduler", DISK, "mq-deadline")))["etc/udev/rules.d/99-fabtune.rules"]
     assert again.count("queue/scheduler") == 1 and "mq-deadline" in again and "gro_flush_timeout" in again
@@ -92,11 +190,11 @@ def test_module_parameters(host: Path) -> None:
 
 
 def test_a_second_profile_adds_to_a_link_file(host: Path) -> None:
-    key = "etc/systemd/network/10-fabtune-0000-00-03.0.link"
-    hosttree.put(host / key, contents(plan(("nic.rx_ring", NIC, "4096")))[key].strip())
-    lines = contents(plan(("nic.tso", NIC, "1")))[key].splitlines()
+    hosttree.put(host / LINK, contents(plan(("nic.rx_ring", NIC, "4096")))[LINK].strip())
+    lines = contents(plan(("nic.tso", NIC, "1")))[LINK].splitlines()
     assert "RxBufferSize=4096" in lines and "TCPSegmentationOffload=yes" in lines
-    assert lines.count("Path=pci-0000:00:03.0*") == 1
+    assert lines.count("Path=pci-0000:00:03.0") == 1
+    assert lines.count("NamePolicy=keep kernel database onboard slot path") == 1
 
 
 @pytest.mark.parametrize(
@@ -210,3 +308,136 @@ def test_srp_daemon_conf_changes_only_the_catch_all_rule(host: Path) -> None:
     backend.write(device, "ch_count", "")
     backend.write(device, "queue_size", "32")
     assert path.read_text() == original + "\n"
+
+
+def test_udev_rules_stand_in_the_order_in_which_values_depend_on_each_other(host: Path) -> None:
+    made = contents(plan(("block.nr_requests", DISK, "64"), ("block.scheduler", DISK, "none")))
+    lines = made["etc/udev/rules.d/99-fabtune.rules"].splitlines()
+    assert ["queue/scheduler" in line for line in lines[1:]] == [True, False]
+    hosttree.put(host / "etc/udev/rules.d/99-fabtune.rules", f"{lines[0]}\n{lines[2]}")
+    again = contents(plan(("block.scheduler", DISK, "none")))["etc/udev/rules.d/99-fabtune.rules"]
+    assert again.splitlines() == lines
+
+
+RMEM_12 = ("tcp.rmem_max", NETNS, "12")
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "remark"),
+    [
+        ("etc/sysctl.d/99-admin.conf", "net.ipv4.tcp_rmem = 4096 8192 16384", "/etc/sysctl.d/99-admin.conf sets"),
+        ("etc/sysctl.d/10-admin.conf", "net.ipv4.tcp_rmem = 4096 8192 16384", "is not to be overridden by"),
+        ("etc/sysctl.d/10-admin.conf", "-net/ipv4/tcp_rmem=4096 8192 16384", "/etc/sysctl.d/10-admin.conf sets"),
+        ("etc/sysctl.d/10-admin.conf", "net.ipv4.tcp_*mem = 4096 8192 16384", "/etc/sysctl.d/10-admin.conf sets"),
+        ("etc/sysctl.conf", "net.ipv4.tcp_rmem = 4096 8192 16384", "/etc/sysctl.conf sets"),
+        ("usr/lib/sysctl.d/99-vendor.conf", "net.ipv4.tcp_rmem = 4096 8192 16384", "is read after"),
+        ("usr/lib/sysctl.d/10-vendor.conf", "net.ipv4.tcp_rmem = 4096 8192 16384", ""),
+        ("etc/sysctl.d/99-admin.conf", "net.ipv4.tcp_rmem = 1 2 12", "-"),
+        ("etc/sysctl.d/99-admin.conf", "-net.ipv4.tcp_rmem", ""),
+        ("etc/sysctl.d/99-admin.conf", "# net.ipv4.tcp_rmem = 1 2 3", ""),
+        ("etc/sysctl.d/99-admin.conf", "net.ipv4.tcp_rmem_x = 1 2 3", ""),
+    ],
+)
+def test_a_sysctl_that_another_file_sets_is_said_and_not_counted(
+    host: Path, file: str, line: str, remark: str
+) -> None:
+    hosttree.put(host / file, line)
+    rows, remarks = persist.rows(plan(RMEM_12, ("tcp.sack", NETNS, "0")))
+    text = next(row.wanted or "" for row in rows if row.tunable.key.endswith(".conf"))
+    assert ("net.ipv4.tcp_rmem" in text) == (not remark) and "net.ipv4.tcp_sack = 0" in text
+    if len(remark) > 1:
+        assert len(remarks) == 1 and remark in remarks[0] and file in remarks[0]
+    else:
+        assert remarks == []
+
+
+def test_a_masked_file_of_the_distribution_sets_nothing(host: Path) -> None:
+    hosttree.put(host / "usr/lib/sysctl.d/99-vendor.conf", "net.ipv4.tcp_rmem = 1 2 3")
+    (host / "etc/sysctl.d").mkdir(parents=True)
+    (host / "etc/sysctl.d/99-vendor.conf").symlink_to("/dev/null")
+    assert persist.rows(plan(RMEM_12))[1] == []
+
+
+def test_a_module_option_that_another_file_sets_is_said(host: Path) -> None:
+    hosttree.put(host / "etc/modprobe.d/admin.conf", "options ib-srp foo=1 ch_count=2")
+    rows, remarks = persist.rows(plan(("srp.mod_ch_count", MODULES, "4")))
+    assert rows == [] and "/etc/modprobe.d/admin.conf sets 2 at boot" in remarks[0]
+    hosttree.put(host / "proc/cmdline", "quiet ib_srp.ch_count=4")
+    assert persist.rows(plan(("srp.mod_ch_count", MODULES, "4"))) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("rule", "foreign"),
+    [
+        ('ACTION=="add|change", KERNEL=="sd[a-z]", ATTR{queue/scheduler}="bfq"', True),
+        ('KERNEL=="sd*", ENV{ID_VENDOR}=="LIO-ORG", ATTR{queue/scheduler}="bfq"', True),
+        ('KERNEL=="sd*", ATTR{queue/rotational}=="1", \\\n ATTR{queue/scheduler}:="bfq"', True),
+        ('KERNEL=="sd*", ATTR{queue/rotational}=="0", ATTR{queue/scheduler}="bfq"', False),
+        ('KERNEL=="nvme*", ATTR{queue/scheduler}="bfq"', False),
+        ('SUBSYSTEM!="block", ATTR{queue/scheduler}="bfq"', False),
+        ('ACTION=="remove", ATTR{queue/scheduler}="bfq"', False),
+        ('KERNEL=="sd*", ATTR{queue/scheduler}="none"', False),
+        ('# KERNEL=="sd*", ATTR{queue/scheduler}="bfq"', False),
+    ],
+)
+def test_a_queue_setting_of_another_udev_rule_is_said(host: Path, rule: str, foreign: bool) -> None:
+    hosttree.put(host / "sys/block/sda/queue/rotational", "1")
+    disk = Device("block", DISK.identity, "sda", {"directory": str(host / "sys/block/sda")})
+    hosttree.put(host / "etc/udev/rules.d/60-admin.rules", rule)
+    rows, remarks = persist.rows(plan(("block.scheduler", disk, "none")))
+    assert bool(remarks) == foreign and ("/etc/udev/rules.d/60-admin.rules sets bfq" in "".join(remarks)) == foreign
+    assert bool(rows) != foreign
+
+
+def test_a_rule_for_the_scsi_device_counts_too(host: Path) -> None:
+    (host / "sys/devices/0:0:0:0").mkdir(parents=True)
+    (host / "sys/block/sda").mkdir(parents=True)
+    (host / "sys/block/sda/device").symlink_to(host / "sys/devices/0:0:0:0")
+    disk = Device("block", DISK.identity, "sda", {"directory": str(host / "sys/block/sda")})
+    hosttree.put(host / "etc/udev/rules.d/60-admin.rules", 'SUBSYSTEM=="scsi", KERNEL=="0:*", ATTR{timeout}="180"')
+    assert "sets 180 at boot" in persist.rows(plan(("block.timeout", disk, "60")))[1][0]
+
+
+@pytest.mark.parametrize("text", ["# mine\nnet.ipv4.tcp_sack = 1", f"{HEADER}\n# and mine"])
+def test_a_file_that_the_administrator_made_in_our_name_is_left_alone(host: Path, text: str) -> None:
+    hosttree.put(host / "etc/sysctl.d/90-fabtune.conf", text)
+    rows, remarks = persist.rows(plan(RMEM_12))
+    assert rows == [] and "written or edited by somebody else" in remarks[0]
+
+
+def test_a_link_in_our_name_is_left_alone(host: Path) -> None:
+    hosttree.put(host / "victim", "x")
+    (host / "etc/sysctl.d").mkdir(parents=True)
+    (host / "etc/sysctl.d/90-fabtune.conf").symlink_to(host / "victim")
+    rows, remarks = persist.rows(plan(RMEM_12))
+    assert rows == [] and "not a plain file" in remarks[0]
+    with pytest.raises(FabtuneError, match="left alone"):
+        backends.get("textfile").write(Device("host", "host", "host"), "etc/sysctl.d/90-fabtune.conf", "x")
+    assert (host / "victim").read_text() == "x\n"
+
+
+def test_a_directory_of_ours_goes_only_while_nothing_else_is_in_it(host: Path) -> None:
+    backend, device, key = backends.get("textfile"), Device("host", "host", "host"), "etc/modprobe.d/"
+    (host / "etc").mkdir(exist_ok=True)
+    backend.write(device, key, "ours")
+    backend.write(device, "etc/modprobe.d/fabtune.conf", f"{HEADER}\nx\n")
+    assert backend.read(device, key) == "ours"
+    hosttree.put(host / "etc/modprobe.d/admin.conf", "x")
+    assert backend.read(device, key) == ""
+    backend.write(device, key, "")
+    assert (host / "etc/modprobe.d/admin.conf").exists()
+
+
+@pytest.mark.parametrize("text", ["a=1\nb = 2 \n\n", "# \udce9\n  b=2\r\nc=3", "b=1\nb   =\t2\n# b=3\n"])
+def test_iscsid_conf_goes_back_to_the_byte(host: Path, text: str) -> None:
+    path = host / "etc/iscsi/iscsid.conf"
+    path.parent.mkdir(parents=True)
+    content = text.encode(errors="surrogateescape")
+    path.write_bytes(content)
+    backend, device = backends.get("conf"), Device("host", "host", "host")
+    for key in ("b", "new"):
+        old = backend.read(device, key)
+        backend.write(device, key, "77")
+        assert backend.read(device, key) == "77" and path.read_bytes() != content
+        backend.write(device, key, old)
+        assert path.read_bytes() == content

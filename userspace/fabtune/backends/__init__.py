@@ -8,6 +8,7 @@ journal keeps is exactly what has to go back.
 
 import errno
 import importlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
 NAMES = (
-    "attribute", "conf", "ethtool", "irq", "qdisc", "record", "route", "saveconfig", "srp_daemon", "sysctl", "textfile",
+    "attribute", "conf", "ethtool", "irq", "link", "qdisc", "record", "route", "saveconfig", "srp_daemon", "sysctl", "textfile",
 )  # fmt: skip
 
 
@@ -80,6 +81,8 @@ def explained(what: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _ABSENT:
             raise UnsupportedError(f"{what}: not there ({error.strerror})") from error
+        if error.errno == errno.EPERM and os.geteuid() == 0:
+            raise FabtuneError(f"{what}: not permitted even to root; `lsattr` shows whether it is immutable") from error
         if error.errno in (errno.EACCES, errno.EPERM):
             raise FabtuneError(f"{what}: permission denied; run as root") from error
         raise FabtuneError(f"{what}: {error.strerror}") from error

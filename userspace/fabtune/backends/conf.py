@@ -1,39 +1,52 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Single settings of iscsid.conf, which gives new node records their values; '' means that it has no such line.
 
-Only the line of the key is read, journalled and changed: the file also holds CHAP secrets.
+Only the value of the key's line is read, journalled and changed, so that what goes back is what was there to the
+byte: the file also holds CHAP secrets.
 """
+
+import re
 
 from fabtune.backends import explained, files, tree
 from fabtune.model.device import Device
 
 _PATH = "iscsi/iscsid.conf"
+# What stands around a value: the spaces are as the administrator left them.
+_LINE = re.compile(r"(?P<before>\s*(?P<key>[^#=\s][^=]*?)\s*=[ \t]*)(?P<value>.*?)(?P<after>\s*)", re.DOTALL)
 
 
-def _key(line: str) -> str:
-    return "" if line.lstrip().startswith("#") else line.partition("=")[0].strip()
+def _text() -> str:
+    # Other people's comments may be in any encoding, with any line ends: they go back as they came.
+    return (tree.ETC / _PATH).read_bytes().decode(errors="surrogateescape")
+
+
+def _lines(text: str) -> list[tuple[str, re.Match[str] | None]]:
+    return [(line, _LINE.fullmatch(line)) for line in text.split("\n")]
 
 
 class _Conf:
     def read(self, _: Device, key: str) -> str:
         with explained(f"/etc/{_PATH}"):
-            lines = (tree.ETC / _PATH).read_text().splitlines()
-        values = [line.partition("=")[2].strip() for line in lines if _key(line) == key]
+            text = _text()
+        values = [match["value"] for _, match in _lines(text) if match and match["key"] == key]
         # The last one wins, as it does for iscsid.
         return values[-1] if values else ""
 
     def write(self, _: Device, key: str, value: str) -> None:
         path = tree.ETC / _PATH
         with explained(f"/etc/{_PATH}: {key}={value}"):
-            lines = path.read_text().splitlines()
-            places = [number for number, line in enumerate(lines) if _key(line) == key]
+            found = _lines(_text())
+            lines = [line for line, _ in found]
+            places = [(number, match) for number, (_, match) in enumerate(found) if match and match["key"] == key]
             if places and value:
-                lines[places[-1]] = f"{key} = {value}"
+                number, match = places[-1]
+                lines[number] = f"{match['before']}{value}{match['after']}"
             elif places:
-                del lines[places[-1]]
+                del lines[places[-1][0]]
             elif value:
-                lines.append(f"{key} = {value}")
-            files.replace(path, "".join(f"{line}\n" for line in lines), path.stat().st_mode & 0o777)
+                # Before the nothing that follows the last newline, where there is one.
+                lines.insert(len(lines) - (lines[-1] == ""), f"{key} = {value}")
+            files.replace(path, "\n".join(lines))
 
 
 BACKEND = _Conf()

@@ -1,23 +1,37 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Replaces a configuration file as a whole: a crash leaves the old content or the new, never half."""
+"""Replaces a configuration file as a whole: a crash leaves the old content or the new, never half.
 
+What else the file was stays: a symbolic link is written through, and the new file gets the old one's
+owner, mode, access list and labels.
+"""
+
+import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
 # One name for every writer, so that a draft which a crash left behind is found again.
 _DRAFT = ".{name}.fabtune-draft"
+_NEW_FILE, _NEW_DIRECTORY = 0o644, 0o755
+# They seal the content, so the old ones would be wrong for the new; the kernel makes its own.
+_SEALS = ("security.ima", "security.evm")
 
 
-def replace(path: Path, text: str, mode: int = 0o644) -> None:
-    """Give `path` the content `text`, durable when the call returns.  Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def replace(path: Path, text: str) -> None:
+    """Give `path` the content `text`, durable when the call returns.  Raises OSError, with nothing changed."""
+    path = path.resolve() if path.is_symlink() else path
+    for missing in reversed([parent for parent in path.parents if not parent.exists()]):
+        make_directory(missing)
     draft = path.with_name(_DRAFT.format(name=path.name))
+    draft.unlink(missing_ok=True)
     try:
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        # O_EXCL: the draft is a new file of ours, whatever anybody puts there at this moment.
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            os.fchmod(fd, mode)
-            with os.fdopen(os.dup(fd), "w") as stream:
+            _take_over(path, fd)
+            with os.fdopen(os.dup(fd), "w", errors="surrogateescape", newline="") as stream:
                 stream.write(text)
             os.fsync(fd)
         finally:
@@ -28,16 +42,66 @@ def replace(path: Path, text: str, mode: int = 0o644) -> None:
     _sync(path.parent)
 
 
+def _take_over(path: Path, draft: int) -> None:
+    """Give the file open as `draft` the owner, mode and extended attributes of `path`, if there is one."""
+    try:
+        old = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        os.fchmod(draft, _NEW_FILE)
+        return
+    try:
+        was = os.fstat(old)
+        if not stat.S_ISREG(was.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        os.fchown(draft, was.st_uid, was.st_gid)
+        os.fchmod(draft, stat.S_IMODE(was.st_mode))
+        for name in _attributes(old):
+            value = os.getxattr(old, name)
+            if name not in _attributes(draft) or os.getxattr(draft, name) != value:
+                os.setxattr(draft, name, value)
+    finally:
+        os.close(old)
+
+
+def _attributes(fd: int) -> list[str]:
+    """Return the names of a file's extended attributes; access lists and security labels are among them."""
+    try:
+        return [name for name in os.listxattr(fd) if name not in _SEALS]
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            return []
+        raise
+
+
+def make_directory(path: Path) -> None:
+    """Make the directory `path`, readable to all whatever the umask, durable when the call returns."""
+    path.mkdir(exist_ok=True)
+    path.chmod(_NEW_DIRECTORY)
+    _sync(path.parent)
+
+
 def remove(path: Path) -> None:
     """Delete `path`, durable when the call returns.  Raises OSError."""
     path.unlink(missing_ok=True)
-    _sync(path.parent)
+    if path.parent.exists():
+        _sync(path.parent)
+
+
+def remove_directory(path: Path) -> None:
+    """Delete the directory `path` if nothing is in it, durable when the call returns.  Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        path.rmdir()
+        _sync(path.parent)
 
 
 def sweep(directories: Iterable[Path]) -> None:
     """Delete the drafts that crashed writers left in `directories`; the caller keeps other writers out."""
+    pattern = _DRAFT.format(name="*")
     for directory in directories:
-        for draft in directory.glob(_DRAFT.format(name="*")):
+        # A file that is a link has its draft where it leads; drop-ins have directories of their own.
+        linked = [link.resolve() for link in directory.glob("*") if link.is_symlink()]
+        beside = [file.with_name(_DRAFT.format(name=file.name)) for file in linked]
+        for draft in [*directory.glob(pattern), *directory.glob(f"*.d/{pattern}"), *filter(Path.exists, beside)]:
             remove(draft)
 
 

@@ -29,10 +29,14 @@ def _path() -> Path:
     return found
 
 
-def _load() -> dict[str, Any]:
+def _text() -> str:
     path = _path()
     with explained(str(path)):
-        text = path.read_text()
+        return path.read_text()
+
+
+def _load() -> dict[str, Any]:
+    path, text = _path(), _text()
     try:
         config = json.loads(text)
     except ValueError as error:
@@ -84,16 +88,18 @@ class _SaveConfig:
 
     def write(self, device: Device, key: str, value: str) -> None:
         section, _, name = key.partition("/")
-        config = _load()
+        config, end = _load(), _text().rpartition("}")[2]
         values = _node(config, device).setdefault(_SECTIONS[section], {})
         if not value:
             values.pop(name, None)
         else:
-            # rtslib saves attributes as numbers and parameters as texts.
-            values[name] = int(value) if section == "attrib" and value.lstrip("-").isdigit() else value
+            # rtslib saves attributes as numbers and parameters as texts; what is there already keeps its kind.
+            number = isinstance(values[name], int) if name in values else section == "attrib"
+            values[name] = int(value) if number and value.lstrip("-").isdigit() else value
         path = _path()
         with explained(f"{path}: {key}"):
-            files.replace(path, json.dumps(config, sort_keys=True, indent=2) + "\n", path.stat().st_mode & 0o777)
+            # rtslib's own way to write it, the keys in the order in which they were.
+            files.replace(path, json.dumps(config, indent=2) + end)
 
 
 BACKEND = _SaveConfig()

@@ -57,7 +57,7 @@ class _SrpDaemon:
                 lines[index : index + 1] = [rule] if options else []
             elif options:
                 lines.append(rule)
-            files.replace(path, "".join(f"{line}\n" for line in lines), path.stat().st_mode & 0o777)
+            files.replace(path, "".join(f"{line}\n" for line in lines))
 
 
 BACKEND = _SrpDaemon()

@@ -3,38 +3,30 @@
 
 The rows run after the plan's own, in the same transaction, so that revert takes the files back
 too.  Files of our own are replaced as a whole; iscsid.conf and LIO's saved configuration change
-by single keys.
+by single keys.  A value that the administrator's own files set is his: it is left to them, and said.
 """
 
 from collections.abc import Callable, Iterable
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
 
 from fabtune import backends
-from fabtune.backends import UnsupportedError
+from fabtune.backends import UnsupportedError, tree
 from fabtune.backends.sysctl import split_key
-from fabtune.backends.textfile import HEADER
-from fabtune.catalog.tunable import Tunable
+from fabtune.backends.textfile import DIRECTORY, HEADER, is_ours
+from fabtune.catalog.tunable import Tunable, shipped_catalog
+from fabtune.errors import FabtuneError
+from fabtune.facts import boot
 from fabtune.model.device import Device
+from fabtune.tune import persist_links
 from fabtune.tune.plan import CHANGE, KEPT, SAME, Plan, Row
 
 _HOST = Device("host", "host", "host")
 _SYSCTL = "etc/sysctl.d/90-fabtune.conf"
 _MODPROBE = "etc/modprobe.d/fabtune.conf"
 _UDEV = "etc/udev/rules.d/99-fabtune.rules"
-# ethtool key -> the setting of systemd.link(5).
-_LINK = {
-    "nic.mtu": "MTUBytes", "nic.txqueuelen": "TransmitQueueLength", "nic.rx_ring": "RxBufferSize",
-    "nic.tx_ring": "TxBufferSize", "nic.channels": "CombinedChannels", "nic.tso": "TCPSegmentationOffload",
-    "nic.gso": "GenericSegmentationOffload", "nic.gro": "GenericReceiveOffload", "nic.lro": "LargeReceiveOffload",
-    "nic.rx_usecs": "RxCoalesceSec", "nic.tx_usecs": "TxCoalesceSec", "nic.rx_frames": "RxMaxCoalescedFrames",
-    "nic.adaptive_rx": "UseAdaptiveRxCoalesce", "nic.adaptive_tx": "UseAdaptiveTxCoalesce",
-    "nic.pause_rx": "RxFlowControl", "nic.pause_tx": "TxFlowControl", "nic.pause_autoneg": "AutoNegotiationFlowControl",
-}  # fmt: skip
 _NO_RULE = "no native file matches it: not a PCI device, or a value of each queue"
-# A .link file that matches replaces the distribution's default one, which names the interface.
-_LINK_NAMES = (
-    "NamePolicy=keep kernel database onboard slot path",
-    "AlternativeNamesPolicy=database onboard slot path mac",
-)
 
 
 def rows(plan: Plan) -> tuple[list[Row], list[str]]:
@@ -55,7 +47,11 @@ def rows(plan: Plan) -> tuple[list[Row], list[str]]:
         # Node records and srp_daemon.conf are files already.
         elif kind in makers:
             found += makers[kind](group, remarks)
-    return [row for row in found if row.state == CHANGE], list(dict.fromkeys(remarks))
+    # Two files may need one new directory.
+    once: dict[tuple[str, str, Device | None], Row] = {}
+    for row in found:
+        once.setdefault((row.tunable.backend, row.tunable.key, row.device), row)
+    return [row for row in once.values() if row.state == CHANGE], list(dict.fromkeys(remarks))
 
 
 def _row(name: str, backend: str, key: str, device: Device, wanted: str, role: str) -> Row:
@@ -68,71 +64,124 @@ def _row(name: str, backend: str, key: str, device: Device, wanted: str, role: s
     return Row(tunable, role, device, now, wanted, state, "keeps the values after a reboot")
 
 
-def _file(key: str, lines: Iterable[str], role: str) -> Row:
+def _file(key: str, lines: Iterable[str], role: str, remarks: list[str], backend: str = "textfile") -> Iterable[Row]:
+    """Yield the row that writes one of our files, after those for the directories it needs."""
+    try:
+        now = backends.get(backend).read(_HOST, key)
+    except FabtuneError as error:
+        remarks.append(str(error))
+        return
+    if now and (not is_ours(now) or any(line.startswith(("#", ";")) for line in now.splitlines()[1:])):
+        remarks.append(f"/{key} was written or edited by somebody else; it is left alone")
+        return
+    for parent in reversed(Path(key).parents):
+        if len(parent.parts) > 1 and not (tree.ROOT / parent).exists():
+            yield _row("directory", "textfile", f"{parent}/", _HOST, DIRECTORY, role)
     text = "".join(f"{line}\n" for line in (HEADER, *lines))
-    return _row(key.split("/")[1], "textfile", key, _HOST, text, role)
+    yield _row(key.split("/")[1], backend, key, _HOST, text, role)
 
 
 def _entries(key: str) -> dict[str, str]:
     """Return the ``name = value`` lines our file has already, from another role or profile."""
-    text = backends.get("textfile").read(_HOST, key)
+    try:
+        text = backends.get("textfile").read(_HOST, key)
+    except FabtuneError:
+        return {}
     pairs = [line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#")]
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+def _beaten(what: str, rival: boot.Rival, key: str) -> str:
+    """Return the remark for a value that another file sets too."""
+    verb = "and is read after" if rival.later else "and is not to be overridden by"
+    return f"{what}: {rival.file} sets {rival.value or 'nothing'} at boot, {verb} /{key}"
+
+
 def _sysctls(group: list[Row], remarks: list[str]) -> Iterable[Row]:
-    entries = _entries(_SYSCTL)
+    entries, added = _entries(_SYSCTL), False
     for row in group:
         assert row.device is not None and row.wanted is not None
         if row.device.identity not in ("host", "netns:init"):
             remarks.append(f"{row.tunable.name} of {row.device.label}: sysctl.d sets the first network namespace alone")
             continue
         name, index = split_key(row.tunable.key)
+        rival = boot.sysctl(name, Path(_SYSCTL).name)
+        if rival and rival.prevails:
+            # Set by somebody else: as wanted, or not ours to change.
+            fields = rival.value.split() if index is not None else [rival.value]
+            if (index or 0) >= len(fields) or not row.tunable.same(fields[index or 0], row.wanted):
+                remarks.append(_beaten(f"{row.tunable.name} = {row.wanted}", rival, _SYSCTL))
+            continue
+        added = True
         if index is None:
             entries[name] = row.wanted
         else:
             fields = entries.get(name, backends.get("sysctl").read(row.device, name)).split()
             fields[index] = row.wanted
             entries[name] = " ".join(fields)
-    if entries:
-        yield _file(_SYSCTL, (f"{name} = {value}" for name, value in sorted(entries.items())), group[0].role)
+    if added:
+        lines = (f"{name} = {value}" for name, value in sorted(entries.items()))
+        yield from _file(_SYSCTL, lines, group[0].role, remarks)
 
 
-def _modules(group: list[Row], _remarks: list[str]) -> Iterable[Row]:
+def _modules(group: list[Row], remarks: list[str]) -> Iterable[Row]:
     # "options MODULE NAME=VALUE" has its name before the first "=": other roles' and profiles' lines stay.
-    entries = _entries(_MODPROBE)
+    entries, added = _entries(_MODPROBE), False
     for row in group:
         module, _, parameter = row.tunable.key.partition("/parameters/")
         if not parameter:
             # An SRP port's own timeouts: the module's are what its next ports get.
             module, parameter = "ib_srp", row.tunable.key
+        rival = boot.module_option(module, parameter, Path(_MODPROBE).name)
+        if rival and rival.prevails:
+            if not row.tunable.same(rival.value, row.wanted or ""):
+                remarks.append(_beaten(f"{row.tunable.name} = {row.wanted}", rival, _MODPROBE))
+            continue
         entries[f"options {module} {parameter}"] = row.wanted or ""
-    yield _file(_MODPROBE, (f"{name}={value}" for name, value in sorted(entries.items())), group[0].role)
+        added = True
+    if added:
+        lines = (f"{name}={value}" for name, value in sorted(entries.items()))
+        yield from _file(_MODPROBE, lines, group[0].role, remarks)
 
 
 def _udev(group: list[Row], remarks: list[str]) -> Iterable[Row]:
     rules = []
     for row in group:
         assert row.device is not None
-        attribute = f'ATTR{{{row.tunable.key}}}="{row.wanted}"'
-        if row.device.scope == "block":
-            wwid = row.device.identity.split(",")[0]
-            if wwid.startswith("name:"):
-                remarks.append(
-                    f"{row.tunable.name} of {row.device.label}: the disk has no WWID for a udev rule to match"
-                )
-            else:
-                rules.append(f'ACTION=="add|change", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", '
-                             f'ATTR{{device/wwid}}=="{wwid}", {attribute}')  # fmt: skip
-        elif row.device.scope == "nic" and row.device.identity.startswith("pci:") and "*" not in row.tunable.key:
-            pci = row.device.identity.split(",")[0].removeprefix("pci:")
-            rules.append(f'ACTION=="add|change", SUBSYSTEM=="net", KERNELS=="{pci}", {attribute}')
+        match = _rule_match(row, remarks)
+        if not match:
+            continue
+        rivals = [one for one in boot.rule(row.device, row.tunable.key, Path(_UDEV).name) if one.prevails]
+        other = next((one for one in reversed(rivals) if not row.tunable.same(one.value, row.wanted or "")), None)
+        if other:
+            what = f"{row.tunable.name} = {row.wanted} of {row.device.label}"
+            remarks.append(_beaten(what, other, _UDEV))
         else:
-            remarks.append(f"{row.tunable.name} of {row.device.label}: {_NO_RULE}")
+            rules.append(f'{match}, ATTR{{{row.tunable.key}}}="{row.wanted}"')
     if rules:
         ours = backends.get("textfile").read(_HOST, _UDEV).splitlines()
-        earlier = [line for line in ours if not line.startswith("#") and _rule_key(line) not in map(_rule_key, rules)]
-        yield _file(_UDEV, sorted([*earlier, *rules]), group[0].role)
+        replaced = {_rule_key(rule) for rule in rules}
+        earlier = [line for line in ours if not line.startswith("#") and _rule_key(line) not in replaced]
+        yield from _file(_UDEV, sorted([*earlier, *rules], key=_rule_order), group[0].role, remarks)
+
+
+def _rule_match(row: Row, remarks: list[str]) -> str:
+    """Return the conditions that hold for the row's device alone, '' with a remark where none do."""
+    assert row.device is not None
+    identity, _, rest = row.device.identity.partition(",")
+    what = f"{row.tunable.name} of {row.device.label}"
+    # Not at "change", which any program that wrote to the disk causes: what was set since then stays.
+    if row.device.scope == "block" and not identity.startswith("name:"):
+        return f'ACTION=="add", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", ATTR{{device/wwid}}=="{identity}"'
+    if row.device.scope == "block":
+        remarks.append(f"{what}: the disk has no WWID for a udev rule to match")
+    elif not identity.startswith("pci:") or "*" in row.tunable.key:
+        remarks.append(f"{what}: {_NO_RULE}")
+    elif rest.rpartition(",")[2] != "netns:init":
+        remarks.append(f"{what}: udev sets up the NICs of the first network namespace alone")
+    else:
+        return f'ACTION=="add", SUBSYSTEM=="net", KERNELS=="{identity.removeprefix("pci:")}"'
+    return ""
 
 
 def _rule_key(rule: str) -> str:
@@ -140,27 +189,23 @@ def _rule_key(rule: str) -> str:
     return rule.rpartition('="')[0]
 
 
+def _rule_order(rule: str) -> tuple[str, int]:
+    """Sort rules by device, and those of one device as the values depend on each other: udev writes them in turn."""
+    match, _, attribute = _rule_key(rule).rpartition(", ATTR{")
+    return match, _udev_order().get(attribute.rstrip("}"), 0)
+
+
+@cache
+def _udev_order() -> dict[str, int]:
+    """Return the place of each attribute that a udev rule sets among all of them."""
+    tunables = shipped_catalog().tunables
+    ours = {name: one.after for name, one in sorted(tunables.items()) if one.persist == "udev"}
+    return {tunables[name].key: place for place, name in enumerate(TopologicalSorter(ours).static_order())}
+
+
 def _links(group: list[Row], remarks: list[str]) -> Iterable[Row]:
-    by_nic: dict[str, list[Row]] = {}
-    for row in group:
-        assert row.device is not None
-        if not row.device.identity.startswith("pci:") or row.tunable.name not in _LINK:
-            remarks.append(f"{row.tunable.name} of {row.device.label}: {_NO_RULE}")
-        else:
-            by_nic.setdefault(row.device.identity.split(",")[0].removeprefix("pci:"), []).append(row)
-    for pci, wishes in sorted(by_nic.items()):
-        key = f"etc/systemd/network/10-fabtune-{pci.replace(':', '-')}.link"
-        kept = {name: value for name, value in _entries(key).items() if name in _LINK.values()}
-        kept |= {_LINK[row.tunable.name]: _link_value(row) for row in wishes}
-        settings = sorted(f"{name}={value}" for name, value in kept.items())
-        lines = ["[Match]", f"Path=pci-{pci}*", "", "[Link]", *_LINK_NAMES, *settings]
-        yield _file(key, lines, wishes[0].role)
-
-
-def _link_value(row: Row) -> str:
-    if row.tunable.type == "bool":
-        return "yes" if row.tunable.parse(row.wanted or "") else "no"
-    return f"{row.wanted}us" if row.tunable.unit == "us" else str(row.wanted)
+    for file in persist_links.files(group, remarks):
+        yield from _file(file.key, file.lines, file.role, remarks, "link")
 
 
 def _iscsid(group: list[Row], remarks: list[str]) -> Iterable[Row]:

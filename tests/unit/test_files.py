@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The one writer of configuration files: what it replaces keeps all that is not its content."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fabtune.backends import files
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    real = tmp_path / "elsewhere" / "real.conf"
+    real.parent.mkdir()
+    real.write_text("old")
+    link = tmp_path / "a.conf"
+    link.symlink_to("elsewhere/real.conf")
+    files.replace(link, "new")
+    assert link.is_symlink() and real.read_text() == "new" and not real.is_symlink()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.conf", "elsewhere", "real.conf"]
+
+
+def test_owner_mode_and_attributes_stay(tmp_path: Path) -> None:
+    path = tmp_path / "a.conf"
+    path.write_text("old")
+    path.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(path, 1234, 4321)
+    attributes = True
+    try:
+        os.setxattr(path, "user.note", b"kept")
+    except OSError:
+        attributes = False
+    was = path.stat()
+    files.replace(path, "new")
+    now = path.stat()
+    assert (now.st_uid, now.st_gid, now.st_mode) == (was.st_uid, was.st_gid, was.st_mode)
+    assert not attributes or os.getxattr(path, "user.note") == b"kept"
+
+
+def test_new_files_and_directories_are_readable_whatever_the_umask(tmp_path: Path) -> None:
+    mask = os.umask(0o077)
+    try:
+        files.replace(tmp_path / "x/y/a.conf", "new")
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "x/y/a.conf").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "x").stat().st_mode & 0o777 == (tmp_path / "x/y").stat().st_mode & 0o777 == 0o755
+
+
+def test_what_lies_where_the_draft_goes_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / ".a.conf.fabtune-draft").symlink_to(victim)
+    files.replace(tmp_path / "a.conf", "new")
+    assert victim.read_text() == "precious" and (tmp_path / "a.conf").read_text() == "new"
+    assert not (tmp_path / "a.conf").is_symlink()
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path):
+        with pytest.raises(OSError, match="not a regular file|Is a directory"):
+            files.replace(path, "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
+
+
+def test_drafts_of_crashed_writers_are_swept(tmp_path: Path) -> None:
+    etc, other = tmp_path / "etc", tmp_path / "other"
+    for directory in (etc, other, etc / "a.link.d"):
+        directory.mkdir()
+    drafts = [etc / ".a.fabtune-draft", etc / "a.link.d/.b.fabtune-draft", other / ".real.fabtune-draft"]
+    for draft in drafts:
+        draft.write_text("half")
+    (other / "real").write_text("x")
+    (etc / "linked").symlink_to(other / "real")
+    files.sweep([etc, tmp_path / "absent"])
+    assert not any(draft.exists() for draft in drafts) and (other / "real").exists()

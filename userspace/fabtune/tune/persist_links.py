@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Keeps NIC settings by systemd.link(5) without ever changing what a NIC is called.
+
+udev reads one .link file for a NIC, the first that matches, and that file names it.  Where it is the
+administrator's and made for this NIC alone, ours is a drop-in to it.  Where it is the distribution's, which
+serves every NIC, ours is a copy of it for this NIC with our settings added, read just before it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabtune.backends import udevadm
+from fabtune.backends.udevadm import Link, Setting
+from fabtune.errors import FabtuneError
+from fabtune.tune.plan import Row
+
+# ethtool key -> the setting of systemd.link(5).
+_NAMES = {
+    "nic.mtu": "MTUBytes", "nic.txqueuelen": "TransmitQueueLength", "nic.rx_ring": "RxBufferSize",
+    "nic.tx_ring": "TxBufferSize", "nic.channels": "CombinedChannels", "nic.tso": "TCPSegmentationOffload",
+    "nic.gso": "GenericSegmentationOffload", "nic.gro": "GenericReceiveOffload", "nic.lro": "LargeReceiveOffload",
+    "nic.rx_usecs": "RxCoalesceSec", "nic.tx_usecs": "TxCoalesceSec", "nic.rx_frames": "RxMaxCoalescedFrames",
+    "nic.adaptive_rx": "UseAdaptiveRxCoalesce", "nic.adaptive_tx": "UseAdaptiveTxCoalesce",
+    "nic.pause_rx": "RxFlowControl", "nic.pause_tx": "TxFlowControl", "nic.pause_autoneg": "AutoNegotiationFlowControl",
+}  # fmt: skip
+_NO_FILE = "no native file matches it: not a PCI device, or a value of each queue"
+_OTHER_NAMESPACE = "udev sets up the NICs of the first network namespace alone"
+_DROP_IN = "50-fabtune.conf"
+_MARK = "-fabtune-"
+# Conditions that hold for one NIC, unless their value has a wildcard or is a list.
+_ONE_NIC = ("MACAddress", "PermanentMACAddress", "Path")
+
+
+@dataclass(frozen=True)
+class LinkFile:
+    """A file of ours: its key for the backend and its lines below the header."""
+
+    key: str
+    lines: tuple[str, ...]
+    role: str
+
+
+def files(group: Iterable[Row], remarks: list[str]) -> Iterable[LinkFile]:
+    """Yield the .link files and drop-ins that keep the rows of `group`; add a remark for each row that none keeps."""
+    by_nic: dict[str, list[Row]] = {}
+    for row in group:
+        assert row.device is not None
+        pci, _, namespace = row.device.identity.partition(",")
+        if not pci.startswith("pci:") or row.tunable.name not in _NAMES:
+            remarks.append(f"{row.tunable.name} of {row.device.label}: {_NO_FILE}")
+        elif namespace.rpartition(",")[2] != "netns:init":
+            remarks.append(f"{row.tunable.name} of {row.device.label}: {_OTHER_NAMESPACE}")
+        else:
+            by_nic.setdefault(row.device.label, []).append(row)
+    if not by_nic:
+        return
+    try:
+        links = udevadm.links()
+    except FabtuneError as error:
+        remarks += [f"settings of {label}: {error}" for label in by_nic]
+        return
+    for label, wishes in sorted(by_nic.items()):
+        found = _file(label, wishes, links, remarks)
+        if found:
+            yield found
+
+
+def _file(label: str, wishes: list[Row], links: list[Link], remarks: list[str]) -> LinkFile | None:
+    link = next((one for one in links if one.name == label), None)
+    if link is None or not link.file or not link.path:
+        remarks.append(f"settings of {label}: udev has no .link file for it under this name")
+        return None
+    ours = {f"/{udevadm.DIRECTORIES[0]}/{Path(link.file).name}.d/{_DROP_IN}"}
+    if _MARK in Path(link.file).name:
+        ours.add(link.file)
+    settings = {_NAMES[row.tunable.name]: _value(row) for row in wishes}
+    for row in wishes:
+        name = _NAMES[row.tunable.name]
+        other = next((one for one in reversed(link.settings) if _is(one, name) and one.file not in ours), None)
+        if other is None or other.file.startswith("/usr/"):
+            continue
+        # Set by the administrator: as wanted, or not ours to change.
+        del settings[name]
+        if not _same(other.value, _value(row)):
+            remarks.append(f"{row.tunable.name} of {label}: {other.file} sets {name}={other.value} at boot")
+    problem = _problem(link, links, ours) if settings else ""
+    if problem:
+        remarks.append(f"settings of {label}: {problem}")
+    if problem or not settings:
+        return None
+    copied = link.file in ours
+    mine = [one for one in link.settings if one.file in ours and one.section == "Link"]
+    kept = {one.name: one.value for one in mine if not copied or one.name in _NAMES.values()}
+    return _made(link, copied, kept | settings, wishes[0].role)
+
+
+def _made(link: Link, copied: bool, settings: dict[str, str], role: str) -> LinkFile:
+    base = Path(link.file).name
+    lines = [f"{name}={settings[name]}" for name in sorted(settings)]
+    if not copied and not link.file.startswith("/usr/"):
+        return LinkFile(f"{udevadm.DIRECTORIES[0]}/{base}.d/{_DROP_IN}", ("[Link]", *lines), role)
+    # "99-default-fabtune-X.link" stands right before "99-default.link", and after all that stood before it.
+    name = base if copied else f"{base.removesuffix('.link')}{_MARK}{link.path.replace(':', '-')}.link"
+    old = [f"{one.name}={one.value}" for one in link.settings if one.section == "Link" and one.name not in settings]
+    text = ("[Match]", f"Path={link.path}", "", "[Link]", *old, *lines)
+    return LinkFile(f"{udevadm.DIRECTORIES[0]}/{name}", text, role)
+
+
+def _problem(link: Link, links: list[Link], ours: set[str]) -> str:
+    """Return why nothing may be added to what sets up this NIC, '' if it may."""
+    if link.file in ours:
+        return ""
+    if link.file.startswith("/usr/"):
+        if any(one.file != link.file for one in link.settings):
+            return f"{link.file} has drop-ins, which a copy of it for one NIC would leave behind"
+        if any(one.section not in ("Match", "Link") for one in link.settings):
+            return f"{link.file} has more than a copy of it for one NIC can say"
+        if sum(one.path == link.path for one in links) > 1:
+            return f"other NICs have the same path, {link.path}, for a .link file to match"
+        return ""
+    matches = [one for one in link.settings if one.section == "Match"]
+    one_nic = any(one.name in _ONE_NIC and not set("*?[ ") & set(one.value) for one in matches)
+    if not one_nic or sum(one.file == link.file for one in links) > 1:
+        return f"{link.file} is for other NICs too; set the values there"
+    return ""
+
+
+def _is(setting: Setting, name: str) -> bool:
+    return setting.section == "Link" and setting.name == name
+
+
+def _same(first: str, second: str) -> bool:
+    truth = {"yes": "yes", "true": "yes", "on": "yes", "1": "yes", "no": "no", "false": "no", "off": "no", "0": "no"}
+    return first == second or (first in truth and second in truth and truth[first] == truth[second])
+
+
+def _value(row: Row) -> str:
+    if row.tunable.type == "bool":
+        return "yes" if row.tunable.parse(row.wanted or "") else "no"
+    return f"{row.wanted}us" if row.tunable.unit == "us" else str(row.wanted)
