@@ -119,6 +119,7 @@ class Bench:
                 Path(name).unlink(missing_ok=True)
         self._placed.clear()
         self.watch.written.clear()
+        self.watch.forbidden.clear()
         self.tools.answers.clear()
 
     @contextlib.contextmanager

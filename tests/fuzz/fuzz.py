@@ -29,12 +29,13 @@ sys.path.insert(0, str(HERE))
 from guard import COMMAND  # noqa: E402
 
 # Of 100 cases; in the order of worker.kinds.
-SHARES = {"profile": 20, "tunables": 8, "formula": 12, "journal": 22, "facts": 14, "record": 12, "ip and tc": 6, "host text": 6}
+SHARES = {"profile": 25, "tunables": 12, "formula": 14, "journal": 22, "facts": 15, "record": 8, "ip and tc": 2, "host text": 2}
+# Of CPU time: a busy machine is no hang.  Waiting for what never comes takes none, so there is a limit to that too.
 HANG_S = 2.0
-# A case that was slow once is run again alone: a busy machine is no hang.
-_AGAIN_S = 20.0
+_WAIT_S = 20.0
 _KEPT_PER_PLACE = 3
-_PROGRESS = struct.Struct("=qqd")
+# Kind, number, CPU time and wall time at which the case began.
+_PROGRESS = struct.Struct("=qqdd")
 
 
 @dataclass
@@ -83,7 +84,7 @@ class Worker:
         fd = os.memfd_create("progress")
         os.ftruncate(fd, _PROGRESS.size)
         self.progress = mmap.mmap(fd, _PROGRESS.size)
-        _PROGRESS.pack_into(self.progress, 0, 0, -1, 0.0)
+        _PROGRESS.pack_into(self.progress, 0, 0, -1, 0.0, 0.0)
         self.process = subprocess.Popen(
             [*COMMAND, sys.executable, str(HERE / "worker.py"), str(fd)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=(fd,),
@@ -93,7 +94,7 @@ class Worker:
         assert self.process.stdin
         self.process.stdin.write(json.dumps(self.order | {"scratch": self.directory.name}) + "\n")
         self.process.stdin.close()
-        self.errors = ""
+        self.errors, self.stopped = "", False
         self._drain = threading.Thread(target=self._read_errors)
         self._drain.start()
 
@@ -101,10 +102,25 @@ class Worker:
         assert self.process.stderr
         self.errors = self.process.stderr.read()[-4000:]
 
-    def running(self) -> tuple[int, int, float]:
-        """Return kind, number and age in seconds of the case under way; number -1 for none."""
-        kind, number, begin = _PROGRESS.unpack_from(self.progress)
-        return kind, number, time.monotonic() - begin
+    def running(self) -> tuple[int, int]:
+        """Return kind and number of the case under way; number -1 for none."""
+        kind, number, _, _ = _PROGRESS.unpack_from(self.progress)
+        return kind, number
+
+    def stop(self) -> None:
+        """End the process, whatever it does."""
+        self.stopped = True
+        self.process.kill()
+
+    def hangs(self) -> bool:
+        """Tell whether the case under way has taken too long."""
+        _, number, cpu_s, begin = _PROGRESS.unpack_from(self.progress)
+        try:
+            # clock_getcpuclockid(3): the CPU time of another process.
+            used_s = time.clock_gettime((~self.process.pid << 3) | 2) - cpu_s
+        except OSError:
+            return False
+        return number >= 0 and (used_s > HANG_S or time.monotonic() - begin > _WAIT_S)
 
     def end(self) -> int:
         """Wait for the process and return its status."""
@@ -115,20 +131,21 @@ class Worker:
 
 
 def run_alone(replay: dict[str, Any]) -> dict[str, Any]:
-    """Run one case in a worker of its own; return its last line, with `hang` set where it had to be stopped."""
+    """Run one case in a worker of its own; return its last line, or what became of the worker."""
     worker = Worker({"replay": replay})
-    timer = threading.Timer(_AGAIN_S, worker.process.kill)
-    timer.start()
+    stop = threading.Event()
+    watchdog = threading.Thread(target=_watch, args=(worker, stop))
+    watchdog.start()
     assert worker.process.stdout
     result: dict[str, Any] = {}
     for line in worker.process.stdout:
         result |= json.loads(line)
+    stop.set()
+    watchdog.join()
     status = worker.end()
-    timer.cancel()
     if not result.get("done"):
-        result |= {"place": f"hang or death, status {status}", "happened": worker.errors or f"stopped after {_AGAIN_S} s"}
-    elif result["took_s"] > HANG_S and not result["happened"]:
-        result |= {"place": "hang", "happened": f"took {result['took_s']:.1f} s"}
+        place = "hang" if worker.stopped else f"death, status {status}"
+        result |= {"place": place, "happened": f"{place}: {worker.errors or 'no word'}"}
     return result
 
 
@@ -150,35 +167,35 @@ def attend(order: dict[str, Any], tally: Tally, names: list[str]) -> None:
             done = done or "done" in line
         stop.set()
         watchdog.join()
-        kind, number, _ = worker.running()
+        kind, number = worker.running()
         worker.end()
         if done:
             return
         if number < 0:
             tally.broken.append(f"a worker did not start: {worker.errors}")
             return
-        _judge_alone(names[kind], number, order, tally)
+        _judge_alone(names, kind, number, order, tally)
         order = order | {"from": [kind, number + order["workers"]]}
 
 
-def _judge_alone(kind: str, number: int, order: dict[str, Any], tally: Tally) -> None:
+def _judge_alone(names: list[str], kind: int, number: int, order: dict[str, Any], tally: Tally) -> None:
     """Run the case at which a worker ended by itself, and count it."""
-    result = run_alone({"kind": kind, "seed": order["seed"], "number": number})
+    result = run_alone({"kind": names[kind], "seed": order["seed"], "number": number})
     failed = bool(result["happened"])
     if failed:
-        failure = result.get("failure", {"kind": kind, "seed": order["seed"], "number": number})
+        failure = result.get("failure", {"kind": names[kind], "seed": order["seed"], "number": number})
         tally.failure({"failure": failure, "place": result["place"], "happened": result["happened"]})
-    # Its worker's counts of this kind went with it; the cases before it had been sent as failures already.
-    before = len(range(order["worker"] if order["from"][0] != kind else order["from"][1], number, order["workers"]))
-    tally.count({"kind": kind, "cases": before + 1, "accepted": 0, "failed": int(failed), "slowest_ms": 0.0, "cpu_s": 0.0})
+    # Its worker's counts of this kind went with it.
+    first = order["from"][1] if order["from"][0] == kind else order["worker"]
+    cases = len(range(first, number, order["workers"])) + 1
+    tally.count({"kind": names[kind], "cases": cases, "accepted": 0, "failed": int(failed), "slowest_ms": 0.0, "cpu_s": 0.0})
 
 
 def _watch(worker: Worker, stop: threading.Event) -> None:
     """Kill `worker` when one case takes too long."""
     while not stop.wait(0.25):
-        _, number, age_s = worker.running()
-        if number >= 0 and age_s > HANG_S:
-            worker.process.kill()
+        if worker.hangs():
+            worker.stop()
             return
 
 

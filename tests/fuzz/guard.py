@@ -15,6 +15,8 @@ from pathlib import Path
 COMMAND = ("unshare", "--user", "--map-root-user", "--mount", "--net")
 # include/uapi/asm-generic/unistd.h, fcntl.h and mount.h; mount_setattr came with Linux 5.12.
 _SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
+# include/uapi/linux/prctl.h, capability.h
+_SYS_CAPSET, _PR_CAPBSET_DROP, _CAPABILITY_VERSION_3, _CAPABILITIES = {"x86_64": 126}.get(os.uname().machine, 91), 24, 0x20080522, 64
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Audit event -> places of the paths among its arguments that it writes to.
 _CHANGES = {
@@ -36,11 +38,22 @@ def _set_read_only(path: Path, set_bits: int, clear_bits: int, flags: int) -> No
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
 
 
+def _drop_capabilities() -> None:
+    """Give up what could make a mount writable again, for programs started later as well."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for capability in range(_CAPABILITIES):
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    header, nothing = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    if libc.syscall(_SYS_CAPSET, header, nothing):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
 def enclose(scratch: Path) -> None:
-    """Make all mounts of this process's namespaces (see COMMAND) read-only but a new tmpfs at `scratch`."""
+    """Make all mounts of this process's namespaces (see COMMAND) read-only for good but a new tmpfs at `scratch`."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "fuzz", str(scratch)], check=True)
     _set_read_only(Path("/"), _MOUNT_ATTR_RDONLY, 0, _AT_RECURSIVE)
     _set_read_only(scratch, 0, _MOUNT_ATTR_RDONLY, 0)
+    _drop_capabilities()
 
 
 class Watch:

@@ -46,7 +46,7 @@ class FactsFile:
             data = mutate.break_bytes(data, draw)
         elif draw.random() < 0.02:
             data = mutate.noise(draw)
-        how = draw.choices((b"load", b"lint", b"negotiate", b"lint verb", b"negotiate verb"), (50, 25, 20, 2, 2))[0]
+        how = draw.choices((b"load", b"lint", b"negotiate", b"lint verb", b"negotiate verb"), (500, 250, 200, 4, 4))[0]
         return {"file:facts.json": data, "how": how}
 
     def run(self, files: Files) -> bool:

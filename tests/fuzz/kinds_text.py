@@ -58,7 +58,7 @@ class Profile:
         parts = [b'summary = "fuzzed"\n'] + draw.choices(self.tables, k=draw.randint(1, 4))
         if draw.random() < 0.15:
             parts.insert(1, b'include = ["%s"]\n' % draw.choice((b"base", b"fuzz", b"lan", b"srp", b"nowhere")))
-        files = {"file:fuzz.toml": b"".join(parts), "how": b"verb" if draw.random() < 0.02 else b"function"}
+        files = {"file:fuzz.toml": b"".join(parts), "how": b"verb" if draw.random() < 0.004 else b"function"}
         if draw.random() < 0.95:
             files["file:fuzz.toml"] = _break_toml(files["file:fuzz.toml"], draw)
         if b'"base"' in files["file:fuzz.toml"]:
@@ -130,9 +130,9 @@ class Formula:
 
     def draw(self, draw: random.Random) -> Files:
         text = draw.choice(self.good) if draw.random() < 0.6 else "".join(draw.choices(_FORMULA, k=draw.randint(0, 60)))
-        for _ in range(draw.randint(0, 3)):
+        for _ in range(draw.randint(0, 2)):
             place = draw.randrange(len(text) + 1)
-            text = text[:place] + draw.choice((*_FORMULA, *mutate.ODD_TEXTS)) + text[place + draw.randint(0, 2) :]
+            text = text[:place] + draw.choice((*_FORMULA * 3, *mutate.ODD_TEXTS)) + text[place + draw.randint(0, 2) :]
         return {"formula": text.encode(errors="surrogatepass")}
 
     def run(self, files: Files) -> bool:
