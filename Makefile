@@ -7,6 +7,8 @@ PYTHON := /usr/bin/python3
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' userspace/fabtune/__init__.py)
 OUT := out
+CASES ?= 1000000
+SEED ?= 1
 FABTUNE := PYTHONPATH=userspace $(PYTHON) -m fabtune
 
 # What the package itself runs with, what boots guests, and what the tests need beside them.
@@ -18,7 +20,7 @@ PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy py
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm check-kmod check-full bench bench-module bench-wan bench-experiments lab-shell \
+.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm check-kmod check-full fuzz bench bench-module bench-wan bench-experiments lab-shell \
 	deps-lab deps-test install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -48,6 +50,9 @@ check-vm: deps-lab ## tests inside guests, two at a time
 check-kmod: deps-lab ## compile the module for 5.10 to 7.2 without a warning; sparse, checkpatch
 	$(call install-missing,$(PACKAGES_KMOD))
 	$(PYTHON) tests/kmod/check.py
+
+fuzz: deps-test ## 10^6 broken profiles, journals, facts and records behind a guard (CASES=..., SEED=...; out/fuzz/fuzz.json)
+	$(PYTHON) tests/fuzz/fuzz.py --cases $(CASES) --seed $(SEED) --out $(OUT)/fuzz
 
 check-full: deps-lab deps-test check-kmod ## the tests inside guests, on every kernel and at full length
 	bats tests/lab-full tests/fleet

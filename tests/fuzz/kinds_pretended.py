@@ -5,7 +5,6 @@ import contextlib
 import os
 import random
 import signal
-import time
 from pathlib import Path
 
 from bench import Bench, Files
@@ -28,8 +27,6 @@ class Pretended:
             if how == "loop":
                 while True:
                     pass
-            if how == "wait":
-                time.sleep(3600)
             if how == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "write":

@@ -23,16 +23,20 @@ def _path(name: str) -> Path:
     return tree.PROC / "sys" / name.replace(".", "/")
 
 
+def _check(name: str, index: int, fields: list[str]) -> None:
+    if index >= len(fields):
+        raise FabtuneError(f"sysctl {name}: has {len(fields)} fields, no field {index}")
+
+
 class _Sysctl:
     def read(self, device: Device, key: str) -> str:
         name, index = split_key(key)
         with tree.inside(device.where.get("netns", "")), explained(f"sysctl {name}"):
-            text = _path(name).read_text().strip()
+            text = _path(name).read_text(errors="replace").strip()
         if index is None:
             return text
         fields = text.split()
-        if index >= len(fields):
-            raise FabtuneError(f"sysctl {name}: has {len(fields)} fields, no field {index}")
+        _check(name, index, fields)
         return fields[index]
 
     def write(self, device: Device, key: str, value: str) -> None:
@@ -40,7 +44,8 @@ class _Sysctl:
         with tree.inside(device.where.get("netns", "")), explained(f"sysctl {name}={value}"):
             path = _path(name)
             if index is not None:
-                fields = path.read_text().split()
+                fields = path.read_text(errors="replace").split()
+                _check(name, index, fields)
                 fields[index] = value
                 value = "\t".join(fields)
             tree.write_text(path, value)

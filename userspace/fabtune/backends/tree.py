@@ -31,7 +31,12 @@ def netns_path(netns: str) -> Path:
     if not netns:
         return Path("/proc/self/ns/net")
     path = Path(netns) if "/" in netns else Path("/run/netns") / netns
-    if not path.exists():
+    try:
+        there = path.exists()
+    except (OSError, ValueError) as error:
+        # A name too long, one with a NUL, another process's namespace: never taken for absent.
+        raise FabtuneError(f"network namespace {netns!r:.200}: {getattr(error, 'strerror', None) or error}") from None
+    if not there:
         known = ", ".join(sorted(entry.name for entry in Path("/run/netns").glob("*"))) or "none"
         raise InputError(f"network namespace '{netns}' not found at {path}; known names: {known}")
     return path

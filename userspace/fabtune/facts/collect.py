@@ -98,7 +98,8 @@ def this_host() -> Host:
     memory_kib = 0
     for line in (tree.read_text(tree.PROC / "meminfo") or "").splitlines():
         if line.startswith("MemTotal:"):
-            memory_kib = int(line.split()[1])
+            number = line.split()[1:2]
+            memory_kib = int(number[0]) if number and number[0].isdecimal() else 0
     return Host(
         name=platform.node(),
         kernel=platform.release(),
