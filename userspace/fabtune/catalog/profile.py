@@ -2,7 +2,7 @@
 """Profiles: what each role should have, and why; parsed from ``profiles/*.toml`` with includes resolved."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ FORMS = ("value", "at_least", "at_most")
 PATH_VARIABLES = ("rtt", "rate", "bdp", "estimated")
 HOST_VARIABLES = ("mtu", "memory", "cpus", "sessions")
 WORDS = ("max", "auto", "default")
-_MAX_INCLUDES = 8
+# Includes in a row, and files that one profile may be made of in all.
+_MAX_DEPTH, _MAX_FILES = 8, 16
 
 _FORM = Key((int, bool, str))
 _ENTRY_KEYS = {
@@ -101,29 +102,52 @@ def available() -> dict[str, Path]:
 
 def load_profile(name: str, catalog: Catalog) -> Profile:
     """Return the profile called `name`, or the one in the file `name` (with a slash or .toml).  Raises InputError."""
+    loader = _Loader(catalog)
     if "/" in name or name.endswith(".toml"):
-        return _load(Path(name), catalog, ())
+        return loader.load(Path(name), ())
     known = available()
     if name not in known:
         raise InputError(f"unknown profile '{name}'{schema.suggestion(name, known)}; known: {', '.join(sorted(known))}")
-    return _load(known[name], catalog, ())
+    return loader.load(known[name], ())
 
 
-def _load(path: Path, catalog: Catalog, including: tuple[Path, ...]) -> Profile:
-    if path in including or len(including) > _MAX_INCLUDES:
-        chain = " -> ".join(step.stem for step in (*including, path))
-        raise InputError(f"{path}: profiles include each other in a circle or too deep: {chain}")
+class _Loader:
+    """Loads one profile with all that it includes: each file once, so that its cost grows with their number."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._loaded: dict[Path, Profile] = {}
+
+    def load(self, path: Path, including: tuple[Path, ...]) -> Profile:
+        """Return the profile in `path`, reached through the files `including`.  Raises InputError."""
+        same = Path(os.path.realpath(path))
+        chain = " -> ".join(step.stem for step in (*including, same))
+        if same in including:
+            raise InputError(f"{path}: profiles include each other in a circle: {chain}")
+        if len(including) > _MAX_DEPTH:
+            raise InputError(f"{path}: included through {len(including)} profiles, allowed: {_MAX_DEPTH}: {chain}")
+        if same not in self._loaded:
+            if len(self._loaded) >= _MAX_FILES:
+                raise InputError(f"{path}: a profile of more than {_MAX_FILES} files; include fewer")
+            self._loaded[same] = _read(path, self._catalog, lambda found: self.load(found, (*including, same)))
+        return self._loaded[same]
+
+
+def _read(path: Path, catalog: Catalog, load: Callable[[Path], Profile]) -> Profile:
     table = schema.read_table(schema.load(path), _PROFILE_KEYS, str(path))
     parameters: dict[str, Parameter] = {}
     entries: dict[str, dict[str, Entry]] = {role: {} for role in ROLES}
-    for word in schema.check_texts(table.get("include", []), str(path), "include"):
+    included = schema.check_texts(table.get("include", []), str(path), "include")
+    if len(included) > _MAX_FILES:
+        raise InputError(f"{path}: key 'include': found {len(included)} profiles, allowed: {_MAX_FILES}")
+    for word in included:
         # A profile may extend a shipped one of its own name, so its own file is no candidate.
         candidates = [directory / f"{word}.toml" for directory in (path.parent, *reversed(directories()))]
         found = next((file for file in candidates if file.is_file() and file != path), None)
         if found is None:
             schema.one_of(word, set(available()) - {path.stem}, f"{path}: key 'include'", "profile")
             raise InputError(f"{path}: key 'include': profile '{word}' not found")
-        base = _load(found, catalog, (*including, path))
+        base = load(found)
         parameters |= base.parameters
         for role in ROLES:
             entries[role] |= base.entries[role]

@@ -3,13 +3,13 @@
 
 import itertools
 import math
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from fabtune import userfile
 from fabtune.errors import InputError
 from fabtune.experiment import expect
 from fabtune.experiment.settings import FACTORS, Settings, check_settings, parse_settings
@@ -17,6 +17,7 @@ from fabtune.paths import data_dir
 
 # More than a machine can run in its lifetime; a typo in a list reaches it easily.
 MAX_COMBINATIONS = 10_000
+_MAX_BYTES = 128 << 10
 _KEYS = {"summary", "source", "factors", "fixed", "repetitions", "hosts", "clock", "expect", "plot"}
 
 
@@ -107,13 +108,7 @@ def load(name_or_file: str) -> Definition:
             raise InputError(
                 f"unknown experiment '{name_or_file}'; shipped are {', '.join(names())}; or name a .toml file"
             )
-    try:
-        table = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
-    return _definition(path, table)
+    return _definition(path, userfile.read_toml(path, _MAX_BYTES))
 
 
 def _definition(path: Path, table: dict[str, Any]) -> Definition:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from fabtune import userfile
 from fabtune.backends import files
 from fabtune.errors import InputError
 from fabtune.experiment.definition import Definition
@@ -20,6 +21,7 @@ INDEX = "index.json"
 XML = "testrun.xml"
 EXPERIMENT = "fabtune-experiment-index/1"
 SUITE = "fabtune-suite-index/1"
+_MAX_BYTES = 64 << 20
 # What the tree itself puts beside a run's own files.
 _PAGES = {"index.html", INDEX, XML}
 
@@ -97,10 +99,8 @@ def of_suite(directory: Path) -> Index:
 def read(path: Path) -> Index:
     """Return the index in `path`.  Raises InputError when it cannot be read or is of another version."""
     try:
-        index = json.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    except ValueError:
+        index = json.loads(userfile.read_bytes(path, _MAX_BYTES))
+    except (ValueError, RecursionError):
         raise InputError(f"{path}: damaged or cut short: not whole JSON") from None
     schema = index.get("schema") if isinstance(index, dict) else None
     if schema not in (EXPERIMENT, SUITE):

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fabtune import userfile
 from fabtune.errors import InputError
 from fabtune.facts.collect import Facts
 
 VERSION = 1
-_MAX_BYTES = 64 << 20
+_MAX_BYTES = 16 << 20
 
 
 def to_json(facts: Facts) -> dict[str, Any]:
@@ -23,12 +24,7 @@ def to_json(facts: Facts) -> dict[str, Any]:
 
 def load(path: Path) -> Facts:
     """Return the facts saved in `path`.  Raises InputError naming the key that is wrong."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    if len(data) > _MAX_BYTES:
-        raise InputError(f"{path}: {len(data)} bytes; at most {_MAX_BYTES} are read")
+    data = userfile.read_bytes(path, _MAX_BYTES)
     try:
         table = json.loads(data)
     except (ValueError, RecursionError) as error:

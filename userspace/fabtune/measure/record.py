@@ -2,6 +2,7 @@
 """A run record: one immutable gzip JSON file with everything one run of a workload read and did."""
 
 import gzip
+import io
 import json
 import os
 import time
@@ -10,11 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fabtune import __version__
+from fabtune import __version__, userfile
 from fabtune.errors import FabtuneError, InputError
 
 SCHEMA = "fabtune-run/1"
 SUFFIX = ".run.json.gz"
+
+# What a record may take on disk and unpacked: hundreds of times a long run's.
+_MAX_BYTES, _MAX_JSON_BYTES = 64 << 20, 256 << 20
 
 Record = dict[str, Any]
 
@@ -81,10 +85,14 @@ def write(record: Record, path: Path) -> Path:
 def read(path: Path) -> Record:
     """Return the record in `path`.  Raises InputError when it is none or of another version."""
     try:
-        data = json.loads(gzip.decompress(path.read_bytes()))
+        with gzip.GzipFile(fileobj=io.BytesIO(userfile.read_bytes(path, _MAX_BYTES))) as file:
+            text = file.read(_MAX_JSON_BYTES + 1)
+        if len(text) > _MAX_JSON_BYTES:
+            raise InputError(f"{path}: unpacks to more than {_MAX_JSON_BYTES} bytes, so it is no run record")
+        data = json.loads(text)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or 'not a gzip file, so not a run record'}") from None
-    except (EOFError, zlib.error, ValueError):
+    except (EOFError, zlib.error, ValueError, RecursionError):
         raise InputError(f"{path}: damaged or cut short: not a whole gzip JSON file") from None
     record: Record = data if isinstance(data, dict) else {}
     schema = record.get("schema")

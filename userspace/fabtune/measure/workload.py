@@ -3,7 +3,6 @@
 
 import itertools
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -11,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from fabtune import userfile
 from fabtune.errors import InputError
 from fabtune.model.units import parse_bytes
 
@@ -19,6 +19,7 @@ SHIPPED = Path(__file__).resolve().parent / "workloads"
 Value = int | float | str
 Options = dict[str, Value]
 
+_MAX_BYTES = 128 << 10
 _TARGETS = ("any", "device", "directory")
 _STEP_KEYS = {"name", "cache", "options", "jobs", "per_process", "flip_byte_at", "must_fail"}
 _KEYS = {
@@ -150,19 +151,14 @@ def load(name: str) -> Workload:
     Raises InputError for an unknown name or a faulty file, with the key.
     """
     path = Path(name) if "/" in name else SHIPPED / f"{name}.toml"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"no workload '{name}': known are {', '.join(names())}, or give the path of a file") from None
-    return parse(text, path)
+    if not path.exists():
+        raise InputError(f"no workload '{name}': known are {', '.join(names())}, or give the path of a file")
+    return parse(userfile.read_text(path, _MAX_BYTES), path)
 
 
 def parse(text: str, path: Path) -> Workload:
     """Return the workload that `text` describes.  Raises InputError naming `path` and the key."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: {error}") from None
+    data = userfile.parse_toml(text, path)
     read = _Reader(path)
     read.only(data, _KEYS, "")
     target = read.take(data, "target", str)

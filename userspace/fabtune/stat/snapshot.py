@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fabtune import userfile
 from fabtune.errors import FabtuneError, InputError
 from fabtune.stat.histogram import Histogram
 
 DIRECTORY = Path("/sys/kernel/debug/fabstat")
 FORMAT_VERSION = 1
+_MAX_BYTES = 256 << 20
 
 OPS = ("read", "write", "flush", "discard", "other")
 TIMES = ("device", "total", "refused")
@@ -106,11 +108,10 @@ def snapshot(directory: Path = DIRECTORY) -> Snapshot:
 def load(path: Path) -> Snapshot:
     """Read a reading that was saved to a file.  Raises InputError."""
     try:
-        return parse(path.read_text(), str(path))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; expected a file saved by 'fabtune stat --save'") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not text; expected a file saved by 'fabtune stat --save'") from None
+        text = userfile.read_text(path, _MAX_BYTES)
+    except InputError as error:
+        raise InputError(f"{error}; expected a file saved by 'fabtune stat --save'") from None
+    return parse(text, str(path))
 
 
 def read_file(name: str, directory: Path = DIRECTORY) -> str:
