@@ -22,8 +22,6 @@ TEXTS = {
     "lio.header_digest": "None,CRC32C", "lio.data_digest": "None,CRC32C",
     "tcp.congestion_control": "reno", "route.congctl": "reno", "iscsi.congestion_control": "reno",
     "nic.rps_cpus": "1", "nic.xps_cpus": "1", "nic.irq_affinity": "0", "block.scheduler": "none",
-    "srp.reconnect_delay": "20", "srp.fast_io_fail_tmo": "20", "srp.dev_loss_tmo": "700",
-    "srp.mod_reconnect_delay": "20", "srp.mod_fast_io_fail_tmo": "20", "srp.mod_dev_loss_tmo": "700",
 }  # fmt: skip
 # Numbers whose neighbours this guest's devices would refuse or not survive.
 NUMBERS = {
@@ -31,6 +29,8 @@ NUMBERS = {
     "route.initcwnd": 20, "route.initrwnd": 20, "route.quickack": 1, "qdisc.maxrate": 125000000,
     "route.rto_min": 300, "route.window": 1048576,
     "iscsi.max_outstanding_r2t": 4, "lio.max_outstanding_r2t": 4, "iscsi.queue_depth": 64, "block.queue_depth": 16,
+    "srp.reconnect_delay": 20, "srp.fast_io_fail_tmo": 20, "srp.dev_loss_tmo": 700,
+    "srp.mod_reconnect_delay": 20, "srp.mod_fast_io_fail_tmo": 20, "srp.mod_dev_loss_tmo": 700,
     "nic.rx_usecs": 50, "block.nr_requests": 64, "iscsi.max_xmit_segment": 65536,
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from fabtune.paths import data_dir
 FORMS = ("value", "at_least", "at_most")
 # What a formula may use besides the profile's own parameters: the path, then the host.
 PATH_VARIABLES = ("rtt", "rate", "bdp", "estimated")
-HOST_VARIABLES = ("mtu", "memory", "cpus", "sessions")
+HOST_VARIABLES = ("mtu", "memory", "cpus", "sessions", "page")
 WORDS = ("max", "auto", "default")
 # Includes in a row, and files that one profile may be made of in all.
 _MAX_DEPTH, _MAX_FILES = 8, 16
@@ -207,6 +207,8 @@ def _entry(tunable: Tunable, raw: object, where: str, variables: Mapping[str, fl
     if "when" in data:
         _check_formula(data["when"], variables, f"{where}: when")
     entry = Entry(tunable, form, wanted, data["why"], data.get("when", ""), where)
+    if form == "value" and isinstance(wanted, str) and wanted in dict(tunable.words):
+        return replace(entry, wanted=dict(tunable.words)[wanted])
     if isinstance(wanted, str) and wanted in WORDS:
         if form != "value" or (wanted == "auto" and tunable.auto is None):
             raise InputError(f"{where}: '{form} = \"{wanted}\"' is not possible for {tunable.name}")

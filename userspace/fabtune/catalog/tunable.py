@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The vocabulary: every knob once, parsed from ``tunables/*.toml``; native text to typed value and back."""
 
+import math
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -33,6 +34,8 @@ UNITS = {  # unit -> how many of it make one base unit (byte, second, count)
     "s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9, "bytes/s": 1.0,
 }  # fmt: skip
 
+# Numbers that are no amount but switch a thing off, or take its bound away.
+_SPECIAL = Key((int, list))
 _TEXT, _INT, _BOOL, _ARRAY = Key((str,)), Key((int,)), Key((bool,)), Key((list,))
 _VALUE = Key((int, bool, str))
 _KEYS = {
@@ -50,6 +53,9 @@ _KEYS = {
     "limit": _TEXT,
     "multiple_of": _INT,
     "power_of_two": _BOOL,
+    "off": _SPECIAL,
+    "unlimited": _SPECIAL,
+    "words": Key((dict,)),
     "rounds": _BOOL,
     "default": _VALUE,
     "default_since": Key((dict,)),
@@ -95,6 +101,9 @@ class Tunable:
     limit: str = ""
     multiple_of: int = 1
     power_of_two: bool = False
+    off: tuple[int, ...] = ()
+    unlimited: tuple[int, ...] = ()
+    words: tuple[tuple[str, int], ...] = ()
     rounds: bool = False
     default: Value | None = None
     default_since: tuple[tuple[str, Value], ...] = ()
@@ -117,6 +126,9 @@ class Tunable:
     def parse(self, native: str) -> Value:
         """Return the typed value of native text; text that does not fit its type stays text."""
         if self.type == "int":
+            word = dict(self.words).get(native.strip())
+            if word is not None:
+                return word
             try:
                 return int(native, 0)
             except ValueError:
@@ -133,11 +145,25 @@ class Tunable:
         """Return the text to write for `value`."""
         if self.type == "bool":
             return self.spelling[int(value)] if isinstance(value, bool) else str(value)
-        return str(value)
+        return next((word for word, number in self.words if number == value), str(value))
+
+    def is_off(self, value: Value) -> bool:
+        """Tell whether `value` means that the thing is switched off, which is no small amount of it."""
+        return self.type == "int" and value in self.off
+
+    def amount(self, value: Value) -> float | None:
+        """Return how much `value` is: infinite where it means no limit, None where it is no number."""
+        if self.type != "int" or not isinstance(value, int):
+            return None
+        # Where one negative number means no limit, the kernel takes all of them so.
+        if value in self.unlimited or (value < 0 and any(one < 0 for one in self.unlimited)):
+            return math.inf
+        return float(value)
 
     def same(self, first: str, second: str) -> bool:
         """Tell whether two native texts mean the same value."""
-        return self.parse(first) == self.parse(second)
+        one, other = self.parse(first), self.parse(second)
+        return one == other or (self.amount(one) == math.inf == self.amount(other))
 
     def check(self, value: object, where: str) -> Value:
         """Return `value` if this tunable may take it.  Raises InputError naming `where` and what is allowed."""
@@ -147,6 +173,8 @@ class Tunable:
         assert isinstance(value, int | bool | str)
         if self.type == "int":
             number = int(value)
+            if number in (*self.off, *self.unlimited):
+                return number
             low, high = self.minimum, self.maximum
             if (low is not None and number < low) or (high is not None and number > high) or number % self.multiple_of:
                 raise InputError(f"{where}: {self.name}: found {number}, allowed: {self.allowed()}")
@@ -171,12 +199,19 @@ class Tunable:
         text = f"an integer from {low} to {high}" + (f" ({self.unit})" if self.unit else "")
         if self.multiple_of > 1:
             text += f", a multiple of {self.multiple_of}"
-        return text + (", a power of two" if self.power_of_two else "")
+        text += ", a power of two" if self.power_of_two else ""
+        for numbers, meaning in ((self.off, "off"), (self.unlimited, "no limit")):
+            for number in numbers:
+                native = self.native(number)
+                word = f", written {native}" if native != str(number) else ""
+                text += f"; {number} is {meaning}{word}"
+        return text
 
 
 def parse_tunable(name: str, table: object, where: str) -> Tunable:
     """Return the tunable that `table` describes.  Raises InputError."""
     data: dict[str, Any] = dict(schema.read_table(table, _KEYS, where))
+    _check_special(data, where)
     for array in ("spelling", "values", "roles", "after", "disturbs"):
         if array in data:
             data[array] = schema.check_texts(data[array], where, array)
@@ -195,6 +230,30 @@ def parse_tunable(name: str, table: object, where: str) -> Tunable:
         if value is not None:
             tunable.check(value, where)
     return tunable
+
+
+def _check_special(data: dict[str, Any], where: str) -> None:
+    """Check and make tuples of the numbers that mean off or unlimited and of the words for them."""
+    seen: dict[int, str] = {}
+    for key in ("off", "unlimited"):
+        numbers = data.get(key, [])
+        numbers = numbers if isinstance(numbers, list) else [numbers]
+        for number in numbers:
+            if type(number) is not int:
+                raise InputError(f"{where}: key '{key}': found {schema.describe(number)}, allowed: integer")
+            if number in seen:
+                raise InputError(f"{where}: {number} stands in both '{seen[number]}' and '{key}'; it can mean one thing")
+            seen[number] = key
+        data[key] = tuple(numbers)
+    words = data.get("words", {})
+    for word, number in words.items():
+        if number not in seen or type(number) is not int:
+            raise InputError(
+                f"{where}: key 'words': '{word}' is {schema.describe(number)}, allowed: a number of 'off' or 'unlimited'"
+            )
+    data["words"] = tuple(words.items())
+    if seen and data["type"] != "int":
+        raise InputError(f"{where}: 'off' and 'unlimited' need type \"int\", found {schema.describe(data['type'])}")
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class Host:
     boot_id: str
     memory_bytes: int
     cpus: int
+    page_bytes: int = 4096
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ def this_host() -> Host:
         boot_id=tree.read_text(tree.PROC / "sys/kernel/random/boot_id") or "",
         memory_bytes=memory_kib * 1024,
         cpus=len(os.sched_getaffinity(0)),
+        page_bytes=os.sysconf("SC_PAGE_SIZE"),
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Quantities as people write them: ``50ms``, ``1gbit``, ``256KiB``, ``0.1%``."""
+"""Quantities as people write them: ``50ms``, ``1gbit``, ``622Mb/s``, ``OC-12``, ``256KiB``, ``0.1%``."""
 
 import math
 import re
@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from fabtune.errors import InputError
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-_BITS_PER_S = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+# A small b is a bit and a large one a byte, as everybody writes them; a prefix alone counts bits.
+_RATE = re.compile(
+    r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)(?:(?P<bits>bits?(?:/s)?)|(?P<b>b)(?P<s>/s|ps)?)?\s*", re.IGNORECASE
+)
+_PREFIXES = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+# SONET: what an OC-n link leaves to the packets (its synchronous payload envelope), of n x 51.84 Mb/s.
+_SONET = re.compile(r"\s*oc-?(\d{1,3})c?\s*", re.IGNORECASE)
+_SONET_BIT_PER_S = 49.92e6
 _BYTES: dict[str, float] = {
     "": 1, "b": 1,
     "kb": 10**3, "mb": 10**6, "gb": 10**9,
@@ -32,11 +39,30 @@ def parse_ms(text: str, what: str = "duration") -> float:
 
 
 def parse_bit_per_s(text: str, what: str = "rate") -> float:
-    """Return bits per second for ``1gbit`` or ``200mbit``; zero is refused.  Raises InputError."""
-    value = _parse(text, _BITS_PER_S, what, "1gbit")
+    """Return bits per second for ``1gbit``, ``622Mb/s``, ``75MB/s`` or ``OC-12``; zero is refused.  Raises InputError."""
+    value = _rate(text)
+    if value is None or not math.isfinite(value):
+        raise InputError(
+            f"{what} '{text}': expected a number with a unit: bit, kbit, Mbit, Gbit (also 622M, 622Mb/s, 622Mbps, "
+            "OC-12), or MB/s for bytes; such as 1gbit"
+        )
     if value == 0:
         raise InputError(f"{what} '{text}': expected more than zero, such as 1gbit")
     return value
+
+
+def _rate(text: str) -> float | None:
+    """Return bits per second, None for what is no rate: a bare number, or a size such as 622MB."""
+    if sonet := _SONET.fullmatch(text):
+        return int(sonet[1]) * _SONET_BIT_PER_S
+    match = _RATE.fullmatch(text)
+    if match is None:
+        return None
+    number, prefix, binary = float(match[1]), match[2].lower(), match[3]
+    in_bytes = match["b"] == "B" and match["bits"] is None
+    if not (prefix or match["bits"] or match["b"]) or (in_bytes and not match["s"]) or (binary and not in_bytes):
+        return None
+    return number * float(1024 if binary else 1000) ** _PREFIXES[prefix] * (8 if in_bytes else 1)
 
 
 def parse_bytes(text: str, what: str = "size") -> int:

@@ -125,7 +125,7 @@ class _Apply:
             now = read(row.tunable, device).value if device else None
             if now is None or row.wanted is None or row.tunable.same(now, row.wanted):
                 continue
-            if not better(row.form, row.tunable.parse(now), row.tunable.parse(row.wanted)):
+            if not better(row.tunable, row.form, row.tunable.parse(now), row.tunable.parse(row.wanted)):
                 found.append(replace(row, device=device, now=now, state=CHANGE))
         return found
 

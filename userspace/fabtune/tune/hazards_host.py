@@ -177,13 +177,14 @@ def tcp_memory(scene: Scene) -> Iterator[Finding]:
     if pressure is None or receive is None or send is None or not scene.facts.sockets:
         return
     worst = len(scene.facts.sockets) * (receive + send)
-    if worst > pressure * 4096:
+    pressure_bytes = pressure * scene.facts.host.page_bytes
+    if worst > pressure_bytes:
         yield Finding(
             "tcp-memory",
             "notice",
             "host",
             f"{len(scene.facts.sockets)} connections x ({receive} + {send}) bytes = {worst / _MIB:.0f} MiB, "
-            f"pressure starts at {pressure * 4096 / _MIB:.0f} MiB",
+            f"pressure starts at {pressure_bytes / _MIB:.0f} MiB",
             "under pressure no window grows",
             "fewer sessions, smaller maxima, or a larger tcp.mem_pressure",
         )

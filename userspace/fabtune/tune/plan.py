@@ -86,6 +86,7 @@ def make_plan(
     variables: dict[str, float] = {
         "memory": float(facts.host.memory_bytes),
         "cpus": float(facts.host.cpus),
+        "page": float(facts.host.page_bytes),
         "sessions": float(max(1, len(facts.sessions))),
         "mtu": float(path.mtu if path else 1500),
     }
@@ -113,9 +114,10 @@ def _stricter(first: Row, second: Row) -> Row:
     """Of two roles' wishes for one value keep the one that changes more; equal wishes are one."""
     if first.wanted == second.wanted or second.state != CHANGE:
         return first
-    if first.state == CHANGE and first.tunable.type == "int" and int(first.wanted or 0) > int(second.wanted or 0):
-        return first
-    return second
+    if first.state != CHANGE or first.wanted is None or second.wanted is None:
+        return second
+    mine, others = (first.tunable.amount(first.tunable.parse(text)) for text in (first.wanted, second.wanted))
+    return first if mine is not None and others is not None and mine > others else second
 
 
 def _rows(entry: Entry, role: str, facts: Facts, variables: Mapping[str, float]) -> Iterable[Row]:
@@ -129,7 +131,7 @@ def _rows(entry: Entry, role: str, facts: Facts, variables: Mapping[str, float])
         blank = Reading(tunable.name, Device(tunable.scope, "", ""), None)
         wanted, note = wanted_value(entry, blank, facts.host.kernel, variables)
         default = tunable.default_for(facts.host.kernel)
-        if wanted is not None and default is not None and better(entry.form, default, wanted):
+        if wanted is not None and default is not None and better(tunable, entry.form, default, wanted):
             # A device of the future starts with the default.
             wanted = default
         native = None if wanted is None else tunable.native(wanted)
@@ -148,8 +150,9 @@ def _row(row: Row, entry: Entry, reading: Reading, kernel: str, variables: Mappi
     if wanted is None:
         return replace(row, state=UNSUPPORTED)
     now = tunable.parse(reading.value)
-    if better(entry.form, now, wanted):
-        return replace(row, wanted=reading.value, state=KEPT)
+    if better(tunable, entry.form, now, wanted):
+        note = "off, and a bound switches nothing on" if tunable.is_off(now) else row.note
+        return replace(row, wanted=reading.value, state=KEPT, note=note)
     native = tunable.native(wanted)
     if tunable.same(reading.value, native):
         return replace(row, wanted=native, state=SAME)
@@ -158,11 +161,14 @@ def _row(row: Row, entry: Entry, reading: Reading, kernel: str, variables: Mappi
     return replace(row, wanted=native, state=CHANGE)
 
 
-def better(form: str, now: Value, wanted: Value) -> bool:
-    """Tell whether what is there goes beyond a bound."""
-    if not isinstance(now, int) or not isinstance(wanted, int):
+def better(tunable: Tunable, form: str, now: Value, wanted: Value) -> bool:
+    """Tell whether what is there goes beyond a bound, or is off, which no bound changes."""
+    have, bound = tunable.amount(now), tunable.amount(wanted)
+    if form == "value" or have is None or bound is None:
         return False
-    return (form == "at_least" and now > wanted) or (form == "at_most" and now < wanted)
+    if tunable.is_off(now):
+        return not tunable.is_off(wanted)
+    return have > bound if form == "at_least" else have < bound
 
 
 def wanted_value(
@@ -180,13 +186,23 @@ def wanted_value(
         return limit, "" if limit is not None else "the device does not tell its maximum"
     if tunable.type != "int":
         return wanted, ""
-    exact = float(wanted) if isinstance(wanted, int) else _evaluate(wanted, entry, variables) * UNITS[tunable.unit]
+    exact = float(wanted) if isinstance(wanted, int) else _evaluate(wanted, entry, variables) * _unit(tunable, variables)
+    if entry.form == "value" and exact in (*tunable.off, *tunable.unlimited):
+        return int(exact), ""
     number = _rounded(exact, tunable, down=entry.form == "at_most")
+    if tunable.is_off(number) and exact != number:
+        # Rounded down to off: the least that is still on.
+        number += tunable.multiple_of
     low = number if tunable.minimum is None else tunable.minimum
     high = min(limit for limit in (number, tunable.maximum, reading.limit) if limit is not None)
     if number > high:
         return _rounded(high, tunable, down=True), f"limited to {high}"
     return (low, f"raised to the least allowed, {low}") if number < low else (number, "")
+
+
+def _unit(tunable: Tunable, variables: Mapping[str, float]) -> float:
+    """Return how many of the tunable's unit make one byte, second or thing; a page is as large as the host's."""
+    return 1 / variables["page"] if tunable.unit == "pages" else UNITS[tunable.unit]
 
 
 def _rounded(value: float, tunable: Tunable, down: bool) -> int:
@@ -254,7 +270,5 @@ def ordered(rows: Iterable[Row]) -> list[Row]:
 
 
 def _rises(row: Row) -> bool:
-    try:
-        return int(row.wanted or "0", 0) >= int(row.now or "0", 0)
-    except ValueError:
-        return True
+    wanted, now = (row.tunable.amount(row.tunable.parse(text or "0")) for text in (row.wanted, row.now))
+    return wanted is None or now is None or wanted >= now
