@@ -36,6 +36,77 @@ no_traceback() { [[ "$output" != *Traceback* ]]; }
 	no_traceback
 }
 
+@test "a mistyped verb, option or choice brings the near one" {
+	run -2 fabtune plann
+	[[ "$output" == *"did you mean 'plan'?"* ]]
+	run -2 fabtune apply wan --alow-relogin
+	[[ "$output" == *"unknown option '--alow-relogin' (did you mean '--allow-relogin'?)"* ]]
+	run -2 fabtune --jsn plan wan
+	[[ "$output" == *"did you mean '--json'?"* ]]
+	run -2 fabtune plan wan --role initator
+	[[ "$output" == *"did you mean 'initiator'?"* ]]
+	run -2 fabtune lab run --suit trixie x
+	no_traceback
+}
+
+@test "every example of every --help is a command line that parses" {
+	/usr/bin/python3 - <<-'EOF'
+		import shlex
+		from fabtune.cli.examples import EXAMPLES, epilog
+		from fabtune.cli.main import VERBS, parse, verb_first
+		assert set(EXAMPLES) == {"", *VERBS}
+		for verb, examples in EXAMPLES.items():
+		    assert len(examples) <= 4 and (len(examples) >= 2 or verb in ("revert",)), verb
+		    for command, says in examples:
+		        words = shlex.split(command)
+		        assert says and verb in ("", words[0])
+		        parse(verb_first(words))
+		    assert max(map(len, epilog(examples).splitlines())) <= 80
+	EOF
+}
+
+@test "options may stand before the verb, values and all" {
+	run -0 fabtune --rtt 50ms --rate 1gbit --json plan wan
+	[[ "$output" == *'"profile": "wan"'* ]]
+	run -2 fabtune --netns nowhere plan wan
+	[[ "$output" == *"network namespace 'nowhere' not found"* ]]
+	run -0 fabtune --version plan
+	[[ "$output" == "fabtune "* ]]
+}
+
+@test "with --json an error is JSON on stdout, with the exit code it has without" {
+	for words in "plan nosuch" "plan --rat 5" "stat sdz" "compare a b" "report nosuch" "explain nosuch" "run nosuch" \
+		"lint nosuch" "negotiate --initiator nosuch" "measure xdd" "verify nosuch" "workloads nosuch"; do
+		run fabtune $words
+		wanted=$status
+		[ "$wanted" -ne 0 ]
+		run --separate-stderr fabtune $words --json
+		[ "$status" -eq "$wanted" ]
+		[ -n "$stderr" ]
+		/usr/bin/python3 -c "
+import json, sys
+(error,) = json.load(sys.stdin).values()
+assert list(error) == ['kind', 'exit_code', 'verb', 'message'], error
+assert error['exit_code'] == $wanted and error['verb'] == '${words%% *}' and error['message'], error
+" <<<"$output"
+	done
+}
+
+@test "a reader that leaves early, a closed stdout and a full stderr end quietly" {
+	for words in "--help" "tunables" "plan wan --rtt 50ms --rate 1gbit" "tunables --json" "explain tcp.rmem_max" "run"; do
+		run bash -c "/usr/bin/python3 -m fabtune $words | true; exit \${PIPESTATUS[0]}"
+		[ "$status" -eq 0 ]
+		[ -z "$output" ]
+		run -0 fabtune $words 2>/dev/full
+		run -0 bash -c "exec /usr/bin/python3 -m fabtune $words >&- 2>&-"
+		[ -z "$output" ]
+	done
+	run -1 bash -c "/usr/bin/python3 -m fabtune profiles >/dev/full"
+	[[ "$output" == *"stdout: No space left on device"* ]]
+	no_traceback
+	run -2 bash -c "/usr/bin/python3 -m fabtune plann >/dev/full 2>/dev/full"
+}
+
 @test "an unknown profile is named, with what there is" {
 	run -2 fabtune plan nosuch --rtt 50ms --rate 1gbit
 	[[ "$output" == *nosuch* && "$output" == *wan* ]]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fabtune.cli import output
+from fabtune.cli import table
 
 HEADERS = ("tunable", "device", "now", "wanted", "why", "effect")
 ROWS = [
@@ -19,10 +19,10 @@ def test_a_table_fits_its_terminal_and_loses_nothing(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(output.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
-    output.table(HEADERS, ROWS, wrapped="why")
+    monkeypatch.setattr(table.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    table.table(HEADERS, ROWS, wrapped="why")
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= columns
     assert all(cell in " ".join(text.split()) for cell in ROWS[0])
-    output.labelled("why", ROWS[0][4] * 10, 8)
+    table.labelled("why", ROWS[0][4] * 10, 8)
     assert max(map(len, capsys.readouterr().out.splitlines())) <= columns

@@ -1,7 +1,59 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Argument types that several verbs share."""
+"""The parser of every verb, and argument types that several share."""
 
 import argparse
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from fabtune.errors import InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises InputError for what is wrong, with the nearest option or choice, instead of printing and exiting."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(allow_abbrev=False, **keywords)
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{self._verb()}{message}{_near_choice(message)}; see `{self.prog} --help`")
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        """Return the parsed words.  Raises InputError."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            # After an unknown option its value may follow: the option is the one to name.
+            word = next((word for word in unknown if word.startswith("-")), unknown[0])
+            name = word.partition("=")[0]
+            what = "option" if word.startswith("-") else "word"
+            near = _suggestion(name, self._options()) if what == "option" else ""
+            raise InputError(f"{self._verb()}unknown {what} '{name}'{near}; see `{self.prog} --help`")
+        return found
+
+    def _verb(self) -> str:
+        words = self.prog.split()[1:]
+        return f"{' '.join(words)}: " if words else ""
+
+    def _options(self) -> list[str]:
+        """Return every option, those of sub-verbs included."""
+        found: list[str] = []
+        for action in self._actions:
+            found += action.option_strings
+            if isinstance(action, argparse._SubParsersAction):
+                found += [word for parser in action.choices.values() for word in parser._options()]
+        return found
+
+
+def _suggestion(word: str, known: Sequence[str]) -> str:
+    # Imported here: it brings what only an error needs.
+    from fabtune.catalog import schema
+
+    return schema.suggestion(word, known)
+
+
+def _near_choice(message: str) -> str:
+    match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
+    return _suggestion(match[1], [word.strip("' ") for word in match[2].split(",")]) if match else ""
 
 
 def count(text: str) -> int:

@@ -46,21 +46,20 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def show(outcome: Any, as_json: bool) -> None:
+    from fabtune.cli.table import paragraph, report_table
     from fabtune.report import compare
     from fabtune.report.table import Column, Table
 
     if as_json:
         print(json.dumps(compare.as_json(outcome), indent=2))
         return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(compare.table(outcome).to_rich())
+    # What decides stays beside its figure; what explains it goes below.
+    report_table(compare.table(outcome), fold=("", "step"))
     for note in (*compare.reasons(outcome), *outcome.notes):
-        console.print(note)
+        paragraph(note)
     if outcome.invalid:
         reasons = (Column("not used", "record"), Column("why", "why"))
-        console.print(Table("Runs that are not valid", reasons, outcome.invalid).to_rich())
+        report_table(Table("Runs that are not valid", reasons, outcome.invalid))
     if outcome.differences:
         columns = (Column("differs", "what"), Column(outcome.a, "a"), Column(outcome.b, "b"))
-        console.print(Table("What else differed", columns, outcome.differences).to_rich())
+        report_table(Table("What else differed", columns, outcome.differences))

@@ -10,6 +10,7 @@ from fabtune import progress
 from fabtune.experiment import fleet, inventory
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.lab import Point, Run, as_text
+from fabtune.report.table import Column, Table, decimals
 
 
 def prepare(wanted: Definition, path: Path) -> inventory.Inventory:
@@ -22,8 +23,7 @@ def measure(
     args: argparse.Namespace, wanted: Definition, hosts: inventory.Inventory, runs: Sequence[Run], out: Path
 ) -> None:
     """Run the experiment on `hosts`; leave ``summary.json`` and the report of all records in `out`."""
-    from rich.console import Console
-
+    from fabtune.cli.table import report_table
     from fabtune.report import page, suite
 
     points = fleet.run_all(
@@ -35,12 +35,11 @@ def measure(
     if args.json:
         print(as_text(points), end="")
         return
-    Console(highlight=False).print(_table(points))
+    report_table(_table(points))
     print(f"page: {html}\npoints: {out / 'summary.json'}", file=sys.stderr)
 
 
-def _table(points: Sequence[Point]) -> object:
-    from fabtune.report.table import Column, Table, decimals
+def _table(points: Sequence[Point]) -> Table:
 
     columns = (
         Column("profile", "profile"),
@@ -53,4 +52,4 @@ def _table(points: Sequence[Point]) -> object:
         Column("clock off", "clock_offset_ms", "ms", decimals(2)),
     )
     rows = tuple(tuple(point.get(column.key) for column in columns) for point in points)
-    return Table("All initiators at once", columns, rows, group_by=2).to_rich()
+    return Table("All initiators at once", columns, rows, group_by=2)

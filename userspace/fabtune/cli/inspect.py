@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import ROLES, shipped_catalog
-from fabtune.cli import output
+from fabtune.cli import table
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts import saved
 from fabtune.facts.collect import Facts, survey
@@ -54,14 +54,14 @@ def run_show(args: argparse.Namespace) -> int:
     """Show the facts of this host; --json writes the file that lint and negotiate read."""
     facts = _facts(None, args.netns)
     if args.json:
-        output.print_json(saved.to_json(facts))
+        table.print_json(saved.to_json(facts))
         return ExitCode.DONE
     host = facts.host
     print(f"{host.name}: Linux {host.kernel}, {host.cpus} CPUs, {host.memory_bytes / 2**30:.1f} GiB")
     _show_sessions(facts, _wanted(facts, args))
     _show_target(facts)
     if facts.nics:
-        nics = [(nic.name, nic.driver, str(nic.mtu_bytes), output.rate(nic.speed_bit_per_s), " ".join(nic.lower))
+        nics = [(nic.name, nic.driver, str(nic.mtu_bytes), table.rate(nic.speed_bit_per_s), " ".join(nic.lower))
                 for nic in facts.nics]  # fmt: skip
         _section("NICs", ("name", "driver", "MTU", "speed", "physical"), nics)
     srp = [(one.port, one.state, str(one.req_lim), str(one.zero_req_lim), str(one.can_queue), str(one.ch_count))
@@ -78,7 +78,7 @@ def run_show(args: argparse.Namespace) -> int:
 def _section(title: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     if rows:
         print(f"\n{title}")
-        output.table(headers, rows, wrapped=headers[-1])
+        table.table(headers, rows, wrapped=headers[-1])
 
 
 def _show_sessions(facts: Facts, wanted: dict[tuple[str, str], str]) -> None:
@@ -139,7 +139,7 @@ def run_lint(args: argparse.Namespace) -> int:
     facts = _facts(args.file, args.netns)
     findings = lint(facts, shipped_catalog(), tune_path.choose(facts, rtt_ms, rate))
     if args.json:
-        output.print_json({"host": facts.host.name, "findings": [one.as_json() for one in findings]})
+        table.print_json({"host": facts.host.name, "findings": [one.as_json() for one in findings]})
     else:
         _show_findings(findings)
     return ExitCode.DRIFT if any(one.severity != SEVERITIES[-1] for one in findings) else ExitCode.DONE
@@ -149,7 +149,7 @@ def _show_findings(findings: list[Finding]) -> None:
     for one in findings:
         print(f"{one.severity}: {one.hazard} ({one.device})")
         for label, text in (("seen", one.evidence), ("so", one.consequence), ("mend", one.mend)):
-            output.labelled(f"    {label}", text, 10)
+            table.labelled(f"    {label}", text, 10)
     counts = [f"{sum(one.severity == severity for one in findings)} {severity}" for severity in SEVERITIES]
     print(f"{len(findings)} findings: {', '.join(counts)}")
 
@@ -165,7 +165,7 @@ def run_negotiate(args: argparse.Namespace) -> int:
     if not logins:
         raise InputError("no node record and no target found; give --initiator and --target facts files")
     if args.json:
-        output.print_json([one.as_json() for one in logins])
+        table.print_json([one.as_json() for one in logins])
     else:
         for login in logins:
             _show_login(login)

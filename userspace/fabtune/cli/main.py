@@ -3,12 +3,16 @@
 
 import argparse
 import importlib
+import json
 import os
 import sys
 from collections.abc import Sequence
 
 from fabtune import __version__
-from fabtune.errors import ExitCode, FabtuneError
+from fabtune.cli import console
+from fabtune.cli.arguments import Parser
+from fabtune.cli.examples import EXAMPLES, epilog
+from fabtune.errors import ExitCode, FabtuneError, InputError
 
 # verb -> (module that implements it, one line for --help).  The module is imported only when
 # its verb is called, which keeps `fabtune --version` and every other verb quick.
@@ -34,44 +38,98 @@ VERBS = {
     "profiles": ("fabtune.cli.vocabulary", "list the profiles"),
     "lab": ("fabtune.cli.lab", "build, run and enter guests with an emulated WAN"),
 }
+# Options that may stand before the verb and take the word after them.
+_TAKE_A_VALUE = ("--netns", "--role", "--rtt", "--rate", "--set")
+_ENDS_EARLY = ("-h", "--help", "--version")
 
 
-def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; only the verb that `argv` names gets its arguments filled in."""
-    parser = argparse.ArgumentParser(
+def _top_parser() -> Parser:
+    parser = Parser(
         prog="fabtune",
         description="See, tune and prove iSCSI and SRP storage fabrics.",
-        epilog="Exit codes: 0 done, 1 failed, 2 bad usage or input, 3 drift or regression, "
-        "4 applied but something still needs a re-login, reload or reboot, 5 cannot tell, 130 interrupted.",
-        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=epilog(EXAMPLES[""]) + "\n\nExit codes: 0 done, 1 failed, 2 bad usage or input, 3 drift or regression,"
+        "\n4 applied but something still needs a re-login, reload or reboot, 5 cannot tell,\n130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"fabtune {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    named = next((word for word in argv if not word.startswith("-")), None)
-    for verb, (module, summary) in VERBS.items():
-        verb_parser = verbs.add_parser(verb, help=summary, description=summary, allow_abbrev=False)
-        if verb == named:
-            importlib.import_module(module).configure(verb_parser, verb)
+    for verb, (_, summary) in VERBS.items():
+        verbs.add_parser(verb, help=summary)
     return parser
+
+
+def verb_parser(verb: str) -> Parser:
+    """Return the parser of what follows `verb`."""
+    module, summary = VERBS[verb]
+    parser = Parser(
+        prog=f"fabtune {verb}",
+        description=summary,
+        epilog=epilog(EXAMPLES[verb]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    importlib.import_module(module).configure(parser, verb)
+    return parser
+
+
+def verb_first(argv: Sequence[str]) -> list[str]:
+    """Return `argv` with options that stand before the verb put behind it."""
+    index = 0
+    while index < len(argv) and argv[index].startswith("-"):
+        if argv[index] in _ENDS_EARLY:
+            return list(argv)
+        index += 2 if argv[index] in _TAKE_A_VALUE else 1
+    return [*argv[index : index + 1], *argv[:index], *argv[index + 1 :]]
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the parsed words of a command line, the verb first.  Raises InputError; SystemExit after --help."""
+    found = argparse.Namespace()
+    if not argv or argv[0] not in VERBS:
+        if argv and not argv[0].startswith("-"):
+            from fabtune.catalog import schema
+
+            raise InputError(f"unknown verb '{argv[0]}'{schema.suggestion(argv[0], VERBS)}; see `fabtune --help`")
+        _top_parser().parse_args(argv, found)
+    else:
+        verb_parser(argv[0]).parse_args(argv[1:], found)
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; no error reaches the user as a traceback."""
-    argv = sys.argv[1:] if argv is None else argv
-    args = build_parser(argv).parse_args(argv)
+    console.make_whole()
+    return console.delivered(_run(verb_first(sys.argv[1:] if argv is None else argv)))
+
+
+def _run(argv: Sequence[str]) -> int:
+    # Until the words are parsed, the word itself must do; `lab run SCRIPT --json` means the script's.
+    as_json = "--json" in argv
     try:
+        args = parse(argv)
+        as_json = getattr(args, "json", False)
         return int(args.handler(args))
+    except SystemExit as end:
+        # argparse has printed help or version.
+        return int(end.code or 0)
     except FabtuneError as error:
-        print(f"fabtune: {error}", file=sys.stderr)
-        return error.exit_code
+        return _failed(str(error), error.exit_code, argv, as_json)
     except KeyboardInterrupt:
-        print("fabtune: interrupted", file=sys.stderr)
-        return ExitCode.INTERRUPTED
+        return _failed("interrupted", ExitCode.INTERRUPTED, argv, as_json)
     except BrokenPipeError:
         # The reader of our stdout went away (`| head`); that is not an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"fabtune: {where}{error.strerror or error}", file=sys.stderr)
-        return ExitCode.FAILED
+        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        return _failed(f"{where}{error.strerror or error}", ExitCode.FAILED, argv, as_json)
+
+
+def _failed(message: str, code: ExitCode, argv: Sequence[str], as_json: bool) -> ExitCode:
+    """Say what is wrong, on stderr and where JSON was asked for on stdout too; return `code`."""
+    console.say(f"fabtune: {message}")
+    if as_json:
+        verb = argv[0] if argv and argv[0] in VERBS else None
+        error = {"kind": code.name.lower(), "exit_code": int(code), "verb": verb, "message": message}
+        # One line: it may follow others of a stream (`stat --watch`).
+        with console.reader_may_leave():
+            print(json.dumps({"error": error}))
+    return code

@@ -254,8 +254,7 @@ def _keep(args: argparse.Namespace, result: dict[str, Any], code: ExitCode) -> i
 
     3 when the capture contradicts a claim, or a workload that judges by it saw a request stuck.
     """
-    from rich.console import Console
-
+    from fabtune.cli.table import paragraph, report_table
     from fabtune.measure import proof
     from fabtune.report import cells, runs, throughput
 
@@ -263,13 +262,12 @@ def _keep(args: argparse.Namespace, result: dict[str, Any], code: ExitCode) -> i
     if args.json:
         print(json.dumps(runs.as_json(result) | {"record": str(kept)}, indent=2))
     else:
-        console = Console(highlight=False)
-        console.print(runs.figures(result).to_rich())
+        report_table(runs.figures(result))
         for sentence in throughput.balanced(cells.cells([result])):
-            console.print(sentence)
+            paragraph(sentence)
         for table in (runs.network(result), runs.proof(result), runs.laws(result, only_failed=True)):
             if table.rows:
-                console.print(table.to_rich())
+                report_table(table)
     said = "kept" if result["complete"] else "kept what was measured, marked incomplete"
     say(f"{said}: {kept}; see it with: fabtune report {kept.parent}")
     failed = any(one["verdict"] == proof.NOT_AS_CONFIGURED for one in result.get("proof", []))

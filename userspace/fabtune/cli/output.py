@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Prints plans, results, drift and history: tables for people, JSON for programs."""
+"""Prints plans, results, drift, reverts and history: tables for people, JSON for programs."""
 
-import json
-import shutil
-import sys
-import textwrap
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any
 
 from fabtune.catalog.tunable import EFFECTS
+from fabtune.cli.table import number, one_line, paragraph, print_json, rate, table, text_below
 from fabtune.tune.apply import Result
 from fabtune.tune.journal import Transaction
 from fabtune.tune.memory import MemoryCost
@@ -27,75 +23,6 @@ _STATE_WORDS = {
     NO_DEVICE: "no device yet",
     REFUSED: "left alone",
 }
-_PIPE_WIDTH = 160
-_LEAST_WRAP_WIDTH = 32
-
-
-def print_json(data: object) -> None:
-    """Print `data` as JSON with a stable layout."""
-    json.dump(data, sys.stdout, indent=2, sort_keys=False)
-    sys.stdout.write("\n")
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], wrapped: str | None = None) -> None:
-    """Print rows under headers.
-
-    Column `wrapped` takes what room the others leave; where that is too little to read, it moves
-    to a line of its own below its row.  Columns that do not fit at all follow it, last first.
-    """
-    available = room()
-    column = headers.index(wrapped) if wrapped else -1
-    widths = [max(map(len, cells)) for cells in zip(headers, *rows, strict=True)]
-    shown = [index for index in range(len(headers)) if index != column]
-    below: list[int] = []
-    if wrapped:
-        left = available - sum(widths[index] + 2 for index in shown)
-        if left < min(_LEAST_WRAP_WIDTH, widths[column]):
-            below = [column]
-        else:
-            shown.insert(column, column)
-            widths[column] = min(left, widths[column])
-    while len(shown) > 1 and sum(widths[index] + 2 for index in shown) - 2 > available:
-        below.insert(0, shown.pop())
-    for cells in (headers, ["-" * width for width in widths], *rows):
-        lines = [textwrap.wrap(cells[i], widths[i]) if i == column else [cells[i]] for i in shown]
-        for parts in zip_longest(*lines, fillvalue=""):
-            padded = (part.ljust(widths[index]) for index, part in zip(shown, parts, strict=True))
-            print("  ".join(padded).rstrip())
-        for index in below if cells in rows else []:
-            text = cells[index] if index == column else f"{headers[index]}: {cells[index]}"
-            if cells[index].strip("-"):
-                print(textwrap.fill(text, available, initial_indent="    ", subsequent_indent="    "))
-
-
-def labelled(label: str, text: str, width: int) -> None:
-    """Print ``label: text``, text wrapped beside its label."""
-    print(textwrap.fill(f"{f'{label}:':{width}}{text}", room(), subsequent_indent=" " * width))
-
-
-def room() -> int:
-    """Return how many columns there are to print in."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
-
-
-def number(native: str | None, unit: str) -> str:
-    """Return a value as people read it: bytes in binary units where that is exact."""
-    if native is None:
-        return "-"
-    if unit == "bytes" and native.isdigit():
-        value = int(native)
-        for size, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-            if value >= size:
-                text = f"{value / size:.1f}".removesuffix(".0")
-                return f"{text} {name}"
-    return f"{native} {unit}".strip() if native else "(empty)"
-
-
-def rate(bit_per_s: float) -> str:
-    """Return a rate as people write it, - if unknown."""
-    if not bit_per_s:
-        return "-"
-    return f"{bit_per_s / 1e9:g} Gb/s" if bit_per_s >= 1e9 else f"{bit_per_s / 1e6:g} Mb/s"
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -140,24 +67,29 @@ def show_plan(plan: Plan, cost: MemoryCost, as_json: bool, everything: bool) -> 
     if as_json:
         print_json(plan_json(plan) | {"memory": memory_json(cost)})
         return
+    path = "path not known"
     if plan.path:
-        print(
-            f"profile {plan.profile} for {' and '.join(plan.roles)}: round trip {plan.path.rtt_s * 1e3:g} ms, "
-            f"rate {rate(plan.path.rate_bytes_per_s * 8)}, BDP {plan.path.bdp_bytes / 1e6:.2f} MB"
+        path = (
+            f"round trip {plan.path.rtt_s * 1e3:g} ms, rate {rate(plan.path.rate_bytes_per_s * 8)}, "
+            f"BDP {plan.path.bdp_bytes / 1e6:.2f} MB"
         )
-    else:
-        print(f"profile {plan.profile} for {' and '.join(plan.roles)}: path not known")
-    shown = [row for row in plan.rows if everything or row.state in (CHANGE, NO_DEVICE, UNREADABLE, REFUSED)]
-    if shown:
-        table(("tunable", "device", "now", "wanted", "why", "effect"), [_plan_row(row) for row in shown], wrapped="why")
+    paragraph(f"profile {plan.profile} for {' and '.join(plan.roles)}: {path}")
+    show_rows([row for row in plan.rows if everything or row.state in (CHANGE, NO_DEVICE, UNREADABLE, REFUSED)])
     counts = {words: sum(row.state == state for row in plan.rows) for state, words in _STATE_WORDS.items()}
-    print(
+    paragraph(
         ", ".join([f"{len(plan.changes)} to change", *(f"{count} {words}" for words, count in counts.items() if count)])
     )
-    print(
+    paragraph(
         f"memory at worst: {cost.total_bytes / 2**20:.0f} MiB for {cost.sessions} sessions, "
         f"{100 * cost.fraction_of_host:.1f} % of this host's"
     )
+
+
+def show_rows(rows: Sequence[Row]) -> None:
+    """Print rows of a plan."""
+    if rows:
+        headers = ("tunable", "device", "now", "wanted", "why", "effect")
+        table(headers, [_plan_row(row) for row in rows], wrapped="why", fold=("device", "effect"))
 
 
 def _plan_row(row: Row) -> tuple[str, ...]:
@@ -179,7 +111,7 @@ def _show_pending(pending: Sequence[Pending]) -> None:
              "srp-relogin": "needs a re-login", "leave": "is not written yet"}  # fmt: skip
     for one in pending:
         what = words.get(one.action, f"needs a {one.action}")
-        print(f"still to do: {one.label} {what}" + (f" ({one.reason})" if one.reason else ""))
+        paragraph(f"still to do: {one.label} {what}" + (f" ({one.reason})" if one.reason else ""))
 
 
 def show_result(plan: Plan, result: Result, as_json: bool) -> None:
@@ -199,13 +131,13 @@ def show_result(plan: Plan, result: Result, as_json: bool) -> None:
         )
         return
     for row, why in result.refused:
-        print(f"not written: {row.tunable.name}: {why}")
+        paragraph(f"not written: {row.tunable.name}: {why}")
     if result.written:
         print(f"{len(result.written)} values written as transaction {result.transaction}")
     else:
         print("nothing to change")
     for label in result.relogged:
-        print(f"logged in again: {label}")
+        paragraph(f"logged in again: {label}")
     _show_pending(result.pending)
 
 
@@ -217,7 +149,7 @@ def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
         return
     if drifted:
         rows = [(d.tunable, d.device, d.expected, "-" if d.found is None else d.found, d.note) for d in drifted]
-        table(("tunable", "device", "expected", "found", "note"), rows, wrapped="note")
+        table(("tunable", "device", "expected", "found", "note"), rows, wrapped="note", fold=("device",))
     print(f"{len(drifts)} values checked, {len(drifted)} differ")
 
 
@@ -232,12 +164,13 @@ def show_revert(report: Report, as_json: bool) -> None:
         counts[str(outcome.state)] = counts.get(str(outcome.state), 0) + 1
         if outcome.note:
             step = outcome.step
-            values = f"old {step.old}, wrote {step.wrote}"
-            values += f", found {outcome.found}" if outcome.found is not None else ""
-            print(f"{step.tunable} {step.device.label}: {outcome.state}: {values}: {outcome.note}")
-    print(", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "nothing to take back")
+            values = [("old", step.old), ("wrote", step.wrote), ("found", outcome.found)]
+            paragraph(f"{outcome.state}: {step.tunable} of {step.device.label}")
+            text_below(", ".join(f"{word} {one_line(value)}" for word, value in values if value is not None))
+            text_below(outcome.note)
+    paragraph(", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "nothing to take back")
     for label in report.relogged:
-        print(f"logged in again: {label}")
+        paragraph(f"logged in again: {label}")
     _show_pending(report.pending)
 
 

@@ -3,11 +3,10 @@
 
 import json
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fabtune.cli.output import print_json, room, table
+from fabtune.cli.table import paragraph, print_json, room, table
 from fabtune.stat import (
     Device,
     DeviceInterval,
@@ -72,11 +71,11 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
     table(headers, [row for one in devices for row in _rows(one, wide)], wrapped=headers[-1])
     for load in host_loads(interval.devices):
         if load.full:
-            _print_text(
+            paragraph(
                 f"host{load.host}: on average {load.mean_depth:.1f} of its {load.can_queue} commands in flight: its "
                 "LUNs wait for one another (iSCSI: cmds_max)"
             )
-    _print_text(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
+    paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
 
 
 def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
@@ -107,8 +106,8 @@ def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
 def print_details(one: DeviceInterval) -> None:
     """Print everything about one device."""
     device = one.device
-    _print_text(f"{label(device)}  [{device.dev}]  hctl {device.hctl}, driver {device.driver}, parent {device.parent}")
-    _print_text(
+    paragraph(f"{label(device)}  [{device.dev}]  hctl {device.hctl}, driver {device.driver}, parent {device.parent}")
+    paragraph(
         f"in flight {device.in_flight}, highest {device.highest}, limit {device.limit}, mean {one.mean_depth:.2f}, "
         f"at the limit {one.at_limit:.1%} of {one.elapsed_ns / 1e9:.3g} s"
     )
@@ -126,7 +125,7 @@ def print_details(one: DeviceInterval) -> None:
     if rows:
         table(("op", "time", "count", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"), rows)
         if not wide:
-            _print_text(_ERROR_NOTE)
+            paragraph(_ERROR_NOTE)
     counters = [
         (name, *(str(getattr(op, key)) for key in ("issued", "completed", "sent_back", "errors", "bytes")))
         for name, op in one.ops.items()
@@ -136,15 +135,11 @@ def print_details(one: DeviceInterval) -> None:
     for name, op in one.ops.items():
         classes = [f"{kind.removeprefix('error_')} {count}" for kind, count in op.errors_by_class.items() if count]
         if classes:
-            _print_text(f"errors of {name}: {', '.join(classes)}")
+            paragraph(f"errors of {name}: {', '.join(classes)}")
     events = [f"{name} {count}" for name, count in one.events.items() if count]
     events += [f"forgotten {device.forgotten}"] if device.forgotten else []
     events += [f"eh_wakeups {device.eh_wakeups}"] if device.eh_wakeups else []
-    _print_text("events: " + (", ".join(events) or "none"))
-
-
-def _print_text(text: str) -> None:
-    print(textwrap.fill(text, room(), subsequent_indent="    "))
+    paragraph("events: " + (", ".join(events) or "none"))
 
 
 def _with_error(percentile: Percentile | None) -> str:

@@ -6,7 +6,7 @@ import argparse
 from fabtune.catalog.profile import available, load_profile
 from fabtune.catalog.reference import reference
 from fabtune.catalog.tunable import EFFECTS, ROLES, Tunable, shipped_catalog
-from fabtune.cli import measure, output
+from fabtune.cli import measure, table
 from fabtune.errors import ExitCode
 from fabtune.facts.collect import Reading, collect
 from fabtune.measure import workload
@@ -57,10 +57,10 @@ def run_tunables(args: argparse.Namespace) -> int:
         print(reference(found), end="")
         return ExitCode.DONE
     if args.json:
-        output.print_json([tunable_json(one) for one in found])
+        table.print_json([tunable_json(one) for one in found])
         return ExitCode.DONE
     rows = [(one.name, one.scope, EFFECTS[one.effect], ", ".join(one.roles), one.summary) for one in found]
-    output.table(("tunable", "scope", "effect", "roles", "summary"), rows, wrapped="summary")
+    table.table(("tunable", "scope", "effect", "roles", "summary"), rows, wrapped="summary")
     return ExitCode.DONE
 
 
@@ -68,8 +68,8 @@ def default_text(tunable: Tunable) -> str:
     """Return the default in words, with the kernels that moved it."""
     if tunable.default is None:
         return tunable.default_note or "depends on the device"
-    parts = [output.number(tunable.native(tunable.default), tunable.unit)]
-    parts += [f"{output.number(tunable.native(value), tunable.unit)} since Linux {since}"
+    parts = [table.number(tunable.native(tunable.default), tunable.unit)]
+    parts += [f"{table.number(tunable.native(value), tunable.unit)} since Linux {since}"
               for since, value in tunable.default_since]  # fmt: skip
     return "; ".join([*parts, *filter(None, [tunable.default_note])])
 
@@ -84,7 +84,7 @@ def run_explain(args: argparse.Namespace) -> int:
     wishes = _wishes(tunable)
     if args.json:
         now = [_reading_json(one) for one in readings]
-        output.print_json(tunable_json(tunable) | {"now": now, "profiles": wishes})
+        table.print_json(tunable_json(tunable) | {"now": now, "profiles": wishes})
         return ExitCode.DONE
     print(f"{tunable.name}: {tunable.summary}\n")
     facts = [
@@ -100,15 +100,15 @@ def run_explain(args: argparse.Namespace) -> int:
     ]
     for name, text in facts:
         if text:
-            output.labelled(name, text, 16)
+            table.labelled(name, text, 16)
     for reading in readings:
-        value = output.number(reading.value, tunable.unit) if reading.value is not None else reading.problem
-        output.labelled("now", f"{reading.device.label}: {value}", 16)
+        value = table.number(reading.value, tunable.unit) if reading.value is not None else reading.problem
+        table.labelled("now", f"{reading.device.label}: {value}", 16)
     if not readings:
-        output.labelled("now", f"this host has no {tunable.scope}", 16)
+        table.labelled("now", f"this host has no {tunable.scope}", 16)
     for wish in wishes:
         text = f"{wish['profile']} ({wish['role']}): {wish['form']} {wish['wanted']}: {wish['why']}"
-        output.labelled("profile", text, 16)
+        table.labelled("profile", text, 16)
     return ExitCode.DONE
 
 
@@ -134,7 +134,7 @@ def run_profiles(args: argparse.Namespace) -> int:
     """List the profiles, shipped and the user's own."""
     profiles = [load_profile(name, shipped_catalog()) for name in sorted(available())]
     if args.json:
-        output.print_json(
+        table.print_json(
             [
                 {"name": one.name, "summary": one.summary, "path": str(one.path),
                  "parameters": {name: parameter.default for name, parameter in one.parameters.items()}}
@@ -142,5 +142,5 @@ def run_profiles(args: argparse.Namespace) -> int:
             ]
         )  # fmt: skip
         return ExitCode.DONE
-    output.table(("profile", "summary"), [(one.name, one.summary) for one in profiles], wrapped="summary")
+    table.table(("profile", "summary"), [(one.name, one.summary) for one in profiles], wrapped="summary")
     return ExitCode.DONE

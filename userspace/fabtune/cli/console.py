@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Standard input, output and error when they are closed, full, a pipe without a reader or a terminal that is gone."""
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+from fabtune.errors import ExitCode
+
+
+def make_whole() -> None:
+    """Open what the caller closed, so that no file of ours, and none of a program we start, gets its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one, since those below are open.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that is no UTF-8, or a locale without the character, must not end in an exception.
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w")  # noqa: SIM115
+
+
+def say(text: str) -> None:
+    """Print one line to stderr.  What is told there matters less than what is being done: failure is ignored."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Print what is done already: a reader who leaves early (`| head`) changes nothing, the exit code included."""
+    with contextlib.suppress(BrokenPipeError):
+        yield
+
+
+def delivered(code: int) -> int:
+    """Return `code` once everything printed is out; 1 where the result could not be printed."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            _silence(stream)
+        except OSError as error:
+            _silence(stream)
+            if stream is sys.stdout and code != ExitCode.FAILED:
+                say(f"fabtune: stdout: {error.strerror}; the result (exit code {code}) could not be printed")
+                code = ExitCode.FAILED
+    return code
+
+
+def _silence(stream: TextIO) -> None:
+    """Let what `stream` still holds go nowhere, or the interpreter would try again at its end and exit with 120."""
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(null, stream.fileno())
+    os.close(null)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The one printer of tables and texts: fits any terminal without breaking a figure, and loses nothing."""
+
+import json
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fabtune.report.table import Table
+
+_PIPE_WIDTH = 160
+_LEAST_WRAP_WIDTH = 32
+_GAP = "  "
+# A number and its unit stay on one line.
+_FIGURE = re.compile(r"(?<=\d) (?=(?:[KMGT]i?B|bytes|[KMG]?b/s|[KMG]i?B/s|IOPS|[mun]?s|min|%|\(\d+\))(?:\W|$))")
+
+
+def print_json(data: object) -> None:
+    """Print `data` as JSON with a stable layout."""
+    json.dump(data, sys.stdout, indent=2, sort_keys=False)
+    sys.stdout.write("\n")
+
+
+def room() -> int:
+    """Return how many columns there are to print in."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
+
+
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    wrapped: str | None = None,
+    fold: Sequence[str] = (),
+    right: Collection[str] = (),
+) -> None:
+    """Print rows under headers, each row on one line.
+
+    Column `wrapped` alone may take several lines beside the others; where they leave too little
+    room to read it, it stands below its row.  Columns that do not fit follow it there, each with
+    its heading: those in `fold` first, then the last.  Columns in `right` are of figures.
+    """
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+    column = headers.index(wrapped) if wrapped else -1
+    shown, below = _folded([index for index in range(len(headers)) if index != column], headers, widths, fold)
+    if wrapped:
+        left = room() - sum(widths[index] + len(_GAP) for index in shown)
+        if left >= min(_LEAST_WRAP_WIDTH, widths[column]):
+            shown = sorted([*shown, column])
+            widths[column] = min(left, widths[column])
+        else:
+            below.append(column)
+    for line in (headers, ["-" * width for width in widths]):
+        _print_line([line[index] for index in shown], shown, headers, widths, right)
+    for row in cells:
+        beside = [_wrap(row[index], widths[index]) if index == column else [row[index]] for index in shown]
+        for parts in zip_longest(*beside, fillvalue=""):
+            _print_line(parts, shown, headers, widths, right)
+        left_over = [index for index in below if index != column and row[index].strip("-–")]
+        named = [f"{headers[index]}: {row[index]}".removeprefix(": ") for index in left_over]
+        for text in filter(None, ["; ".join(named), row[column] if column in below else ""]):
+            text_below(text)
+
+
+def report_table(found: "Table", fold: Sequence[str] = ()) -> None:
+    """Print a report's table under its caption."""
+    print(found.caption)
+    headers = [f"{column.title} {column.unit}".strip() for column in found.columns]
+    right = [header for header, column in zip(headers, found.columns, strict=True) if column.show]
+    table(headers, found.shown(), fold=fold, right=right)
+
+
+def _folded(
+    shown: list[int], headers: Sequence[str], widths: Sequence[int], fold: Sequence[str]
+) -> tuple[list[int], list[int]]:
+    """Return the columns that fit side by side, and those that do not."""
+    leaving = [headers.index(name) for name in fold]
+    leaving += [index for index in reversed(shown) if index not in leaving]
+    below = []
+    while len(shown) > 1 and sum(widths[index] + len(_GAP) for index in shown) - len(_GAP) > room():
+        index = leaving.pop(0)
+        shown = [one for one in shown if one != index]
+        below.append(index)
+    return shown, sorted(below)
+
+
+def _print_line(
+    parts: Sequence[str], shown: Sequence[int], headers: Sequence[str], widths: Sequence[int], right: Collection[str]
+) -> None:
+    padded = [
+        part.rjust(widths[index]) if headers[index] in right else part.ljust(widths[index])
+        for index, part in zip(shown, parts, strict=True)
+    ]
+    print(_GAP.join(padded).rstrip())
+
+
+def one_line(text: str) -> str:
+    """Return `text` without what would break a row or steer a terminal; a file's content by its length alone."""
+    if text.count("\n") > 1:
+        return f"({len(text.splitlines())} lines)"
+    return "".join(one if one.isprintable() else " " if one.isspace() else f"\\x{ord(one):02x}" for one in text)
+
+
+def _wrap(text: str, width: int, indent: str = "", after: str = "") -> list[str]:
+    """Return the lines of `text`, figures and their units kept together."""
+    kept = _FIGURE.sub("\u00a0", text)
+    lines = textwrap.wrap(kept, width, initial_indent=indent, subsequent_indent=after, break_on_hyphens=False)
+    return [line.replace("\u00a0", " ") for line in lines] or [""]
+
+
+def paragraph(text: str, indent: str = "", after: str = "    ") -> None:
+    """Print one text, wrapped; its first line after `indent`, the others after `after`."""
+    print("\n".join(_wrap(text, room(), indent, after)))
+
+
+def text_below(text: str) -> None:
+    """Print what belongs to the row above."""
+    paragraph(text, "    ", "    ")
+
+
+def labelled(label: str, text: str, width: int) -> None:
+    """Print ``label: text``, text wrapped beside its label."""
+    paragraph(f"{f'{label}:':{width}}{text}", after=" " * width)
+
+
+def number(native: str | None, unit: str) -> str:
+    """Return a value as people read it: bytes in binary units, with the exact number where that rounds it."""
+    if native is None:
+        return "-"
+    if unit == "bytes" and native.isdecimal():
+        value = int(native)
+        for size, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+            if value >= size:
+                text = f"{value / size:.1f}".removesuffix(".0")
+                return f"{text} {name}" + ("" if float(text) * size == value else f" ({value})")
+    return f"{native} {unit}".strip() if native else "(empty)"
+
+
+def rate(bit_per_s: float) -> str:
+    """Return a rate as people write it, - if unknown."""
+    if not bit_per_s:
+        return "-"
+    return f"{bit_per_s / 1e9:g} Gb/s" if bit_per_s >= 1e9 else f"{bit_per_s / 1e6:g} Mb/s"
