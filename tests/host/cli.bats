@@ -102,7 +102,7 @@ assert error['exit_code'] == $wanted and error['verb'] == '${words%% *}' and err
 		[ -z "$output" ]
 	done
 	run -1 bash -c "/usr/bin/python3 -m fabtune profiles >/dev/full"
-	[[ "$output" == *"stdout: No space left on device"* ]]
+	[[ "$output" == *"No space left on device"* ]]
 	no_traceback
 	run -2 bash -c "/usr/bin/python3 -m fabtune plann >/dev/full 2>/dev/full"
 }

@@ -10,6 +10,8 @@ from typing import TextIO
 
 from fabtune.errors import ExitCode
 
+_MOST_TEXT = 8192
+
 
 def make_whole() -> None:
     """Open what the caller closed, so that no file of ours, and none of a program we start, gets its number."""
@@ -19,6 +21,7 @@ def make_whole() -> None:
         except OSError:
             # The lowest free number is this one, since those below are open.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    # Python has no stream, and type checkers know of none such, for what was closed when it started.
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -34,6 +37,27 @@ def say(text: str) -> None:
     """Print one line to stderr.  What is told there matters less than what is being done: failure is ignored."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
+
+
+def harmless(text: str) -> str:
+    """Return `text`, which may quote a file made by somebody else, without what steers a terminal or floods it."""
+    text = text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]} ..."
+    return "".join(one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode() for one in text)
+
+
+def interactive() -> bool:
+    """Tell whether somebody is there to be asked."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(question: str) -> str:
+    """Return the line that answers `question`, '' when input ends without one.  Raises KeyboardInterrupt."""
+    print(question, end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.buffer.readline().decode(errors="replace")
+    if not answer.endswith("\n"):
+        # Whatever follows begins its own line.
+        say("")
+    return answer
 
 
 @contextlib.contextmanager

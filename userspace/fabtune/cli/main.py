@@ -125,6 +125,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _failed(message: str, code: ExitCode, argv: Sequence[str], as_json: bool) -> ExitCode:
     """Say what is wrong, on stderr and where JSON was asked for on stdout too; return `code`."""
+    message = console.harmless(message)
     console.say(f"fabtune: {message}")
     if as_json:
         verb = argv[0] if argv and argv[0] in VERBS else None

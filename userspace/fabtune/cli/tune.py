@@ -2,19 +2,25 @@
 """plan, apply, verify, revert and history: the tuning verbs."""
 
 import argparse
+import contextlib
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fabtune.catalog.profile import Profile, load_profile
 from fabtune.catalog.tunable import ROLES, shipped_catalog
-from fabtune.cli import output
-from fabtune.errors import ExitCode, InputError
+from fabtune.cli import console, output
+from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts, collect
 from fabtune.model import units
 from fabtune.tune import path as tune_path
 from fabtune.tune import plan as planning
 from fabtune.tune.plan import Plan
+
+if TYPE_CHECKING:
+    from fabtune.tune.saved import SavedPlan
 
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -49,11 +55,19 @@ def _configure_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="also list what is right already or not needed")
     _add_where(parser)
     _add_path(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also save the plan, for `fabtune apply --plan FILE`")
+    parser.add_argument("--exit-code", action="store_true", help="exit 3 if there is something to change, 0 if not")
     parser.set_defaults(handler=run_plan)
 
 
 def _configure_apply(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("profile", metavar="PROFILE", help="a profile's name or file")
+    parser.add_argument("profile", nargs="?", metavar="PROFILE", help="a profile's name or file")
+    parser.add_argument(
+        "--plan", type=Path, metavar="FILE", help="instead: what `fabtune plan --out FILE` saved, if the host is still so"
+    )
+    parser.add_argument(
+        "--yes", "-y", action="store_true", help="do not ask; without a terminal nothing is asked anyway"
+    )
     _add_where(parser)
     _add_path(parser)
     parser.add_argument(
@@ -65,7 +79,7 @@ def _configure_apply(parser: argparse.ArgumentParser) -> None:
         help="also write the native files that set the values at boot",
     )
     parser.add_argument("--dry-run", action="store_true", help="only show the plan")
-    parser.set_defaults(handler=run_apply, all=False)
+    parser.set_defaults(handler=run_apply, all=False, out=None, exit_code=False)
 
 
 def _configure_verify(parser: argparse.ArgumentParser) -> None:
@@ -86,11 +100,6 @@ def _configure_revert(parser: argparse.ArgumentParser) -> None:
 
 def _configure_history(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=run_history)
-
-
-def progress(text: str) -> None:
-    """Print one line of what is happening to stderr."""
-    print(text, file=sys.stderr)
 
 
 def overrides(words: list[str]) -> dict[str, float]:
@@ -149,32 +158,123 @@ def _plan(args: argparse.Namespace, wish: _Wish) -> tuple[Plan, Facts]:
 
 
 def run_plan(args: argparse.Namespace) -> int:
-    """Show what a profile would change; exit 0 whether or not it would change anything."""
+    """Show what a profile would change; with --exit-code exit 3 if that is anything."""
+    plan, facts = _plan(args, _wish(args))
+    if args.out:
+        from fabtune.tune import saved
+
+        saved.write(saved.of(plan, facts.host, shipped_catalog()), args.out)
+    _show_plan(plan, facts, args)
+    if args.out:
+        console.say(f"saved; to write it: fabtune apply --plan {args.out}")
+    return ExitCode.DRIFT if args.exit_code and plan.changes else ExitCode.DONE
+
+
+def _show_plan(plan: Plan, facts: Facts, args: argparse.Namespace) -> None:
     from fabtune.tune.memory import worst_case
 
-    plan, facts = _plan(args, _wish(args))
-    output.show_plan(plan, worst_case(plan, facts), as_json=args.json, everything=args.all)
-    return ExitCode.DONE
+    with console.reader_may_leave():
+        output.show_plan(plan, worst_case(plan, facts), as_json=args.json, everything=args.all)
+
+
+class NotAnsweredError(FabtuneError):
+    """The question was interrupted, or nobody was there to answer."""
+
+    exit_code = ExitCode.INTERRUPTED
 
 
 def run_apply(args: argparse.Namespace) -> int:
-    """Write a profile's values; exit 4 while something still needs a re-login."""
-    from fabtune.tune import journal, persist
+    """Write a profile's values, on a terminal after a question; exit 4 while something still needs a re-login."""
+    from fabtune.tune import journal, saved
     from fabtune.tune.apply import apply
 
-    if args.dry_run:
-        return run_plan(args)
-    wish = _wish(args)
+    kept = _saved_plan(args)
+    wish = None if kept else _wish(args)
+    if args.dry_run or (console.interactive() and not args.yes):
+        plan, facts = _current(args, wish, kept)
+        if args.dry_run:
+            _show_plan(plan, facts, args)
+            return ExitCode.DONE
+        if not _agreed(plan, facts, args):
+            console.say("nothing was changed")
+            return ExitCode.DONE
+        # What was agreed to is written, or nothing: the host may change while somebody reads.
+        kept = kept or saved.of(plan, facts.host, shipped_catalog())
     with journal.locked():
-        plan, facts = _plan(args, wish)
-        if args.persist:
-            more, remarks = persist.rows(plan)
-            plan.rows += more
-            for remark in remarks:
-                progress(f"not kept after a reboot: {remark}")
-        result = apply(plan, facts.host, args.allow_relogin, progress)
-    output.show_result(plan, result, as_json=args.json)
+        plan, facts = _current(args, wish, kept)
+        for remark in _keep_at_boot(plan, args):
+            console.say(f"not kept after a reboot: {remark}")
+        result = apply(plan, facts.host, args.allow_relogin, console.say)
+    with console.reader_may_leave():
+        output.show_result(plan, result, as_json=args.json)
     return result.exit_code
+
+
+def _saved_plan(args: argparse.Namespace) -> "SavedPlan | None":
+    """Return the plan that --plan names, None without.  Raises InputError for what cannot go with it."""
+    from fabtune.tune import saved
+
+    if args.plan is None:
+        if args.profile is None:
+            raise InputError("apply: give a profile, such as `fabtune apply wan`, or --plan FILE")
+        if args.profile.endswith(".plan"):
+            raise InputError(f"apply: {args.profile} is no profile; a saved plan goes with --plan {args.profile}")
+        return None
+    given = {"PROFILE": args.profile, "--role": args.role, "--netns": args.netns, "--rtt": args.rtt, "--rate": args.rate,
+             "--set": args.set}  # fmt: skip
+    for option, value in given.items():
+        if value:
+            raise InputError(f"apply: --plan {args.plan} is the whole plan; it cannot go with {option}")
+    return saved.load(args.plan, shipped_catalog())
+
+
+def _current(
+    args: argparse.Namespace, wish: _Wish | None, kept: "SavedPlan | None"
+) -> tuple[Plan, Facts]:
+    """Return the plan for the host as it is now: computed, or the one `kept` if the host still fits it."""
+    from fabtune.tune import saved
+
+    if kept is None:
+        assert wish is not None
+        return _plan(args, wish)
+    facts = collect(kept.tunables, kept.netns)
+    return saved.resume(kept, facts), facts
+
+
+def _keep_at_boot(plan: Plan, args: argparse.Namespace) -> list[str]:
+    """With --persist add to `plan` what sets its values at boot; return a remark for each that nothing can keep."""
+    from fabtune.tune import persist
+
+    if not args.persist:
+        return []
+    more, remarks = persist.rows(plan)
+    plan.rows += more
+    return remarks
+
+
+def _agreed(plan: Plan, facts: Facts, args: argparse.Namespace) -> bool:
+    """Show the plan and ask whether to write it; True without a question if there is nothing to write.
+
+    Raises NotAnsweredError.
+    """
+    plan = replace(plan, rows=list(plan.rows))
+    _keep_at_boot(plan, args)
+    if not plan.changes and not args.allow_relogin:
+        return True
+    # stdout is for the result alone where a program reads it.
+    with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
+        _show_plan(plan, facts, argparse.Namespace(json=False, all=False))
+        sys.stdout.flush()
+    what = f"Write these {len(plan.changes)} values" if len(plan.changes) != 1 else "Write this value"
+    if args.allow_relogin:
+        what = f"{what} and log sessions in again" if plan.changes else "Log sessions in again where that is due"
+    try:
+        answer = console.ask(f"{what}? [y/N] ")
+    except KeyboardInterrupt:
+        raise NotAnsweredError("interrupted; nothing was changed") from None
+    if not answer:
+        raise NotAnsweredError("no answer; nothing was changed")
+    return answer.strip().lower() in ("y", "yes")
 
 
 def run_verify(args: argparse.Namespace) -> int:
@@ -184,7 +284,8 @@ def run_verify(args: argparse.Namespace) -> int:
     plan = _plan(args, _wish(args))[0] if args.profile else None
     roles = roles_of(args.role)
     drifts = verify(plan, roles, args.netns)
-    output.show_drift(drifts, as_json=args.json)
+    with console.reader_may_leave():
+        output.show_drift(drifts, as_json=args.json)
     return ExitCode.DRIFT if any(drift.drifted for drift in drifts) else ExitCode.DONE
 
 
@@ -194,8 +295,9 @@ def run_revert(args: argparse.Namespace) -> int:
     from fabtune.tune.undo import undo
 
     with journal.locked():
-        report = undo(args.profile, args.transaction, args.role, args.netns, args.force, args.allow_relogin, progress)
-    output.show_revert(report, as_json=args.json)
+        report = undo(args.profile, args.transaction, args.role, args.netns, args.force, args.allow_relogin, console.say)
+    with console.reader_may_leave():
+        output.show_revert(report, as_json=args.json)
     return report.exit_code
 
 

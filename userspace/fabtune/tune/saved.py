@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A plan as a file: `fabtune plan --out` writes it, `fabtune apply --plan` holds it against the host first.
+
+    {"fabtune_plan": 1, "host": ..., "kernel": ..., "vocabulary": "<digest>", "profile": "wan", ...,
+     "rows": [{"tunable": "tcp.rmem_max", "device": {"identity": ..., "label": ...}, "now": ..., "wanted": ..., ...}]}
+
+A row names a tunable of the vocabulary and a device by what survives renaming.  Where a value lives
+and how it is written come from the vocabulary and the host, never from the file, so that a file
+made by somebody else can ask for no more than a profile can.
+
+The host is the same if its name, kernel and vocabulary are, and every tunable of the plan is there on
+the same devices with the same value.  A reboot alone changes nothing: what it took away shows as a value.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fabtune import __version__
+from fabtune.catalog import schema
+from fabtune.catalog.profile import FORMS
+from fabtune.catalog.schema import Key
+from fabtune.catalog.tunable import ROLES, Catalog, Tunable
+from fabtune.errors import ExitCode, FabtuneError, InputError
+from fabtune.facts.collect import Facts, Host
+from fabtune.model.device import Device
+from fabtune.model.path import NetworkPath
+from fabtune.tune import plan as planning
+from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, SAME, Plan, Row, ordered
+
+VERSION = 1
+# 1,000 LUNs with eight tunables each make about 4 MiB.
+_MAX_BYTES = 8 << 20
+_MAX_TEXT = 4096
+_MOST_TOLD = 12
+_STATES = (CHANGE, SAME, KEPT, planning.UNSUPPORTED, planning.UNREADABLE, NOT_NEEDED, NO_DEVICE)
+
+_TEXT, _NEEDED = Key((str,)), Key((str,), required=True)
+_NUMBER = Key((int, float), required=True)
+_KEYS = {
+    "fabtune_plan": Key((int,), required=True),
+    **dict.fromkeys(("made", "fabtune", "host", "kernel", "vocabulary", "profile", "netns"), _NEEDED),
+    "roles": Key((list,), required=True),
+    "path": Key((dict,)),
+    "parameters": Key((dict,), required=True),
+    "rows": Key((list,), required=True),
+}
+_PATH_KEYS = {"rtt_ms": _NUMBER, "rate_bit_per_s": _NUMBER, "mtu_bytes": Key((int,), required=True),
+              "estimated": Key((bool,), required=True)}  # fmt: skip
+_ROW_KEYS = {
+    "tunable": _NEEDED,
+    "role": Key((str,), required=True, allowed=ROLES),
+    "state": Key((str,), required=True, allowed=_STATES),
+    "form": Key((str,), required=True, allowed=FORMS),
+    **dict.fromkeys(("now", "wanted", "why", "note"), _TEXT),
+    "device": Key((dict,)),
+}
+_DEVICE_KEYS = {"identity": _NEEDED, "label": _NEEDED}
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class HostChangedError(FabtuneError):
+    """The host is not as it was when the plan was made; the message says in what."""
+
+    exit_code = ExitCode.DRIFT
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """A plan and the host it was made for; `made` is UTC, `vocabulary` a digest, devices know no `where`."""
+
+    made: str
+    fabtune: str
+    host: str
+    kernel: str
+    vocabulary: str
+    profile: str
+    roles: tuple[str, ...]
+    netns: str
+    path: NetworkPath | None
+    parameters: dict[str, float]
+    rows: tuple[Row, ...]
+
+    @property
+    def tunables(self) -> list[Tunable]:
+        """Each tunable of the plan, once."""
+        return list({row.tunable.name: row.tunable for row in self.rows}.values())
+
+
+def digest(catalog: Catalog) -> str:
+    """Return what tells one vocabulary from another."""
+    words = (repr(catalog.tunables[name]) for name in sorted(catalog.tunables))
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
+
+
+def of(plan: Plan, host: Host, catalog: Catalog) -> SavedPlan:
+    """Return `plan`, made for `host`, as it can be saved."""
+    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return SavedPlan(
+        made, __version__, host.name, host.kernel, digest(catalog), plan.profile, plan.roles, plan.netns, plan.path,
+        dict(plan.parameters), tuple(plan.rows),
+    )  # fmt: skip
+
+
+def resume(saved: SavedPlan, facts: Facts) -> Plan:
+    """Return the plan for the host as `facts` show it.  Raises HostChangedError if that is no longer the same."""
+    changed = differences(saved, facts)
+    if changed:
+        told = changed[:_MOST_TOLD] + ([f"and {len(changed) - _MOST_TOLD} more"] if len(changed) > _MOST_TOLD else [])
+        raise HostChangedError(
+            f"the host has changed since the plan was made ({saved.made}); nothing was written; make a new plan:\n  "
+            + "\n  ".join(told)
+        )
+    present = {(one.tunable, one.device.key): one for one in facts.readings}
+    rows = []
+    for row in saved.rows:
+        if row.device is not None:
+            reading = present[row.tunable.name, row.device.key]
+            if row.state == CHANGE and reading.limit is not None and int(row.wanted or 0) > reading.limit:
+                raise InputError(
+                    f"saved plan: {row.tunable.name} of {row.device.label}: found {row.wanted}, "
+                    f"allowed: up to {reading.limit} on this device"
+                )
+            row = replace(row, device=reading.device, now=reading.value)
+        rows.append(row)
+    return Plan(saved.profile, saved.roles, saved.netns, saved.path, dict(saved.parameters), ordered(rows))
+
+
+def differences(saved: SavedPlan, facts: Facts) -> list[str]:
+    """Return in what the host that `facts` describe is another one than the plan was made for."""
+    if saved.host != facts.host.name:
+        return [f"host: was {saved.host}, is {facts.host.name}"]
+    found = []
+    if saved.kernel != facts.host.kernel:
+        found.append(f"kernel: was {saved.kernel}, is {facts.host.kernel}")
+    was = {
+        (row.tunable.name, row.device.key if row.device else None): row for row in saved.rows if row.state != NOT_NEEDED
+    }
+    watched = {name for name, _ in was}
+    now = {(one.tunable, one.device.key): one for one in facts.readings if one.tunable in watched}
+    gone = [row.device for key, row in was.items() if row.device and (row.tunable.name, row.device.key) not in now]
+    new = [one.device for key, one in now.items() if key not in was]
+    found += _once(f"gone: {one.scope} {one.label}" for one in gone if one)
+    found += _once(f"new: {one.scope} {one.label}" for one in new)
+    for key, row in was.items():
+        reading = now.get((row.tunable.name, row.device.key)) if row.device else None
+        if reading and not _same(row.tunable, row.now, reading.value):
+            value = "not readable" if reading.value is None else reading.value
+            found.append(f"{row.tunable.name} of {reading.device.label}: was {row.now or '-'}, is {value}")
+    return found
+
+
+def _once(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
+
+
+def _same(tunable: Tunable, was: str | None, now: str | None) -> bool:
+    return was == now if was is None or now is None else tunable.same(was, now)
+
+
+def write(saved: SavedPlan, path: Path) -> None:
+    """Write `saved` to `path`, whole or not at all.
+
+    Raises InputError where `path` holds something else than a saved plan, or the plan cannot be one.
+    """
+    text = json.dumps(_as_json(saved), indent=1) + "\n"
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if path.exists() and not (path.is_file() and b'"fabtune_plan"' in _read(path)[:64]):
+            raise InputError(f"{path}: exists and is no saved plan; give another name")
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            with open(fd, "w") as file:
+                file.write(text)
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def _as_json(saved: SavedPlan) -> dict[str, Any]:
+    if saved.netns and not _NAMESPACE.fullmatch(saved.netns):
+        raise InputError(f"--netns {saved.netns}: a saved plan names its namespace, it holds no path")
+    path = saved.path
+    return {
+        "fabtune_plan": VERSION,
+        **{key: getattr(saved, key) for key in ("made", "fabtune", "host", "kernel", "vocabulary", "profile", "netns")},
+        "roles": list(saved.roles),
+        **({"path": {"rtt_ms": path.rtt_s * 1e3, "rate_bit_per_s": path.rate_bytes_per_s * 8, "mtu_bytes": path.mtu,
+                     "estimated": path.estimated}} if path else {}),
+        "parameters": saved.parameters,
+        "rows": [_row_json(row) for row in saved.rows],
+    }  # fmt: skip
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    told = {"now": row.now, "wanted": row.wanted, "why": " ".join(row.why.split()), "note": " ".join(row.note.split())}
+    device = {"device": {"identity": row.device.identity, "label": row.device.label}} if row.device else {}
+    return {
+        "tunable": row.tunable.name,
+        "role": row.role,
+        **device,
+        **{key: value for key, value in told.items() if value is not None},
+        "state": row.state,
+        "form": row.form,
+    }
+
+
+def load(path: Path, catalog: Catalog) -> SavedPlan:
+    """Return the plan saved in `path`.
+
+    Raises InputError naming file and key, HostChangedError if it was made with another vocabulary.
+    """
+    try:
+        table = json.loads(_read(path), parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON: {error}; make a plan with `fabtune plan --out FILE`") from None
+    where = str(path)
+    if not isinstance(table, dict) or table.get("fabtune_plan") != VERSION or table["fabtune_plan"] is True:
+        raise InputError(f"{where}: no saved plan of version {VERSION}; make one with `fabtune plan --out FILE`")
+    data = schema.read_table(table, _KEYS, where)
+    texts = {name: _text(data, name, where) for name in _KEYS if _KEYS[name] is _NEEDED}
+    if texts["vocabulary"] != digest(catalog):
+        raise HostChangedError(
+            f"{where}: made by fabtune {texts['fabtune']} with another vocabulary than this fabtune ({__version__}) has; "
+            "make a new plan"
+        )
+    if texts["netns"] and not _NAMESPACE.fullmatch(texts["netns"]):
+        raise InputError(f"{where}: key 'netns': found {schema.describe(texts['netns'])}, allowed: a namespace's name")
+    roles = schema.check_texts(data["roles"], where, "roles")
+    if not roles or len(set(roles)) != len(roles) or not set(roles) <= set(ROLES):
+        raise InputError(f"{where}: key 'roles': found {', '.join(roles)[:60]!r}, allowed: {' and '.join(ROLES)}")
+    rows = _rows(data["rows"], catalog, roles, where)
+    return SavedPlan(
+        **texts, roles=roles, path=_path(data.get("path"), f"{where}: path"), rows=rows,
+        parameters=_parameters(data["parameters"], f"{where}: parameters"),
+    )  # fmt: skip
+
+
+def _refused(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a regular file.  Raises InputError for others, and for one that is too large."""
+    try:
+        # A FIFO without a writer must not make us wait.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise InputError(f"{path}: not a regular file")
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    if len(data) > _MAX_BYTES:
+        raise InputError(f"{path}: larger than the {_MAX_BYTES} bytes that are allowed")
+    return data
+
+
+def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+    """Return a text that can be printed on one line, '' where there is none.  Raises InputError."""
+    text = str(table.get(key, ""))
+    if len(text) > _MAX_TEXT or not text.replace("\t", " ").isprintable():
+        raise InputError(f"{where}: key '{key}': found {text[:60]!r}, allowed: one line of printable text")
+    return text
+
+
+def _number(table: Mapping[str, Any], key: str, where: str, least: float) -> float:
+    try:
+        number = float(table[key])
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or number < least:
+        raise InputError(f"{where}: key '{key}': found {schema.describe(table[key])}, allowed: a number from {least:g}")
+    return number
+
+
+def _path(table: object, where: str) -> NetworkPath | None:
+    if table is None:
+        return None
+    data = schema.read_table(table, _PATH_KEYS, where)
+    rtt_ms, rate = _number(data, "rtt_ms", where, 0), _number(data, "rate_bit_per_s", where, 1)
+    return NetworkPath(rtt_ms / 1e3, rate / 8, int(_number(data, "mtu_bytes", where, 68)), data["estimated"])
+
+
+def _parameters(table: dict[str, Any], where: str) -> dict[str, float]:
+    keys = {name: _NUMBER for name in table}
+    data = schema.read_table(table, keys, where)
+    return {_text({"name": name}, "name", where): _number(data, name, where, -math.inf) for name in data}
+
+
+def _rows(items: list[Any], catalog: Catalog, roles: tuple[str, ...], where: str) -> tuple[Row, ...]:
+    rows: dict[tuple[str, tuple[str, str] | None], Row] = {}
+    for number, item in enumerate(items, 1):
+        row = _row(item, catalog, f"{where}: row {number}")
+        if row.role not in roles:
+            raise InputError(f"{where}: row {number}: key 'role': found '{row.role}', allowed: {', '.join(roles)}")
+        key = row.tunable.name, row.device.key if row.device else None
+        if key in rows:
+            raise InputError(f"{where}: row {number}: {row.tunable.name} of the same device stands there twice")
+        rows[key] = row
+    return tuple(rows.values())
+
+
+def _row(item: object, catalog: Catalog, where: str) -> Row:
+    data = schema.read_table(item, _ROW_KEYS, where)
+    tunable = catalog.get(_text(data, "tunable", where), where)
+    texts = {key: _text(data, key, where) for key in ("now", "wanted", "why", "note") if key in data}
+    device = None
+    if "device" in data:
+        names = schema.read_table(data["device"], _DEVICE_KEYS, f"{where}: device")
+        identity, label = (_text(names, key, f"{where}: device") for key in _DEVICE_KEYS)
+        device = Device(tunable.scope, identity, label)
+    state, now, wanted = data["state"], texts.get("now"), texts.get("wanted")
+    if (device is None) != (state in (NOT_NEEDED, NO_DEVICE)):
+        raise InputError(f"{where}: key 'device' and state '{state}' do not fit")
+    if state in (CHANGE, SAME, KEPT):
+        if now is None or wanted is None:
+            raise InputError(f"{where}: key '{'now' if now is None else 'wanted'}' is missing")
+        if state == CHANGE:
+            wanted = tunable.native(tunable.check(tunable.parse(wanted), where))
+        elif not tunable.same(now, wanted):
+            raise InputError(f"{where}: state '{state}', but now is {now[:60]!r} and wanted {wanted[:60]!r}")
+    return Row(
+        tunable, data["role"], device, now, wanted, state, texts.get("why", ""), texts.get("note", ""), data["form"]
+    )
