@@ -34,14 +34,14 @@ from fabtune.facts.collect import Facts, Host
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 from fabtune.tune import plan as planning
-from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, SAME, Plan, Row, ordered
+from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, REFUSED, SAME, Plan, Row, ordered
 
 VERSION = 1
 # 1,000 LUNs with eight tunables each make about 4 MiB.
 _MAX_BYTES = 8 << 20
 _MAX_TEXT = 4096
 _MOST_TOLD = 12
-_STATES = (CHANGE, SAME, KEPT, planning.UNSUPPORTED, planning.UNREADABLE, NOT_NEEDED, NO_DEVICE)
+_STATES = (CHANGE, SAME, KEPT, planning.UNSUPPORTED, planning.UNREADABLE, NOT_NEEDED, NO_DEVICE, REFUSED)
 
 _TEXT, _NEEDED = Key((str,)), Key((str,), required=True)
 _NUMBER = Key((int, float), required=True)
@@ -152,7 +152,11 @@ def differences(saved: SavedPlan, facts: Facts) -> list[str]:
     found += _once(f"new: {one.scope} {one.label}" for one in new)
     for key, row in was.items():
         reading = now.get((row.tunable.name, row.device.key)) if row.device else None
-        if reading and not _same(row.tunable, row.now, reading.value):
+        if reading is None:
+            continue
+        if row.state == CHANGE and reading.refusal:
+            found.append(f"{row.tunable.name} of {reading.device.label}: must be left alone now: {reading.refusal}")
+        elif not _same(row.tunable, row.now, reading.value):
             value = "not readable" if reading.value is None else reading.value
             found.append(f"{row.tunable.name} of {reading.device.label}: was {row.now or '-'}, is {value}")
     return found
