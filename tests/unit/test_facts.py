@@ -16,8 +16,7 @@ from fabtune.facts.sessions import live_sessions
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 from fabtune.tune import path as tune_path
-from fabtune.tune import relogin
-from fabtune.tune.relogin import in_use, target_sessions, why_not
+from fabtune.tune.relogin import in_use, target_sessions
 from fabtune.tune.revert import Locator
 
 
@@ -113,48 +112,6 @@ def test_srp_logins_show_their_credits(host: Path) -> None:
     (host / "sys/devices/x/host9/target9:0:0/9:0:0:1/block/sd9").mkdir(parents=True)
     hosttree.put(host / "sys/block/sd9/device/wwid", "naa.9")
     assert "naa.9,fe80" in [disk.identity for disk in devices.find("block", Surroundings())]
-
-
-def test_a_lun_in_use_is_never_logged_out(host: Path) -> None:
-    session = live_sessions()[0]
-    assert why_not(session) == ""
-    (host / "sys/block/sd1/holders/md0").mkdir(parents=True)
-    assert "held by md0" in why_not(session)
-
-
-def test_a_multipath_device_with_another_live_path_may_lose_one(host: Path) -> None:
-    session = live_sessions()[0]
-    (host / "sys/block/sd1/holders/dm-0").mkdir(parents=True)
-    hosttree.put(host / "sys/block/dm-0/dm/uuid", "mpath-36001405")
-    assert "no other live path" in why_not(session)
-    hosttree.put(host / "sys/block/sd2/device/state", "running")
-    (host / "sys/block/dm-0/slaves").mkdir(parents=True)
-    (host / "sys/block/dm-0/slaves/sd2").symlink_to(host / "sys/block/sd2")
-    assert why_not(session) == ""
-    (host / "sys/block/sd2/device/state").write_text("offline\n")
-    assert "no other live path" in why_not(session)
-
-
-def test_the_next_path_goes_only_when_multipath_has_the_last_one_back(
-    host: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = live_sessions()[0]
-    (host / "sys/block/sd1/holders/dm-0").mkdir(parents=True)
-    hosttree.put(host / "sys/block/dm-0/dm/uuid", "mpath-36001405")
-    slaves = host / "sys/block/dm-0/slaves"
-    slaves.mkdir()
-    holders = relogin._multipaths(session)
-    assert [holder.name for holder in holders] == ["dm-0"]
-    waits = []
-
-    def sleep(_: float) -> None:
-        waits.append(1)
-        if len(waits) == 3:
-            (slaves / "sd1").symlink_to(host / "sys/block/sd1")
-
-    monkeypatch.setattr(relogin.time, "sleep", sleep)
-    relogin._wait_for_multipath(holders, session)
-    assert len(waits) == 3
 
 
 def test_a_disk_is_found_again_under_another_name(host: Path) -> None:

@@ -22,7 +22,7 @@ _NO_RECORDS = 21
 def iscsiadm(*arguments: str) -> str:
     """Run iscsiadm and return its output, '' for "no records found".  Raises FabtuneError."""
     # A login may start iscsid, which must not keep our lock for ever.
-    held = tree.held if "update" in arguments else []
+    held = tree.held if "update" in arguments or "--logout" in arguments else []
     program = shutil.which("iscsiadm") or shutil.which("iscsiadm", path="/usr/sbin:/sbin")
     if program is None:
         raise UnsupportedError("iscsiadm is not installed (package open-iscsi)")
@@ -65,10 +65,23 @@ def portal(address: str, port: str) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+def node(target: str, portal: str, interface: str) -> list[str]:
+    """Return the iscsiadm arguments that name one record."""
+    return ["-m", "node", "-T", target, "-p", portal, "-I", interface]
+
+
 def select(device: Device) -> list[str]:
     """Return the iscsiadm arguments that name the record of `device`."""
-    where = device.where
-    return ["-m", "node", "-T", where["target"], "-p", where["portal"], "-I", where["interface"]]
+    return node(device.where["target"], device.where["portal"], device.where["interface"])
+
+
+def one(target: str, portal: str, interface: str) -> dict[str, str] | None:
+    """Return one record as it is now, None where there is none.
+
+    Other records may be damaged.  Raises FabtuneError where this one cannot be read.
+    """
+    found = parse_records(iscsiadm(*node(target, portal, interface), "-o", "show"))
+    return next((record for record in found if record.get("node.name") == target), None)
 
 
 class _Record:

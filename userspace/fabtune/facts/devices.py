@@ -120,13 +120,12 @@ def _tail(iqn: str) -> str:
 
 def sessions(around: Surroundings) -> list[Device]:
     """Return the live sessions (their sysfs attributes)."""
-    base = tree.SYS / "class/iscsi_session"
     return [
         Device(
             "session",
-            session.identity,
+            session.own_identity,
             _session_label(session.target, session.portal),
-            {"directory": str(base / f"session{session.sid}"), "sid": str(session.sid)},
+            {"directory": str(session.directory), "sid": str(session.sid)},
         )
         for session in around.sessions
     ]
@@ -185,7 +184,7 @@ def modules(_: Surroundings) -> list[Device]:
 
 def blocks(around: Surroundings) -> list[Device]:
     """Return the disks behind iSCSI sessions and SRP ports, by WWID and session."""
-    paths = {lun: session.identity for session in around.sessions for lun in session.luns}
+    paths = {lun: session.own_identity for session in around.sessions for lun in session.luns}
     paths |= srp.disks()
     devices = []
     for name, session in sorted(paths.items()):

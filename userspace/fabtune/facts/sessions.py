@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The initiator's live iSCSI sessions: path, negotiated values, LUNs (sysfs) and the socket below (inet_diag)."""
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fabtune.backends import record, tree
 from fabtune.facts.sockets import TcpSocket
+from fabtune.model.address import canonical
 
 NEGOTIATED = {
     "initial_r2t": "InitialR2T",
@@ -40,15 +42,28 @@ class Session:
     luns: tuple[str, ...]
     can_queue: int
     negotiated: dict[str, str] = field(hash=False)
+    # Which of its record's sessions it is, from 1 on.
+    place: int = 1
 
     @property
     def identity(self) -> str:
-        """The same name as its node record's."""
+        """The same name as its node record's, which several sessions may share (nr_sessions)."""
         return f"{self.target},{self.portal},{self.interface}"
+
+    @property
+    def own_identity(self) -> str:
+        """The name of this session alone: its record's, with its place behind it from the second on."""
+        return self.identity if self.place == 1 else f"{self.identity}#{self.place}"
+
+    @property
+    def directory(self) -> Path:
+        """Where the kernel shows the session."""
+        return tree.SYS / f"class/iscsi_session/session{self.sid}"
 
     def socket(self, sockets: list[TcpSocket]) -> TcpSocket | None:
         """Return this session's connection among `sockets`."""
-        ends = [s for s in sockets if s.remote == self.address and s.remote_port == self.port]
+        mine = canonical(self.address)
+        ends = [s for s in sockets if canonical(s.remote) == mine and s.remote_port == self.port]
         exact = [s for s in ends if s.local_port == self.local_port]
         # Kernels before 6.x have no local_port: a lone connection to the portal is it all the same.
         return exact[0] if exact else ends[0] if ends else None
@@ -68,10 +83,39 @@ def _number(text: str | None) -> int:
 
 
 def live_sessions() -> list[Session]:
-    """Return every session the kernel has, sorted by identity and id."""
+    """Return every session the kernel has, sorted by identity and place.
+
+    Sessions of one record have places by their SCSI host's number: the kernel gives the number that a
+    logout frees to the next login, so that a session which logs in again alone keeps its place, as does
+    its disk.  Session ids only ever grow.
+    """
     directories = (tree.SYS / "class/iscsi_session").glob("session*")
     found = [session for session in map(_session, directories) if session]
-    return sorted(found, key=lambda session: (session.identity, session.sid))
+    places: Counter[str] = Counter()
+    placed = []
+    for session in sorted(found, key=lambda one: (one.identity, _number(_scsi_host(one).removeprefix("host")))):
+        places[session.identity] += 1
+        placed.append(replace(session, place=places[session.identity]))
+    return placed
+
+
+def scsi_devices(session: Session) -> list[Path]:
+    """Return sysfs's directory of each SCSI device behind `session`: disks, tapes, changers and the rest."""
+    return sorted((session.directory / "device").glob("target*/*:*:*:*"))
+
+
+def _scsi_host(session: Session) -> str:
+    return (session.directory / "device").resolve().parent.name
+
+
+def transport(session: Session) -> str:
+    """Return the name of the driver that carries `session`, such as iscsi_tcp; '' where it is not told."""
+    return tree.read_text(tree.SYS / "class/scsi_host" / _scsi_host(session) / "proc_name") or ""
+
+
+def connections(session: Session) -> int:
+    """Return how many connections `session` has."""
+    return len(list((tree.SYS / "class/iscsi_connection").glob(f"connection{session.sid}:*")))
 
 
 def _session(directory: Path) -> Session | None:
@@ -93,7 +137,7 @@ def _session(directory: Path) -> Session | None:
         portal=record.portal(persistent or address, port),
         interface=tree.read_text(directory / "ifacename") or "default",
         state=tree.read_text(directory / "state") or "",
-        address=address,
+        address=canonical(address),
         port=_number(tree.read_text(connection / "port") or port),
         local_port=_number(tree.read_text(connection / "local_port")),
         luns=tuple(sorted(entry.name for entry in device.glob("target*/*:*:*:*/block/*"))),

@@ -9,6 +9,7 @@ from fabtune.facts import nics, sockets
 from fabtune.facts.nics import Nic
 from fabtune.facts.sessions import Session, live_sessions
 from fabtune.facts.sockets import TcpSocket
+from fabtune.model.address import canonical
 
 
 class Surroundings:
@@ -38,13 +39,13 @@ class Surroundings:
         found = []
         for path in sorted((tree.CONFIGFS / "iscsi").glob("iqn.*/tpgt_*/np/*")):
             address, _, port = path.name.rpartition(":")
-            found.append((address.strip("[]"), int(port) if port.isdigit() else sockets.ISCSI_PORT))
+            found.append((canonical(address), int(port) if port.isdigit() else sockets.ISCSI_PORT))
         return found
 
     @cached_property
     def sockets(self) -> list[TcpSocket]:
         """The established connections that belong to a session or a portal."""
-        remote = {(session.address, session.port) for session in self.sessions}
+        remote = {(canonical(session.address), session.port) for session in self.sessions}
         local = {port for _, port in self.portals}
         if not remote and not local:
             return []
@@ -52,7 +53,7 @@ class Surroundings:
             found = sockets.established(self.netns)
         except (OSError, ImportError, FabtuneError):
             return []
-        return [s for s in found if (s.remote, s.remote_port) in remote or s.local_port in local]
+        return [s for s in found if (canonical(s.remote), s.remote_port) in remote or s.local_port in local]
 
     @cached_property
     def peers(self) -> list[str]:
@@ -60,7 +61,7 @@ class Surroundings:
         if self.sockets:
             return sorted({socket.remote for socket in self.sockets})
         known = (record.get("node.conn[0].address", "") for record in self.records.values())
-        return sorted({address for address in known if address})
+        return sorted({canonical(address) for address in known if address})
 
     @cached_property
     def routes(self) -> dict[str, dict[str, str]]:

@@ -106,7 +106,9 @@ class _Apply:
         for pending in self.result.pending:
             self.writer.append("pending", **pending.as_json())
         if self.allow_relogin:
-            self.result.relogged, self.result.pending = relogin.perform(self.result.pending, self.progress)
+            self.result.relogged, self.result.pending = relogin.perform(
+                self.result.pending, self.progress, self.writer.append
+            )
         for row in self._late_rows():
             self._write(row)
         self.result.pending += self.waiting
@@ -221,7 +223,9 @@ class _Apply:
             relogged = ", ".join(self.result.relogged)
             tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
         if isinstance(error, relogin.SessionDownError):
-            tail += f"; {relogin.bring_back(error.device)}"
+            label = f"session {error.away.target} at {error.away.portal}"
+            why = relogin.bring_back(error.away, self.writer.append)
+            tail += f"; {label} is DOWN, its LUNs are away: {why}" if why else f"; {label} logged in again with its old values"
         if isinstance(error, KeyboardInterrupt):
             return RolledBackError(f"interrupted; {tail}")
         return FabtuneError(f"{error}; {tail}")

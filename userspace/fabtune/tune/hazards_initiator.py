@@ -275,7 +275,7 @@ def stale_session(scene: Scene) -> Iterator[Finding]:
 def abort_storm(scene: Scene) -> Iterator[Finding]:
     """A SCSI timeout shorter than the session's recovery aborts commands in the middle of an outage."""
     for session in scene.facts.sessions:
-        recovery = scene.number("iscsi.recovery_timeout", session.identity)
+        recovery = scene.number("iscsi.recovery_timeout", session.own_identity)
         for reading, timeout in scene.numbers("block.timeout"):
             if reading.device.label not in session.luns or scene.path is None:
                 continue

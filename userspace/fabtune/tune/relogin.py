@@ -2,25 +2,25 @@
 """Which sessions must log in again before new values count, and doing so only where no data is at risk."""
 
 import contextlib
-import os
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from fabtune.backends import record, tree
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
-from fabtune.facts.sessions import Session, live_sessions
+from fabtune.facts.collect import this_host
+from fabtune.facts.sessions import Session, live_sessions, scsi_devices
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
-from fabtune.tune import signals
-from fabtune.tune.journal import Step, Transaction
+from fabtune.tune import journal, logout, paths, signals
+from fabtune.tune.journal import Logout, Step, Transaction, Writer
+from fabtune.tune.plan import Plan
 
 # A session that is up again has its disks within this time, or something is wrong with the path.
 _LOGIN_TIMEOUT_S = 60
-# multipathd takes a path back in when udev tells of its disk; the next path must not go before that.
-_MULTIPATH_WAIT_S = 30
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class Pending:
 class SessionDownError(FabtuneError):
     """A session was logged out and did not come back with its new values."""
 
-    def __init__(self, message: str, device: Device) -> None:
+    def __init__(self, message: str, away: Logout) -> None:
         super().__init__(message)
-        self.device = device
+        self.away = away
 
 
 def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pending]:
     """Return what the written `steps` need before they are felt."""
-    found: dict[tuple[str, str], Pending] = {}
+    found: dict[tuple[str, str, str], Pending] = {}
     live = live_sessions()
     roles = tuple(roles)
     for step in steps:
@@ -84,11 +84,16 @@ def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pe
     return list(found.values())
 
 
-def _add(found: dict[tuple[str, str], Pending], pending: Pending) -> None:
-    found[pending.action, pending.identity] = pending
+def _key(one: Pending) -> tuple[str, str, str]:
+    """Return what makes two the same thing to do; a record may have several sessions, each to be done."""
+    return one.action, one.identity, one.sid if one.action == "relogin" else ""
 
 
-def _add_initiators(found: dict[tuple[str, str], Pending], device: Device, boot_id: str) -> None:
+def _add(found: dict[tuple[str, str, str], Pending], pending: Pending) -> None:
+    found[_key(pending)] = pending
+
+
+def _add_initiators(found: dict[tuple[str, str, str], Pending], device: Device, boot_id: str) -> None:
     for initiator, sid in target_sessions(device):
         _add(found, Pending("target-relogin", initiator, f"initiator {initiator}", sid, boot_id))
 
@@ -142,14 +147,14 @@ def in_use(device: Device) -> bool:
 
 def merge(first: list[Pending], second: list[Pending]) -> list[Pending]:
     """Return both lists, each thing once."""
-    return list({(one.action, one.identity): one for one in (*first, *second)}.values())
+    return list({_key(one): one for one in (*first, *second)}.values())
 
 
 def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pending]:
     """Return what earlier transactions, or taking them back, left to do and nobody has done since."""
     alive = {(session.identity, str(session.sid)) for session in live_sessions()}
     alive |= {(identity, login) for identity, login, _ in _srp_logins()}
-    found: dict[tuple[str, str], Pending] = {}
+    found: dict[tuple[str, str, str], Pending] = {}
     for transaction in transactions:
         for line in (*([] if transaction.closed else transaction.pending), *transaction.due):
             pending = Pending(**line)
@@ -164,141 +169,138 @@ def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pen
     return list(found.values())
 
 
-def perform(pending: list[Pending], progress: Callable[[str], None]) -> tuple[list[str], list[Pending]]:
+class Log(Protocol):
+    """Puts one line into the journal; it is on disk when the call returns.  Raises OSError."""
+
+    def __call__(self, kind: str, **values: object) -> None: ...
+
+
+@contextlib.contextmanager
+def journalled() -> Iterator[Log]:
+    """Journal into the newest transaction, or one without values where there is none yet.  The caller holds the lock."""
+    known = journal.transactions()
+    writer = Writer(known[-1].path) if known else journal.begin(Plan("relogin", (), "", None, {}), this_host())[0]
+    try:
+        yield writer.append
+        if not known:
+            writer.append("closed")
+    finally:
+        writer.close()
+
+
+def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -> tuple[list[str], list[Pending]]:
     """Log sessions out and in again, one at a time, where that is safe.
 
-    Returns the sessions done and what is left, each with its reason.  Raises FabtuneError when
-    a session that was logged out does not come back.
+    Each logout and each login is told to `log`, the logout before it happens.  Returns the sessions done
+    and what is left, each with its reason.  Raises SessionDownError when a session that was logged out
+    does not come back, OSError when the journal cannot be written, with nothing logged out.
     """
     done: list[str] = []
     left: list[Pending] = []
+    # Once a path stays away, no other one may go.
+    stop = ""
     for one in pending:
-        session = next((s for s in live_sessions() if s.identity == one.identity and str(s.sid) == one.sid), None)
         if one.action != "relogin":
             left.append(one)
             continue
+        session = next((s for s in live_sessions() if s.identity == one.identity and str(s.sid) == one.sid), None)
         if session is None:
             continue
-        reason = why_not(session)
+        reason = stop or logout.why_not(session)
+        if not reason:
+            progress(f"re-login of {one.label}")
+            maps = paths.maps_above(session)
+            # Between logout and login nothing may stop us: the LUNs are away.
+            with signals.ignored():
+                reason, again = _again(session, log)
+                if again:
+                    done.append(one.label)
+                    late = paths.wait_until_back(maps, again)
+                    stop = f"{late} has not taken its path through {one.label} back yet" if late else ""
         if reason:
-            left.append(Pending(**(asdict(one) | {"reason": reason})))
-            continue
-        progress(f"re-login of {one.label}")
-        # Between logout and login nothing may stop us: the LUNs are away.
-        with signals.ignored():
-            _again(session)
-        done.append(one.label)
+            left.append(replace(one, reason=reason))
     return done, left
 
 
-def _again(session: Session) -> None:
-    device = Device(
-        "record",
-        session.identity,
-        f"{session.target} at {session.portal}",
-        {"target": session.target, "portal": session.portal, "interface": session.interface},
+def _again(session: Session, log: Log) -> tuple[str, Session | None]:
+    """Log `session` out and in; return the reason for which it stayed untouched, or the session that follows it."""
+    away = Logout(
+        str(session.sid), session.identity, session.target, session.portal, session.interface, this_host().boot_id
     )
-    holders = _multipaths(session)
-    record.iscsiadm(*record.select(device), "--logout")
+    count = len(scsi_devices(session))
+    log("logout", **away.as_json())
     try:
-        record.iscsiadm(*record.select(device), "--login")
+        # Asked again at the last moment, and from here on nobody mounts one of its disks.
+        with logout.kept(session) as reason:
+            if not reason:
+                logout.end(session)
     except FabtuneError as error:
-        raise SessionDownError(str(error), device) from error
+        if not session.directory.exists():
+            raise SessionDownError(str(error), away) from error
+        reason = str(error)
+    if reason:
+        _note_login(away, log)
+        return reason, None
+    try:
+        return "", _log_in(away, count, log)
+    except FabtuneError as error:
+        raise SessionDownError(str(error), away) from error
+
+
+def _log_in(away: Logout, devices: int, log: Log) -> Session:
+    """Log the session of `away` in and return it once it has so many SCSI devices.  Raises FabtuneError."""
+    before = {session.sid for session in live_sessions()}
+    record.iscsiadm(*record.node(away.target, away.portal, away.interface), "--login")
     deadline = time.monotonic() + _LOGIN_TIMEOUT_S
     while time.monotonic() < deadline:
-        again = [s for s in live_sessions() if s.identity == session.identity and s.sid != session.sid]
-        if again and again[0].state == "LOGGED_IN" and len(again[0].luns) >= len(session.luns):
-            _wait_for_multipath(holders, again[0])
-            return
+        for session in live_sessions():
+            if session.identity != away.identity or session.sid in before or session.state != "LOGGED_IN":
+                continue
+            if len(scsi_devices(session)) >= devices:
+                _note_login(away, log)
+                return session
         time.sleep(0.1)
-    raise SessionDownError(
-        f"session {session.target} at {session.portal}: not back with its {len(session.luns)} LUNs "
-        f"{_LOGIN_TIMEOUT_S} s after its re-login; see `iscsiadm -m session -P 3` and the kernel log",
-        device,
+    raise FabtuneError(
+        f"session {away.target} at {away.portal}: not back with its {devices} LUNs "
+        f"{_LOGIN_TIMEOUT_S} s after its re-login; see `iscsiadm -m session -P 3` and the kernel log"
     )
 
 
-def _multipaths(session: Session) -> list[Path]:
-    """Return the dm-multipath devices that have a path through `session`."""
-    holders = [path for lun in session.luns for path in (tree.SYS / "block" / lun).glob("holders/*")]
-    found = [tree.SYS / "block" / holder.name for holder in holders]
-    return [path for path in found if (tree.read_text(path / "dm/uuid") or "").startswith("mpath-")]
+def _note_login(away: Logout, log: Log) -> None:
+    # Without this line it is looked up again whether the session is there.
+    with contextlib.suppress(OSError):
+        log("login", sid=away.sid, identity=away.identity)
 
 
-def _wait_for_multipath(holders: list[Path], session: Session) -> None:
-    """Wait until each of `holders` has a path through `session` again; one that has not keeps its other paths."""
-    deadline = time.monotonic() + _MULTIPATH_WAIT_S
-    while time.monotonic() < deadline:
-        if all(any((holder / "slaves" / lun).exists() for lun in session.luns) for holder in holders):
-            return
-        time.sleep(0.1)
+def is_away(away: Logout) -> bool:
+    """Tell whether the session that `away` speaks of is still missing.  Raises FabtuneError where that cannot be told."""
+    present = [session for session in live_sessions() if session.identity == away.identity]
+    if any(str(session.sid) == away.sid for session in present):
+        # The process died before the logout.
+        return False
+    if not present:
+        return True
+    settings = record.one(away.target, away.portal, away.interface)
+    return settings is not None and len(present) < logout.sessions_wanted(settings)
 
 
-def bring_back(device: Device) -> str:
-    """Log the session of `device` in once more, with whatever its record says now; return how it went."""
+def bring_back(away: Logout, log: Log) -> str:
+    """Log the session of `away` in with whatever its record says now; return why that failed, '' if it is there.
+
+    Other sessions of the same record stay as they are.
+    """
     try:
         # iscsid goes on trying with the values that failed, and takes no second login beside that.
-        with contextlib.suppress(FabtuneError):
-            record.iscsiadm(*record.select(device), "--logout")
-        record.iscsiadm(*record.select(device), "--login")
+        for session in live_sessions():
+            if session.identity == away.identity and session.state != "LOGGED_IN" and session.sid > int(away.sid):
+                with contextlib.suppress(FabtuneError):
+                    logout.end(session)
+        if is_away(away):
+            if record.one(away.target, away.portal, away.interface) is None:
+                return "its node record is gone; discover the target and log in by hand"
+            _log_in(away, 0, log)
+        else:
+            _note_login(away, log)
     except FabtuneError as error:
-        return f"session {device.label} is DOWN, its LUNs are away: {error}"
-    return f"session {device.label} logged in again with its old values"
-
-
-def why_not(session: Session) -> str:
-    """Return why logging out `session` could lose data or access, '' if it cannot.
-
-    A LUN that anybody uses must have another live path below the same multipath device.
-    """
-    for lun in session.luns:
-        block = tree.SYS / "block" / lun
-        holders = [holder.name for holder in block.glob("holders/*")]
-        if holders:
-            if all(_other_live_path(holder, lun) for holder in holders):
-                continue
-            return f"{lun} is held by {', '.join(holders)} and has no other live path"
-        user = _user(lun)
-        if user:
-            return f"{lun} is in use by {user} and has no other path"
-    return ""
-
-
-def _other_live_path(holder: str, lun: str) -> bool:
-    """Tell whether dm-multipath device `holder` has a running path besides `lun`."""
-    directory = tree.SYS / "block" / holder
-    if not (tree.read_text(directory / "dm/uuid") or "").startswith("mpath-"):
-        return False
-    others = [slave for slave in directory.glob("slaves/*") if slave.name != lun]
-    return any(tree.read_text(slave / "device/state") == "running" for slave in others)
-
-
-def _user(lun: str) -> str:
-    """Return who has disk `lun` or one of its partitions open or mounted, '' for nobody."""
-    names = {lun, *(part.parent.name for part in (tree.SYS / "block" / lun).glob("*/partition"))}
-    for name in names:
-        held = [holder.name for holder in (tree.SYS / "class/block" / name).glob("holders/*")]
-        if held:
-            return held[0]
-        number = tree.read_text(tree.SYS / "class/block" / name / "dev") or ""
-        for line in (tree.read_text(tree.PROC / "self/mountinfo") or "").splitlines():
-            if line.split()[2] == number:
-                return f"a mount on {line.split()[4]}"
-        try:
-            os.close(os.open(f"/dev/{name}", os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            return f"the kernel ({error.strerror})"
-    return _opener({f"/dev/{name}" for name in names})
-
-
-def _opener(paths: set[str]) -> str:
-    for process in tree.PROC.glob("[0-9]*"):
-        try:
-            for fd in (process / "fd").iterdir():
-                if str(fd.readlink()) in paths:
-                    return f"process {process.name} ({tree.read_text(process / 'comm')})"
-        except OSError:
-            continue
+        return str(error)
     return ""

@@ -15,7 +15,7 @@ import attrs
 
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.sessions import live_sessions
-from fabtune.tune import relogin
+from fabtune.tune import journal, relogin
 
 # The name that stands for "nothing applied".
 UNTOUCHED = "default"
@@ -143,11 +143,15 @@ def _run(profile: str, command: Sequence[str], allowed: Sequence[ExitCode]) -> s
 
 def _log_in_anew(profile: str, sids: Sequence[int]) -> None:
     """Log the sessions out and in, one at a time."""
-    for session in [session for session in live_sessions() if session.sid in sids]:
-        one = relogin.Pending("relogin", session.identity, session.target, str(session.sid), "")
-        _, left = relogin.perform([one], lambda _: None)
-        if left:
-            raise FabtuneError(f"switching to '{profile}': {session.target} cannot log in anew: {left[0].reason}")
+    chosen = [session for session in live_sessions() if session.sid in sids]
+    if not chosen:
+        return
+    with journal.locked(), relogin.journalled() as log:
+        for session in chosen:
+            one = relogin.Pending("relogin", session.identity, session.target, str(session.sid), "")
+            _, left = relogin.perform([one], lambda _: None, log)
+            if left:
+                raise FabtuneError(f"switching to '{profile}': {session.target} cannot log in anew: {left[0].reason}")
 
 
 def _check_felt(profile: str, said: str) -> None:

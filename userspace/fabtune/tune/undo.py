@@ -93,5 +93,6 @@ def undo(
         report.pending = relogin.merge(report.pending, due)
     report.pending = relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending)
     if allow_relogin:
-        report.relogged, report.pending = relogin.perform(report.pending, progress)
+        with relogin.journalled() as log:
+            report.relogged, report.pending = relogin.perform(report.pending, progress, log)
     return report

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which session may be logged out, as far as a copied tree can show it; the rest is tests/vm/harm_*.bats."""
+
+from pathlib import Path
+
+import hosttree
+import pytest
+
+from fabtune.facts import blocks, devices
+from fabtune.facts.sessions import live_sessions
+from fabtune.facts.surroundings import Surroundings
+from fabtune.model.address import canonical
+from fabtune.tune import logout, paths
+from fabtune.tune.journal import Logout
+from fabtune.tune.paths import MapPath
+from fabtune.tune.relogin import Pending, is_away, merge
+
+CONNECTIONS = "sys/class/iscsi_connection"
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    hosttree.enter(hosttree.make(tmp_path, 2, 1), monkeypatch)
+    for number in (1, 2):
+        hosttree.put(tmp_path / f"sys/class/scsi_host/host{number}/proc_name", "iscsi_tcp")
+        # Without a number the disk's node of this machine would be opened.
+        lun = tmp_path / f"sys/class/iscsi_session/session{number}/device/target{number}:0:0/{number}:0:0:0"
+        (lun / f"block/sd{number}").rmdir()
+        (lun / "block").rmdir()
+        hosttree.put(lun / "scsi_tape/st0/dev", f"9:{number}")
+    return tmp_path
+
+
+def second_session_of_the_first(host: Path) -> None:
+    for name in ("targetname", "ifacename"):
+        one = host / f"sys/class/iscsi_session/session1/{name}"
+        (host / f"sys/class/iscsi_session/session2/{name}").write_text(one.read_text())
+    hosttree.put(host / f"{CONNECTIONS}/connection2:0/persistent_address", "10.2.0.1")
+
+
+def test_sessions_of_one_record_have_names_of_their_own_that_outlive_a_login(host: Path) -> None:
+    second_session_of_the_first(host)
+    first, second = live_sessions()
+    assert first.identity == second.identity == first.own_identity
+    assert second.own_identity == f"{first.identity}#2"
+    # The first logs in again: a higher id, the same SCSI host.
+    (host / "sys/class/iscsi_session/session1").rename(host / "sys/class/iscsi_session/session7")
+    (host / f"{CONNECTIONS}/connection1:0").rename(host / f"{CONNECTIONS}/connection7:0")
+    assert [(one.sid, one.place) for one in live_sessions()] == [(7, 1), (2, 2)]
+    assert [one.identity for one in devices.find("session", Surroundings())] == [first.identity, second.own_identity]
+
+
+def test_each_session_of_a_record_is_to_be_done() -> None:
+    both = [Pending("relogin", "a", "a", sid, "boot") for sid in ("1", "2")]
+    assert merge(both, both) == both
+
+
+def test_only_a_session_that_comes_back_is_logged_out(host: Path) -> None:
+    session = live_sessions()[0]
+    assert logout.why_not(session) == ""
+    hosttree.put(host / f"{CONNECTIONS}/connection1:1/port", "3260")
+    assert "2 connections" in logout.why_not(session)
+    (host / f"{CONNECTIONS}/connection1:1/port").unlink()
+    (host / f"{CONNECTIONS}/connection1:1").rmdir()
+    hosttree.put(host / "sys/class/scsi_host/host1/proc_name", "qla4xxx")
+    assert "qla4xxx" in logout.why_not(session)
+    hosttree.put(host / "sys/class/scsi_host/host1/proc_name", "iscsi_tcp")
+    hosttree.put(host / "proc/cmdline", f"root=/dev/sda1 ISCSI_TARGET_NAME={hosttree.iqn(1)}")
+    assert "booted" in logout.why_not(session)
+    (host / "proc/cmdline").unlink()
+    hosttree.put(host / "sys/firmware/ibft/target0/target-name", hosttree.iqn(1))
+    assert "booted" in logout.why_not(session)
+    (host / "sys/firmware/ibft/target0/target-name").unlink()
+    record = host / "records" / hosttree.iqn(1)
+    kept = record.read_text()
+    record.write_text(kept + "node.startup = onboot\n")
+    assert "onboot" in logout.why_not(session)
+    record.unlink()
+    assert "no node record" in logout.why_not(session)
+    record.write_text(kept)
+    second_session_of_the_first(host)
+    assert "asks for 1 sessions and 2 are there" in logout.why_not(session)
+    record.write_text(kept + "node.session.nr_sessions = 2\n")
+    assert logout.why_not(session) == ""
+
+
+def test_a_session_that_is_not_logged_in_is_left_alone(host: Path) -> None:
+    hosttree.put(host / "sys/class/iscsi_session/session1/state", "FAILED")
+    assert logout.why_not(live_sessions()[0]) == "it is FAILED, not LOGGED_IN"
+
+
+def test_a_session_is_away_until_its_record_has_all_of_them(host: Path) -> None:
+    session = live_sessions()[0]
+    words = (session.identity, session.target, session.portal, session.interface, "boot")
+    assert not is_away(Logout("1", *words))
+    # Another session has come in its place.
+    assert not is_away(Logout("9", *words))
+    record = host / "records" / hosttree.iqn(1)
+    record.write_text(record.read_text() + "node.session.nr_sessions = 2\n")
+    assert is_away(Logout("9", *words))
+    assert is_away(Logout("9", "elsewhere", *words[1:]))
+
+
+def test_device_mappers_status_is_read_as_the_kernel_writes_it() -> None:
+    two_groups = "0 131072 multipath 2 1 0 0 2 1 A 0 1 2 8:16 A 0 0 1 D 0 1 2 8:0 A 0 0 1 \n"
+    assert paths.parse_status(two_groups) == [[MapPath("8:16", True), MapPath("8:0", False)]]
+    failed = "0 131072 multipath 2 0 1 1 alua 1 1 E 0 2 2 8:0 F 1 0 1 8:16 A 0 0 1"
+    assert paths.parse_status(failed) == [[MapPath("8:0", False), MapPath("8:16", True)]]
+    round_robin = "0 8 multipath 2 0 0 0 1 1 E 0 2 0 8:0 A 0 8:16 A 0"
+    assert len(paths.parse_status(round_robin)[0]) == 2
+    for damaged in ("0 8 linear 8:0 0", "0 8 multipath 2 0 0 0 1 1 E 0 2 0 8:0 A", "0 8 multipath x"):
+        with pytest.raises(ValueError):
+            paths.parse_status(damaged)
+
+
+def test_every_node_of_a_scsi_device_counts(tmp_path: Path) -> None:
+    for place, number in (("block/sda", "8:0"), ("block/sda/sda1", "8:1"), ("scsi_generic/sg0", "21:0"),
+                          ("bsg/0:0:0:0", "252:0"), ("scsi_tape/nst0", "9:128")):  # fmt: skip
+        hosttree.put(tmp_path / place / "dev", number)
+    assert {(node.kind, f"{node.major}:{node.minor}") for node in blocks.nodes_of(tmp_path)} == {
+        ("b", "8:0"), ("b", "8:1"), ("c", "21:0"), ("c", "252:0"), ("c", "9:128")
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("fd00:0002:0000:0000:0000:0000:0000:0001", "fd00:2::1"),
+        ("[fd00:2::1]", "fd00:2::1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("::ffff:10.2.0.1", "10.2.0.1"),
+        ("10.2.0.1", "10.2.0.1"),
+        ("storage.example", "storage.example"),
+    ],
+)
+def test_an_address_has_one_text(text: str, expected: str) -> None:
+    assert canonical(text) == expected

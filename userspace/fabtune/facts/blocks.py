@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The nodes and numbers of SCSI and block devices, what is built on them, and claiming them for a moment."""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabtune.backends import tree
+from fabtune.errors import FabtuneError
+
+BLOCK, CHARACTER = "b", "c"
+
+
+class InUseError(FabtuneError):
+    """A disk is claimed by somebody else."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """The number behind a device node: `kind` is b (block) or c (character)."""
+
+    kind: str
+    major: int
+    minor: int
+
+
+def nodes_of(device: Path) -> dict[Node, str]:
+    """Return every number that leads to the SCSI device in sysfs directory `device`, with the node's usual name."""
+    found = {}
+    for directory, names, files in os.walk(device):
+        names[:] = [name for name in names if name not in ("power", "queue", "mq", "trace", "integrity")]
+        if "dev" in files:
+            place = Path(directory)
+            kind = BLOCK if "block" in place.relative_to(device).parts else CHARACTER
+            number = numbered(kind, tree.read_text(place / "dev"))
+            if number:
+                found[number] = place.name
+    return found
+
+
+def numbered(kind: str, text: str | None) -> Node | None:
+    """Return the number that the text major:minor is, None where it is none."""
+    major, _, minor = (text or "").partition(":")
+    return Node(kind, int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+
+
+def blocks_of(device: Path) -> list[str]:
+    """Return the names of the block devices of SCSI device `device`: the disk, then its partitions."""
+    disks = sorted((device / "block").glob("*"))
+    return [name.name for disk in disks for name in (disk, *(part.parent for part in sorted(disk.glob("*/partition"))))]
+
+
+def holders(block: str) -> list[str]:
+    """Return the block devices that are built directly on `block` or, for a disk, on its partitions."""
+    directory = tree.SYS / "class/block" / block
+    if not directory.exists():
+        directory = tree.SYS / "block" / block
+    places = [directory, *(part.parent for part in directory.glob("*/partition"))]
+    return sorted({holder.name for place in places for holder in place.glob("holders/*")})
+
+
+def above(block: str) -> list[str]:
+    """Return `block`, its partitions and everything built on them, at whatever height."""
+    found: list[str] = []
+    left = [block]
+    while left:
+        name = left.pop(0)
+        if name in found:
+            continue
+        found.append(name)
+        directory = tree.SYS / "class/block" / name
+        left += [part.parent.name for part in directory.glob("*/partition")] + holders(name)
+    return found
+
+
+def block_node(name: str) -> Node | None:
+    """Return the number of block device `name`."""
+    text = tree.read_text(tree.SYS / "class/block" / name / "dev") or tree.read_text(tree.SYS / "block" / name / "dev")
+    return numbered(BLOCK, text)
+
+
+@contextlib.contextmanager
+def claimed(blocks: Iterable[str]) -> Iterator[frozenset[int]]:
+    """Keep `blocks` from being mounted or claimed by others within the block; yields the descriptors that do it.
+
+    Raises InUseError where somebody has claimed one already, or where that cannot be told.
+    """
+    with contextlib.ExitStack() as stack:
+        descriptors = []
+        for name in blocks:
+            descriptors.append(_claim(name))
+            stack.callback(os.close, descriptors[-1])
+        yield frozenset(descriptors)
+
+
+def _claim(name: str) -> int:
+    path = f"/dev/{name.replace('!', '/')}"
+    try:
+        # O_NONBLOCK: a drive without a medium shall not wait for one.
+        fd = os.open(path, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        who = "the kernel" if error.errno == errno.EBUSY else f"somebody, perhaps ({path}: {error.strerror})"
+        raise InUseError(f"{name} is in use by {who}") from None
+    if rdev(os.fstat(fd)) != block_node(name):
+        os.close(fd)
+        raise InUseError(f"{name} is in use by somebody, perhaps ({path} is another device)")
+    return fd
+
+
+def rdev(status: os.stat_result) -> Node | None:
+    """Return the number behind a device node, None for any other file."""
+    if stat.S_ISBLK(status.st_mode):
+        return Node(BLOCK, os.major(status.st_rdev), os.minor(status.st_rdev))
+    if stat.S_ISCHR(status.st_mode):
+        return Node(CHARACTER, os.major(status.st_rdev), os.minor(status.st_rdev))
+    return None
+
+
+def node_at(path: Path) -> Node | None:
+    """Return the number of the device node at `path`, None where there is none."""
+    try:
+        return rdev(path.stat())
+    except OSError:
+        return None

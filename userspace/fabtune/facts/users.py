@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Who uses a SCSI device: everything that would lose data or access if it went away now.
+
+One `Users` is one look at the host.  Devices are compared by their numbers, never by the names of their
+nodes: a node may lie anywhere, and a disk has several (sd, sg, bsg).  What cannot be looked at counts as a user.
+
+    open files      every thread's descriptors, and mappings that outlive them
+    mounts, swap    in the mount namespace of every process
+    holders         device-mapper, md, bcache: sysfs's holders of the disk and of its partitions
+    kernel          loop devices, LIO's backstores, nvmet's namespaces: they hold files without a process
+    the rest        whatever has claimed the block device refuses a second exclusive open
+"""
+
+import errno
+import fcntl
+import os
+import re
+import struct
+from collections.abc import Collection, Iterator
+from functools import cached_property
+from pathlib import Path
+
+from fabtune.backends import tree
+from fabtune.facts.blocks import BLOCK, Node, above, block_node, blocks_of, holders, node_at, nodes_of, numbered, rdev
+
+# Loses nothing with a path: it only asks whether the path is alive.
+_CHECKERS = ("multipathd",)
+# include/linux/proc_ns.h: PROC_PID_INIT_INO
+_INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+# include/uapi/linux/loop.h
+_LOOP_GET_STATUS64, _LOOP_INFO_BYTES = 0x4C05, 232
+# The file systems that hold what would bring a session back.
+_SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/var", "/var/lib", "/var/lib/iscsi",
+           "/var/lib/fabtune", "/run")  # fmt: skip
+
+
+class Users:
+    """All users of block and SCSI devices at one moment; `own` are descriptors of this process that do not count."""
+
+    def __init__(self, own: Collection[int] = ()) -> None:
+        self._own = own
+        # What could not be looked at, each a reason to take any device for used.
+        self.doubts: list[str] = []
+
+    def of_device(self, device: Path, passing: Collection[str] = ()) -> str:
+        """Return who uses SCSI device `device`, '' for nobody; the holders named in `passing` do not count.
+
+        Claims are not looked at: see `claimed`.
+        """
+        for name in blocks_of(device):
+            held = [holder for holder in holders(name) if holder not in passing]
+            if held:
+                return f"{self._described(held[0])}"
+        for node in nodes_of(device):
+            user = self._of_node(node)
+            if user:
+                return user
+        address = tuple(int(part) for part in device.name.split(":") if part.isdigit())
+        return self._passed_through.get(address, "") or next(iter(self._all_doubts), "")
+
+    def of_block(self, block: str) -> str:
+        """Return who has block device `block` or one of its partitions open, mounted or exported, '' for nobody.
+
+        Unlike `of_device`, what cannot be looked at does not count.
+        """
+        parts = [part.parent.name for part in (tree.SYS / "class/block" / block).glob("*/partition")]
+        nodes = [node for node in map(block_node, (block, *parts)) if node]
+        return next(filter(None, map(self._of_node, nodes)), "")
+
+    def system_on(self, block: str) -> str:
+        """Return what of the running system lies on `block` or on anything built on it, '' for nothing."""
+        for name in above(block):
+            node = block_node(name)
+            if node is None:
+                continue
+            for place in self.mounts.get(node, ()):
+                if place in _SYSTEM:
+                    return f"the file system on {place}"
+            if node in self.swaps:
+                return "swap space"
+        return ""
+
+    def mounted(self, block: str) -> bool:
+        """Tell whether a mount or swap lies on `block` or on anything built on it."""
+        found = [node for node in map(block_node, above(block)) if node]
+        return any(node in self.mounts or node in self.swaps for node in found)
+
+    def _of_node(self, node: Node) -> str:
+        if node in self.mounts:
+            return f"a mount on {self.mounts[node][0]}"
+        if node in self.swaps:
+            return "swap space"
+        return self._kernel.get(node, "") or self._opened.get(node, "")
+
+    def _described(self, holder: str) -> str:
+        name = tree.read_text(tree.SYS / "block" / holder / "dm/name")
+        mounts = [place for one in above(holder) for place in self.mounts.get(block_node(one) or Node("", 0, 0), ())]
+        where = f", a mount on {mounts[0]}" if mounts else ""
+        return f"{holder}{f' ({name})' if name else ''}{where}"
+
+    @cached_property
+    def _all_doubts(self) -> list[str]:
+        _ = self._opened, self.mounts, self._kernel, self._passed_through
+        return self.doubts
+
+    @cached_property
+    def mounts(self) -> dict[Node, list[str]]:
+        """Mount points by block device, of every mount namespace that a process lives in."""
+        found: dict[Node, list[str]] = {}
+        seen = set()
+        for process in _processes():
+            try:
+                namespace = os.readlink(process / "ns/mnt")
+                if namespace in seen:
+                    continue
+                seen.add(namespace)
+                lines = (process / "mountinfo").read_text(errors="replace").splitlines()
+            except OSError as error:
+                self._doubt(process, "mounts", error)
+                continue
+            for line in lines:
+                for node in _mount_nodes(process, line):
+                    found.setdefault(node, []).append(_unescaped(line.split()[4]))
+        # The first mount namespace's names are the ones that people know.
+        return found
+
+    @cached_property
+    def swaps(self) -> dict[Node, str]:
+        """Swap partitions."""
+        found = {}
+        for line in (tree.read_text(tree.PROC / "swaps") or "").splitlines()[1:]:
+            node = node_at(Path(_unescaped(line.split()[0])))
+            if node:
+                found[node] = line.split()[0]
+        return found
+
+    @cached_property
+    def _opened(self) -> dict[Node, str]:
+        """Who has each device node open or mapped."""
+        if Path("/") == tree.ROOT and os.stat("/proc/self/ns/pid").st_ino != _INITIAL_PID_NAMESPACE:
+            self.doubts.append("a process outside of this PID namespace, perhaps")
+        found: dict[Node, str] = {}
+        mapped: dict[tuple[str, str], Node | None] = {}
+        for process in _processes():
+            nodes = [*self._descriptors(process), *self._mappings(process, mapped)]
+            if not nodes or _is_checker(process):
+                continue
+            for node in nodes:
+                found.setdefault(node, f"process {process.name} ({tree.read_text(process / 'comm') or '?'})")
+        return found
+
+    def _descriptors(self, process: Path) -> Iterator[Node]:
+        """Yield the devices that `process` has open; threads may have descriptors of their own."""
+        own = self._own if process.name == str(os.getpid()) else ()
+        try:
+            tasks = list((process / "task").iterdir()) or [process]
+        except OSError:
+            tasks = [process]
+        for task in tasks:
+            try:
+                entries = list((task / "fd").iterdir())
+            except OSError as error:
+                self._doubt(process, "open files", error)
+                continue
+            for entry in entries:
+                if int(entry.name) in own:
+                    continue
+                try:
+                    node = rdev(entry.stat())
+                except OSError as error:
+                    self._doubt(process, "open files", error)
+                    continue
+                if node:
+                    yield node
+
+    def _mappings(self, process: Path, known: dict[tuple[str, str], Node | None]) -> Iterator[Node]:
+        """Yield the devices that `process` has mapped into memory; each file is looked at once."""
+        for line in (tree.read_text(process / "maps") or "").splitlines():
+            words = line.split(maxsplit=5)
+            # Code is not run from a disk's node.
+            if len(words) < 6 or not words[5].startswith("/") or "x" in words[1]:
+                continue
+            key = words[3], words[4]
+            if key not in known:
+                start, _, end = words[0].partition("-")
+                try:
+                    known[key] = rdev((process / "map_files" / f"{int(start, 16):x}-{int(end, 16):x}").stat())
+                except OSError:
+                    # Unmapped meanwhile; another process with the same file may still show it.
+                    continue
+            node = known[key]
+            if node:
+                yield node
+
+    def _doubt(self, process: Path, what: str, error: OSError) -> None:
+        """Note what could not be looked at; a process that has ended uses nothing."""
+        if error.errno in (errno.ENOENT, errno.ESRCH, errno.ENOTDIR):
+            return
+        state = re.search(r"^State:\s+(\S)", tree.read_text(process / "status") or "State: Z", re.MULTILINE)
+        if state is None or state[1] not in "ZX":
+            self.doubts.append(f"process {process.name}, perhaps: its {what} cannot be read ({error.strerror})")
+
+    @cached_property
+    def _kernel(self) -> dict[Node, str]:
+        """What the kernel itself keeps open: loop devices, LIO's backstores, nvmet's namespaces."""
+        found: dict[Node, str] = {}
+        for loop in (tree.SYS / "block").glob("loop*/loop"):
+            node = self._below_loop(loop.parent.name)
+            if node:
+                found[node] = loop.parent.name
+        for store in sorted(tree.CONFIGFS.glob("core/*_*/*")):
+            for path in _backstore_paths(store):
+                self._add_export(found, path, f"the LIO backstore {store.parent.name}/{store.name}")
+        for namespace in sorted((tree.CONFIGFS.parent / "nvmet/subsystems").glob("*/namespaces/*")):
+            path = tree.read_text(namespace / "device_path") or ""
+            if tree.read_text(namespace / "enable") == "1" and path.startswith("/"):
+                self._add_export(found, path, f"the NVMe namespace {namespace.parents[1].name}/{namespace.name}")
+        return found
+
+    def _add_export(self, found: dict[Node, str], path: str, who: str) -> None:
+        try:
+            node = rdev(os.stat(path))
+        except OSError as error:
+            # A plain file's file system is mounted; a node that is gone may have been any disk's.
+            if path.startswith("/dev/"):
+                self.doubts.append(f"{who}, perhaps: {path}: {error.strerror}")
+            return
+        if node:
+            found[node] = who
+
+    def _below_loop(self, name: str) -> Node | None:
+        """Return the device below loop device `name`, None where that is a plain file or nothing."""
+        try:
+            fd = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                status = bytearray(_LOOP_INFO_BYTES)
+                fcntl.ioctl(fd, _LOOP_GET_STATUS64, status)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            if error.errno not in (errno.ENXIO, errno.ENOENT):
+                self.doubts.append(f"{name}, perhaps: {error.strerror}")
+            return None
+        # lo_device, lo_inode, lo_rdevice as the kernel's huge_encode_dev() writes numbers
+        number = struct.unpack_from("=3Q", status)[2]
+        return Node(BLOCK, number >> 8 & 0xFFF, number & 0xFF | number >> 12 & 0xFFF00) if number else None
+
+    @cached_property
+    def _passed_through(self) -> dict[tuple[int, ...], str]:
+        """LIO's pscsi backstores by host, channel, id and LUN of the SCSI device that they pass on."""
+        found = {}
+        for store in sorted(tree.CONFIGFS.glob("core/pscsi_*/*")):
+            info = tree.read_text(store / "info") or ""
+            parts = [re.search(rf"{word} ID: (\d+)", info) for word in ("Host", "Channel", "Target")]
+            lun = re.search(r"LUN: (\d+)", info)
+            if all(parts) and lun:
+                key = (*(int(part[1]) for part in parts if part), int(lun[1]))
+                found[key] = f"the LIO backstore {store.parent.name}/{store.name}"
+        return found
+
+
+def _processes() -> list[Path]:
+    """Return the processes, the lowest numbers first."""
+    return sorted(tree.PROC.glob("[0-9]*"), key=lambda path: int(path.name))
+
+
+def _is_checker(process: Path) -> bool:
+    try:
+        program = os.readlink(process / "exe").removesuffix(" (deleted)")
+    except OSError:
+        return False
+    return program.rpartition("/")[2] in _CHECKERS
+
+
+def _mount_nodes(process: Path, line: str) -> Iterator[Node]:
+    """Yield the block devices of one line of mountinfo; btrfs numbers its mounts by itself and names one device."""
+    words = line.split()
+    number = numbered(BLOCK, words[2])
+    if number and number.major:
+        yield number
+    source = words[words.index("-") + 2] if "-" in words[:-2] else ""
+    if source.startswith("/") and number and not number.major:
+        for root in (process / "root", Path("/")):
+            node = node_at(root / _unescaped(source).lstrip("/"))
+            if node:
+                yield node
+
+
+def _unescaped(text: str) -> str:
+    r"""Return a path of mountinfo or swaps as it is: blanks stand there as \040."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def _backstore_paths(store: Path) -> Iterator[str]:
+    """Yield the paths that a backstore of LIO was made from."""
+    path = (tree.read_text(store / "udev_path") or "").strip("\0\n ")
+    if path.startswith("/"):
+        yield path
+    file = re.search(r"\bFile: (/\S*)", tree.read_text(store / "info") or "")
+    if file:
+        yield file[1]

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whether a session may be logged out, asked while its disks are kept from being claimed, and the logout itself."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fabtune.backends import record, tree
+from fabtune.errors import FabtuneError
+from fabtune.facts import blocks
+from fabtune.facts.sessions import Session, connections, live_sessions, scsi_devices, transport
+from fabtune.facts.users import Users
+from fabtune.tune import paths
+
+# Drivers whose sessions iscsid makes; an offload card's own sessions live by other rules.
+_SOFTWARE = ("iscsi_tcp", "iscsi_iser", "iser")
+_GONE_WAIT_S = 30
+# udev looks at a new disk for a moment, and nothing of its is lost.
+_UDEV_WAIT_S = 5
+_UDEV = ("(udev-worker)", "(systemd-udevd)", "(udevd)")
+
+
+def why_not(session: Session) -> str:
+    """Return why logging out `session` could lose data or access, '' if it cannot."""
+    deadline = time.monotonic() + _UDEV_WAIT_S
+    while True:
+        with kept(session) as reason:
+            pass
+        if not any(name in reason for name in _UDEV) or time.monotonic() > deadline:
+            return reason
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def kept(session: Session) -> Iterator[str]:
+    """Keep the disks of `session` from being mounted or claimed within the block.
+
+    Yields why logging it out could lose data or access, '' if it cannot.  A disk that anybody uses must
+    be a path of multipath devices that can do without it.
+    """
+    reason = _why_not_back(session)
+    if reason:
+        yield reason
+        return
+    devices = scsi_devices(session)
+    free = [name for device in devices if not _maps(device) for name in blocks.blocks_of(device)[:1]]
+    try:
+        with blocks.claimed(free) as own:
+            yield _used(session, devices, Users(own))
+    except blocks.InUseError as error:
+        # Who it is says more than that there is somebody.
+        yield _used(session, devices, Users()) or f"{error} and has no other path"
+
+
+def _used(session: Session, devices: list[Path], present: Users) -> str:
+    for device in devices:
+        name = paths.disk_of(device) or device.name
+        maps = _maps(device)
+        user = present.of_device(device, passing=maps)
+        if user:
+            return f"{name} is in use by {user}" + (" directly" if maps else " and has no other path")
+        for holder in maps:
+            system = present.system_on(holder)
+            if system:
+                return f"{name} carries {system}"
+            reason = paths.why_not_without(holder, session)
+            if reason:
+                return f"{name} is in use: {reason}"
+    return ""
+
+
+def _maps(device: Path) -> list[str]:
+    disk = paths.disk_of(device)
+    return [holder for holder in blocks.holders(disk) if paths.is_map(holder)] if disk else []
+
+
+def _why_not_back(session: Session) -> str:
+    """Return why `session` might not come back, or not as it was, '' if it will."""
+    if session.state != "LOGGED_IN":
+        return f"it is {session.state or 'in an unknown state'}, not LOGGED_IN"
+    driver = transport(session)
+    if driver not in _SOFTWARE:
+        return f"its driver is {driver or 'unknown'}; only sessions of {' and '.join(_SOFTWARE[:2])} are logged out"
+    count = connections(session)
+    if count != 1:
+        return f"it has {count} connections; only sessions with one are logged out"
+    if session.target in (tree.read_text(tree.PROC / "cmdline") or "") or _of_firmware(session):
+        return "this host was booted from its target"
+    try:
+        settings = record.one(session.target, session.portal, session.interface)
+    except FabtuneError as error:
+        return f"its node record cannot be read: {error}"
+    if settings is None:
+        return "it has no node record to log in by"
+    if "onboot" in (settings.get("node.startup"), settings.get("node.conn[0].startup")):
+        return "its record says onboot: this host was booted from it"
+    if settings.get("node.discovery_type") == "fw":
+        return "its record is the firmware's"
+    wanted = sessions_wanted(settings)
+    live = sum(one.identity == session.identity for one in live_sessions())
+    if live > wanted:
+        return f"its record asks for {wanted} sessions and {live} are there: a login would not bring it back"
+    return ""
+
+
+def _of_firmware(session: Session) -> bool:
+    names = [*tree.SYS.glob("firmware/ibft/target*/target-name"), *tree.SYS.glob("firmware/iscsi_boot*/target*/target-name")]
+    return any(tree.read_text(name) == session.target for name in names)
+
+
+def sessions_wanted(settings: dict[str, str]) -> int:
+    """Return how many sessions a node record asks for."""
+    text = settings.get("node.session.nr_sessions", "1")
+    return max(1, int(text)) if text.isdigit() else 1
+
+
+def end(session: Session) -> None:
+    """Log out this one session and wait until the kernel has forgotten it.  Raises FabtuneError where it stays."""
+    # By its id: by its record, all of the record's sessions would end.
+    error = None
+    try:
+        record.iscsiadm("-m", "session", "-r", str(session.sid), "--logout")
+    except FabtuneError as caught:
+        error = caught
+    deadline = time.monotonic() + (_GONE_WAIT_S if error is None else 1)
+    while session.directory.exists():
+        if time.monotonic() > deadline:
+            raise error or FabtuneError(f"session {session.sid} of {session.target}: still there after its logout")
+        time.sleep(0.05)
