@@ -227,7 +227,7 @@ def _again(session: Session, log: Log) -> tuple[str, Session | None]:
     away = Logout(
         str(session.sid), session.identity, session.target, session.portal, session.interface, this_host().boot_id
     )
-    count = len(scsi_devices(session))
+    wanted = len(scsi_devices(session)), len(session.luns)
     log("logout", **away.as_json())
     try:
         # Asked again at the last moment, and from here on nobody mounts one of its disks.
@@ -242,13 +242,13 @@ def _again(session: Session, log: Log) -> tuple[str, Session | None]:
         _note_login(away, log)
         return reason, None
     try:
-        return "", _log_in(away, count, log)
+        return "", _log_in(away, wanted, log)
     except FabtuneError as error:
         raise SessionDownError(str(error), away) from error
 
 
-def _log_in(away: Logout, devices: int, log: Log) -> Session:
-    """Log the session of `away` in and return it once it has so many SCSI devices.  Raises FabtuneError."""
+def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
+    """Log the session of `away` in and return it once it has so many SCSI devices and disks.  Raises FabtuneError."""
     before = {session.sid for session in live_sessions()}
     record.iscsiadm(*record.node(away.target, away.portal, away.interface), "--login")
     deadline = time.monotonic() + _LOGIN_TIMEOUT_S
@@ -256,12 +256,12 @@ def _log_in(away: Logout, devices: int, log: Log) -> Session:
         for session in live_sessions():
             if session.identity != away.identity or session.sid in before or session.state != "LOGGED_IN":
                 continue
-            if len(scsi_devices(session)) >= devices:
+            if len(scsi_devices(session)) >= wanted[0] and len(session.luns) >= wanted[1]:
                 _note_login(away, log)
                 return session
         time.sleep(0.1)
     raise FabtuneError(
-        f"session {away.target} at {away.portal}: not back with its {devices} LUNs "
+        f"session {away.target} at {away.portal}: not back with its {wanted[0]} LUNs "
         f"{_LOGIN_TIMEOUT_S} s after its re-login; see `iscsiadm -m session -P 3` and the kernel log"
     )
 
@@ -298,7 +298,7 @@ def bring_back(away: Logout, log: Log) -> str:
         if is_away(away):
             if record.one(away.target, away.portal, away.interface) is None:
                 return "its node record is gone; discover the target and log in by hand"
-            _log_in(away, 0, log)
+            _log_in(away, (0, 0), log)
         else:
             _note_login(away, log)
     except FabtuneError as error:
