@@ -3,7 +3,8 @@
 """Runs tests/vm/*.bats, each in fresh guests, two at a time, and sums up.
 
 A file says in comments which guests it wants, one line a guest:  # guest: --suite trixie --clock real --smp 2
-The words are options of `fabtune lab run`; where --accel uml does not work, an emulated CPU stands in for it.  A line `# guest-full: ...` wants a guest in the full run alone,
+The words are options of `fabtune lab run`; where --accel uml does not work, an emulated CPU stands in for it.
+A line `# guest-full: ...` wants a guest in the full run alone,
 and tests may go further there: they find `short` or `full` in $LENGTH.
 """
 
