@@ -174,6 +174,7 @@ def attend(order: dict[str, Any], tally: Tally, names: list[str]) -> None:
         if number < 0:
             tally.broken.append(f"a worker did not start: {worker.errors}")
             return
+        print("ended early:", names[kind], number, worker.stopped, worker.errors[-300:], file=sys.stderr)
         _judge_alone(names, kind, number, order, tally)
         order = order | {"from": [kind, number + order["workers"]]}
 

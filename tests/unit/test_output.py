@@ -26,3 +26,9 @@ def test_a_table_fits_its_terminal_and_loses_nothing(
     assert all(cell in " ".join(text.split()) for cell in ROWS[0])
     table.labelled("why", ROWS[0][4] * 10, 8)
     assert max(map(len, capsys.readouterr().out.splitlines())) <= columns
+
+
+def test_what_others_wrote_reaches_the_terminal_printable_and_cut() -> None:
+    shown = str(FabtuneError("a\x1b[2Jb\u202e\ud800\nnext é " + "9" * 9000))
+    assert shown.startswith(r"a\x1b[2Jb\u202e\ud800") and "\nnext é 9" in shown
+    assert len(shown) < 3200 and "characters left out" in shown

@@ -16,6 +16,22 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+_MOST_CHARACTERS = 3000
+
+
+def printable(text: str) -> str:
+    """Return `text` as a terminal may show it: control characters and half characters escaped, a huge one cut.
+
+    What errors and tables quote was written by others: files, journals, targets, kernels.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        half = _MOST_CHARACTERS // 2
+        text = f"{text[:half]} [{len(text) - 2 * half} characters left out] {text[-half:]}"
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
+
+
 class FabtuneError(Exception):
     """Something failed that is not the caller's mistake.
 
@@ -24,6 +40,9 @@ class FabtuneError(Exception):
     """
 
     exit_code = ExitCode.FAILED
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InputError(FabtuneError):

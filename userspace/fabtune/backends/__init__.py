@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Protocol, cast
 
+from fabtune.backends import tree
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
@@ -66,7 +67,7 @@ def limit(name: str, device: Device, key: str) -> int | None:
         text = get(name).read(device, key)
     except FabtuneError:
         return None
-    return int(text) if text.isdigit() else None
+    return tree.whole(text)
 
 
 # What kernels and drivers answer for "I do not have this".

@@ -3,6 +3,7 @@
 
 import ctypes
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -16,6 +17,8 @@ SYS = ROOT / "sys"
 PROC = ROOT / "proc"
 ETC = ROOT / "etc"
 CONFIGFS = SYS / "kernel/config/target"
+
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
 
 # Descriptors that a tool which writes keeps open: if we are killed, the lock lasts until it has ended.
 held: list[int] = []
@@ -110,6 +113,11 @@ def read_text(path: Path) -> str | None:
         return path.read_text(errors="replace").strip()
     except OSError:
         return None
+
+
+def whole(text: str | None) -> int | None:
+    """Return the number that a text of the kernel is, None for any other text (``²``, 5,000 digits, nothing)."""
+    return int(text) if text and _WHOLE.fullmatch(text) else None
 
 
 def write_text(path: Path, value: str) -> None:

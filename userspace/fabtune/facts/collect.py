@@ -99,8 +99,7 @@ def this_host() -> Host:
     memory_kib = 0
     for line in (tree.read_text(tree.PROC / "meminfo") or "").splitlines():
         if line.startswith("MemTotal:"):
-            number = line.split()[1:2]
-            memory_kib = int(number[0]) if number and number[0].isdecimal() else 0
+            memory_kib = tree.whole("".join(line.split()[1:2])) or 0
     return Host(
         name=platform.node(),
         kernel=platform.release(),

@@ -27,7 +27,8 @@ class SrpLogin:
 
 def _number(path: Path) -> int:
     text = tree.read_text(path) or ""
-    return int(text) if text.lstrip("-").isdigit() else -1
+    number = tree.whole(text)
+    return -1 if number is None else number
 
 
 def ports() -> list[Path]:

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 
+from fabtune.backends import tree
 from fabtune.catalog.tunable import kernel_version
 from fabtune.model.negotiate import MANAGEMENT_COMMANDS
 from fabtune.tune.lint import Finding, Hazard, Scene
@@ -236,8 +237,8 @@ def srp_limits(scene: Scene) -> Iterator[Finding]:
                 f"set srp.ch_count to {login.comp_vectors}",
             )
     for reading, _ in scene.readings("srp.fast_io_fail_tmo"):
-        fail, loss = reading.value or "", _of(scene, "srp.dev_loss_tmo", reading.device.identity)
-        if fail.isdigit() and loss.isdigit() and int(fail) >= int(loss):
+        fail, loss = tree.whole(reading.value), tree.whole(_of(scene, "srp.dev_loss_tmo", reading.device.identity))
+        if fail is not None and loss is not None and 0 <= loss <= fail:
             yield Finding(
                 "srp-timeouts-crossed",
                 "danger",
@@ -259,9 +260,9 @@ def stale_session(scene: Scene) -> Iterator[Finding]:
     for session in scene.facts.sessions:
         for tunable, key in names.items():
             recorded = scene.number(tunable, session.identity)
-            agreed = session.negotiated.get(key, "")
+            agreed = tree.whole(session.negotiated.get(key, ""))
             # Agreeing on less is the target's doing; on more, only an older record explains.
-            if recorded is not None and agreed.isdigit() and int(agreed) > recorded:
+            if recorded is not None and agreed is not None and agreed > recorded:
                 yield Finding(
                     "session-older-than-record",
                     "notice",
