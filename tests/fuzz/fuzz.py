@@ -29,7 +29,9 @@ sys.path.insert(0, str(HERE))
 from guard import COMMAND  # noqa: E402
 
 # Of 100 cases; in the order of worker.kinds.
-SHARES = {"profile": 25, "tunables": 12, "formula": 14, "journal": 22, "facts": 15, "record": 8, "ip and tc": 2, "host text": 2}
+SHARES = {
+    "profile": 22, "tunables": 10, "formula": 11, "journal": 20, "plan": 15, "facts": 12, "record": 6, "ip and tc": 2, "host text": 2,
+}  # fmt: skip
 # Of CPU time: a busy machine is no hang.  Waiting for what never comes takes none, so there is a limit to that too.
 HANG_S = 2.0
 _WAIT_S = 20.0

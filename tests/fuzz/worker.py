@@ -47,11 +47,12 @@ def kinds(bench: Bench) -> list[Kind]:
     import kinds_facts
     import kinds_host
     import kinds_journal
+    import kinds_plan
     import kinds_pretended
     import kinds_text
 
-    makers = (kinds_text.Profile, kinds_text.Tunables, kinds_text.Formula, kinds_journal.Journal, kinds_facts.FactsFile,
-              kinds_host.Records, kinds_host.Tools, kinds_host.Texts,
+    makers = (kinds_text.Profile, kinds_text.Tunables, kinds_text.Formula, kinds_journal.Journal, kinds_plan.SavedPlan,
+              kinds_facts.FactsFile, kinds_host.Records, kinds_host.Tools, kinds_host.Texts,
               kinds_pretended.Pretended)  # fmt: skip
     return [maker(bench) for maker in makers]
 

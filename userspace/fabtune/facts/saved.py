@@ -49,7 +49,7 @@ def _structure(kind: Any, value: Any, where: str) -> Any:
         return {str(key): _structure(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
     if origin in (typing.Union, types.UnionType):
         return None if value is None else _structure(arguments[0], value, where)
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 2**1000:
         return float(value)
     if type(value) is not kind:
         raise _wrong(value, kind.__name__, where)
