@@ -86,7 +86,7 @@ class Worker:
         fd = os.memfd_create("progress")
         os.ftruncate(fd, _PROGRESS.size)
         self.progress = mmap.mmap(fd, _PROGRESS.size)
-        _PROGRESS.pack_into(self.progress, 0, 0, -1, 0.0, 0.0)
+        self.progress[:] = _PROGRESS.pack(0, -1, 0.0, 0.0)
         self.process = subprocess.Popen(
             [*COMMAND, sys.executable, str(HERE / "worker.py"), str(fd)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=(fd,),
@@ -176,7 +176,6 @@ def attend(order: dict[str, Any], tally: Tally, names: list[str]) -> None:
         if number < 0:
             tally.broken.append(f"a worker did not start: {worker.errors}")
             return
-        print("ended early:", names[kind], number, worker.stopped, worker.errors[-300:], file=sys.stderr)
         _judge_alone(names, kind, number, order, tally)
         order = order | {"from": [kind, number + order["workers"]]}
 
@@ -195,11 +194,14 @@ def _judge_alone(names: list[str], kind: int, number: int, order: dict[str, Any]
 
 
 def _watch(worker: Worker, stop: threading.Event) -> None:
-    """Kill `worker` when one case takes too long."""
+    """Kill `worker` when one case takes too long.  Seen twice: what is read while it is being written is nothing."""
+    seen = b""
     while not stop.wait(0.25):
-        if worker.hangs():
+        now = worker.progress[:]
+        if now == seen and worker.hangs():
             worker.stop()
             return
+        seen = now
 
 
 def fuzz(cases: int, seed: int, out: Path, workers: int) -> dict[str, Any]:

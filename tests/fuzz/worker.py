@@ -100,7 +100,7 @@ def run_all(order: dict[str, Any], bench: Bench, progress: mmap.mmap) -> None:
         for number in range(start, order["kinds"][kind.name], order["workers"]):
             files = kind.draw(random.Random(f"{order['seed']}:{kind.name}:{number}"))
             begin_s = time.process_time()
-            PROGRESS.pack_into(progress, 0, index, number, begin_s, time.monotonic())
+            progress[:] = PROGRESS.pack(index, number, begin_s, time.monotonic())
             accepted, wrong, place = one(kind, files, bench)
             slowest_s = max(slowest_s, time.process_time() - begin_s)
             counts["cases"] += 1
@@ -108,7 +108,7 @@ def run_all(order: dict[str, Any], bench: Bench, progress: mmap.mmap) -> None:
             if wrong:
                 counts["failed"] += 1
                 say({"failure": replay_of(kind.name, order["seed"], number, files), "place": place, "happened": wrong})
-        PROGRESS.pack_into(progress, 0, index, -1, 0.0, 0.0)
+        progress[:] = PROGRESS.pack(index, -1, 0.0, 0.0)
         say({"kind": kind.name, **counts, "slowest_ms": round(slowest_s * 1e3, 1), "cpu_s": round(time.process_time() - cpu_s, 3)})
     say({"done": True})
 
@@ -128,7 +128,7 @@ def replay(order: dict[str, Any], bench: Bench, progress: mmap.mmap) -> None:
         files = kind.draw(random.Random(f"{wanted['seed']}:{kind.name}:{wanted['number']}"))
     say({"failure": replay_of(kind.name, wanted["seed"], wanted["number"], files)})
     begin_s = time.process_time()
-    PROGRESS.pack_into(progress, 0, 0, wanted["number"], begin_s, time.monotonic())
+    progress[:] = PROGRESS.pack(0, wanted["number"], begin_s, time.monotonic())
     accepted, wrong, place = one(kind, files, bench)
     say({"done": True, "accepted": accepted, "happened": wrong, "place": place, "took_s": time.process_time() - begin_s})
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from fabtune.cli import table
+from fabtune.errors import FabtuneError
 
 HEADERS = ("tunable", "device", "now", "wanted", "why", "effect")
 ROWS = [

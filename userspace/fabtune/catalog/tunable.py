@@ -158,7 +158,8 @@ class Tunable:
         # Where one negative number means no limit, the kernel takes all of them so.
         if value in self.unlimited or (value < 0 and any(one < 0 for one in self.unlimited)):
             return math.inf
-        return float(value)
+        # Not as a float, which has no room for what a damaged record may hold.
+        return value
 
     def same(self, first: str, second: str) -> bool:
         """Tell whether two native texts mean the same value."""
