@@ -56,7 +56,7 @@ answered() {
 	refused "tcp.slow_start_after_idle of host: was $old, is $((1 - old))"
 	echo "$old" > /proc/sys/net/ipv4/tcp_slow_start_after_idle
 	"${record[@]}" -o update -n node.session.cmds_max -v 64
-	refused "iscsi.cmds_max of target at 10.2.0.2:3260: was 128, is 64"
+	refused "iscsi.cmds_max of target at 10.2.0.1:3260: was 128, is 64"
 	"${record[@]}" -o update -n node.session.cmds_max -v 128
 	"${record[@]}" -u
 	refused "gone: block sd"
