@@ -17,7 +17,7 @@ from fabtune import backends
 from fabtune.backends import record
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.errors import ExitCode, FabtuneError, InputError
+from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import collect
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
@@ -235,15 +235,26 @@ def test_secrets_reach_no_journal(host: Path) -> None:
         ("{", "", "damaged"),
     ],
 )
-def test_a_damaged_journal_is_an_error_with_file_and_line(host: Path, old: str, new: str, problem: str) -> None:
+def test_a_damaged_line_sets_its_own_transaction_apart_and_no_other(
+    host: Path, old: str, new: str, problem: str
+) -> None:
+    before = values(host)
     run_apply()
     path = next((host / "state/journal").iterdir())
-    path.write_text(path.read_text().replace(old, new, 1))
-    between = values(host)
-    with pytest.raises(InputError) as caught:
-        run_revert()
-    assert problem in str(caught.value) and str(path) in str(caught.value)
-    assert values(host) == between
+    text = path.read_text().replace(old, new, 1)
+    path.write_text(text)
+    other = host / "proc/sys/net/core/netdev_max_backlog"
+    apply_text(host, '[target."net.netdev_max_backlog"]\nvalue = 5000\nwhy = "x"\n')
+    assert other.read_text().strip() == "5000"
+    report = run_revert()
+    assert report.exit_code == ExitCode.FAILED
+    assert any(problem in one and str(path) in one for one in report.problems)
+    assert any(problem in drift.note for drift in verify(None, BOTH, ""))
+    # The other transaction is back, the damaged one as far as it can be read, and its file is as it was.
+    assert other.read_text().strip() == before[str(other)]
+    assert path.read_text() == text
+    path.unlink()
+    assert run_revert().outcomes == []
 
 
 def test_each_write_is_in_the_journal_before_it_happens(host: Path) -> None:
@@ -339,6 +350,16 @@ def test_a_dead_writers_draft_does_not_stay(host: Path) -> None:
     hosttree.put(draft, "node.session.auth.password = do-not-tell")
     with journal.locked():
         assert not draft.exists()
+
+
+def apply_text(host: Path, rows: str) -> Result:
+    """Apply a profile made of `rows`."""
+    profile = host / "mine.toml"
+    profile.write_text(f'summary = "x"\n{rows}')
+    with journal.locked():
+        loaded = load_profile(str(profile), shipped_catalog())
+        plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
+        return apply(plan, collect([]).host, False, lambda _: None)
 
 
 DATA = Path(__file__).parent / "data"

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from fabtune.backends import UnsupportedError, explained, tree
+from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
 # What these take depends on driver and kernel; for the others a refusal is a mistake of ours.
@@ -19,17 +20,30 @@ _CHOSEN = re.compile(r"(?:^|\s)\[([^\]]+)\](?:\s|$)")
 
 
 def _paths(device: Device, key: str) -> list[Path]:
-    """Return the files of `key`; one with a star (``queues/rx-*/rps_cpus``) is a file for each queue."""
+    """Return the files of `key`; one with a star (``queues/rx-*/rps_cpus``) is a file for each queue.
+
+    A key may come out of a journal: it never leads out of the device's directory but by sysfs's own links.
+    """
     directory = device.where.get("directory")
     if not directory:
         raise UnsupportedError(f"{device.label}: has no attribute '{key}'")
+    if key.startswith("/") or ".." in key.split("/"):
+        raise FabtuneError(f"{device.label}: '{key:.80}' is no attribute of a device; it is left alone")
     base = tree.sysfs(device.where["netns"]) / directory if "netns" in device.where else Path(directory)
     if "*" not in key:
-        return [base / key]
+        return [_confined(base / key, device)]
     found = sorted(base.glob(key), key=lambda path: [int(part) for part in re.findall(r"\d+", str(path))])
     if not found:
         raise UnsupportedError(f"{device.label}: has no {key}")
-    return found
+    return [_confined(path, device) for path in found]
+
+
+def _confined(path: Path, device: Device) -> Path:
+    """Return `path` if it stays where the kernel keeps attributes.  Raises FabtuneError."""
+    # A namespace's own sysfs is a detached mount, which has no path to compare.
+    if path.is_relative_to(tree.SYS) and not path.resolve().is_relative_to(tree.SYS.resolve()):
+        raise FabtuneError(f"{device.label}: {path} leads out of {tree.SYS}; it is left alone")
+    return path
 
 
 class _Attribute:

@@ -5,9 +5,11 @@ Only the keys of the vocabulary are ever kept: a record also holds CHAP secrets,
 reach output, journal or facts.
 """
 
+import glob
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 from fabtune.backends import UnsupportedError, tree
 from fabtune.errors import FabtuneError
@@ -17,6 +19,7 @@ _SECRET = re.compile(r"password|username|\.auth\.|chap", re.IGNORECASE)
 _TIMEOUT_S = 60
 # ISCSI_ERR_NO_OBJS_FOUND, include/iscsi_err.h
 _NO_RECORDS = 21
+_BEGIN = "# BEGIN RECORD\n"
 
 
 def iscsiadm(*arguments: str) -> str:
@@ -84,14 +87,49 @@ def one(target: str, portal: str, interface: str) -> dict[str, str] | None:
     return next((record for record in found if record.get("node.name") == target), None)
 
 
+def _files(target: str = "*", address: str = "*") -> list[Path]:
+    """Return the files of node records, in the places of open-iscsi: NODES/TARGET/ADDRESS,PORT,TPGT/INTERFACE."""
+    places = (tree.ETC / "iscsi/nodes", tree.ROOT / "var/lib/iscsi/nodes")
+    pattern = f"{target if target == '*' else glob.escape(target)}/{address if address == '*' else glob.escape(address)}"
+    found = [path for place in places for path in (*place.glob(f"{pattern},*/*"), *place.glob(f"{pattern},*"))]
+    return sorted(path for path in found if path.is_file())
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def absent(identity: str) -> bool:
+    """Tell whether open-iscsi has no file for the record: iscsiadm says "no records found" of an empty one as well."""
+    target, portal, interface = identity.rsplit(",", 2)
+    address, _, port = portal.rpartition(":")
+    named = _files(target, f"{address.strip('[]')},{port}")
+    return not any(file.name == interface or file.parent.name == target for file in named)
+
+
 class _Record:
     def __init__(self) -> None:
         self._records: dict[str, dict[str, str]] | None = None
 
     def all(self) -> dict[str, dict[str, str]]:
-        """Return every record by identity; one run of iscsiadm serves them all."""
+        """Return every record by identity; one run of iscsiadm serves them all.
+
+        Raises FabtuneError where the records cannot be read.
+        """
         if self._records is None:
-            found = parse_records(iscsiadm("-m", "node", "-o", "show"))
+            try:
+                found = parse_records(iscsiadm("-m", "node", "-o", "show"))
+            except UnsupportedError:
+                raise
+            except FabtuneError:
+                # One damaged record keeps iscsiadm from showing any other, even by name; it still updates them
+                # (libopeniscsiusr reads all, idbm reads one).
+                found = [parsed for file in _files() for parsed in parse_records(_BEGIN + _text(file))]
+                if not found:
+                    raise
             self._records = {identity(record): record for record in found if record.get("node.name")}
         return self._records
 

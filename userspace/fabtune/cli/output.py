@@ -108,7 +108,8 @@ def _pending_json(pending: Sequence[Pending]) -> list[dict[str, str]]:
 
 def _show_pending(pending: Sequence[Pending]) -> None:
     words = {"relogin": "needs a re-login", "target-relogin": "must log in again from its own host",
-             "srp-relogin": "needs a re-login", "leave": "is not written yet"}  # fmt: skip
+             "srp-relogin": "needs a re-login", "leave": "is not written yet",
+             "login": "was logged out for a re-login and is not back"}  # fmt: skip
     for one in pending:
         what = words.get(one.action, f"needs a {one.action}")
         paragraph(f"still to do: {one.label} {what}" + (f" ({one.reason})" if one.reason else ""))
@@ -157,8 +158,11 @@ def show_revert(report: Report, as_json: bool) -> None:
     """Print what revert did."""
     if as_json:
         steps = [one.as_json() for one in report.outcomes]
-        print_json({"steps": steps, "relogged": report.relogged, "pending": _pending_json(report.pending)})
+        pending = _pending_json(report.pending)
+        print_json({"steps": steps, "relogged": report.relogged, "pending": pending, "problems": report.problems})
         return
+    for problem in report.problems:
+        paragraph(problem)
     counts: dict[str, int] = {}
     for outcome in report.outcomes:
         counts[str(outcome.state)] = counts.get(str(outcome.state), 0) + 1
@@ -180,19 +184,13 @@ def show_history(transactions: Sequence[Transaction], as_json: bool) -> None:
         print_json([_transaction_json(one) for one in transactions])
         return
     rows = [
-        (one.name, str(one.header.get("profile", "")), " ".join(one.header["roles"]), str(len(one.steps)), _status(one))
+        (one.name, one.profile, " ".join(one.header["roles"]), str(len(one.steps)), one.state)
         for one in transactions
     ]
     if rows:
         table(("transaction", "profile", "roles", "values", "state"), rows)
     else:
         print("the journal is empty")
-
-
-def _status(one: Transaction) -> str:
-    if one.closed:
-        return "taken back"
-    return "in force" if one.applied else "interrupted"
 
 
 def _transaction_json(one: Transaction) -> dict[str, object]:
@@ -202,7 +200,7 @@ def _transaction_json(one: Transaction) -> dict[str, object]:
         "netns": one.header["netns"],
         "rtt_ms": one.header.get("rtt_ms"),
         "rate_bit_per_s": one.header.get("rate_bit_per_s"),
-        "state": _status(one),
+        "state": one.state,
         "steps": [
             {"tunable": s.tunable, "device": s.device.label, "old": s.old, "wrote": s.wrote, "restored": s.restored}
             for s in one.steps

@@ -13,7 +13,7 @@ from fabtune.catalog.profile import Profile, load_profile
 from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.cli import console, output
 from fabtune.errors import ExitCode, FabtuneError, InputError
-from fabtune.facts.collect import Facts, collect
+from fabtune.facts.collect import Facts, collect, this_host
 from fabtune.model import units
 from fabtune.tune import path as tune_path
 from fabtune.tune import plan as planning
@@ -185,7 +185,7 @@ class NotAnsweredError(FabtuneError):
 
 def run_apply(args: argparse.Namespace) -> int:
     """Write a profile's values, on a terminal after a question; exit 4 while something still needs a re-login."""
-    from fabtune.tune import journal, saved
+    from fabtune.tune import journal, owed, saved
     from fabtune.tune.apply import apply
 
     kept = _saved_plan(args)
@@ -201,6 +201,8 @@ def run_apply(args: argparse.Namespace) -> int:
         # What was agreed to is written, or nothing: the host may change while somebody reads.
         kept = kept or saved.of(plan, facts.host, shipped_catalog())
     with journal.locked():
+        for label in owed.bring_back(this_host().boot_id, console.say)[0]:
+            console.say(f"logged in again: {label}")
         plan, facts = _current(args, wish, kept)
         for remark in _keep_at_boot(plan, args):
             console.say(f"not kept after a reboot: {remark}")

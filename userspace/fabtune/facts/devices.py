@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from fabtune.backends import iproute, tree
+from fabtune.backends import iproute, record, tree
 from fabtune.errors import FabtuneError
 from fabtune.facts import srp
 from fabtune.facts.surroundings import Surroundings
@@ -231,5 +231,14 @@ def _listed(device: Device, around: Surroundings) -> Device | None:
     return next((one for one in find(device.scope, around) if one.key == device.key), None)
 
 
+def _record(device: Device, around: Surroundings) -> Device | None:
+    """Look for a node record; what iscsiadm does not show is absent only where it has no file either."""
+    around.records = record.BACKEND.all()
+    found = _listed(device, around)
+    if found is None and not record.absent(device.identity):
+        raise FabtuneError(f"node record {device.label}: its file is there, but iscsiadm does not show it: damaged?")
+    return found
+
+
 # Finders by identity, of the scopes whose listing depends on sessions or leaves out what it cannot read.
-_LOCATORS: dict[str, Callable[[Device, Surroundings], Device | None]] = {}
+_LOCATORS: dict[str, Callable[[Device, Surroundings], Device | None]] = {"record": _record}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes a plan: journal line first, then the value, then read back; any failure takes everything back."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fabtune import backends
@@ -10,11 +11,12 @@ from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import Host, read
 from fabtune.model.device import Device
-from fabtune.tune import fault, journal, relogin, signals
-from fabtune.tune.journal import Transaction, Writer
+from fabtune.tune import fault, journal, owed, relogin, signals
+from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.plan import CHANGE, KEPT, REFUSED, SAME, Plan, Row, better
 from fabtune.tune.relogin import Pending
-from fabtune.tune.revert import Locator, Outcome, revert_transaction
+from fabtune.tune.revert import Locator, Outcome, as_line, revert_transaction
+from fabtune.tune.signals import Stop
 
 Progress = Callable[[str], None]
 # These cannot be written to a running kernel.
@@ -49,23 +51,50 @@ class RolledBackError(FabtuneError):
 def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Result:
     """Write `plan`.  The caller holds the lock.
 
-    Raises FabtuneError (RolledBackError after Ctrl-C) with every value taken back.
+    Raises FabtuneError (RolledBackError after Ctrl-C) with every value taken back, whatever the exception was.
     """
-    carried = relogin.still_pending(journal.transactions(), host.boot_id)
-    if not plan.changes and not (carried and allow_relogin):
-        return Result(refused=_left_alone(plan), pending=carried)
-    with signals.raising():
+    progress = signals.unfailing(progress)
+    # The caller has tried already; what is away still is said.
+    missing = [
+        Pending("login", one.identity, owed.label(one), one.sid, host.boot_id, why or "see above")
+        for one, why in owed.away(journal.transactions(), host.boot_id)
+    ]
+    known = journal.transactions()
+    carried = relogin.still_pending(known, host.boot_id)
+    claims = _claims(plan, known)
+    if not plan.changes and not claims and not (carried and allow_relogin):
+        return Result(refused=_left_alone(plan), pending=[*carried, *missing])
+    with signals.noted() as stop:
         writer, transaction = journal.begin(plan, host)
         result = Result(refused=_left_alone(plan))
-        work = _Apply(plan, host, allow_relogin, progress, writer, transaction, result)
+        work = _Apply(plan, host, allow_relogin, progress, writer, transaction, stop, result)
         try:
-            work.run(carried)
-        except (FabtuneError, OSError, KeyboardInterrupt) as error:
+            work.run(carried, claims)
+        except BaseException as error:
             with signals.ignored():
                 raise work.rolled_back(error) from error
         finally:
             writer.close()
+    work.result.pending += missing
     return work.result
+
+
+def _claims(plan: Plan, known: Sequence[Transaction]) -> list[Row]:
+    """Return the rows found as wanted because another transaction wrote them: taking that one back must spare them.
+
+    Where nothing else is to do, a profile's own earlier transaction is claim enough.
+    """
+    standing: dict[tuple[str, str, str, str], set[str]] = {}
+    for transaction in known:
+        for step in transaction.open_steps:
+            standing.setdefault(step.value, set()).add(transaction.profile)
+    claims = []
+    for row in plan.rows:
+        if row.state in (SAME, KEPT) and row.device is not None and row.now is not None:
+            value = row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity
+            if value in standing and (plan.changes or plan.profile not in standing[value]):
+                claims.append(row)
+    return claims
 
 
 def _left_alone(plan: Plan) -> list[tuple[Row, str]]:
@@ -92,16 +121,21 @@ class _Apply:
     progress: Progress
     writer: Writer
     transaction: Transaction
+    stop: Stop
     result: Result = field(default_factory=Result)
     # Asked for again by the next apply, so no matter for the journal.
     waiting: list[Pending] = field(default_factory=list)
 
-    def run(self, carried: list[Pending]) -> None:
+    def run(self, carried: list[Pending], claims: list[Row]) -> None:
         """Write everything; re-login between what sessions are made from and what they bring with them."""
+        for row in claims:
+            assert row.device is not None and row.now is not None
+            self._journal_write("claim", row.tunable, row.device, row.now, row.now)
         for row in self.plan.changes:
             if row.tunable.scope not in _BORN_AT_LOGIN:
                 self._write(row)
-        needed = relogin.needed(self.transaction.steps, self.plan.roles, self.host.boot_id)
+        written = [step for step in self.transaction.steps if not step.claim]
+        needed = relogin.needed(written, self.plan.roles, self.host.boot_id)
         self.result.pending = relogin.merge(carried, needed)
         for pending in self.result.pending:
             self.writer.append("pending", **pending.as_json())
@@ -113,6 +147,8 @@ class _Apply:
             self._write(row)
         self.result.pending += self.waiting
         self.result.transaction = self.transaction.name
+        # The last moment: what comes after it finds everything applied, and says so.
+        self.stop.check()
         self.writer.append("applied" if self.transaction.steps else "closed")
 
     def _late_rows(self) -> list[Row]:
@@ -141,10 +177,15 @@ class _Apply:
                 label = f"{tunable.name} of {device.label}"
                 self.waiting.append(Pending("leave", device.identity, label, "", self.host.boot_id, reason))
             return
-        disturbed = self._journal_disturbed(tunable, device)
-        step = self._journal_write(tunable, device, row.now, row.wanted)
-        self.progress(_told(row))
+        self.stop.check()
         backend = backends.get(tunable.backend)
+        with contextlib.suppress(UnsupportedError):
+            # What was planned may have moved since, by a stranger or by a row before this one.
+            row = replace(row, now=backend.read(device, tunable.key))
+        assert row.now is not None and row.wanted is not None
+        disturbed = self._journal_disturbed(tunable, device)
+        step = self._journal_write("write", tunable, device, row.now, row.wanted)
+        self.progress(_told(row))
         try:
             with signals.deferred():
                 backend.write(device, tunable.key, row.wanted)
@@ -175,26 +216,19 @@ class _Apply:
             return _NEEDS_LEAVE
         return ""
 
-    def _journal_write(self, tunable: Tunable, device: Device, old: str, wrote: str, disturbed: bool = False) -> int:
+    def _journal_write(
+        self, kind: str, tunable: Tunable, device: Device, old: str, wrote: str, disturbed: bool = False
+    ) -> int:
         """Put one step on disk before it happens; return its number."""
-        line: dict[str, object] = {
-            "step": len(self.transaction.steps) + 1,
-            "transaction": self.transaction.name,
-            "boot_id": self.host.boot_id,
-            "tunable": tunable.name,
-            "backend": tunable.backend,
-            "key": tunable.key,
-            "device": {"scope": device.scope, "identity": device.identity, "label": device.label},
-            "old": old,
-            "wrote": wrote,
-            "effect": tunable.effect,
-            "rounds": tunable.rounds,
-        }
-        if disturbed:
-            line["disturbed"] = True
-        self.writer.append("write", **line)
-        journal.take(self.transaction, {"kind": "write", **line})
-        return len(self.transaction.steps)
+        number = len(self.transaction.steps) + 1
+        step = Step(
+            number, self.host.boot_id, tunable.name, tunable.backend, tunable.key, device, old, wrote,
+            tunable.effect, tunable.rounds, disturbed=disturbed,
+        )  # fmt: skip
+        line: dict[str, object] = {"transaction": self.transaction.name, **as_line(step)}
+        self.writer.append(kind, **line)
+        journal.take(self.transaction, {"kind": kind, **line})
+        return number
 
     def _journal_holds(self, step: int, value: str) -> None:
         self.writer.append("holds", step=step, value=value)
@@ -207,14 +241,14 @@ class _Apply:
             other = shipped_catalog().tunables[name]
             value = read(other, device).value
             if value is not None:
-                found.append((other, self._journal_write(other, device, value, value, disturbed=True)))
+                found.append((other, self._journal_write("write", other, device, value, value, disturbed=True)))
         return found
 
     def rolled_back(self, error: BaseException) -> FabtuneError:
         """Take back what was written and return the error to raise."""
         self.progress("taking back what was written")
-        outcomes = revert_transaction(self.transaction, self.writer, False, self.allow_relogin)
-        left = [outcome for outcome in outcomes if outcome.state in (Outcome.FOREIGN, Outcome.HELD, Outcome.FAILED)]
+        outcomes = revert_transaction(self.transaction, self.writer, False, self.allow_relogin, (), self.host.boot_id)
+        left = [outcome for outcome in outcomes if outcome.state not in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE)]
         tail = "everything written was taken back"
         if left:
             tail = f"{len(left)} values could not be taken back; see `fabtune revert`"
@@ -226,6 +260,8 @@ class _Apply:
             label = f"session {error.away.target} at {error.away.portal}"
             why = relogin.bring_back(error.away, self.writer.append)
             tail += f"; {label} is DOWN, its LUNs are away: {why}" if why else f"; {label} logged in again with its old values"
-        if isinstance(error, KeyboardInterrupt):
-            return RolledBackError(f"interrupted; {tail}")
-        return FabtuneError(f"{error}; {tail}")
+        # Ctrl-C reaches the tools that we run as well, and one of them may have failed first.
+        if isinstance(error, KeyboardInterrupt) or self.stop.wanted:
+            return FabtuneError(f"interrupted; {tail}") if left else RolledBackError(f"interrupted; {tail}")
+        what = str(error) if isinstance(error, FabtuneError | OSError) else f"unexpected {type(error).__name__}: {error}"
+        return FabtuneError(f"{what}; {tail}")

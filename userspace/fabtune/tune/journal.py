@@ -1,49 +1,44 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The write-ahead journal: one text file a transaction, one JSON line a step, fsynced before each write.
 
-    {"kind": "begin", "transaction": ..., "boot_id": ..., "profile": "wan", ...}
-    {"kind": "write", "step": 1, "tunable": ..., "device": {...}, "old": "0", "wrote": "1", ...}
-    {"kind": "holds", "step": 1, "value": "1"}          what the kernel made of it, if it differs
-    {"kind": "write", "step": 2, ..., "disturbed": true}  not written itself; the next step's write may move it
-    {"kind": "applied"}
-    {"kind": "restored", "step": 1}
-    {"kind": "closed"}                                  nothing of it is left to take back
-    {"kind": "due", "action": "relogin", "sid": ...}    what must happen before the old values are felt
-    {"kind": "logout", "sid": ..., "identity": ..., "target": ..., "portal": ..., "interface": ..., "boot_id": ...}
-    {"kind": "login", "sid": ..., "identity": ...}      the session of the `logout` line with this sid is back
-
-
-A `write` line stands on disk before the value changes; a line without its newline never
-preceded a change and is dropped.  Each line carries all that revert needs (backend, key, device
-identity), so a journal outlives renamed tunables and package upgrades.
+What the lines say stands in fabtune.tune.transaction; here are the files, and the lock that keeps two
+processes from changing one host.  They tell root what to write, so nobody else may have had a hand in them.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import re
 import signal
+import stat
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fabtune import __version__, backends
+from fabtune import __version__
 from fabtune.backends import files, tree
-from fabtune.errors import FabtuneError, InputError
+from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Host
-from fabtune.model.device import SCOPES, Device
 from fabtune.tune import fault
 from fabtune.tune.plan import Plan
+from fabtune.tune.transaction import VERSION, Logout, Step, Transaction, parse, take
 
-VERSION = 1
+__all__ = [
+    "Logout", "Step", "Transaction", "Writer", "begin", "locked", "owed_logins", "state_dir", "take", "transactions",
+]  # fmt: skip
+
 # Where the file backends write, below /etc.
 _WRITTEN_DIRECTORIES = (
     "", "iscsi", "target", "rtslib-fb-target", "sysctl.d", "modprobe.d", "udev/rules.d", "systemd/network",
 )  # fmt: skip
 # A tool that outlives a killed fabtune ends within this time.
 _LOCK_WAIT_S = 3.0
+# A file system that takes no writes.
+_NO_WRITES = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+_NAME = re.compile(r"(?P<stamp>\d{8}T\d{6}Z)-(?P<serial>\d{3,})")
 
 
 def state_dir() -> Path:
@@ -51,68 +46,40 @@ def state_dir() -> Path:
     return Path(os.environ.get("FABTUNE_STATE_DIR", "/var/lib/fabtune"))
 
 
-@dataclass(frozen=True)
-class Logout:
-    """A session about to be logged out; without its `login` line it may have stayed away.
-
-    `sid` is the session that ends, and `identity` its name in facts.sessions; target, portal and
-    interface are what iscsiadm needs to log it in again.
-    """
-
-    sid: str
-    identity: str
-    target: str
-    portal: str
-    interface: str
-    boot_id: str
-
-    def as_json(self) -> dict[str, str]:
-        """Return the fields of the journal's `logout` line."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One journalled write and what became of it."""
-
-    number: int
-    boot_id: str
-    tunable: str
-    backend: str
-    key: str
-    device: Device
-    old: str
-    wrote: str
-    effect: str
-    rounds: bool
-    disturbed: bool = False
-    holds: str | None = None
-    restored: bool = False
+def _checked(fd: int, path: Path, is_kind: Any) -> int:
+    """Return `fd` if it is of the right kind and nobody but root or ourselves could write it.  Raises FabtuneError."""
+    found = os.fstat(fd)
+    problem = ""
+    if not is_kind(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1):
+        problem = "is not what fabtune made there"
+    elif found.st_uid not in (0, os.geteuid()):
+        problem = f"belongs to user {found.st_uid}"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        problem = f"may be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
+    if problem:
+        os.close(fd)
+        raise FabtuneError(
+            f"state directory: {path} {problem}; what stands in it tells root what to write, "
+            "so it must be written by nobody else: give it to root and take the others' write permission"
+        )
+    return fd
 
 
-@dataclass
-class Transaction:
-    """One `apply`: its header and its steps in the order they were written."""
+def _directory(path: Path) -> int:
+    """Open a directory of ours.  Raises OSError, FabtuneError."""
+    return _checked(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path, stat.S_ISDIR)
 
-    path: Path
-    header: dict[str, Any]
-    steps: list[Step] = field(default_factory=list)
-    applied: bool = False
-    closed: bool = False
-    pending: list[dict[str, str]] = field(default_factory=list)
-    due: list[dict[str, str]] = field(default_factory=list)
-    # Logged out and not known to be back.
-    away: list[Logout] = field(default_factory=list)
 
-    @property
-    def name(self) -> str:
-        """The transaction's id, which is also its file's name."""
-        return self.path.stem
-
-    @property
-    def open_steps(self) -> list[Step]:
-        """The steps not yet taken back."""
-        return [] if self.closed else [step for step in self.steps if not step.restored]
+def _open(path: Path, flags: int) -> int:
+    """Open a file in a directory of ours, never through a link.  Raises OSError, FabtuneError."""
+    os.close(_directory(path.parent))
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FabtuneError(f"state directory: {path} is a link, which fabtune never makes; remove it") from error
+        raise
+    return _checked(fd, path, stat.S_ISREG)
 
 
 @contextlib.contextmanager
@@ -120,16 +87,21 @@ def locked() -> Iterator[None]:
     """Hold the state directory for this process alone.  Raises FabtuneError if another one has it."""
     directory = state_dir()
     try:
-        (directory / "journal").mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(_directory(directory))
+        (directory / "journal").mkdir(mode=0o700, exist_ok=True)
+        os.close(_directory(directory / "journal"))
+        fd = _open_lock(directory)
     except OSError as error:
         raise FabtuneError(
             f"state directory {directory}: {error.strerror}; run as root or set FABTUNE_STATE_DIR"
         ) from error
     try:
         _take_lock(fd)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        with contextlib.suppress(OSError):
+            # Who holds it is told to those who wait; a full or read-only disk does not matter.
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, str(os.getpid()).encode(), 0)
         tree.held.append(fd)
         # A killed writer's draft of iscsid.conf holds CHAP secrets too: it must not lie about.
         with contextlib.suppress(OSError):
@@ -138,6 +110,20 @@ def locked() -> Iterator[None]:
     finally:
         tree.held.clear()
         os.close(fd)
+
+
+def _open_lock(directory: Path) -> int:
+    """Open the lock; where the disk takes no new file the directory itself is it, for values must go back."""
+    path = directory / "lock"
+    try:
+        return _open(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        if error.errno not in _NO_WRITES:
+            raise
+    try:
+        return _open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return _directory(directory)
 
 
 def _take_lock(fd: int) -> None:
@@ -149,7 +135,9 @@ def _take_lock(fd: int) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > deadline:
-                holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+                holder = "unknown"
+                with contextlib.suppress(OSError):
+                    holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or holder
                 raise FabtuneError(f"another fabtune (process {holder}) is changing this host; wait for it") from None
             time.sleep(0.02)
 
@@ -159,8 +147,12 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._drop_torn_line()
+        self._fd = _open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            self._drop_torn_line()
+        except OSError:
+            os.close(self._fd)
+            raise
 
     def _drop_torn_line(self) -> None:
         data = self.path.read_bytes()
@@ -190,26 +182,33 @@ class Writer:
         os.close(self._fd)
 
 
+def _new_name(taken: Iterable[str]) -> str:
+    """Return a name that sorts after all of `taken`: their order is the order of what was written, whatever the clock."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    last = max((match for match in map(_NAME.fullmatch, taken) if match), key=lambda match: match[0], default=None)
+    if last is None or last["stamp"] < stamp:
+        return f"{stamp}-000"
+    return f"{last['stamp']}-{int(last['serial']) + 1:03}"
+
+
 def begin(plan: Plan, host: Host) -> tuple[Writer, Transaction]:
     """Start a transaction for `plan` and return its writer.  Raises FabtuneError when the disk refuses."""
     directory = state_dir() / "journal"
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    taken = {path.stem for path in directory.glob("*.jsonl")}
-    name = next(f"{stamp}-{serial:03}" for serial in range(len(taken) + 1) if f"{stamp}-{serial:03}" not in taken)
-    header: dict[str, Any] = {
-        "version": VERSION,
-        "transaction": name,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "boot_id": host.boot_id,
-        "kernel": host.kernel,
-        "fabtune": __version__,
-        "profile": plan.profile,
-        "roles": list(plan.roles),
-        "netns": plan.netns,
-        "rtt_ms": plan.path.rtt_s * 1e3 if plan.path else None,
-        "rate_bit_per_s": plan.path.rate_bytes_per_s * 8 if plan.path else None,
-    }
     try:
+        name = _new_name(path.stem for path in directory.glob("*.jsonl"))
+        header: dict[str, Any] = {
+            "version": VERSION,
+            "transaction": name,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "boot_id": host.boot_id,
+            "kernel": host.kernel,
+            "fabtune": __version__,
+            "profile": plan.profile,
+            "roles": list(plan.roles),
+            "netns": plan.netns,
+            "rtt_ms": plan.path.rtt_s * 1e3 if plan.path else None,
+            "rate_bit_per_s": plan.path.rate_bytes_per_s * 8 if plan.path else None,
+        }
         writer = Writer(directory / f"{name}.jsonl")
         writer.append("begin", **header)
         # The new name itself must survive a crash, not only the bytes.
@@ -222,11 +221,17 @@ def begin(plan: Plan, host: Host) -> tuple[Writer, Transaction]:
 
 
 def transactions() -> list[Transaction]:
-    """Return every transaction, oldest first.  Raises InputError for a damaged file."""
+    """Return every transaction, oldest first; a damaged one as far as it can be read, with its damage.
+
+    Raises FabtuneError where the journal cannot be read, or somebody else could have written it.
+    """
+    directory = state_dir() / "journal"
     try:
         # A glob would find nothing in a directory that may not be read, and say so to nobody.
-        files = sorted(path for path in (state_dir() / "journal").iterdir() if path.suffix == ".jsonl")
-        found = [parse(path) for path in files]
+        paths = sorted(path for path in directory.iterdir() if path.suffix == ".jsonl")
+        for ours in (state_dir(), directory) if paths else ():
+            os.close(_directory(ours))
+        found = [_read(path) for path in paths]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -235,99 +240,19 @@ def transactions() -> list[Transaction]:
     return [transaction for transaction in found if transaction.header]
 
 
+def _read(path: Path) -> Transaction:
+    try:
+        fd = _open(path, os.O_RDONLY)
+    except FabtuneError as error:
+        # One file that is not ours says nothing about the others.
+        return parse(path, b"", str(error))
+    with os.fdopen(fd, "rb") as stream:
+        return parse(path, stream.read())
+
+
 def owed_logins(found: Iterable[Transaction], boot_id: str) -> list[Logout]:
     """Return the sessions that fabtune logged out in this boot and never saw back, oldest first.
 
     Closed transactions count too.  Whether a session has come back by itself since is for the caller to look.
     """
     return [one for transaction in found for one in transaction.away if one.boot_id == boot_id]
-
-
-def parse(path: Path) -> Transaction:
-    """Return the transaction in `path`.  Raises InputError naming the line that is damaged."""
-    transaction = Transaction(path, {})
-    data = path.read_bytes()
-    complete = data[: data.rfind(b"\n") + 1]
-    for number, raw in enumerate(complete.splitlines(), 1):
-        try:
-            line = json.loads(raw)
-            if not isinstance(line, dict) or (number == 1) != (line.get("kind") == "begin"):
-                raise ValueError("the first line, and only it, must be 'begin'")
-            take(transaction, line)
-        except (ValueError, KeyError, TypeError, RecursionError, IndexError) as error:
-            what = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
-            raise InputError(
-                f"journal {path}: line {number} is damaged: {what}; compare the values by hand, "
-                "then move the file out of the journal directory"
-            ) from None
-    return transaction
-
-
-def take(transaction: Transaction, line: dict[str, Any]) -> None:
-    """Add one parsed line to `transaction`.  Raises ValueError, KeyError or TypeError for what does not fit."""
-    kind = line["kind"]
-    if kind == "begin":
-        if line["version"] != VERSION:
-            raise ValueError(f"version {line['version']!r}, this fabtune reads {VERSION}")
-        if not isinstance(line["roles"], list) or not isinstance(line["netns"], str):
-            raise ValueError("roles must be an array and netns a text")
-        transaction.header = line
-    elif kind == "write":
-        transaction.steps.append(_step(line, len(transaction.steps) + 1))
-    elif kind in ("holds", "restored"):
-        index = _integer(line, "step") - 1
-        if not 0 <= index < len(transaction.steps):
-            raise ValueError(f"step {line['step']} was never written")
-        step = transaction.steps[index]
-        transaction.steps[index] = (
-            replace(step, holds=_text(line, "value")) if kind == "holds" else replace(step, restored=True)
-        )
-    elif kind in ("pending", "due"):
-        left = transaction.pending if kind == "pending" else transaction.due
-        left.append({key: _text(line, key) for key in ("action", "identity", "label", "sid", "boot_id")})
-    elif kind == "logout":
-        transaction.away.append(Logout(**{one.name: _text(line, one.name) for one in fields(Logout)}))
-    elif kind == "login":
-        back = _text(line, "sid"), _text(line, "identity")
-        transaction.away = [one for one in transaction.away if (one.sid, one.identity) != back]
-    elif kind == "applied":
-        transaction.applied = True
-    elif kind == "closed":
-        transaction.closed = True
-    else:
-        raise ValueError(f"unknown kind {kind!r}")
-
-
-def _step(line: dict[str, Any], expected: int) -> Step:
-    if _integer(line, "step") != expected:
-        raise ValueError(f"step {line['step']}, expected {expected}")
-    device = line["device"]
-    if not isinstance(device, dict) or device.get("scope") not in SCOPES:
-        raise ValueError("device needs a known scope")
-    if line["backend"] not in backends.NAMES:
-        raise ValueError(f"unknown backend {line['backend']!r}")
-    return Step(
-        number=expected,
-        boot_id=_text(line, "boot_id"),
-        tunable=_text(line, "tunable"),
-        backend=_text(line, "backend"),
-        key=_text(line, "key"),
-        device=Device(device["scope"], _text(device, "identity"), _text(device, "label")),
-        old=_text(line, "old"),
-        wrote=_text(line, "wrote"),
-        effect=_text(line, "effect"),
-        rounds=line["rounds"] is True,
-        disturbed=line.get("disturbed") is True,
-    )
-
-
-def _text(line: dict[str, Any], key: str) -> str:
-    if not isinstance(line[key], str):
-        raise ValueError(f"key '{key}': found {line[key]!r:.60}, expected text")
-    return str(line[key])
-
-
-def _integer(line: dict[str, Any], key: str) -> int:
-    if type(line[key]) is not int:
-        raise ValueError(f"key '{key}': found {line[key]!r:.60}, expected an integer")
-    return int(line[key])

@@ -1,34 +1,43 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Takes back what apply wrote, three-way: only a value that still is ours goes back, the rest is reported."""
+"""Takes back what apply wrote, three-way: only a value that still is ours goes back, the rest is reported.
 
-from dataclasses import dataclass
+Several transactions may stand on one value.  Only the last of them writes it back; an earlier one that goes
+hands on what it would have given back, so that the value stays as long as anybody wants it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from fabtune import backends
 from fabtune.backends import UnsupportedError
-from fabtune.errors import FabtuneError, InputError
-from fabtune.facts import devices
-from fabtune.facts.surroundings import Surroundings
+from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
-from fabtune.tune import fault
+from fabtune.tune import fault, journal
 from fabtune.tune.journal import Step, Transaction, Writer
+from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed
 from fabtune.tune.relogin import in_use
+
+__all__ = ["Locator", "Outcome", "StepOutcome", "current", "is_ours", "note", "revert_transaction"]
 
 
 class Outcome(StrEnum):
-    """What became of one step: given back, there already, somebody else's, without device, without leave, refused."""
+    """What became of one step: given back, there already, another transaction's to give back, without device for good,
+    without device for now, somebody else's, without leave, refused."""
 
     RESTORED = "restored"
     ALREADY = "already"
-    FOREIGN = "foreign"
+    PASSED_ON = "passed-on"
     GONE = "gone"
+    WAITING = "waiting"
+    FOREIGN = "foreign"
     HELD = "held"
     FAILED = "failed"
 
 
 # These change one value by several writes, and a crash between them leaves a mixture of ours.
 _SEVERAL_WRITES = ("qdisc", "irq")
-_SETTLED = (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE)
+_SETTLED = (Outcome.RESTORED, Outcome.ALREADY, Outcome.PASSED_ON, Outcome.GONE)
 
 
 @dataclass(frozen=True)
@@ -54,134 +63,263 @@ class StepOutcome:
         }
 
 
-class Locator:
-    """Finds a journalled device on this host as it is now, whatever it is called today."""
-
-    def __init__(self, netns: str) -> None:
-        self._namespace_gone = False
-        try:
-            self._around = Surroundings(netns)
-        except InputError:
-            # Its links, routes and sysctls are out of reach; sessions, disks and targets are not in it.
-            self._namespace_gone = True
-            self._around = Surroundings()
-        self._found: dict[tuple[str, str], Device | None] = {}
-
-    def __call__(self, device: Device) -> Device | None:
-        """Return the present device with the same identity, None where it is positively absent.
-
-        Raises FabtuneError where that cannot be told.
-        """
-        if self._namespace_gone and device.scope in ("netns", "nic", "route"):
-            return None
-        if device.key not in self._found:
-            self._found[device.key] = devices.locate(device, self._around)
-        return self._found[device.key]
-
-
-def current(step: Step, device: Device) -> str:
-    """Return what the step's value is now.  Raises UnsupportedError, FabtuneError."""
-    return backends.get(step.backend).read(device, step.key)
-
-
 def is_ours(step: Step, found: str, in_doubt: bool) -> bool:
     """Tell whether `found` is what we wrote.
 
     A driver may round what it is given.  Where the process died before it could journal the
     rounded value (`in_doubt`), any value of such a tunable but the old one is taken for ours.
     """
-    if found.split() in (step.wrote.split(), (step.holds or step.wrote).split()):
+    if found.split() in [text.split() for text in (step.wrote, step.holds or step.wrote, *step.ours)]:
         return True
     return in_doubt and (step.rounds or step.backend in _SEVERAL_WRITES)
 
 
-def revert_transaction(
-    transaction: Transaction, writer: Writer | None, force: bool, may_end_sessions: bool
-) -> list[StepOutcome]:
-    """Give back every open step of `transaction`, last first; journal what was done.
-
-    A value whose write ends live sessions waits for `may_end_sessions`.
-    A journal that cannot be written (a full disk) does not stop values from going back: a
-    step already given back is recognised by its value.
-    """
-    locate = Locator(str(transaction.header["netns"]))
-    moved = {
-        step.number for step in transaction.open_steps if step.disturbed and _moved_by_us(step, transaction, locate)
-    }
-    outcomes: dict[int, StepOutcome] = {}
-    # A value that another step's value still forbids (nr_requests under the wrong scheduler) goes
-    # back on the second walk.
-    for _ in range(2):
-        for step in reversed(transaction.open_steps):
-            if step.number in outcomes and outcomes[step.number].state in _SETTLED:
-                continue
-            in_doubt = step.number == len(transaction.steps) and not transaction.applied and step.holds is None
-            try:
-                device = locate(step.device)
-            except FabtuneError as error:
-                outcomes[step.number] = StepOutcome(step, Outcome.FAILED, note=f"cannot tell whether it is there: {error}")
-                continue
-            outcome = _revert_step(step, device, in_doubt, force or step.number in moved, may_end_sessions)
-            outcomes[step.number] = outcome
-            if outcome.state in _SETTLED:
-                note(writer, "restored", step=step.number)
-    if all(outcome.state in _SETTLED for outcome in outcomes.values()):
-        note(writer, "closed")
-    return list(outcomes.values())
-
-
-def _moved_by_us(step: Step, transaction: Transaction, locate: Locator) -> bool:
-    """Tell whether a disturbed value is what our write beside it made of it, asked before anything goes back.
-
-    Its cause is the next step that was really written.  Once the cause is back, the value may
-    have moved again on the way, and that was us too.
-    """
-    later = transaction.steps[step.number :]
-    cause = next((one for one in later if not one.disturbed), None)
-    ours = {(step.holds or "").strip(), step.old.strip()}
-    ours |= {
-        (one.holds or one.wrote).strip() for one in later if (one.tunable, one.device) == (step.tunable, step.device)
-    }
-    if cause is None or cause.restored or step.holds is None:
-        return True
-    try:
-        device, cause_device = locate(step.device), locate(cause.device)
-        back = cause_device is not None and current(cause, cause_device).split() == cause.old.split()
-        return device is not None and (back or current(step, device).strip() in ours)
-    except FabtuneError:
-        return False
-
-
-def note(writer: Writer | None, kind: str, **fields: object) -> None:
-    """Write a line to the journal if there is one and its disk takes it."""
+def note(writer: Writer | None, kind: str, **fields: object) -> bool:
+    """Write a line to the journal if there is one; tell whether its disk took it."""
     if writer is None:
-        return
+        return False
     try:
         writer.append(kind, **fields)
     except OSError:
-        return
+        return False
+    return True
 
 
-def _revert_step(step: Step, device: Device | None, in_doubt: bool, force: bool, may_end_sessions: bool) -> StepOutcome:
-    if device is None:
-        return StepOutcome(step, Outcome.GONE, note="the device is gone, and the value with it")
-    found: str | None = None
-    try:
-        found = current(step, device)
-        if found.split() == step.old.split():
-            return StepOutcome(step, Outcome.ALREADY, found)
-        if not is_ours(step, found, in_doubt) and not force:
-            return StepOutcome(step, Outcome.FOREIGN, found, "changed by somebody else since; --force overrides")
-        if step.effect == "kills-session" and not may_end_sessions and in_use(device):
-            return StepOutcome(step, Outcome.HELD, found, "would end live sessions; give --allow-relogin")
+def revert_transaction(
+    transaction: Transaction,
+    writer: Writer | None,
+    force: bool,
+    may_end_sessions: bool,
+    everything: Sequence[Transaction],
+    boot_id: str,
+) -> list[StepOutcome]:
+    """Give back every open step of `transaction`, last first; journal what was done.
+
+    `everything` holds the other transactions, in their order.  A value whose write ends live sessions
+    waits for `may_end_sessions`.  A journal that cannot be written (a full disk) does not stop values
+    from going back: a step already given back is recognised by its value.  No exception but those
+    that end the process comes out of here: one value that fails must not keep the others.
+    """
+    return _Revert(transaction, writer, force, may_end_sessions, everything, boot_id).run()
+
+
+@dataclass
+class _Revert:
+    """One transaction on its way back."""
+
+    transaction: Transaction
+    writer: Writer | None
+    force: bool
+    may_end_sessions: bool
+    everything: Sequence[Transaction]
+    boot_id: str
+    outcomes: dict[int, StepOutcome] = field(default_factory=dict)
+    # Who answers from now on for a step that was passed on.
+    heirs: dict[int, Transaction] = field(default_factory=dict)
+
+    def run(self) -> list[StepOutcome]:
+        """Give back what can be, then read all of it again: one write may have moved another value."""
+        self.locate = Locator(str(self.transaction.header["netns"]))
+        steps = [step for step in self.transaction.open_steps if not step.empty]
+        self.moved = {step.number for step in steps if step.disturbed and self._moved_by_us(step)}
+        # A value that another step's value still forbids (nr_requests under the wrong scheduler) goes
+        # back on the second walk.
+        for _ in range(2):
+            for step in reversed(steps):
+                if step.number not in self.outcomes or self.outcomes[step.number].state not in _SETTLED:
+                    self.outcomes[step.number] = self._guarded(step)
+        for step in steps:
+            if self.outcomes[step.number].state == Outcome.RESTORED:
+                self.outcomes[step.number] = self._read_again(step, self.outcomes[step.number])
+        self._journal()
+        return list(self.outcomes.values())
+
+    def _guarded(self, step: Step) -> StepOutcome:
+        try:
+            return self._one(step)
+        except FabtuneError as error:
+            return StepOutcome(step, Outcome.FAILED, note=f"cannot tell whether it is there: {error}")
+        except Exception as error:
+            return StepOutcome(step, Outcome.FAILED, note=f"unexpected {type(error).__name__}: {error}")
+
+    def _one(self, step: Step) -> StepOutcome:
+        heir = self._heir(step)
+        if heir:
+            return self._pass_on(step, *heir)
+        device = self.locate(step.device)
+        if device is None:
+            return self._without_device(step, "it is not there")
+        return self._give_back(step, device)
+
+    def _without_device(self, step: Step, what: str) -> StepOutcome:
+        gone = why_nothing_is_owed(step, self.boot_id)
+        if gone:
+            return StepOutcome(step, Outcome.GONE, note=f"{what}; {gone}")
+        if self.force:
+            return StepOutcome(step, Outcome.GONE, note=f"{what}; no longer waited for (--force)")
+        return StepOutcome(
+            step, Outcome.WAITING, note=f"{what}; revert again once it is back, or give it up with --force"
+        )
+
+    def _give_back(self, step: Step, device: Device) -> StepOutcome:
+        force = self.force or step.number in self.moved
+        found: str | None = None
+        try:
+            found = current(step, device)
+            if found.split() == step.old.split():
+                return StepOutcome(step, Outcome.ALREADY, found)
+            if not is_ours(step, found, self._in_doubt(step)) and not force:
+                if self._back_before(step, found):
+                    return StepOutcome(step, Outcome.ALREADY, found)
+                if reborn(step, device, self.boot_id):
+                    return StepOutcome(step, Outcome.ALREADY, found, "made anew since, with a value of its own")
+                return StepOutcome(step, Outcome.FOREIGN, found, "changed by somebody else since; --force overrides")
+            if step.effect == "kills-session" and not self.may_end_sessions and in_use(device):
+                return StepOutcome(step, Outcome.HELD, found, "would end live sessions; give --allow-relogin")
+            return self._write(step, device, found)
+        except UnsupportedError as error:
+            # What can be read but not written is refused by the state of something else, perhaps not for long.
+            if found is not None:
+                return StepOutcome(step, Outcome.FAILED, found, str(error))
+            return self._without_device(step, str(error))
+        except FabtuneError as error:
+            return StepOutcome(step, Outcome.FAILED, found, str(error))
+
+    def _write(self, step: Step, device: Device, found: str) -> StepOutcome:
         backends.get(step.backend).write(device, step.key, step.old)
         fault.checkpoint()
         now = current(step, device)
-    except UnsupportedError as error:
-        # What can be read but not written is refused by the state of something else, perhaps not for long.
-        return StepOutcome(step, Outcome.FAILED if found is not None else Outcome.GONE, found, str(error))
-    except FabtuneError as error:
-        return StepOutcome(step, Outcome.FAILED, found, str(error))
-    if now.split() != step.old.split() and not step.rounds:
-        return StepOutcome(step, Outcome.FAILED, now, f"wrote {step.old} back, but it reads {now}")
-    return StepOutcome(step, Outcome.RESTORED, found)
+        if now.split() != step.old.split() and not step.rounds:
+            return StepOutcome(step, Outcome.FAILED, now, f"wrote {step.old} back, but it reads {now}")
+        return StepOutcome(step, Outcome.RESTORED, found)
+
+    def _read_again(self, step: Step, outcome: StepOutcome) -> StepOutcome:
+        """Return `outcome` if the value still is the old one after all other writes; else write it once more."""
+        try:
+            device = self.locate(step.device)
+            if device is None or step.rounds or current(step, device).split() == step.old.split():
+                return outcome
+            return replace(self._write(step, device, outcome.found or ""), found=outcome.found)
+        except Exception as error:
+            return StepOutcome(step, Outcome.FAILED, outcome.found, f"went back, but cannot be read again: {error}")
+
+    def _in_doubt(self, step: Step) -> bool:
+        """Tell whether the process may have died between this step's write and its `holds` line."""
+        written = [one.number for one in self.transaction.steps if not one.claim]
+        return step.number == max(written, default=0) and not self.transaction.applied and step.holds is None
+
+    def _heir(self, step: Step) -> tuple[Transaction, Step] | None:
+        """Return the next later transaction that stands on the step's value, and the first of its steps that does."""
+        for other in self.everything:
+            if other.name <= self.transaction.name:
+                continue
+            found = next((one for one in other.open_steps if one.value == step.value), None)
+            if found:
+                return other, found
+        # A value that moved beside another one (nr_requests beside the scheduler) follows it.
+        cause = self._cause(step)
+        if step.disturbed and cause and cause.number in self.heirs:
+            return self.heirs[cause.number], step
+        return None
+
+    def _back_before(self, step: Step, found: str) -> bool:
+        """Tell whether `found` is what stood there before an earlier transaction: a revert that could not be noted."""
+        return any(
+            one.value == step.value and one.old.split() == found.split()
+            for other in self.everything
+            if other.name < self.transaction.name
+            for one in other.open_steps
+        )
+
+    def _cause(self, step: Step) -> Step | None:
+        """Return the step whose write moved the disturbed `step`: the next one that was really written."""
+        return next((one for one in self.transaction.steps[step.number :] if not one.disturbed), None)
+
+    def _pass_on(self, step: Step, heir: Transaction, other: Step) -> StepOutcome:
+        """Leave the value to `heir`, which from now on gives back what `step` would have."""
+        whose = f"profile {heir.profile} ({heir.name})"
+        line: dict[str, object]
+        if other is step:
+            line = {**as_line(step), "kind": "claim", "step": len(heir.steps) + 1}
+        elif other.old.split() == step.old.split():
+            line = {}
+        elif self.force or is_ours(step, other.old, self._in_doubt(step)):
+            line = {"kind": "inherit", "step": other.number, "old": step.old, "ours": step.holds or step.wrote}
+        elif step.instance and other.instance and step.instance != other.instance:
+            return StepOutcome(step, Outcome.ALREADY, note="made anew since, with a value of its own")
+        else:
+            return StepOutcome(step, Outcome.FOREIGN, note=f"changed by somebody else before {whose} wrote it")
+        if line and not _append(heir, line):
+            return StepOutcome(step, Outcome.FAILED, note=f"{whose} still wants it, and the journal cannot be written")
+        self.heirs[step.number] = heir
+        return StepOutcome(step, Outcome.PASSED_ON, note=f"stays: {whose} still wants it, and gives the old value back")
+
+    def _moved_by_us(self, step: Step) -> bool:
+        """Tell whether a disturbed value is what our write beside it made of it, asked before anything goes back.
+
+        Once the cause is back, the value may have moved again on the way, and that was us too.
+        """
+        cause = self._cause(step)
+        ours = {(step.holds or "").strip(), step.old.strip()}
+        ours |= {
+            (one.holds or one.wrote).strip()
+            for one in self.transaction.steps[step.number :]
+            if (one.tunable, one.device) == (step.tunable, step.device)
+        }
+        if cause is None or cause.restored or step.holds is None:
+            return True
+        try:
+            device, cause_device = self.locate(step.device), self.locate(cause.device)
+            back = cause_device is not None and current(cause, cause_device).split() == cause.old.split()
+            return device is not None and (back or current(step, device).strip() in ours)
+        except Exception:
+            return False
+
+    def _journal(self) -> None:
+        """Put down what became of every step, in the file and in `transaction`."""
+        for step in self.transaction.open_steps:
+            state = Outcome.ALREADY if step.empty else self.outcomes[step.number].state
+            kind = "restored" if state in _SETTLED else "waiting" if state == Outcome.WAITING else ""
+            if kind and not (kind == "waiting" and step.waiting):
+                note(self.writer, kind, step=step.number)
+                journal.take(self.transaction, {"kind": kind, "step": step.number})
+        if not self.transaction.open_steps and not self.transaction.damage:
+            note(self.writer, "closed")
+            self.transaction.closed = True
+
+
+def _append(transaction: Transaction, line: dict[str, object]) -> bool:
+    """Journal one line for another transaction; tell whether it is on disk."""
+    if transaction.damage:
+        return False
+    try:
+        writer = Writer(transaction.path)
+    except (OSError, FabtuneError):
+        return False
+    try:
+        done = note(writer, str(line["kind"]), **{key: value for key, value in line.items() if key != "kind"})
+    finally:
+        writer.close()
+    if done:
+        journal.take(transaction, line)
+    return done
+
+
+def as_line(step: Step) -> dict[str, object]:
+    """Return the fields of the journal's line of a step that was written, or that is claimed."""
+    device = step.device
+    named = {"scope": device.scope, "identity": device.identity, "label": device.label}
+    place = step.instance or instance(device)
+    return {
+        "step": step.number,
+        "boot_id": step.boot_id,
+        "tunable": step.tunable,
+        "backend": step.backend,
+        "key": step.key,
+        "device": {**named, "instance": place} if place else named,
+        "old": step.old,
+        "wrote": step.holds or step.wrote,
+        "effect": step.effect,
+        "rounds": step.rounds,
+        **({"disturbed": True} if step.disturbed else {}),
+    }

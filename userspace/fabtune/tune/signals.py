@@ -1,27 +1,44 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""When signals may interrupt: orderly while values are half written, not at all while they go back."""
+"""What may interrupt: signals orderly while values are half written, not at all while they go back; output never."""
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 _ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING = (*_ALL, signal.SIGQUIT)
+
+
+class Stop:
+    """A wish to stop, asked for where stopping is orderly: an exception out of nowhere could miss the rollback."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal came."""
+        if self.wanted:
+            raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def raising() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP as orderly as Ctrl-C: they raise KeyboardInterrupt."""
+def noted() -> Iterator[Stop]:
+    """Note Ctrl-C and signals to end instead of dying of them; what the caller ignores (nohup) stays ignored."""
+    stop = Stop()
 
-    def stop(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    def note(_: int, __: FrameType | None) -> None:
+        stop.wanted = True
 
-    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    old = {number: signal.getsignal(number) for number in _ENDING}
+    ours = [number for number, handler in old.items() if handler not in (signal.SIG_IGN, None)]
+    for number in ours:
+        signal.signal(number, note)
     try:
-        yield
+        yield stop
     finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+        for number in ours:
+            signal.signal(number, old[number])
 
 
 @contextlib.contextmanager
@@ -43,3 +60,13 @@ def ignored() -> Iterator[None]:
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+def unfailing(progress: Callable[[str], None]) -> Callable[[str], None]:
+    """Return `progress` for which a stderr that is full, closed or a pipe without a reader does not matter."""
+
+    def told(text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            progress(text)
+
+    return told

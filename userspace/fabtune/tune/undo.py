@@ -8,7 +8,7 @@ from pathlib import Path
 from fabtune.catalog.profile import available
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts.collect import this_host
-from fabtune.tune import journal, relogin, signals
+from fabtune.tune import journal, owed, relogin, signals
 from fabtune.tune.journal import Transaction, Writer
 from fabtune.tune.relogin import Pending
 from fabtune.tune.revert import Outcome, StepOutcome, note, revert_transaction
@@ -21,27 +21,31 @@ class Report:
     outcomes: list[StepOutcome] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     relogged: list[str] = field(default_factory=list)
+    # What could not be done beside the values: journals that cannot be read or written, sessions that stay away.
+    problems: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> ExitCode:
-        """1 if a value was refused, 3 if one is somebody else's, 4 if leave or a re-login is due, else 0."""
+        """1 if something failed, 3 if a value is somebody else's, 4 if leave, a re-login or a device is due, else 0."""
         states = {outcome.state for outcome in self.outcomes}
-        if Outcome.FAILED in states:
+        if Outcome.FAILED in states or self.problems:
             return ExitCode.FAILED
         if Outcome.FOREIGN in states:
             return ExitCode.DRIFT
-        return ExitCode.NEEDS_ACTION if self.pending or Outcome.HELD in states else ExitCode.DONE
+        owed = self.pending or {Outcome.HELD, Outcome.WAITING} & states
+        return ExitCode.NEEDS_ACTION if owed else ExitCode.DONE
 
 
-def _chosen(profile: str | None, name: str | None, role: str | None, netns: str) -> list[Transaction]:
-    everything = journal.transactions()
+def _chosen(
+    everything: list[Transaction], profile: str | None, name: str | None, role: str | None, netns: str
+) -> list[Transaction]:
     if name and name not in [transaction.name for transaction in everything]:
         known = ", ".join(transaction.name for transaction in everything) or "none"
         raise InputError(f"--transaction {name}: not in the journal; known: {known}")
     if profile and profile.endswith(".toml"):
         # `apply ./mine.toml` is journalled as mine.
         profile = Path(profile).stem
-    applied = sorted({str(transaction.header.get("profile")) for transaction in everything})
+    applied = sorted({transaction.profile for transaction in everything})
     if profile and profile not in applied and profile not in available():
         raise InputError(f"unknown profile '{profile}'; in the journal: {', '.join(applied) or 'none'}")
     return [
@@ -49,7 +53,7 @@ def _chosen(profile: str | None, name: str | None, role: str | None, netns: str)
         for transaction in reversed(everything)
         if not transaction.closed
         and (not name or transaction.name == name)
-        and (not profile or transaction.header.get("profile") == profile)
+        and (not profile or transaction.profile == profile)
         and (not role or role == "both" or role in transaction.header["roles"])
         and (not netns or transaction.header["netns"] == netns)
     ]
@@ -76,23 +80,47 @@ def undo(
 ) -> Report:
     """Take back the chosen open transactions, newest first.  The caller holds the lock."""
     report = Report()
+    progress = signals.unfailing(progress)
     host = this_host()
+    everything = journal.transactions()
     # Half a revert is safe to repeat, but finishing one transaction before stopping is kinder.
-    for transaction in _chosen(profile, name, role, netns):
-        progress(f"taking back {transaction.name} ({transaction.header.get('profile', '?')})")
+    for transaction in _chosen(everything, profile, name, role, netns):
+        progress(f"taking back {transaction.name} ({transaction.profile})")
         with signals.ignored():
-            writer = Writer(transaction.path)
+            writer = _writer(transaction, report.problems)
             try:
-                outcomes = revert_transaction(transaction, writer, force, allow_relogin)
+                outcomes = revert_transaction(transaction, writer, force, allow_relogin, everything, host.boot_id)
                 due = _due(transaction, outcomes, host.boot_id)
                 for pending in due:
                     note(writer, "due", **pending.as_json())
             finally:
-                writer.close()
+                if writer:
+                    writer.close()
         report.outcomes += outcomes
         report.pending = relogin.merge(report.pending, due)
+    report.relogged, missing = owed.bring_back(host.boot_id, progress)
     report.pending = relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending)
-    if allow_relogin:
+    if allow_relogin and report.pending:
         with relogin.journalled() as log:
-            report.relogged, report.pending = relogin.perform(report.pending, progress, log)
+            again, report.pending = relogin.perform(report.pending, progress, log)
+            report.relogged += again
+    report.pending += missing
     return report
+
+
+def _writer(transaction: Transaction, problems: list[str]) -> Writer | None:
+    """Return the writer of the transaction's file, None with the reason in `problems` where nothing can be added."""
+    if transaction.damage:
+        problems.append(
+            f"{transaction.damage}; what stood after it is not known, only what stands before is taken back: "
+            "compare the values by hand, then move the file out of the journal directory"
+        )
+        return None
+    try:
+        return Writer(transaction.path)
+    except OSError as error:
+        problems.append(
+            f"journal {transaction.path}: {error.strerror}; values go back all the same, "
+            "and stay listed until a revert can write that down"
+        )
+        return None

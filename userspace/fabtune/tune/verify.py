@@ -4,11 +4,13 @@
 from dataclasses import dataclass
 
 from fabtune.errors import FabtuneError
+from fabtune.facts.collect import this_host
 from fabtune.facts.owners import Owner, owners
-from fabtune.tune import journal
-from fabtune.tune.journal import Step
+from fabtune.tune import journal, owed
+from fabtune.tune.journal import Step, Transaction
+from fabtune.tune.locate import Locator, current, reborn, rebooted
 from fabtune.tune.plan import Plan
-from fabtune.tune.revert import Locator, current, is_ours
+from fabtune.tune.revert import is_ours
 
 
 @dataclass(frozen=True)
@@ -58,31 +60,65 @@ def suspect(step: Step, present: list[Owner]) -> str:
 
 
 def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]:
-    """Return every value apply wrote and still owns, and what `plan` would change on top."""
-    present = owners()
-    latest: dict[tuple[str, tuple[str, str]], Drift] = {}
-    for transaction in journal.transactions():
+    """Return every value apply wrote and still owns, what is owed besides, and what `plan` would change on top."""
+    present, boot_id = owners(), this_host().boot_id
+    everything = journal.transactions()
+    latest: dict[tuple[str, ...], Drift] = {}
+    for transaction in everything:
         header = transaction.header
         if transaction.closed or not set(roles) & set(header["roles"]) or (netns and header["netns"] != netns):
             continue
+        if transaction.damage:
+            latest[transaction.name,] = Drift("journal", transaction.name, "readable", None, True, transaction.damage)
         locate = Locator(str(header["netns"]))
         for step in [step for step in transaction.open_steps if not step.disturbed]:
-            expected = step.holds or step.wrote
-            found, note = None, "the device is gone"
-            try:
-                device = locate(step.device)
-                if device is not None:
-                    found, note = current(step, device), ""
-            except FabtuneError as error:
-                note = str(error)
-            drifted = found is None or not is_ours(step, found, in_doubt=False)
-            if drifted and found is not None:
-                note = suspect(step, present)
-            latest[step.tunable, step.device.key] = Drift(
-                step.tunable, step.device.label, expected, found, drifted, note
-            )
+            latest[step.value] = _waits(step, locate) if step.waiting else _held(step, locate, present, boot_id)
     for row in plan.changes if plan else []:
         assert row.device is not None and row.wanted is not None
-        key = row.tunable.name, row.device.key
+        key = row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity
         latest.setdefault(key, Drift(row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied"))
-    return list(latest.values())
+    return [*_away(everything, boot_id), *latest.values()]
+
+
+def _held(step: Step, locate: Locator, present: list[Owner], boot_id: str) -> Drift:
+    """Return whether the value is still what apply wrote."""
+    expected = step.holds or step.wrote
+    found, note = None, "the device is gone"
+    try:
+        device = locate(step.device)
+        if device is not None:
+            found, note = current(step, device), ""
+    except FabtuneError as error:
+        device, note = None, str(error)
+    drifted = found is None or not is_ours(step, found, in_doubt=False)
+    if drifted and found is not None and device is not None:
+        if rebooted(step, boot_id):
+            note = "lost at a reboot; apply again, with --persist to keep it"
+        elif reborn(step, device, boot_id):
+            note = "the device was made anew since (a re-login, a reload), with its own value; apply again"
+        else:
+            note = suspect(step, present)
+    return Drift(step.tunable, step.device.label, expected, found, drifted, note)
+
+
+def _waits(step: Step, locate: Locator) -> Drift:
+    """Return what has become of a value that revert could not give back for want of its device."""
+    found, note = None, "its device was away when it was to go back; `fabtune revert` once it is there again"
+    try:
+        device = locate(step.device)
+        if device is not None:
+            found = current(step, device)
+            note = "its device is there again; `fabtune revert` gives the old value back"
+    except FabtuneError as error:
+        note = f"waits to go back: {error}"
+    back = found is not None and found.split() == step.old.split()
+    return Drift(step.tunable, step.device.label, step.old, found, not back, "" if back else note)
+
+
+def _away(everything: list[Transaction], boot_id: str) -> list[Drift]:
+    """Return the sessions that were logged out for their re-login and have not come back."""
+    note = "fabtune logged it out and was stopped before it was back; `fabtune revert` or the next apply logs it in"
+    return [
+        Drift("session", owed.label(one), "logged in", None if why else "logged out", True, f"{note}; {why}" if why else note)
+        for one, why in owed.away(everything, boot_id)
+    ]

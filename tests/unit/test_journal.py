@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Several profiles on one value, devices that are away, journals that others could have written: on a copied host tree."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import hosttree
+import pytest
+
+from fabtune.backends import record
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.errors import ExitCode, FabtuneError
+from fabtune.facts.collect import collect
+from fabtune.tune import journal
+from fabtune.tune.apply import Result, apply
+from fabtune.tune.plan import make_plan, tunables_of
+from fabtune.tune.undo import Report, undo
+from fabtune.tune.verify import Drift, verify
+
+BOTH = ("initiator", "target")
+BACKLOG = "proc/sys/net/core/netdev_max_backlog"
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = hosttree.make(tmp_path / "host", 1, 1)
+    hosttree.enter(root, monkeypatch)
+    return root
+
+
+def write(host: Path, name: str, rows: dict[str, object]) -> Result:
+    """Apply a profile called `name` that sets `rows`."""
+    record.BACKEND.forget()
+    text = "".join(f'[initiator."{key}"]\nvalue = {json.dumps(value)}\nwhy = "x"\n' for key, value in rows.items())
+    profile = host / f"{name}.toml"
+    profile.write_text(f'summary = "x"\n{text}')
+    with journal.locked():
+        loaded = load_profile(str(profile), shipped_catalog())
+        plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
+        return apply(plan, collect([]).host, False, lambda _: None)
+
+
+def backlog(host: Path, name: str, value: int) -> Result:
+    return write(host, name, {"net.netdev_max_backlog": value})
+
+
+def back(profile: str | None = None, force: bool = False) -> Report:
+    record.BACKEND.forget()
+    with journal.locked():
+        return undo(profile, None, None, "", force, False, lambda _: None)
+
+
+def states(report: Report) -> list[str]:
+    return [str(outcome.state) for outcome in report.outcomes]
+
+
+def drifted() -> list[Drift]:
+    return [drift for drift in verify(None, BOTH, "") if drift.drifted]
+
+
+def read(path: Path) -> str:
+    return path.read_text().strip()
+
+
+@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a"), ("b", "a", "c"), ("a", "c", "b"), ("b", "c", "a")])
+@pytest.mark.parametrize("wishes", [(2000, 2000, 2000), (2000, 3000, 3000), (2000, 3000, 2000), (2000, 2000, 3000)])
+def test_profiles_go_in_any_order_and_the_last_one_gives_the_old_value_back(
+    host: Path, order: tuple[str, ...], wishes: tuple[int, ...]
+) -> None:
+    value = host / BACKLOG
+    left = dict(zip("abc", wishes, strict=True))
+    for name, wish in left.items():
+        backlog(host, name, wish)
+    for name in order:
+        assert read(value) == str(list(left.values())[-1])
+        assert drifted() == []
+        report = back(name)
+        assert report.exit_code == ExitCode.DONE, report.outcomes
+        del left[name]
+    assert read(value) == "1000"
+    assert {one.state for one in journal.transactions()} == {"taken back"}
+
+
+def test_reverting_all_gives_the_first_old_value_back(host: Path) -> None:
+    for name, wish in (("a", 2000), ("b", 2000), ("c", 3000), ("d", 3000)):
+        backlog(host, name, wish)
+    assert back().exit_code == ExitCode.DONE
+    assert read(host / BACKLOG) == "1000"
+
+
+def test_what_a_stranger_changed_between_two_profiles_is_not_ours(host: Path) -> None:
+    value = host / BACKLOG
+    backlog(host, "a", 2000)
+    value.write_text("7000\n")
+    backlog(host, "b", 3000)
+    report = back("a")
+    assert states(report) == ["foreign"] and "before profile b" in report.outcomes[0].note
+    assert back("b").exit_code == ExitCode.DONE
+    assert read(value) == "7000"
+
+
+def test_a_second_apply_of_a_profile_needs_no_claim(host: Path) -> None:
+    backlog(host, "a", 2000)
+    backlog(host, "a", 2000)
+    assert len(journal.transactions()) == 1
+    backlog(host, "b", 2000)
+    backlog(host, "b", 2000)
+    assert len(journal.transactions()) == 2
+
+
+def test_names_keep_the_order_of_writes_when_the_clock_goes_back(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backlog(host, "a", 2000)
+    monkeypatch.setattr(journal.time, "strftime", lambda *_: "19700101T000000Z")
+    backlog(host, "b", 3000)
+    assert [one.profile for one in journal.transactions()] == ["a", "b"]
+
+
+def test_an_absent_record_is_waited_for_until_it_is_back(host: Path) -> None:
+    write(host, "a", {"iscsi.cmds_max": 256})
+    kept = host / f"records/{hosttree.iqn(1)}"
+    away = host / "away"
+    kept.rename(away)
+    for _ in range(2):
+        report = back()
+        assert states(report) == ["waiting"] and report.exit_code == ExitCode.NEEDS_ACTION
+        assert [one.state for one in journal.transactions()] == ["waiting"]
+    record.BACKEND.forget()
+    assert "was away" in drifted()[0].note
+    away.rename(kept)
+    record.BACKEND.forget()
+    assert "there again" in drifted()[0].note
+    assert states(back()) == ["restored"]
+    assert "node.session.cmds_max = 128" in kept.read_text()
+    assert [one.state for one in journal.transactions()] == ["taken back"]
+
+
+def test_an_absent_device_is_given_up_on_request(host: Path) -> None:
+    write(host, "a", {"iscsi.cmds_max": 256})
+    (host / f"records/{hosttree.iqn(1)}").unlink()
+    assert back(force=True).exit_code == ExitCode.DONE
+    assert [one.state for one in journal.transactions()] == ["taken back"]
+
+
+def test_a_look_that_fails_is_not_taken_for_absence(host: Path) -> None:
+    write(host, "a", {"iscsi.cmds_max": 256})
+    tool = host / "bin/iscsiadm"
+    script = tool.read_text()
+    tool.write_text(script.replace("cd ", "echo damaged >&2; exit 7; cd ", 1))
+    report = back()
+    assert states(report) == ["failed"] and report.exit_code == ExitCode.FAILED
+    assert "cannot tell whether it is there" in report.outcomes[0].note
+    record.BACKEND.forget()
+    assert "damaged" in drifted()[0].note
+    tool.write_text(script)
+    assert states(back()) == ["restored"]
+
+
+def test_a_disk_that_went_needs_nothing_back(host: Path) -> None:
+    write(host, "a", {"block.rq_affinity": 2})
+    (host / "sys/class/iscsi_session/session1").rename(host / "gone")
+    report = back()
+    assert states(report) == ["gone"] and report.exit_code == ExitCode.DONE
+    assert "the value is gone with it" in report.outcomes[0].note
+
+
+def test_a_disk_made_anew_has_its_own_value(host: Path) -> None:
+    write(host, "a", {"block.rq_affinity": 2})
+    disk = host / "sys/block/sd1"
+    shutil.copytree(disk, host / "new")
+    shutil.rmtree(disk)
+    # The number of the old directory must not be given to the new one.
+    (host / "filler").mkdir()
+    (host / "new").rename(disk)
+    (disk / "queue/rq_affinity").write_text("0\n")
+    assert "made anew" in drifted()[0].note
+    assert states(back()) == ["already"]
+    assert read(disk / "queue/rq_affinity") == "0"
+
+
+def test_after_a_reboot_values_are_lost_and_nobody_is_blamed(host: Path) -> None:
+    backlog(host, "a", 2000)
+    (host / BACKLOG).write_text("1500\n")
+    hosttree.put(host / "proc/sys/kernel/random/boot_id", "99999999-2222-3333-4444-555555555555")
+    assert "lost at a reboot" in drifted()[0].note
+    report = back()
+    assert states(report) == ["already"] and report.exit_code == ExitCode.DONE
+    assert read(host / BACKLOG) == "1500"
+
+
+def test_a_session_that_was_logged_out_and_never_came_back_is_drift(host: Path) -> None:
+    backlog(host, "a", 2000)
+    lost = journal.Logout("9", "iqn.lost,10.2.0.9:3260,default", "iqn.lost", "10.2.0.9:3260", "default",
+                          hosttree.SYSCTLS["kernel/random/boot_id"])  # fmt: skip
+    writer = journal.Writer(journal.transactions()[0].path)
+    writer.append("logout", **lost.as_json())
+    writer.close()
+    assert [(one.tunable, one.found) for one in drifted()] == [("session", "logged out")]
+
+
+def test_values_go_back_although_the_journal_cannot_be_written(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backlog(host, "a", 2000)
+    backlog(host, "b", 3000)
+
+    def refuse(*_: object) -> None:
+        raise OSError(30, "Read-only file system", "journal")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal.Writer, "append", refuse)
+        patched.setattr(journal.Writer, "__init__", refuse)
+        report = back()
+    assert read(host / BACKLOG) == "1000"
+    assert report.exit_code == ExitCode.FAILED and "Read-only file system" in report.problems[0]
+    assert back().exit_code == ExitCode.DONE
+
+
+@pytest.mark.parametrize("kind", [TypeError, MemoryError, RecursionError, SystemExit, KeyboardInterrupt])
+def test_any_exception_takes_everything_back(
+    host: Path, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+    plain = journal.Writer.append
+
+    def failing(self: journal.Writer, *args: object, **values: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise kind("out of the blue")
+        plain(self, *args, **values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(journal.Writer, "append", failing)
+    with pytest.raises(FabtuneError, match="everything written was taken back"):
+        write(host, "a", {"net.netdev_max_backlog": 2000, "net.rmem_max": 4194304})
+    assert calls > 4 and read(host / BACKLOG) == "1000" and read(host / "proc/sys/net/core/rmem_max") == "212992"
+
+
+def test_a_backend_that_raises_keeps_no_other_value_from_going_back(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fabtune import backends
+
+    write(host, "a", {"net.netdev_max_backlog": 2000, "block.rq_affinity": 2})
+    with monkeypatch.context() as patched:
+        patched.setattr(backends.get("attribute"), "read", lambda *_: 1 / 0)
+        report = back()
+    assert sorted(states(report)) == ["failed", "restored"]
+    assert read(host / BACKLOG) == "1000"
+    assert states(back()) == ["restored"]
+
+
+def test_a_stderr_that_fails_stops_nothing(host: Path) -> None:
+    def full(_: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    profile = host / "a.toml"
+    profile.write_text('summary = "x"\n[initiator."net.netdev_max_backlog"]\nvalue = 2000\nwhy = "x"\n')
+    with journal.locked():
+        loaded = load_profile(str(profile), shipped_catalog())
+        plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
+        assert len(apply(plan, collect([]).host, False, full).written) == 1
+        undo(None, None, None, "", False, False, full)
+    assert read(host / BACKLOG) == "1000"
+
+
+@pytest.mark.parametrize("spoil", ["directory", "journal", "file", "link", "lock"])
+def test_a_journal_that_others_could_have_written_is_refused(host: Path, spoil: str) -> None:
+    backlog(host, "a", 2000)
+    state = host / "state"
+    path = next((state / "journal").iterdir())
+    victim = host / "victim"
+    victim.write_text("precious")
+    if spoil in ("directory", "journal"):
+        (state if spoil == "directory" else state / "journal").chmod(0o777)
+    elif spoil == "file":
+        path.chmod(0o666)
+    elif spoil == "link":
+        path.rename(host / "elsewhere")
+        path.symlink_to(host / "elsewhere")
+    else:
+        (state / "lock").unlink()
+        (state / "lock").symlink_to(victim)
+    if spoil in ("file", "link"):
+        report = back()
+        assert report.exit_code == ExitCode.FAILED and str(path) in report.problems[0]
+    else:
+        with pytest.raises(FabtuneError, match="state directory"):
+            back()
+    assert victim.read_text() == "precious"
+    assert read(host / BACKLOG) == "2000"
+
+
+@pytest.mark.parametrize(
+    ("field", "forged"),
+    [("key", "../../../../victim"), ("key", "net.ipv4.ip_forward"), ("backend", "attribute"), ("backend", "conf")],
+)
+def test_a_forged_step_writes_nothing(host: Path, field: str, forged: str) -> None:
+    backlog(host, "a", 2000)
+    victim = host / "victim"
+    victim.write_text("2000\n")
+    hosttree.put(host / "proc/sys/net/ipv4/ip_forward", "2000")
+    path = next((host / "state/journal").iterdir())
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line["kind"] == "write":
+            line[field] = forged
+            if field == "key" and "victim" in forged:
+                line |= {"backend": "attribute", "device": {"scope": "block", "label": "x", "identity": _disk()}}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert states(back()) == ["failed"]
+    assert read(victim) == "2000" and read(host / "proc/sys/net/ipv4/ip_forward") == "2000"
+
+
+def _disk() -> str:
+    return f"naa.6001405{1:09},{hosttree.iqn(1)},10.2.0.1:3260,default"
+
+
+def test_an_attribute_never_leads_out_of_its_device(host: Path) -> None:
+    from fabtune import backends
+    from fabtune.model.device import Device
+
+    disk = host / "sys/block/sd1"
+    (disk / "out").symlink_to(host / "proc/sys")
+    device = Device("block", "x", "sd1", {"directory": str(disk)})
+    for key in ("../../../proc/sys/net/core/netdev_max_backlog", "/etc/passwd", "out/net/core/netdev_max_backlog"):
+        with pytest.raises(FabtuneError, match="left alone"):
+            backends.get("attribute").write(device, key, "1")
+    assert os.path.exists(host / BACKLOG) and read(host / BACKLOG) == "1000"

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Journalled devices and their values on this host as it is now: where they are, and what became of what is not there."""
+
+from pathlib import Path
+
+from fabtune import backends
+from fabtune.backends import tree
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.errors import FabtuneError, InputError
+from fabtune.facts import devices
+from fabtune.facts.surroundings import Surroundings
+from fabtune.model.device import Device
+from fabtune.tune.transaction import Step
+
+# Objects of the kernel that go with a logout, an unplugged cable or their module, and come back with fresh values.
+_BORN_ANEW = ("session", "block", "srp-port", "module")
+_HAVE_INSTANCES = ("session", "block", "srp-port", "nic")
+# What lives in these was never in the kernel alone: files, and targets that are restored from a file.
+_OUTLIVE_A_BOOT = ("record", "conf", "textfile", "link", "saveconfig", "srp_daemon")
+_RESTORED_FROM_A_FILE = ("tpg", "acl", "backstore", "srpt-tpg")
+_IN_A_NAMESPACE = ("netns", "nic", "route")
+
+
+class Locator:
+    """Finds a journalled device on this host as it is now, whatever it is called today."""
+
+    def __init__(self, netns: str) -> None:
+        self._trouble: FabtuneError | None = None
+        try:
+            self._around = Surroundings(netns)
+        except FabtuneError as error:
+            # Its links, routes and sysctls are out of reach; sessions, disks and targets are not in it.
+            self._trouble = error
+            self._around = Surroundings()
+        self._found: dict[tuple[str, str], Device | None] = {}
+
+    def __call__(self, device: Device) -> Device | None:
+        """Return the present device with the same identity, None where it is positively absent.
+
+        Raises FabtuneError where that cannot be told.
+        """
+        if self._trouble and device.scope in _IN_A_NAMESPACE:
+            if isinstance(self._trouble, InputError):
+                # There is no such namespace.
+                return None
+            raise self._trouble
+        if device.key not in self._found:
+            self._found[device.key] = devices.locate(device, self._around)
+        return self._found[device.key]
+
+
+def current(step: Step, device: Device) -> str:
+    """Return what the step's value is now.  Raises UnsupportedError, FabtuneError."""
+    _check(step)
+    return backends.get(step.backend).read(device, step.key)
+
+
+def _check(step: Step) -> None:
+    """Raise FabtuneError unless the step names a setting that fabtune knows: a journal is no leave to write anything."""
+    known = shipped_catalog().tunables.values()
+    place = step.backend, step.key, step.device.scope
+    if any(place == (one.backend, one.key, one.scope) for one in known):
+        return
+    # What --persist writes; the backends of whole files check their names themselves.
+    if step.backend in ("textfile", "link") and step.device.scope == "host":
+        return
+    if step.backend == "conf" and any(one.key == step.key for one in known if one.persist == "iscsid.conf"):
+        return
+    if step.backend == "saveconfig" and any(
+        (one.key, one.scope) == (step.key, step.device.scope) for one in known if one.persist == "saveconfig"
+    ):
+        return
+    raise FabtuneError(
+        f"{step.backend} '{step.key:.80}' of a {step.device.scope} is no setting that fabtune knows; it is left alone"
+    )
+
+
+def instance(device: Device) -> str:
+    """Return what tells this very object of the kernel from one that takes its place, '' where nothing does."""
+    directory = device.where.get("directory")
+    if device.scope not in _HAVE_INSTANCES or not directory:
+        return ""
+    base = tree.sysfs(device.where.get("netns", "")) if "netns" in device.where else Path("/")
+    try:
+        # sysfs gives no number twice.
+        return str((base / directory).stat().st_ino)
+    except OSError:
+        return ""
+
+
+def rebooted(step: Step, boot_id: str) -> bool:
+    """Tell whether the host was booted anew since the step, and lost its value with that."""
+    in_kernel = step.backend not in _OUTLIVE_A_BOOT and step.device.scope not in _RESTORED_FROM_A_FILE
+    return in_kernel and bool(boot_id) and step.boot_id != boot_id
+
+
+def reborn(step: Step, device: Device, boot_id: str) -> bool:
+    """Tell whether the value was made anew since the step: unless it is ours it is its own."""
+    return rebooted(step, boot_id) or (bool(step.instance) and instance(device) not in ("", step.instance))
+
+
+def why_nothing_is_owed(step: Step, boot_id: str) -> str:
+    """Return why the value of an absent device can never come back, '' if it may return with the device."""
+    if step.device.scope in _BORN_ANEW:
+        return "the value is gone with it, and a new one starts with its own"
+    return "the boot since has undone the value" if rebooted(step, boot_id) else ""

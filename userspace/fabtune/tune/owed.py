@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Sessions that fabtune logged out for a re-login and never saw back: whoever comes next brings them back."""
+
+from collections.abc import Callable, Sequence
+
+from fabtune.errors import FabtuneError
+from fabtune.tune import journal, relogin, signals
+from fabtune.tune.relogin import Pending
+from fabtune.tune.transaction import Logout, Transaction
+
+
+def label(away: Logout) -> str:
+    """Return what people call the session."""
+    return f"{away.target} at {away.portal}"
+
+
+def away(transactions: Sequence[Transaction], boot_id: str) -> list[tuple[Logout, str]]:
+    """Return the sessions still missing, each with what keeps it from being looked up, '' where nothing does."""
+    found = []
+    for one in journal.owed_logins(transactions, boot_id):
+        try:
+            if relogin.is_away(one):
+                found.append((one, ""))
+        except FabtuneError as error:
+            found.append((one, str(error)))
+    return found
+
+
+def bring_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[str], list[Pending]]:
+    """Log the missing sessions in again; return those that are back and those that are not.  The caller holds the lock."""
+    back: list[str] = []
+    left: list[Pending] = []
+    missing = away(journal.transactions(), boot_id)
+    for one, problem in missing:
+        if not problem:
+            progress(f"login of {label(one)}, which an earlier run left logged out")
+            # A second stop must not leave it half way again.
+            with signals.ignored():
+                problem = _log_in(one)
+        if problem:
+            left.append(Pending("login", one.identity, label(one), one.sid, boot_id, problem))
+        else:
+            back.append(label(one))
+    return back, left
+
+
+def _log_in(one: Logout) -> str:
+    try:
+        with relogin.journalled() as log:
+            return relogin.bring_back(one, log)
+    except (OSError, FabtuneError) as error:
+        # It may be back all the same; the next run looks.
+        return str(error)
