@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fabtune.cli import console
 from fabtune.cli import measure as measure_cli
 from fabtune.model.units import parse_percent
 
@@ -42,8 +41,7 @@ def _compare(args: argparse.Namespace) -> int:
     from fabtune.report import compare
 
     outcome = compare.compare(_load(args.a), _load(args.b), practical=args.practical)
-    with console.reader_may_leave():
-        show(outcome, args.json)
+    show(outcome, args.json)
     return outcome.exit_code
 
 

@@ -18,6 +18,7 @@ from fabtune.facts.sockets import TcpSocket
 from fabtune.facts.srp import SrpLogin
 from fabtune.facts.surroundings import Surroundings
 from fabtune.facts.target import Backstore, Tpg
+from fabtune.facts.users import Users
 from fabtune.model.device import Device
 
 
@@ -73,25 +74,13 @@ class Facts:
 def survey(tunables: Iterable[Tunable], netns: str = "") -> Facts:
     """Return all that is known of this host: what `collect` reads, and everything around it."""
     facts = collect(tunables, netns)
-    facts.mounted = _mounted([lun for session in facts.sessions for lun in session.luns])
+    present = Users()
+    facts.mounted = [lun for session in facts.sessions for lun in session.luns if present.mounted(lun)]
     facts.tpgs, facts.backstores = target.tpgs(), target.backstores()
     facts.srp, facts.owners = srp.logins(), owners()
     available = tree.read_text(tree.PROC / "sys/net/ipv4/tcp_available_congestion_control") or ""
     facts.congestion_controls = available.split()
     return facts
-
-
-def _mounted(luns: list[str]) -> list[str]:
-    """Return those of `luns` that hold a mount or swap, directly or below dm devices."""
-    numbers = {line.split()[2] for line in (tree.read_text(tree.PROC / "self/mountinfo") or "").splitlines()}
-    found = []
-    for lun in luns:
-        block = tree.SYS / "block" / lun
-        parts = [block, *(part.parent for part in block.glob("*/partition"))]
-        parts += [holder for part in list(parts) for holder in part.glob("holders/*")]
-        if any(tree.read_text(part / "dev") in numbers for part in parts):
-            found.append(lun)
-    return found
 
 
 def this_host() -> Host:

@@ -209,8 +209,12 @@ class Users:
             if node:
                 found[node] = loop.parent.name
         for store in sorted(tree.CONFIGFS.glob("core/*_*/*")):
-            for path in _backstore_paths(store):
-                self._add_export(found, path, f"the LIO backstore {store.parent.name}/{store.name}")
+            who = f"the LIO backstore {store.parent.name}/{store.name}"
+            info = tree.read_text(store / "info") or ""
+            for number in re.findall(r"Major: (\d+) Minor: (\d+)", info):
+                found[Node(BLOCK, int(number[0]), int(number[1]))] = who
+            for path in _backstore_paths(store, info):
+                self._add_export(found, path, who)
         for namespace in sorted((tree.CONFIGFS.parent / "nvmet/subsystems").glob("*/namespaces/*")):
             path = tree.read_text(namespace / "device_path") or ""
             if tree.read_text(namespace / "enable") == "1" and path.startswith("/"):
@@ -291,11 +295,11 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
-def _backstore_paths(store: Path) -> Iterator[str]:
+def _backstore_paths(store: Path, info: str) -> Iterator[str]:
     """Yield the paths that a backstore of LIO was made from."""
     path = (tree.read_text(store / "udev_path") or "").strip("\0\n ")
     if path.startswith("/"):
         yield path
-    file = re.search(r"\bFile: (/\S*)", tree.read_text(store / "info") or "")
+    file = re.search(r"\bFile: (/\S*)", info)
     if file:
         yield file[1]

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.facts.users import Users
 from fabtune.run import run
 
 SYS_BLOCK = Path("/sys/block")
@@ -125,7 +126,7 @@ def describe(target: Target) -> str:
 
 
 def in_use(target: Target) -> list[str]:
-    """Return who holds a device: mounts, swap, holders, open exclusive claims; empty when free.
+    """Return who holds a device: mounts, swap, holders, open exclusive claims, exports, processes; empty when free.
 
     Each entry says what to do about it.
     """
@@ -150,6 +151,9 @@ def in_use(target: Target) -> list[str]:
             os.close(os.open(target.path, os.O_RDONLY | os.O_EXCL))
         except OSError as error:
             reasons.append(f"{target.path} cannot be opened for exclusive use: {error.strerror}")
+    user = "" if reasons else Users().of_block(name)
+    if user:
+        reasons.append(f"{name} is in use by {user}: end that first")
     return reasons
 
 

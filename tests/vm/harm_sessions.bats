@@ -1,0 +1,305 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock real
+# guest-full: --suite bookworm --clock real
+# Which sessions a re-login may end, and that they come back: several to a record, multipath, IPv6, a kill in between.
+
+TARGET=iqn.2026-01.lab.fabtune:target
+TPG=/sys/kernel/config/target/iscsi/$TARGET/tpgt_1
+PORTAL_A=10.2.0.1:3260 PORTAL_B=10.2.0.2:3260 PORTAL_6=[fd00:2::1]:3260
+
+setup_file() {
+	python3 -m fabtune.lab.guest up --rtt 0ms --keeps-data --size-mib 64
+	ip -n target addr add 10.2.0.2/24 dev t0
+	two_networks_of_ipv6
+	for portal in $PORTAL_B "$PORTAL_6"; do
+		nsenter --net=/run/netns/target mkdir "$TPG/np/$portal"
+	done
+	iscsiadm -m discovery -t st -p $PORTAL_A >/dev/null
+	modprobe dm_multipath dm_service_time 2>/dev/null || true
+	/usr/lib/systemd/systemd-udevd --daemon >/dev/null 2>&1 3>&-
+}
+
+two_networks_of_ipv6() {
+	ip addr add fd00:1::1/64 dev i0 nodad
+	ip -n shaper addr add fd00:1::fe/64 dev s0 nodad
+	ip -n shaper addr add fd00:3::1/64 dev s1 nodad
+	ip -n wan addr add fd00:3::2/64 dev w0 nodad
+	ip -n wan addr add fd00:2::fe/64 dev w1 nodad
+	ip -n target addr add fd00:2::1/64 dev t0 nodad
+	for router in shaper wan; do
+		ip netns exec $router sysctl -qw net.ipv6.conf.all.forwarding=1
+	done
+	ip route add fd00:2::/64 via fd00:1::fe
+	ip -n shaper route add fd00:2::/64 via fd00:3::2
+	ip -n wan route add fd00:1::/64 via fd00:3::1
+	ip -n target route add fd00:1::/64 via fd00:2::fe
+}
+
+setup() {
+	load common
+	cat > relogin.toml <<-'EOT'
+		summary = "one value that counts from the next login on"
+		[initiator."iscsi.queue_depth"]
+		value = 64
+		why = "a test"
+	EOT
+	cat > disks.toml <<-'EOT'
+		summary = "one value of each disk"
+		[initiator."block.read_ahead_kb"]
+		value = "1MiB"
+		why = "a test"
+	EOT
+}
+
+teardown() {
+	exec 8<&- 9<&-
+	dmsetup remove_all --force >/dev/null 2>&1 || true
+	if [ -n "$(pidof multipathd)" ]; then
+		kill "$(pidof multipathd)"
+		until_true '! pidof multipathd'
+		dmsetup remove_all --force >/dev/null 2>&1 || true
+	fi
+	rm -rf /var/lib/fabtune
+	iscsiadm -m node --logoutall=all >/dev/null 2>&1 || true
+	until_true '[ -z "$(ls /sys/class/iscsi_session)" ]'
+	iscsiadm -m node -o update -n node.session.nr_sessions -v 1
+	iscsiadm -m node -o update -n node.session.queue_depth -v 32
+	iscsiadm -m node -o update -n node.startup -v manual
+}
+
+# until_true COMMAND: waits until it succeeds, 20 s at most.
+until_true() {
+	for _ in $(seq 200); do
+		eval "$1" >/dev/null 2>&1 && return
+		sleep 0.1
+	done
+	echo "still not: $1"
+	return 1
+}
+
+login() {
+	iscsiadm -m node -p "$1" --login >/dev/null
+}
+
+sids() {
+	iscsiadm -m session 2>/dev/null | sed 's/.*\[\([0-9]*\)\].*/\1/' | sort -n | xargs
+}
+
+# disk_of SID: the name of its disk, once it is there.
+disk_of() {
+	until_true "ls -d /sys/class/iscsi_session/session$1/device/target*/*/block/*"
+	basename /sys/class/iscsi_session/session$1/device/target*/*/block/*
+}
+
+# A multipath device over both portals, kept by multipathd; $sid_a and $sid_b are its sessions.
+multipath_up() {
+	printf 'defaults {\n\tfind_multipaths no\n\tuser_friendly_names yes\n\tpolling_interval 1\n}\n' > /etc/multipath.conf
+	login $PORTAL_A
+	sid_a=$(sids)
+	login $PORTAL_B
+	sid_b=$(sids | sed "s/\b$sid_a\b//" | xargs)
+	disk_a=$(disk_of "$sid_a") disk_b=$(disk_of "$sid_b")
+	multipathd -d >"$BATS_TEST_TMPDIR/multipathd.log" 2>&1 8<&- 9<&- 3>&- &
+	until_true '[ "$(live_paths)" -eq 2 ] && [ -b /dev/mapper/mpatha ]'
+}
+
+live_paths() {
+	dmsetup status --target multipath | grep -o '8:[0-9]* A' | wc -l
+}
+
+apply() {
+	fabtune apply "$PWD/relogin.toml" --role initiator --allow-relogin
+}
+
+@test "a session is logged out alone: another session of its record, whose disk is in use, stays" {
+	iscsiadm -m node -p $PORTAL_A -o update -n node.session.nr_sessions -v 2
+	login $PORTAL_A
+	read -r first second <<< "$(sids)"
+	exec 9<"/dev/$(disk_of "$first")"
+	disk_of "$second"
+	run apply
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"in use by process"* ]]
+	[ -d /sys/class/iscsi_session/session$first ]
+	[ ! -d /sys/class/iscsi_session/session$second ]
+	[ "$(sids | wc -w)" -eq 2 ]
+	dd if=/dev/fd/9 of=/dev/null bs=4096 count=1 status=none
+	exec 9<&-
+	run fabtune revert --allow-relogin
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ ! -d /sys/class/iscsi_session/session$first ]
+	[ "$(sids | wc -w)" -eq 2 ]
+}
+
+@test "each disk of two sessions to one record gets its value and loses it again, a login of one in between" {
+	iscsiadm -m node -p $PORTAL_A -o update -n node.session.nr_sessions -v 2
+	login $PORTAL_A
+	read -r first second <<< "$(sids)"
+	one=$(disk_of "$first") two=$(disk_of "$second")
+	echo 128 > "/sys/block/$one/queue/read_ahead_kb"
+	echo 256 > "/sys/block/$two/queue/read_ahead_kb"
+	fabtune apply "$PWD/disks.toml" --role initiator
+	[ "$(cat "/sys/block/$one/queue/read_ahead_kb")" -eq 1024 ]
+	[ "$(cat "/sys/block/$two/queue/read_ahead_kb")" -eq 1024 ]
+	iscsiadm -m session -r "$first" -u
+	login $PORTAL_A
+	third=$(sids | sed "s/\b$second\b//" | xargs)
+	disk_of "$third"
+	fabtune revert
+	[ "$(cat "/sys/block/$(disk_of "$second")/queue/read_ahead_kb")" -eq 256 ]
+	[ "$(cat "/sys/block/$(disk_of "$third")/queue/read_ahead_kb")" -eq 128 ]
+}
+
+@test "a record that asks for fewer sessions than there are keeps them all, for a login would not bring one back" {
+	iscsiadm -m node -p $PORTAL_A -o update -n node.session.nr_sessions -v 2
+	login $PORTAL_A
+	iscsiadm -m node -p $PORTAL_A -o update -n node.session.nr_sessions -v 1
+	before=$(sids)
+	run apply
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"would not bring it back"* ]]
+	[ "$(sids)" = "$before" ]
+}
+
+@test "the last live path of a multipath device stays when device-mapper has failed the other one" {
+	multipath_up
+	mkfs.ext4 -q /dev/mapper/mpatha
+	mkdir -p mnt
+	mount /dev/mapper/mpatha mnt
+	# multipathd would find the path alive again, and a broken one it would not.
+	kill -STOP "$(pidof multipathd)"
+	dmsetup message mpatha 0 fail_path "$(cat "/sys/block/$disk_b/dev")"
+	run apply
+	kill -CONT "$(pidof multipathd)"
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"no other live path"* ]]
+	[ -d /sys/class/iscsi_session/session$sid_a ]
+	touch mnt/written
+	sync mnt/written
+	umount mnt
+}
+
+@test "the paths of a multipath device in use log in anew one after the other, and it never lacks one" {
+	multipath_up
+	mkfs.ext4 -q /dev/mapper/mpatha
+	mkdir -p mnt
+	mount /dev/mapper/mpatha mnt
+	run apply
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ ! -d /sys/class/iscsi_session/session$sid_a ]
+	[ ! -d /sys/class/iscsi_session/session$sid_b ]
+	[ "$(live_paths)" -eq 2 ]
+	touch mnt/written
+	sync mnt/written
+	umount mnt
+	! dmesg | grep -E 'Buffer I/O error|JBD2.*abort'
+}
+
+@test "a multipath device that carries what the re-login needs keeps all of its paths, be it below a volume" {
+	multipath_up
+	dmsetup create volume --table "0 100000 linear /dev/mapper/mpatha 0"
+	until_true '[ -b /dev/mapper/volume ]'
+	mkfs.ext4 -q /dev/mapper/volume
+	mkdir -p /var/lib/fabtune
+	mount /dev/mapper/volume /var/lib/fabtune
+	before=$(sids)
+	run apply
+	umount /var/lib/fabtune
+	dmsetup remove volume
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"carries the file system on /var/lib/fabtune"* ]]
+	[ "$(sids)" = "$before" ]
+}
+
+@test "a path stays when the other one no longer answers, whatever the kernel still says of it" {
+	multipath_up
+	ip -n target route add blackhole 10.1.0.1/32
+	ip -n target addr del 10.2.0.2/24 dev t0
+	kill -STOP "$(pidof multipathd)"
+	before=$(sids)
+	run apply
+	ip -n target addr add 10.2.0.2/24 dev t0
+	ip -n target route del blackhole 10.1.0.1/32
+	kill -CONT "$(pidof multipathd)"
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[ "$(sids)" = "$before" ]
+}
+
+@test "a path stays when nobody would give it back to its multipath device" {
+	login $PORTAL_A
+	login $PORTAL_B
+	read -r first second <<< "$(sids)"
+	one=$(cat "/sys/block/$(disk_of "$first")/dev") two=$(cat "/sys/block/$(disk_of "$second")/dev")
+	size=$(cat "/sys/dev/block/$one/size")
+	dmsetup create bare --uuid mpath-bare \
+		--table "0 $size multipath 0 0 1 1 service-time 0 2 1 $one 1 $two 1"
+	before=$(sids)
+	run apply
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"multipathd does not run"* ]]
+	[ "$(sids)" = "$before" ]
+	dmsetup remove bare
+}
+
+@test "a session is left alone that this host was booted from, or that no record would bring back" {
+	login $PORTAL_A
+	before=$(sids)
+	iscsiadm -m node -p $PORTAL_A -o update -n node.startup -v onboot
+	run apply
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"booted from it"* ]]
+	iscsiadm -m node -p $PORTAL_A -o update -n node.startup -v manual
+	[ "$(sids)" = "$before" ]
+	nodes=$(ls -d /var/lib/iscsi/nodes /etc/iscsi/nodes 2>/dev/null | head -1)
+	mv "$nodes/$TARGET/${PORTAL_A%:*},3260,1" kept
+	run apply
+	mv kept "$nodes/$TARGET/${PORTAL_A%:*},3260,1"
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"no node record"* ]]
+	[ "$(sids)" = "$before" ]
+}
+
+@test "a login that fails brings back that session and leaves the others of its record alone" {
+	iscsiadm -m node -p $PORTAL_A -o update -n node.session.nr_sessions -v 2
+	login $PORTAL_A
+	read -r first second <<< "$(sids)"
+	exec 9<"/dev/$(disk_of "$first")"
+	disk_of "$second"
+	mkdir -p bin
+	real=$(command -v iscsiadm)
+	cat > bin/iscsiadm <<-EOT
+		#!/bin/bash
+		case "\$*" in *--login*) [ -e $PWD/failed ] || { touch $PWD/failed; echo refused >&2; exit 8; };; esac
+		exec $real "\$@"
+	EOT
+	chmod +x bin/iscsiadm
+	PATH=$PWD/bin:$PATH run apply
+	echo "$output"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"logged in again with its old values"* ]]
+	[ -d /sys/class/iscsi_session/session$first ]
+	[ "$(sids | wc -w)" -eq 2 ]
+	exec 9<&-
+}
+
+@test "a session over IPv6 is seen: its round trip, and the lint of its locked window" {
+	login "$PORTAL_6"
+	dd if=/dev/"$(disk_of "$(sids)")" of=/dev/null bs=1M count=8 iflag=direct status=none
+	fabtune plan wan --role initiator --rate 1gbit --json > plan.json
+	python3 -c "import json; rtt = json.load(open('plan.json'))['path']['rtt_ms']; assert 0 < rtt < 100, rtt"
+	run fabtune show
+	[[ "$output" == *" ms"*locked* ]]
+	run apply
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
