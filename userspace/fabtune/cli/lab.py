@@ -5,6 +5,7 @@ import argparse
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from fabtune import progress
@@ -14,7 +15,7 @@ from fabtune.lab.image import Image, build_image, expected_steps, remove_images
 from fabtune.lab.job import write_job
 from fabtune.lab.module import build_module
 from fabtune.lab.recipe import SUITES
-from fabtune.lab.uml import build_uml
+from fabtune.lab.uml import build_uml, make_state
 from fabtune.lab.vm import CLOCKS, Machine, run_guest, start
 
 
@@ -28,6 +29,10 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     _add_machine(run)
     run.add_argument("--timeout-s", type=float, default=600.0, help="wall time after which a guest counts as stalled")
     run.add_argument("--out", type=Path, help="directory for results and logs (default: discarded)")
+    run.add_argument(
+        "--state", type=Path, metavar="FILE",
+        help="boot with systemd, and keep what the guest writes in FILE (made when absent) for the next one",
+    )  # fmt: skip
     run.add_argument("script", type=Path)
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG")
     run.set_defaults(handler=_run)
@@ -93,10 +98,15 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.state and args.accel != "uml":
+        raise InputError("--state: goes with --accel uml; an emulated CPU takes minutes to boot systemd")
     machine, module = _machine(args)
+    if args.state:
+        make_state(args.state)
+        machine = replace(machine, state=args.state)
     with tempfile.TemporaryDirectory(prefix="fabtune-lab-") as name:
         job = Path(name) / "job.cpio"
-        write_job(job, args.script, args.arguments, module=module, tests=True)
+        write_job(job, args.script, args.arguments, module=module, tests=True, systemd=bool(args.state))
         out = args.out or Path(name) / "out"
         outcome = run_guest(
             machine, job, out, timeout_s=args.timeout_s,

@@ -17,13 +17,13 @@ _DATA = ("tunables", "profiles")
 
 def write_job(
     target: Path, script: Path, arguments: Sequence[str] = (), *, module: Path | None = None,
-    shell: dict[str, str] | None = None, tests: bool = False,
+    shell: dict[str, str] | None = None, tests: bool = False, systemd: bool = False,
 ) -> None:  # fmt: skip
     """Write the initramfs `target` that makes a guest run `script` with `arguments`.
 
     `module` is the fabstat.ko to carry in.  `shell` ({"stty": ..., "term": ...}) makes it interactive.
     `tests` carries the checkout's tests in, where there is a checkout; experiments go without, because on the
-    virtual clock each byte that a guest unpacks shifts its history.
+    virtual clock each byte that a guest unpacks shifts its history.  `systemd` makes it a unit of systemd's.
     Raises InputError when `script` cannot be read.
     """
     if not script.is_file():
@@ -32,6 +32,8 @@ def write_job(
         stage = Path(name)
         (stage / "job").mkdir()
         shutil.copy(initramfs.GUEST_DIR / "job-init", stage / "job/init")
+        if systemd:
+            shutil.copy(initramfs.GUEST_DIR / "systemd-unit", stage / "job/systemd-unit")
         shutil.copy(script, stage / "job/run")
         (stage / "job/arguments").write_bytes(b"".join(argument.encode() + b"\0" for argument in arguments))
         for program in ("init", "run"):

@@ -6,6 +6,7 @@ how large a present CPU's registers are), with any suite's root.  It has LIO, op
 else that tuning touches, but neither the virtual clock nor RDMA, NVMe, null_blk or fabstat.ko, and one CPU.
 """
 
+import hashlib
 import shutil
 import subprocess
 import tempfile
@@ -22,7 +23,9 @@ from fabtune.run import privileged, require, run
 _SUITE = "sid"
 _PACKAGE = "user-mode-linux"
 # Where the guest's kernel finds what it needs on the host, inside the root that it runs in.
-_PROGRAM, _GUEST_ROOT, _JOB = "media", "srv", "mnt"
+_PROGRAM, _GUEST_ROOT, _JOB, _STATE = "media", "srv", "mnt", "opt"
+# A sparse file.
+_STATE_BYTES = 512 * 2**20
 
 
 def build_uml(tools: Image) -> Path:
@@ -30,7 +33,8 @@ def build_uml(tools: Image) -> Path:
 
     `tools` brings busybox.  Raises FabtuneError when the package cannot be had.
     """
-    target = cache_dir() / f"uml-{_SUITE}"
+    first = (initramfs.GUEST_DIR / "init-uml").read_bytes()
+    target = cache_dir() / f"uml-{_SUITE}-{hashlib.sha256(first).hexdigest()[:8]}"
     with locked("uml"):
         if not target.exists():
             with making(target) as draft:
@@ -76,13 +80,28 @@ def _write_initramfs(tools: Image, draft: Path) -> None:
     delete_tree(stage)
 
 
+def make_state(path: Path) -> None:
+    """Make `path` a state of no guest yet, unless it exists.  Raises FabtuneError."""
+    if path.exists():
+        return
+    with path.open("wb") as handle:
+        handle.truncate(_STATE_BYTES)
+    try:
+        run([require("mkfs.ext4", "e2fsprogs"), "-q", "-F", path], what=f"making {path}")
+    except BaseException:
+        path.unlink()
+        raise
+
+
 def start(
-    uml: Path, host: Image, guest: Image, *, memory_mib: int, append: str, job: Path, ttys: Sequence[str], log: Path
-) -> "subprocess.Popen[bytes]":
+    uml: Path, host: Image, guest: Image, *, memory_mib: int, append: str, job: Path, ttys: Sequence[str], log: Path,
+    state: Path | None = None,
+) -> "subprocess.Popen[bytes]":  # fmt: skip
     """Start a guest with `guest`'s root and return its process, which dies with this one.
 
     The program needs a newer C library than a stable host has: it runs inside `host`'s root, in a mount namespace
     of its own, and leaves no mount behind however it ends.  `ttys` are QEMU's chardev definitions.
+    What the guest writes stays in `state`, if it is given, and systemd is the guest's init.
     """
     directory = log.parent
     joined = directory / "uml.cpio"
@@ -95,6 +114,9 @@ def start(
         ["mount", "--rbind", "/dev", f"{root}/dev"],
         ["mount", "--bind", "/proc", f"{root}/proc"],
     ]
+    if state is not None:
+        mounts.append(["mount", "--bind", str(state.resolve().parent), f"{root}/{_STATE}"])
+        append = f"ubd0=/{_STATE}/{state.name} lab.state {append}"
     opened: list[IO[Any]] = []
     try:
         channels = [_channel(tty, opened) for tty in ttys]

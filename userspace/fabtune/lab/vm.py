@@ -49,6 +49,8 @@ class Machine:
     append: str = ""
     # The program and the root it runs in, where `accelerator` is uml.
     uml: tuple[Path, Image] | None = None
+    # What its guests write is kept here from one to the next; they boot with systemd.
+    state: Path | None = None
 
     @property
     def kernel(self) -> Image:
@@ -99,6 +101,7 @@ def start(machine: Machine, job: Path, ttys: Sequence[str], log: Path) -> "subpr
         return uml.start(
             program, host, machine.image,
             memory_mib=machine.memory_mib, append=machine.append, job=job, ttys=ttys, log=log,
+            state=machine.state,
         )  # fmt: skip
     joined = log.parent / "initramfs.cpio"
     with joined.open("wb") as whole:
