@@ -11,6 +11,7 @@ import pytest
 from fabtune import backends
 from fabtune.backends import UnsupportedError, tree
 from fabtune.errors import FabtuneError, InputError
+from fabtune.facts.links import Links
 from fabtune.facts.nics import by_address
 from fabtune.model.device import Device
 
@@ -129,7 +130,7 @@ def test_one_field_of_a_sysctl_vector_in_the_namespace(netns: str) -> None:
 
 
 def test_nics_are_found_by_address_with_their_kind(netns: str) -> None:
-    (found,) = by_address(["192.0.2.1"], netns)
+    (found,) = by_address(["192.0.2.1"], Links(netns))
     assert (found.name, found.driver, found.speed_bit_per_s) == ("v0", "veth", 0)
 
 

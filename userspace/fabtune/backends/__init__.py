@@ -20,7 +20,8 @@ from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
 NAMES = (
-    "attribute", "conf", "ethtool", "irq", "link", "qdisc", "record", "route", "saveconfig", "srp_daemon", "sysctl", "textfile",
+    "attribute", "conf", "ethtool", "irq", "link", "mtu", "qdisc", "record", "route", "saveconfig", "srp_daemon",
+    "sysctl", "textfile",
 )  # fmt: skip
 
 

@@ -85,16 +85,19 @@ def _setns(fd: int, what: str) -> None:
         raise FabtuneError(f"cannot enter {what}: {os.strerror(ctypes.get_errno())}; run as root")
 
 
-@cache
 def sysfs(netns: str) -> Path:
-    """Return a sysfs root that shows the NICs of `netns`.
+    """Return a sysfs root that shows the NICs of `netns`."""
+    return _mounted(netns) if netns else SYS
+
+
+@cache
+def _mounted(netns: str) -> Path:
+    """Return a sysfs mounted inside `netns`.
 
     /sys/class/net belongs to the namespace sysfs was mounted in, so another namespace needs a
     mount of its own.  It is made detached (fsopen, fsmount: Linux 5.2) and lives as long as its
     descriptor: nothing is left mounted however this process ends.
     """
-    if not netns:
-        return SYS
     syscall = _libc().syscall
     with inside(netns):
         context = syscall(_SYS_FSOPEN, b"sysfs", 1)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Finds the devices of each scope on this host, named so that a journal can find them again."""
 
-import ipaddress
 import re
 from collections.abc import Callable
-from pathlib import Path
 
-from fabtune.backends import iproute, record, tree
+from fabtune.backends import record, tree
 from fabtune.errors import FabtuneError
-from fabtune.facts import srp
+from fabtune.facts import namespaces, routes, srp
+from fabtune.facts.links import Links
+from fabtune.facts.nics import Nic, with_identity
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 
@@ -20,80 +20,48 @@ def host(_: Surroundings) -> list[Device]:
 
 def netns(around: Surroundings) -> list[Device]:
     """Return the network namespace to tune: the one asked for, else our own under the name it has."""
-    name = around.netns
-    if name:
-        return [Device("netns", f"netns:{_netns_name(name)}", f"netns {_netns_name(name)}", {"netns": name})]
-    own = _inode(Path("/proc/self/ns/net"))
-    if Path("/") != tree.ROOT:
-        # A copy of a host's trees has no namespaces.
-        return [Device("netns", "netns:init", "host", {"netns": ""})]
-    if own == _inode(Path("/proc/1/ns/net")):
-        return [Device("netns", "netns:init", "host", {"netns": ""})]
-    named = next((path.name for path in Path("/run/netns").glob("*") if _inode(path) == own), None)
-    if named:
-        return [Device("netns", f"netns:{named}", f"netns {named}", {"netns": ""})]
-    return [Device("netns", "netns:self", "netns", {"netns": ""})]
+    return [_netns(namespaces.identity(around.netns), around.netns)]
 
 
-def _netns_name(name: str) -> str:
-    path = tree.netns_path(name)
-    return path.name if path.parent == Path("/run/netns") else str(path)
+def _netns(identity: str, name: str) -> Device:
+    label = f"netns {identity.removeprefix('netns:')}" if name or identity != "netns:init" else "host"
+    return Device("netns", identity, label.removesuffix(" self"), {"netns": name})
 
 
-def _inode(path: Path) -> int:
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return 0
+def locate_netns(device: Device, around: Surroundings) -> Device | None:
+    """Return the namespace of that name, whichever one the caller works in."""
+    name = namespaces.find(device.identity, around.netns)
+    return None if name is None else _netns(device.identity, name)
 
 
 def nics(around: Surroundings) -> list[Device]:
-    """Return the NICs that storage uses, by PCI path where they have one."""
-    return [
-        Device(
-            "nic",
-            f"{nic.identity},{netns(around)[0].identity}",
-            nic.name,
-            {"directory": f"class/net/{nic.name}", "netns": around.netns, "name": nic.name},
-        )
-        for nic in around.nics
-    ]
+    """Return the NICs that storage uses and every layer below them, the lowest first, by PCI path where they have one."""
+    return [_nic(nic, around.netns) for nic in around.nics]
 
 
-def routes(around: Surroundings) -> list[Device]:
-    """Return the routes that peers are reached by, each once."""
-    found: dict[str, Device] = {}
-    tables: dict[str, list[dict[str, object]]] = {}
-    for peer, route in around.routes.items():
-        family = "-6" if ":" in peer else "-4"
-        if family not in tables:
-            try:
-                tables[family] = iproute.read_json("ip", family, "route", "show", netns=around.netns)
-            except FabtuneError:
-                tables[family] = []
-        best = _longest_match(peer, [row for row in tables[family] if row.get("dev") == route["name"]])
-        if best is None:
-            continue
-        destination, name = str(best["dst"]), str(best["dev"])
-        where = {"destination": destination, "name": name, "family": family, "netns": around.netns}
-        identity = f"{destination},{best.get('gateway', 'direct')},{netns(around)[0].identity}"
-        found[identity] = Device("route", identity, f"{destination} dev {name}", where)
-    return list(found.values())
+def _nic(nic: Nic, netns: str) -> Device:
+    where = {
+        "directory": f"class/net/{nic.name}", "netns": netns, "name": nic.name, "kind": nic.driver,
+        "below": " ".join(nic.below), "lowest": ", ".join(nic.lower), "member_of": nic.member_of,
+        "down": "" if nic.up else "yes", "shared": nic.shared,
+    }  # fmt: skip
+    return Device("nic", f"{nic.identity},{namespaces.identity(netns)}", nic.name, where)
 
 
-def _longest_match(peer: str, rows: list[dict[str, object]]) -> dict[str, object] | None:
-    """Return the route of `rows` with the longest prefix that holds `peer`."""
-    best: tuple[int, dict[str, object]] | None = None
-    for row in rows:
-        prefix = str(row.get("dst", ""))
-        network = ipaddress.ip_network("::/0" if ":" in peer else "0.0.0.0/0") if prefix == "default" else None
-        try:
-            network = network or ipaddress.ip_network(prefix)
-        except ValueError:
-            continue
-        if ipaddress.ip_address(peer.partition("%")[0]) in network and (best is None or network.prefixlen > best[0]):
-            best = network.prefixlen, row
-    return best[1] if best else None
+def locate_nic(device: Device, around: Surroundings) -> Device | None:
+    """Return the NIC of that identity, whether or not anything of storage still points at it."""
+    identity, _, place = device.identity.rpartition(",")
+    netns = namespaces.find(place, around.netns)
+    if netns is None:
+        return None
+    found = with_identity(identity, Links(netns))
+    if len(found) > 1:
+        names = ", ".join(nic.name for nic in found)
+        raise FabtuneError(f"{device.label}: {names} all answer to {identity}; which of them it was cannot be told")
+    function = re.match(r"(?:pci|port|usb):([0-9a-f:.]+)", identity)
+    if not found and function and (tree.SYS / "bus/pci/devices" / function[1]).exists():
+        raise FabtuneError(f"{device.label}: PCI device {function[1]} is there, without an interface in {place}")
+    return _nic(found[0], netns) if found else None
 
 
 def records(around: Surroundings) -> list[Device]:
@@ -199,7 +167,7 @@ _FINDERS: dict[str, Callable[[Surroundings], list[Device]]] = {
     "host": host,
     "netns": netns,
     "nic": nics,
-    "route": routes,
+    "route": routes.routes,
     "record": records,
     "session": sessions,
     "tpg": tpgs,
@@ -241,4 +209,9 @@ def _record(device: Device, around: Surroundings) -> Device | None:
 
 
 # Finders by identity, of the scopes whose listing depends on sessions or leaves out what it cannot read.
-_LOCATORS: dict[str, Callable[[Device, Surroundings], Device | None]] = {"record": _record}
+_LOCATORS: dict[str, Callable[[Device, Surroundings], Device | None]] = {
+    "netns": locate_netns,
+    "nic": locate_nic,
+    "route": routes.locate,
+    "record": _record,
+}

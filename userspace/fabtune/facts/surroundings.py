@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the device finders look at: sessions, sockets, portals, peers and NICs of one namespace, each read once."""
 
+from dataclasses import replace
 from functools import cached_property
 
 from fabtune.backends import iproute, record, tree
 from fabtune.errors import FabtuneError
 from fabtune.facts import nics, sockets
+from fabtune.facts.links import Links
 from fabtune.facts.nics import Nic
 from fabtune.facts.sessions import Session, live_sessions
+from fabtune.facts.sharing import who_else
 from fabtune.facts.sockets import TcpSocket
 from fabtune.model.address import canonical
 
@@ -50,10 +53,15 @@ class Surroundings:
         if not remote and not local:
             return []
         try:
-            found = sockets.established(self.netns)
+            found = self.connections
         except (OSError, ImportError, FabtuneError):
             return []
         return [s for s in found if (canonical(s.remote), s.remote_port) in remote or s.local_port in local]
+
+    @cached_property
+    def connections(self) -> list[TcpSocket]:
+        """Every established connection of the namespace, whoever's.  Raises FabtuneError."""
+        return sockets.established(self.netns)
 
     @cached_property
     def peers(self) -> list[str]:
@@ -80,15 +88,21 @@ class Surroundings:
 
     @cached_property
     def nics(self) -> list[Nic]:
-        """The NICs that storage uses, and the physical ones below them."""
+        """The NICs that storage uses and every layer below them, the lowest first, each with who else uses it."""
         addresses = {socket.local for socket in self.sockets} | {address for address, _ in self.portals}
         addresses |= {route["source"] for route in self.routes.values()}
+        if not addresses:
+            return []
+        links = Links(self.netns)
         try:
-            upper = nics.by_address(addresses, self.netns) if addresses else []
+            found = nics.by_address(addresses, links)
         except FabtuneError:
             return []
-        names = {nic.name: nic for nic in upper}
-        for nic in upper:
-            for name in nic.lower:
-                names.setdefault(name, nics.describe(name, self.netns))
-        return [names[name] for name in sorted(names)]
+        if not found:
+            return []
+        peers = {socket.remote for socket in self.sockets} | set(self.peers)
+        try:
+            shared = who_else(links, [nic.name for nic in found], addresses, peers, self.connections)
+        except (OSError, ImportError, FabtuneError) as error:
+            shared = {nic.name: f"somebody, perhaps ({error})" for nic in found}
+        return [replace(nic, shared=shared[nic.name]) for nic in found]

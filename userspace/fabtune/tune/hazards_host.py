@@ -65,7 +65,7 @@ def congestion_control(scene: Scene) -> Iterator[Finding]:
                     "connections silently use the default instead",
                     f"modprobe tcp_{wanted}",
                 )
-            kinds = {str(kind) for _, kind in scene.readings("qdisc.kind")}
+            kinds = {str(kind).removesuffix(" by hand") for _, kind in scene.readings("qdisc.kind")}
             if wanted == "bbr" and kinds and "fq" not in kinds:
                 yield Finding(
                     "bbr-without-fq",

@@ -251,6 +251,10 @@ def ordered(rows: Iterable[Row]) -> list[Row]:
         for other in by_name.get(row.tunable.not_above, []):
             if items[other].device == row.device:
                 sorter.add(*((index, other) if _rises(items[other]) else (other, index)))
+        for other in by_name[row.tunable.name] if row.tunable.backend == "mtu" else []:
+            # A layer carries no more than what it lies on.
+            if _lies_on(row, items[other]):
+                sorter.add(*((index, other) if _rises(row) else (other, index)))
     try:
         sorter.prepare()
     except CycleError as error:
@@ -267,6 +271,12 @@ def ordered(rows: Iterable[Row]) -> list[Row]:
         for following in sorter.get_ready():
             heapq.heappush(ready, following)
     return result
+
+
+def _lies_on(upper: Row, lower: Row) -> bool:
+    if upper.device is None or lower.device is None:
+        return False
+    return lower.device.where.get("name", "") in upper.device.where.get("below", "").split()
 
 
 def _rises(row: Row) -> bool:

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The MTU of one layer of a NIC (sysfs), with the rules that hold between layers.
+
+A bond or team sets its members' MTU with its own; a VLAN cannot carry more than what it lies on,
+and is cut down in silence when that shrinks; a bridge drops what one of its ports is too small for.
+"""
+
+import errno
+from pathlib import Path
+
+from fabtune.backends import Refusal, UnsupportedError, explained, tree
+from fabtune.model.device import Device
+
+_MASTERS = ("bond", "team")
+_BRIDGES = ("bridge", "openvswitch")
+
+
+def _directory(device: Device) -> Path:
+    if "name" not in device.where:
+        raise UnsupportedError(f"{device.label}: not a NIC")
+    return tree.sysfs(device.where.get("netns", "")) / "class/net" / device.where["name"]
+
+
+def _neighbours(device: Device, prefix: str) -> dict[str, int]:
+    """Return the MTU in bytes of what lies directly on (``upper_``) or below (``lower_``) `device`, by name."""
+    paths = _directory(device).glob(f"{prefix}*")
+    return {path.name.removeprefix(prefix): int(tree.read_text(path / "mtu") or 0) for path in paths}
+
+
+class _Mtu:
+    def read(self, device: Device, key: str) -> str:
+        with explained(f"{device.label}: {key}"):
+            return (_directory(device) / key).read_text().strip()
+
+    def write(self, device: Device, key: str, value: str) -> None:
+        cut = [name for name, mtu in _neighbours(device, "upper_").items() if mtu > int(value)]
+        if cut and int(value) < int(self.read(device, key)):
+            raise UnsupportedError(f"{device.label}: {key}={value} would cut {cut[0]}, which lies on it and carries more")
+        with explained(f"{device.label}: {key}={value}"):
+            try:
+                tree.write_text(_directory(device) / key, value)
+            except OSError as error:
+                if error.errno in (errno.EINVAL, errno.ERANGE, errno.EPERM):
+                    raise UnsupportedError(f"{device.label}: its driver or what it lies on refuses {key}={value}") from error
+                raise
+
+    def why_not(self, device: Device, key: str) -> Refusal | None:
+        """Return why the MTU of `device` is not its own to change."""
+        if device.where.get("member_of") in _MASTERS:
+            return Refusal(f"its {device.where['member_of']} sets the MTU of its members")
+        if device.where.get("kind") in _BRIDGES or device.where.get("member_of") in _BRIDGES:
+            return Refusal("every port of a bridge needs the same MTU, and not all of them are storage's")
+        if device.where.get("kind") in _MASTERS:
+            own = int(self.read(device, key))
+            odd = [name for name, mtu in _neighbours(device, "lower_").items() if mtu != own]
+            if odd:
+                return Refusal(f"its member {odd[0]} has an MTU of its own, which it would overwrite")
+        return None
+
+
+BACKEND = _Mtu()
