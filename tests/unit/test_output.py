@@ -33,3 +33,35 @@ def test_what_others_wrote_reaches_the_terminal_printable_and_cut() -> None:
     shown = str(FabtuneError("a\x1b[2Jb\u202e\ud800\nnext é " + "9" * 9000))
     assert shown.startswith(r"a\x1b[2Jb\u202e\ud800") and "\nnext é 9" in shown
     assert len(shown) < 3200 and "characters left out" in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_no_figure_is_broken_over_lines(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(table.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    figures = ["23.8 MiB (25000000)", "64 KiB", "119.6 MB/s", "50 ms", "12 %"]
+    name = "iqn.2003-01.org.linux-iscsi.storage1.x8664:sn.0123456789ab at [fd00:2::1]:3260"
+    for shift in range(20):
+        text = "x" * shift + " " + " and then ".join(figures * 3)
+        rows = [("tcp.rmem_max", name, figures[0], figures[0], text, "new connections")]
+        table.table(HEADERS, rows, wrapped="why", fold=("device", "effect"))
+        table.labelled("seen", text, 10)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    for figure in figures:
+        expected = 20 * 6 + (40 if figure == figures[0] else 0)
+        assert sum(line.count(figure) for line in lines) == expected, figure
+
+
+def test_bytes_are_exact_where_rounding_hides_something() -> None:
+    assert table.number("12800000", "bytes") == "12.2 MiB (12800000)"
+    assert [table.number(text, "bytes") for text in ("524288", "1572864", "1023", "0")] == [
+        "512 KiB", "1.5 MiB", "1023 bytes", "0 bytes",
+    ]  # fmt: skip
+
+
+def test_a_cell_steers_no_terminal_and_a_file_is_told_by_its_length() -> None:
+    assert table.one_line("a\x1b[2Jb\tc\n") == "a\\x1b[2Jb c "
+    assert table.one_line("one\ntwo\nthree\n") == "(3 lines)"
