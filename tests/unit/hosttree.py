@@ -63,6 +63,7 @@ def make(root: Path, sessions: int = 0, tpgs: int = 0) -> Path:
         put(tpg / "attrib/default_cmdsn_depth", "64")
         put(tpg / "attrib/login_timeout", "15")
         put(tpg / "enable", "1")
+        (tpg / f"np/10.2.0.{number}:3260").mkdir(parents=True)
     _iscsiadm(root, sessions)
     return root
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from fabtune.catalog.tunable import EFFECTS
 from fabtune.cli.table import number, one_line, paragraph, print_json, rate, table, text_below
+from fabtune.tune import sizing
 from fabtune.tune.apply import Result
 from fabtune.tune.journal import Transaction
 from fabtune.tune.memory import MemoryCost
@@ -74,6 +75,8 @@ def show_plan(plan: Plan, cost: MemoryCost, as_json: bool, everything: bool) -> 
             f"BDP {plan.path.bdp_bytes / 1e6:.2f} MB"
         )
     paragraph(f"profile {plan.profile} for {' and '.join(plan.roles)}: {path}")
+    if sized := sizing.in_words(plan):
+        paragraph(sized)
     show_rows([row for row in plan.rows if everything or row.state in (CHANGE, NO_DEVICE, UNREADABLE, REFUSED)])
     counts = {words: sum(row.state == state for row in plan.rows) for state, words in _STATE_WORDS.items()}
     paragraph(

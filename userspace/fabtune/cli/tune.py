@@ -15,6 +15,7 @@ from fabtune.cli import console, output
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts, collect, this_host
 from fabtune.model import units
+from fabtune.tune import nextlogin
 from fabtune.tune import path as tune_path
 from fabtune.tune import plan as planning
 from fabtune.tune.plan import Plan
@@ -151,10 +152,13 @@ def _wish(args: argparse.Namespace) -> _Wish:
 
 
 def _plan(args: argparse.Namespace, wish: _Wish) -> tuple[Plan, Facts]:
-    facts = collect(planning.tunables_of(wish.profile), args.netns)
+    mine = planning.tunables_of(wish.profile)
+    facts = collect([*mine, *nextlogin.tunables(one.name for one in mine)], args.netns)
     rate_bit_per_s = tune_path.measure_rate_bit_per_s(facts) if wish.measure_rate else wish.rate_bit_per_s
     path = tune_path.choose(facts, wish.rtt_ms, rate_bit_per_s, wish.measure_rate)
-    return planning.make_plan(wish.profile, roles_of(args.role, facts), facts, path, wish.parameters), facts
+    plan = planning.make_plan(wish.profile, roles_of(args.role, facts), facts, path, wish.parameters)
+    nextlogin.guard(plan, facts)
+    return plan, facts
 
 
 def run_plan(args: argparse.Namespace) -> int:
@@ -171,10 +175,13 @@ def run_plan(args: argparse.Namespace) -> int:
 
 
 def _show_plan(plan: Plan, facts: Facts, args: argparse.Namespace) -> None:
-    from fabtune.tune.memory import worst_case
+    from fabtune.tune.memory import excess, worst_case
 
+    cost = worst_case(plan, facts)
     with console.reader_may_leave():
-        output.show_plan(plan, worst_case(plan, facts), as_json=args.json, everything=args.all)
+        output.show_plan(plan, cost, as_json=args.json, everything=args.all)
+    if reason := excess(plan, cost):
+        console.say(f"apply refuses this plan: {reason}")
 
 
 class NotAnsweredError(FabtuneError):
@@ -185,7 +192,7 @@ class NotAnsweredError(FabtuneError):
 
 def run_apply(args: argparse.Namespace) -> int:
     """Write a profile's values, on a terminal after a question; exit 4 while something still needs a re-login."""
-    from fabtune.tune import journal, owed, saved
+    from fabtune.tune import journal, memory, owed, saved
     from fabtune.tune.apply import apply
 
     kept = _saved_plan(args)
@@ -204,6 +211,7 @@ def run_apply(args: argparse.Namespace) -> int:
         for label in owed.bring_back(this_host().boot_id, console.say)[0]:
             console.say(f"logged in again: {label}")
         plan, facts = _current(args, wish, kept)
+        memory.check(plan, facts)
         for remark in _keep_at_boot(plan, args):
             console.say(f"not kept after a reboot: {remark}")
         result = apply(plan, facts.host, args.allow_relogin, console.say)
@@ -240,7 +248,11 @@ def _current(
         assert wish is not None
         return _plan(args, wish)
     facts = collect(kept.tunables, kept.netns)
-    return saved.resume(kept, facts), facts
+    plan = saved.resume(kept, facts)
+    # The target may have changed where the host has not.
+    facts.readings += collect(nextlogin.tunables(one.name for one in kept.tunables), kept.netns).readings
+    nextlogin.guard(plan, facts)
+    return plan, facts
 
 
 def _keep_at_boot(plan: Plan, args: argparse.Namespace) -> list[str]:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.experiment import protect
 from fabtune.experiment.peers import PEERS, apply_peer
@@ -87,6 +89,9 @@ class Stage:
         if self.settings["known"] == "measured":
             rtt_ms, rate_bit_per_s = _measured(profile)
         path = ["--rtt", f"{rtt_ms:.3f}ms", "--rate", f"{rate_bit_per_s:.0f}bit"]
+        if "wire_overhead" in load_profile(profile, shipped_catalog()).parameters:
+            # The emulated link counts a packet as Linux does, without an Ethernet's gaps.
+            path += ["--set", "wire_overhead=0"]
         namespace = topology.target_namespace()
         # The target's new parameters wait for the login that the initiator's apply brings about.
         waits = (ExitCode.DONE, ExitCode.NEEDS_ACTION)

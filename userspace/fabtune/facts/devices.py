@@ -102,7 +102,12 @@ def sessions(around: Surroundings) -> list[Device]:
 def tpgs(_: Surroundings) -> list[Device]:
     """Return LIO's iSCSI target portal groups."""
     return [
-        Device("tpg", f"{tpg.parent.name},{tpg.name}", f"{_tail(tpg.parent.name)} {tpg.name}", {"directory": str(tpg)})
+        Device(
+            "tpg",
+            f"{tpg.parent.name},{tpg.name}",
+            f"{_tail(tpg.parent.name)} {tpg.name}",
+            {"directory": str(tpg), "portals": " ".join(sorted(portal.name for portal in tpg.glob("np/*")))},
+        )
         for tpg in sorted((tree.CONFIGFS / "iscsi").glob("iqn.*/tpgt_*"))
     ]
 
@@ -151,7 +156,7 @@ def modules(_: Surroundings) -> list[Device]:
 
 
 def blocks(around: Surroundings) -> list[Device]:
-    """Return the disks behind iSCSI sessions and SRP ports, by WWID and session."""
+    """Return the disks behind iSCSI sessions and SRP ports, by WWID and session, and what lies on these alone."""
     paths = {lun: session.own_identity for session in around.sessions for lun in session.luns}
     paths |= srp.disks()
     devices = []
@@ -160,7 +165,35 @@ def blocks(around: Surroundings) -> list[Device]:
         wwid = " ".join((tree.read_text(directory / "device/wwid") or f"name:{name}").split())
         # Two paths to one LUN share its WWID; the session tells them apart.
         devices.append(Device("block", f"{wwid},{session}", name, {"directory": str(directory)}))
-    return devices
+    return devices + _stacked(set(paths))
+
+
+def _stacked(disks: set[str]) -> list[Device]:
+    """Return the device-mapper devices (multipath, LVM) that lie on `disks` and nothing else, by their UUID.
+
+    A filesystem above them reads ahead as they say, not as their disks do.
+    """
+    below = set(disks)
+    found: dict[str, Device] = {}
+    maps = {path.name: path for path in (tree.SYS / "block").glob("dm-*")}
+    grew = True
+    while grew:
+        grew = False
+        for name, directory in sorted(maps.items()):
+            slaves = {_whole_disk(slave) for slave in directory.glob("slaves/*")}
+            uuid = tree.read_text(directory / "dm/uuid")
+            if name not in found and uuid and slaves and slaves <= below:
+                label = tree.read_text(directory / "dm/name") or name
+                found[name] = Device("block", f"dm:{uuid}", label, {"directory": str(directory)})
+                below.add(name)
+                grew = True
+    return list(found.values())
+
+
+def _whole_disk(slave: Path) -> str:
+    """Return the name of the disk that `slave` is or is a partition of."""
+    real = slave.resolve()
+    return real.parent.name if (real / "partition").exists() else real.name
 
 
 _FINDERS: dict[str, Callable[[Surroundings], list[Device]]] = {

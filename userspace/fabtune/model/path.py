@@ -13,7 +13,8 @@ _ETHERNET_HEADER = 14
 class NetworkPath:
     """One way between initiator and target: round trip in s, rate in bytes/s of the slowest link.
 
-    `estimated` tells a rate that was measured with a few reads: busy CPUs make it too low.
+    `estimated` tells a rate that nobody vouches for: measured with a few reads (busy CPUs make it too low),
+    or a NIC's speed at a round trip that no site has (an upper limit).
     """
 
     rtt_s: float

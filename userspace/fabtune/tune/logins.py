@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Previews of logins: a host's node records against a target's portal groups, as they are or as a profile has them."""
 
+import ipaddress
 from dataclasses import dataclass
 
 from fabtune.catalog.profile import Profile
@@ -11,7 +12,7 @@ from fabtune.model.negotiate import Agreed, Value, preview
 from fabtune.model.path import NetworkPath
 from fabtune.tune.plan import make_plan
 
-_RECORD_KEYS = {
+RECORD_KEYS = {
     "iscsi.initial_r2t": "InitialR2T",
     "iscsi.immediate_data": "ImmediateData",
     "iscsi.first_burst": "FirstBurstLength",
@@ -24,7 +25,7 @@ _RECORD_KEYS = {
     "iscsi.cmds_max": "cmds_max",
     "iscsi.queue_depth": "queue_depth",
 }
-_TPG_KEYS = {
+TPG_KEYS = {
     "lio.initial_r2t": "InitialR2T",
     "lio.immediate_data": "ImmediateData",
     "lio.first_burst": "FirstBurstLength",
@@ -37,7 +38,7 @@ _TPG_KEYS = {
     "lio.error_recovery_level": "ErrorRecoveryLevel",
     "lio.default_cmdsn_depth": "cmdsn_depth",
 }
-_ACL_KEYS = {"lio.cmdsn_depth": "cmdsn_depth"}
+ACL_KEYS = {"lio.cmdsn_depth": "cmdsn_depth"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,50 @@ class Login:
         return {"record": self.record, "tpg": self.tpg, "agreed": [one.as_json() for one in self.agreed]}
 
 
+def serves(tpg: Device, record: Device) -> bool:
+    """Tell whether `record` logs in to `tpg`: the same target, by a portal that the TPG has."""
+    if tpg.identity.split(",")[0] != record.identity.split(",")[0]:
+        return False
+    portals = tpg.where.get("portals")
+    wanted = _address(record.where.get("portal", ""))
+    # Facts of an older version name no portals; a name served on every address fits each of them.
+    if portals is None or wanted is None:
+        return True
+    return any(_fits(_address(portal), wanted) for portal in portals.split())
+
+
+def _address(portal: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, str] | None:
+    """Return address and port of ``10.2.0.1:3260`` or ``[fd00::1]:3260``; None for a host's name."""
+    address, _, port = portal.rpartition(":")
+    try:
+        return ipaddress.ip_address(address.strip("[]").partition("%")[0]), port
+    except ValueError:
+        return None
+
+
+def _fits(portal: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, str] | None, wanted: object) -> bool:
+    if portal is None or not isinstance(wanted, tuple):
+        return True
+    return portal[1] == wanted[1] and (portal[0] == wanted[0] or portal[0].is_unspecified)
+
+
+def acl_of(facts: Facts, tpg: Device, record: Device) -> Device | None:
+    """Return the ACL of `tpg` that the initiator of `record` logs in by, if it has one of its own."""
+    identity = f"{tpg.identity},{record.where.get('initiator')}"
+    return next((device for device in _devices(facts, "lio.cmdsn_depth") if device.identity == identity), None)
+
+
+def readings_of(facts: Facts, keys: dict[str, str], device: Device | None) -> dict[str, Value]:
+    """Return the values of `device` by RFC name, as far as they could be read."""
+    found: dict[str, Value] = {}
+    catalog = shipped_catalog()
+    for name, key in keys.items():
+        for reading in facts.of(name):
+            if device is not None and reading.device.key == device.key and reading.value is not None:
+                found[key] = catalog.tunables[name].parse(reading.value)
+    return found
+
+
 def _values(
     facts: Facts,
     keys: dict[str, str],
@@ -63,12 +108,7 @@ def _values(
     path: NetworkPath | None,
 ) -> dict[str, Value]:
     """Return the values of one side, by RFC name: what the device has, with the profile's wishes on top."""
-    found: dict[str, Value] = {}
-    catalog = shipped_catalog()
-    for name, key in keys.items():
-        for reading in facts.of(name):
-            if device is not None and reading.device.key == device.key and reading.value is not None:
-                found[key] = catalog.tunables[name].parse(reading.value)
+    found = readings_of(facts, keys, device)
     for row in make_plan(profile, (role,), facts, path, {}).rows if profile else []:
         same = row.device is None or (device is not None and row.device.key == device.key)
         if row.tunable.name in keys and same and row.wanted is not None:
@@ -88,16 +128,14 @@ def preview_logins(initiator: Facts, target: Facts, profile: Profile | None, pat
         return []
     found = []
     for record in records or [None]:
-        iqn = record.identity.split(",")[0] if record else None
-        matching: list[Device | None] = [tpg for tpg in tpgs if iqn is None or tpg.identity.split(",")[0] == iqn]
+        matching: list[Device | None] = [tpg for tpg in tpgs if record is None or serves(tpg, record)]
         for tpg in matching or [None]:
-            ours = _values(initiator, _RECORD_KEYS, record, ROLES[0], profile, path)
-            theirs = _values(target, _TPG_KEYS, tpg, ROLES[1], profile, path)
+            ours = _values(initiator, RECORD_KEYS, record, ROLES[0], profile, path)
+            theirs = _values(target, TPG_KEYS, tpg, ROLES[1], profile, path)
             # An ACL has a command window of its own.
-            acl = f"{tpg.identity},{record.where.get('initiator')}" if tpg and record else None
-            for device in _devices(target, "lio.cmdsn_depth"):
-                if device.identity == acl:
-                    theirs |= _values(target, _ACL_KEYS, device, ROLES[1], profile, path)
+            acl = acl_of(target, tpg, record) if tpg and record else None
+            if acl:
+                theirs |= _values(target, ACL_KEYS, acl, ROLES[1], profile, path)
             label = f"{record.label if record else 'open-iscsi defaults'} with {tpg.label if tpg else 'LIO defaults'}"
             found.append(
                 Login(label, record.identity if record else None, tpg.identity if tpg else None, preview(ours, theirs))

@@ -3,8 +3,14 @@
 
 from dataclasses import dataclass
 
+from fabtune.errors import InputError
 from fabtune.facts.collect import Facts
 from fabtune.tune.plan import Plan
+
+# Share of the host's memory, in percent, that the worst case may take, and the parameter that says otherwise.
+LIMIT = "memory_percent"
+_DEFAULT_PERCENT = 50.0
+_BUFFERS = ("tcp.rmem_max", "tcp.wmem_max", "lio.default_cmdsn_depth", "lio.first_burst")
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,27 @@ def worst_case(plan: Plan, facts: Facts) -> MemoryCost:
     depth, burst = (wanted.get(name, 0) for name in ("lio.default_cmdsn_depth", "lio.first_burst"))
     unsolicited = sessions * depth * burst if "target" in plan.roles else 0
     return MemoryCost(sessions, sessions * buffers, unsolicited, facts.host.memory_bytes)
+
+
+def excess(plan: Plan, cost: MemoryCost) -> str:
+    """Return why `plan` may take too much memory, '' where it does not or raises nothing that takes any."""
+    allowed = plan.parameters.get(LIMIT, _DEFAULT_PERCENT)
+    found = 100 * cost.fraction_of_host
+    if found <= allowed or not any(row.tunable.name in _BUFFERS for row in plan.changes):
+        return ""
+    say = f", or --set {LIMIT}={found + 1:.0f} to take it all the same" if LIMIT in plan.parameters else ""
+    return (
+        f"too much memory at worst: buffers of {cost.sessions} sessions may take {cost.total_bytes / 2**20:.0f} MiB, "
+        f"{found:.0f} % of this host's {cost.host_bytes / 2**20:.0f} MiB, allowed: {allowed:.0f} %; "
+        f"give the path's own rate with --rate{say}"
+    )
+
+
+def check(plan: Plan, facts: Facts) -> None:
+    """Raise InputError where `plan` may take too much memory."""
+    reason = excess(plan, worst_case(plan, facts))
+    if reason:
+        raise InputError(reason)
 
 
 def _now(facts: Facts, tunable: str) -> int:

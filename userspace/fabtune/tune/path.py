@@ -9,18 +9,24 @@ from fabtune.facts.collect import Facts
 from fabtune.model.path import NetworkPath
 
 
+# Beyond this round trip some link that this host does not see is likely to be the slowest.
+_SITE_RTT_MS = 2.0
+
+
 def choose(
     facts: Facts, rtt_ms: float | None, rate_bit_per_s: float | None, estimated: bool = False
 ) -> NetworkPath | None:
     """Return the path given, its gaps filled from `facts`; None when round trip or rate stays unknown.
 
     Of several sessions the one with the longest round trip and the fastest link counts: the
-    values computed from them are upper limits that shorter paths do not use up.
+    values computed from them are upper limits that shorter paths do not use up.  A NIC's speed is
+    only an upper limit of a path that is longer than a site: the rate is then an estimate.
     """
     if rtt_ms is None:
         rtt_ms = max((socket.path_rtt_ms for socket in facts.sockets), default=None)
     if rate_bit_per_s is None:
         rate_bit_per_s = max((nic.speed_bit_per_s for nic in facts.nics if nic.speed_bit_per_s), default=None)
+        estimated = estimated or (rtt_ms is not None and rtt_ms > _SITE_RTT_MS)
     if rtt_ms is None or rate_bit_per_s is None:
         return None
     mtu = min((nic.mtu_bytes for nic in facts.nics), default=1500)

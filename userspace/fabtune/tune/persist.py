@@ -171,6 +171,10 @@ def _rule_match(row: Row, remarks: list[str]) -> str:
     identity, _, rest = row.device.identity.partition(",")
     what = f"{row.tunable.name} of {row.device.label}"
     # Not at "change", which any program that wrote to the disk causes: what was set since then stays.
+    if row.device.scope == "block" and identity.startswith("dm:"):
+        # Its UUID is known at "change" alone, and only its own table brings a cookie.
+        uuid = identity.removeprefix("dm:")
+        return f'ACTION=="change", SUBSYSTEM=="block", ENV{{DM_UUID}}=="{uuid}", ENV{{DM_COOKIE}}=="?*"'
     if row.device.scope == "block" and not identity.startswith("name:"):
         return f'ACTION=="add", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", ATTR{{device/wwid}}=="{identity}"'
     if row.device.scope == "block":

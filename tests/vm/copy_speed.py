@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How fast `cp` reads a file from a filesystem on the session's LUN, beside what the path allows.
+
+    copy_speed.py RTT RATE [MIB]      exit 1 below 85 % of the bound
+
+The disk must keep its data and be free: it gets a new ext4.
+"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fabtune.lab import iscsi
+from fabtune.model.path import NetworkPath
+from fabtune.model.units import parse_bit_per_s, parse_ms
+
+LEAST = 0.85
+FILE = Path("/mnt/file")
+
+
+def run(*words: str) -> None:
+    """Run a command that must succeed."""
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+
+
+def main() -> int:
+    """Make the file, forget it, copy it."""
+    path = NetworkPath(parse_ms(sys.argv[1]) / 1e3, parse_bit_per_s(sys.argv[2]) / 8)
+    mib = int(sys.argv[3]) if len(sys.argv) > 3 else 192
+    (disk,) = iscsi.iscsi_disks()
+    run("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-J", "size=4", f"/dev/{disk}")
+    run("mount", f"/dev/{disk}", "/mnt")
+    run("dd", "if=/dev/zero", f"of={FILE}", "bs=1M", f"count={mib}", "conv=fsync", "status=none")
+    run("umount", "/mnt")
+    run("mount", f"/dev/{disk}", "/mnt")
+    started = time.monotonic()
+    run("cp", str(FILE), "/dev/null")
+    bytes_per_s = (mib << 20) / (time.monotonic() - started)
+    run("umount", "/mnt")
+    share = bytes_per_s / path.goodput_bytes_per_s
+    ahead = Path(f"/sys/block/{disk}/queue/read_ahead_kb").read_text().strip()
+    print(f"cp: {bytes_per_s / 1e6:.1f} MB/s of {path.goodput_bytes_per_s / 1e6:.1f}, {share:.1%}, read-ahead {ahead} KiB")
+    return int(share < LEAST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock virtual
+# guest-full: --suite bookworm --clock virtual
+# Values that hurt later: an off that a bound switches on, a login that fails at the next boot, buffers beyond
+# the host's memory, a path whose rate nobody knows; and the read-ahead that a long path needs.
+
+CONFIGFS=/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1
+
+setup_file() {
+	python3 -m fabtune.lab.guest up --rtt 37ms --rate 622mbit --size-mib 256 --keeps-data
+	python3 -m fabtune.lab.guest login
+}
+
+setup() {
+	load common
+}
+
+teardown() {
+	umount /mnt 2>/dev/null || true
+	fabtune revert --force --allow-relogin >/dev/null 2>&1 || true
+	for name in lab-linear lab-mixed; do dmsetup remove "$name" 2>/dev/null || true; done
+	echo 1 > $CONFIGFS/param/MaxOutstandingR2T
+}
+
+record() {
+	iscsiadm -m node -T iqn.2026-01.lab.fabtune:target -p 10.2.0.1:3260 -o update -n "$1" -v "$2"
+}
+
+relogin() {
+	python3 -m fabtune.lab.guest logout
+	python3 -m fabtune.lab.guest login
+}
+
+connection() {
+	cat /sys/class/iscsi_connection/connection*/"$1"
+}
+
+@test "pings that are off stay off, whatever a profile wants at least" {
+	record 'node.conn[0].timeo.noop_out_interval' 0
+	record 'node.conn[0].timeo.noop_out_timeout' 0
+	relogin
+	[ "$(connection recv_tmo)" -eq 0 ]
+	fabtune apply wan-satellite --role initiator --rtt 37ms --rate 622mbit --allow-relogin
+	interval=$(connection recv_tmo) timeout=$(connection ping_tmo)
+	fabtune revert --allow-relogin
+	record 'node.conn[0].timeo.noop_out_interval' 5
+	record 'node.conn[0].timeo.noop_out_timeout' 5
+	relogin
+	[ "$interval" -eq 0 ]
+	[ "$timeout" -eq 0 ]
+}
+
+@test "a target's MaxOutstandingR2T with which the next login would fail is named, and the record left alone" {
+	echo 6 > $CONFIGFS/param/MaxOutstandingR2T
+	run fabtune plan wan --role initiator --rtt 37ms --rate 622mbit --json
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"offers 6: 6 is not a power of two"*"4 would work"* ]]
+	run fabtune apply wan --role initiator --rtt 37ms --rate 622mbit
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"not written: iscsi.max_outstanding_r2t: target"*"offers 6"* ]]
+	relogin
+	[ "$(cat /sys/class/iscsi_session/session*/max_outstanding_r2t)" -eq 1 ]
+	[ "$(cat /sys/block/sd*/device/queue_depth)" -eq 128 ]
+}
+
+@test "a plan whose buffers exceed the host's memory is refused, and one that says so is taken" {
+	run fabtune apply wan --role initiator --rtt 100ms --rate 100gbit
+	echo "$output"
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"too much memory at worst"*"--set memory_percent="* ]]
+	[ "$(cut -f3 /proc/sys/net/ipv4/tcp_rmem)" -lt 1073741824 ]
+	run fabtune apply wan --role initiator --rtt 100ms --rate 100gbit --set memory_percent=1000
+	[ "$status" -eq 4 ]
+}
+
+@test "wan reads ahead on the disk and on what lies on it alone, and revert gives both back" {
+	disk=$(cd /sys/block && echo sd*)
+	modprobe loop
+	truncate -s 16M /tmp/other
+	loop=$(losetup -f --show /tmp/other)
+	dmsetup create lab-linear --table "0 65536 linear /dev/$disk 0"
+	dmsetup create lab-mixed --table "0 8192 linear /dev/$disk 65536
+8192 8192 linear $loop 0"
+	mine=/sys/block/$(basename "$(readlink -f /dev/mapper/lab-linear)")/queue/read_ahead_kb
+	foreign=/sys/block/$(basename "$(readlink -f /dev/mapper/lab-mixed)")/queue/read_ahead_kb
+	before=$(cat "$mine" "$foreign" /sys/block/"$disk"/queue/read_ahead_kb)
+	shared=$(cat "$foreign")
+	fabtune apply wan --role initiator --rtt 37ms --rate 622mbit || [ $? -eq 4 ]
+	[ "$(cat /sys/block/"$disk"/queue/read_ahead_kb)" -eq 5620 ]
+	[ "$(cat "$mine")" -eq 5620 ]
+	[ "$(cat "$foreign")" = "$shared" ]
+	fabtune revert || [ $? -eq 4 ]
+	[ "$(cat "$mine" "$foreign" /sys/block/"$disk"/queue/read_ahead_kb)" = "$before" ]
+	dmsetup remove lab-linear lab-mixed
+	losetup -d "$loop"
+}
+
+@test "a read-ahead that somebody switched off stays off" {
+	disk=$(cd /sys/block && echo sd*)
+	echo 0 > /sys/block/"$disk"/queue/read_ahead_kb
+	fabtune apply wan --role initiator --rtt 37ms --rate 622mbit || [ $? -eq 4 ]
+	ahead=$(cat /sys/block/"$disk"/queue/read_ahead_kb)
+	echo 128 > /sys/block/"$disk"/queue/read_ahead_kb
+	[ "$ahead" -eq 0 ]
+}
+
+@test "a file is copied at 85 % of what 37 ms and 622 Mb/s allow, after wan" {
+	fabtune apply wan --role target --netns target --rtt 37ms --rate 622mbit || [ $? -eq 4 ]
+	fabtune apply wan --role initiator --rtt 37ms --rate 622mbit --allow-relogin
+	run python3 /fabtune/tests/vm/copy_speed.py 37ms 622mbit
+	echo "$output"
+	[ "$status" -eq 0 ]
+	echo "# ${lines[-1]}" >&3
+}

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the next login would make of a plan: a value with which it fails, or may fail, is not written.
+
+A session lives on after its record has changed; a value that its target does not get along with is found
+out at the next login only, which may be the next boot.  What a target offers is known where LIO serves it
+on this host.  Elsewhere the live session tells: a value agreed on below our own is the target's, and
+otherwise no more than that the target accepts it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from fabtune.catalog.tunable import ROLES, Tunable, shipped_catalog
+from fabtune.facts.collect import Facts
+from fabtune.facts.sessions import Session
+from fabtune.model.device import Device
+from fabtune.model.negotiate import Agreed, Value, preview
+from fabtune.tune.logins import ACL_KEYS, RECORD_KEYS, TPG_KEYS, acl_of, readings_of, serves
+from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
+
+# Where this parameter of a profile is set, the user answers for the logins.
+TRUST = "trust_logins"
+_NAMES = {key: name for name, key in RECORD_KEYS.items()}
+_DIGESTS = ("HeaderDigest", "DataDigest")
+_R2T = "MaxOutstandingR2T"
+
+
+def tunables(names: Iterable[str]) -> list[Tunable]:
+    """Return what a plan of the tunables `names` must know besides these to preview the next login."""
+    spoken = set(names)
+    if not spoken & RECORD_KEYS.keys():
+        return []
+    catalog = shipped_catalog().tunables
+    return [catalog[name] for name in (*RECORD_KEYS, *TPG_KEYS, *ACL_KEYS) if name not in spoken]
+
+
+def guard(plan: Plan, facts: Facts) -> None:
+    """Refuse the rows of `plan` after which a login of this host's records fails, or may fail."""
+    if plan.parameters.get(TRUST):
+        return
+    mine = [index for index, row in enumerate(plan.rows) if row.state == CHANGE and row.tunable.name in RECORD_KEYS]
+    for device in dict.fromkeys(plan.rows[index].device for index in mine):
+        if device is None:
+            continue
+        rows = {RECORD_KEYS[plan.rows[index].tunable.name]: index for index in mine if plan.rows[index].device == device}
+        for key, note in _reasons(plan, facts, device, rows):
+            plan.rows[rows[key]] = replace(plan.rows[rows[key]], state=REFUSED, note=note)
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """The values of one TPG on this host by RFC name, as they will be after the plan."""
+
+    who: str
+    values: Mapping[str, Value]
+
+
+def _reasons(plan: Plan, facts: Facts, record: Device, rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield key and reason of each row of `record` that must not be written; `rows` are those that would be."""
+    now = readings_of(facts, RECORD_KEYS, record)
+    after = now | {key: _wanted(plan.rows[index]) for key, index in rows.items()}
+    offers = list(_offers(plan, facts, record))
+    for offer in offers:
+        for agreed in preview(after, offer.values):
+            if agreed.problem and agreed.name in rows:
+                yield agreed.name, f"{offer.who} offers {agreed.target}: {agreed.problem}; {_would_work(agreed)}"
+    if offers:
+        return
+    session = next((one for one in facts.sessions if _same(one, record)), None)
+    for key in rows:
+        note = _unknown_target(key, now, after, session)
+        if note:
+            yield key, note
+
+
+def _wanted(row: Row) -> Value:
+    return row.tunable.parse(row.wanted or "")
+
+
+def _offers(plan: Plan, facts: Facts, record: Device) -> Iterator[_Offer]:
+    """Yield what each TPG on this host offers that serves `record`."""
+    changes = [row for row in plan.rows if row.role == ROLES[1] and row.state == CHANGE and row.device is not None]
+    for reading in facts.of("lio.first_burst"):
+        tpg = reading.device
+        if not serves(tpg, record):
+            continue
+        values = readings_of(facts, TPG_KEYS, tpg)
+        values |= {TPG_KEYS[row.tunable.name]: _wanted(row) for row in changes
+                   if row.device == tpg and row.tunable.name in TPG_KEYS}  # fmt: skip
+        acl = acl_of(facts, tpg, record)
+        values |= readings_of(facts, ACL_KEYS, acl) if acl else {}
+        yield _Offer(f"target {tpg.label} on this host", values)
+
+
+def _same(session: Session, record: Device) -> bool:
+    mine = session.target, session.portal, session.interface
+    return mine == (record.where.get("target"), record.where.get("portal"), record.where.get("interface"))
+
+
+def _would_work(agreed: Agreed) -> str:
+    if agreed.name in _DIGESTS:
+        return f"'{agreed.initiator},{agreed.target}' would work"
+    if agreed.name == _R2T and agreed.target is not None:
+        return f"{1 << (int(agreed.target).bit_length() - 1)} would work"
+    return "see `fabtune negotiate`"
+
+
+def _unknown_target(
+    key: str, now: Mapping[str, Value], after: Mapping[str, Value], session: Session | None
+) -> str:
+    """Return why `key` must not be written where the target's own side is not known, '' if it may be."""
+    if key in _DIGESTS:
+        known = {"None"} | ({session.negotiated.get(key, "None")} if session else set())
+        offered = str(after[key]).split(",")
+        if known & set(offered):
+            return ""
+        return (
+            f"nobody knows whether the target takes {after[key]}, and without a digest in common the next login "
+            f"fails; '{after[key]},None' works with every target; --set {TRUST}=1 writes it all the same"
+        )
+    if key != _R2T:
+        return ""
+    wanted, ours = int(after[key]), int(now.get(key, 1))
+    agreed = int(session.negotiated.get(key, 0)) if session else 0
+    # Below ours it is the target's own, and the outcome of every higher wish.
+    if wanted <= (agreed or ours) or 0 < agreed < ours:
+        return ""
+    seen = f"the live session agreed on {agreed}" if agreed else f"the record says {ours}"
+    return (
+        f"the target's own value is not known ({seen}); where it is no power of two below {wanted} the next login "
+        f"fails; `fabtune negotiate --target FACTS` tells, --set {TRUST}=1 writes it all the same"
+    )
