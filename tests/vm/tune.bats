@@ -101,6 +101,9 @@ teardown() {
 	echo None > $CONFIGFS/param/HeaderDigest
 	cat > digest.toml <<-'EOF'
 		summary = "a digest that this target does not have"
+		[parameters.trust_logins]
+		default = 1
+		summary = "the preview of the login would stop it"
 		[initiator."iscsi.header_digest"]
 		value = "CRC32C"
 		why = "a test"
