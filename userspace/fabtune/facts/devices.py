@@ -169,7 +169,7 @@ def blocks(around: Surroundings) -> list[Device]:
 
 
 def _stacked(disks: set[str]) -> list[Device]:
-    """Return the device-mapper devices (multipath, LVM) that lie on `disks` and nothing else, by their UUID.
+    """Return the device-mapper devices (multipath, LVM) that lie on `disks` and nothing else, by UUID, else name.
 
     A filesystem above them reads ahead as they say, not as their disks do.
     """
@@ -181,10 +181,11 @@ def _stacked(disks: set[str]) -> list[Device]:
         grew = False
         for name, directory in sorted(maps.items()):
             slaves = {_whole_disk(slave) for slave in directory.glob("slaves/*")}
-            uuid = tree.read_text(directory / "dm/uuid")
-            if name not in found and uuid and slaves and slaves <= below:
+            if name not in found and slaves and slaves <= below:
                 label = tree.read_text(directory / "dm/name") or name
-                found[name] = Device("block", f"dm:{uuid}", label, {"directory": str(directory)})
+                uuid = tree.read_text(directory / "dm/uuid")
+                identity = f"dm:{uuid}" if uuid else f"name:{label}"
+                found[name] = Device("block", identity, label, {"directory": str(directory)})
                 below.add(name)
                 grew = True
     return list(found.values())
