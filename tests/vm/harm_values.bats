@@ -102,6 +102,7 @@ connection() {
 }
 
 @test "a read-ahead that somebody switched off stays off" {
+	relogin
 	disk=$(cd /sys/block && echo sd*)
 	echo 0 > /sys/block/"$disk"/queue/read_ahead_kb
 	fabtune apply wan --role initiator --rtt 37ms --rate 622mbit || [ $? -eq 4 ]

@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from fabtune.backends import record, tree
 from fabtune.errors import FabtuneError
