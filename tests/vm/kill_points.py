@@ -1,235 +1,255 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Kills apply at every step, and cuts the disk's power at random moments; revert must give every value back.
+"""Kills apply, re-login, persist and revert at every step and at random moments, and cuts the disk's power.
 
-State directory and node records lie on an ext4 of their own.  A power cut is EXT4_IOC_SHUTDOWN without
-flushing: what was not on disk is lost, while the kernel keeps every value written: the harder case.
-Prints one line a failing case and a sum.
+    kill_points.py COUNT [RESULT.json]
+
+After each kill `verify` must tell the truth, and `revert` must bring back every value and the session.
+Prints one line a failing case and a sum; the result file has `kill_points` and `kill_failed`.
 """
 
-import fcntl
-import os
+import json
 import random
-import shutil
 import signal
-import struct
-import subprocess
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
+
+from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.backends import record
-from fabtune.catalog.profile import load_profile
-from fabtune.catalog.tunable import shipped_catalog
-from fabtune.facts.collect import collect
-from fabtune.model.path import NetworkPath
-from fabtune.tune import fault, journal
-from fabtune.tune.apply import apply
-from fabtune.tune.plan import make_plan, tunables_of
-from fabtune.tune.undo import undo
+import kill_host as host
+from kill_host import Values, run
 
-DISK, IMAGE = Path("/var/lib/fabtune"), Path("/var/tmp/fabtune.ext4")
-# Debian 13 moved the records.
-NODES = next(path for path in map(Path, ("/etc/iscsi/nodes", "/var/lib/iscsi/nodes")) if path.is_dir())
-EXT4_IOC_SHUTDOWN = 0x8004587D
-NO_LOG_FLUSH = 2
-SYSCTLS = ("tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save")
-
+from fabtune.errors import ExitCode
 
 # wan, with two values of the node record instead of all: each costs several runs of iscsiadm.
-PROFILE = Path("/var/tmp/kill.toml")
-PROFILE_TEXT = """summary = "wan with fewer values"
-include = ["wan"]
-""" + "".join(
-    f'[initiator."{name}"]\ndrop = true\n'
-    for name in ("iscsi.max_outstanding_r2t", "iscsi.queue_depth", "iscsi.noop_timeout", "iscsi.max_burst")
+_FEWER = ("iscsi.max_outstanding_r2t", "iscsi.queue_depth", "iscsi.noop_timeout", "iscsi.max_burst")
+_PROFILES = {
+    "many": 'summary = "wan with fewer values"\ninclude = ["wan"]\n' + "".join(f'[initiator."{name}"]\ndrop = true\n' for name in _FEWER),
+    # What a re-login is needed for, something for a target, and a value of the disk that a login makes anew.
+    "few": """summary = "four values"
+[initiator."iscsi.first_burst"]
+value = 131072
+why = "test"
+[initiator."tcp.slow_start_after_idle"]
+value = false
+why = "test"
+[initiator."block.read_ahead_kb"]
+value = 512
+why = "test"
+[target."lio.first_burst"]
+value = 131072
+why = "test"
+""",
+    # Shares values with few: some it changes further, some it finds right.
+    "other": """summary = "three values"
+[initiator."iscsi.first_burst"]
+value = 65536
+why = "test"
+[initiator."tcp.slow_start_after_idle"]
+value = false
+why = "test"
+[target."lio.login_timeout"]
+value = 20
+why = "test"
+""",
+}
+_DIRECTORY = Path("/var/tmp")
+
+
+def _apply(name: str, *more: str) -> tuple[str, ...]:
+    return "apply", str(_DIRECTORY / f"{name}.toml"), "--yes", "--role", "both", "--rtt", "50ms", "--rate", "1gbit", *more
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What happens first, and then what is killed."""
+
+    name: str
+    first: tuple[tuple[str, ...], ...]
+    killed: tuple[str, ...]
+
+
+_SCENARIOS = (
+    Scenario("apply", (), _apply("many")),
+    Scenario("re-login", (), _apply("few", "--allow-relogin")),
+    Scenario("persist", (), _apply("few", "--persist")),
+    Scenario("second profile", (_apply("few"),), _apply("other", "--allow-relogin")),
+    Scenario("revert", (_apply("many"),), ("revert",)),
+    Scenario("revert with re-login", (_apply("few", "--allow-relogin", "--persist"),), ("revert", "--allow-relogin")),
+    Scenario("revert one of two", (_apply("few"), _apply("other")), ("revert", "few")),
 )
 
 
-def silent(_: str) -> None:
-    """Print no progress."""
+@dataclass(frozen=True)
+class Case:
+    """One kill: how (`kill`, `torn`, `full`, `interrupt` at a checkpoint; `moment`, `power` after a share of the time)."""
+
+    scenario: Scenario
+    kind: str
+    where: float
+
+    def __str__(self) -> str:
+        return f"{self.scenario.name}, {self.kind} at {self.where:.3g}"
 
 
-def read_all() -> dict[str, str]:
-    """Return every value the profile may touch, read without fabtune's own help."""
-    files = [Path("/proc/sys/net/ipv4") / name for name in SYSCTLS]
-    for directory in ("param", "attrib"):
-        files += sorted(Path("/sys/kernel/config/target/iscsi").glob(f"iqn*/tpgt_1/{directory}/*"))
-    found = {str(file): file.read_text() for file in files}
-    found |= {str(file): file.read_text() for file in sorted(NODES.rglob("*")) if file.is_file()}
+class Checked:
+    """The host before anything, and what is wrong with a case."""
+
+    def __init__(self) -> None:
+        self.before, self.sessions = host.read_all(), host.sessions()
+        self.problems: list[str] = []
+
+    def claim(self, condition: bool, text: str) -> None:
+        if not condition:
+            self.problems.append(text)
+
+    def differing(self) -> list[str]:
+        after = host.read_all()
+        return sorted(name for name in self.before.keys() | after.keys() if self.before.get(name) != after.get(name))
+
+    def verify(self, away: bool) -> None:
+        """Let verify speak, and hold it against what the host shows."""
+        code = run("verify", "--json")
+        self.claim(code in (ExitCode.DONE, ExitCode.DRIFT), f"verify ended with {code}: {_tail()}")
+        self.claim(not away or code == ExitCode.DRIFT, "a session is away and verify sees nothing wrong")
+        wrong = _not_as_journalled()
+        self.claim(not wrong or code == ExitCode.DRIFT, f"verify sees nothing wrong, but of the journal's values differ {wrong}")
+
+    def revert(self, *words: str) -> None:
+        code = run("revert", *words)
+        self.claim(code in (ExitCode.DONE, ExitCode.NEEDS_ACTION), f"revert {' '.join(words)} ended with {code}: {_tail()}")
+
+    def back(self) -> None:
+        """Check that everything is as before, sessions with what they had agreed upon included."""
+        found = host.settled_sessions(len(self.sessions))
+        self.claim(found == self.sessions, f"sessions were {self.sessions}, are {found}")
+        wrong = self.differing()
+        self.claim(not wrong, f"differs after revert: {wrong}")
+
+
+def _tail() -> str:
+    return " / ".join(host.OUTPUT.read_text().strip().splitlines()[-6:-1])[-600:]
+
+
+def _not_as_journalled() -> list[str]:
+    """Return the sysctls that the journal says we hold and that are not so: read here without fabtune's help."""
+    steps: dict[tuple[str, object], dict[str, object]] = {}
+    closed = set()
+    for line in host.journalled():
+        if line["kind"] == "write" and line["backend"] == "sysctl":
+            steps[str(line["file"]), line["step"]] = line
+        elif line["kind"] == "holds" and (line["file"], line["step"]) in steps:
+            steps[str(line["file"]), line["step"]]["wrote"] = line["value"]
+        elif line["kind"] == "restored":
+            steps.pop((str(line["file"]), line["step"]), None)
+        elif line["kind"] == "closed":
+            closed.add(line["file"])
+    # A later transaction's value is the one that counts.
+    last = {str(step["key"]): str(step["wrote"]) for (file, _), step in steps.items() if file not in closed}
+    return sorted(key for key, wrote in last.items() if _sysctl(key).split() != wrote.split())
+
+
+def _sysctl(key: str) -> str:
+    name, _, index = key.rstrip("]").partition("[")
+    text = (Path("/proc/sys") / name.replace(".", "/")).read_text()
+    return text.split()[int(index)] if index else text
+
+
+def perform(case: Case, checked: Checked, whole_s: float, draw: random.Random) -> None:
+    """Run one case and collect its problems in `checked`."""
+    for words in case.scenario.first:
+        code = run(*words)
+        checked.claim(code in (ExitCode.DONE, ExitCode.NEEDS_ACTION), f"{words[:2]} ended with {code}: {_tail()}")
+    if case.kind in ("moment", "power"):
+        status = host.kill_after(case.scenario.killed, case.where * whole_s)
+    else:
+        status = run(*case.scenario.killed, spec=f"{case.kind}:{int(case.where)}")
+    said = _tail() if status != -signal.SIGKILL else ""
+    host.wait_for_tools()
+    if case.kind == "power":
+        host.cut_power()
+    checked.claim(status in (-signal.SIGKILL, 0, 1, 3, 4, 130), f"it ended with {status}: {said}")
+    # What iscsid was told to do before the kill it does after it.
+    away = len(host.sessions()) < len(checked.sessions)
+    checked.verify(away and case.kind in ("kill", "torn"))
+    if status in (ExitCode.FAILED, ExitCode.INTERRUPTED) and not case.scenario.first and "were taken back" in said:
+        checked.claim(not checked.differing(), f"it says that it took back, but {checked.differing()} differ")
+    if draw.random() < 0.5:
+        checked.revert()
+        checked.claim(
+            len(host.settled_sessions(len(checked.sessions))) == len(checked.sessions), f"a session stayed away after revert: {_tail()}"
+        )
+        checked.claim(not checked.differing(), f"differs after a plain revert: {checked.differing()}")
+    checked.revert("--allow-relogin")
+    checked.back()
+    code = run("verify")
+    checked.claim(code == ExitCode.DONE, f"verify ends with {code} after revert: {_tail()}")
+
+
+def cases_of(scenario: Scenario, count: int, draw: random.Random) -> list[Case]:
+    """Return every kill at a checkpoint of `scenario`, some other ends there, and kills at random moments."""
+    found = []
+    for step in range(1, count + 1):
+        found.append(Case(scenario, "kill", step))
+        if step % 4 == 1:
+            found.append(Case(scenario, "torn", step))
+        if step % 8 == 3 and scenario.killed[0] == "apply":
+            found.append(Case(scenario, draw.choice(("full", "interrupt")), step))
+    found += [Case(scenario, kind, draw.uniform(0, 1.05)) for kind in ("moment", "power") for _ in range(count // 6)]
     return found
 
 
-def do_apply() -> None:
-    """Apply the profile for both roles, as the command line does."""
-    record.BACKEND.forget()
-    profile = load_profile(str(PROFILE), shipped_catalog())
-    with journal.locked():
-        facts = collect(tunables_of(profile))
-        plan = make_plan(profile, ("initiator", "target"), facts, NetworkPath(0.05, 125e6), {})
-        apply(plan, facts.host, False, silent)
-
-
-def do_revert() -> None:
-    """Take everything back, as the command line does."""
-    record.BACKEND.forget()
-    with journal.locked():
-        undo(None, None, None, "", False, False, silent)
-
-
-def child(action: Callable[[], None], spec: str = "") -> int:
-    """Start `action` in a process of its own with fault `spec`; return its id."""
-    pid = os.fork()
-    if pid == 0:
-        fault._spec, fault._count = spec, 0
-        try:
-            action()
-        except KeyboardInterrupt:
-            os._exit(130)
-        except BaseException as error:
-            print(f"child: {error!r}", flush=True)
-            os._exit(1)
-        os._exit(0)
-    return pid
-
-
-def finish(pid: int) -> int:
-    """Return the exit status of `pid`, negative for the signal that ended it."""
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def mount() -> None:
-    """Mount the ext4 at the state directory, the node records bound to it."""
-    subprocess.run(["mount", "-o", "loop", str(IMAGE), str(DISK)], check=True)
-    subprocess.run(["mount", "--bind", str(DISK / "nodes"), str(NODES)], check=True)
-
-
-def cut_power() -> None:
-    """Lose what is not on disk, then mount again."""
-    while subprocess.run(["pgrep", "-x", "iscsiadm"], stdout=subprocess.DEVNULL, check=False).returncode == 0:
-        time.sleep(0.01)
-    fd = os.open(DISK, os.O_RDONLY)
-    fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
-    os.close(fd)
-    subprocess.run(["umount", str(NODES)], check=True)
-    subprocess.run(["umount", str(DISK)], check=True)
-    mount()
-
-
-def set_up() -> None:
-    """Make the ext4 and move the node records there."""
-    PROFILE.write_text(PROFILE_TEXT)
-    DISK.mkdir(exist_ok=True)
-    with IMAGE.open("wb") as stream:
-        stream.truncate(64 << 20)
-    subprocess.run(["mkfs.ext4", "-q", str(IMAGE)], check=True)
-    subprocess.run(["mount", "-o", "loop", str(IMAGE), str(DISK)], check=True)
-    shutil.copytree(NODES, DISK / "nodes")
-    subprocess.run(["umount", str(DISK)], check=True)
-    mount()
-    os.sync()
-
-
-def differing(before: dict[str, str]) -> list[str]:
-    """Return the names of values that are not as before."""
-    after = read_all()
-    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-
-
-def case(name: str, before: dict[str, str], end: Callable[[], object]) -> bool:
-    """Run `end`, which leaves apply dead somewhere, then revert twice; tell whether everything is back."""
-    end()
-    statuses = [finish(child(do_revert)), finish(child(do_revert))]
-    wrong = differing(before)
-    if wrong or any(statuses):
-        print(f"{name}: revert {statuses}, differs: {wrong}", flush=True)
-        return False
-    return True
-
-
-def kill_at_every_step(before: dict[str, str]) -> list[bool]:
-    """Kill at checkpoint 1, 2, 3, ... until apply gets through; at every second also with half a journal line."""
-    results = []
-    step, status = 0, -signal.SIGKILL
-
-    def end(spec: str) -> None:
-        nonlocal status
-        status = finish(child(do_apply, spec))
-
-    while status == -signal.SIGKILL:
-        step += 1
-        if step % 2:
-            results.append(case(f"torn:{step}", before, partial(end, f"torn:{step}")))
-        results.append(case(f"kill:{step}", before, partial(end, f"kill:{step}")))
-        print(f"{time.monotonic():.0f} s: step {step}", file=sys.stderr, flush=True)
-    return results
-
-
-def kill_revert(before: dict[str, str]) -> list[bool]:
-    """Kill the revert of a complete apply at every fourth of its steps."""
-    results = []
-    for step in range(1, 60, 4):
-
-        def end(spec: str = f"kill:{step}") -> None:
-            finish(child(do_apply))
-            finish(child(do_revert, spec))
-
-        results.append(case(f"revert kill:{step}", before, end))
-    return results
-
-
-def interrupt_and_fill(before: dict[str, str]) -> list[bool]:
-    """Ctrl-C and a full disk: apply itself must take everything back and say so."""
-    results = []
-    for kind, code in (("interrupt", 1), ("full", 1)):
-        for step in range(5, 50, 9):
-            status = finish(child(do_apply, f"{kind}:{step}"))
-            wrong = differing(before)
-            if wrong or status != code:
-                print(f"{kind}:{step}: exit {status}, differs: {wrong}", flush=True)
-            results.append(not wrong and status == code)
-            results.append(case(f"after {kind}:{step}", before, lambda: None))
-    return results
-
-
-def power_cuts(before: dict[str, str], count: int) -> list[bool]:
-    """Kill apply and cut the disk's power after a random time."""
-    draw = random.Random(20)
-    started = time.monotonic()
-    finish(child(do_apply))
-    whole_s = time.monotonic() - started
-    finish(child(do_revert))
-    results = []
-    for number in range(count):
-        delay_s = draw.uniform(0, 1.1 * whole_s)
-
-        def end(delay_s: float = delay_s) -> None:
-            pid = child(do_apply)
-            time.sleep(delay_s)
-            os.kill(pid, signal.SIGKILL)
-            finish(pid)
-            cut_power()
-
-        results.append(case(f"power cut {number} after {delay_s:.3f} s", before, end))
-    return results
+def measured(checked: Checked) -> dict[Scenario, tuple[int, float]]:
+    """Run each scenario once to its end; return its checkpoints and its seconds."""
+    found = {}
+    for scenario in _SCENARIOS:
+        for words in scenario.first:
+            run(*words)
+        begin = time.monotonic()
+        code = run(*scenario.killed)
+        found[scenario] = host.steps(), time.monotonic() - begin
+        changed = checked.differing()
+        print(f"{scenario.name}: exit {code}, {found[scenario][0]} checkpoints, {found[scenario][1]:.1f} s, {len(changed)} values changed", flush=True)
+        # Of a value that a later profile took over, reverting the earlier one alone says so with 3.
+        allowed = (ExitCode.DONE, ExitCode.NEEDS_ACTION, *((ExitCode.DRIFT,) if scenario.killed == ("revert", "few") else ()))
+        checked.claim(code in allowed, f"{scenario.name} ended with {code}: {_tail()}")
+        checked.claim(bool(changed) or scenario.killed[0] == "revert", f"{scenario.name} changed nothing: its cases would prove nothing")
+        checked.revert("--allow-relogin")
+        checked.back()
+        host.forget()
+    return found
 
 
 def main() -> int:
-    """Run all cases and print how many failed."""
-    set_up()
-    before = read_all()
-    started = time.monotonic()
-    results = kill_at_every_step(before)
-    print(f"{len(results)} kills took {time.monotonic() - started:.0f} s", flush=True)
-    results += kill_revert(before) + interrupt_and_fill(before)
-    results += power_cuts(before, max(0, int(sys.argv[1]) - len(results)))
-    changed = finish(child(do_apply)) == 0 and differing(before)
-    if len(changed or []) < 10:
-        print(f"apply changed only {changed}: these cases prove nothing")
+    """Run so many cases and say how many failed."""
+    count, draw = int(sys.argv[1]), random.Random(20)
+    for name, text in _PROFILES.items():
+        (_DIRECTORY / f"{name}.toml").write_text(text)
+    host.set_up()
+    checked = Checked()
+    assert checked.sessions, "no session: log in first"
+    whole = measured(checked)
+    if checked.problems:
+        print("\n".join(checked.problems))
         return 1
-    print(f"{len(results)} cases, {results.count(False)} failed")
-    return int(not all(results))
+    cases = [case for scenario in _SCENARIOS for case in cases_of(scenario, whole[scenario][0], draw)]
+    print(f"{len(cases)} cases to draw from", flush=True)
+    draw.shuffle(cases)
+    while len(cases) < count:
+        cases.append(Case(draw.choice(_SCENARIOS), draw.choice(("moment", "power")), draw.uniform(0, 1.05)))
+    failed = 0
+    for number, case in enumerate(cases[:count], 1):
+        checked.problems.clear()
+        perform(case, checked, whole[case.scenario][1], draw)
+        if checked.problems:
+            failed += 1
+            print(f"case {number}, {case}: " + "; ".join(checked.problems), flush=True)
+            host.heal(checked.before)
+        host.forget()
+    print(f"{count} cases, {failed} failed")
+    if len(sys.argv) > 2:
+        Path(sys.argv[2]).write_text(json.dumps({"kill_points": count, "kill_failed": failed}) + "\n")
+    return int(failed > 0)
 
 
 if __name__ == "__main__":
