@@ -208,11 +208,13 @@ def measured(checked: Checked) -> dict[Scenario, tuple[int, float]]:
         begin = time.monotonic()
         code = run(*scenario.killed)
         found[scenario] = host.steps(), time.monotonic() - begin
-        changed = checked.differing()
+        changed, kinds = checked.differing(), {line["kind"] for line in host.journalled()}
         print(f"{scenario.name}: exit {code}, {found[scenario][0]} checkpoints, {found[scenario][1]:.1f} s, {len(changed)} values changed", flush=True)
         # Of a value that a later profile took over, reverting the earlier one alone says so with 3.
         allowed = (ExitCode.DONE, ExitCode.NEEDS_ACTION, *((ExitCode.DRIFT,) if scenario.killed == ("revert", "few") else ()))
         checked.claim(code in allowed, f"{scenario.name} ended with {code}: {_tail()}")
+        if "--allow-relogin" in scenario.killed:
+            checked.claim({"logout", "login"} <= kinds, f"{scenario.name} logged no session out and in")
         checked.claim(bool(changed) or scenario.killed[0] == "revert", f"{scenario.name} changed nothing: its cases would prove nothing")
         checked.revert("--allow-relogin")
         checked.back()

@@ -15,7 +15,7 @@ from fabtune.facts.collect import this_host
 from fabtune.facts.sessions import Session, live_sessions, scsi_devices
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
-from fabtune.tune import journal, logout, paths, signals
+from fabtune.tune import fault, journal, logout, paths, signals
 from fabtune.tune.journal import Logout, Step, Transaction, Writer
 from fabtune.tune.plan import Plan
 
@@ -250,7 +250,9 @@ def _again(session: Session, log: Log) -> tuple[str, Session | None]:
 def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
     """Log the session of `away` in and return it once it has so many SCSI devices and disks.  Raises FabtuneError."""
     before = {session.sid for session in live_sessions()}
+    fault.checkpoint(writes=False)
     record.iscsiadm(*record.node(away.target, away.portal, away.interface), "--login")
+    fault.checkpoint(writes=False)
     deadline = time.monotonic() + _LOGIN_TIMEOUT_S
     while time.monotonic() < deadline:
         for session in live_sessions():
