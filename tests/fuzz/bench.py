@@ -73,6 +73,9 @@ class Tools:
 def _question(program: str, words: list[str]) -> str:
     """Return the name of what a command asks."""
     rest = [word for word in words if not word.startswith("-")]
+    if program == "iscsiadm" and ("--login" in words or "--logout" in words):
+        # Fails here: no session would come of it.
+        return "iscsiadm-login"
     if program == "iscsiadm":
         return "iscsiadm-update" if "update" in words else f"iscsiadm-{'show' if 'node' in words else rest[:1]}"
     if "-batch" in words:
