@@ -81,7 +81,7 @@ def allowed_files(bench: Bench) -> re.Pattern[str]:
         key = re.escape(tunable.key.partition("[")[0]).replace(r"\*", "[^/]*")
         if tunable.backend == "sysctl":
             tails.add("proc/sys/" + key.replace(r"\.", "/"))
-        elif tunable.backend == "attribute":
+        elif tunable.backend in ("attribute", "mtu"):
             tails.add(f"(?:.*/)?{key}")
     etc = (
         r"iscsi/iscsid\.conf", r"target/saveconfig\.json", r"sysctl\.d/9\d-fabtune\.conf", r"modprobe\.d/fabtune\.conf",

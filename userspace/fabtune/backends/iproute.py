@@ -34,14 +34,22 @@ def run(program: str, *arguments: str, netns: str = "", stdin: str = "", toleran
     return done.stdout
 
 
-def read_json(program: str, *arguments: str, netns: str = "") -> list[dict[str, Any]]:
-    """Return the list that ``program -j`` prints.  Raises FabtuneError."""
+def read_json(program: str, *arguments: str, netns: str = "", texts: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """Return the list that ``program -j`` prints, in which each row has the keys `texts`.  Raises FabtuneError."""
     text = run(program, "-j", *arguments, netns=netns)
     try:
         rows = json.loads(text or "[]")
     except ValueError as error:
         raise FabtuneError(f"{program} -j {' '.join(arguments)}: not JSON: {error}") from None
-    return [row for row in rows if isinstance(row, dict)]
+    what = f"{program} -j {' '.join(arguments)}"
+    if not isinstance(rows, list):
+        raise FabtuneError(f"{what}: found {str(rows):.60}, expected a list")
+    found = [row for row in rows if isinstance(row, dict)]
+    for key in texts:
+        odd = next((row for row in found if not isinstance(row.get(key), str)), None)
+        if odd is not None:
+            raise FabtuneError(f"{what}: '{key}' is missing or no text in {str(odd):.60}")
+    return found
 
 
 def batch_json(program: str, family: str, commands: list[str], netns: str = "") -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import errno
 from pathlib import Path
 
 from fabtune.backends import Refusal, UnsupportedError, explained, tree
+from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
 _MASTERS = ("bond", "team")
@@ -24,7 +25,7 @@ def _directory(device: Device) -> Path:
 def _neighbours(device: Device, prefix: str) -> dict[str, int]:
     """Return the MTU in bytes of what lies directly on (``upper_``) or below (``lower_``) `device`, by name."""
     paths = _directory(device).glob(f"{prefix}*")
-    return {path.name.removeprefix(prefix): int(tree.read_text(path / "mtu") or 0) for path in paths}
+    return {path.name.removeprefix(prefix): tree.whole(tree.read_text(path / "mtu")) or 0 for path in paths}
 
 
 class _Mtu:
@@ -33,8 +34,11 @@ class _Mtu:
             return (_directory(device) / key).read_text().strip()
 
     def write(self, device: Device, key: str, value: str) -> None:
-        cut = [name for name, mtu in _neighbours(device, "upper_").items() if mtu > int(value)]
-        if cut and int(value) < int(self.read(device, key)):
+        wanted, now = tree.whole(value), tree.whole(self.read(device, key))
+        if wanted is None or now is None:
+            raise FabtuneError(f"{device.label}: {key}={value:.60}: expected a whole number of bytes instead of {now}")
+        cut = [name for name, mtu in _neighbours(device, "upper_").items() if mtu > wanted]
+        if cut and wanted < now:
             raise UnsupportedError(f"{device.label}: {key}={value} would cut {cut[0]}, which lies on it and carries more")
         with explained(f"{device.label}: {key}={value}"):
             try:
@@ -51,7 +55,7 @@ class _Mtu:
         if device.where.get("kind") in _BRIDGES or device.where.get("member_of") in _BRIDGES:
             return Refusal("every port of a bridge needs the same MTU, and not all of them are storage's")
         if device.where.get("kind") in _MASTERS:
-            own = int(self.read(device, key))
+            own = tree.whole(self.read(device, key))
             odd = [name for name, mtu in _neighbours(device, "lower_").items() if mtu != own]
             if odd:
                 return Refusal(f"its member {odd[0]} has an MTU of its own, which it would overwrite")

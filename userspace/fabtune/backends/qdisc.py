@@ -39,7 +39,11 @@ def _rows(device: Device) -> Rows:
     name = device.where.get("name")
     if not name:
         raise UnsupportedError(f"{device.label}: not a NIC")
-    found = iproute.read_json("tc", "-details", "qdisc", "show", "dev", name, netns=device.where.get("netns", ""))
+    words = ("-details", "qdisc", "show", "dev", name)
+    found = iproute.read_json("tc", *words, netns=device.where.get("netns", ""), texts=("kind", "handle"))
+    for options in (row.get("options", {}) for row in found):
+        if not isinstance(options, dict) or not isinstance(options.get("maxrate", 0), int):
+            raise FabtuneError(f"tc -j {' '.join(words)}: 'options' cannot be read: {str(options):.60}")
     return [row for row in found if row["kind"] not in _BESIDE]
 
 

@@ -44,7 +44,7 @@ class Links:
     @cached_property
     def all(self) -> dict[str, Link]:
         """The interfaces by name.  Raises FabtuneError."""
-        rows = iproute.read_json("ip", "-details", "address", netns=self.netns)
+        rows = iproute.read_json("ip", "-details", "address", netns=self.netns, texts=("ifname",))
         return {link.name: link for link in map(_link, rows)}
 
     def directory(self, name: str) -> Path:

@@ -64,12 +64,12 @@ def describe(name: str, links: Links) -> Nic:
     link = links.all.get(name) or Link(name, "", "", frozenset(), frozenset(), False, "")
     driver = (device / "driver").resolve().name if (device / "driver").exists() else link.kind or "virtual"
     speed = tree.read_text(directory / "speed") or ""
-    megabit = int(speed) if speed.isdigit() and driver not in _MADE_UP_SPEED else 0
+    megabit = (tree.whole(speed) or 0) if speed.isdigit() and driver not in _MADE_UP_SPEED else 0
     pci_path = _pci_address(device.resolve()) if device.exists() else ""
     return Nic(
         name=name,
         driver=driver,
-        mtu_bytes=int(tree.read_text(directory / "mtu") or 1500),
+        mtu_bytes=tree.whole(tree.read_text(directory / "mtu")) or 1500,
         speed_bit_per_s=megabit * 10**6,
         pci_path=pci_path,
         mac=tree.read_text(directory / "address") or "",

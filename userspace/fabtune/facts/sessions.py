@@ -79,7 +79,7 @@ def _words(name: str, value: str) -> str:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text and text.lstrip("-").isdigit() else 0
+    return tree.whole(text) or 0
 
 
 def live_sessions() -> list[Session]:

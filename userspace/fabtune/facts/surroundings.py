@@ -42,7 +42,7 @@ class Surroundings:
         found = []
         for path in sorted((tree.CONFIGFS / "iscsi").glob("iqn.*/tpgt_*/np/*")):
             address, _, port = path.name.rpartition(":")
-            found.append((canonical(address), int(port) if port.isdigit() else sockets.ISCSI_PORT))
+            found.append((canonical(address), tree.whole(port) or sockets.ISCSI_PORT))
         return found
 
     @cached_property
