@@ -1,0 +1,75 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock virtual
+# guest-full: --suite bookworm --clock virtual
+# What stands between a command line and the host: the question, the saved plan, the reader that leaves.
+
+bats_require_minimum_version 1.5.0
+
+WAN=(wan --role initiator --rtt 50ms --rate 1gbit)
+
+setup_file() {
+	python3 -m fabtune.lab.guest up --rtt 50ms
+	python3 -m fabtune.lab.guest login
+}
+
+setup() {
+	load common
+}
+
+teardown() {
+	fabtune revert --force --allow-relogin >/dev/null 2>&1 || true
+}
+
+# answered ANSWER ARGUMENT...: fabtune on a terminal of 80 columns, its question answered.
+answered() {
+	/usr/bin/python3 /fabtune/tests/host/terminal.py 80 "$1" fabtune "${@:2}"
+}
+
+@test "on a terminal nothing is written and no session ended before yes is typed" {
+	all_values > before
+	session=$(ls /sys/class/iscsi_session)
+	run -0 answered no apply "${WAN[@]}" --allow-relogin
+	[[ "$output" == *"values and log sessions in again? [y/N]"*"nothing was changed"* ]]
+	run -130 answered ^C apply "${WAN[@]}" --allow-relogin
+	run -130 answered ^D apply "${WAN[@]}" --allow-relogin
+	all_values > after
+	diff before after
+	[ "$(ls /sys/class/iscsi_session)" = "$session" ]
+	run -0 answered yes apply "${WAN[@]}" --allow-relogin
+	[ "$(cat /sys/class/iscsi_session/session*/first_burst_len)" -gt 0 ]
+	run -0 fabtune verify --role initiator
+}
+
+@test "a saved plan is refused, and nothing written, when a value or a record is another one" {
+	fabtune plan "${WAN[@]}" --out wan.plan
+	record=(iscsiadm -m node -T iqn.2026-01.lab.fabtune:target)
+	refused() {
+		# Without a session there is no disk to read, and that is all right.
+		all_values > before || true
+		run -3 fabtune apply --plan wan.plan --allow-relogin
+		[[ "$output" == *"$1"* ]] || { echo "$output"; return 1; }
+		all_values > after || true
+		diff before after
+	}
+	old=$(cat /proc/sys/net/ipv4/tcp_slow_start_after_idle)
+	echo $((1 - old)) > /proc/sys/net/ipv4/tcp_slow_start_after_idle
+	refused "tcp.slow_start_after_idle of host: was $old, is $((1 - old))"
+	echo "$old" > /proc/sys/net/ipv4/tcp_slow_start_after_idle
+	"${record[@]}" -o update -n node.session.cmds_max -v 64
+	refused "iscsi.cmds_max of target at 10.2.0.1:3260: was 128, is 64"
+	"${record[@]}" -o update -n node.session.cmds_max -v 128
+	run -0 fabtune apply --plan wan.plan --allow-relogin
+	[[ "$output" == *"values written"* ]]
+	run -0 fabtune verify --role initiator
+}
+
+@test "a reader that leaves, and an error output that is full, neither stop an apply nor change its exit code" {
+	run bash -c 'fabtune apply wan --role initiator --rtt 50ms --rate 1gbit 2>/dev/full | true; exit ${PIPESTATUS[0]}'
+	[ "$status" -eq 4 ]
+	run -0 fabtune verify --role initiator
+	run bash -c 'fabtune revert 2>/dev/full | true; exit ${PIPESTATUS[0]}'
+	[ "$status" -ne 120 ]
+	run -0 fabtune history --json
+	[[ "$output" != *'"in force"'* && "$output" != *'"interrupted"'* ]]
+}
