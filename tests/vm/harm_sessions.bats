@@ -6,7 +6,8 @@
 
 TARGET=iqn.2026-01.lab.fabtune:target
 TPG=/sys/kernel/config/target/iscsi/$TARGET/tpgt_1
-PORTAL_A=10.2.0.1:3260 PORTAL_B=10.2.0.2:3260 PORTAL_6=[fd00:2::1]:3260
+STORE=/sys/kernel/config/target/core/rd_mcp_0/disk0
+PORTAL_A=10.2.0.1:3260 PORTAL_B=10.2.0.2:3260 PORTAL_C=10.2.0.3:3260 PORTAL_6=[fd00:2::1]:3260
 
 setup_file() {
 	python3 -m fabtune.lab.guest up --rtt 0ms --keeps-data --size-mib 64
@@ -15,9 +16,25 @@ setup_file() {
 	for portal in $PORTAL_B "$PORTAL_6"; do
 		nsenter --net=/run/netns/target mkdir "$TPG/np/$portal"
 	done
+	second_port_group
 	iscsiadm -m discovery -t st -p $PORTAL_A >/dev/null
 	modprobe dm_multipath dm_service_time 2>/dev/null || true
 	/usr/lib/systemd/systemd-udevd --daemon >/dev/null 2>&1 3>&-
+}
+
+# A TPG of its own on PORTAL_C: the same disk in another ALUA port group.
+second_port_group() {
+	mkdir $STORE/alua/second
+	echo 16 > $STORE/alua/second/tg_pt_gp_id
+	mkdir -p ${TPG%1}2/lun/lun_0
+	ln -s $STORE ${TPG%1}2/lun/lun_0/disk0
+	echo second > ${TPG%1}2/lun/lun_0/alua_tg_pt_gp
+	for attribute in generate_node_acls=1 cache_dynamic_acls=1 demo_mode_write_protect=0 authentication=0; do
+		echo "${attribute#*=}" > "${TPG%1}2/attrib/${attribute%=*}"
+	done
+	ip -n target addr add 10.2.0.3/24 dev t0
+	nsenter --net=/run/netns/target mkdir ${TPG%1}2/np/$PORTAL_C
+	echo 1 > ${TPG%1}2/enable
 }
 
 two_networks_of_ipv6() {
@@ -92,12 +109,12 @@ disk_of() {
 	basename /sys/class/iscsi_session/session$1/device/target*/*/block/*
 }
 
-# A multipath device over both portals, kept by multipathd; $sid_a and $sid_b are its sessions.
+# A multipath device over PORTAL_A and another portal, kept by multipathd; $sid_a and $sid_b are its sessions.
 multipath_up() {
 	printf 'defaults {\n\tfind_multipaths no\n\tuser_friendly_names yes\n\tpolling_interval 1\n}\n' > /etc/multipath.conf
 	login $PORTAL_A
 	sid_a=$(sids)
-	login $PORTAL_B
+	login ${1:-$PORTAL_B}
 	sid_b=$(sids | sed "s/\b$sid_a\b//" | xargs)
 	disk_a=$(disk_of "$sid_a") disk_b=$(disk_of "$sid_b")
 	multipathd -d >"$BATS_TEST_TMPDIR/multipathd.log" 2>&1 8<&- 9<&- 3>&- &
@@ -231,6 +248,21 @@ apply() {
 	echo "$output"
 	[ "$status" -eq 4 ]
 	[ "$(sids)" = "$before" ]
+}
+
+@test "a path stays when the target has put the other one's port on standby" {
+	multipath_up $PORTAL_C
+	kill -STOP "$(pidof multipathd)"
+	echo 2 > $STORE/alua/second/alua_access_state
+	before=$(sids)
+	run apply
+	echo 0 > $STORE/alua/second/alua_access_state
+	kill -CONT "$(pidof multipathd)"
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"at $PORTAL_A needs a re-login"*"no other live path"* ]]
+	[[ "$before" == "$sid_a "* ]]
+	[ -d /sys/class/iscsi_session/session$sid_a ]
 }
 
 @test "a path stays when nobody would give it back to its multipath device" {

@@ -123,7 +123,8 @@ def end(session: Session) -> None:
         record.iscsiadm("-m", "session", "-r", str(session.sid), "--logout")
     except FabtuneError as caught:
         error = caught
-    deadline = time.monotonic() + (_GONE_WAIT_S if error is None else 1)
+    # An iscsiadm that ran out of time does not stop iscsid from going on.
+    deadline = time.monotonic() + _GONE_WAIT_S
     while session.directory.exists():
         if time.monotonic() > deadline:
             raise error or FabtuneError(f"session {session.sid} of {session.target}: still there after its logout")

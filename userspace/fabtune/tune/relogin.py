@@ -244,7 +244,17 @@ def _again(session: Session, log: Log) -> tuple[str, Session | None]:
     try:
         return "", _log_in(away, wanted, log)
     except FabtuneError as error:
+        if _follows(away):
+            raise FabtuneError(f"{error}; the session is logged in, with its new values") from error
         raise SessionDownError(str(error), away) from error
+
+
+def _follows(away: Logout) -> bool:
+    """Tell whether a later session of the same record is logged in."""
+    return any(
+        session.identity == away.identity and session.state == "LOGGED_IN" and session.sid > int(away.sid)
+        for session in live_sessions()
+    ) and not is_away(away)
 
 
 def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
@@ -298,8 +308,10 @@ def bring_back(away: Logout, log: Log) -> str:
                 with contextlib.suppress(FabtuneError):
                     logout.end(session)
         if is_away(away):
-            if record.one(away.target, away.portal, away.interface) is None:
-                return "its node record is gone; discover the target and log in by hand"
+            # A damaged record of another target hides this one, but does not keep it from logging in.
+            with contextlib.suppress(FabtuneError):
+                if record.one(away.target, away.portal, away.interface) is None:
+                    return "its node record is gone; discover the target and log in by hand"
             _log_in(away, (0, 0), log)
         else:
             _note_login(away, log)
