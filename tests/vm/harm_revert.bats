@@ -1,0 +1,188 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock real --accel uml
+# guest-full: --suite bookworm --clock real --accel uml
+# Revert gives back what is ours, waits for what is away, and leaves alone what others want or wrote.
+
+bats_require_minimum_version 1.5.0
+
+TARGET=iqn.2026-01.lab.fabtune:target
+RECORD=(iscsiadm -m node -T "$TARGET" -p 10.2.0.1:3260 -I default)
+
+setup_file() {
+	python3 -m fabtune.lab.guest up --rtt 0ms
+	python3 -m fabtune.lab.guest login
+}
+
+setup() {
+	load common
+	nodes=/etc/iscsi/nodes
+	[ -d "$nodes" ] || nodes=/var/lib/iscsi/nodes
+}
+
+teardown() {
+	rm -rf "$nodes/iqn.2026-01.other:t"
+	[ -d "$nodes/$TARGET" ] || [ ! -d "$BATS_TEST_TMPDIR/kept" ] || mv "$BATS_TEST_TMPDIR/kept" "$nodes/$TARGET"
+	mountpoint -q /var/lib/fabtune && mount -o remount,rw /var/lib/fabtune
+	fabtune revert --force --allow-relogin >/dev/null 2>&1 || true
+	[ -e /sys/class/iscsi_session ] && ls /sys/class/iscsi_session/* >/dev/null 2>&1 || "${RECORD[@]}" --login >/dev/null 2>&1 || true
+}
+
+# profile NAME TUNABLE VALUE ...: writes NAME.toml
+profile() {
+	echo 'summary = "a test"' > "$1.toml"
+	local file=$1.toml
+	shift
+	while [ $# -gt 0 ]; do
+		printf '[initiator."%s"]\nvalue = %s\nwhy = "a test"\n' "$1" "$2" >> "$file"
+		shift 2
+	done
+}
+
+setting() {
+	sed -n "s/^$1 = //p" "$(find "$nodes/$TARGET" "$BATS_TEST_TMPDIR/kept" -type f -name default 2>/dev/null | head -1)"
+}
+
+# Makes the record of another target such that iscsiadm can show none at all.
+damage_another_record() {
+	cp -a "$nodes/$TARGET" "$nodes/iqn.2026-01.other:t"
+	mv "$nodes/iqn.2026-01.other:t"/* "$nodes/iqn.2026-01.other:t/10.9.9.9,3260,1"
+	sed -i 's/^node.name = .*/node.name = iqn.2026-01.other:t/; s/10\.2\.0\.1/10.9.9.9/; 2i node.unknown = 4' \
+		"$nodes/iqn.2026-01.other:t/10.9.9.9,3260,1/default"
+	run -7 iscsiadm -m node -o show
+}
+
+@test "a damaged record of an unrelated target keeps no value from going back" {
+	profile mine iscsi.cmds_max 256
+	old=$(setting node.session.cmds_max)
+	run fabtune apply "$PWD/mine.toml" --role initiator
+	[ "$status" -eq 4 ]
+	damage_another_record
+	run fabtune verify --role initiator
+	[ "$status" -eq 0 ]
+	run fabtune revert
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[ "$(setting node.session.cmds_max)" = "$old" ]
+}
+
+@test "a record whose own file is unreadable is neither settled nor called gone" {
+	profile mine iscsi.cmds_max 256
+	fabtune apply "$PWD/mine.toml" --role initiator || [ $? -eq 4 ]
+	file=$(find "$nodes/$TARGET" -type f -name default)
+	cp "$file" saved
+	: > "$file"
+	run -1 fabtune revert
+	echo "$output"
+	[[ "$output" == *"1 failed"* ]]
+	cp saved "$file"
+	run fabtune revert
+	[[ "$output" == *"1 restored"* ]]
+	[ "$(setting node.session.cmds_max)" = 128 ]
+}
+
+@test "what is away is waited for: verify and history say so, and the value goes back when it returns" {
+	profile mine iscsi.cmds_max 256 net.netdev_max_backlog 4321
+	backlog=$(sysctl -n net.core.netdev_max_backlog)
+	fabtune apply "$PWD/mine.toml" --role initiator || [ $? -eq 4 ]
+	mv "$nodes/$TARGET" "$BATS_TEST_TMPDIR/kept"
+	run -4 fabtune revert
+	[[ "$output" == *"1 restored, 1 waiting"* ]]
+	[ "$(sysctl -n net.core.netdev_max_backlog)" = "$backlog" ]
+	run -3 fabtune verify
+	[[ "$output" == *"was away"* ]]
+	[[ "$(fabtune history)" == *waiting* ]]
+	mv "$BATS_TEST_TMPDIR/kept" "$nodes/$TARGET"
+	run -3 fabtune verify
+	[[ "$output" == *"there again"* ]]
+	run fabtune revert
+	[[ "$output" == *"1 restored"* ]]
+	[ "$(setting node.session.cmds_max)" = 128 ]
+	run -0 fabtune verify
+}
+
+@test "a disk that logged in anew needs nothing back, and nobody is blamed for its own value" {
+	profile mine block.rq_affinity 2 block.nomerges 1
+	run fabtune apply "$PWD/mine.toml" --role initiator
+	echo "$output"
+	[ "$status" -eq 0 ]
+	python3 -m fabtune.lab.guest logout
+	python3 -m fabtune.lab.guest login
+	run -3 fabtune verify
+	[[ "$output" == *"made anew"* ]]
+	run -0 fabtune revert
+	echo "$output"
+	[[ "$output" == *already* ]]
+}
+
+@test "a journal of a namespace that is gone gives back what was outside it, and waits for the rest" {
+	ip netns add away
+	cat > away.toml <<-'EOF'
+		summary = "a test"
+		[target."net.netdev_max_backlog"]
+		value = 4321
+		why = "host-wide"
+		[target."tcp.slow_start_after_idle"]
+		value = false
+		why = "in the namespace"
+		[target."lio.max_outstanding_r2t"]
+		value = 32
+		why = "of the target"
+	EOF
+	r2t=$(cat /sys/kernel/config/target/iscsi/$TARGET/tpgt_1/param/MaxOutstandingR2T)
+	run fabtune apply "$PWD/away.toml" --role target --netns away
+	echo "$output"
+	ip netns del away
+	run -4 fabtune revert
+	echo "$output"
+	[[ "$output" == *"1 waiting"* ]]
+	[ "$(cat /sys/kernel/config/target/iscsi/$TARGET/tpgt_1/param/MaxOutstandingR2T)" = "$r2t" ]
+	run -0 fabtune revert --force
+}
+
+@test "taking lan back leaves wan's values in place, and taking wan back gives the first ones back" {
+	all_values > before
+	lan=(lan --role initiator --rtt 1ms --rate 1gbit)
+	wan=(wan --role initiator --rtt 50ms --rate 1gbit)
+	fabtune apply "${lan[@]}" || [ $? -eq 4 ]
+	fabtune apply "${wan[@]}" || [ $? -eq 4 ]
+	all_values > both
+	run fabtune revert lan
+	echo "$output"
+	[ "$status" -eq 0 ] || [ "$status" -eq 4 ]
+	all_values > wan_alone
+	run -0 fabtune verify
+	# What both wanted is still there.
+	[ "$(setting node.session.cmds_max)" = "$(sed -n 's/^node.session.cmds_max = //p' both | head -1)" ]
+	[ "$(setting node.session.queue_depth)" = "$(sed -n 's/^node.session.queue_depth = //p' both | head -1)" ]
+	run fabtune revert wan
+	echo "$output"
+	all_values > after
+	diff before after
+}
+
+@test "a session killed between its logout and its login is drift, and the next revert or apply brings it back" {
+	for verb in revert apply; do
+		profile mine iscsi.cmds_max 256
+		fabtune apply "$PWD/mine.toml" --role initiator || [ $? -eq 4 ]
+		cat > /usr/local/sbin/iscsiadm <<-'EOF'
+			#!/bin/sh
+			case "$*" in *--login*) kill -9 "$PPID"; exit 1;; esac
+			exec /usr/sbin/iscsiadm "$@"
+		EOF
+		[ -x /usr/sbin/iscsiadm ] || sed -i 's#/usr/sbin#/sbin#' /usr/local/sbin/iscsiadm
+		chmod +x /usr/local/sbin/iscsiadm
+		PATH=/usr/local/sbin:$PATH run fabtune apply "$PWD/mine.toml" --role initiator --allow-relogin
+		rm /usr/local/sbin/iscsiadm
+		hash -r
+		[ "$status" -eq 137 ]
+		run ! ls /sys/class/iscsi_session/session*
+		run -3 fabtune verify
+		[[ "$output" == *"logged out"* ]]
+		[ "$verb" = apply ] && run fabtune apply "$PWD/mine.toml" --role initiator || run fabtune revert
+		echo "$output"
+		[[ "$output" == *"logged in again"* ]]
+		[ "$(cat /sys/class/iscsi_session/session*/state)" = LOGGED_IN ]
+		fabtune revert || [ $? -eq 4 ]
+	done
+}
