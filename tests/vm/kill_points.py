@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Kills apply, re-login, persist and revert at every step and at random moments, and cuts the disk's power.
 
-    kill_points.py COUNT [RESULT.json]
+    kill_points.py COUNT [RESULT.json [TEXT]]      with TEXT only the cases whose names have it
 
 After each kill `verify` must tell the truth, and `revert` must bring back every value and the session.
 Prints one line a failing case and a sum; the result file has `kill_points` and `kill_failed`.
@@ -237,6 +237,8 @@ def main() -> int:
     cases = [case for scenario in _SCENARIOS for case in cases_of(scenario, whole[scenario][0], draw)]
     print(f"{len(cases)} cases to draw from", flush=True)
     draw.shuffle(cases)
+    if len(sys.argv) > 3:
+        cases = [case for case in cases if sys.argv[3] in str(case)]
     while len(cases) < count:
         cases.append(Case(draw.choice(_SCENARIOS), draw.choice(("moment", "power")), draw.uniform(0, 1.05)))
     failed = 0

@@ -15,7 +15,7 @@ from fabtune.tune import fault, journal, owed, relogin, signals
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.plan import CHANGE, KEPT, REFUSED, SAME, Plan, Row, better
 from fabtune.tune.relogin import Pending
-from fabtune.tune.revert import Locator, Outcome, as_line, revert_transaction
+from fabtune.tune.revert import Locator, Outcome, StepOutcome, as_line, revert_transaction
 from fabtune.tune.signals import Stop
 
 Progress = Callable[[str], None]
@@ -125,6 +125,8 @@ class _Apply:
     result: Result = field(default_factory=Result)
     # Asked for again by the next apply, so no matter for the journal.
     waiting: list[Pending] = field(default_factory=list)
+    # Sessions that logged in again, by identity.
+    relogged: set[str] = field(default_factory=set)
 
     def run(self, carried: list[Pending], claims: list[Row]) -> None:
         """Write everything; re-login between what sessions are made from and what they bring with them."""
@@ -141,7 +143,7 @@ class _Apply:
             self.writer.append("pending", **pending.as_json())
         if self.allow_relogin:
             self.result.relogged, self.result.pending = relogin.perform(
-                self.result.pending, self.progress, self.writer.append
+                self.result.pending, self.progress, self._log
             )
         for row in self._late_rows():
             self._write(row)
@@ -150,6 +152,18 @@ class _Apply:
         # The last moment: what comes after it finds everything applied, and says so.
         self.stop.check()
         self.writer.append("applied" if self.transaction.steps else "closed")
+
+    def _log(self, kind: str, **values: object) -> None:
+        """Journal a logout or a login."""
+        self.writer.append(kind, **values)
+        if kind == "login":
+            self.relogged.add(str(values["identity"]))
+
+    def _owing(self, outcomes: list[StepOutcome]) -> list[Pending]:
+        """Return the sessions that logged in with values which are taken back: they keep them until their next login."""
+        back = [outcome.step for outcome in outcomes if outcome.state == Outcome.RESTORED]
+        needed = relogin.needed(back, self.plan.roles, self.host.boot_id)
+        return [one for one in needed if one.action == "relogin" and one.identity in self.relogged]
 
     def _late_rows(self) -> list[Row]:
         """Return what to write to disks and sessions, read anew if some of them are new."""
@@ -247,7 +261,9 @@ class _Apply:
     def rolled_back(self, error: BaseException) -> FabtuneError:
         """Take back what was written and return the error to raise."""
         self.progress("taking back what was written")
-        outcomes = revert_transaction(self.transaction, self.writer, False, self.allow_relogin, (), self.host.boot_id)
+        outcomes = revert_transaction(
+            self.transaction, self.writer, False, self.allow_relogin, (), self.host.boot_id, self._owing
+        )
         left = [outcome for outcome in outcomes if outcome.state not in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE)]
         tail = "everything written was taken back"
         if left:

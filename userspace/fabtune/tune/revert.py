@@ -5,7 +5,7 @@ Several transactions may stand on one value.  Only the last of them writes it ba
 hands on what it would have given back, so that the value stays as long as anybody wants it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -16,7 +16,7 @@ from fabtune.model.device import Device
 from fabtune.tune import fault, journal
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed
-from fabtune.tune.relogin import in_use
+from fabtune.tune.relogin import Pending, in_use
 
 __all__ = ["Locator", "Outcome", "StepOutcome", "current", "is_ours", "note", "revert_transaction"]
 
@@ -92,15 +92,17 @@ def revert_transaction(
     may_end_sessions: bool,
     everything: Sequence[Transaction],
     boot_id: str,
+    owing: Callable[[list[StepOutcome]], list[Pending]],
 ) -> list[StepOutcome]:
     """Give back every open step of `transaction`, last first; journal what was done.
 
-    `everything` holds the other transactions, in their order.  A value whose write ends live sessions
+    `everything` holds the other transactions, in their order.  What `owing` says must happen before the old
+    values are felt is journalled before any value is settled: nobody would ask for it again.  A value whose write ends live sessions
     waits for `may_end_sessions`.  A journal that cannot be written (a full disk) does not stop values
     from going back: a step already given back is recognised by its value.  No exception but those
     that end the process comes out of here: one value that fails must not keep the others.
     """
-    return _Revert(transaction, writer, force, may_end_sessions, everything, boot_id).run()
+    return _Revert(transaction, writer, force, may_end_sessions, everything, boot_id, owing).run()
 
 
 @dataclass
@@ -113,6 +115,7 @@ class _Revert:
     may_end_sessions: bool
     everything: Sequence[Transaction]
     boot_id: str
+    owing: Callable[[list[StepOutcome]], list[Pending]]
     outcomes: dict[int, StepOutcome] = field(default_factory=dict)
     # Who answers from now on for a step that was passed on.
     heirs: dict[int, Transaction] = field(default_factory=dict)
@@ -277,6 +280,12 @@ class _Revert:
 
     def _journal(self) -> None:
         """Put down what became of every step, in the file and in `transaction`."""
+        try:
+            for pending in self.owing(list(self.outcomes.values())):
+                note(self.writer, "due", **pending.as_json())
+        except (FabtuneError, OSError):
+            # Left open, the transaction is asked again, and by then finds its values back.
+            return
         for step in self.transaction.open_steps:
             state = Outcome.ALREADY if step.empty else self.outcomes[step.number].state
             kind = "restored" if state in _SETTLED else "waiting" if state == Outcome.WAITING else ""

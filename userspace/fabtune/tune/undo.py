@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from fabtune.catalog.profile import available
@@ -11,7 +12,7 @@ from fabtune.facts.collect import this_host
 from fabtune.tune import journal, owed, relogin, signals
 from fabtune.tune.journal import Transaction, Writer
 from fabtune.tune.relogin import Pending
-from fabtune.tune.revert import Outcome, StepOutcome, note, revert_transaction
+from fabtune.tune.revert import Outcome, StepOutcome, revert_transaction
 
 
 @dataclass
@@ -59,7 +60,7 @@ def _chosen(
     ]
 
 
-def _due(transaction: Transaction, outcomes: list[StepOutcome], boot_id: str) -> list[Pending]:
+def _due(transaction: Transaction, boot_id: str, outcomes: list[StepOutcome]) -> list[Pending]:
     """Return what must happen before the old values are felt; a value that was back already may not be felt yet."""
     back = [
         outcome.step
@@ -89,15 +90,15 @@ def undo(
         with signals.ignored():
             writer = _writer(transaction, report.problems)
             try:
-                outcomes = revert_transaction(transaction, writer, force, allow_relogin, everything, host.boot_id)
-                due = _due(transaction, outcomes, host.boot_id)
-                for pending in due:
-                    note(writer, "due", **pending.as_json())
+                owing = partial(_due, transaction, host.boot_id)
+                outcomes = revert_transaction(
+                    transaction, writer, force, allow_relogin, everything, host.boot_id, owing
+                )
             finally:
                 if writer:
                     writer.close()
         report.outcomes += outcomes
-        report.pending = relogin.merge(report.pending, due)
+        report.pending = relogin.merge(report.pending, owing(outcomes))
     report.relogged, missing = owed.bring_back(host.boot_id, progress)
     report.pending = relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending)
     if allow_relogin and report.pending:
