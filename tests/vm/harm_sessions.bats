@@ -19,7 +19,7 @@ setup_file() {
 	second_port_group
 	iscsiadm -m discovery -t st -p $PORTAL_A >/dev/null
 	modprobe dm_multipath dm_service_time 2>/dev/null || true
-	/usr/lib/systemd/systemd-udevd --daemon >/dev/null 2>&1 3>&-
+	/usr/lib/systemd/systemd-udevd --daemon >/dev/null 2>&1 3>&- 4>&- 5>&- 6>&- 7>&-
 }
 
 # A TPG of its own on PORTAL_C: the same disk in another ALUA port group.
@@ -51,6 +51,12 @@ two_networks_of_ipv6() {
 	ip -n shaper route add fd00:2::/64 via fd00:3::2
 	ip -n wan route add fd00:1::/64 via fd00:3::1
 	ip -n target route add fd00:1::/64 via fd00:2::fe
+}
+
+# bats waits for every process that holds one of its descriptors.
+teardown_file() {
+	udevadm control --exit || true
+	until_true '! pidof systemd-udevd' || kill -9 $(pidof systemd-udevd)
 }
 
 setup() {
