@@ -9,6 +9,7 @@ VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' userspace/fabtune/__i
 OUT := out
 CASES ?= 1000000
 SEED ?= 1
+SEQUENCES ?= 1000
 FABTUNE := PYTHONPATH=userspace $(PYTHON) -m fabtune
 
 # What the package itself runs with, what boots guests, and what the tests need beside them.
@@ -20,7 +21,7 @@ PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy py
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm check-kmod check-full fuzz bench bench-module bench-wan bench-experiments lab-shell \
+.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm check-kmod check-full check-harm fuzz bench bench-module bench-wan bench-experiments lab-shell \
 	deps-lab deps-test install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -57,6 +58,10 @@ fuzz: deps-test ## 10^6 broken profiles, journals, facts and records behind a gu
 check-full: deps-lab deps-test check-kmod ## the tests inside guests, on every kernel and at full length
 	bats tests/lab-full tests/fleet
 	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full
+
+check-harm: deps-lab ## random sequences on random hosts, kill points and boots (SEQUENCES=1000, SEED=1; out/harm/harm.json); goes on where it stopped
+	@mkdir -p $(OUT)/harm
+	$(PYTHON) tests/harm/harm.py --sequences $(SEQUENCES) --seed $(SEED) --out $(OUT)/harm
 
 check-lab: deps-lab ## tests of the lab on this host: failures and interrupts
 	bats tests/lab

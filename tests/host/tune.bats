@@ -45,7 +45,7 @@ fails() {
 	fails 2 "invalid choice: 'server'" plan wan --role server
 	fails 2 "unknown tunable 'iscsi.tcp_windw' (did you mean 'iscsi.tcp_window'?)" explain iscsi.tcp_windw
 	fails 2 "not in the journal" revert --transaction 20200101T000000Z-000
-	fails 2 "nothing.json: No such file" lint nothing.json
+	fails 2 "nothing.json: no such file" lint nothing.json
 }
 
 @test "a mistake in a profile names file, table and key, and nothing is written" {

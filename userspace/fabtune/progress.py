@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ class Progress:
     def say(self, text: str) -> None:
         """Print one line about what is running."""
         if not self._quiet:
-            print(f"fabtune: {text}", file=sys.stderr, flush=True)
+            # A full disk or a terminal that is gone must not end the work that is told of.
+            with suppress(OSError):
+                print(f"fabtune: {text}", file=sys.stderr, flush=True)
 
 
 class TerminalProgress(Progress):

@@ -14,6 +14,7 @@ from typing import Any
 
 from fabtune import progress
 from fabtune.cli import compare as compare_cli
+from fabtune.cli import console
 from fabtune.cli import measure as measure_cli
 from fabtune.errors import FabtuneError, InputError
 from fabtune.run import require
@@ -111,7 +112,8 @@ def _ab(args: argparse.Namespace) -> int:
     session.end()
     outcome = compare.compare(*session.sides(PAIRS), practical=args.practical, noise=noise)
     outcome = compare.with_names(outcome, args.a, args.b, notes)
-    compare_cli.show(outcome, args.json)
+    with console.reader_may_leave():
+        compare_cli.show(outcome, args.json)
     session.say(f"records are in {args.out}; see them with: fabtune report {args.out}")
     return outcome.exit_code
 

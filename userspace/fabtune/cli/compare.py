@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fabtune.cli import console
 from fabtune.cli import measure as measure_cli
 from fabtune.model.units import parse_percent
 
@@ -41,7 +42,8 @@ def _compare(args: argparse.Namespace) -> int:
     from fabtune.report import compare
 
     outcome = compare.compare(_load(args.a), _load(args.b), practical=args.practical)
-    show(outcome, args.json)
+    with console.reader_may_leave():
+        show(outcome, args.json)
     return outcome.exit_code
 
 

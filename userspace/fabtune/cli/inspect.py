@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import ROLES, shipped_catalog
-from fabtune.cli import table
+from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts import saved
 from fabtune.facts.collect import Facts, survey
@@ -16,6 +16,7 @@ from fabtune.model import units
 from fabtune.tune import path as tune_path
 from fabtune.tune.lint import SEVERITIES, Finding, lint
 from fabtune.tune.logins import Login, preview_logins
+from fabtune.tune.missing import missing
 from fabtune.tune.plan import make_plan
 
 
@@ -72,6 +73,12 @@ def run_show(args: argparse.Namespace) -> int:
     owners = [(one.who, one.where, f"{one.key} = {one.value}" if one.key else one.value)
             for one in facts.owners if not one.key or one.key in ours]  # fmt: skip
     _section("who else tunes", ("who", "where", "what"), owners)
+    lacks = missing(facts)
+    if lacks:
+        print("\nmissing")
+    for one in lacks:
+        table.paragraph(one.what)
+        table.text_below(f"to do: {one.mend}")
     return ExitCode.DONE
 
 
@@ -138,16 +145,17 @@ def run_lint(args: argparse.Namespace) -> int:
     rtt_ms, rate = _given(args)
     facts = _facts(args.file, args.netns)
     findings = lint(facts, shipped_catalog(), tune_path.choose(facts, rtt_ms, rate))
-    if args.json:
-        table.print_json({"host": facts.host.name, "findings": [one.as_json() for one in findings]})
-    else:
-        _show_findings(findings)
+    with console.reader_may_leave():
+        if args.json:
+            table.print_json({"host": facts.host.name, "findings": [one.as_json() for one in findings]})
+        else:
+            _show_findings(findings)
     return ExitCode.DRIFT if any(one.severity != SEVERITIES[-1] for one in findings) else ExitCode.DONE
 
 
 def _show_findings(findings: list[Finding]) -> None:
     for one in findings:
-        print(f"{one.severity}: {one.hazard} ({one.device})")
+        table.paragraph(f"{one.severity}: {one.hazard} ({one.device})")
         for label, text in (("seen", one.evidence), ("so", one.consequence), ("mend", one.mend)):
             table.labelled(f"    {label}", text, 10)
     counts = [f"{sum(one.severity == severity for one in findings)} {severity}" for severity in SEVERITIES]
@@ -164,11 +172,12 @@ def run_negotiate(args: argparse.Namespace) -> int:
     logins = preview_logins(initiator, target, profile, path)
     if not logins:
         raise InputError("no node record and no target found; give --initiator and --target facts files")
-    if args.json:
-        table.print_json([one.as_json() for one in logins])
-    else:
-        for login in logins:
-            _show_login(login)
+    with console.reader_may_leave():
+        if args.json:
+            table.print_json([one.as_json() for one in logins])
+        else:
+            for login in logins:
+                _show_login(login)
     failing = any(agreed.problem for login in logins for agreed in login.agreed)
     return ExitCode.FAILED if failing else ExitCode.DONE
 

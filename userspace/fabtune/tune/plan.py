@@ -102,7 +102,7 @@ def make_plan(
             try:
                 found = list(_rows(entry, role, facts, variables))
             except _PathNeededError as error:
-                raise InputError(f"{error}; {_what_is_missing(facts)}") from None
+                raise InputError(f"{_what_is_missing(facts)} (profile '{profile.name}' needs it for {error})") from None
             for row in found:
                 key = row.tunable.name, row.device.key if row.device else None
                 rows[key] = _stricter(rows[key], row) if key in rows else row
@@ -221,15 +221,22 @@ class _PathNeededError(InputError):
 
 def _what_is_missing(facts: Facts) -> str:
     """Return which half of the path this host does not tell, and how to give it."""
-    if not facts.sockets:
-        return "no live session tells its round trip; give --rtt and --rate, such as --rtt 50ms --rate 1gbit"
-    return "no NIC tells its speed; give --rate, such as --rate 1gbit, or let --rate measure find it"
+    # Where both are unknown here, one of them may have been given: asking for both is never wrong.
+    speeds = any(nic.speed_bit_per_s for nic in facts.nics)
+    if facts.sockets:
+        return "rate unknown: no NIC tells its speed; give --rate, such as --rate 1gbit, or let --rate measure find it"
+    if speeds:
+        return "round trip unknown: no live session tells it; give --rtt, such as --rtt 50ms"
+    return (
+        "round trip and rate unknown: no live session tells the one, no NIC the other; give --rtt and --rate, "
+        "such as --rtt 50ms --rate 1gbit"
+    )
 
 
 def _evaluate(text: str, entry: Entry, variables: Mapping[str, float]) -> float:
     if needs(text, variables):
         # A parameter is missing when its own default needs the path.
-        raise _PathNeededError(f"{entry.where}: '{text}' depends on the path")
+        raise _PathNeededError(f"{entry.tunable.name} = {text}")
     return formula.evaluate(text, variables, entry.where)
 
 

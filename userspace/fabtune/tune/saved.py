@@ -154,7 +154,7 @@ def differences(saved: SavedPlan, facts: Facts) -> list[str]:
         reading = now.get((row.tunable.name, row.device.key)) if row.device else None
         if reading is None:
             continue
-        if row.state == CHANGE and reading.refusal:
+        if row.state == CHANGE and reading.refusal and not saved.parameters.get(reading.unless):
             found.append(f"{row.tunable.name} of {reading.device.label}: must be left alone now: {reading.refusal}")
         elif not _same(row.tunable, row.now, reading.value):
             value = "not readable" if reading.value is None else reading.value
@@ -176,10 +176,10 @@ def write(saved: SavedPlan, path: Path) -> None:
     Raises InputError where `path` holds something else than a saved plan, or the plan cannot be one.
     """
     text = json.dumps(_as_json(saved), indent=1) + "\n"
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.exists() and not (path.is_file() and b'"fabtune_plan"' in _read(path)[:64]):
             raise InputError(f"{path}: exists and is no saved plan; give another name")
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
             with open(fd, "w") as file:
