@@ -73,7 +73,7 @@ def child(action: Callable[[], None], fds: tuple[int, int, int], environment: di
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         os.environ.update(environment)
-        sys.stdin, sys.stdout, sys.stderr = (_stream(0, "r"), _stream(1, "w"), _stream(2, "w"))
+        sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")  # type: ignore[assignment]
         os._exit(_as_interpreter(action))
     except BaseException as error:
         os.write(2, f"command.child: {error!r}\n".encode())
@@ -81,7 +81,7 @@ def child(action: Callable[[], None], fds: tuple[int, int, int], environment: di
         os._exit(99)
 
 
-def _stream(fd: int, mode: str) -> "io.TextIOBase | None":
+def _stream(fd: int, mode: str) -> "io.TextIOWrapper | None":
     """Return standard stream `fd` as the interpreter opens it when it is no terminal; None for a closed one."""
     try:
         binary = open(fd, f"{mode}b", closefd=False)  # noqa: SIM115

@@ -29,8 +29,6 @@ from shell import HostError, run  # noqa: E402
 
 LEAK = 75
 _RULES_OF_LEAKS = ("sysctl ", "link ", "qdisc ", "route ", "rule ", "record ", "lio ", "file ", "session ", "disk ")
-# Stays from the first host that wants multipathd.
-_OF_THE_GUEST = ("file /etc/multipath",)
 
 
 def main() -> int:
@@ -88,8 +86,6 @@ def one_sequence(seed: int, host: draw.Host, steps: list[str]) -> dict[str, obje
     built_s = 0.0
     spent: dict[str, float] = {}
     try:
-        if any(target.use == "mpath" for target in host.targets):
-            machine.udev_and_multipathd()
         one.build()
         built_s = time.monotonic() - started
         sequence = Sequence(one)
@@ -116,7 +112,7 @@ def clean(empty: readers.Snapshot) -> str:
     except (HostError, OSError) as error:
         return str(error)
     left = [name for name in readers.differing(empty, readers.snapshot()) if name.startswith(_RULES_OF_LEAKS)]
-    left = [name for name in left if not name.endswith(" operstate") and not name.startswith(_OF_THE_GUEST)]
+    left = [name for name in left if not name.endswith(" operstate")]
     mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if "/run/harm/users" in line]
     mapped = [line for line in run("dmsetup", "ls", check=False).splitlines() if "No devices" not in line]
     return "; ".join([*left[:5], *mounts, *mapped])

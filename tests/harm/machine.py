@@ -96,22 +96,45 @@ def _new_boot_id() -> None:
     (_RUN / "boot_id").write_text(f"{uuid.uuid4()}\n")
 
 
-def udev_and_multipathd() -> None:
-    """Start udevd and multipathd, once, when the first host wants them."""
-    if subprocess.run(["pgrep", "-x", "multipathd"], capture_output=True, check=False).returncode == 0:
-        return
-    Path("/etc/multipath.conf").write_text(
-        'defaults {\n find_multipaths no\n user_friendly_names no\n path_checker tur\n polling_interval 2\n}\n'
-        'blacklist {\n devnode "^(ram|loop|dm-|md|pmem|zram|ubd)"\n}\n'
-    )
-    udevd = next(path for path in ("/usr/lib/systemd/systemd-udevd", "/lib/systemd/systemd-udevd") if os.path.exists(path))
-    subprocess.Popen([udevd], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    until(lambda: Path("/run/udev/control").exists(), "udevd")
-    subprocess.Popen(
-        ["multipathd", "-d"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    until(lambda: "pid" in run("multipathd", "show", "daemon", check=False), "multipathd")
-    shutil.copy("/etc/multipath.conf", _RUN / "etc/multipath.conf")
+class Multipathd:
+    """udevd and multipathd, as long as a host wants them; targets that nobody reaches by two paths are left to others."""
+
+    def __init__(self, host: Host) -> None:
+        self.processes: list[subprocess.Popen[bytes]] = []
+        if not any(one.use == "mpath" for one in host.targets):
+            return
+        others = "".join(
+            f' device {{\n  vendor "LIO-ORG"\n  product "^b{number}$"\n }}\n'
+            for number, one in enumerate(host.targets) if one.use != "mpath"
+        )  # fmt: skip
+        Path("/etc/multipath.conf").write_text(
+            "defaults {\n find_multipaths no\n user_friendly_names no\n path_checker tur\n polling_interval 2\n}\n"
+            f'blacklist {{\n devnode "^(ram|loop|dm-|md|pmem|zram|ubd)"\n{others}}}\n'
+        )
+        udevd = next(path for path in ("/usr/lib/systemd/systemd-udevd", "/lib/systemd/systemd-udevd") if os.path.exists(path))
+        self._start(udevd)
+        until(lambda: Path("/run/udev/control").exists(), "udevd")
+        self._start("multipathd", "-d")
+        until(lambda: "pid" in run("multipathd", "show", "daemon", check=False), "multipathd")
+
+    def _start(self, *words: str) -> None:
+        null = subprocess.DEVNULL
+        self.processes.append(subprocess.Popen(words, stdin=null, stdout=null, stderr=null, start_new_session=True))
+
+    def stop(self) -> None:
+        """End both and forget what they kept."""
+        for process in reversed(self.processes):
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self.processes:
+            shutil.rmtree("/run/udev", ignore_errors=True)
+            shutil.rmtree("/etc/multipath", ignore_errors=True)
+            Path("/etc/multipath.conf").unlink(missing_ok=True)
+        self.processes.clear()
 
 
 class Machine:
@@ -123,6 +146,7 @@ class Machine:
         # Targets that somebody else than fabtune logged out.
         self.logged_out: set[int] = set()
         self.kernel_sysctls: dict[str, str] = {}
+        self.multipathd: Multipathd | None = None
 
     def build(self) -> None:
         """Make the host as its administrator would: files, network, targets, sessions, users."""
@@ -136,6 +160,7 @@ class Machine:
         target.up(self.host)
         initiator.discover(self.host)
         initiator.set_records(self.host)
+        self.multipathd = Multipathd(self.host)
         initiator.login(self.host)
 
     def _write_files(self) -> None:
@@ -215,6 +240,8 @@ class Machine:
         for number in list(self.users):
             self.release(number)
         initiator.forget()
+        if self.multipathd is not None:
+            self.multipathd.stop()
         target.down()
         network.down()
         shutil.rmtree("/run/fabtune", ignore_errors=True)

@@ -88,7 +88,7 @@ def _routes(host: Host) -> list[str]:
     name = device(host, "i")
     way = f"{net} via {gateway} dev {name}"
     # Only IPv6 routes expire.
-    kinds = {
+    kinds: dict[str, list[str]] = {
         "direct": [],
         "via": [f"route add {way}"],
         "initcwnd": [f"route add {way} initcwnd 20 rto_min 30ms"],

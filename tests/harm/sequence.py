@@ -103,7 +103,7 @@ class Sequence:
         self._kept_track(before)
         if argv[0] == "verify":
             self._told_truth(done)
-        elif argv[0] == "apply" and done.code in (1, 2, 130):
+        elif argv[0] == "apply" and done.code in (1, 2, 130) and output != "errfull":
             self._took_back(done, before, broken)
 
     _usual_s = 1.0
@@ -160,6 +160,9 @@ class Sequence:
     def _took_back(self, done: Done, before: readers.Snapshot, broken: bool) -> None:
         """An apply that failed must have changed nothing."""
         if broken and "could not be taken back" in done.err:
+            return
+        if "could not be printed" in done.err:
+            # It is the result's words that failed.
             return
         names = [name for name in readers.differing(before, self.now) if check.settled(name)]
         if names:

@@ -191,7 +191,14 @@ class User:
             os.waitpid(self._reader, 0)
         self._holder.stdin.close()
         self._holder.wait()
-        run("multipath", "-f", Path(self._path).name)
+        name = Path(self._path).name
+
+        def flushed() -> bool:
+            run("multipath", "-f", name, check=False)
+            return not Path(self._path).exists()
+
+        # Whoever looks at a device that changes, udevd above all, holds it for a moment.
+        until(flushed, f"{name} to go")
 
 
 def _read(path: str) -> None:
