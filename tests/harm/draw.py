@@ -81,7 +81,7 @@ def parse_host(text: str) -> Host:
     wrong = set(given) - {field.name for field in fields(Host)}
     if wrong:
         raise SystemExit(f"host: unknown keys {', '.join(sorted(wrong))}")
-    return Host(**(plain | given), targets=targets)  # type: ignore[arg-type]
+    return Host(**(plain | given), targets=targets)
 
 
 def host(seed: int, multipathd: bool = True) -> Host:

@@ -25,7 +25,7 @@ TOP = Path(__file__).resolve().parents[2]
 # A guest silent for this long hangs.
 _SILENCE_S = 420.0
 _PER_GUEST = 25
-_RUN = ("/usr/bin/python3", "-m", "fabtune", "lab", "run")
+_RUN = ("setpriv", "--pdeathsig", "TERM", "/usr/bin/python3", "-m", "fabtune", "lab", "run")
 _GUEST = ("--clock", "real", "--accel", "uml", "--memory-mib", "1024", "--timeout-s", "7200")
 
 
@@ -60,7 +60,7 @@ def verdict(row: dict[str, Any]) -> str:
     """Return one word or line for how a sequence went."""
     if row["ok"]:
         return "ok"
-    told = [f"step {one['step']}: {one['rule']}: {one['detail']}" for one in row["failures"]] + [row["broken"]]
+    told: list[str] = [f"step {one['step']}: {one['rule']}: {one['detail']}" for one in row["failures"]] + [row["broken"]]
     return "FAILED " + next(text for text in told if text)[:300]
 
 
@@ -116,7 +116,7 @@ def worker(work: Work, number: int) -> None:
 
 def replay(row: dict[str, Any], options: list[str]) -> str:
     """Return what to type to see a failing sequence again."""
-    words = " ".join([*_RUN[1:], *_GUEST, "tests/harm/run-drive", *options, "--seeds", str(row["seed"])])
+    words = " ".join([*_RUN[4:], *_GUEST, "tests/harm/run-drive", *options, "--seeds", str(row["seed"])])
     shown = [f"seed {row['seed']}: {verdict(row)}", f"  PYTHONPATH=userspace python3 {words}"]
     if "host" in row:
         shown += [f"  host: {row['host']}", f"  sequence: {'; '.join(row['steps'])}"]
