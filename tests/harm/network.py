@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The network of a random host: veths, bonds, VLANs and routes between init_net and the target's namespace."""
 
+from pathlib import Path
+
 from draw import Host
-from shell import batch, run
+from shell import batch, run, until
 
 _NETNS = "target"
 VLAN = 5
@@ -40,9 +42,18 @@ def up(host: Host) -> None:
         batch("ip", [f"link add i{number} type veth peer name t{number} netns {_NETNS}"])
     for end, namespace in (("i", ""), ("t", _NETNS)):
         batch("ip", [*_layers(host, end), *_addresses(host, end)], namespace)
+    # Routes through a device without carrier are refused.
+    until(lambda: all(_carrier(name) for name in devices(host, "i")), "carrier")
     batch("ip", _routes(host), family=host.family)
     if host.qdisc:
         tree(host.qdisc, device(host, "i"))
+
+
+def _carrier(name: str) -> bool:
+    try:
+        return Path("/sys/class/net", name, "carrier").read_text().strip() == "1"
+    except OSError:
+        return False
 
 
 def tree(words: str, name: str) -> None:
