@@ -138,7 +138,7 @@ def claimed(name: str, open_claims: list[Claim]) -> bool:
                 return True
         elif kind == "qdisc" and claim.backend == "qdisc":
             return True
-        elif kind == "link" and claim.backend == "attribute" and claim.scope == "nic":
+        elif kind == "link" and claim.scope == "nic":
             return True
         elif kind == "feature" and claim.backend == "ethtool":
             return True

@@ -94,6 +94,8 @@ class Sequence:
         before, self.now = self.now, readers.snapshot()
         self.reading_s += time.monotonic() - started
         self.fabtune_s += done.seconds
+        if argv[0] == "verify" and done.code == 3:
+            self.log.append("  " + " / ".join(line.strip() for line in done.out.splitlines()[:6])[:400])
         said = (done.err.strip().splitlines() or done.out.strip().splitlines() or [""])[-1][:150]
         self.log.append(f"{' '.join([*prefix, *argv])}: exit {done.code} in {done.seconds:.2f} s: {said}")
         for rule, detail in check.manners(done, may_die=fault.startswith(("kill", "torn")) or after is not None):
