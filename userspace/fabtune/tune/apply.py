@@ -10,6 +10,7 @@ from fabtune.backends import UnsupportedError
 from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import Host, read
+from fabtune.facts.sessions import live_sessions
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, owed, relogin, signals
 from fabtune.tune.journal import Step, Transaction, Writer
@@ -160,10 +161,11 @@ class _Apply:
             self.relogged.add(str(values["identity"]))
 
     def _owing(self, outcomes: list[StepOutcome]) -> list[Pending]:
-        """Return the sessions that logged in with values which are taken back: they keep them until their next login."""
-        back = [outcome.step for outcome in outcomes if outcome.state == Outcome.RESTORED]
-        needed = relogin.needed(back, self.plan.roles, self.host.boot_id)
-        return [one for one in needed if one.action == "relogin" and one.identity in self.relogged]
+        """Return the sessions that logged in meanwhile: they keep values which are taken back, whichever end's."""
+        if not any(outcome.state == Outcome.RESTORED for outcome in outcomes):
+            return []
+        again = [session for session in live_sessions() if session.identity in self.relogged]
+        return [relogin.of_session(session, self.host.boot_id) for session in again]
 
     def _late_rows(self) -> list[Row]:
         """Return what to write to disks and sessions, read anew if some of them are new."""

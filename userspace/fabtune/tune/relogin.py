@@ -61,11 +61,11 @@ def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pe
         if step.effect == "relogin" and step.device.scope == "record":
             for session in live:
                 if session.identity == step.device.identity:
-                    _add(found, _of_session(session, boot_id))
+                    _add(found, of_session(session, boot_id))
         elif step.effect == "relogin" and step.tunable.startswith("iscsi."):
             # A module's parameter counts for every session.
             for session in live:
-                _add(found, _of_session(session, boot_id))
+                _add(found, of_session(session, boot_id))
         elif step.effect == "relogin" and step.tunable.startswith("srp."):
             for identity, login, label in _srp_logins():
                 _add(found, Pending("srp-relogin", identity, f"SRP port {label}", login, boot_id))
@@ -73,7 +73,7 @@ def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pe
             # iscsid lives in the first network namespace; a target's portal may be anywhere.
             if step.device.identity in ("host", "netns:init") and "initiator" in roles:
                 for session in live:
-                    _add(found, _of_session(session, boot_id))
+                    _add(found, of_session(session, boot_id))
             if "target" in roles:
                 for tpg in devices.tpgs(Surroundings()):
                     _add_initiators(found, tpg, boot_id)
@@ -107,7 +107,8 @@ def _srp_logins() -> list[tuple[str, str, str]]:
     return [(port.identity, str(Path(port.where["directory"]).stat().st_ino), port.label) for port in ports]
 
 
-def _of_session(session: Session, boot_id: str) -> Pending:
+def of_session(session: Session, boot_id: str) -> Pending:
+    """Return that `session` must log in again."""
     label = f"{session.target} at {session.portal}"
     return Pending("relogin", session.identity, label, str(session.sid), boot_id)
 
