@@ -1,0 +1,162 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock real --accel uml '--append=vec0:transport=tap,ifname=none0,mac=52:54:00:00:00:01'
+# guest-full: --suite bookworm --clock real --accel uml '--append=vec0:transport=tap,ifname=none0,mac=52:54:00:00:00:01'
+# What `apply --persist` writes, on a host with its administrator's own files.  Boots stand in tests/harm/boots.py.
+
+LINK=/etc/systemd/network/70-san0.link
+
+setup_file() {
+	# User Mode Linux's own NIC; under emulation there is none.
+	[ -e /sys/class/net/vec0 ] || skip "this guest has no NIC"
+	mkdir -p /etc/systemd/network /etc/sysctl.d /etc/udev/rules.d
+	printf '[Match]\nMACAddress=52:54:00:00:00:01\n[Link]\nName=san0\nTransmitQueueLength=3000\n' > $LINK
+	# It reads .link files when it starts; bats would wait for whoever keeps its output open.
+	/usr/lib/systemd/systemd-udevd --daemon < /dev/null > /dev/null 2>&1 3>&- 4>&-
+	udevadm trigger --action=add --settle /sys/class/net/vec0
+	ip address add 192.0.2.1/24 dev san0
+	python3 -m fabtune.lab.guest up
+	python3 -m fabtune.lab.guest login
+	# A target on the NIC that the administrator named.
+	mkdir -p /sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:san/tpgt_1
+	mkdir /sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:san/tpgt_1/np/192.0.2.1:3260
+}
+
+setup() {
+	load common
+}
+
+teardown() {
+	umount /etc/sysctl.d 2>/dev/null || true
+	fabtune revert --force >/dev/null 2>&1 || true
+	rm -f /etc/sysctl.d/*-admin.conf /etc/udev/rules.d/60-admin.rules
+}
+
+# persist ROLE NAME=VALUE...: apply a profile of these values for good; a re-login may be left to do.
+persist() {
+	profile "$@"
+	run fabtune apply "$PWD/p.toml" --role "$1" --persist
+	echo "$output"
+	[ "$status" -eq 0 ] || [ "$status" -eq 4 ]
+}
+
+# profile ROLE NAME=VALUE...: write p.toml.
+profile() {
+	local role=$1 wish
+	shift
+	echo 'summary = "a test"' > p.toml
+	for wish in "$@"; do
+		printf '[%s."%s"]\nvalue = %s\nwhy = "a test"\n' "$role" "${wish%%=*}" "${wish#*=}" >> p.toml
+	done
+}
+
+@test "a NIC that the administrator's .link file names is called the same at its next start, with the values kept" {
+	persist target nic.mtu=1400
+	ip link set san0 mtu 1500
+	ip link set san0 name eth9
+	udevadm control --reload
+	udevadm trigger --action=add --settle /sys/class/net/eth9
+	ip link show san0
+	[ "$(cat /sys/class/net/san0/mtu)" -eq 1400 ]
+	[ "$(cat /sys/class/net/san0/tx_queue_len)" -eq 3000 ]
+	run fabtune revert
+	[ -z "$(ls -d $LINK.d /etc/systemd/network/*fabtune* 2>/dev/null)" ]
+}
+
+@test "a value that the administrator's .link file sets is left to it, and said" {
+	persist target nic.txqueuelen=5000
+	[[ "$output" == *"nic.txqueuelen of san0: $LINK sets TransmitQueueLength=3000"* ]]
+	[ ! -e $LINK.d ]
+}
+
+@test "asking udev which .link file wins changes nothing on the NIC" {
+	ip link set san0 txqueuelen 777
+	persist target nic.mtu=1400
+	[ "$(cat /sys/class/net/san0/tx_queue_len)" -eq 777 ]
+	ip link set san0 txqueuelen 3000
+}
+
+@test "a sysctl that the administrator's files set, before ours or after, stays his at the next boot, and is said" {
+	echo 'net.core.wmem_max = 300000' > /etc/sysctl.d/99-admin.conf
+	echo '-net/core/netdev_max_backlog=3000' > /etc/sysctl.d/10-admin.conf
+	persist initiator net.wmem_max=4000000 net.netdev_max_backlog=5000 tcp.rmem_max=7000000
+	[[ "$output" == *"/etc/sysctl.d/99-admin.conf sets 300000 at boot"* ]]
+	[[ "$output" == *"/etc/sysctl.d/10-admin.conf sets 3000 at boot"* ]]
+	sysctl -w net.ipv4.tcp_rmem='4096 131072 6000000'
+	/usr/lib/systemd/systemd-sysctl || /lib/systemd/systemd-sysctl
+	[ "$(sysctl -n net.core.wmem_max)" -eq 300000 ]
+	[ "$(sysctl -n net.core.netdev_max_backlog)" -eq 3000 ]
+	[ "$(sysctl -n net.ipv4.tcp_rmem | cut -f3)" -eq 7000000 ]
+}
+
+@test "udev gives a disk its scheduler before the values that a scheduler resets" {
+	persist initiator 'block.nr_requests=48' 'block.scheduler="none"'
+	disk=$(cd /sys/block && echo sd*)
+	echo mq-deadline > "/sys/block/$disk/queue/scheduler"
+	udevadm control --reload
+	udevadm trigger --action=add --settle "/sys/block/$disk"
+	grep -q '\[none\]' "/sys/block/$disk/queue/scheduler"
+	[ "$(cat "/sys/block/$disk/queue/nr_requests")" -eq 48 ]
+}
+
+@test "a queue value that the administrator's udev rule sets is left to it, and said" {
+	echo 'ACTION=="add|change", KERNEL=="sd*", ATTR{queue/read_ahead_kb}="512"' > /etc/udev/rules.d/60-admin.rules
+	persist initiator block.read_ahead_kb=2048
+	[[ "$output" == *"/etc/udev/rules.d/60-admin.rules sets 512 at boot"* ]]
+	[ ! -e /etc/udev/rules.d/99-fabtune.rules ]
+}
+
+@test "a configuration file behind a link stays there, with its owner and mode, and goes back to the byte" {
+	mkdir -p /etc/san
+	mv /etc/iscsi/iscsid.conf /etc/san/iscsid.conf
+	ln -s ../san/iscsid.conf /etc/iscsi/iscsid.conf
+	printf 'node.session.cmds_max=64\n# no newline at the end' >> /etc/san/iscsid.conf
+	chmod 640 /etc/san/iscsid.conf
+	chgrp mail /etc/san/iscsid.conf
+	cp -a /etc/san/iscsid.conf before.conf
+	persist initiator iscsi.cmds_max=256
+	[ -L /etc/iscsi/iscsid.conf ]
+	[ "$(stat -c '%a %U:%G' /etc/san/iscsid.conf)" = "640 root:mail" ]
+	grep -qx 'node.session.cmds_max=256' /etc/san/iscsid.conf
+	run fabtune revert
+	[ -L /etc/iscsi/iscsid.conf ]
+	[ "$(stat -c '%a %U:%G' /etc/san/iscsid.conf)" = "640 root:mail" ]
+	cmp before.conf /etc/san/iscsid.conf
+}
+
+@test "a file that the administrator made in our name is left alone, under --force too" {
+	echo 'net.ipv4.tcp_sack = 1' > /etc/sysctl.d/90-fabtune.conf
+	persist initiator tcp.rmem_max=7000000
+	[[ "$output" == *"/etc/sysctl.d/90-fabtune.conf was written or edited by somebody else"* ]]
+	run fabtune revert --force
+	[ "$(cat /etc/sysctl.d/90-fabtune.conf)" = 'net.ipv4.tcp_sack = 1' ]
+	rm /etc/sysctl.d/90-fabtune.conf
+}
+
+# refused WORDS: apply --persist fails with WORDS, and nothing of it is left.
+refused() {
+	local before
+	before=$(sysctl -n net.ipv4.tcp_rmem)
+	profile initiator tcp.rmem_max=7000000
+	run fabtune apply "$PWD/p.toml" --role initiator --persist
+	echo "$output"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"$1"* && "$output" == *"everything written was taken back"* ]]
+	[[ "$output" != *Traceback* ]]
+	[ "$(sysctl -n net.ipv4.tcp_rmem)" = "$before" ]
+	[ -z "$(ls -A /etc/sysctl.d | grep fabtune)" ]
+}
+
+@test "a read-only or full /etc, or an immutable directory, ends in a clear error with everything taken back" {
+	mount -t tmpfs -o ro tmpfs /etc/sysctl.d
+	refused "Read-only file system"
+	umount /etc/sysctl.d
+	mount -t tmpfs -o size=4k tmpfs /etc/sysctl.d
+	head -c 4096 /dev/zero > /etc/sysctl.d/filler
+	refused "No space left on device"
+	rm /etc/sysctl.d/filler
+	if chattr +i /etc/sysctl.d; then
+		refused "not permitted even to root"
+		chattr -i /etc/sysctl.d
+	fi
+}
