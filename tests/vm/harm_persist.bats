@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock real --accel uml '--append=vec0:transport=tap,ifname=none0,mac=52:54:00:00:00:01'
-# guest-full: --suite bookworm --clock real --accel uml '--append=vec0:transport=tap,ifname=none0,mac=52:54:00:00:00:01'
 # What `apply --persist` writes, on a host with its administrator's own files.  Boots stand in tests/harm/boots.py.
 
 LINK=/etc/systemd/network/70-san0.link
