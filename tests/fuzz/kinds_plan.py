@@ -29,7 +29,7 @@ class SavedPlan:
         profile = load_profile("wan", self.catalog)
         self.facts = collect(tunables_of(profile))
         plan = make_plan(profile, ("initiator", "target"), self.facts, NetworkPath(0.05, 125e6), {})
-        saved.write(saved.of(plan, self.facts.host, self.catalog), self.path)
+        saved.write(saved.of(plan, self.facts, self.catalog), self.path)
         self.plan = json.loads(self.path.read_text())
         rows = self.plan.pop("rows")
         # A tunable's rows belong together: a device without one would be new since.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual
-# guest-full: --suite bookworm --clock virtual
+# guest: --suite trixie --clock real --accel uml
+# guest-full: --suite bookworm --clock real --accel uml
+# guest-full: --suite trixie --clock virtual
 # What stands between a command line and the host: the question, the saved plan, the reader that leaves.
 
 bats_require_minimum_version 1.5.0
@@ -62,6 +63,28 @@ answered() {
 	run -0 fabtune apply --plan wan.plan --allow-relogin
 	[[ "$output" == *"values written"* ]]
 	run -0 fabtune verify --role initiator
+}
+
+@test "a saved plan of records and host alone is refused once its session has logged out, or another has logged in" {
+	cat > record.toml <<-'END'
+		summary = "a record's value and the host's"
+		[initiator."iscsi.cmds_max"]
+		value = 256
+		why = "a test"
+		[both."tcp.slow_start_after_idle"]
+		value = 0
+		why = "a test"
+	END
+	fabtune plan "$PWD/record.toml" --role initiator --out with.plan
+	python3 -m fabtune.lab.guest logout
+	run -3 fabtune apply --plan with.plan
+	[[ "$output" == *"gone: session iqn.2026-01.lab.fabtune:target,10.2.0.1:3260,default"* ]]
+	fabtune plan "$PWD/record.toml" --role initiator --out without.plan
+	python3 -m fabtune.lab.guest login
+	run -3 fabtune apply --plan without.plan
+	[[ "$output" == *"new: session iqn.2026-01.lab.fabtune:target,10.2.0.1:3260,default"* ]]
+	[ "$(iscsiadm -m node -o show | grep cmds_max)" = "node.session.cmds_max = 128" ]
+	run -4 fabtune apply --plan with.plan
 }
 
 @test "a reader that leaves, and an error output that is full, neither stop an apply nor change its exit code" {

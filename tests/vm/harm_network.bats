@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual
-# guest-full: --suite bookworm --clock virtual
+# guest: --suite trixie --clock real --accel uml
+# guest-full: --suite bookworm --clock real --accel uml
+# guest-full: --suite trixie --clock virtual
 # What fabtune does to NICs, qdiscs and routes that are not storage's alone, or not as simple as one NIC and one route.
 
 TARGETS=/sys/kernel/config/target/iscsi

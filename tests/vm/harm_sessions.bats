@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock real
-# guest-full: --suite bookworm --clock real
+# guest: --suite trixie --clock real --accel uml
+# guest-full: --suite bookworm --clock real --accel uml
+# guest-full: --suite trixie --clock real
 # Which sessions a re-login may end, and that they come back: several to a record, multipath, IPv6, a kill in between.
 
 TARGET=iqn.2026-01.lab.fabtune:target

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock real
-# guest-full: --suite bookworm --clock real
+# guest: --suite trixie --clock real --accel uml
+# guest-full: --suite bookworm --clock real --accel uml
+# guest-full: --suite trixie --clock real
 # Who uses a disk: each user alone keeps the disk's session from being logged out.
 
 CORE=/sys/kernel/config/target/core

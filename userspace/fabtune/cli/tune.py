@@ -167,7 +167,7 @@ def run_plan(args: argparse.Namespace) -> int:
     if args.out:
         from fabtune.tune import saved
 
-        saved.write(saved.of(plan, facts.host, shipped_catalog()), args.out)
+        saved.write(saved.of(plan, facts, shipped_catalog()), args.out)
     _show_plan(plan, facts, args)
     if args.out:
         console.say(f"saved; to write it: fabtune apply --plan {args.out}")
@@ -206,7 +206,7 @@ def run_apply(args: argparse.Namespace) -> int:
             console.say("nothing was changed")
             return ExitCode.DONE
         # What was agreed to is written, or nothing: the host may change while somebody reads.
-        kept = kept or saved.of(plan, facts.host, shipped_catalog())
+        kept = kept or saved.of(plan, facts, shipped_catalog())
     with journal.locked():
         for label in owed.bring_back(this_host().boot_id, console.say)[0]:
             console.say(f"logged in again: {label}")

@@ -2,14 +2,16 @@
 """A plan as a file: `fabtune plan --out` writes it, `fabtune apply --plan` holds it against the host first.
 
     {"fabtune_plan": 1, "host": ..., "kernel": ..., "vocabulary": "<digest>", "profile": "wan", ...,
+     "sessions": ["iqn...,10.2.0.1:3260,default"],
      "rows": [{"tunable": "tcp.rmem_max", "device": {"identity": ..., "label": ...}, "now": ..., "wanted": ..., ...}]}
 
 A row names a tunable of the vocabulary and a device by what survives renaming.  Where a value lives
 and how it is written come from the vocabulary and the host, never from the file, so that a file
 made by somebody else can ask for no more than a profile can.
 
-The host is the same if its name, kernel and vocabulary are, and every tunable of the plan is there on
-the same devices with the same value.  A reboot alone changes nothing: what it took away shows as a value.
+The host is the same if its name, kernel, vocabulary and sessions are, and every tunable of the plan is there
+on the same devices with the same value.  What a plan makes of an initiator depends on its sessions even where
+no row is of one: the path, the memory needed, the next login.  A reboot alone changes nothing: what it took away shows as a value.
 """
 
 import hashlib
@@ -30,7 +32,7 @@ from fabtune.catalog.profile import FORMS
 from fabtune.catalog.schema import Key
 from fabtune.catalog.tunable import ROLES, Catalog, Tunable
 from fabtune.errors import ExitCode, FabtuneError, InputError
-from fabtune.facts.collect import Facts, Host
+from fabtune.facts.collect import Facts
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 from fabtune.tune import plan as planning
@@ -49,6 +51,7 @@ _KEYS = {
     "fabtune_plan": Key((int,), required=True),
     **dict.fromkeys(("made", "fabtune", "host", "kernel", "vocabulary", "profile", "netns"), _NEEDED),
     "roles": Key((list,), required=True),
+    "sessions": Key((list,), required=True),
     "path": Key((dict,)),
     "parameters": Key((dict,), required=True),
     "rows": Key((list,), required=True),
@@ -75,7 +78,10 @@ class HostChangedError(FabtuneError):
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """A plan and the host it was made for; `made` is UTC, `vocabulary` a digest, devices know no `where`."""
+    """A plan and the host it was made for; `made` is UTC, `vocabulary` a digest, devices know no `where`.
+
+    `sessions` are the identities of the initiator's sessions, none where the plan is the target's alone.
+    """
 
     made: str
     fabtune: str
@@ -84,6 +90,7 @@ class SavedPlan:
     vocabulary: str
     profile: str
     roles: tuple[str, ...]
+    sessions: tuple[str, ...]
     netns: str
     path: NetworkPath | None
     parameters: dict[str, float]
@@ -101,13 +108,18 @@ def digest(catalog: Catalog) -> str:
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
-def of(plan: Plan, host: Host, catalog: Catalog) -> SavedPlan:
-    """Return `plan`, made for `host`, as it can be saved."""
+def of(plan: Plan, facts: Facts, catalog: Catalog) -> SavedPlan:
+    """Return `plan`, made for the host of `facts`, as it can be saved."""
+    host = facts.host
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return SavedPlan(
-        made, __version__, host.name, host.kernel, digest(catalog), plan.profile, plan.roles, plan.netns, plan.path,
-        dict(plan.parameters), tuple(plan.rows),
+        made, __version__, host.name, host.kernel, digest(catalog), plan.profile, plan.roles,
+        _sessions(plan.roles, facts), plan.netns, plan.path, dict(plan.parameters), tuple(plan.rows),
     )  # fmt: skip
+
+
+def _sessions(roles: Iterable[str], facts: Facts) -> tuple[str, ...]:
+    return tuple(one.own_identity for one in facts.sessions) if ROLES[0] in roles else ()
 
 
 def resume(saved: SavedPlan, facts: Facts) -> Plan:
@@ -148,8 +160,11 @@ def differences(saved: SavedPlan, facts: Facts) -> list[str]:
     now = {(one.tunable, one.device.key): one for one in facts.readings if one.tunable in watched}
     gone = [row.device for key, row in was.items() if row.device and (row.tunable.name, row.device.key) not in now]
     new = [one.device for key, one in now.items() if key not in was]
-    found += _once(f"gone: {one.scope} {one.label}" for one in gone if one)
-    found += _once(f"new: {one.scope} {one.label}" for one in new)
+    sessions = _sessions(saved.roles, facts)
+    found += [f"gone: session {one}" for one in saved.sessions if one not in sessions]
+    found += [f"new: session {one}" for one in sessions if one not in saved.sessions]
+    found += _once(f"gone: {one.scope} {one.label}" for one in gone if one and one.scope != "session")
+    found += _once(f"new: {one.scope} {one.label}" for one in new if one.scope != "session")
     for key, row in was.items():
         reading = now.get((row.tunable.name, row.device.key)) if row.device else None
         if reading is None:
@@ -200,6 +215,7 @@ def _as_json(saved: SavedPlan) -> dict[str, Any]:
         "fabtune_plan": VERSION,
         **{key: getattr(saved, key) for key in ("made", "fabtune", "host", "kernel", "vocabulary", "profile", "netns")},
         "roles": list(saved.roles),
+        "sessions": list(saved.sessions),
         **({"path": {"rtt_ms": path.rtt_s * 1e3, "rate_bit_per_s": path.rate_bytes_per_s * 8, "mtu_bytes": path.mtu,
                      "estimated": path.estimated}} if path else {}),
         "parameters": saved.parameters,
@@ -245,8 +261,11 @@ def load(path: Path, catalog: Catalog) -> SavedPlan:
     if not roles or len(set(roles)) != len(roles) or not set(roles) <= set(ROLES):
         raise InputError(f"{where}: key 'roles': found {', '.join(roles)[:60]!r}, allowed: {' and '.join(ROLES)}")
     rows = _rows(data["rows"], catalog, roles, where)
+    sessions = schema.check_texts(data["sessions"], where, "sessions")
+    for one in sessions:
+        _text({"sessions": one}, "sessions", where)
     return SavedPlan(
-        **texts, roles=roles, path=_path(data.get("path"), f"{where}: path"), rows=rows,
+        **texts, roles=roles, sessions=sessions, path=_path(data.get("path"), f"{where}: path"), rows=rows,
         parameters=_parameters(data["parameters"], f"{where}: parameters"),
     )  # fmt: skip
 

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A saved plan fits the host it was made for, and no other state of it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import hosttree
+import pytest
+
+from fabtune.backends import record
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.facts.collect import Facts, collect
+from fabtune.tune import saved
+from fabtune.tune.plan import SAME, Plan, Row
+
+RECORD = "iscsi.cmds_max"
+SESSION = f"{hosttree.iqn(1)},10.2.0.1:3260,default"
+
+
+@pytest.fixture
+def facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Facts:
+    hosttree.enter(hosttree.make(tmp_path, 1), monkeypatch)
+    record.BACKEND.forget()
+    return collect([shipped_catalog().get(RECORD, "test")])
+
+
+def kept(facts: Facts, path: Path, role: str = "initiator") -> saved.SavedPlan:
+    """Return a plan of one row, of a record, as it comes back from its file."""
+    (reading,) = facts.of(RECORD)
+    tunable = shipped_catalog().get(RECORD, "test")
+    row = Row(tunable, role, reading.device, reading.value, reading.value, SAME, "a test")
+    saved.write(saved.of(Plan("p", (role,), "", None, {}, [row]), facts, shipped_catalog()), path)
+    return saved.load(path, shipped_catalog())
+
+
+def test_sessions_that_went_or_came_are_a_change_of_the_host_even_where_no_row_is_theirs(
+    facts: Facts, tmp_path: Path
+) -> None:
+    plan = kept(facts, tmp_path / "a.plan")
+    assert saved.differences(plan, facts) == []
+    away = replace(facts, sessions=[])
+    assert saved.differences(plan, away) == [f"gone: session {SESSION}"]
+    assert saved.differences(kept(away, tmp_path / "b.plan"), facts) == [f"new: session {SESSION}"]
+    second = replace(facts.sessions[0], place=2)
+    assert saved.differences(plan, replace(facts, sessions=[*facts.sessions, second])) == [f"new: session {SESSION}#2"]
