@@ -14,7 +14,7 @@ from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import collect
-from fabtune.tune import journal
+from fabtune.tune import journal, relogin
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.plan import make_plan, tunables_of
 from fabtune.tune.undo import Report, undo
@@ -327,3 +327,22 @@ def test_an_attribute_never_leads_out_of_its_device(host: Path) -> None:
         with pytest.raises(FabtuneError, match="left alone"):
             backends.get("attribute").write(device, key, "1")
     assert os.path.exists(host / BACKLOG) and read(host / BACKLOG) == "1000"
+
+
+@pytest.mark.parametrize("newest", ["damaged", "link", "closed", "in force"])
+def test_a_logout_is_read_back_whatever_the_newest_transaction_is(host: Path, newest: str) -> None:
+    backlog(host, "a", 2000)
+    (path,) = (host / "state/journal").iterdir()
+    if newest == "damaged":
+        path.write_text(path.read_text() + '{"kind": "wri\n')
+    elif newest == "link":
+        path.rename(host / "elsewhere")
+        path.symlink_to(host / "elsewhere")
+    elif newest == "closed":
+        back()
+    away = journal.Logout("3", "iqn.t,10.2.0.1:3260,default", "iqn.t", "10.2.0.1:3260", "default", "boot")
+    with journal.locked(), relogin.journalled() as log:
+        log("logout", **away.as_json())
+        assert journal.owed_logins(journal.transactions(), "boot") == [away]
+    assert journal.owed_logins(journal.transactions(), "boot") == [away]
+    assert all(one.closed for one in journal.transactions() if one.profile == "relogin")

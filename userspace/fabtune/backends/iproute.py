@@ -24,7 +24,7 @@ def run(program: str, *arguments: str, netns: str = "", stdin: str = "", toleran
         done = subprocess.run(
             [path, *arguments],
             input=stdin, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False,
-            pass_fds=tree.held,
+            pass_fds=tree.held, start_new_session=True,
         )  # fmt: skip
     if done.returncode and not tolerant:
         message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]

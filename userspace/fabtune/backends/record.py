@@ -33,6 +33,8 @@ def iscsiadm(*arguments: str) -> str:
         done = subprocess.run(
             [program, *arguments],
             capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False, pass_fds=held,
+            # Ctrl-C and a hang-up of the terminal are for us alone.
+            start_new_session=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise FabtuneError(f"iscsiadm {' '.join(arguments)}: no answer within {_TIMEOUT_S} s") from None

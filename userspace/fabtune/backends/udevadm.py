@@ -62,7 +62,7 @@ def run(*arguments: str) -> str:
     try:
         done = subprocess.run(
             [setpriv, "--bounding-set", "-net_admin", path, *arguments],
-            capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False,
+            capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False, start_new_session=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise FabtuneError(f"udevadm {' '.join(arguments)}: no end after {_TIMEOUT_S} s") from None

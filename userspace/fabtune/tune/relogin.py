@@ -178,13 +178,18 @@ class Log(Protocol):
 
 @contextlib.contextmanager
 def journalled() -> Iterator[Log]:
-    """Journal into the newest transaction, or one without values where there is none yet.  The caller holds the lock."""
-    known = journal.transactions()
-    writer = Writer(known[-1].path) if known else journal.begin(Plan("relogin", (), "", None, {}), this_host())[0]
+    """Journal into the newest transaction, or one without values where lines of that one could not be read back.
+
+    The caller holds the lock.
+    """
+    newest = next(iter(reversed(journal.transactions())), None)
+    if newest is None or newest.damage:
+        writer, _ = journal.begin(Plan("relogin", (), "", None, {}), this_host())
+        writer.append("closed")
+    else:
+        writer = Writer(newest.path)
     try:
         yield writer.append
-        if not known:
-            writer.append("closed")
     finally:
         writer.close()
 

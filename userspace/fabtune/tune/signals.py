@@ -53,13 +53,20 @@ def deferred() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ignored() -> Iterator[None]:
-    """Let no signal break in, neither here nor in programs started meanwhile."""
-    old = {number: signal.signal(number, signal.SIG_IGN) for number in _ALL}
+    """Let no signal break in here.
+
+    A program that ignored signals would do so for good, and iscsid may be started by a login: a handler that
+    does nothing is not inherited.  Tools that must not be stopped midway are started apart from the terminal.
+    """
+    old = {number: signal.getsignal(number) for number in _ALL}
+    ours = [number for number, handler in old.items() if handler not in (signal.SIG_IGN, None)]
+    for number in ours:
+        signal.signal(number, lambda *_: None)
     try:
         yield
     finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+        for number in ours:
+            signal.signal(number, old[number])
 
 
 def unfailing(progress: Callable[[str], None]) -> Callable[[str], None]:
