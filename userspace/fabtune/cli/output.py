@@ -149,11 +149,18 @@ def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
     """Print what verify found."""
     drifted = [drift for drift in drifts if drift.drifted]
     if as_json:
-        print_json({"checked": len(drifts), "drift": [drift.as_json() for drift in drifted]})
+        print_json({
+            "checked": len(drifts),
+            "drift": [drift.as_json() for drift in drifted],
+            "remarks": [drift.as_json() for drift in drifts if drift.note and not drift.drifted],
+        })
         return
     if drifted:
         rows = [(d.tunable, d.device, d.expected, "-" if d.found is None else d.found, d.note) for d in drifted]
         table(("tunable", "device", "expected", "found", "note"), rows, wrapped="note", fold=("device",))
+    for remark in drifts:
+        if remark.note and not remark.drifted:
+            paragraph(f"{remark.tunable} {remark.device} {remark.note}")
     print(f"{len(drifts)} values checked, {len(drifted)} differ")
 
 

@@ -271,8 +271,8 @@ class _Apply:
         if left:
             tail = f"{len(left)} values could not be taken back; see `fabtune revert`"
         # A session that logged in with the new values keeps them until its next login.
-        if self.result.relogged:
-            relogged = ", ".join(self.result.relogged)
+        relogged = ", ".join(one.label for one in self._owing(outcomes))
+        if relogged:
             tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
         if isinstance(error, relogin.SessionDownError):
             label = f"session {error.away.target} at {error.away.portal}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.facts.owners import Owner, owners
-from fabtune.tune import journal, owed
+from fabtune.tune import journal, owed, relogin
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, reborn, rebooted
 from fabtune.tune.plan import Plan
@@ -77,7 +77,7 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         assert row.device is not None and row.wanted is not None
         key = row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity
         latest.setdefault(key, Drift(row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied"))
-    return [*_away(everything, boot_id), *latest.values()]
+    return [*_away(everything, boot_id), *_unfelt(everything, boot_id), *latest.values()]
 
 
 def _held(step: Step, locate: Locator, present: list[Owner], boot_id: str) -> Drift:
@@ -121,4 +121,15 @@ def _away(everything: list[Transaction], boot_id: str) -> list[Drift]:
     return [
         Drift("session", owed.label(one), "logged in", None if why else "logged out", True, f"{note}; {why}" if why else note)
         for one, why in owed.away(everything, boot_id)
+    ]
+
+
+def _unfelt(everything: list[Transaction], boot_id: str) -> list[Drift]:
+    """Return the sessions that still run with values which have been taken back: no value differs, but it is told."""
+    note = "runs with values that were taken back, until `fabtune revert --allow-relogin` logs it in anew"
+    owing = {(line["identity"], line["sid"]) for one in everything for line in one.due}
+    return [
+        Drift("session", one.label, "old values", "values taken back", False, note)
+        for one in relogin.still_pending(everything, boot_id)
+        if (one.identity, one.sid) in owing
     ]
