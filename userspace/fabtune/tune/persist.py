@@ -51,21 +51,27 @@ def rows(plan: Plan) -> tuple[list[Row], list[str]]:
     once: dict[tuple[str, str, Device | None], Row] = {}
     for row in found:
         once.setdefault((row.tunable.backend, row.tunable.key, row.device), row)
-    return [row for row in once.values() if row.state == CHANGE], list(dict.fromkeys(remarks))
+    # A file found right already is another profile's, and stays as long as this one wants it.
+    return [row for row in once.values() if row.state == CHANGE or row.tunable.backend == "textfile"], list(dict.fromkeys(remarks))
 
 
-def _row(name: str, backend: str, key: str, device: Device, wanted: str, role: str) -> Row:
+def _row(name: str, backend: str, key: str, device: Device, wanted: str, role: str, share: str = "") -> Row:
     tunable = Tunable(
         name=f"persist.{name}", summary="", backend=backend, key=key, scope=device.scope, type="text", effect="live",
         roles=(role,), source="",
     )  # fmt: skip
     now = backends.get(backend).read(device, key)
     state = SAME if now == wanted else CHANGE
-    return Row(tunable, role, device, now, wanted, state, "keeps the values after a reboot")
+    return Row(tunable, role, device, now, wanted, state, "keeps the values after a reboot", share=share)
 
 
-def _file(key: str, lines: Iterable[str], role: str, remarks: list[str], backend: str = "textfile") -> Iterable[Row]:
-    """Yield the row that writes one of our files, after those for the directories it needs."""
+def _file(
+    key: str, lines: Iterable[str], role: str, remarks: list[str], backend: str = "textfile", share: Iterable[str] = ()
+) -> Iterable[Row]:
+    """Yield the row that writes one of our files, after those for the directories it needs.
+
+    Of its `lines`, other profiles' among them, `share` are those that this plan wants.
+    """
     try:
         now = backends.get(backend).read(_HOST, key)
     except FabtuneError as error:
@@ -75,10 +81,12 @@ def _file(key: str, lines: Iterable[str], role: str, remarks: list[str], backend
         remarks.append(f"/{key} was written or edited by somebody else; it is left alone")
         return
     for parent in reversed(Path(key).parents):
-        if len(parent.parts) > 1 and not (tree.ROOT / parent).exists():
+        if len(parent.parts) < 2:
+            continue
+        if not (tree.ROOT / parent).exists() or backends.get("textfile").read(_HOST, f"{parent}/"):
             yield _row("directory", "textfile", f"{parent}/", _HOST, DIRECTORY, role)
     text = "".join(f"{line}\n" for line in (HEADER, *lines))
-    yield _row(key.split("/")[1], backend, key, _HOST, text, role)
+    yield _row(key.split("/")[1], backend, key, _HOST, text, role, "".join(f"{line}\n" for line in share))
 
 
 def _entries(key: str) -> dict[str, str]:
@@ -98,7 +106,7 @@ def _beaten(what: str, rival: boot.Rival, key: str) -> str:
 
 
 def _sysctls(group: list[Row], remarks: list[str]) -> Iterable[Row]:
-    entries, added = _entries(_SYSCTL), False
+    entries, ours = _entries(_SYSCTL), set()
     for row in group:
         assert row.device is not None and row.wanted is not None
         if row.device.identity not in ("host", "netns:init"):
@@ -112,21 +120,22 @@ def _sysctls(group: list[Row], remarks: list[str]) -> Iterable[Row]:
             if (index or 0) >= len(fields) or not row.tunable.same(fields[index or 0], row.wanted):
                 remarks.append(_beaten(f"{row.tunable.name} = {row.wanted}", rival, _SYSCTL))
             continue
-        added = True
+        ours.add(name)
         if index is None:
             entries[name] = row.wanted
         else:
             fields = entries.get(name, backends.get("sysctl").read(row.device, name)).split()
             fields[index] = row.wanted
             entries[name] = " ".join(fields)
-    if added:
-        lines = (f"{name} = {value}" for name, value in sorted(entries.items()))
-        yield from _file(_SYSCTL, lines, group[0].role, remarks)
+    if ours:
+        lines = {name: f"{name} = {value}" for name, value in sorted(entries.items())}
+        share = [line for name, line in lines.items() if name in ours]
+        yield from _file(_SYSCTL, lines.values(), group[0].role, remarks, share=share)
 
 
 def _modules(group: list[Row], remarks: list[str]) -> Iterable[Row]:
     # "options MODULE NAME=VALUE" has its name before the first "=": other roles' and profiles' lines stay.
-    entries, added = _entries(_MODPROBE), False
+    entries, ours = _entries(_MODPROBE), set()
     for row in group:
         module, _, parameter = row.tunable.key.partition("/parameters/")
         if not parameter:
@@ -138,10 +147,11 @@ def _modules(group: list[Row], remarks: list[str]) -> Iterable[Row]:
                 remarks.append(_beaten(f"{row.tunable.name} = {row.wanted}", rival, _MODPROBE))
             continue
         entries[f"options {module} {parameter}"] = row.wanted or ""
-        added = True
-    if added:
-        lines = (f"{name}={value}" for name, value in sorted(entries.items()))
-        yield from _file(_MODPROBE, lines, group[0].role, remarks)
+        ours.add(f"options {module} {parameter}")
+    if ours:
+        lines = {name: f"{name}={value}" for name, value in sorted(entries.items())}
+        share = [line for name, line in lines.items() if name in ours]
+        yield from _file(_MODPROBE, lines.values(), group[0].role, remarks, share=share)
 
 
 def _udev(group: list[Row], remarks: list[str]) -> Iterable[Row]:
@@ -162,7 +172,7 @@ def _udev(group: list[Row], remarks: list[str]) -> Iterable[Row]:
         ours = backends.get("textfile").read(_HOST, _UDEV).splitlines()
         replaced = {_rule_key(rule) for rule in rules}
         earlier = [line for line in ours if not line.startswith("#") and _rule_key(line) not in replaced]
-        yield from _file(_UDEV, sorted([*earlier, *rules], key=_rule_order), group[0].role, remarks)
+        yield from _file(_UDEV, sorted([*earlier, *rules], key=_rule_order), group[0].role, remarks, share=rules)
 
 
 def _rule_match(row: Row, remarks: list[str]) -> str:

@@ -35,6 +35,8 @@ class Row:
     why: str
     note: str = ""
     form: str = "value"
+    # Of a file that several profiles write: the lines that this one wants in it.
+    share: str = ""
 
     def as_json(self) -> dict[str, object]:
         """Return the row with stable keys."""

@@ -13,7 +13,7 @@ from fabtune import backends
 from fabtune.backends import UnsupportedError
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
-from fabtune.tune import fault, journal
+from fabtune.tune import fault, journal, shares
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed
 from fabtune.tune.relogin import Pending, in_use
@@ -147,6 +147,8 @@ class _Revert:
 
     def _one(self, step: Step) -> StepOutcome:
         heir = self._heir(step)
+        if heir and shares.shared(step) and shares.shared(heir[1]):
+            return self._leave_file(step)
         if heir:
             return self._pass_on(step, *heir)
         device = self.locate(step.device)
@@ -257,6 +259,40 @@ class _Revert:
         self.heirs[step.number] = heir
         return StepOutcome(step, Outcome.PASSED_ON, note=f"stays: {whose} still wants it, and gives the old value back")
 
+    def _leave_file(self, step: Step) -> StepOutcome:
+        """Take `step`'s lines out of a file into which later transactions have written theirs."""
+        heirs = [
+            (other, one)
+            for other in self.everything
+            if other.name > self.transaction.name
+            for one in other.open_steps
+            if one.value == step.value
+        ]
+        device = self.locate(step.device)
+        if device is None:
+            return self._without_device(step, "it is not there")
+        found, (last, top) = current(step, device), heirs[-1]
+        first = heirs[0][1]
+        strange = first.old not in (step.old, *_texts(step)) or found not in _texts(top)
+        if strange and not self.force:
+            return StepOutcome(step, Outcome.FOREIGN, found, "changed by somebody else since; --force overrides")
+        others: list[str] = []
+        old = text = step.old
+        for other, one in heirs:
+            others.append(one.share)
+            text = shares.left(one.holds or one.wrote, step.old, others)
+            lines: list[dict[str, object]] = [
+                {"kind": "inherit", "step": one.number, "old": old, "ours": one.holds or one.wrote},
+                {"kind": "holds", "step": one.number, "value": text},
+            ]
+            if (old, text) != (one.old, one.holds or one.wrote) and not all(_append(other, line) for line in lines):
+                return StepOutcome(step, Outcome.FAILED, found, "the journal cannot be written")
+            old = text
+        if found != text:
+            backends.get(step.backend).write(device, step.key, text)
+            fault.checkpoint()
+        return StepOutcome(step, Outcome.PASSED_ON, found, f"the lines of profile {last.profile} ({last.name}) stay")
+
     def _moved_by_us(self, step: Step) -> bool:
         """Tell whether a disturbed value is what our write beside it made of it, asked before anything goes back.
 
@@ -297,6 +333,11 @@ class _Revert:
             self.transaction.closed = True
 
 
+def _texts(step: Step) -> tuple[str, ...]:
+    """Return what the file of `step` may hold if nobody else wrote it."""
+    return step.wrote, step.holds or step.wrote, *step.ours
+
+
 def _append(transaction: Transaction, line: dict[str, object]) -> bool:
     """Journal one line for another transaction; tell whether it is on disk."""
     if transaction.damage:
@@ -331,4 +372,5 @@ def as_line(step: Step) -> dict[str, object]:
         "effect": step.effect,
         "rounds": step.rounds,
         **({"disturbed": True} if step.disturbed else {}),
+        **({"share": step.share} if step.share else {}),
     }

@@ -4,6 +4,7 @@
     {"kind": "begin", "transaction": ..., "boot_id": ..., "profile": "wan", ...}
     {"kind": "claim", "step": 1, ..., "old": "16", "wrote": "16"}  found as wanted; another transaction wrote it
     {"kind": "write", "step": 2, "tunable": ..., "device": {...}, "old": "0", "wrote": "1", ...}
+    {"kind": "write", "step": 2, ..., "share": "..."}   of a file that several profiles write, this one's lines
     {"kind": "holds", "step": 2, "value": "1"}          what the kernel made of it, if it differs
     {"kind": "write", "step": 3, ..., "disturbed": true}  not written itself; the next step's write may move it
     {"kind": "logout", "sid": ..., "identity": ..., "target": ..., "portal": ..., "interface": ..., "boot_id": ...}
@@ -74,6 +75,7 @@ class Step:
     disturbed: bool = False
     claim: bool = False
     instance: str = ""
+    share: str = ""
     holds: str | None = None
     ours: tuple[str, ...] = ()
     waiting: bool = False
@@ -219,6 +221,7 @@ def _step(line: dict[str, Any], expected: int) -> Step:
         disturbed=line.get("disturbed") is True,
         claim=line["kind"] == "claim",
         instance=_text(device, "instance") if "instance" in device else "",
+        share=_text(line, "share") if "share" in line else "",
     )
 
 
