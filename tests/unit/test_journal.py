@@ -9,11 +9,13 @@ from pathlib import Path
 import hosttree
 import pytest
 
+from fabtune import backends
 from fabtune.backends import record
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import collect
+from fabtune.model.device import Device
 from fabtune.tune import journal, relogin
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.plan import make_plan, tunables_of
@@ -346,3 +348,29 @@ def test_a_logout_is_read_back_whatever_the_newest_transaction_is(host: Path, ne
         assert journal.owed_logins(journal.transactions(), "boot") == [away]
     assert journal.owed_logins(journal.transactions(), "boot") == [away]
     assert all(one.closed for one in journal.transactions() if one.profile == "relogin")
+
+
+def test_a_value_that_another_write_moved_is_read_again_and_given_back(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backlog(host, "a", 2000)
+    write(host, "b", {"net.netdev_max_backlog": 3000, "tcp.no_metrics_save": True})
+    sysctl = backends.get("sysctl")
+    real, moved = sysctl.write, []
+
+    def moving(device: Device, key: str, value: str) -> None:
+        real(device, key, value)
+        # The kernel resets the one when the other is written, once.
+        if "no_metrics" in key or "backlog" in key:
+            other = host / ("proc/sys/net/ipv4/tcp_no_metrics_save" if "backlog" in key else BACKLOG)
+            if not moved:
+                moved.append(key)
+            elif len(moved) == 1:
+                moved.append(key)
+                other.write_text("7\n")
+
+    monkeypatch.setattr(sysctl, "write", moving)
+    report = back("b")
+    assert len(moved) == 2 and states(report) == ["restored", "restored"]
+    assert read(host / BACKLOG) == "2000"
+    assert read(host / "proc/sys/net/ipv4/tcp_no_metrics_save") == "0"

@@ -180,7 +180,8 @@ interrupted_after_the_login() {
 		    said = child.stderr.read()
 		    status = child.wait()
 		    print(delay, status, said[-200:])
-		    assert status in (0, 130), status
+		    # Dead of the signal itself once all is back is 130 to a shell too.
+		    assert status in (0, 130, -2), status
 		    assert "Traceback" not in said
 		    subprocess.run(["fabtune", "revert", "--allow-relogin"], check=True)
 	EOF
