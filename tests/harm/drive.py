@@ -40,7 +40,6 @@ def main() -> int:
     parser.add_argument("--host", default="", help="JSON of a host, in place of the drawn one")
     parser.add_argument("--sequence", default="", help="steps, joined by semicolons, in place of the drawn ones")
     parser.add_argument("--no-multipathd", action="store_true", help="draw no host with multipathd")
-    parser.add_argument("--shrink", action="store_true", help="look for a shorter sequence that fails in the same way")
     args = parser.parse_args()
     os.chdir("/")
     machine.prepare_guest()
@@ -100,7 +99,7 @@ def one_sequence(seed: int, host: draw.Host, steps: list[str]) -> dict[str, obje
     except Exception:
         broken = traceback.format_exc()
     return {
-        "seed": seed, "ok": not failures and not broken, "seconds": round(time.monotonic() - started, 2),
+        "number": seed, "ok": not failures and not broken, "seconds": round(time.monotonic() - started, 2),
         "built_s": round(built_s, 2), **spent, "host": host.text(), "steps": steps, "failures": failures, "broken": broken, "log": log,
     }  # fmt: skip
 

@@ -1,176 +1,130 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs random sequences in guests, many to a guest, and sums up; a run that was cut off goes on where it stopped.
+"""Random sequences on random hosts, kill points and boots, all in guests, with one sum.
 
-    harm.py --sequences 1000 --seed 1 --out out/harm      seeds 1 to 1000; harm.jsonl gets a line a seed
-    harm.py --sequences 1 --seed 17 --fresh               one seed again
+    harm.py --sequences 1000 --seed 1 --out out/harm      seeds 1 to 1000, 500 kill points, 20 boots
+    harm.py --parts sequences --sequences 1 --seed 17     one seed
 
-harm.json gets the sums, those of kill.json and boots.json beside it included.  A failing sequence is printed with the
-command that replays it.
+harm.jsonl and kill.jsonl get a line a case; run again, it goes on where it stopped, as long as the tree is the same.
+harm.json gets the sums; a part that did not run has null there, and makes the exit code 1.  A failing sequence is
+printed with the command that replays it.
 """
 
 import argparse
 import json
-import os
-import queue
 import subprocess
 import sys
-import threading
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-TOP = Path(__file__).resolve().parents[2]
-# A guest silent for this long hangs.
-_SILENCE_S = 420.0
-_PER_GUEST = 25
-_RUN = ("setpriv", "--pdeathsig", "TERM", "/usr/bin/python3", "-m", "fabtune", "lab", "run")
-_GUEST = ("--clock", "real", "--accel", "uml", "--memory-mib", "1024", "--timeout-s", "7200")
+from guests import ENVIRONMENT, GUEST, RUN, TOP, Row, Work, digest, say
+
+PARTS = ("sequences", "kill", "boots")
+_SUMS = {"sequences": ("sequences", "failed"), "kill": ("kill_points", "kill_failed"), "boots": ("boots", "boots_failed")}
+_SEQUENCES_PER_GUEST, _KILLS_PER_GUEST = 25, 50
 
 
-@dataclass
-class Work:
-    """The seeds still to run, and where their results go."""
-
-    directory: Path
-    guest: list[str]
-    options: list[str]
-    waiting: "queue.SimpleQueue[list[int]]" = field(default_factory=queue.SimpleQueue)
-    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    total: int = 0
-
-    @property
-    def results(self) -> Path:
-        """The file that gets a line a seed."""
-        return self.directory / "harm.jsonl"
-
-    def keep(self, row: dict[str, Any]) -> None:
-        """Write one seed's result down and tell of it."""
-        with self.lock:
-            self.rows[row["seed"]] = row
-            with self.results.open("a") as stream:
-                stream.write(json.dumps(row) + "\n")
-            bad = sum(not one["ok"] for one in self.rows.values())
-            print(f"[{len(self.rows)}/{self.total}] seed {row['seed']}: {verdict(row)}, {row['seconds']} s; {bad} failed", flush=True)
-
-
-def verdict(row: dict[str, Any]) -> str:
-    """Return one word or line for how a sequence went."""
+def verdict(row: Row) -> str:
+    """Return one word or line for how a case went."""
     if row["ok"]:
         return "ok"
-    told: list[str] = [f"step {one['step']}: {one['rule']}: {one['detail']}" for one in row["failures"]] + [row["broken"]]
-    return "FAILED " + next(text for text in told if text)[:300]
+    told: list[str] = [f"step {one['step']}: {one['rule']}: {one['detail']}" for one in row.get("failures", [])]
+    return "FAILED " + next((text for text in [*told, row["broken"]] if text), "")[:300]
 
 
-def guest(work: Work, seeds: list[int], number: int) -> list[int]:
-    """Run `seeds` in one guest; return those that it did not get to."""
-    out = work.directory / f"guest{number}"
-    command = [*_RUN, *work.guest, "--out", str(out), str(TOP / "tests/harm/run-drive"), *work.options,
-               "--seeds", ",".join(map(str, seeds))]  # fmt: skip
-    left = list(seeds)
-    heard = [time.monotonic()]
-    process = subprocess.Popen(
-        command, cwd=TOP, env={**os.environ, "PYTHONPATH": str(TOP / "userspace")}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-    )  # fmt: skip
-
-    def silent() -> None:
-        while process.poll() is None:
-            if time.monotonic() - heard[0] > _SILENCE_S:
-                process.terminate()
-            time.sleep(1)
-
-    watch = threading.Thread(target=silent, daemon=True)
-    watch.start()
-    told: list[str] = []
-    assert process.stdout is not None
-    for line in process.stdout:
-        heard[0] = time.monotonic()
-        if line.startswith("HARM "):
-            row = json.loads(line[5:])
-            left.remove(row["seed"])
-            work.keep(row)
-        else:
-            told = [*told, line.rstrip()][-20:]
-    process.wait()
-    if left == seeds:
-        # Not one came back: the first of them ended the guest, or nothing works here.
-        seed = left.pop(0)
-        row = {"seed": seed, "ok": False, "seconds": 0, "failures": [], "broken": "the guest ended: " + " / ".join(told[-6:])}
-        work.keep(row)
-    return left
-
-
-def worker(work: Work, number: int) -> None:
-    """Run guests until no seed is left."""
-    while True:
-        try:
-            seeds = work.waiting.get_nowait()
-        except queue.Empty:
-            return
-        while seeds:
-            seeds = guest(work, seeds, number)
-
-
-def replay(row: dict[str, Any], options: list[str]) -> str:
-    """Return what to type to see a failing sequence again."""
-    words = " ".join([*_RUN[4:], *_GUEST, "tests/harm/run-drive", *options, "--seeds", str(row["seed"])])
-    shown = [f"seed {row['seed']}: {verdict(row)}", f"  PYTHONPATH=userspace python3 {words}"]
+def replay(row: Row, work: Work) -> str:
+    """Return what to type to see a failing case again."""
+    words = " ".join([*RUN[4:], *work.guest, *(word.removeprefix(f"{TOP}/") for word in work.script), str(row["number"])])
+    shown = [f"{work.results.stem} {row['number']}: {verdict(row)}", f"  PYTHONPATH=userspace python3 {words}"]
     if "host" in row:
         shown += [f"  host: {row['host']}", f"  sequence: {'; '.join(row['steps'])}"]
     return "\n".join(shown)
 
 
-def merged(directory: Path, rows: dict[int, dict[str, Any]]) -> dict[str, int]:
-    """Return the sums of sequences, kill points and boots."""
-    sums = {"sequences": len(rows), "failed": sum(not row["ok"] for row in rows.values()),
-            "kill_points": 0, "kill_failed": 0, "boots": 0, "boots_failed": 0}  # fmt: skip
-    for name in ("kill.json", "boots.json"):
-        path = directory / name
-        if path.exists():
-            sums |= {key: int(value) for key, value in json.loads(path.read_text()).items() if key in sums}
-    return sums
+def in_guests(work: Work, guests: int) -> tuple[int, int]:
+    """Run the cases of `work`; return how many there are results of, and how many failed."""
+    rows = work.run(guests)
+    bad = [row for _, row in sorted(rows.items()) if not row["ok"]]
+    for row in bad:
+        print(replay(row, work))
+    return len(rows), len(bad)
+
+
+def boots(args: argparse.Namespace) -> tuple[int, int] | None:
+    """Boot a host again and again; return how many boots there were and how many failed, None where that is not known."""
+    script, result = TOP / "tests/harm/boots.py", args.out / "boots.json"
+    tree = digest((args.suite, str(args.boots)))
+    try:
+        known = json.loads(result.read_text())
+    except (OSError, ValueError):
+        known = {}
+    if known.get("tree") != tree or known.get("boots") != args.boots:
+        result.unlink(missing_ok=True)
+        words = ["/usr/bin/python3", str(script), str(args.boots), "--suite", args.suite, "--out", str(args.out)]
+        status = subprocess.run(words, cwd=TOP, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode
+        try:
+            known = json.loads(result.read_text())
+        except (OSError, ValueError) as error:
+            say(f"boots: exit {status}, no result: {error}")
+            return None
+        if status and not known["boots_failed"]:
+            say(f"boots: exit {status}, though no boot failed: not counted")
+            return None
+        result.write_text(json.dumps(known | {"tree": tree}) + "\n")
+    return known["boots"], known["boots_failed"]
+
+
+def ran(part: str, args: argparse.Namespace) -> tuple[int, int] | None:
+    """Run one part; return its number of cases and of failures, None where nothing is known."""
+    guest = [*GUEST, "--suite", args.suite]
+    if part == "boots":
+        return boots(args)
+    if part == "kill":
+        script = [str(TOP / "tests/harm/run-kill"), str(args.kill_points)]
+        work = Work(args.out / "kill.jsonl", guest, script, "KILL", range(1, args.kill_points + 1), _KILLS_PER_GUEST, verdict)
+    else:
+        options = ["--steps", str(args.steps)] * bool(args.steps) + ["--no-multipathd"] * args.no_multipathd
+        script = [str(TOP / "tests/harm/run-drive"), *options, "--seeds"]
+        seeds = range(args.seed, args.seed + args.sequences)
+        work = Work(args.out / "harm.jsonl", guest, script, "HARM", seeds, _SEQUENCES_PER_GUEST, verdict)
+    if args.fresh:
+        work.results.unlink(missing_ok=True)
+    return in_guests(work, args.guests)
 
 
 def main() -> int:
-    """Run what is missing and return 0 when no sequence failed."""
+    """Run what is missing; return 0 when all parts ran whole and nothing failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sequences", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--steps", type=int, default=0, help="steps a sequence (default: 3 to 8)")
+    parser.add_argument("--no-multipathd", action="store_true")
+    parser.add_argument("--kill-points", type=int, default=500)
+    parser.add_argument("--boots", type=int, default=20)
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"which of {', '.join(PARTS)}; the others are not run")
     parser.add_argument("--suite", default="trixie")
     parser.add_argument("--guests", type=int, default=2, help="guests at once")
-    parser.add_argument("--fresh", action="store_true", help="run every seed again instead of only those without a result")
-    parser.add_argument("--no-multipathd", action="store_true")
+    parser.add_argument("--fresh", action="store_true", help="run every case again instead of only those without a result")
     parser.add_argument("--out", type=Path, default=TOP / "out/harm")
     args = parser.parse_args()
-    options = ["--steps", str(args.steps)] * bool(args.steps) + ["--no-multipathd"] * args.no_multipathd
+    args.out = args.out.resolve()
     args.out.mkdir(parents=True, exist_ok=True)
-    work = Work(args.out.resolve(), [*_GUEST, "--suite", args.suite], options, total=args.sequences)
-    wanted = list(range(args.seed, args.seed + args.sequences))
+    parts = args.parts.split(",")
+    if set(parts) - set(PARTS):
+        parser.error(f"--parts {args.parts}: allowed are {', '.join(PARTS)}")
     if args.fresh:
-        work.results.unlink(missing_ok=True)
-    elif work.results.exists():
-        known = (json.loads(line) for line in work.results.read_text().splitlines() if line.endswith("}"))
-        work.rows = {row["seed"]: row for row in known if row["seed"] in wanted}
-    left = [seed for seed in wanted if seed not in work.rows]
-    per_guest = max(1, min(_PER_GUEST, -(-len(left) // args.guests)))
-    for start in range(0, len(left), per_guest):
-        work.waiting.put(left[start : start + per_guest])
-    threads = [threading.Thread(target=worker, args=(work, number)) for number in range(args.guests)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for _, row in sorted(work.rows.items()):
-        if not row["ok"]:
-            print(replay(row, options))
-    sums = merged(work.directory, work.rows)
-    (work.directory / "harm.json").write_text(json.dumps(sums, indent=2) + "\n")
-    print(", ".join(f"{value} {key}" for key, value in sums.items()))
-    return int(bool(sums["failed"] or sums["sequences"] < args.sequences))
+        (args.out / "boots.json").unlink(missing_ok=True)
+    wanted = {"sequences": args.sequences, "kill": args.kill_points, "boots": args.boots}
+    sums: dict[str, int | None] = {}
+    well = True
+    for part in PARTS:
+        count, failed = (ran(part, args) if part in parts else None) or (None, None)
+        sums |= dict(zip(_SUMS[part], (count, failed), strict=True))
+        well = well and count == wanted[part] and failed == 0
+        # Written after each part: a run that is cut off leaves no older run's sums behind.
+        rest = {name: None for names in _SUMS.values() for name in names}
+        (args.out / "harm.json").write_text(json.dumps(rest | sums, indent=2) + "\n")
+    print(", ".join(f"{'not run:' if value is None else value} {key}" for key, value in sums.items()))
+    return 0 if well else 1
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Kills apply, re-login, persist and revert at every step and at random moments, and cuts the disk's power.
 
-    kill_points.py COUNT [RESULT.json [TEXT]]      with TEXT only the cases whose names have it
+    kill_points.py COUNT [--cases 3,7,8] [--only TEXT]     with TEXT only the cases whose names have it
 
 After each kill `verify` must tell the truth, and `revert` must bring back every value and the session.
-Prints one line a failing case and a sum; the result file has `kill_points` and `kill_failed`.
+Prints one line of JSON a case and a sum.
 """
 
+import argparse
 import json
 import random
 import signal
@@ -223,8 +224,12 @@ def measured(checked: Checked) -> dict[Scenario, tuple[int, float]]:
 
 
 def main() -> int:
-    """Run so many cases and say how many failed."""
-    count, draw = int(sys.argv[1]), random.Random(20)
+    """Run the cases asked for and say how many failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--cases", default="", help="numbers of cases, from 1 to COUNT (default: all)")
+    parser.add_argument("--only", default="", help="a text")
+    args = parser.parse_args()
     for name, text in _PROFILES.items():
         (_DIRECTORY / f"{name}.toml").write_text(text)
     host.set_up()
@@ -234,26 +239,35 @@ def main() -> int:
     if checked.problems:
         print("\n".join(checked.problems))
         return 1
-    cases = [case for scenario in _SCENARIOS for case in cases_of(scenario, whole[scenario][0], draw)]
-    print(f"{len(cases)} cases to draw from", flush=True)
-    draw.shuffle(cases)
-    if len(sys.argv) > 3:
-        cases = [case for case in cases if sys.argv[3] in str(case)]
-    while len(cases) < count:
-        cases.append(Case(draw.choice(_SCENARIOS), draw.choice(("moment", "power")), draw.uniform(0, 1.05)))
-    failed = 0
-    for number, case in enumerate(cases[:count], 1):
+    cases = drawn(args.count, {scenario: steps for scenario, (steps, _) in whole.items()}, args.only)
+    failed = done = 0
+    for number in map(int, args.cases.split(",")) if args.cases else range(1, args.count + 1):
+        case = cases[number - 1]
         checked.problems.clear()
-        perform(case, checked, whole[case.scenario][1], draw)
+        begin = time.monotonic()
+        perform(case, checked, whole[case.scenario][1], random.Random(number))
+        row = {"number": number, "ok": not checked.problems, "case": str(case), "broken": f"{case}: {'; '.join(checked.problems)}",
+               "seconds": round(time.monotonic() - begin, 2)}  # fmt: skip
+        print("KILL " + json.dumps(row), flush=True)
+        done += 1
         if checked.problems:
             failed += 1
-            print(f"case {number}, {case}: " + "; ".join(checked.problems), flush=True)
             host.heal(checked.before)
         host.forget()
-    print(f"{count} cases, {failed} failed")
-    if len(sys.argv) > 2:
-        Path(sys.argv[2]).write_text(json.dumps({"kill_points": count, "kill_failed": failed}) + "\n")
+    print(f"{done} cases, {failed} failed")
     return int(failed > 0)
+
+
+def drawn(count: int, steps: dict[Scenario, int], only: str) -> list[Case]:
+    """Return `count` cases, the same ones in each guest in which the commands have as many checkpoints."""
+    draw = random.Random(20)
+    cases = [case for scenario in _SCENARIOS for case in cases_of(scenario, steps[scenario], draw)]
+    print(f"{len(cases)} cases to draw from", flush=True)
+    draw.shuffle(cases)
+    cases = [case for case in cases if only in str(case)]
+    while len(cases) < count:
+        cases.append(Case(draw.choice(_SCENARIOS), draw.choice(("moment", "power")), draw.uniform(0, 1.05)))
+    return cases
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ bats_require_minimum_version 1.5.0
 	python3 -m fabtune.lab.guest login
 	count=12
 	[ "$LENGTH" = short ] || count=500
-	run --separate-stderr python3 /fabtune/tests/vm/kill_points.py "$count" /results/kill.json
+	run --separate-stderr python3 /fabtune/tests/vm/kill_points.py "$count"
 	echo "$output"
 	echo "$stderr"
 	[ "$status" -eq 0 ]
