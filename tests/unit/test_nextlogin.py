@@ -71,9 +71,10 @@ def test_a_target_that_takes_the_value_lets_it_pass(host: Path) -> None:
     assert row(planned()).state == CHANGE
 
 
-def test_the_targets_value_after_the_plan_counts(host: Path) -> None:
+def test_what_a_restarted_target_would_offer_again_counts_beside_the_plans_value(host: Path) -> None:
     serve(host, MaxOutstandingR2T="6")
-    assert row(planned(roles=("initiator", "target"))).state == CHANGE
+    found = row(planned(roles=("initiator", "target")))
+    assert found.state == REFUSED and "once it is restarted or taken back, offers 6" in found.note
 
 
 def test_an_unknown_target_is_not_asked_for_more_than_it_is_known_to_accept(host: Path) -> None:

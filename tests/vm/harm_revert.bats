@@ -186,3 +186,27 @@ damage_another_record() {
 		fabtune revert || [ $? -eq 4 ]
 	done
 }
+
+@test "a target's MaxOutstandingR2T with which its live initiators could not log in again stays, and is said, until they ask for less" {
+	r2t=/sys/kernel/config/target/iscsi/$TARGET/tpgt_1/param/MaxOutstandingR2T
+	first=$(cat "$r2t")
+	echo 6 > "$r2t"
+	printf 'summary = "a test"\n[target."lio.max_outstanding_r2t"]\nvalue = 16\nwhy = "a test"\n' > target.toml
+	fabtune apply "$PWD/target.toml" --role target || [ $? -eq 4 ]
+	# The initiator, which may be another host, is told by its own administrator.
+	"${RECORD[@]}" -o update -n node.session.iscsi.MaxOutstandingR2T -v 16
+	python3 -m fabtune.lab.guest logout
+	python3 -m fabtune.lab.guest login
+	run -4 fabtune revert --allow-relogin
+	echo "$output"
+	[[ "$output" == *"could not log in again"* ]]
+	[ "$(cat "$r2t")" = 16 ]
+	"${RECORD[@]}" -o update -n node.session.iscsi.MaxOutstandingR2T -v 1
+	python3 -m fabtune.lab.guest logout
+	python3 -m fabtune.lab.guest login
+	run fabtune revert
+	echo "$output"
+	[ "$(cat "$r2t")" = 6 ]
+	[ "$(cat /sys/class/iscsi_session/*/state)" = LOGGED_IN ]
+	echo "$first" > "$r2t"
+}

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fabtune.catalog.tunable import ROLES, Tunable, shipped_catalog
+from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Facts
 from fabtune.facts.sessions import Session
 from fabtune.model.device import Device
 from fabtune.model.negotiate import Agreed, Value, preview
+from fabtune.tune import journal
 from fabtune.tune.logins import ACL_KEYS, RECORD_KEYS, TPG_KEYS, acl_of, readings_of, serves
 from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
 
@@ -23,6 +25,7 @@ TRUST = "trust_logins"
 _NAMES = {key: name for name, key in RECORD_KEYS.items()}
 _DIGESTS = ("HeaderDigest", "DataDigest")
 _R2T = "MaxOutstandingR2T"
+_TPG_R2T = "lio.max_outstanding_r2t"
 
 
 def tunables(names: Iterable[str]) -> list[Tunable]:
@@ -49,7 +52,7 @@ def guard(plan: Plan, facts: Facts) -> None:
 
 @dataclass(frozen=True)
 class _Offer:
-    """The values of one TPG on this host by RFC name, as they will be after the plan."""
+    """The values of one TPG on this host by RFC name: after the plan, now, or once they have gone back."""
 
     who: str
     values: Mapping[str, Value]
@@ -78,18 +81,37 @@ def _wanted(row: Row) -> Value:
 
 
 def _offers(plan: Plan, facts: Facts, record: Device) -> Iterator[_Offer]:
-    """Yield what each TPG on this host offers that serves `record`."""
+    """Yield what each TPG on this host that serves `record` will offer, and what it may offer again.
+
+    A record outlives a reboot; what LIO was told outlives neither a restart of the target nor a revert.
+    """
     changes = [row for row in plan.rows if row.role == ROLES[1] and row.state == CHANGE and row.device is not None]
     for reading in facts.of("lio.first_burst"):
         tpg = reading.device
         if not serves(tpg, record):
             continue
-        values = readings_of(facts, TPG_KEYS, tpg)
-        values |= {TPG_KEYS[row.tunable.name]: _wanted(row) for row in changes
-                   if row.device == tpg and row.tunable.name in TPG_KEYS}  # fmt: skip
+        now = readings_of(facts, TPG_KEYS, tpg)
         acl = acl_of(facts, tpg, record)
-        values |= readings_of(facts, ACL_KEYS, acl) if acl else {}
-        yield _Offer(f"target {tpg.label} on this host", values)
+        now |= readings_of(facts, ACL_KEYS, acl) if acl else {}
+        planned = {TPG_KEYS[row.tunable.name]: _wanted(row) for row in changes
+                   if row.device == tpg and row.tunable.name in TPG_KEYS}  # fmt: skip
+        after = now | planned
+        yield _Offer(f"target {tpg.label} on this host", after)
+        for before in dict.fromkeys((now.get(_R2T), *_given_back(tpg))):
+            if before is not None and before != after.get(_R2T):
+                yield _Offer(f"target {tpg.label} on this host, once it is restarted or taken back,", after | {_R2T: before})
+
+
+def _given_back(tpg: Device) -> list[Value]:
+    """Return the MaxOutstandingR2T that reverts would give back to `tpg`."""
+    tunable = shipped_catalog().tunables[_TPG_R2T]
+    try:
+        known = journal.transactions()
+    except (FabtuneError, OSError):
+        # A plan that is not root's; apply, which must read the journal, asks again.
+        return []
+    steps = [step for transaction in known for step in transaction.open_steps]
+    return [tunable.parse(step.old) for step in steps if step.tunable == _TPG_R2T and step.device.key == tpg.key]
 
 
 def _same(session: Session, record: Device) -> bool:

@@ -17,6 +17,7 @@ from fabtune.tune import fault, journal, shares
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed
 from fabtune.tune.relogin import Pending, in_use
+from fabtune.tune.stranded import why_not
 
 __all__ = ["Locator", "Outcome", "StepOutcome", "current", "is_ours", "note", "revert_transaction"]
 
@@ -181,6 +182,9 @@ class _Revert:
                 return StepOutcome(step, Outcome.FOREIGN, found, "changed by somebody else since; --force overrides")
             if step.effect == "kills-session" and not self.may_end_sessions and in_use(device):
                 return StepOutcome(step, Outcome.HELD, found, "would end live sessions; give --allow-relogin")
+            stranded = "" if self.force else why_not(step.tunable, device, found, step.old)
+            if stranded:
+                return StepOutcome(step, Outcome.HELD, found, stranded)
             return self._write(step, device, found)
         except UnsupportedError as error:
             # What can be read but not written is refused by the state of something else, perhaps not for long.

@@ -84,29 +84,51 @@ def undo(
     progress = signals.unfailing(progress)
     host = this_host()
     everything = journal.transactions()
-    # Half a revert is safe to repeat, but finishing one transaction before stopping is kinder.
-    for transaction in _chosen(everything, profile, name, role, netns):
+    chosen = _chosen(everything, profile, name, role, netns)
+    outcomes: dict[str, dict[int, StepOutcome]] = {}
+
+    def take_back(transaction: Transaction, may_end_sessions: bool) -> None:
+        found = _one(transaction, everything, force, may_end_sessions, host.boot_id, report.problems)
+        outcomes[transaction.name] = outcomes.get(transaction.name, {}) | {one.step.number: one for one in found}
+        report.pending = relogin.merge(report.pending, _due(transaction, host.boot_id, found))
+
+    for transaction in chosen:
         progress(f"taking back {transaction.name} ({transaction.profile})")
-        with signals.ignored():
-            writer = _writer(transaction, report.problems)
-            try:
-                owing = partial(_due, transaction, host.boot_id)
-                outcomes = revert_transaction(
-                    transaction, writer, force, allow_relogin, everything, host.boot_id, owing
-                )
-            finally:
-                if writer:
-                    writer.close()
-        report.outcomes += outcomes
-        report.pending = relogin.merge(report.pending, owing(outcomes))
+        take_back(transaction, False)
     report.relogged, missing = owed.bring_back(host.boot_id, progress)
     report.pending = relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending)
     if allow_relogin and report.pending:
         with relogin.journalled() as log:
             again, report.pending = relogin.perform(report.pending, progress, log)
             report.relogged += again
+    # Last what ends a target's sessions, or what they had to log in anew for: they come back to old values alone.
+    for transaction in chosen if allow_relogin else []:
+        if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
+            take_back(transaction, True)
+    report.outcomes = [one for found in outcomes.values() for one in found.values()]
+    report.problems = list(dict.fromkeys(report.problems))
     report.pending += missing
     return report
+
+
+def _one(
+    transaction: Transaction,
+    everything: list[Transaction],
+    force: bool,
+    may_end_sessions: bool,
+    boot_id: str,
+    problems: list[str],
+) -> list[StepOutcome]:
+    """Take one transaction back as far as possible now."""
+    # Half a revert is safe to repeat, but finishing one transaction before stopping is kinder.
+    with signals.ignored():
+        writer = _writer(transaction, problems)
+        try:
+            owing = partial(_due, transaction, boot_id)
+            return revert_transaction(transaction, writer, force, may_end_sessions, everything, boot_id, owing)
+        finally:
+            if writer:
+                writer.close()
 
 
 def _writer(transaction: Transaction, problems: list[str]) -> Writer | None:

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Values of a target with which an initiator that is logged in now could not log in again.
+
+The kernel's initiator refuses a session whose MaxOutstandingR2T, the smaller of what the two ends ask for, is
+no power of two.  A session that loses its connection for a moment logs in with what it asked for the first time.
+"""
+
+import re
+
+from fabtune.backends import tree
+from fabtune.facts.sessions import live_sessions
+from fabtune.facts.target import Login, tpgs
+from fabtune.model.device import Device
+
+R2T = "lio.max_outstanding_r2t"
+_KEY = "MaxOutstandingR2T"
+
+
+def why_not(tunable: str, device: Device, now: str, wanted: str) -> str:
+    """Return why `wanted` would keep initiators of the TPG `device` from coming back, '' where it does not."""
+    if tunable != R2T or device.scope != "tpg" or not (now + wanted).isdigit():
+        return ""
+    value = int(wanted)
+    if value & (value - 1) == 0:
+        return ""
+    names = [login.initiator for tpg in tpgs() if tpg.identity == device.identity for login in tpg.logins
+             if not _comes_back(login, device.identity.partition(",")[0], int(now), value)]  # fmt: skip
+    if not names:
+        return ""
+    return (
+        f"with {wanted}, no power of two, {', '.join(names)} could not log in again; let it ask for no more than "
+        f"{1 << (value.bit_length() - 1)}, log it in anew, then come back here, or give --force"
+    )
+
+
+def _comes_back(login: Login, target: str, now: int, wanted: int) -> bool:
+    """Tell whether `login` is known to ask for so little that `wanted` is not what both agree on.
+
+    What was agreed on below the target's own value is what the initiator asks for; otherwise it may ask for more.
+    """
+    agreed = [int(login.negotiated[_KEY])] if login.negotiated.get(_KEY, "").isdigit() else _agreed_here(login, target)
+    return bool(agreed) and all(one <= wanted and one < now for one in agreed)
+
+
+def _agreed_here(login: Login, target: str) -> list[int]:
+    """Return what this host's own sessions agreed on, where `login` is this host's; LIO shows none of a dynamic ACL."""
+    own = re.search(r"^InitiatorName=(\S+)", tree.read_text(tree.ETC / "iscsi/initiatorname.iscsi") or "", re.MULTILINE)
+    if own is None or own[1] != login.initiator:
+        return []
+    texts = [one.negotiated.get(_KEY, "") for one in live_sessions() if one.target == target]
+    return [int(text) for text in texts] if all(text.isdigit() for text in texts) else []
