@@ -308,7 +308,7 @@ class Sequence:
 
     def _devices(self) -> None:
         """Sessions and disks too must be as before: revert said that no re-login is due."""
-        if self.devices_wild or any(name.startswith(("record", "disk")) for name in self.expected.others):
+        if self.devices_wild or any(name.startswith(("record", "disk", "lio")) for name in self.expected.others):
             return
         wrong = [name for name in self.expected.wrong(self.now) if name.startswith(("session ", "disk "))]
         if wrong:
