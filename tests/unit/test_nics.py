@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What NICs are called in a journal, how they are found again, and who else uses them: on copied trees."""
 
+import sys
 from pathlib import Path
 
 import hosttree
@@ -123,6 +124,27 @@ def test_a_nic_is_storages_alone_only_as_long_as_nothing_speaks_against_it(
     assert "forwards" in use(host, links_of(STORAGE), ["e0"])
     monkeypatch.setattr(iproute, "read_json", lambda *_words, **_where: [{"dst": "default", "dev": "e0"}])
     assert "default route" in use(host, links_of(STORAGE), ["e0"])
+
+
+def test_udp_tunnels_and_guests_in_other_namespaces_speak_against_it(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosttree.put(host / "sys/class/net/e0/ifindex", "7")
+    table = host / "proc/thread-self/net/udp"
+    end = {"little": "0100000A", "big": "0A000001"}[sys.byteorder]
+    for port, said in ((68, ""), (51820, "UDP with anybody")):
+        hosttree.put(table, f"  sl  local_address\n 1: {end}:{port:04X} 00000000:0000 07 0")
+        assert use(host, links_of(STORAGE), ["e0"]) == said
+    hosttree.put(table, "  sl  local_address\n")
+    for over, said in (("", "perhaps the tunnel wg0"), ("e1", "")):
+        tunnel = Link("wg0", "wireguard", "", frozenset(), frozenset(), True, "", over)
+        assert use(host, links_of(STORAGE, tunnel), ["e0"]) == said
+    monkeypatch.setattr(namespaces, "others", lambda _netns: ["/run/netns/box"])
+    rows = [{"ifname": "eth0", "link_index": 7, "linkinfo": {"info_kind": "macvlan"}}]
+    monkeypatch.setattr(iproute, "read_json", lambda *words, **_where: rows if "link" in words else [])
+    assert use(host, links_of(STORAGE), ["e0"]) == "eth0 on top of it, in another network namespace"
+    rows[0]["linkinfo"] = {"info_kind": "veth"}
+    assert use(host, links_of(STORAGE), ["e0"]) == ""
 
 
 def test_another_vlan_on_the_same_wire_is_another_user(host: Path) -> None:

@@ -8,7 +8,7 @@
 TARGETS=/sys/kernel/config/target/iscsi
 
 setup_file() {
-	for module in ifb bonding 8021q sch_fq sch_fq_codel sch_cake sch_htb tcp_bbr; do modprobe $module; done
+	for module in ifb bonding macvlan vxlan 8021q sch_fq sch_fq_codel sch_cake sch_htb tcp_bbr; do modprobe $module; done
 	sysctl -q net.core.default_qdisc=fq_codel
 	python3 -m fabtune.lab.guest up --rtt 2ms
 	python3 -m fabtune.lab.guest login
@@ -46,11 +46,12 @@ teardown() {
 	fabtune revert --force >/dev/null 2>&1 || true
 	# What a failed test leaves behind must not fail the next.
 	tc qdisc del dev i0 root 2>/dev/null || true
-	for device in mq0 own0 san0.5 san0 e0 e1 br0 p0; do ip link del $device 2>/dev/null || true; done
+	for device in mq0 own0 san0.5 san0 e0 e1 br0 p0 vx0; do ip link del $device 2>/dev/null || true; done
 	rmdir "$TARGETS"/iqn.2026-01.lab.fabtune:own/tpgt_1/np/* 2>/dev/null || true
 	ip route replace 10.2.0.0/24 via 10.1.0.254
 	ip rule del lookup 101 2>/dev/null || true
 	ip nexthop flush >/dev/null 2>&1 || true
+	ip netns del box 2>/dev/null || true
 	sysctl -q net.core.default_qdisc=fq_codel
 	[ -d /sys/class/iscsi_session ] && ls /sys/class/iscsi_session | grep -q . || {
 		iscsiadm -m discovery -t st -p 10.2.0.1:3260 >/dev/null
@@ -135,6 +136,60 @@ time.sleep(1e6)' &
 	try plan wan --role initiator --rtt 50ms --rate 1gbit --json
 	ip addr del 10.1.0.77/24 dev i0
 	grep -q 'address 10.1.0.77' said
+}
+
+@test "a NIC with a container's device on it, a UDP peer, a tunnel or a VPN's routes is not paced unasked" {
+	# shared WORDS: maxrate is refused, and they say for whom.
+	shared() {
+		try plan "$PWD/fq.toml" --role initiator --json
+		grep -q "more than storage: .*$1" said || { echo "not said: $1"; cat said; return 1; }
+	}
+	ip netns add box
+	ip link add mv0 link i0 type macvlan mode bridge
+	ip link set mv0 netns box
+	shared 'mv0 on top of it, in another network namespace'
+	ip -n box link del mv0
+	ip link add link i0 name v7 type vlan id 7
+	ip link set v7 netns box
+	shared 'v7 on top of it, in another network namespace'
+	ip netns del box
+
+	python3 -c '
+import socket, time
+peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+peer.connect(("10.1.0.254", 51820))
+open("connected", "w").close()
+time.sleep(1e6)' &
+	for _ in $(seq 200); do [ -e connected ] && break; sleep 0.1; done
+	shared 'UDP with 10.1.0.254'
+	kill $!
+
+	ip link add vx0 type vxlan id 5 remote 10.1.0.254 dstport 4789 local 10.1.0.1
+	ip link set vx0 up
+	shared 'the tunnel vx0'
+	ip link del vx0
+
+	ip route add 0.0.0.0/1 via 10.1.0.254
+	shared 'default route'
+	ip route del 0.0.0.0/1
+	ip route add default via 10.1.0.254 table 100
+	shared 'default route'
+	ip route del default table 100
+	try apply "$PWD/fq.toml" --role initiator
+	paced i0
+}
+
+@test "the kernel's own qdisc is taken back although the MTU that it was made for has changed since" {
+	ip link add own0 type ifb
+	ip addr add 192.0.2.1/24 dev own0
+	ip link set own0 up
+	portal 192.0.2.1
+	try apply "$PWD/fq.toml" --role target
+	ip link set own0 mtu 9000
+	fabtune revert
+	tc qdisc show dev own0 | grep -q 'qdisc fq_codel 0: root'
+	no_portal 192.0.2.1
+	ip link del own0
 }
 
 @test "a qdisc made by hand stays, with its options, classes and filters, and so does what was made of ours" {

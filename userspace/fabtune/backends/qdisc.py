@@ -150,9 +150,15 @@ def _write_maxrate(device: Device, value: str) -> None:
 
 
 def _tree(rows: Rows) -> str:
-    """Return all that is attached, each with all its options, less what counts anew each time."""
+    """Return all that is attached, each with all its options, less what counts anew each time.
+
+    The kernel's own have the options that follow from MTU, queue length and sysctls when it made them,
+    and nobody can give them others: they are no part of what must come back.
+    """
     kept = [{key: value for key, value in row.items() if key != "refcnt"} for row in rows]
     for row in kept:
+        if row["handle"] == _KERNELS:
+            row.pop("options", None)
         if str(row.get("parent", "")).startswith(_OURS):
             # The kernel numbers the leaves that we attach.
             del row["handle"]

@@ -24,6 +24,8 @@ class Link:
     local_addresses: frozenset[str]
     up: bool
     permanent_mac: str
+    # The interface that it names as the one it lies on or sends through.
+    over: str = ""
 
 
 def canonical(address: str) -> str:
@@ -91,4 +93,5 @@ def _link(row: dict[str, object]) -> Link:
         local_addresses=near,
         up=isinstance(flags, list) and "UP" in flags,
         permanent_mac=str(row.get("permaddr", row.get("address", ""))),
+        over=str(row.get("link") or ""),
     )

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Network namespaces: what ours is called, and how one that a journal names is reached today."""
 
+import contextlib
 from pathlib import Path
 
 from fabtune.backends import tree
 from fabtune.errors import FabtuneError
 
 _NAMED = Path("/run/netns")
+_PLACES = (_NAMED, Path("/run/docker/netns"))
 _OWN, _FIRST = Path("/proc/self/ns/net"), Path("/proc/1/ns/net")
 _PREFIX = "netns:"
 
@@ -41,6 +43,21 @@ def find(wanted: str, near: str) -> str | None:
         raise FabtuneError("a network namespace without a name cannot be found again: run fabtune inside it")
     path = Path(name) if "/" in name else _NAMED / name
     return name if path.exists() else None
+
+
+def others(netns: str) -> list[str]:
+    """Return a path to each other network namespace than `netns` ('' = our own) that a name or a process holds."""
+    if Path("/") != tree.ROOT:
+        return []
+    kind = _OWN.stat().st_dev
+    found: dict[int, str] = {}
+    for path in (*(one for place in _PLACES for one in place.glob("*")), *tree.PROC.glob("[0-9]*/ns/net")):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            if status.st_dev == kind:
+                found.setdefault(status.st_ino, str(path))
+    found.pop(_inode(tree.netns_path(netns)), None)
+    return list(found.values())
 
 
 def _inode(path: Path) -> int:

@@ -3,12 +3,26 @@
 
 from collections.abc import Iterable
 
+from pathlib import Path
+
 from fabtune.backends import iproute, tree
 from fabtune.errors import FabtuneError
+from fabtune.facts import namespaces, sockets
 from fabtune.facts.links import Links, canonical
 from fabtune.facts.sockets import TcpSocket
 
 _BRIDGES = ("bridge", "openvswitch")
+# Their packets leave through any NIC, in the kernel's own name.
+_TUNNELS = (
+    "vxlan", "geneve", "bareudp", "wireguard", "ovpn", "gre", "gretap", "erspan", "ip6gre", "ip6gretap", "ip6erspan",
+    "ipip", "ip6tnl", "sit", "vti", "vti6", "xfrm",
+)  # fmt: skip
+# Ends of pairs: what they name by number is their peer, not what they lie on.
+_PAIRS = ("veth", "netkit", "vxcan")
+# What VPNs split the default route into stands for it.
+_DEFAULTS = {"-4": ("default", "0.0.0.0/1", "128.0.0.0/1"), "-6": ("default", "::/1", "8000::/1", "2000::/3")}
+# A few packets an hour on every host: DHCP and NTP.
+_QUIET_PORTS = (68, 123, 546)
 
 
 class Sharing:
@@ -25,6 +39,8 @@ class Sharing:
         self._peers = {canonical(peer) for peer in peers}
         self._connections = list(connections)
         self._default = self._default_devices()
+        self._datagrams = sockets.datagrams(links.netns)
+        self._elsewhere = _on_top_elsewhere(links.netns)
 
     def of(self, name: str) -> str:
         """Return who else uses `name` or what shares the wire with it, '' if storage alone does."""
@@ -32,6 +48,8 @@ class Sharing:
         links = [self._links.all[one] for one in sorted(tower) if one in self._links.all]
         if strangers := sorted(tower - self._own):
             return f"{', '.join(strangers)} on top of it"
+        if guest := next((self._guest(link.name) for link in links if self._guest(link.name)), ""):
+            return f"{guest} on top of it, in another network namespace"
         if bridge := next((link.name for link in links if {link.kind, link.slave_kind} & set(_BRIDGES)), None):
             return f"whoever is behind the bridge of {bridge}"
         if way := next((link.name for link in links if link.name in self._default), None):
@@ -43,6 +61,13 @@ class Sharing:
         far = {one.remote for one in self._connections if one.local in held} - self._peers - held
         if far:
             return f"connections to {sorted(far)[0]}"
+        far = {one.remote or "anybody" for one in self._datagrams
+               if one.local in held and one.local_port not in _QUIET_PORTS} - self._peers - held  # fmt: skip
+        if far:
+            return f"UDP with {sorted(far)[0]}"
+        tunnels = [one for one in self._links.all.values() if one.kind in _TUNNELS and one.up]
+        if tunnel := next((one.name for one in tunnels if not one.over or one.over in tower), None):
+            return f"perhaps the tunnel {tunnel}"
         if any(_forwards(link.name, self._links.netns) for link in links):
             return "hosts whose packets it forwards"
         return ""
@@ -50,11 +75,41 @@ class Sharing:
     def _default_devices(self) -> set[str]:
         rows = [
             row
-            for family in ("-4", "-6")
-            for row in iproute.read_json("ip", family, "route", "show", "default", netns=self._links.netns)
+            for family, wide in _DEFAULTS.items()
+            for prefix in wide
+            for row in iproute.read_json(
+                "ip", family, "route", "show", "table", "all", "exact", prefix, netns=self._links.netns
+            )
         ]
         ways = [way for row in rows for way in (row, *row.get("nexthops", []))]
         return {str(way["dev"]) for way in ways if "dev" in way}
+
+
+    def _guest(self, name: str) -> str:
+        """Return what in another namespace lies on `name`, '' if nothing does."""
+        number = tree.read_text(self._links.directory(name) / "ifindex")
+        return self._elsewhere.get(tree.whole(number) or 0, "")
+
+
+def _on_top_elsewhere(netns: str) -> dict[int, str]:
+    """Return what lies on an interface of another namespace than its own, by that one's number, as far as not in `netns`.
+
+    A number may be another namespace's than `netns`: then a NIC is taken for shared that is not.
+    """
+    found: dict[int, str] = {}
+    for path in namespaces.others(netns):
+        try:
+            rows = iproute.read_json("ip", "-details", "link", netns=path, texts=("ifname",))
+        except FabtuneError:
+            if Path(path).exists():
+                raise
+            continue
+        for row in rows:
+            info = row.get("linkinfo")
+            kind = info.get("info_kind") if isinstance(info, dict) else None
+            if isinstance(row.get("link_index"), int) and kind not in _PAIRS:
+                found[row["link_index"]] = str(row["ifname"])
+    return found
 
 
 def _forwards(name: str, netns: str) -> bool:

@@ -52,6 +52,35 @@ def established(netns: str = "") -> list[TcpSocket]:
         return [_socket(message) for family in (socket.AF_INET, socket.AF_INET6) for message in _dump(diag, family)]
 
 
+@dataclass(frozen=True)
+class UdpSocket:
+    """One UDP socket with an address of its own; `remote` is '' where it talks to anybody."""
+
+    local: str
+    remote: str
+    local_port: int
+
+
+def datagrams(netns: str = "") -> list[UdpSocket]:
+    """Return the UDP sockets of `netns` that have a local address: bound to one, or connected.  Raises FabtuneError."""
+    found = []
+    with tree.inside(netns):
+        for name in ("udp", "udp6", "udplite", "udplite6"):
+            # /proc/net is the namespace of the whole process.
+            for line in (tree.read_text(tree.PROC / "thread-self/net" / name) or "").splitlines()[1:]:
+                (local, port), (remote, _) = (end.split(":") for end in line.split()[1:3])
+                if local.strip("0"):
+                    far = _hexadecimal(remote) if remote.strip("0") else ""
+                    found.append(UdpSocket(_hexadecimal(local), far, int(port, 16)))
+    return found
+
+
+def _hexadecimal(text: str) -> str:
+    """Return an address of /proc/net: words of 32 bits as this machine stores them."""
+    data = b"".join(struct.pack("=I", int(text[start : start + 8], 16)) for start in range(0, len(text), 8))
+    return _address(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data)
+
+
 def _dump(diag: socket.socket, family: int) -> Iterator[bytes]:
     """Yield an inet_diag_msg with its attributes for each established TCP socket of `family`."""
     request = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, _EXTENSIONS, _ESTABLISHED)
