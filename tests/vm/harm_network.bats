@@ -8,7 +8,7 @@
 TARGETS=/sys/kernel/config/target/iscsi
 
 setup_file() {
-	for module in ifb bonding macvlan vxlan 8021q sch_fq sch_fq_codel sch_cake sch_htb tcp_bbr; do modprobe $module; done
+	for module in ifb bonding vrf dummy macvlan vxlan 8021q sch_fq sch_fq_codel sch_cake sch_htb tcp_bbr; do modprobe $module; done
 	sysctl -q net.core.default_qdisc=fq_codel
 	python3 -m fabtune.lab.guest up --rtt 2ms
 	python3 -m fabtune.lab.guest login
@@ -46,8 +46,10 @@ teardown() {
 	fabtune revert --force >/dev/null 2>&1 || true
 	# What a failed test leaves behind must not fail the next.
 	tc qdisc del dev i0 root 2>/dev/null || true
-	for device in mq0 own0 san0.5 san0 e0 e1 br0 p0 vx0; do ip link del $device 2>/dev/null || true; done
+	for device in mq0 own0 san0.5 san0 e0 e1 br0 p0 vx0 m0 vrf0; do ip link del $device 2>/dev/null || true; done
 	rmdir "$TARGETS"/iqn.2026-01.lab.fabtune:own/tpgt_1/np/* 2>/dev/null || true
+	ip link set i0 nomaster
+	iscsiadm -m iface -I bound -o delete >/dev/null 2>&1 || true
 	ip route replace 10.2.0.0/24 via 10.1.0.254
 	ip rule del lookup 101 2>/dev/null || true
 	ip nexthop flush >/dev/null 2>&1 || true
@@ -403,6 +405,40 @@ assert rows and all(row["state"] in ("same", "not-needed") for row in rows), row
 	try revert
 	ip route show table 101 | diff before101 -
 	ip route flush table 101
+}
+
+@test "a session bound to a NIC in a VRF has the VRF's route, and the management's default route is left alone" {
+	python3 -m fabtune.lab.guest logout
+	iscsiadm -m node -o delete
+	ip link add vrf0 type vrf table 10
+	ip link set vrf0 up
+	ip link set i0 master vrf0
+	ip route add 10.2.0.0/24 via 10.1.0.254 vrf vrf0
+	ip link add m0 type dummy
+	ip addr add 192.0.2.2/24 dev m0
+	ip link set m0 up
+	ip route add default via 192.0.2.1
+	iscsiadm -m iface -I bound -o new
+	iscsiadm -m iface -I bound -o update -n iface.net_ifacename -v i0
+	iscsiadm -m discovery -t st -p 10.2.0.1:3260 -I bound
+	for state in out in; do
+		[ $state = out ] || iscsiadm -m node --login
+		ip route > before
+		try apply "$PWD/congctl.toml" --role initiator
+		ip route | diff before -
+		ip route show vrf vrf0 | grep '^10.2.0.0/24' | grep -q 'congctl bbr'
+		try plan "$PWD/fq.toml" --role initiator --all
+		! grep -q m0 said
+		try revert
+		! ip route show vrf vrf0 | grep -q bbr
+	done
+	iscsiadm -m node --logout
+	iscsiadm -m node -o delete
+	iscsiadm -m iface -I bound -o delete
+	ip link del m0
+	ip link set i0 nomaster
+	ip link del vrf0
+	ip route replace 10.2.0.0/24 via 10.1.0.254
 }
 
 @test "after logout, with the record gone, what was written to NIC and route is found, told and taken back" {

@@ -37,14 +37,16 @@ def _questions(around: Surroundings) -> Iterable[tuple[str, str]]:
     served = {port for _, port in around.portals}
     for one in around.sockets:
         port = f"sport {one.local_port}" if one.local_port in served else f"dport {one.remote_port}"
-        yield one.remote, _question(one.remote, one.local, port)
+        yield one.remote, _question(one.remote, one.local, port, around.bound(one))
     if not around.sockets:
-        for peer, route in around.routes.items():
-            yield peer, _question(peer, route["source"], f"dport {ISCSI_PORT}")
+        for (peer, name), route in around.routes.items():
+            yield peer, _question(peer, route["source"], f"dport {ISCSI_PORT}", name)
 
 
-def _question(peer: str, local: str, port: str) -> str:
+def _question(peer: str, local: str, port: str, name: str) -> str:
+    """Return the question for the route to `peer`; `name` is the interface that the socket is bound to, '' for none."""
     bare, _, zone = peer.partition("%")
+    zone = name or zone
     source = f" from {local.partition('%')[0]}" if local else ""
     return f"route get fibmatch {bare}{source}{f' oif {zone}' if zone else ''} ipproto 6 {port}"
 

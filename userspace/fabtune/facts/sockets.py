@@ -38,6 +38,8 @@ class TcpSocket:
     congestion_control: str
     receive_buffer_bytes: int
     send_buffer_bytes: int
+    # The number of the interface that the socket is bound to (SO_BINDTODEVICE), 0 for none.
+    bound: int = 0
 
     @property
     def path_rtt_ms(self) -> float:
@@ -135,6 +137,7 @@ def _socket(message: bytes) -> TcpSocket:
         congestion_control=attributes.get(_CONG, b"").rstrip(b"\0").decode(errors="replace"),
         receive_buffer_bytes=receive,
         send_buffer_bytes=send,
+        bound=struct.unpack_from("=I", message, 40)[0],
     )
 
 

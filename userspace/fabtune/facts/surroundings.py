@@ -66,24 +66,41 @@ class Surroundings:
     @cached_property
     def peers(self) -> list[str]:
         """The addresses at the other end: of sockets, else of the portals in node records."""
-        if self.sockets:
-            return sorted({socket.remote for socket in self.sockets})
-        known = (record.get("node.conn[0].address", "") for record in self.records.values())
-        return sorted({canonical(address) for address in known if address})
+        return sorted({peer for peer, _ in self._ways})
+
+    def bound(self, socket: TcpSocket) -> str:
+        """Return the interface that `socket` is bound to, '' for none."""
+        return self._names.get(socket.bound, "")
 
     @cached_property
-    def routes(self) -> dict[str, dict[str, str]]:
-        """How each peer is reached: interface, source address and the route's destination."""
+    def _names(self) -> dict[int, str]:
+        places = (tree.sysfs(self.netns) / "class/net").glob("*/ifindex")
+        return {tree.whole(tree.read_text(path)) or 0: path.parent.name for path in places}
+
+    @cached_property
+    def _ways(self) -> set[tuple[str, str]]:
+        """Each peer with the interface that its connection is bound to, '' for none; of sockets, else of records."""
+        if self.sockets:
+            return {(socket.remote, self.bound(socket)) for socket in self.sockets}
+        rows = self.records.values()
+        own = ((row.get("node.conn[0].address", ""), row.get("iface.net_ifacename", "")) for row in rows)
+        return {(canonical(peer), name if name != "<empty>" else "") for peer, name in own if peer}
+
+    @cached_property
+    def routes(self) -> dict[tuple[str, str], dict[str, str]]:
+        """How each peer is reached over the interface bound to ('' for none): interface and source address."""
         found = {}
-        for family in ("-4", "-6"):
-            peers = [peer for peer in self.peers if (":" in peer) == (family == "-6")]
+        for family, name in sorted({("-6" if ":" in peer else "-4", name) for peer, name in self._ways}):
+            peers = sorted(peer for peer, over in self._ways if over == name and (":" in peer) == (family == "-6"))
+            over = f" oif {name}" if name else ""
             try:
-                rows = iproute.batch_json("ip", family, [f"route get {peer}" for peer in peers], netns=self.netns)
+                rows = iproute.batch_json("ip", family, [f"route get {peer}{over}" for peer in peers], netns=self.netns)
             except FabtuneError:
                 continue
             for row in rows:
                 if row.get("dev") not in (None, "lo") and row.get("dst") in peers:
-                    found[str(row["dst"])] = {"name": str(row["dev"]), "source": str(row.get("prefsrc", ""))}
+                    way = {"name": str(row["dev"]), "source": str(row.get("prefsrc", ""))}
+                    found[str(row["dst"]), name] = way
         return found
 
     @cached_property
