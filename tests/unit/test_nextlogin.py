@@ -104,6 +104,24 @@ def test_a_digest_that_the_target_lacks_is_not_asked_for(host: Path, theirs: str
     assert row(planned(str(mine)), "iscsi.header_digest").state == state
 
 
+@pytest.mark.parametrize(("logged_in", "wanted", "state"), [
+    ("iqn.2026-01.test:client\0", "None", REFUSED), ("", "None", CHANGE), ("iqn.2026-01.test:client\0", "None,CRC32C", CHANGE),
+])  # fmt: skip
+def test_a_target_does_not_stop_taking_a_digest_that_a_live_initiator_may_ask_for(
+    host: Path, logged_in: str, wanted: str, state: str
+) -> None:
+    hosttree.put(serve(host, HeaderDigest="CRC32C,None") / "dynamic_sessions", logged_in)
+    mine = host / "mine.toml"
+    mine.write_text(
+        f'summary = "x"\n[parameters.trust_logins]\ndefault = "0"\nsummary = "x"\n[target."lio.header_digest"]\nvalue = "{wanted}"\n'
+        'why = "x"\n'
+    )
+    found = row(planned(str(mine), ("target",)), "lio.header_digest")
+    assert found.state == state
+    assert state == CHANGE or "iqn.2026-01.test:client may ask for CRC32C alone" in found.note
+    assert row(planned(str(mine), ("target",), trust_logins=1), "lio.header_digest").state == CHANGE
+
+
 def test_a_digest_without_a_way_back_is_not_asked_of_an_unknown_target(host: Path) -> None:
     path = host / "records" / hosttree.iqn(1)
     path.write_text(path.read_text() + "node.conn[0].iscsi.HeaderDigest = None\n")

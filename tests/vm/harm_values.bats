@@ -69,6 +69,25 @@ connection() {
 	[ "$(cat /sys/block/sd*/device/queue_depth)" -eq 128 ]
 }
 
+@test "a target goes on taking the digest that an initiator logged in with" {
+	cat > digest.toml <<-'END'
+		summary = "no digests"
+		[target."lio.header_digest"]
+		value = "None"
+		why = "a test"
+	END
+	record 'node.conn[0].iscsi.HeaderDigest' CRC32C
+	relogin
+	[ "$(cat $CONFIGFS/param/HeaderDigest)" = CRC32C,None ]
+	run fabtune apply "$PWD/digest.toml" --role target --netns target
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"may ask for CRC32C alone, and could not log in again"* ]]
+	relogin
+	record 'node.conn[0].iscsi.HeaderDigest' None
+	relogin
+}
+
 @test "a plan whose buffers exceed the host's memory is refused, and one that says so is taken" {
 	run fabtune apply wan --role initiator --rtt 100ms --rate 100gbit
 	echo "$output"

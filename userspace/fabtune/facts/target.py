@@ -46,18 +46,22 @@ def tpgs() -> list[Tpg]:
 
 
 def _tpg(path: Path) -> Tpg:
-    logins = [login for acl in sorted(path.glob("acls/*")) if (login := _login(acl))]
-    known = {login.initiator for login in logins}
-    dynamic = (tree.read_text(path / "dynamic_sessions") or "").replace("\0", "\n").split()
-    logins += [Login(name, True, {}) for name in sorted(dynamic) if name not in known]
     luns = [link.resolve().name for link in sorted(path.glob("lun/lun_*/*")) if link.is_symlink()]
     return Tpg(
         identity=f"{path.parent.name},{path.name}",
         enabled=tree.read_text(path / "enable") == "1",
         portals=tuple(sorted(portal.name for portal in path.glob("np/*"))),
         luns=tuple(luns),
-        logins=tuple(logins),
+        logins=tuple(logins_of(path)),
     )
+
+
+def logins_of(path: Path) -> list[Login]:
+    """Return who is logged in through the TPG in directory `path`."""
+    logins = [login for acl in sorted(path.glob("acls/*")) if (login := _login(acl))]
+    known = {login.initiator for login in logins}
+    dynamic = (tree.read_text(path / "dynamic_sessions") or "").replace("\0", "\n").split()
+    return logins + [Login(name, True, {}) for name in sorted(dynamic) if name not in known]
 
 
 def _login(acl: Path) -> Login | None:

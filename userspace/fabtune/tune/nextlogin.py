@@ -2,18 +2,21 @@
 """What the next login would make of a plan: a value with which it fails, or may fail, is not written.
 
 A session lives on after its record has changed; a value that its target does not get along with is found
-out at the next login only, which may be the next boot.  What a target offers is known where LIO serves it
+out at the next login only, which may be the next boot.  The same goes for what a target on this host no
+longer offers to the initiators that are logged in.  What a target offers is known where LIO serves it
 on this host.  Elsewhere the live session tells: a value agreed on below our own is the target's, and
 otherwise no more than that the target accepts it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fabtune.catalog.tunable import ROLES, Tunable, shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Facts
 from fabtune.facts.sessions import Session
+from fabtune.facts.target import logins_of
 from fabtune.model.device import Device
 from fabtune.model.negotiate import Agreed, Value, preview
 from fabtune.tune import journal
@@ -38,9 +41,12 @@ def tunables(names: Iterable[str]) -> list[Tunable]:
 
 
 def guard(plan: Plan, facts: Facts) -> None:
-    """Refuse the rows of `plan` after which a login of this host's records fails, or may fail."""
+    """Refuse the rows of `plan` after which a login of this host's records, or to its targets, fails or may fail."""
     if plan.parameters.get(TRUST):
         return
+    for index, row in enumerate(plan.rows):
+        if row.state == CHANGE and TPG_KEYS.get(row.tunable.name) in _DIGESTS and (note := _digest_taken(row)):
+            plan.rows[index] = replace(row, state=REFUSED, note=note)
     mine = [index for index, row in enumerate(plan.rows) if row.state == CHANGE and row.tunable.name in RECORD_KEYS]
     for device in dict.fromkeys(plan.rows[index].device for index in mine):
         if device is None:
@@ -48,6 +54,19 @@ def guard(plan: Plan, facts: Facts) -> None:
         rows = {RECORD_KEYS[plan.rows[index].tunable.name]: index for index in mine if plan.rows[index].device == device}
         for key, note in _reasons(plan, facts, device, rows):
             plan.rows[rows[key]] = replace(plan.rows[rows[key]], state=REFUSED, note=note)
+
+
+def _digest_taken(row: Row) -> str:
+    """Return why the target must go on taking the digests that it takes, '' where nobody may depend on them."""
+    lost = [one for one in (row.now or "").split(",") if one not in (row.wanted or "").split(",")]
+    there = logins_of(Path(row.device.where["directory"])) if row.device and lost else []
+    if not there:
+        return ""
+    who = there[0].initiator + (f" and {len(there) - 1} more" if len(there) > 1 else "")
+    return (
+        f"{who} may ask for {lost[0]} alone, and could not log in again; '{row.now}' still works; "
+        f"--set {TRUST}=1 writes it all the same"
+    )
 
 
 @dataclass(frozen=True)
