@@ -72,7 +72,7 @@ answered() {
 		value = 256
 		why = "a test"
 		[both."tcp.slow_start_after_idle"]
-		value = 0
+		value = false
 		why = "a test"
 	END
 	fabtune plan "$PWD/record.toml" --role initiator --out with.plan
