@@ -175,11 +175,17 @@ def test_read_ahead_covers_the_path_twice_on_the_disk_and_what_lies_on_it(
             (block / name / "slaves").mkdir(exist_ok=True)
             (block / name / "slaves" / slave).symlink_to(block / slave)
     (block / "vda").mkdir()
+    for name, slave in (("md0", "dm-0"), ("md1", "vda"), ("bcache0", "md0")):
+        hosttree.put(block / name / "queue/read_ahead_kb", "128")
+        (block / name / "slaves").mkdir()
+        (block / name / "slaves" / slave).symlink_to(block / slave)
+    hosttree.put(block / "md0/md/uuid", "aa:bb")
     hosttree.put(block / "sd1/queue/read_ahead_kb", "128")
     path = NetworkPath(0.037, 622e6 / 8)
     rows = {one.device.identity: one for one in plan_of("wan", path).rows
             if one.tunable.name == "block.read_ahead_kb" and one.device}  # fmt: skip
-    assert rows.keys() == {f"naa.6001405000000001,{hosttree.iqn(1)},10.2.0.1:3260,default", "dm:mpath-3600", "dm:LVM-aaa"}
+    disk = f"naa.6001405000000001,{hosttree.iqn(1)},10.2.0.1:3260,default"
+    assert rows.keys() == {disk, "dm:mpath-3600", "dm:LVM-aaa", "md:aa:bb", "name:bcache0"}
     assert {one.wanted for one in rows.values()} == {str(math.ceil(2 * path.bdp_bytes / 1024))}
     hosttree.put(block / "sd1/queue/read_ahead_kb", "0")
     off = next(one for one in plan_of("wan", path).rows if one.device and one.device.label == "sd1"

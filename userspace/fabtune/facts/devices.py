@@ -170,13 +170,14 @@ def blocks(around: Surroundings) -> list[Device]:
 
 
 def _stacked(disks: set[str]) -> list[Device]:
-    """Return the device-mapper devices (multipath, LVM) that lie on `disks` and nothing else, by UUID, else name.
+    """Return the devices (multipath, LVM, md, bcache) that lie on `disks` and nothing else, by UUID, else name.
 
     A filesystem above them reads ahead as they say, not as their disks do.
     """
     below = set(disks)
     found: dict[str, Device] = {}
-    maps = {path.name: path for path in (tree.SYS / "block").glob("dm-*")}
+    upper = [slave.parent.parent for slave in (tree.SYS / "block").glob("*/slaves/*")]
+    maps = {directory.name: directory for directory in upper}
     grew = True
     while grew:
         grew = False
@@ -184,8 +185,8 @@ def _stacked(disks: set[str]) -> list[Device]:
             slaves = {_whole_disk(slave) for slave in directory.glob("slaves/*")}
             if name not in found and slaves and slaves <= below:
                 label = tree.read_text(directory / "dm/name") or name
-                uuid = tree.read_text(directory / "dm/uuid")
-                identity = f"dm:{uuid}" if uuid else f"name:{label}"
+                uuids = {kind: tree.read_text(directory / kind / "uuid") for kind in ("dm", "md")}
+                identity = next((f"{kind}:{uuid}" for kind, uuid in uuids.items() if uuid), f"name:{label}")
                 found[name] = Device("block", identity, label, {"directory": str(directory)})
                 below.add(name)
                 grew = True

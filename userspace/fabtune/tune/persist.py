@@ -185,7 +185,7 @@ def _rule_match(row: Row, remarks: list[str]) -> str:
         # Its UUID is known at "change" alone, and only its own table brings a cookie.
         uuid = identity.removeprefix("dm:")
         return f'ACTION=="change", SUBSYSTEM=="block", ENV{{DM_UUID}}=="{uuid}", ENV{{DM_COOKIE}}=="?*"'
-    if row.device.scope == "block" and not identity.startswith("name:"):
+    if row.device.scope == "block" and not identity.startswith(("name:", "md:")):
         return f'ACTION=="add", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", ATTR{{device/wwid}}=="{identity}"'
     if row.device.scope == "block":
         remarks.append(f"{what}: the disk has no WWID for a udev rule to match")
