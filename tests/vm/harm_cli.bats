@@ -87,6 +87,15 @@ answered() {
 	run -4 fabtune apply --plan with.plan
 }
 
+@test "lint and plan by a user who is not root say that they do not see all, and lint is not content" {
+	nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups fabtune)
+	run -5 "${nobody[@]}" lint --rtt 1ms --rate 1gbit
+	[[ "$output" == *"not root: node records"*"stay unseen"* ]]
+	run -0 "${nobody[@]}" plan "${WAN[@]}" --all
+	[[ "$output" == *"(no record seen)"* ]]
+	[[ "$output" != *"(no record yet)"* ]]
+}
+
 @test "a reader that leaves, and an error output that is full, neither stop an apply nor change its exit code" {
 	run bash -c 'fabtune apply wan --role initiator --rtt 50ms --rate 1gbit 2>/dev/full | true; exit ${PIPESTATUS[0]}'
 	[ "$status" -eq 4 ]

@@ -16,7 +16,7 @@ from fabtune.model import units
 from fabtune.tune import path as tune_path
 from fabtune.tune.lint import SEVERITIES, Finding, lint
 from fabtune.tune.logins import Login, preview_logins
-from fabtune.tune.missing import missing
+from fabtune.tune.missing import missing, unseen
 from fabtune.tune.plan import make_plan
 
 
@@ -141,16 +141,23 @@ def _show_target(facts: Facts) -> None:
 
 
 def run_lint(args: argparse.Namespace) -> int:
-    """Print every hazard; exit 3 when one of them is more than a notice."""
+    """Print every hazard; exit 3 when one of them is more than a notice, 5 when there may be some that it cannot see."""
     rtt_ms, rate = _given(args)
     facts = _facts(args.file, args.netns)
     findings = lint(facts, shipped_catalog(), tune_path.choose(facts, rtt_ms, rate))
+    hidden = "" if args.file else unseen()
     with console.reader_may_leave():
         if args.json:
-            table.print_json({"host": facts.host.name, "findings": [one.as_json() for one in findings]})
+            told = {"unseen": hidden} if hidden else {}
+            table.print_json({"host": facts.host.name, **told, "findings": [one.as_json() for one in findings]})
         else:
             _show_findings(findings)
-    return ExitCode.DRIFT if any(one.severity != SEVERITIES[-1] for one in findings) else ExitCode.DONE
+    if any(one.severity != SEVERITIES[-1] for one in findings):
+        return ExitCode.DRIFT
+    if not hidden:
+        return ExitCode.DONE
+    console.say(f"fabtune: {hidden}: sudo fabtune lint")
+    return ExitCode.CANNOT_TELL
 
 
 def _show_findings(findings: list[Finding]) -> None:

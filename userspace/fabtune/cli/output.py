@@ -10,6 +10,7 @@ from fabtune.tune import sizing
 from fabtune.tune.apply import Result
 from fabtune.tune.journal import Transaction
 from fabtune.tune.memory import MemoryCost
+from fabtune.tune.missing import unseen
 from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, REFUSED, SAME, UNREADABLE, UNSUPPORTED, Plan, Row
 from fabtune.tune.relogin import Pending
 from fabtune.tune.undo import Report
@@ -99,7 +100,7 @@ def _plan_row(row: Row) -> tuple[str, ...]:
     unit = row.tunable.unit
     effect = EFFECTS[row.tunable.effect] if row.state in (CHANGE, NO_DEVICE) else _STATE_WORDS[row.state]
     why = f"{row.why} ({row.note})" if row.note else row.why
-    device = row.device.label if row.device else f"(no {row.tunable.scope} yet)"
+    device = row.device.label if row.device else f"(no {row.tunable.scope} {'seen' if unseen() else 'yet'})"
     return row.tunable.name, device, number(row.now, unit), number(row.wanted, unit), why, effect
 
 

@@ -19,13 +19,19 @@ class Missing:
     mend: str
 
 
+def unseen() -> str:
+    """Return what of this host its user may not see, '' for nothing."""
+    # A copied tree needs no rights but the file system's.
+    if os.geteuid() == 0 or tree.ROOT != Path("/"):
+        return ""
+    return "not root: node records, the target and other owners' values stay unseen"
+
+
 def missing(facts: Facts) -> list[Missing]:
     """Return what this host lacks; an initiator does not lack a target, nor a target a session."""
     found = []
-    # A copied tree needs no rights but the file system's.
-    if os.geteuid() != 0 and tree.ROOT == Path("/"):
-        found.append(Missing("not root: node records, the target and other owners' values stay unseen",
-                             "sudo fabtune show"))  # fmt: skip
+    if hidden := unseen():
+        found.append(Missing(hidden, "sudo fabtune show"))
     if not facts.sessions and not facts.tpgs and not facts.srp:
         found += [*_initiator(facts), *_target()]
     if not (tree.SYS / "module/fabstat").is_dir():
