@@ -132,8 +132,10 @@ class _Revert:
             for step in reversed(steps):
                 if step.number not in self.outcomes or self.outcomes[step.number].state not in _SETTLED:
                     self.outcomes[step.number] = self._guarded(step)
+        # Of a value that we wrote several times the first step has the old one; the others' were ours.
+        first = {step.value: step.number for step in reversed(steps)}
         for step in steps:
-            if self.outcomes[step.number].state == Outcome.RESTORED:
+            if self.outcomes[step.number].state == Outcome.RESTORED and first[step.value] == step.number:
                 self.outcomes[step.number] = self._read_again(step, self.outcomes[step.number])
         self._journal()
         return list(self.outcomes.values())
