@@ -7,7 +7,7 @@
 bats_require_minimum_version 1.5.0
 
 @test "20 random sequences on random hosts: every value back, no session in use ended, verify true" {
-	run --separate-stderr python3 /fabtune/tests/harm/drive.py --seeds 1-20 --steps 4
+	run --separate-stderr python3 /fabtune/tests/harm/drive.py --seeds 1-20 --steps 3
 	# shellcheck disable=SC2154
 	echo "$output" "$stderr"
 	[ "$status" -eq 0 ]
