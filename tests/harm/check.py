@@ -106,7 +106,7 @@ def claims(directory: Path) -> list[Claim] | None:
                 line = json.loads(raw)
             except ValueError:
                 continue
-            if line["kind"] == "write":
+            if line["kind"] in ("write", "claim"):
                 steps.append(line | {"open": True})
             elif line["kind"] == "holds" and line["step"] <= len(steps):
                 steps[line["step"] - 1]["holds"] = line["value"]

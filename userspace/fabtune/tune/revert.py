@@ -176,7 +176,7 @@ class _Revert:
             found = current(step, device)
             if found.split() == step.old.split():
                 return StepOutcome(step, Outcome.ALREADY, found)
-            if not is_ours(step, found, self._in_doubt(step)) and not force:
+            if not is_ours(step, found, self._in_doubt(step)) and not self._our_default(step, found) and not force:
                 if self._back_before(step, found):
                     return StepOutcome(step, Outcome.ALREADY, found)
                 if reborn(step, device, self.boot_id):
@@ -240,6 +240,16 @@ class _Revert:
             for other in self.everything
             if other.name < self.transaction.name
             for one in other.open_steps
+        )
+
+    def _our_default(self, step: Step, found: str) -> bool:
+        """Tell whether `found` is a default that we gave the TPG: an ACL made anew since, at a boot, starts with it."""
+        return step.tunable == "lio.cmdsn_depth" and any(
+            one.tunable == "lio.default_cmdsn_depth"
+            and step.device.identity.startswith(f"{one.device.identity},")
+            and found.split() == (one.holds or one.wrote).split()
+            for other in self.everything
+            for one in other.steps
         )
 
     def _cause(self, step: Step) -> Step | None:
