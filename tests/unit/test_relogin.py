@@ -6,14 +6,14 @@ from pathlib import Path
 import hosttree
 import pytest
 
-from fabtune.facts import blocks, devices
+from fabtune.facts import blocks, devices, luns
 from fabtune.facts.sessions import live_sessions
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.address import canonical
-from fabtune.tune import logout, paths
+from fabtune.tune import journal, logout, owed, paths, relogin
 from fabtune.tune.journal import Logout
 from fabtune.tune.paths import MapPath
-from fabtune.tune.relogin import Pending, is_away, merge
+from fabtune.tune.relogin import Pending, is_away, is_back, merge
 
 CONNECTIONS = "sys/class/iscsi_connection"
 
@@ -28,6 +28,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (lun / f"block/sd{number}").rmdir()
         (lun / "block").rmdir()
         hosttree.put(lun / "scsi_tape/st0/dev", f"9:{number}")
+    # A copied tree has nobody who answers SCSI commands.
+    monkeypatch.setattr(luns, "missing", lambda _: [])
+    monkeypatch.setattr(luns, "registered", lambda _: False)
     return tmp_path
 
 
@@ -77,6 +80,8 @@ def test_only_a_session_that_comes_back_is_logged_out(host: Path) -> None:
     assert "onboot" in logout.why_not(session)
     record.unlink()
     assert "no node record" in logout.why_not(session)
+    record.write_text(kept + "node.session.scan = manual\n")
+    assert "no scan" in logout.why_not(session)
     record.write_text(kept)
     second_session_of_the_first(host)
     assert "asks for 1 sessions and 2 are there" in logout.why_not(session)
@@ -99,6 +104,77 @@ def test_a_session_is_away_until_its_record_has_all_of_them(host: Path) -> None:
     record.write_text(record.read_text() + "node.session.nr_sessions = 2\n")
     assert is_away(Logout("9", *words))
     assert is_away(Logout("9", "elsewhere", *words[1:]))
+
+
+def owe(host: Path, sid: str, transaction: str = "20260101T000000Z-000") -> Logout:
+    """Journal that the first session was logged out as `sid`, and not that it came back."""
+    session = live_sessions()[0]
+    away = Logout(sid, session.identity, session.target, session.portal, session.interface, "boot")
+    directory = host / "state/journal"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.parent.chmod(0o700)
+    writer = journal.Writer(directory / f"{transaction}.jsonl")
+    writer.append("begin", version=1, transaction=transaction, boot_id="boot", profile="p", roles=["initiator"], netns="")
+    writer.append("logout", **away.as_json())
+    writer.close()
+    return away
+
+
+def owed_now() -> list[Logout]:
+    return journal.owed_logins(journal.transactions(), "boot")
+
+
+def test_a_session_seen_back_once_is_owed_no_longer(host: Path) -> None:
+    # As a process leaves it that was killed before its logout, and after its login.
+    for sid, transaction in (("1", "20260101T000000Z-000"), ("0", "20260102T000000Z-000")):
+        owe(host, sid, transaction)
+    state = host / "sys/class/iscsi_session/session1/state"
+    state.write_text("FAILED\n")
+    owed.settle("boot")
+    assert len(owed_now()) == 2
+    state.write_text("LOGGED_IN\n")
+    owed.settle("boot")
+    assert owed_now() == []
+
+
+def test_another_process_at_work_keeps_its_own_logout(host: Path) -> None:
+    away = owe(host, "1")
+    with journal.locked():
+        owed.settle("boot")
+    assert owed_now() == [away]
+
+
+def test_a_login_settles_a_logout_of_an_earlier_transaction(host: Path) -> None:
+    first = owe(host, "1")
+    owe(host, "5", "20260102T000000Z-000")
+    with journal.locked(), relogin.journalled() as log:
+        log("login", sid="1", identity=first.identity)
+    assert [one.sid for one in owed_now()] == ["5"]
+
+
+def test_nothing_is_journalled_behind_a_damaged_line(host: Path) -> None:
+    away = owe(host, "1")
+    with (host / "state/journal/20260101T000000Z-000.jsonl").open("a") as stream:
+        stream.write("damaged\n")
+    with journal.locked(), relogin.journalled() as log:
+        log("logout", **Logout("7", *list(away.as_json().values())[1:]).as_json())
+    assert [one.sid for one in owed_now()] == ["1", "7"]
+
+
+def test_a_session_is_back_once_its_record_has_all_of_them_logged_in(host: Path) -> None:
+    session = live_sessions()[0]
+    words = (session.identity, session.target, session.portal, session.interface, "boot")
+    assert is_back(Logout("9", *words))
+    assert is_back(Logout("1", *words))
+    record = host / "records" / hosttree.iqn(1)
+    record.write_text(record.read_text() + "node.session.nr_sessions = 2\n")
+    assert not is_back(Logout("9", *words))
+
+
+def test_reported_luns_are_numbered_as_the_kernel_does() -> None:
+    entries = ["0000000000000000", "0005000000000000", "4101000000000000", "0001000200000000", "c101000000000000"]
+    answer = bytes.fromhex("00000028" "00000000" + "".join(entries)) + bytes(16)
+    assert list(luns.parse_luns(answer)) == [0, 5, 0x4101, 0x20001, 0xC101]
 
 
 def test_device_mappers_status_is_read_as_the_kernel_writes_it() -> None:

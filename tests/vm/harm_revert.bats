@@ -161,21 +161,25 @@ damage_another_record() {
 	diff before after
 }
 
+# killed_at_login HOW: re-logs in and dies at the login, before it or (HOW = after) when it is done.
+killed_at_login() {
+	profile mine iscsi.cmds_max 256
+	fabtune apply "$PWD/mine.toml" --role initiator || [ $? -eq 4 ]
+	local real
+	real=$(PATH=/usr/sbin:/sbin command -v iscsiadm)
+	mkdir -p bin
+	cat > bin/iscsiadm <<-EOF
+		#!/bin/sh
+		case "\$*" in *--login*) [ "$1" = after ] && $real "\$@"; kill -9 "\$PPID"; exit 1;; esac
+		exec $real "\$@"
+	EOF
+	chmod +x bin/iscsiadm
+	PATH=$PWD/bin:$PATH run -137 fabtune apply "$PWD/mine.toml" --role initiator --allow-relogin
+}
+
 @test "a session killed between its logout and its login is drift, and the next revert or apply brings it back" {
 	for verb in revert apply; do
-		profile mine iscsi.cmds_max 256
-		fabtune apply "$PWD/mine.toml" --role initiator || [ $? -eq 4 ]
-		cat > /usr/local/sbin/iscsiadm <<-'EOF'
-			#!/bin/sh
-			case "$*" in *--login*) kill -9 "$PPID"; exit 1;; esac
-			exec /usr/sbin/iscsiadm "$@"
-		EOF
-		[ -x /usr/sbin/iscsiadm ] || sed -i 's#/usr/sbin#/sbin#' /usr/local/sbin/iscsiadm
-		chmod +x /usr/local/sbin/iscsiadm
-		PATH=/usr/local/sbin:$PATH run fabtune apply "$PWD/mine.toml" --role initiator --allow-relogin
-		rm /usr/local/sbin/iscsiadm
-		hash -r
-		[ "$status" -eq 137 ]
+		killed_at_login before
 		run ! ls /sys/class/iscsi_session/session*
 		run -3 fabtune verify
 		[[ "$output" == *"logged out"* ]]
@@ -209,4 +213,29 @@ damage_another_record() {
 	[ "$(cat "$r2t")" = 6 ]
 	[ "$(cat /sys/class/iscsi_session/*/state)" = LOGGED_IN ]
 	echo "$first" > "$r2t"
+}
+
+@test "a session seen back once is nobody's debt: an administrator who logs it out later finds it logged out" {
+	killed_at_login after
+	run -0 fabtune verify
+	"${RECORD[@]}" --logout
+	run fabtune verify
+	echo "$output"
+	[ "$status" -eq 0 ]
+	run fabtune revert
+	echo "$output"
+	run ! ls /sys/class/iscsi_session/session*
+}
+
+@test "a damaged record of an unrelated target keeps no session from coming back" {
+	killed_at_login before
+	damage_another_record
+	run ! ls /sys/class/iscsi_session/session*
+	run fabtune revert
+	echo "$output"
+	[[ "$output" == *"logged in again"* ]]
+	[ "$(cat /sys/class/iscsi_session/session*/state)" = LOGGED_IN ]
+	run fabtune verify
+	echo "$output"
+	[[ "$output" != *"logged out"* ]]
 }

@@ -308,6 +308,21 @@ apply() {
 	[ "$(sids)" = "$before" ]
 }
 
+@test "a session whose record asks for no scan keeps the disks that somebody else scanned for" {
+	iscsiadm -m node -p $PORTAL_A -o update -n node.session.scan -v manual
+	login $PORTAL_A
+	before=$(sids)
+	echo "0 0 0" > "/sys/class/iscsi_session/session$before/device/../scsi_host/"host*/scan
+	disk=$(disk_of "$before")
+	run apply
+	iscsiadm -m node -p $PORTAL_A -o update -n node.session.scan -v auto
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"asks for no scan"* ]]
+	[ "$(sids)" = "$before" ]
+	[ -e "/sys/block/$disk" ]
+}
+
 @test "a login that fails brings back that session and leaves the others of its record alone" {
 	iscsiadm -m node -p $PORTAL_A -o update -n node.session.nr_sessions -v 2
 	login $PORTAL_A

@@ -6,6 +6,7 @@
 # Who uses a disk: each user alone keeps the disk's session from being logged out.
 
 CORE=/sys/kernel/config/target/core
+TPG=/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1
 
 setup_file() {
 	python3 -m fabtune.lab.guest up --rtt 0ms --keeps-data --size-mib 64
@@ -159,7 +160,6 @@ threading.Thread(target=alone).start()"
 
 @test "a tape that a process has open keeps its session, whose disk nobody uses" {
 	modprobe -q scsi_debug ptype=1 max_luns=1 && modprobe -q st || skip "no tape to be had"
-	tpg=/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1
 	device=$(basename "$(ls -d /sys/bus/pseudo/drivers/scsi_debug/adapter0/host*/target*/*:*:*:*)")
 	mkdir -p $CORE/pscsi_7/tape
 	IFS=: read -r host channel id lun <<< "$device"
@@ -170,8 +170,8 @@ threading.Thread(target=alone).start()"
 	done
 	echo "/dev/$generic" > $CORE/pscsi_7/tape/udev_path
 	echo 1 > $CORE/pscsi_7/tape/enable
-	mkdir $tpg/lun/lun_1
-	ln -s $CORE/pscsi_7/tape $tpg/lun/lun_1/tape
+	mkdir $TPG/lun/lun_1
+	ln -s $CORE/pscsi_7/tape $TPG/lun/lun_1/tape
 	iscsiadm -m session --rescan >/dev/null
 	for _ in $(seq 50); do
 		tape=$(ls "/sys/class/iscsi_session/$session"/device/target*/*/scsi_tape 2>/dev/null | grep -x 'nst[0-9]*') && break
@@ -181,7 +181,52 @@ threading.Thread(target=alone).start()"
 	exec 9<> "/dev/$tape"
 	refused "process"
 	exec 9<&-
-	rm $tpg/lun/lun_1/tape
-	rmdir $tpg/lun/lun_1
+	rm $TPG/lun/lun_1/tape
+	rmdir $TPG/lun/lun_1
 	iscsiadm -m session --rescan >/dev/null
+}
+
+# second_lun: maps the disk as LUN 1 as well, and waits for its disk.
+second_lun() {
+	mkdir $TPG/lun/lun_1
+	ln -s $CORE/rd_mcp_0/disk0 $TPG/lun/lun_1/disk0
+	iscsiadm -m session --rescan >/dev/null
+	for _ in $(seq 50); do
+		compgen -G "/sys/class/iscsi_session/$session/device/target*/*:1/block/sd*" && return
+		sleep 0.1
+	done
+	return 1
+}
+
+@test "a disk whose LUN the target no longer has keeps its session: a login would not bring it back" {
+	second_lun
+	rm $TPG/lun/lun_1/disk0
+	rmdir $TPG/lun/lun_1
+	run fabtune apply "$PWD/relogin.toml" --role initiator --allow-relogin
+	for stale in /sys/class/iscsi_session/"$session"/device/target*/*:1/delete; do
+		echo 1 > "$stale"
+	done
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"no LUN 1 any more"* ]]
+	[ "$(ls /sys/class/iscsi_session)" = "$session" ]
+}
+
+@test "a disk with persistent reservations keeps its session: another one may not have them" {
+	reservation register 0 0xabc
+	run fabtune apply "$PWD/relogin.toml" --role initiator --allow-relogin
+	reservation register 0xabc 0
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"persistent reservations"* ]]
+	[ "$(ls /sys/class/iscsi_session)" = "$session" ]
+}
+
+# reservation register OLD NEW: what <linux/pr.h> offers for the disk.
+reservation() {
+	python3 -c "
+import fcntl, os, struct
+IOC_PR_REGISTER = 0x401870C8
+fd = os.open('$disk', os.O_RDWR)
+fcntl.ioctl(fd, IOC_PR_REGISTER, struct.pack('=QQII', $2, $3, 1, 0))"
 }

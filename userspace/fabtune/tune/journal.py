@@ -255,4 +255,8 @@ def owed_logins(found: Iterable[Transaction], boot_id: str) -> list[Logout]:
 
     Closed transactions count too.  Whether a session has come back by itself since is for the caller to look.
     """
-    return [one for transaction in found for one in transaction.away if one.boot_id == boot_id]
+    owed: list[Logout] = []
+    for transaction in found:
+        # A login may stand in a later file than its logout; ids of sessions begin anew with each boot.
+        owed = [one for one in owed if (one.sid, one.identity) not in transaction.back] + transaction.away
+    return [one for one in owed if one.boot_id == boot_id]

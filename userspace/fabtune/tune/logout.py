@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fabtune.backends import record, tree
 from fabtune.errors import FabtuneError
-from fabtune.facts import blocks
+from fabtune.facts import blocks, luns
 from fabtune.facts.sessions import Session, connections, live_sessions, scsi_devices, transport
 from fabtune.facts.users import Users
 from fabtune.tune import paths
@@ -47,7 +47,7 @@ def kept(session: Session) -> Iterator[str]:
     free = [name for device in devices if not _maps(device) for name in blocks.blocks_of(device)[:1]]
     try:
         with blocks.claimed(free) as own:
-            yield _used(session, devices, Users(own))
+            yield _used(session, devices, Users(own)) or _why_not_the_same(devices)
     except blocks.InUseError as error:
         # Who it is says more than that there is somebody.
         yield _used(session, devices, Users()) or f"{error} and has no other path"
@@ -55,7 +55,7 @@ def kept(session: Session) -> Iterator[str]:
 
 def _used(session: Session, devices: list[Path], present: Users) -> str:
     for device in devices:
-        name = paths.disk_of(device) or device.name
+        name = _named(device)
         maps = _maps(device)
         user = present.of_device(device, passing=maps)
         if user:
@@ -68,6 +68,24 @@ def _used(session: Session, devices: list[Path], present: Users) -> str:
             if reason:
                 return f"{name} is in use: {reason}"
     return ""
+
+
+def _why_not_the_same(devices: list[Path]) -> str:
+    """Return which of a session's SCSI `devices` would not come back as it was, '' for none."""
+    try:
+        for device in luns.missing(devices):
+            return f"its target has no LUN {device.name.rpartition(':')[2]} any more, and {_named(device)} would go"
+        for device in devices:
+            if luns.registered(device):
+                # They hold for one session alone, and the next one may log in under another ISID.
+                return f"{_named(device)} has persistent reservations, which a new session may not have"
+    except FabtuneError as error:
+        return f"whether all of its LUNs come back cannot be told: {error}"
+    return ""
+
+
+def _named(device: Path) -> str:
+    return paths.disk_of(device) or f"SCSI device {device.name}"
 
 
 def _maps(device: Path) -> list[str]:
@@ -97,6 +115,8 @@ def _why_not_back(session: Session) -> str:
         return "its record says onboot: this host was booted from it"
     if settings.get("node.discovery_type") == "fw":
         return "its record is the firmware's"
+    if settings.get("node.session.scan", "auto") != "auto":
+        return "its record asks for no scan (node.session.scan), so that a login alone would not bring its LUNs back"
     wanted = sessions_wanted(settings)
     live = sum(one.identity == session.identity for one in live_sessions())
     if live > wanted:

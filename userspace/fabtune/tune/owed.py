@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Sessions that fabtune logged out for a re-login and never saw back: whoever comes next brings them back."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 from fabtune.errors import FabtuneError
@@ -26,10 +27,41 @@ def away(transactions: Sequence[Transaction], boot_id: str) -> list[tuple[Logout
     return found
 
 
+def settle(boot_id: str) -> None:
+    """Journal which of the owed sessions are back: one that somebody logs out after that was logged out on purpose.
+
+    Where the journal cannot be written, or another fabtune is at work, the next run looks again.
+    """
+    # Without a lock only a look: it may be that the logout is still to come.
+    with contextlib.suppress(OSError, FabtuneError):
+        if _back(boot_id):
+            with journal.locked():
+                _settle(boot_id)
+
+
+def _settle(boot_id: str) -> None:
+    """Journal which of the owed sessions are back.  The caller holds the lock."""
+    back = _back(boot_id)
+    if back:
+        with contextlib.suppress(OSError, FabtuneError), relogin.journalled() as log:
+            for one in back:
+                log("login", sid=one.sid, identity=one.identity)
+
+
+def _back(boot_id: str) -> list[Logout]:
+    found = []
+    for one in journal.owed_logins(journal.transactions(), boot_id):
+        with contextlib.suppress(FabtuneError):
+            if relogin.is_back(one):
+                found.append(one)
+    return found
+
+
 def bring_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[str], list[Pending]]:
     """Log the missing sessions in again; return those that are back and those that are not.  The caller holds the lock."""
     back: list[str] = []
     left: list[Pending] = []
+    _settle(boot_id)
     missing = away(journal.transactions(), boot_id)
     for one, problem in missing:
         if not problem:

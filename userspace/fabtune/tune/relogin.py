@@ -251,6 +251,7 @@ def _again(session: Session, log: Log) -> tuple[str, Session | None]:
         return "", _log_in(away, wanted, log)
     except FabtuneError as error:
         if _follows(away):
+            _note_login(away, log)
             raise FabtuneError(f"{error}; the session is logged in, with its new values") from error
         raise SessionDownError(str(error), away) from error
 
@@ -270,12 +271,16 @@ def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
     record.iscsiadm(*record.node(away.target, away.portal, away.interface), "--login")
     fault.checkpoint(writes=False)
     deadline = time.monotonic() + _LOGIN_TIMEOUT_S
+    noted = False
     while time.monotonic() < deadline:
         for session in live_sessions():
             if session.identity != away.identity or session.sid in before or session.state != "LOGGED_IN":
                 continue
-            if len(scsi_devices(session)) >= wanted[0] and len(session.luns) >= wanted[1]:
+            # Its disks may take long, and whoever logs it out from here on means it.
+            if not noted:
                 _note_login(away, log)
+                noted = True
+            if len(scsi_devices(session)) >= wanted[0] and len(session.luns) >= wanted[1]:
                 return session
         time.sleep(0.1)
     raise FabtuneError(
@@ -292,13 +297,25 @@ def _note_login(away: Logout, log: Log) -> None:
 
 def is_away(away: Logout) -> bool:
     """Tell whether the session that `away` speaks of is still missing.  Raises FabtuneError where that cannot be told."""
+    return _lacks(away, [session for session in live_sessions() if session.identity == away.identity])
+
+
+def is_back(away: Logout) -> bool:
+    """Tell whether the session of `away` or one in its place is logged in, so that nothing is owed.  Raises FabtuneError."""
     present = [session for session in live_sessions() if session.identity == away.identity]
+    return not _lacks(away, [session for session in present if session.state == "LOGGED_IN"])
+
+
+def _lacks(away: Logout, present: list[Session]) -> bool:
+    """Tell whether the session of `away` is missing among `present`, sessions of its record."""
     if any(str(session.sid) == away.sid for session in present):
         # The process died before the logout.
         return False
     if not present:
         return True
-    settings = record.one(away.target, away.portal, away.interface)
+    # Unlike one record by its name, all of them can be read beside a damaged one.
+    record.BACKEND.forget()
+    settings = record.BACKEND.all().get(away.identity)
     return settings is not None and len(present) < logout.sessions_wanted(settings)
 
 
@@ -319,8 +336,10 @@ def bring_back(away: Logout, log: Log) -> str:
                 if record.one(away.target, away.portal, away.interface) is None:
                     return "its node record is gone; discover the target and log in by hand"
             _log_in(away, (0, 0), log)
-        else:
+        elif is_back(away):
             _note_login(away, log)
+        else:
+            return "it is there, but not logged in"
     except FabtuneError as error:
         return str(error)
     return ""

@@ -109,6 +109,8 @@ class Transaction:
     due: list[dict[str, str]] = field(default_factory=list)
     # Logged out and not known to be back.
     away: list[Logout] = field(default_factory=list)
+    # Seen back, by id and identity; the logout may stand in an earlier transaction.
+    back: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def name(self) -> str:
@@ -175,6 +177,7 @@ def take(transaction: Transaction, line: dict[str, Any]) -> None:
         transaction.away.append(Logout(**{one.name: _text(line, one.name) for one in fields(Logout)}))
     elif kind == "login":
         back = _text(line, "sid"), _text(line, "identity")
+        transaction.back.add(back)
         transaction.away = [one for one in transaction.away if (one.sid, one.identity) != back]
     elif kind == "applied":
         transaction.applied = True

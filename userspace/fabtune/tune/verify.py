@@ -62,6 +62,7 @@ def suspect(step: Step, present: list[Owner]) -> str:
 def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]:
     """Return every value apply wrote and still owns, what is owed besides, and what `plan` would change on top."""
     present, boot_id = owners(), this_host().boot_id
+    owed.settle(boot_id)
     everything = journal.transactions()
     latest: dict[tuple[str, ...], Drift] = {}
     for transaction in everything:

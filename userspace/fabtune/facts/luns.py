@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a SCSI target itself says of a session's devices: which of them it still has, and who is registered there."""
+
+import ctypes
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fabtune.backends import tree
+from fabtune.errors import FabtuneError
+from fabtune.facts.blocks import BLOCK, CHARACTER, numbered, rdev
+
+# include/scsi/sg.h
+_SG_IO, _FROM_DEVICE = 0x2285, -3
+_TIMEOUT_MS = 10_000
+_SENSE_BYTES = 64
+# SPC-4: operation codes, the status CHECK CONDITION and the sense key of a command that a device does not have
+_REPORT_LUNS, _PERSISTENT_RESERVE_IN = 0xA0, 0x5E
+_CHECK_CONDITION, _ILLEGAL_REQUEST = 2, 5
+_ANSWER_BYTES = 64 << 10
+
+
+class _Header(ctypes.Structure):
+    """struct sg_io_hdr."""
+
+    _fields_ = (
+        ("interface_id", ctypes.c_int), ("direction", ctypes.c_int), ("command_bytes", ctypes.c_ubyte),
+        ("sense_bytes", ctypes.c_ubyte), ("iovec_count", ctypes.c_ushort), ("data_bytes", ctypes.c_uint),
+        ("data", ctypes.c_void_p), ("command", ctypes.c_void_p), ("sense", ctypes.c_void_p),
+        ("timeout_ms", ctypes.c_uint), ("flags", ctypes.c_uint), ("pack_id", ctypes.c_int),
+        ("usr_ptr", ctypes.c_void_p), ("status", ctypes.c_ubyte), ("masked_status", ctypes.c_ubyte),
+        ("msg_status", ctypes.c_ubyte), ("sense_written", ctypes.c_ubyte), ("host_status", ctypes.c_ushort),
+        ("driver_status", ctypes.c_ushort), ("resid", ctypes.c_int), ("duration", ctypes.c_uint),
+        ("info", ctypes.c_uint),
+    )  # fmt: skip
+
+
+class UnknownCommandError(FabtuneError):
+    """The device does not have the command."""
+
+
+def missing(devices: Sequence[Path]) -> list[Path]:
+    """Return those of a session's SCSI `devices` (sysfs directories) that its target has no longer.
+
+    Raises FabtuneError where the target does not say.
+    """
+    problem = None
+    for device in devices:
+        try:
+            # A LUN that is gone does not answer for the others.
+            present = set(parse_luns(_ask(device, _report_luns())))
+        except FabtuneError as error:
+            problem = problem or error
+            continue
+        return [one for one in devices if int(one.name.rpartition(":")[2]) not in present]
+    if problem:
+        raise problem
+    return []
+
+
+def registered(device: Path) -> bool:
+    """Tell whether anybody has registered for persistent reservations of SCSI `device`.  Raises FabtuneError."""
+    command = bytes([_PERSISTENT_RESERVE_IN, 0, 0, 0, 0, 0, 0, *(1 << 10).to_bytes(2, "big"), 0])
+    try:
+        answer = _ask(device, command)
+    except UnknownCommandError:
+        return False
+    return int.from_bytes(answer[4:8], "big") > 0
+
+
+def parse_luns(answer: bytes) -> Iterator[int]:
+    """Yield the LUNs of REPORT LUNS' parameter data, as the kernel numbers them (scsilun_to_int)."""
+    end = 8 + int.from_bytes(answer[:4], "big")
+    if end > len(answer):
+        raise FabtuneError(f"the target has {(end - 8) // 8} LUNs, more than are looked at")
+    for place in range(8, end, 8):
+        lun = answer[place : place + 8]
+        yield sum(int.from_bytes(lun[level : level + 2], "big") << (8 * level) for level in range(0, 8, 2))
+
+
+def _report_luns() -> bytes:
+    return bytes([_REPORT_LUNS, 0, 0, 0, 0, 0, *_ANSWER_BYTES.to_bytes(4, "big"), 0, 0])
+
+
+def _ask(device: Path, command: bytes) -> bytes:
+    """Send `command` to SCSI `device` and return the data it answers.  Raises FabtuneError, UnknownCommandError."""
+    data, sense = ctypes.create_string_buffer(_ANSWER_BYTES), ctypes.create_string_buffer(_SENSE_BYTES)
+    words = ctypes.create_string_buffer(command, len(command))
+    header = _Header(
+        interface_id=ord("S"), direction=_FROM_DEVICE, command_bytes=len(command), sense_bytes=_SENSE_BYTES,
+        data_bytes=_ANSWER_BYTES, data=ctypes.addressof(data), command=ctypes.addressof(words),
+        sense=ctypes.addressof(sense), timeout_ms=_TIMEOUT_MS,
+    )  # fmt: skip
+    fd = _open(device)
+    try:
+        fcntl.ioctl(fd, _SG_IO, header)
+    except OSError as error:
+        raise FabtuneError(f"SCSI device {device.name}: command {command[0]:02x}h: {error.strerror}") from error
+    finally:
+        os.close(fd)
+    if header.status == _CHECK_CONDITION and _sense_key(sense.raw) == _ILLEGAL_REQUEST:
+        raise UnknownCommandError(f"SCSI device {device.name}: it has no command {command[0]:02x}h")
+    if header.status or header.host_status or header.driver_status & 0x7:
+        raise FabtuneError(f"SCSI device {device.name}: it does not answer command {command[0]:02x}h")
+    return data.raw[: _ANSWER_BYTES - max(0, header.resid)]
+
+
+def _sense_key(sense: bytes) -> int:
+    """Return the key of fixed or descriptor sense data."""
+    return (sense[1] if sense[0] & 0x7F in (0x72, 0x73) else sense[2]) & 0xF
+
+
+def _open(device: Path) -> int:
+    """Open the disk's node, or the generic SCSI node of what is no disk.  Raises FabtuneError."""
+    for kind, places in ((BLOCK, device.glob("block/*")), (CHARACTER, device.glob("scsi_generic/*"))):
+        for place in places:
+            number = numbered(kind, tree.read_text(place / "dev"))
+            try:
+                fd = os.open(f"/dev/{place.name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError:
+                continue
+            if number and rdev(os.fstat(fd)) == number:
+                return fd
+            os.close(fd)
+    raise FabtuneError(f"SCSI device {device.name}: it has no node by which it can be asked")
