@@ -87,6 +87,8 @@ def test_only_a_session_that_comes_back_is_logged_out(host: Path) -> None:
     assert "asks for 1 sessions and 2 are there" in logout.why_not(session)
     record.write_text(kept + "node.session.nr_sessions = 2\n")
     assert logout.why_not(session) == ""
+    record.write_text(kept + "node.session.nr_sessions = 3\n")
+    assert "asks for 3 sessions and 2 are there" in logout.why_not(session)
 
 
 def test_a_session_that_is_not_logged_in_is_left_alone(host: Path) -> None:
@@ -135,6 +137,22 @@ def test_a_session_seen_back_once_is_owed_no_longer(host: Path) -> None:
     state.write_text("LOGGED_IN\n")
     owed.settle("boot")
     assert owed_now() == []
+
+
+def test_a_session_whose_record_was_deleted_is_owed_no_longer_and_said_so(host: Path) -> None:
+    away = owe(host, "0")
+    (host / "sys/class/iscsi_session/session1/targetname").unlink()
+    file = host / f"etc/iscsi/nodes/{away.target}/10.2.0.1,3260,1/default"
+    hosttree.put(file, "damaged")
+    (host / "records" / away.target).unlink()
+    said: list[str] = []
+    with journal.locked():
+        assert [one.sid for one in owed.bring_back("boot", said.append)[1]] == ["0"]
+        file.unlink()
+        owed.settle("boot")
+        assert len(owed_now()) == 1
+        assert owed.bring_back("boot", said.append) == ([], [])
+    assert owed_now() == [] and "its node record was deleted" in said[-1]
 
 
 def test_another_process_at_work_keeps_its_own_logout(host: Path) -> None:

@@ -183,7 +183,7 @@ threading.Thread(target=alone).start()"
 	exec 9<&-
 	rm $TPG/lun/lun_1/tape
 	rmdir $TPG/lun/lun_1
-	iscsiadm -m session --rescan >/dev/null
+	echo 1 > "$(dirname "$(dirname "$(readlink -f "/sys/class/iscsi_session/$session"/device/target*/*/scsi_tape/"$tape")")")/delete"
 }
 
 # second_lun: maps the disk as LUN 1 as well, and waits for its disk.

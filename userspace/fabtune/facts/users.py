@@ -126,10 +126,11 @@ class Users:
 
     @cached_property
     def swaps(self) -> dict[Node, str]:
-        """Swap partitions."""
+        """Swap space by the device that it lies on: a partition, or the file system of a swap file."""
         found = {}
         for line in (tree.read_text(tree.PROC / "swaps") or "").splitlines()[1:]:
-            node = node_at(Path(_unescaped(line.split()[0])))
+            path = Path(_unescaped(line.split()[0]))
+            node = node_at(path) or _below_file(path)
             if node:
                 found[node] = line.split()[0]
         return found
@@ -225,12 +226,12 @@ class Users:
         try:
             node = rdev(os.stat(path))
         except OSError as error:
-            # A plain file's file system is mounted; a node that is gone may have been any disk's.
-            if path.startswith("/dev/"):
-                self.doubts.append(f"{who}, perhaps: {path}: {error.strerror}")
+            # What is gone may have been any disk's node, wherever it lay.
+            self.doubts.append(f"{who}, perhaps: {path}: {error.strerror}")
             return
         if node:
-            found[node] = who
+            # A link may have led to another path of the same disk when the export was made.
+            found.update(dict.fromkeys((node, *_same_disk(node)), who))
 
     def _below_loop(self, name: str) -> Node | None:
         """Return the device below loop device `name`, None where that is a plain file or nothing."""
@@ -261,6 +262,25 @@ class Users:
                 key = (*(int(part[1]) for part in parts if part), int(lun[1]))
                 found[key] = f"the LIO backstore {store.parent.name}/{store.name}"
         return found
+
+
+def _below_file(path: Path) -> Node | None:
+    """Return the device of the file system that `path` lies on, None where it has none."""
+    try:
+        number = path.stat().st_dev
+    except OSError:
+        return None
+    return Node(BLOCK, os.major(number), os.minor(number)) if os.major(number) else None
+
+
+def _same_disk(node: Node) -> Iterator[Node]:
+    """Yield the disks with the WWID of the one that `node`, or the partition `node`, belongs to."""
+    directory = (tree.SYS / f"dev/block/{node.major}:{node.minor}").resolve()
+    wwid = tree.read_text(directory / "device/wwid") or tree.read_text(directory.parent / "device/wwid")
+    for disk in (tree.SYS / "block").glob("*") if wwid and node.kind == BLOCK else ():
+        number = numbered(BLOCK, tree.read_text(disk / "dev"))
+        if number and tree.read_text(disk / "device/wwid") == wwid:
+            yield number
 
 
 def _processes() -> list[Path]:

@@ -121,6 +121,8 @@ def _why_not_back(session: Session) -> str:
     live = sum(one.identity == session.identity for one in live_sessions())
     if live > wanted:
         return f"its record asks for {wanted} sessions and {live} are there: a login would not bring it back"
+    if live < wanted:
+        return f"its record asks for {wanted} sessions and {live} are there: a login would bring up the others as well"
     return ""
 
 

@@ -41,10 +41,13 @@ def settle(boot_id: str) -> None:
 
 def _settle(boot_id: str) -> None:
     """Journal which of the owed sessions are back.  The caller holds the lock."""
-    back = _back(boot_id)
-    if back:
+    _note(_back(boot_id))
+
+
+def _note(settled: Sequence[Logout]) -> None:
+    if settled:
         with contextlib.suppress(OSError, FabtuneError), relogin.journalled() as log:
-            for one in back:
+            for one in settled:
                 log("login", sid=one.sid, identity=one.identity)
 
 
@@ -64,6 +67,10 @@ def bring_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[str]
     _settle(boot_id)
     missing = away(journal.transactions(), boot_id)
     for one, problem in missing:
+        if not problem and _given_up(one):
+            progress(f"{label(one)} stays logged out: its node record was deleted since")
+            _note([one])
+            continue
         if not problem:
             progress(f"login of {label(one)}, which an earlier run left logged out")
             # A second stop must not leave it half way again.
@@ -74,6 +81,13 @@ def bring_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[str]
         else:
             back.append(label(one))
     return back, left
+
+
+def _given_up(one: Logout) -> bool:
+    try:
+        return relogin.is_given_up(one)
+    except FabtuneError:
+        return False
 
 
 def _log_in(one: Logout) -> str:

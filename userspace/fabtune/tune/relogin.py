@@ -27,7 +27,8 @@ _LOGIN_TIMEOUT_S = 60
 class Pending:
     """One thing still to do before everything written is felt.
 
-    `action` is relogin (a session of this initiator), srp-relogin (an SRP login of this initiator),
+    `action` is relogin (a session of this initiator), path (a session that is back, but not in its
+    multipath device), srp-relogin (an SRP login of this initiator),
     target-relogin (an initiator logged in here), leave (a write that would end sessions), reload or
     reboot; `sid` tells the session or login that has to end from its successor.
     """
@@ -223,6 +224,8 @@ def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -
                     done.append(one.label)
                     late = paths.wait_until_back(maps, again)
                     stop = f"{late} has not taken its path through {one.label} back yet" if late else ""
+                    if late:
+                        left.append(replace(one, action="path", reason=stop))
         if reason:
             left.append(replace(one, reason=reason))
     return done, left
@@ -317,6 +320,12 @@ def _lacks(away: Logout, present: list[Session]) -> bool:
     record.BACKEND.forget()
     settings = record.BACKEND.all().get(away.identity)
     return settings is not None and len(present) < logout.sessions_wanted(settings)
+
+
+def is_given_up(away: Logout) -> bool:
+    """Tell whether the node record of a missing session was deleted, so that nobody wants it back.  Raises FabtuneError."""
+    gone = record.one(away.target, away.portal, away.interface) is None and record.absent(away.identity)
+    return gone and is_away(away)
 
 
 def bring_back(away: Logout, log: Log) -> str:
