@@ -21,6 +21,7 @@ from command import Done
 from machine import PLACES, STATE, Machine
 from shell import HostError, run
 
+_BORN_WITH_OURS = re.compile(r"sysctl target net\.ipv4\.tcp_|lio .*/acls/[^/]*/cmdsn_depth$")
 _FAULT = re.compile(r"(kill|torn|interrupt|full):\d+")
 
 
@@ -238,9 +239,9 @@ class Sequence:
         for name in [name for name in self.expected.others if name.startswith("lio ")]:
             # What somebody set by hand came back only if it was saved.
             self.expected.others[name].add(self.expected.base.get(name))
-        for name in [name for name in self.now if name.startswith("sysctl target net.ipv4.tcp_")]:
-            # A namespace is born with the first one's buffers, ours included where they are persistent.
-            self.expected.others.setdefault(name, {self.expected.base.get(name)}).add(self.now[name])
+        # A namespace is born with the first one's buffers, an ACL with its TPG's default: ours where that is persistent.
+        born = {name: value for name, value in self.now.items() if _BORN_WITH_OURS.match(name)}
+        self.expected.also({name: self.expected.base.get(name, "") for name in born}, born)
         self._told_sysctl_addresses()
 
     def _told_sysctl_addresses(self) -> None:
