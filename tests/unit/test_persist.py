@@ -296,6 +296,21 @@ def test_iscsid_conf_keeps_every_other_line(host: Path) -> None:
     assert path.read_text() == original + "\n"
 
 
+@pytest.mark.parametrize(
+    "line", ["node.session.cmds_max=64\n", "node.session.cmds_max= 64\n", "node.session.cmds_max = 64"]
+)
+def test_a_line_that_open_iscsi_passes_over_sets_nothing_and_stays(host: Path, line: str) -> None:
+    path = host / "etc/iscsi/iscsid.conf"
+    path.parent.mkdir(parents=True)
+    path.write_text(line)
+    backend, device = backends.get("conf"), Device("host", "host", "host")
+    assert backend.read(device, "node.session.cmds_max") == ""
+    backend.write(device, "node.session.cmds_max", "256")
+    assert "node.session.cmds_max = 256\n" in path.read_text() and line in path.read_text()
+    backend.write(device, "node.session.cmds_max", "")
+    assert path.read_text() == line
+
+
 def test_srp_daemon_conf_changes_only_the_catch_all_rule(host: Path) -> None:
     path = host / "etc/srp_daemon.conf"
     original = "a id_ext=1,max_cmd_per_lun=8\na queue_size=32\nd pkey=8001"
@@ -428,7 +443,7 @@ def test_a_directory_of_ours_goes_only_while_nothing_else_is_in_it(host: Path) -
     assert (host / "etc/modprobe.d/admin.conf").exists()
 
 
-@pytest.mark.parametrize("text", ["a=1\nb = 2 \n\n", "# \udce9\n  b=2\r\nc=3", "b=1\nb   =\t2\n# b=3\n"])
+@pytest.mark.parametrize("text", ["a=1\nb = 2 \n\n", "# \udce9\n  b =2\r\nc=3", "b =1\nb   =\t2\n# b=3\n", "b=1"])
 def test_iscsid_conf_goes_back_to_the_byte(host: Path, text: str) -> None:
     path = host / "etc/iscsi/iscsid.conf"
     path.parent.mkdir(parents=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Single settings of iscsid.conf, which gives new node records their values; '' means that it has no such line.
 
+As for open-iscsi, a setting has white space before its "=" and a newline at its end; it passes over all others.
 Only the value of the key's line is read, journalled and changed, so that what goes back is what was there to the
 byte: the file also holds CHAP secrets.
 """
@@ -12,7 +13,7 @@ from fabtune.model.device import Device
 
 _PATH = "iscsi/iscsid.conf"
 # What stands around a value: the spaces are as the administrator left them.
-_LINE = re.compile(r"(?P<before>\s*(?P<key>[^#=\s][^=]*?)\s*=[ \t]*)(?P<value>.*?)(?P<after>\s*)", re.DOTALL)
+_LINE = re.compile(r"(?P<before>\s*(?P<key>[^#=\s][^=\s]*)\s+=[ \t]*)(?P<value>.*?)(?P<after>\s*)", re.DOTALL)
 
 
 def _text() -> str:
@@ -21,7 +22,8 @@ def _text() -> str:
 
 
 def _lines(text: str) -> list[tuple[str, re.Match[str] | None]]:
-    return [(line, _LINE.fullmatch(line)) for line in text.split("\n")]
+    *whole, rest = text.split("\n")
+    return [*((line, _LINE.fullmatch(line)) for line in whole), (rest, None)]
 
 
 class _Conf:
@@ -44,8 +46,8 @@ class _Conf:
             elif places:
                 del lines[places[-1][0]]
             elif value:
-                # Before the nothing that follows the last newline, where there is one.
-                lines.insert(len(lines) - (lines[-1] == ""), f"{key} = {value}")
+                # Before what follows the last newline, which stays as it is: a newline would bring it to life.
+                lines.insert(len(lines) - 1, f"{key} = {value}")
             files.replace(path, "\n".join(lines))
 
 
