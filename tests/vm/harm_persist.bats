@@ -110,18 +110,23 @@ profile() {
 	[ ! -e /etc/udev/rules.d/99-fabtune.rules ]
 }
 
-@test "a configuration file behind a link stays there, with its owner and mode, and goes back to the byte" {
+@test "a configuration file behind a link stays there, with its owner and mode, is read by iscsiadm, and goes back to the byte" {
 	mkdir -p /etc/san
 	mv /etc/iscsi/iscsid.conf /etc/san/iscsid.conf
 	ln -s ../san/iscsid.conf /etc/iscsi/iscsid.conf
-	printf 'node.session.cmds_max=64\n# no newline at the end' >> /etc/san/iscsid.conf
+	# open-iscsi passes over the first line, for want of a space, and over the last, for want of a newline.
+	printf 'node.session.cmds_max=64\nnode.session.queue_depth = 16\nnode.session.queue_depth = 8' >> /etc/san/iscsid.conf
 	chmod 640 /etc/san/iscsid.conf
 	chgrp mail /etc/san/iscsid.conf
 	cp -a /etc/san/iscsid.conf before.conf
 	persist initiator iscsi.cmds_max=256
 	[ -L /etc/iscsi/iscsid.conf ]
 	[ "$(stat -c '%a %U:%G' /etc/san/iscsid.conf)" = "640 root:mail" ]
-	grep -qx 'node.session.cmds_max=256' /etc/san/iscsid.conf
+	iscsiadm -m node -o new -T iqn.2026-01.lab.fabtune:next -p 192.0.2.9
+	iscsiadm -m node -T iqn.2026-01.lab.fabtune:next -p 192.0.2.9 > next.record
+	iscsiadm -m node -o delete -T iqn.2026-01.lab.fabtune:next -p 192.0.2.9
+	grep -qx 'node.session.cmds_max = 256' next.record
+	grep -qx 'node.session.queue_depth = 16' next.record
 	run fabtune revert
 	[ -L /etc/iscsi/iscsid.conf ]
 	[ "$(stat -c '%a %U:%G' /etc/san/iscsid.conf)" = "640 root:mail" ]
