@@ -16,12 +16,14 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 IQN = "iqn.2026-01.lab.fabtune:boots"
 PORTALS = {"san0": "192.0.2.1", "vec1": "198.51.100.1"}
 BEFORE = Path("/var/lib/boots-before.json")
+JOURNALS = Path("/var/lib/fabtune")
 WAIT_S = 60
 # Made anew by every boot, or by time.
 UNSTEADY = ("/etc/machine-id", "/etc/resolv.conf", "/etc/.updated", "/etc/mtab", "/etc/ld.so.cache", "/etc/.pwd.lock",
@@ -255,9 +257,15 @@ def compare(now: dict[str, str], expected: dict[str, str]) -> list[str]:
     return wrong
 
 
-def apply(seed: int) -> None:
-    """Apply the profiles of `seed` for good."""
+def tell_of_journal() -> None:
+    while not any(path.stat().st_size for path in JOURNALS.rglob("*.jsonl")):
+        time.sleep(0.01)
     print("applying", flush=True)
+
+
+def apply(seed: int) -> None:
+    """Apply the profiles of `seed` for good; say when the first line is in the journal, for a power cut."""
+    threading.Thread(target=tell_of_journal, daemon=True).start()
     for number, text in enumerate(draw(seed)[0]):
         profile = Path(f"/var/lib/boots-{number}.toml")
         profile.write_text(text)
