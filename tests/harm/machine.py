@@ -131,6 +131,8 @@ class Multipathd:
                 process.kill()
                 process.wait()
         if self.processes:
+            # What multipathd was about to make when its paths went.
+            run("dmsetup", "remove_all", "--retry", check=False)
             shutil.rmtree("/run/udev", ignore_errors=True)
             shutil.rmtree("/etc/multipath", ignore_errors=True)
             Path("/etc/multipath.conf").unlink(missing_ok=True)

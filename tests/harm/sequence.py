@@ -305,6 +305,8 @@ class Sequence:
         if left and done.code == 0:
             self.fail("last revert", f"exit 0, but the journal still has {left[0]}")
         if done.code == 0 and not missing:
+            # A session that the last writes ended is back by now.
+            self.now = readers.snapshot()
             self._devices()
 
     def _devices(self) -> None:
