@@ -121,8 +121,10 @@ fails() {
 @test "a damaged journal and a state directory that cannot be written are plain errors" {
 	fabtune apply wan --rtt 50ms --rate 1gbit || [ $? -eq 4 ]
 	for file in state/journal/*; do sed -i 's/"old": "/"odl": "/' "$file"; done
-	fails 2 "is damaged: key 'old' is missing" revert
-	fails 2 "is damaged" history
+	fails 1 "is damaged: key 'old' is missing" revert
+	run fabtune history
+	[ "$status" -eq 0 ]
+	[[ "$output" == *" damaged"* ]]
 	touch notadirectory
 	FABTUNE_STATE_DIR=$PWD/notadirectory fails 1 "state directory" apply wan --rtt 50ms --rate 1gbit
 }
