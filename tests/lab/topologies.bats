@@ -122,8 +122,8 @@ stripes() {
 		[fixed]
 		target_rate = 13
 		op = "read"
-		ramp = "0.5s"
-		runtime = "1s"
+		ramp = "1s"
+		runtime = "3s"
 		[[expect]]
 		says = "both targets give what their disks do: one alone would be half of it"
 		figure = "fraction_of_bound"
