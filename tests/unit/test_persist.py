@@ -2,6 +2,7 @@
 """The native files that keep values over a reboot."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import hosttree
@@ -14,7 +15,7 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 from fabtune.tune import persist
-from fabtune.tune.plan import CHANGE, Plan, Row
+from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
 
 NIC = Device("nic", "pci:0000:00:03.0,netns:init", "eth0", {"name": "eth0"})
 DISK = Device("block", "naa.6001,iqn.t,p,default", "sda")
@@ -222,6 +223,63 @@ def test_records_that_differ_leave_iscsid_conf_alone(host: Path) -> None:
     rows, remarks = persist.rows(made)
     assert [(row.tunable.key, row.wanted) for row in rows] == [("node.conn[0].tcp.window_size", "0")]
     assert remarks[0].startswith("node.session.cmds_max: records differ (256, 512)")
+
+
+RECORDS = tuple(Device("record", f"iqn.{name},p,default", f"iqn.{name}") for name in "ab")
+R2T = "node.session.iscsi.MaxOutstandingR2T"
+DIGEST = "node.conn[0].iscsi.HeaderDigest"
+
+
+def test_a_value_refused_for_one_record_stays_out_of_iscsid_conf(host: Path) -> None:
+    hosttree.put(host / "etc/iscsi/iscsid.conf", "node.startup = manual")
+    made = plan(*(("iscsi.cmds_max", record, "256") for record in RECORDS))
+    made.rows[1] = replace(made.rows[1], state=REFUSED)
+    rows, remarks = persist.rows(made)
+    assert rows == [] and len(remarks) == 1
+    assert remarks[0].startswith("node.session.cmds_max = 256: not in iscsid.conf") and "refused for iqn.b" in remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("conf", "name", "key", "wanted", "written"),
+    [
+        ("", "iscsi.max_outstanding_r2t", R2T, "16", False),
+        (f"{R2T} = 4", "iscsi.max_outstanding_r2t", R2T, "16", False),
+        (f"{R2T} = 16", "iscsi.max_outstanding_r2t", R2T, "4", True),
+        (f"{R2T} = 16", "iscsi.max_outstanding_r2t", R2T, "1", True),
+        ("", "iscsi.header_digest", DIGEST, "CRC32C", False),
+        ("", "iscsi.header_digest", DIGEST, "CRC32C,None", True),
+        (f"{DIGEST} = CRC32C", "iscsi.header_digest", DIGEST, "None", True),
+    ],
+)
+def test_iscsid_conf_gets_only_what_every_target_gets_along_with(
+    host: Path, conf: str, name: str, key: str, wanted: str, written: bool
+) -> None:
+    hosttree.put(host / "etc/iscsi/iscsid.conf", conf)
+    rows, remarks = persist.rows(plan((name, RECORDS[0], wanted)))
+    assert [(row.tunable.key, row.wanted) for row in rows] == ([(key, wanted)] if written else [])
+    assert written or (remarks[0].startswith(f"{key} = {wanted}: not in iscsid.conf") and "discovery" in remarks[0])
+
+
+def test_what_iscsid_conf_says_already_is_the_administrators(host: Path) -> None:
+    hosttree.put(host / "etc/iscsi/iscsid.conf", f"{R2T} = 16\n{DIGEST} = CRC32C")
+    made = plan(("iscsi.max_outstanding_r2t", RECORDS[0], "16"), ("iscsi.header_digest", RECORDS[0], "CRC32C"))
+    assert persist.rows(made) == ([], [])
+
+
+@pytest.mark.parametrize("what", ["mask", "dangling", "absent", "directory"])
+def test_a_file_that_cannot_be_ours_is_a_remark(host: Path, what: str) -> None:
+    for file in ("etc/iscsi/iscsid.conf", "etc/udev/rules.d/99-fabtune.rules"):
+        (host / file).parent.mkdir(parents=True, exist_ok=True)
+        if what == "directory":
+            (host / file).mkdir()
+        elif what == "mask" or (what == "dangling" and "iscsid" in file):
+            (host / file).symlink_to("/dev/null" if "rules" in file else "/nowhere/iscsid.conf")
+    made = plan(("iscsi.cmds_max", RECORDS[0], "256"), ("block.scheduler", DISK, "none"), ("tcp.sack", NETNS, "1"))
+    rows, remarks = persist.rows(made)
+    assert "etc/sysctl.d/90-fabtune.conf" in [row.tunable.key for row in rows]
+    assert "node.session.cmds_max" not in [row.tunable.key for row in rows]
+    assert any(one.startswith("/etc/iscsi/iscsid.conf: ") for one in remarks)
+    assert any(one.startswith("/etc/udev/rules.d/99-fabtune.rules: ") for one in remarks) == (what in ("mask", "directory"))
 
 
 def saveconfig(host: Path, place: str = "etc/target") -> Path:

@@ -133,6 +133,35 @@ profile() {
 	cmp before.conf /etc/san/iscsid.conf
 }
 
+@test "a value with which another target could not be logged in to stays out of iscsid.conf, and that is said" {
+	local tpg=/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1 target=iqn.2026-01.lab.fabtune:target
+	cp /etc/iscsi/iscsid.conf before.conf
+	persist initiator iscsi.max_outstanding_r2t=4 iscsi.cmds_max=256
+	[[ "$output" == *"MaxOutstandingR2T = 4: not in iscsid.conf"*"today's records keep it until a discovery"* ]]
+	diff before.conf /etc/iscsi/iscsid.conf > changed || true
+	[ "$(grep "^>" changed)" = "> node.session.cmds_max = 256" ]
+	# The target that is set up anew with another number can be logged in to after the next discovery.
+	echo 3 > $tpg/param/MaxOutstandingR2T
+	iscsiadm -m discovery -t sendtargets -p 10.2.0.1:3260
+	python3 -m fabtune.lab.guest logout
+	timeout 20 iscsiadm -m node -T $target -p 10.2.0.1:3260 --login
+	echo 1 > $tpg/param/MaxOutstandingR2T
+}
+
+@test "a mask of our udev rules and a missing iscsid.conf keep no value from being written, and are said" {
+	ln -s /dev/null /etc/udev/rules.d/99-fabtune.rules
+	mv /etc/iscsi/iscsid.conf /etc/iscsi/kept.conf
+	ln -s /nowhere/iscsid.conf /etc/iscsi/iscsid.conf
+	persist initiator block.read_ahead_kb=2048 tcp.rmem_max=7000000 iscsi.cmds_max=256 || failed=1
+	value=$(cut -f3 /proc/sys/net/ipv4/tcp_rmem) mask=$(readlink /etc/udev/rules.d/99-fabtune.rules)
+	run fabtune revert
+	rm -f /etc/udev/rules.d/99-fabtune.rules /etc/iscsi/iscsid.conf
+	mv /etc/iscsi/kept.conf /etc/iscsi/iscsid.conf
+	[ -z "${failed-}" ]
+	[ "$value" -eq 7000000 ]
+	[ "$mask" = /dev/null ]
+}
+
 @test "a file that the administrator made in our name is left alone, under --force too" {
 	echo 'net.ipv4.tcp_sack = 1' > /etc/sysctl.d/90-fabtune.conf
 	persist initiator tcp.rmem_max=7000000

@@ -56,6 +56,17 @@ def guard(plan: Plan, facts: Facts) -> None:
             plan.rows[rows[key]] = replace(plan.rows[rows[key]], state=REFUSED, note=note)
 
 
+def why_not_for_all(tunable: Tunable, wanted: str, now: str) -> str:
+    """Return why `wanted` must not be every target's in place of `now` ('' for open-iscsi's own), '' if it may be."""
+    key = RECORD_KEYS.get(tunable.name, "")
+    value, ours = tunable.parse(wanted), tunable.parse(now) if now else tunable.default
+    if key in _DIGESTS and "None" not in wanted.split(",") and wanted != now:
+        return f"a target that knows no {wanted} could not be logged in to; '{wanted},None' works with every target"
+    if key == _R2T and isinstance(value, int) and isinstance(ours, int) and value > ours:
+        return f"a target that offers another number than a power of two below {value} could not be logged in to"
+    return ""
+
+
 def _digest_taken(row: Row) -> str:
     """Return why the target must go on taking the digests that it takes, '' where nobody may depend on them."""
     lost = [one for one in (row.now or "").split(",") if one not in (row.wanted or "").split(",")]

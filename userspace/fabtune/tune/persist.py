@@ -7,7 +7,7 @@ by single keys.  A value that the administrator's own files set is his: it is le
 """
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -19,13 +19,14 @@ from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.facts import boot
 from fabtune.model.device import Device
-from fabtune.tune import persist_links
-from fabtune.tune.plan import CHANGE, KEPT, SAME, Plan, Row
+from fabtune.tune import nextlogin, persist_links
+from fabtune.tune.plan import CHANGE, KEPT, REFUSED, SAME, Plan, Row
 
 _HOST = Device("host", "host", "host")
 _SYSCTL = "etc/sysctl.d/90-fabtune.conf"
 _MODPROBE = "etc/modprobe.d/fabtune.conf"
 _UDEV = "etc/udev/rules.d/99-fabtune.rules"
+_UNTIL_DISCOVERY = "today's records keep it until a discovery writes them anew"
 _NO_RULE = "no native file matches it: not a PCI device, or a value of each queue"
 
 
@@ -37,16 +38,21 @@ def rows(plan: Plan) -> tuple[list[Row], list[str]]:
     by_kind: dict[str, list[Row]] = {}
     for row in kept:
         by_kind.setdefault(row.tunable.persist, []).append(row)
+    refused = [row for row in plan.rows if row.state == REFUSED]
     makers: dict[str, Callable[[list[Row], list[str]], Iterable[Row]]] = {
-        "sysctl.d": _sysctls, "modprobe.d": _modules, "udev": _udev, "link": _links, "iscsid.conf": _iscsid,
-        "saveconfig": _saved,
+        "sysctl.d": _sysctls, "modprobe.d": _modules, "udev": _udev, "link": _links,
+        "iscsid.conf": partial(_iscsid, refused), "saveconfig": _saved,
     }  # fmt: skip
     for kind, group in by_kind.items():
         if kind == "none":
             remarks += [f"{row.tunable.name}: nothing native keeps it" for row in group]
         # Node records and srp_daemon.conf are files already.
         elif kind in makers:
-            found += makers[kind](group, remarks)
+            try:
+                found += list(makers[kind](group, remarks))
+            except FabtuneError as error:
+                # A file that is masked, missing or no file keeps no values; they are good until the next boot.
+                remarks.append(str(error))
     # Two files may need one new directory.
     once: dict[tuple[str, str, Device | None], Row] = {}
     for row in found:
@@ -222,17 +228,28 @@ def _links(group: list[Row], remarks: list[str]) -> Iterable[Row]:
         yield from _file(file.key, file.lines, file.role, remarks, "link")
 
 
-def _iscsid(group: list[Row], remarks: list[str]) -> Iterable[Row]:
+def _iscsid(refused: list[Row], group: list[Row], remarks: list[str]) -> Iterable[Row]:
+    """Yield what every new record shall get, and every old one at its next discovery: also those of unknown targets."""
     wanted: dict[str, set[str]] = {}
     for row in group:
         wanted.setdefault(row.tunable.key, set()).add(row.wanted or "")
+    tunables = {row.tunable.key: row.tunable for row in group}
     for key, values in wanted.items():
-        if len(values) > 1:
+        against = [row for row in refused if row.tunable.key == key and row.device]
+        value = values.pop() if len(values) == 1 else ""
+        if not value:
             remarks.append(
                 f"{key}: records differ ({', '.join(sorted(values))}), and iscsid.conf has one for all new ones"
             )
+        elif against and against[0].device:
+            remarks.append(
+                f"{key} = {value}: not in iscsid.conf, which is for every new record, and refused for "
+                f"{against[0].device.label}; {_UNTIL_DISCOVERY}"
+            )
+        elif reason := nextlogin.why_not_for_all(tunables[key], value, backends.get("conf").read(_HOST, key)):
+            remarks.append(f"{key} = {value}: not in iscsid.conf, which is for every new record: {reason}; {_UNTIL_DISCOVERY}")
         else:
-            yield _row("iscsid.conf", "conf", key, _HOST, values.pop(), "initiator")
+            yield _row("iscsid.conf", "conf", key, _HOST, value, "initiator")
 
 
 def _saved(group: list[Row], remarks: list[str]) -> Iterable[Row]:
