@@ -83,7 +83,7 @@ untouched() {
 	[ "$output" = 0 ]
 	run -4 fabtune apply --plan wan.plan
 	[[ "$output" == *"15 values written"* ]]
-	run -0 fabtune verify wan --rtt 50ms --rate 1gbit
+	run -4 fabtune verify wan --rtt 50ms --rate 1gbit
 	run --separate-stderr -0 fabtune history --json
 	[[ "$output" == *'"profile": "wan"'*'"rtt_ms": 50.0'* ]]
 	run -3 fabtune apply --plan wan.plan

@@ -99,7 +99,7 @@ answered() {
 @test "a reader that leaves, and an error output that is full, neither stop an apply nor change its exit code" {
 	run bash -c 'fabtune apply wan --role initiator --rtt 50ms --rate 1gbit 2>/dev/full | true; exit ${PIPESTATUS[0]}'
 	[ "$status" -eq 4 ]
-	run -0 fabtune verify --role initiator
+	run -4 fabtune verify --role initiator
 	run bash -c 'fabtune revert 2>/dev/full | true; exit ${PIPESTATUS[0]}'
 	[ "$status" -ne 120 ]
 	run -0 fabtune history --json

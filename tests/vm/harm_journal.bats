@@ -29,7 +29,7 @@ teardown() {
 tuned_or_not() {
 	all_values > now
 	if [ "$1" -eq 0 ] || [ "$1" -eq 4 ]; then
-		run -0 fabtune verify
+		run "-$1" fabtune verify
 		run -0 fabtune plan "${WAN[@]}" --json
 		[[ "$output" != *'"state": "change"'* ]]
 		fabtune revert >/dev/null || [ $? -eq 4 ]

@@ -84,7 +84,7 @@ interrupted_after_the_login() {
 		interrupted_after_the_login
 		[[ "$output" == *"need a re-login"* ]]
 		[ "$(cat $SESSION/session*/first_burst_len)" != "$first_burst" ]
-		run -0 fabtune verify
+		run -4 fabtune verify
 		echo "$output"
 		[[ "$output" == *"taken back"* ]]
 		run -4 fabtune revert
@@ -154,7 +154,7 @@ interrupted_after_the_login() {
 	wait $one || [ $? -eq 4 ]
 	wait $two || [ $? -eq 4 ]
 	cat one.err two.err
-	run -0 fabtune verify
+	run -4 fabtune verify
 	fabtune revert || [ $? -eq 4 ]
 	as_before
 }

@@ -88,6 +88,26 @@ connection() {
 	relogin
 }
 
+@test "verify says which session does not run with what was written yet, or still with what was taken back" {
+	printf 'summary = "one"\n[initiator."iscsi.cmds_max"]\nvalue = 256\nwhy = "a test"\n' > one.toml
+	fabtune apply "$PWD/one.toml" --role initiator || [ $? -eq 4 ]
+	run fabtune verify
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"does not run with all that was written"*"apply PROFILE --allow-relogin"*"0 differ, 1 to be logged in anew"* ]]
+	relogin
+	run fabtune verify
+	[ "$status" -eq 0 ]
+	fabtune revert || [ $? -eq 4 ]
+	run fabtune verify
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"values that were taken back"* ]]
+	relogin
+	run fabtune verify
+	[ "$status" -eq 0 ]
+}
+
 @test "a plan whose buffers exceed the host's memory is refused, and one that says so is taken" {
 	run fabtune apply wan --role initiator --rtt 100ms --rate 100gbit
 	echo "$output"

@@ -111,7 +111,7 @@ class Checked:
     def verify(self, away: bool) -> None:
         """Let verify speak, and hold it against what the host shows."""
         code = run("verify", "--json")
-        self.claim(code in (ExitCode.DONE, ExitCode.DRIFT), f"verify ended with {code}: {_tail()}")
+        self.claim(code in (ExitCode.DONE, ExitCode.DRIFT, ExitCode.NEEDS_ACTION), f"verify ended with {code}: {_tail()}")
         self.claim(not away or code == ExitCode.DRIFT, "a session is away and verify sees nothing wrong")
         wrong = _not_as_journalled()
         self.claim(not wrong or code == ExitCode.DRIFT, f"verify sees nothing wrong, but of the journal's values differ {wrong}")

@@ -25,7 +25,7 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("apply wan --role target --netns target --persist", "a target, kept at boot"),
     ),
     "verify": (
-        ("verify", "exit 3 when a value is no longer as applied"),
+        ("verify", "exit 3 when a value is no longer as applied, 4 when not felt yet"),
         ("verify wan", "hold the profile's plan against the host too"),
     ),
     "revert": (

@@ -149,9 +149,11 @@ def show_result(plan: Plan, result: Result, as_json: bool) -> None:
 def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
     """Print what verify found."""
     drifted = [drift for drift in drifts if drift.drifted]
+    due = sum(drift.due for drift in drifts)
+    checked = len(drifts) - due
     if as_json:
         print_json({
-            "checked": len(drifts),
+            "checked": checked,
             "drift": [drift.as_json() for drift in drifted],
             "remarks": [drift.as_json() for drift in drifts if drift.note and not drift.drifted],
         })
@@ -162,7 +164,7 @@ def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
     for remark in drifts:
         if remark.note and not remark.drifted:
             paragraph(f"{remark.tunable} {remark.device} {remark.note}")
-    print(f"{len(drifts)} values checked, {len(drifted)} differ")
+    print(f"{checked} values checked, {len(drifted)} differ" + (f", {due} to be logged in anew" if due else ""))
 
 
 def show_revert(report: Report, as_json: bool) -> None:

@@ -292,7 +292,7 @@ def _agreed(plan: Plan, facts: Facts, args: argparse.Namespace) -> bool:
 
 
 def run_verify(args: argparse.Namespace) -> int:
-    """Compare the host with the journal (and a profile's plan); exit 3 on drift."""
+    """Compare the host with the journal (and a profile's plan); exit 3 on drift, 4 where a re-login is due."""
     from fabtune.tune.verify import verify
 
     plan = _plan(args, _wish(args))[0] if args.profile else None
@@ -300,7 +300,9 @@ def run_verify(args: argparse.Namespace) -> int:
     drifts = verify(plan, roles, args.netns)
     with console.reader_may_leave():
         output.show_drift(drifts, as_json=args.json)
-    return ExitCode.DRIFT if any(drift.drifted for drift in drifts) else ExitCode.DONE
+    if any(drift.drifted for drift in drifts):
+        return ExitCode.DRIFT
+    return ExitCode.NEEDS_ACTION if any(drift.due for drift in drifts) else ExitCode.DONE
 
 
 def run_revert(args: argparse.Namespace) -> int:

@@ -23,6 +23,8 @@ class Drift:
     found: str | None
     drifted: bool
     note: str = ""
+    # As it should be, but something must still happen before it is felt.
+    due: bool = False
 
     def as_json(self) -> dict[str, object]:
         """Return the finding with stable keys."""
@@ -33,6 +35,7 @@ class Drift:
             "found": self.found,
             "drifted": self.drifted,
             "note": self.note,
+            "due": self.due,
         }
 
 
@@ -60,7 +63,7 @@ def suspect(step: Step, present: list[Owner]) -> str:
 
 
 def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]:
-    """Return every value apply wrote and still owns, what is owed besides, and what `plan` would change on top."""
+    """Return every value apply wrote and still owns, what is owed or not felt yet, and what `plan` would change on top."""
     present, boot_id = owners(), this_host().boot_id
     owed.settle(boot_id)
     everything = journal.transactions()
@@ -126,11 +129,15 @@ def _away(everything: list[Transaction], boot_id: str) -> list[Drift]:
 
 
 def _unfelt(everything: list[Transaction], boot_id: str) -> list[Drift]:
-    """Return the sessions that still run with values which have been taken back: no value differs, but it is told."""
-    note = "runs with values that were taken back, until `fabtune revert --allow-relogin` logs it in anew"
+    """Return the sessions that may still run with the values from before an apply, or before a revert."""
     owing = {(line["identity"], line["sid"]) for one in everything for line in one.due}
-    return [
-        Drift("session", one.label, "old values", "values taken back", False, note)
-        for one in relogin.still_pending(everything, boot_id)
-        if (one.identity, one.sid) in owing
-    ]
+    found = []
+    for one in relogin.still_pending(everything, boot_id):
+        back = (one.identity, one.sid) in owing
+        what = "may run with values that were taken back" if back else "does not run with all that was written"
+        until = "it logs in anew"
+        if one.action == "relogin":
+            until = f"`fabtune {'revert' if back else 'apply PROFILE'} --allow-relogin` logs it in anew"
+        values = ("old values", "values taken back") if back else ("new values", "old values")
+        found.append(Drift("session", one.label, *values, drifted=False, note=f"{what}, until {until}", due=True))
+    return found
