@@ -5,6 +5,8 @@
 # guest-full: --suite trixie --clock virtual
 # What fabtune does to NICs, qdiscs and routes that are not storage's alone, or not as simple as one NIC and one route.
 
+bats_require_minimum_version 1.5.0
+
 TARGETS=/sys/kernel/config/target/iscsi
 
 setup_file() {
@@ -190,6 +192,65 @@ time.sleep(1e6)' &
 	ip link set own0 mtu 9000
 	fabtune revert
 	tc qdisc show dev own0 | grep -q 'qdisc fq_codel 0: root'
+	no_portal 192.0.2.1
+	ip link del own0
+}
+
+@test "a NIC that was renamed keeps nothing of ours, although another one has taken its name and been tuned too" {
+	ip link add own0 type ifb
+	ip addr add 192.0.2.1/24 dev own0
+	ip link set own0 up
+	portal 192.0.2.1
+	try apply "$PWD/fq.toml" --role target
+	first=$(ls /var/lib/fabtune/journal | tail -1)
+	ip link set own0 down
+	ip link set own0 name san0
+	ip link set san0 up
+	ip link add own0 type ifb
+	ip addr add 192.0.2.2/24 dev own0
+	ip link set own0 up
+	fabtune verify
+	portal 192.0.2.2
+	try apply "$PWD/fq.toml" --role target
+	paced san0
+	paced own0
+	run -0 fabtune verify
+	tc qdisc change dev san0 root fq maxrate 2gbit
+	run -3 fabtune verify
+	tc qdisc change dev san0 root fq maxrate 1gbit
+	# The first transaction alone: the second one has other NICs.
+	fabtune revert --transaction "${first%.jsonl}"
+	paced own0
+	tc qdisc show dev san0 | grep -q 'qdisc fq_codel 0: root'
+	fabtune revert
+	tc qdisc show dev own0 | grep -q 'qdisc fq_codel 0: root'
+	no_portal 192.0.2.1
+	no_portal 192.0.2.2
+	ip link del san0
+	ip link del own0
+}
+
+@test "a NIC that was moved to another namespace is waited for, although another one has taken its name" {
+	cat > mtu.toml <<-'END'
+		summary = "one MTU"
+		[both."nic.mtu"]
+		value = 4000
+		why = "a test"
+	END
+	ip link add own0 type dummy
+	ip addr add 192.0.2.1/24 dev own0
+	ip link set own0 up
+	portal 192.0.2.1
+	try apply "$PWD/mtu.toml" --role target
+	ip netns add box
+	ip link set own0 netns box
+	ip link add own0 type dummy
+	run -4 fabtune revert
+	[[ "$output" == *"waiting: nic.mtu of own0"* ]]
+	ip link del own0
+	ip -n box link set own0 netns 1
+	fabtune revert
+	[ "$(cat /sys/class/net/own0/mtu)" -eq 1500 ]
 	no_portal 192.0.2.1
 	ip link del own0
 }

@@ -8,8 +8,9 @@ from pathlib import Path
 from fabtune.backends import record, tree
 from fabtune.errors import FabtuneError
 from fabtune.facts import namespaces, routes, srp
+from fabtune.facts import nics as nics_of
 from fabtune.facts.links import Links
-from fabtune.facts.nics import Nic, with_identity
+from fabtune.facts.nics import Nic
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 
@@ -55,7 +56,7 @@ def locate_nic(device: Device, around: Surroundings) -> Device | None:
     netns = namespaces.find(place, around.netns)
     if netns is None:
         return None
-    found = with_identity(identity, Links(netns))
+    found = nics_of.with_identity(identity, Links(netns))
     if len(found) > 1:
         names = ", ".join(nic.name for nic in found)
         raise FabtuneError(f"{device.label}: {names} all answer to {identity}; which of them it was cannot be told")
@@ -63,6 +64,13 @@ def locate_nic(device: Device, around: Surroundings) -> Device | None:
     if not found and function and (tree.SYS / "bus/pci/devices" / function[1]).exists():
         raise FabtuneError(f"{device.label}: PCI device {function[1]} is there, without an interface in {place}")
     return _nic(found[0], netns) if found else None
+
+
+def again(device: Device, inode: str, around: Surroundings) -> Device | None:
+    """Return the NIC that `device` was when its directory had number `inode`: in its namespace, under whatever name."""
+    netns = namespaces.find(device.identity.rpartition(",")[2], around.netns)
+    found = None if netns is None else nics_of.with_inode(inode, Links(netns))
+    return _nic(found, netns or "") if found else None
 
 
 def records(around: Surroundings) -> list[Device]:

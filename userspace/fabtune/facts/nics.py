@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The NICs that storage traffic uses: found by the sessions' own addresses, with every layer below them."""
 
+import contextlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.backends import tree
+from fabtune.errors import FabtuneError
+from fabtune.facts import namespaces
 from fabtune.facts.links import Link, Links, canonical
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -86,6 +89,41 @@ def with_identity(identity: str, links: Links) -> list[Nic]:
     found = [describe(name, links) for name in sorted(links.all)]
     exact = [nic for nic in found if nic.identity == identity]
     return exact or [nic for nic in found if nic.pci_path and f"pci:{nic.pci_path.partition(_USB)[0]}" == identity]
+
+
+def with_inode(inode: str, links: Links) -> Nic | None:
+    """Return the interface of `links` whose directory in sysfs has that number, under whatever name.
+
+    An interface keeps its directory when it is renamed or moved to another namespace, and the kernel gives no
+    number twice in a boot (fs/kernfs/dir.c, __kernfs_new_node).
+    """
+    name = _named(inode, links.netns)
+    return describe(name, links) if name else None
+
+
+def elsewhere(inode: str, netns: str) -> str:
+    """Return the name of the interface whose directory has that number in another namespace than `netns`, '' for none.
+
+    Raises FabtuneError where a namespace cannot be looked into.
+    """
+    for path in namespaces.others(netns):
+        try:
+            name = _named(inode, path)
+        except FabtuneError:
+            if Path(path).exists():
+                raise
+            continue
+        if name:
+            return name
+    return ""
+
+
+def _named(inode: str, netns: str) -> str:
+    for path in sorted((tree.sysfs(netns) / "class/net").glob("*")):
+        with contextlib.suppress(OSError):
+            if str(path.stat().st_ino) == inode:
+                return path.name
+    return ""
 
 
 def _pci_address(device: Path) -> str:

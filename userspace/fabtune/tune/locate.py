@@ -7,7 +7,7 @@ from fabtune import backends
 from fabtune.backends import tree
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
-from fabtune.facts import devices
+from fabtune.facts import devices, nics
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 from fabtune.tune.transaction import Step
@@ -47,6 +47,33 @@ class Locator:
         if device.key not in self._found:
             self._found[device.key] = devices.locate(device, self._around)
         return self._found[device.key]
+
+
+    def of(self, step: Step) -> Device | None:
+        """Return the present device of `step`, None where it is absent.  Raises FabtuneError where that cannot be told.
+
+        A NIC that another one has taken the name of is found by what it is, as long as the boot lasts.
+        """
+        named = self(step.device)
+        if step.device.scope != "nic" or not step.instance or self._trouble or step.boot_id != _boot_id():
+            return named
+        if named is not None and instance(named) == step.instance:
+            return named
+        key = step.device.scope, f"{step.device.identity} {step.instance}"
+        if key not in self._found:
+            self._found[key] = self._again(step, named)
+        return self._found[key]
+
+    def _again(self, step: Step, named: Device | None) -> Device | None:
+        """Return the NIC of `step` under another name, else the one that is `named` so now if ours is nowhere at all."""
+        found = devices.again(step.device, step.instance, self._around)
+        if found is None and named is not None and not nics.elsewhere(step.instance, named.where["netns"]):
+            return named
+        return found
+
+
+def _boot_id() -> str:
+    return tree.read_text(tree.PROC / "sys/kernel/random/boot_id") or ""
 
 
 def current(step: Step, device: Device) -> str:

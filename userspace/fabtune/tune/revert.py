@@ -154,7 +154,7 @@ class _Revert:
             return self._leave_file(step)
         if heir:
             return self._pass_on(step, *heir)
-        device = self.locate(step.device)
+        device = self.locate.of(step)
         if device is None:
             return self._without_device(step, "it is not there")
         return self._give_back(step, device)
@@ -207,7 +207,7 @@ class _Revert:
     def _read_again(self, step: Step, outcome: StepOutcome) -> StepOutcome:
         """Return `outcome` if the value still is the old one after all other writes; else write it once more."""
         try:
-            device = self.locate(step.device)
+            device = self.locate.of(step)
             if device is None or step.rounds or current(step, device).split() == step.old.split():
                 return outcome
             return replace(self._write(step, device, outcome.found or ""), found=outcome.found)
@@ -225,13 +225,22 @@ class _Revert:
             if other.name <= self.transaction.name:
                 continue
             found = next((one for one in other.open_steps if one.value == step.value), None)
-            if found:
+            if found and not self._of_another(step, found):
                 return other, found
         # A value that moved beside another one (nr_requests beside the scheduler) follows it.
         cause = self._cause(step)
         if step.disturbed and cause and cause.number in self.heirs:
             return self.heirs[cause.number], step
         return None
+
+    def _of_another(self, step: Step, later: Step) -> bool:
+        """Tell whether `later` wrote another NIC than `step`, which had taken its name, and that of `step` still is there."""
+        if step.device.scope != "nic" or step.boot_id != later.boot_id or "" in (step.instance, later.instance):
+            return False
+        if step.instance == later.instance:
+            return False
+        device = self.locate.of(step)
+        return device is None or instance(device) == step.instance
 
     def _back_before(self, step: Step, found: str) -> bool:
         """Tell whether `found` is what stood there before an earlier transaction: a revert that could not be noted."""
@@ -284,7 +293,7 @@ class _Revert:
             for one in other.open_steps
             if one.value == step.value
         ]
-        device = self.locate(step.device)
+        device = self.locate.of(step)
         if device is None:
             return self._without_device(step, "it is not there")
         found, (last, top) = current(step, device), heirs[-1]
@@ -324,7 +333,7 @@ class _Revert:
         if cause is None or cause.restored or step.holds is None:
             return True
         try:
-            device, cause_device = self.locate(step.device), self.locate(cause.device)
+            device, cause_device = self.locate.of(step), self.locate.of(cause)
             back = cause_device is not None and current(cause, cause_device).split() == cause.old.split()
             return device is not None and (back or current(step, device).strip() in ours)
         except Exception:

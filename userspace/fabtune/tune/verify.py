@@ -8,7 +8,7 @@ from fabtune.facts.collect import this_host
 from fabtune.facts.owners import Owner, owners
 from fabtune.tune import journal, owed, relogin
 from fabtune.tune.journal import Step, Transaction
-from fabtune.tune.locate import Locator, current, reborn, rebooted
+from fabtune.tune.locate import Locator, current, instance, reborn, rebooted
 from fabtune.tune.plan import Plan
 from fabtune.tune.revert import is_ours
 
@@ -76,12 +76,24 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
             latest[transaction.name,] = Drift("journal", transaction.name, "readable", None, True, transaction.damage)
         locate = Locator(str(header["netns"]))
         for step in [step for step in transaction.open_steps if not step.disturbed]:
-            latest[step.value] = _waits(step, locate) if step.waiting else _held(step, locate, present, boot_id)
+            latest[_place(step, locate)] = _waits(step, locate) if step.waiting else _held(step, locate, present, boot_id)
     for row in plan.changes if plan else []:
         assert row.device is not None and row.wanted is not None
-        key = row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity
+        key: tuple[str, ...] = (row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity)
+        key = (*key, instance(row.device)) if row.device.scope == "nic" else key
         latest.setdefault(key, Drift(row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied"))
     return [*_away(everything, boot_id), *_unfelt(everything, boot_id), *latest.values()]
+
+
+def _place(step: Step, locate: Locator) -> tuple[str, ...]:
+    """Return what tells the value of `step` from others: what a NIC was called then may be another one's name now."""
+    if step.device.scope != "nic":
+        return step.value
+    try:
+        device = locate.of(step)
+    except FabtuneError:
+        device = None
+    return (*step.value, instance(device) if device else "")
 
 
 def _held(step: Step, locate: Locator, present: list[Owner], boot_id: str) -> Drift:
@@ -89,7 +101,7 @@ def _held(step: Step, locate: Locator, present: list[Owner], boot_id: str) -> Dr
     expected = step.holds or step.wrote
     found, note = None, "the device is gone"
     try:
-        device = locate(step.device)
+        device = locate.of(step)
         if device is not None:
             found, note = current(step, device), ""
     except FabtuneError as error:
@@ -109,7 +121,7 @@ def _waits(step: Step, locate: Locator) -> Drift:
     """Return what has become of a value that revert could not give back for want of its device."""
     found, note = None, "its device was away when it was to go back; `fabtune revert` once it is there again"
     try:
-        device = locate(step.device)
+        device = locate.of(step)
         if device is not None:
             found = current(step, device)
             note = "its device is there again; `fabtune revert` gives the old value back"
