@@ -32,6 +32,8 @@ setup() {
 teardown() {
 	exec 9<&-
 	[ -z "$holder" ] || kill "$holder" 2>/dev/null || true
+	# What a failed test leaves behind must not fail the next.
+	for store in $CORE/*_7/*; do [ ! -d "$store" ] || rmdir "$store" "${store%/*}"; done
 	rm -rf /var/lib/fabtune
 	iscsiadm -m node -o update -n node.session.queue_depth -v 32
 }
@@ -97,6 +99,50 @@ time.sleep(100)"
 	refused "process $holder"
 }
 
+# ring PATH...: an io_uring with these files registered, and no descriptor of them; says "ready" and stays.
+ring() {
+	exec python3 -c "
+import ctypes, os, sys, time
+IO_URING_SETUP, IO_URING_REGISTER, IORING_REGISTER_FILES = 425, 427, 2
+syscall = ctypes.CDLL(None).syscall
+ring = syscall(IO_URING_SETUP, 8, ctypes.create_string_buffer(120))
+files = [os.open(path, os.O_RDONLY) for path in sys.argv[1:]]
+if files:
+    assert syscall(IO_URING_REGISTER, ring, IORING_REGISTER_FILES, (ctypes.c_int * len(files))(*files), len(files)) == 0
+for fd in files:
+    os.close(fd)
+print('ready', flush=True)
+time.sleep(100)" "$@"
+}
+
+@test "a disk that is only registered with an io_uring is in use" {
+	hold ring "$disk"
+	refused "process $holder"
+}
+
+@test "a ring with other files, or none, keeps no disk's session" {
+	touch file
+	hold ring "$PWD/file" /dev/null /
+	other=$holder
+	hold ring
+	run fabtune apply "$PWD/relogin.toml" --role initiator --allow-relogin
+	kill $other
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
+@test "a disk whose only descriptor is on its way from one process to another is in use" {
+	hold python3 -c "
+import os, socket, time
+here, there = socket.socketpair()
+fd = os.open('$disk', os.O_RDONLY)
+socket.send_fds(here, [b'x'], [fd])
+os.close(fd)
+print('ready', flush=True)
+time.sleep(100)"
+	refused "process $holder"
+}
+
 @test "a disk that only a thread with descriptors of its own has open is in use" {
 	hold python3 -c "
 import ctypes, os, threading, time
@@ -156,6 +202,78 @@ threading.Thread(target=alone).start()"
 	refused "NVMe namespace"
 	echo 0 > $namespace/enable
 	rmdir $namespace /sys/kernel/config/nvmet/subsystems/harm
+}
+
+@test "an export whose node is gone may be of any disk, and so may those that are not to be seen" {
+	mkdir -p $CORE/fileio_7/file
+	mknod other b "${number%:*}" "${number#*:}"
+	echo "fd_dev_name=$PWD/other,fd_dev_size=1048576" > $CORE/fileio_7/file/control
+	echo 1 > $CORE/fileio_7/file/enable
+	rm other
+	refused "LIO backstore fileio_7/file, perhaps"
+	rmdir $CORE/fileio_7/file $CORE/fileio_7
+	fabtune() {
+		command unshare --mount sh -c 'umount /sys/kernel/config && exec fabtune "$@"' fabtune "$@"
+	}
+	refused "LIO, perhaps"
+}
+
+# other_path: logs in to the disk through a second portal as well; its disk is \$second, its record not due.
+other_path() {
+	ip -n target addr add 10.2.0.2/24 dev t0
+	nsenter --net=/run/netns/target mkdir $TPG/np/10.2.0.2:3260
+	iscsiadm -m discovery -t st -p 10.2.0.1:3260 >/dev/null
+	iscsiadm -m node -p 10.2.0.2:3260 --login >/dev/null
+	iscsiadm -m node -p 10.2.0.2:3260 -o update -n node.session.queue_depth -v 64
+	for _ in $(seq 50); do
+		second=/dev/$(cd /sys/block && ls -d sd* | grep -vx "${disk#/dev/}") && break
+		sleep 0.1
+	done
+	[ -b "$second" ]
+	session=$(ls /sys/class/iscsi_session)
+}
+
+no_other_path() {
+	iscsiadm -m node -p 10.2.0.2:3260 --logout >/dev/null
+	iscsiadm -m node -p 10.2.0.2:3260 -o delete
+	rmdir $TPG/np/10.2.0.2:3260
+	ip -n target addr del 10.2.0.2/24 dev t0
+}
+
+@test "an export made by a link that leads to another path of its disk by now keeps both paths" {
+	other_path
+	ln -s "$disk" by-id
+	mkdir -p $CORE/fileio_7/file
+	echo "fd_dev_name=$PWD/by-id,fd_dev_size=1048576" > $CORE/fileio_7/file/control
+	echo 1 > $CORE/fileio_7/file/enable
+	ln -sfn "$second" by-id
+	refused "LIO backstore fileio_7/file"
+	rmdir $CORE/fileio_7/file $CORE/fileio_7
+	no_other_path
+}
+
+@test "a path of a multipath device stays whose file system holds a swap file" {
+	other_path
+	modprobe dm_multipath
+	modprobe dm_service_time
+	dmsetup create many --uuid mpath-many --table "0 $(cat "/sys/block/${disk#/dev/}/size") multipath 0 0 1 1 \
+		service-time 0 2 1 $disk 1 $second 1"
+	dmsetup mknodes
+	mkfs.ext4 -q /dev/mapper/many
+	mkdir place
+	mount /dev/mapper/many place
+	dd if=/dev/zero of=place/swap bs=1M count=8 2>/dev/null
+	chmod 600 place/swap
+	mkswap place/swap >/dev/null
+	swapon place/swap
+	run fabtune apply "$PWD/relogin.toml" --role initiator --allow-relogin
+	swapoff place/swap
+	umount place
+	dmsetup remove many
+	no_other_path
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"carries swap space"* ]]
 }
 
 @test "a tape that a process has open keeps its session, whose disk nobody uses" {

@@ -4,7 +4,7 @@
 One `Users` is one look at the host.  Devices are compared by their numbers, never by the names of their
 nodes: a node may lie anywhere, and a disk has several (sd, sg, bsg).  What cannot be looked at counts as a user.
 
-    open files      every thread's descriptors, and mappings that outlive them
+    open files      every thread's descriptors, mappings that outlive them, and what needs none (see `hidden`)
     mounts, swap    in the mount namespace of every process
     holders         device-mapper, md, bcache: sysfs's holders of the disk and of its partitions
     kernel          loop devices, LIO's backstores, nvmet's namespaces: they hold files without a process
@@ -15,12 +15,14 @@ import errno
 import fcntl
 import os
 import re
+import stat
 import struct
 from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 
 from fabtune.backends import tree
+from fabtune.facts import hidden
 from fabtune.facts.blocks import BLOCK, Node, above, block_node, blocks_of, holders, node_at, nodes_of, numbered, rdev
 
 # Loses nothing with a path: it only asks whether the path is alive.
@@ -41,6 +43,9 @@ class Users:
         self._own = own
         # What could not be looked at, each a reason to take any device for used.
         self.doubts: list[str] = []
+        # Sockets that were looked at, by number, and processes with an io_uring.
+        self._sockets: set[int] = set()
+        self._rings: set[str] = set()
 
     def of_device(self, device: Path, passing: Collection[str] = ()) -> str:
         """Return who uses SCSI device `device`, '' for nobody; the holders named in `passing` do not count.
@@ -78,7 +83,8 @@ class Users:
                     return f"the file system on {place}"
             if node in self.swaps:
                 return "swap space"
-        return ""
+        lost = self._swaps[1]
+        return f"swap space, perhaps: {lost[0]} is not to be found" if lost else ""
 
     def mounted(self, block: str) -> bool:
         """Tell whether a mount or swap lies on `block` or on anything built on it."""
@@ -124,16 +130,23 @@ class Users:
         # The first mount namespace's names are the ones that people know.
         return found
 
-    @cached_property
+    @property
     def swaps(self) -> dict[Node, str]:
-        """Swap space by the device that it lies on: a partition, or the file system of a swap file."""
-        found = {}
+        """Swap space by the device that it lies on: a partition, or what the file system of a swap file lies on."""
+        return self._swaps[0]
+
+    @cached_property
+    def _swaps(self) -> tuple[dict[Node, str], list[str]]:
+        """Swap space by device, and that of which the device cannot be told."""
+        found: dict[Node, str] = {}
+        lost = []
         for line in (tree.read_text(tree.PROC / "swaps") or "").splitlines()[1:]:
-            path = Path(_unescaped(line.split()[0]))
-            node = node_at(path) or _below_file(path)
-            if node:
-                found[node] = line.split()[0]
-        return found
+            path = _unescaped(line.split()[0])
+            node = node_at(Path(path))
+            nodes = [node] if node else _below_file(path)
+            found.update(dict.fromkeys(nodes, path))
+            lost += [] if nodes else [path]
+        return found, lost
 
     @cached_property
     def _opened(self) -> dict[Node, str]:
@@ -167,17 +180,38 @@ class Users:
                 if int(entry.name) in own:
                     continue
                 try:
-                    node = rdev(entry.stat())
+                    status = entry.stat()
+                    node = rdev(status)
                 except OSError as error:
                     self._doubt(process, "open files", error)
                     continue
                 if node:
                     yield node
+                elif stat.S_ISSOCK(status.st_mode) or hidden.is_ring(entry, status):
+                    yield from self._hidden(process, entry, status)
+
+    def _hidden(self, process: Path, entry: Path, status: os.stat_result) -> Iterator[Node]:
+        """Yield the devices that socket or ring `entry` of `process` holds open in the place of a descriptor."""
+        if stat.S_ISSOCK(status.st_mode):
+            if status.st_ino not in self._sockets:
+                self._sockets.add(status.st_ino)
+                count = hidden.under_way(entry, status)
+                if count:
+                    self._suspect(process, f"{count} open files are on their way to it")
+            return
+        self._rings.add(process.name)
+        nodes, doubt = hidden.registered(entry, process)
+        yield from nodes
+        if doubt:
+            self._suspect(process, doubt)
 
     def _mappings(self, process: Path, known: dict[tuple[str, str], Node | None]) -> Iterator[Node]:
         """Yield the devices that `process` has mapped into memory; each file is looked at once."""
         for line in (tree.read_text(process / "maps") or "").splitlines():
             words = line.split(maxsplit=5)
+            if words[5:] == [hidden.RING] and process.name not in self._rings:
+                self._rings.add(process.name)
+                self._suspect(process, "it has an io_uring, but no descriptor of it that would tell its files")
             # Code is not run from a disk's node.
             if len(words) < 6 or not words[5].startswith("/") or "x" in words[1]:
                 continue
@@ -199,7 +233,12 @@ class Users:
             return
         state = re.search(r"^State:\s+(\S)", tree.read_text(process / "status") or "State: Z", re.MULTILINE)
         if state is None or state[1] not in "ZX":
-            self.doubts.append(f"process {process.name}, perhaps: its {what} cannot be read ({error.strerror})")
+            self._suspect(process, f"its {what} cannot be read ({error.strerror})")
+
+    def _suspect(self, process: Path, what: str) -> None:
+        if not _is_checker(process):
+            who = tree.read_text(process / "comm") or "?"
+            self.doubts.append(f"process {process.name} ({who}), perhaps: {what}")
 
     @cached_property
     def _kernel(self) -> dict[Node, str]:
@@ -209,6 +248,7 @@ class Users:
             node = self._below_loop(loop.parent.name)
             if node:
                 found[node] = loop.parent.name
+        self._doubt_exports()
         for store in sorted(tree.CONFIGFS.glob("core/*_*/*")):
             who = f"the LIO backstore {store.parent.name}/{store.name}"
             info = tree.read_text(store / "info") or ""
@@ -221,6 +261,13 @@ class Users:
             if tree.read_text(namespace / "enable") == "1" and path.startswith("/"):
                 self._add_export(found, path, f"the NVMe namespace {namespace.parents[1].name}/{namespace.name}")
         return found
+
+    def _doubt_exports(self) -> None:
+        """Note what exports of this kernel a mount namespace without configfs hides."""
+        places = {"target_core_mod": (tree.CONFIGFS, "LIO"), "nvmet": (tree.CONFIGFS.parent / "nvmet", "nvmet")}
+        for module, (place, who) in places.items():
+            if (tree.SYS / "module" / module).is_dir() and not place.is_dir():
+                self.doubts.append(f"{who}, perhaps: {place} is not there to tell what it exports: mount configfs")
 
     def _add_export(self, found: dict[Node, str], path: str, who: str) -> None:
         try:
@@ -264,13 +311,19 @@ class Users:
         return found
 
 
-def _below_file(path: Path) -> Node | None:
-    """Return the device of the file system that `path` lies on, None where it has none."""
+def _below_file(path: str) -> list[Node]:
+    """Return the devices of the file system that file `path` lies on, none where that cannot be told."""
     try:
-        number = path.stat().st_dev
+        number = os.stat(path).st_dev
     except OSError:
-        return None
-    return Node(BLOCK, os.major(number), os.minor(number)) if os.major(number) else None
+        return []
+    if os.major(number):
+        return [Node(BLOCK, os.major(number), os.minor(number))]
+    own = tree.PROC / "self"
+    lines = (tree.read_text(own / "mountinfo") or "").splitlines()
+    below = [line for line in lines if f"{path}/".startswith(_unescaped(line.split()[4]).rstrip("/") + "/")]
+    # Of several mounts on one place the last one is seen.
+    return list(_mount_nodes(own, max(reversed(below), key=lambda line: len(line.split()[4])))) if below else []
 
 
 def _same_disk(node: Node) -> Iterator[Node]:
@@ -307,7 +360,16 @@ def _mount_nodes(process: Path, line: str) -> Iterator[Node]:
         for root in (process / "root", Path("/")):
             node = node_at(root / _unescaped(source).lstrip("/"))
             if node:
-                yield node
+                yield from _of_btrfs(node)
+
+
+def _of_btrfs(node: Node) -> set[Node]:
+    """Return all devices of the btrfs that lies on `node`; a mount names one of them."""
+    for devices in (tree.SYS / "fs/btrfs").glob("*/devices"):
+        numbers = {number for one in devices.iterdir() if (number := numbered(BLOCK, tree.read_text(one / "dev")))}
+        if node in numbers:
+            return numbers
+    return {node}
 
 
 def _unescaped(text: str) -> str:

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Files that a process holds open without a descriptor: registered with io_uring, or on their way through a socket.
+
+The kernel tells of both in /proc/PID/fdinfo: by name of what is registered (io_uring/fdinfo.c), by number of
+what is under way (net/unix/af_unix.c, unix_show_fdinfo).  A ring is busy and a message under way for moments,
+so both are asked several times before they are doubted.
+"""
+
+import os
+import re
+import select
+import stat
+import time
+from functools import cache
+from pathlib import Path
+
+from fabtune.backends import tree
+from fabtune.facts.blocks import Node, node_at
+
+RING = "anon_inode:[io_uring]"
+_TRIES, _PAUSE_S = 10, 0.02
+# What stands for a file that has no node: of a pipe, socket, event; old kernels tell the last part of the name alone.
+_NO_NODE = re.compile(r"<none>|(anon_inode|socket|pipe|net|mnt|uts|ipc|pid|user|cgroup|time):.*|/memfd:.*|\[.*\]|"
+                      r"(TCP|UDP|UNIX|RAW|PING|MPTCP|SCTP|NETLINK|PACKET)\S*|")  # fmt: skip
+
+
+@cache
+def _anonymous() -> int:
+    """Return the number of the file system that rings are in."""
+    with select.epoll() as one:
+        return os.fstat(one.fileno()).st_dev
+
+
+def is_ring(descriptor: Path, status: os.stat_result) -> bool:
+    """Tell whether `descriptor` in /proc, whose stat is `status`, is an io_uring."""
+    try:
+        return status.st_dev == _anonymous() and os.readlink(descriptor) == RING
+    except OSError:
+        return False
+
+
+def under_way(descriptor: Path, status: os.stat_result) -> str:
+    """Return how many files wait in socket `descriptor` to be received, '' for none that stays."""
+    if not stat.S_ISSOCK(status.st_mode):
+        return ""
+    count = ""
+    for _ in range(_TRIES):
+        found = re.search(r"^scm_fds:\s+([1-9]\d*)$", _fdinfo(descriptor), re.MULTILINE)
+        if not found:
+            return ""
+        count = found[1]
+        time.sleep(_PAUSE_S)
+    return count
+
+
+def registered(descriptor: Path, process: Path) -> tuple[list[Node], str]:
+    """Return the devices that are registered with ring `descriptor`, and what cannot be told of it, '' for nothing."""
+    names: list[str] | None = None
+    for _ in range(_TRIES):
+        text = _fdinfo(descriptor)
+        if not text:
+            # It has been closed.
+            return [], ""
+        names = _names(text)
+        if names is not None:
+            break
+        time.sleep(_PAUSE_S)
+    if names is None:
+        return [], "the files that it registered with io_uring cannot be told"
+    nodes: list[Node] = []
+    for name in names:
+        found = _nodes(name, process)
+        if found is None:
+            return nodes, f"'{name:.200}', which it registered with io_uring, cannot be found"
+        nodes += found
+    return nodes, ""
+
+
+def _fdinfo(descriptor: Path) -> str:
+    return tree.read_text(descriptor.parent.parent / "fdinfo" / descriptor.name) or ""
+
+
+def _names(text: str) -> list[str] | None:
+    """Return the names of the registered files in a ring's fdinfo, None where the ring was too busy to tell them."""
+    found = re.search(r"^UserFiles:\s+(\d+)\n((?:\s*\d+: .*\n)*)", text + "\n", re.MULTILINE)
+    if found is None or (found[1] != "0" and not found[2]):
+        return None
+    return [line.partition(": ")[2] for line in found[2].splitlines()]
+
+
+def _nodes(name: str, process: Path) -> list[Node] | None:
+    """Return the devices that `name` may be in the eyes of `process` or ours, None where it is nowhere."""
+    if _NO_NODE.fullmatch(name):
+        return []
+    places = [process / "root", Path("/")]
+    if name.startswith("/"):
+        path = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), name).lstrip("/")
+        paths = [place / path for place in places if (place / path).exists()]
+    else:
+        # Older kernels (6.1) tell only the last part of its path.
+        paths = [Path(where) / name for place in places for where, _, files in os.walk(place / "dev") if name in files]
+    return list(filter(None, map(node_at, paths))) if paths else None
