@@ -108,6 +108,17 @@ connection() {
 	[ "$status" -eq 0 ]
 }
 
+@test "apply names what is not possible on this host, and why" {
+	printf 'summary = "one"\n[initiator."route.congctl"]\nvalue = "bbr"\nwhy = "a test"\n' > one.toml
+	# Two routes that the kernel tells apart by nothing but their place.
+	ip route append 10.2.0.0/24 via 10.1.0.253 dev i0
+	run fabtune apply "$PWD/one.toml" --role initiator
+	ip route del 10.2.0.0/24 via 10.1.0.253 dev i0
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"not possible here: route.congctl of "*": "*"nothing to change"* ]]
+}
+
 @test "a plan whose buffers exceed the host's memory is refused, and one that says so is taken" {
 	run fabtune apply wan --role initiator --rtt 100ms --rate 100gbit
 	echo "$output"

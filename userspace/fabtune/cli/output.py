@@ -119,6 +119,21 @@ def _show_pending(pending: Sequence[Pending]) -> None:
         paragraph(f"still to do: {one.label} {what}" + (f" ({one.reason})" if one.reason else ""))
 
 
+def _impossible(plan: Plan) -> list[Row]:
+    return [row for row in plan.rows if row.state in (UNSUPPORTED, UNREADABLE)]
+
+
+def _by_reason(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Return (tunable and devices, reason), once for the devices of one tunable that share a reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        found.setdefault((row.tunable.name, row.note or _STATE_WORDS[row.state]), []).append(row.device.label if row.device else "")
+    return [
+        (f"{name} of {', '.join(labels[:3])}" + (f" and {len(labels) - 3} more" if len(labels) > 3 else ""), reason)
+        for (name, reason), labels in found.items()
+    ]
+
+
 def show_result(plan: Plan, result: Result, as_json: bool) -> None:
     """Print what apply did."""
     if as_json:
@@ -130,6 +145,7 @@ def show_result(plan: Plan, result: Result, as_json: bool) -> None:
                 "path": path_json(plan),
                 "written": [row.as_json() for row in result.written],
                 "refused": [row.as_json() | {"note": why} for row, why in result.refused],
+                "unsupported": [row.as_json() for row in _impossible(plan)],
                 "relogged": result.relogged,
                 "pending": _pending_json(result.pending),
             }
@@ -137,6 +153,8 @@ def show_result(plan: Plan, result: Result, as_json: bool) -> None:
         return
     for row, why in result.refused:
         paragraph(f"not written: {row.tunable.name}: {why}")
+    for what, reason in _by_reason(_impossible(plan)):
+        paragraph(f"not possible here: {what}: {reason}")
     if result.written:
         print(f"{len(result.written)} values written as transaction {result.transaction}")
     else:
