@@ -2,6 +2,7 @@
 """Plans on a copied host tree: what would change, by how much, in which order."""
 
 import math
+import platform
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from fabtune.facts.sockets import TcpSocket
 from fabtune.model.path import NetworkPath
 from fabtune.tune import memory, sizing
 from fabtune.tune.memory import worst_case
-from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, SAME, Plan, Row, make_plan, tunables_of
+from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, SAME, UNSUPPORTED, Plan, Row, make_plan, tunables_of
 
 WAN = NetworkPath(0.05, 125e6)
 BOTH = ("initiator", "target")
@@ -225,3 +226,40 @@ def test_the_plan_says_which_requests_its_queue_is_for(tmp_path: Path, monkeypat
     assert small.parameters["queue"] == 512
     assert "--set" not in sizing.in_words(plan_of("wan", NetworkPath(0.001, 125e6)))
     assert plan_of("wan", path, io_size=float(1 << 20)).parameters["queue"] == 32
+
+
+@pytest.mark.parametrize(("memory_kib", "state"), [(2 << 20, UNSUPPORTED), (4 << 20, UNSUPPORTED), (8 << 20, CHANGE)])
+def test_a_default_that_the_kernel_makes_from_its_memory_is_known_where_there_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_kib: int, state: str
+) -> None:
+    host = hosttree.make(tmp_path, 1, 1)
+    hosttree.enter(host, monkeypatch)
+    hosttree.put(host / "proc/meminfo", f"MemTotal: {memory_kib} kB")
+    monkeypatch.setattr(platform, "release", lambda: "6.18.0")
+    hosttree.put(host / "proc/sys/net/ipv4/tcp_rmem", "4096 131072 16279744")
+    found = row(plan_of("default"), "tcp.rmem_max")
+    assert found.state == state, found
+
+
+@pytest.mark.parametrize(("rtt_s", "mbit"), [(0.02, 2), (0.02, 8), (0.02, 45), (0.1, 100), (0.6, 2), (0.6, 50)])
+def test_on_a_slow_path_a_full_queue_leaves_before_scsi_gives_up_and_a_dead_path_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rtt_s: float, mbit: float
+) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 1, 1), monkeypatch)
+    path = NetworkPath(rtt_s, mbit * 1e6 / 8)
+    for name, patience_s in (("wan", 30), ("wan-satellite", 60)):
+        plan = plan_of(name, path)
+        queue = plan.parameters["queue"]
+        # 32 is what an untouched system has.
+        assert queue == 32 or queue * 262144 / path.rate_bytes_per_s <= 4 + 4 * rtt_s
+        assert int(row(plan, "iscsi.noop_timeout").wanted or 0) <= patience_s
+
+
+@pytest.mark.parametrize(("rtt_s", "mbit"), [(0.037, 622), (0.05, 1000), (0.1, 1000), (0.1, 622)])
+def test_a_fast_path_has_its_32_mib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rtt_s: float, mbit: float
+) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 1, 1), monkeypatch)
+    plan = plan_of("wan", NetworkPath(rtt_s, mbit * 1e6 / 8))
+    assert plan.parameters["queue"] == 128
+    assert row(plan, "iscsi.noop_timeout").wanted == "5"

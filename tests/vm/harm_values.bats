@@ -108,6 +108,17 @@ connection() {
 	[ "$status" -eq 0 ]
 }
 
+@test "profile default, what an untouched system has, changes nothing on an untouched system" {
+	run fabtune plan default --json --role initiator
+	[ "$status" -eq 0 ]
+	python3 -c "
+import json, sys
+rows = json.loads(sys.argv[1])['rows']
+changes = [(one['tunable'], one['now'], one['wanted']) for one in rows if one['state'] == 'change']
+print(*changes)
+sys.exit(bool(changes) or len(rows) < 30)" "$output"
+}
+
 @test "apply names what is not possible on this host, and why" {
 	printf 'summary = "one"\n[initiator."route.congctl"]\nvalue = "bbr"\nwhy = "a test"\n' > one.toml
 	# Two routes that the kernel tells apart by nothing but their place.

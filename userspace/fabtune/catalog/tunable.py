@@ -60,6 +60,7 @@ _KEYS = {
     "default": _VALUE,
     "default_since": Key((dict,)),
     "default_note": _TEXT,
+    "default_memory_share": _INT,
     "auto": _VALUE,
     "effect": Key((str,), required=True, allowed=EFFECTS),
     "roles": Key((list,), required=True, allowed=ROLES),
@@ -108,6 +109,8 @@ class Tunable:
     default: Value | None = None
     default_since: tuple[tuple[str, Value], ...] = ()
     default_note: str = ""
+    # The kernel gives at most this fraction of its memory: 128 for a 128th.
+    default_memory_share: int = 0
     auto: Value | None = None
     persist: str = "none"
     after: tuple[str, ...] = ()
@@ -116,7 +119,7 @@ class Tunable:
     note: str = ""
 
     def default_for(self, release: str) -> Value | None:
-        """Return the default of kernel `release`, or None where it depends on the device."""
+        """Return the default of kernel `release` on a host with much memory, or None where it depends on the device."""
         default = self.default
         for since, value in self.default_since:
             if kernel_version(release) >= kernel_version(since):

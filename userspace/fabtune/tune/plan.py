@@ -181,8 +181,7 @@ def wanted_value(
     if wanted == "auto" and tunable.auto is not None:
         return tunable.auto, ""
     if wanted == "default":
-        default = tunable.default_for(kernel)
-        return default, "" if default is not None else "its default depends on the device"
+        return _default(tunable, kernel, variables["memory"])
     if wanted == "max":
         limit = reading.limit if reading.limit is not None else tunable.maximum
         return limit, "" if limit is not None else "the device does not tell its maximum"
@@ -200,6 +199,18 @@ def wanted_value(
     if number > high:
         return _rounded(high, tunable, down=True), f"limited to {high}"
     return (low, f"raised to the least allowed, {low}") if number < low else (number, "")
+
+
+def _default(tunable: Tunable, kernel: str, memory_bytes: float) -> tuple[Value | None, str]:
+    default = tunable.default_for(kernel)
+    if default is None:
+        return None, f"its default is not the same everywhere: {tunable.default_note or 'it depends on the device'}"
+    amount = tunable.amount(default)
+    share = tunable.default_memory_share
+    # What was free at boot, of which the kernel took its share, is somewhat less than all memory.
+    if share and amount is not None and memory_bytes / share < 1.1 * amount:
+        return None, f"the kernel's default is a share ({share}th) of what memory was free at boot, which it does not tell"
+    return default, ""
 
 
 def _unit(tunable: Tunable, variables: Mapping[str, float]) -> float:
