@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which session may be logged out, as far as a copied tree can show it; the rest is tests/vm/harm_*.bats."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import hosttree
 import pytest
 
+from fabtune.backends import record
+from fabtune.errors import FabtuneError
 from fabtune.facts import blocks, devices, luns
 from fabtune.facts.sessions import live_sessions
 from fabtune.facts.surroundings import Surroundings
@@ -89,6 +93,42 @@ def test_only_a_session_that_comes_back_is_logged_out(host: Path) -> None:
     assert logout.why_not(session) == ""
     record.write_text(kept + "node.session.nr_sessions = 3\n")
     assert "asks for 3 sessions and 2 are there" in logout.why_not(session)
+
+
+def test_a_session_of_two_records_is_left_alone_and_the_stale_one_named(host: Path) -> None:
+    session = live_sessions()[0]
+    record = host / "records" / hosttree.iqn(1)
+    text = record.read_text()
+    record.write_text(f"{text}node.tpgt = 1\n# BEGIN RECORD 2.1.11\n{text}node.tpgt = 2\n")
+    hosttree.put(host / "sys/class/iscsi_session/session1/tpgt", "1")
+    stale = host / f"etc/iscsi/nodes/{session.target}/10.2.0.1,3260,2"
+    for place in (stale, stale.with_name("10.2.0.1,3260,1")):
+        hosttree.put(place / "default", text)
+    assert f"2 node records (TPGT 1 and 2), and a login would try each; remove the stale one, {stale}" in logout.why_not(
+        session
+    )
+
+
+def test_two_records_of_one_identity_have_only_the_values_that_they_share(host: Path) -> None:
+    file = host / "records" / hosttree.iqn(1)
+    text = file.read_text()
+    stale = text.replace("queue_depth = 32", "queue_depth = 16")
+    file.write_text(f"{text}node.tpgt = 1\n# BEGIN RECORD 2.1.11\n{stale}node.tpgt = 2\n")
+    device = next(one for one in devices.find("record", Surroundings()) if hosttree.iqn(1) in one.identity)
+    assert record.BACKEND.read(device, "node.session.cmds_max") == "128"
+    with pytest.raises(FabtuneError, match=r"is 16 in that of TPGT 2, 32 in that of TPGT 1"):
+        record.BACKEND.read(device, "node.session.queue_depth")
+
+
+def test_what_a_session_carries_is_journalled_with_its_logout(host: Path) -> None:
+    away = owe(host, "1")
+    kept = {"session": {"recovery_tmo": "7"}, "LUN 0 naa.1": {"device/timeout": "180"}}
+    with journal.locked(), relogin.journalled() as log:
+        log("logout", **replace(away, sid="5", kept=kept).as_json())
+    assert [one.kept for one in owed_now()] == [{}, kept]
+    with (host / "state/journal/20260101T000000Z-000.jsonl").open("a") as stream:
+        stream.write(json.dumps({"kind": "logout", **away.as_json(), "kept": {"session": {"recovery_tmo": 7}}}) + "\n")
+    assert "recovery_tmo" in journal.transactions()[0].damage
 
 
 def test_a_session_that_is_not_logged_in_is_left_alone(host: Path) -> None:

@@ -21,6 +21,7 @@ setup() {
 }
 
 teardown() {
+	[ -z "$unused" ] || rm -rf "$unused"
 	rm -rf "$nodes/iqn.2026-01.other:t"
 	[ -d "$nodes/$TARGET" ] || [ ! -d "$BATS_TEST_TMPDIR/kept" ] || mv "$BATS_TEST_TMPDIR/kept" "$nodes/$TARGET"
 	mountpoint -q /var/lib/fabtune && mount -o remount,rw /var/lib/fabtune
@@ -239,4 +240,53 @@ killed_at_login() {
 	run fabtune verify
 	echo "$output"
 	[[ "$output" != *"logged out"* ]]
+}
+
+@test "a revert whose login is refused shows what went back, says that the session is down, and what is left to do" {
+	profile mine iscsi.cmds_max 256
+	tpg=/sys/kernel/config/target/iscsi/$TARGET/tpgt_1
+	for json in "" --json; do
+		fabtune apply "$PWD/mine.toml" --role initiator --allow-relogin
+		echo 1 > $tpg/attrib/authentication
+		echo 0 > $tpg/attrib/generate_node_acls
+		run --separate-stderr fabtune revert --allow-relogin $json
+		echo 0 > $tpg/attrib/authentication
+		echo 1 > $tpg/attrib/generate_node_acls
+		echo "$output"
+		[ "$status" -eq 1 ]
+		[[ "$output" == *"is DOWN, its LUNs are away"* ]]
+		if [ -n "$json" ]; then
+			python3 -c 'if True:
+				import json, sys
+				found = json.load(sys.stdin)
+				assert [one["state"] for one in found["steps"]] == ["restored"], found
+				assert [one["action"] for one in found["pending"]] == ["login"], found' <<< "$output"
+		else
+			[[ "$output" == *"1 restored"*"was logged out for a re-login and is not back"* ]]
+		fi
+		[ "$(setting node.session.cmds_max)" = 128 ]
+		run -0 fabtune revert
+		[[ "$output" == *"logged in again"* ]]
+	done
+}
+
+@test "a copy of the records in the place that this open-iscsi does not use counts for nothing" {
+	unused=/etc/iscsi/nodes
+	[ "$nodes" != $unused ] || unused=/var/lib/iscsi/nodes
+	profile mine iscsi.cmds_max 256
+	fabtune apply "$PWD/mine.toml" --role initiator || [ $? -eq 4 ]
+	mkdir -p $unused
+	cp -a "$nodes/$TARGET" $unused
+	mv "$nodes/$TARGET" "$BATS_TEST_TMPDIR/kept"
+	run fabtune revert
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"1 waiting"* ]]
+	mv "$BATS_TEST_TMPDIR/kept" "$nodes/$TARGET"
+	sed -i 's/^node.session.cmds_max = .*/node.session.cmds_max = 512/' $unused/$TARGET/*/default
+	damage_another_record
+	run fabtune revert
+	echo "$output"
+	[[ "$output" == *"1 restored"* ]]
+	[ "$(setting node.session.cmds_max)" = 128 ]
 }

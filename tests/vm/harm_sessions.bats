@@ -78,6 +78,7 @@ setup() {
 
 teardown() {
 	exec 8<&- 9<&-
+	[ -z "$stale" ] || rm -rf "$stale"
 	dmsetup remove_all --force >/dev/null 2>&1 || true
 	if [ -n "$(pidof multipathd)" ]; then
 		kill "$(pidof multipathd)"
@@ -358,4 +359,103 @@ apply() {
 	run apply
 	echo "$output"
 	[ "$status" -eq 0 ]
+}
+
+@test "what was set by hand of a disk and its session outlives a re-login, and what the record says counts where it was not" {
+	printf 'summary = "a test"\n[initiator."iscsi.cmds_max"]\nvalue = 256\nwhy = "a test"\n' > queue.toml
+	login $PORTAL_A
+	login $PORTAL_B
+	read -r first second <<< "$(sids)"
+	disk_of "$second"
+	cd "/sys/block/$(disk_of "$first")"
+	echo none > queue/scheduler
+	echo 100 > queue/nr_requests
+	echo 4096 > queue/read_ahead_kb
+	echo 180 > device/timeout
+	echo 16 > device/queue_depth
+	cd - >/dev/null
+	echo 7 > "/sys/class/iscsi_session/session$first/recovery_tmo"
+	by_hand > before
+	fabtune apply "$PWD/queue.toml" --role initiator --allow-relogin
+	[ "$(sids | wc -w)" -eq 2 ] && [[ " $(sids) " != *" $first "* ]]
+	by_hand > after
+	diff before after
+	run apply
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"device/queue_depth of"*"was set to 16 by hand, and is 64, as relogin has it"* ]]
+	[ "$(cat /sys/block/sd?/device/queue_depth | xargs)" = "64 64" ]
+	sed -i 's/^depth .*/depth 32/' before
+	fabtune revert --allow-relogin
+	by_hand > after
+	diff before after
+	[ "$(cat /sys/block/sd?/device/queue_depth | xargs)" = "32 32" ]
+	[ "$(cat /sys/block/sd?/queue/nr_requests | sort -n | tail -1)" -ne 100 ]
+}
+
+# by_hand: the values of the disk behind PORTAL_A, and of its session.
+by_hand() {
+	local session queue
+	session=$(grep -l "^${PORTAL_A%:*}$" /sys/class/iscsi_connection/*/persistent_address | sed 's/.*connection\([0-9]*\):.*/\1/')
+	queue=/sys/block/$(disk_of "$session")
+	cat $queue/queue/{scheduler,nr_requests,read_ahead_kb} $queue/device/timeout
+	echo "depth $(cat $queue/device/queue_depth)"
+	cat "/sys/class/iscsi_session/session$session/recovery_tmo"
+}
+
+@test "a session with a stale record of another portal group beside its own is left alone, and that record is named" {
+	login $PORTAL_A
+	before=$(sids)
+	nodes=$(ls -d /var/lib/iscsi/nodes /etc/iscsi/nodes 2>/dev/null | head -1)
+	stale="$nodes/$TARGET/${PORTAL_A%:*},3260,2"
+	cp -a "${stale%2}1" "$stale"
+	sed -i 's/^node.tpgt = 1/node.tpgt = 2/' "$stale/default"
+	run apply
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$(tr -s '\n ' '  ' <<< "$output")" == *"remove the stale one, $stale)"* ]]
+	[ "$(sids)" = "$before" ]
+	rm -r "$stale"
+	run apply
+	[ "$status" -eq 0 ]
+	[ "$(sids)" != "$before" ]
+}
+
+@test "a path that multipathd would not take back stays, be it for its configuration or for udev's silence" {
+	multipath_up
+	exec 9</dev/mapper/mpatha
+	before=$(sids)
+	udevadm control --exit
+	until_true '! pidof systemd-udevd'
+	run apply
+	/usr/lib/systemd/systemd-udevd --daemon >/dev/null 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- 9<&-
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"udevd does not answer"* ]]
+	printf 'blacklist {\n\tdevnode "^sd[a-z]"\n}\n' >> /etc/multipath.conf
+	multipathd reconfigure
+	until_true '! multipathd show paths raw format %d | grep -q sd'
+	run apply
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"multipathd knows no "* ]]
+	[ "$(sids)" = "$before" ]
+	exec 9<&-
+}
+
+@test "a path that its multipath device lacks after the re-login is said and still to be done, and the other path stays" {
+	multipath_up
+	exec 9</dev/mapper/mpatha
+	mkdir -p bin
+	real=$(command -v iscsiadm)
+	printf '#!/bin/bash\ncase "$*" in *--login*) kill $(pidof multipathd);; esac\nexec %s "$@"\n' "$real" > bin/iscsiadm
+	chmod +x bin/iscsiadm
+	PATH=$PWD/bin:$PATH run apply
+	echo "$output"
+	exec 9<&-
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"lacks its multipath device"*"has not taken its path"* ]]
+	[ ! -d /sys/class/iscsi_session/session$sid_a ]
+	[ -d /sys/class/iscsi_session/session$sid_b ]
+	dd if=/dev/mapper/mpatha of=/dev/null bs=4096 count=1 iflag=direct status=none
 }

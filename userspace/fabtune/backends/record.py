@@ -5,6 +5,7 @@ Only the keys of the vocabulary are ever kept: a record also holds CHAP secrets,
 reach output, journal or facts.
 """
 
+import contextlib
 import glob
 import re
 import shutil
@@ -24,6 +25,17 @@ _BEGIN = "# BEGIN RECORD\n"
 
 def iscsiadm(*arguments: str) -> str:
     """Run iscsiadm and return its output, '' for "no records found".  Raises FabtuneError."""
+    status, output, errors = _run(*arguments)
+    if status == _NO_RECORDS:
+        return ""
+    if status:
+        lines = errors.strip().splitlines() or [f"exit status {status}"]
+        raise FabtuneError(f"iscsiadm {' '.join(arguments)}: {lines[-1]}")
+    return output
+
+
+def _run(*arguments: str) -> tuple[int, str, str]:
+    """Run iscsiadm and return its exit status, output and errors.  Raises FabtuneError."""
     # A login may start iscsid, which must not keep our lock for ever.
     held = tree.held if "update" in arguments or "--logout" in arguments else []
     program = shutil.which("iscsiadm") or shutil.which("iscsiadm", path="/usr/sbin:/sbin")
@@ -38,12 +50,7 @@ def iscsiadm(*arguments: str) -> str:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise FabtuneError(f"iscsiadm {' '.join(arguments)}: no answer within {_TIMEOUT_S} s") from None
-    if done.returncode == _NO_RECORDS:
-        return ""
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise FabtuneError(f"iscsiadm {' '.join(arguments)}: {lines[-1]}")
-    return done.stdout
+    return done.returncode, done.stdout, done.stderr
 
 
 def parse_records(text: str) -> list[dict[str, str]]:
@@ -85,13 +92,41 @@ def one(target: str, portal: str, interface: str) -> dict[str, str] | None:
 
     Other records may be damaged.  Raises FabtuneError where this one cannot be read.
     """
+    return next(iter(named(target, portal, interface)), None)
+
+
+def named(target: str, portal: str, interface: str) -> list[dict[str, str]]:
+    """Return the records of these names: with a stale one of another TPGT there are two, and iscsiadm takes both.
+
+    Raises FabtuneError where they cannot be read.
+    """
     found = parse_records(iscsiadm(*node(target, portal, interface), "-o", "show"))
-    return next((record for record in found if record.get("node.name") == target), None)
+    return [record for record in found if record.get("node.name") == target]
+
+
+def directories(target: str, portal: str) -> dict[str, Path]:
+    """Return the directories of a portal's records by their TPGT."""
+    address, _, port = portal.rpartition(":")
+    files = _files(target, f"{address.strip('[]')},{port}")
+    places = {file if file.parent.name == target else file.parent for file in files}
+    return {place.name.rpartition(",")[2]: place for place in sorted(places)}
+
+
+def _places() -> list[Path]:
+    """Return where iscsiadm keeps its records, or might: an upgrade of open-iscsi leaves a copy in the old place."""
+    places = [tree.ETC / "iscsi/nodes", tree.ROOT / "var/lib/iscsi/nodes"]
+    if not all(place.exists() for place in places):
+        return places
+    told = ""
+    with contextlib.suppress(FabtuneError):
+        # It stops at a damaged record, but names the directory before that (libopeniscsiusr, iscsi_nodes_get).
+        told = "".join(_run("-d", "8", "-m", "node")[1:])
+    return [place for place in places if f" from {place} nodes folder" in told] or places
 
 
 def _files(target: str = "*", address: str = "*") -> list[Path]:
-    """Return the files of node records, in the places of open-iscsi: NODES/TARGET/ADDRESS,PORT,TPGT/INTERFACE."""
-    places = (tree.ETC / "iscsi/nodes", tree.ROOT / "var/lib/iscsi/nodes")
+    """Return the files of node records: NODES/TARGET/ADDRESS,PORT,TPGT/INTERFACE."""
+    places = _places()
     pattern = f"{target if target == '*' else glob.escape(target)}/{address if address == '*' else glob.escape(address)}"
     found = [path for place in places for path in (*place.glob(f"{pattern},*/*"), *place.glob(f"{pattern},*"))]
     return sorted(path for path in found if path.is_file())
@@ -115,6 +150,8 @@ def absent(identity: str) -> bool:
 class _Record:
     def __init__(self) -> None:
         self._records: dict[str, dict[str, str]] | None = None
+        # Records that share their identity with one of another TPGT.
+        self._twins: list[dict[str, str]] = []
 
     def all(self) -> dict[str, dict[str, str]]:
         """Return every record by identity; one run of iscsiadm serves them all.
@@ -132,7 +169,9 @@ class _Record:
                 found = [parsed for file in _files() for parsed in parse_records(_BEGIN + _text(file))]
                 if not found:
                     raise
-            self._records = {identity(record): record for record in found if record.get("node.name")}
+            found = [record for record in found if record.get("node.name")]
+            self._records = {identity(record): record for record in found}
+            self._twins = [record for record in found if self._records[identity(record)] is not record]
         return self._records
 
     def forget(self) -> None:
@@ -145,6 +184,13 @@ class _Record:
             raise UnsupportedError(f"node record {device.label}: gone")
         if key not in record:
             raise UnsupportedError(f"node record {device.label}: this open-iscsi has no {key}")
+        for twin in self._twins:
+            if identity(twin) == device.identity and twin.get(key) != record[key]:
+                raise FabtuneError(
+                    f"node record {device.label}: there are two, and {key} is {record[key]} in that of TPGT "
+                    f"{record.get('node.tpgt')}, {twin.get(key)} in that of TPGT {twin.get('node.tpgt')}; "
+                    "remove the stale one"
+                )
         return record[key]
 
     def write(self, device: Device, key: str, value: str) -> None:

@@ -113,7 +113,8 @@ def _pending_json(pending: Sequence[Pending]) -> list[dict[str, str]]:
 def _show_pending(pending: Sequence[Pending]) -> None:
     words = {"relogin": "needs a re-login", "target-relogin": "must log in again from its own host",
              "srp-relogin": "needs a re-login", "leave": "is not written yet",
-             "path": "lacks its multipath device", "login": "was logged out for a re-login and is not back"}  # fmt: skip
+             "path": "lacks its multipath device", "value": "is no longer as it was before the re-login",
+             "login": "was logged out for a re-login and is not back"}  # fmt: skip
     for one in pending:
         what = words.get(one.action, f"needs a {one.action}")
         paragraph(f"still to do: {one.label} {what}" + (f" ({one.reason})" if one.reason else ""))

@@ -63,6 +63,11 @@ def holders(block: str) -> list[str]:
     return sorted({holder.name for place in places for holder in place.glob("holders/*")})
 
 
+def slaves(block: str) -> list[str]:
+    """Return the block devices that `block` is built on, partitions by their own names."""
+    return sorted(slave.name for slave in (tree.SYS / "block" / block / "slaves").glob("*"))
+
+
 def above(block: str) -> list[str]:
     """Return `block`, its partitions and everything built on them, at whatever height."""
     found: list[str] = []

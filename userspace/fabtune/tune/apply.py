@@ -277,7 +277,7 @@ class _Apply:
             tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
         if isinstance(error, relogin.SessionDownError):
             label = f"session {error.away.target} at {error.away.portal}"
-            why = relogin.bring_back(error.away, self.writer.append)
+            why = relogin.bring_back(error.away, self.writer.append, self.progress)
             tail += f"; {label} is DOWN, its LUNs are away: {why}" if why else f"; {label} logged in again with its old values"
         # Ctrl-C reaches the tools that we run as well, and one of them may have failed first.
         if isinstance(error, KeyboardInterrupt) or self.stop.wanted:

@@ -106,11 +106,14 @@ def _why_not_back(session: Session) -> str:
     if session.target in (tree.read_text(tree.PROC / "cmdline") or "") or _of_firmware(session):
         return "this host was booted from its target"
     try:
-        settings = record.one(session.target, session.portal, session.interface)
+        found = record.named(session.target, session.portal, session.interface)
     except FabtuneError as error:
         return f"its node record cannot be read: {error}"
-    if settings is None:
+    if not found:
         return "it has no node record to log in by"
+    if len(found) > 1:
+        return _of_two(session, sorted(one.get("node.tpgt", "") for one in found))
+    settings = found[0]
     if "onboot" in (settings.get("node.startup"), settings.get("node.conn[0].startup")):
         return "its record says onboot: this host was booted from it"
     if settings.get("node.discovery_type") == "fw":
@@ -124,6 +127,17 @@ def _why_not_back(session: Session) -> str:
     if live < wanted:
         return f"its record asks for {wanted} sessions and {live} are there: a login would bring up the others as well"
     return ""
+
+
+def _of_two(session: Session, tpgts: list[str]) -> str:
+    """Return what is wrong with several records of one session."""
+    own = tree.read_text(session.directory / "tpgt")
+    stale = [str(place) for tpgt, place in record.directories(session.target, session.portal).items() if tpgt != own]
+    # iscsiadm deletes neither of them while the session is there.
+    return (
+        f"it has {len(tpgts)} node records (TPGT {' and '.join(tpgts)}), and a login would try each; "
+        + (f"remove the stale one, {' and '.join(stale)}" if own in tpgts and stale else "remove the stale one")
+    )
 
 
 def _of_firmware(session: Session) -> bool:

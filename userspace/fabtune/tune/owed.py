@@ -75,7 +75,7 @@ def bring_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[str]
             progress(f"login of {label(one)}, which an earlier run left logged out")
             # A second stop must not leave it half way again.
             with signals.ignored():
-                problem = _log_in(one)
+                problem = _log_in(one, progress)
         if problem:
             left.append(Pending("login", one.identity, label(one), one.sid, boot_id, problem))
         else:
@@ -90,10 +90,10 @@ def _given_up(one: Logout) -> bool:
         return False
 
 
-def _log_in(one: Logout) -> str:
+def _log_in(one: Logout, progress: Callable[[str], None]) -> str:
     try:
         with relogin.journalled() as log:
-            return relogin.bring_back(one, log)
+            return relogin.bring_back(one, log, progress)
     except (OSError, FabtuneError) as error:
         # It may be back all the same; the next run looks.
         return str(error)

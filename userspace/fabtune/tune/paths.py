@@ -105,6 +105,27 @@ def why_not_without(holder: str, session: Session) -> str:
         others = [path for path in line if path.usable and _session_of(path.number) != session.sid]
         if not any(_lives(path.number) for path in others):
             return f"{holder} ({name}) has no other live path"
+    return _why_not_taken_back(f"{holder} ({name})", set(session.luns) & set(blocks.slaves(holder)))
+
+
+def _why_not_taken_back(device: str, disks: set[str]) -> str:
+    """Return why multipathd would not take `disks` back into multipath `device`, '' if it will.
+
+    It hears of disks from udevd, and takes none that its configuration excludes by now.
+    """
+    try:
+        run([require("udevadm", "udev"), "control", "--ping", f"--timeout={_ANSWER_WAIT_S}"], what="asking udevd",
+            timeout_s=2 * _ANSWER_WAIT_S)  # fmt: skip
+    except FabtuneError:
+        return f"udevd does not answer, so that multipathd would not hear of the new path of {device}"
+    try:
+        command = [require("multipathd", "multipath-tools"), "show", "paths", "raw", "format", "%d"]
+        known = run(command, what="asking multipathd for its paths", timeout_s=_ANSWER_WAIT_S).split()
+    except FabtuneError:
+        return f"multipathd does not say whether it would take the path of {device} back"
+    strange = next(iter(sorted(disks - set(known))), "")
+    if strange:
+        return f"multipathd knows no {strange} (excluded in multipath.conf?), and would not take it back into {device}"
     return ""
 
 
@@ -156,6 +177,8 @@ def wait_until_back(holders: Collection[str], session: Session) -> str:
     left = list(holders)
     while left and time.monotonic() < deadline:
         left = [holder for holder in left if not _has_path(holder, session)]
+        if left and not _multipathd_runs():
+            break
         if left:
             time.sleep(0.1)
     return left[0] if left else ""

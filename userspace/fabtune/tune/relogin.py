@@ -15,7 +15,7 @@ from fabtune.facts.collect import this_host
 from fabtune.facts.sessions import Session, live_sessions, scsi_devices
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
-from fabtune.tune import fault, journal, logout, paths, signals
+from fabtune.tune import carry, fault, journal, logout, paths, signals
 from fabtune.tune.journal import Logout, Step, Transaction, Writer
 from fabtune.tune.plan import Plan
 
@@ -28,7 +28,8 @@ class Pending:
     """One thing still to do before everything written is felt.
 
     `action` is relogin (a session of this initiator), path (a session that is back, but not in its
-    multipath device), srp-relogin (an SRP login of this initiator),
+    multipath device), value (set by hand before a re-login, and not given back after it), srp-relogin
+    (an SRP login of this initiator),
     target-relogin (an initiator logged in here), leave (a write that would end sessions), reload or
     reboot; `sid` tells the session or login that has to end from its successor.
     """
@@ -216,26 +217,30 @@ def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -
         reason = stop or logout.why_not(session)
         if not reason:
             progress(f"re-login of {one.label}")
-            maps = paths.maps_above(session)
+            maps, kept = paths.maps_above(session), carry.of(session)
             # Between logout and login nothing may stop us: the LUNs are away.
             with signals.ignored():
-                reason, again = _again(session, log)
+                reason, again = _again(session, kept, log)
                 if again:
                     done.append(one.label)
                     late = paths.wait_until_back(maps, again)
                     stop = f"{late} has not taken its path through {one.label} back yet" if late else ""
                     if late:
                         left.append(replace(one, action="path", reason=stop))
+                    # multipathd and udev have their say first.
+                    lost = carry.give_back(kept, again, progress)
+                    left += [replace(one, action="value", label=what, reason=why) for what, why in lost]
         if reason:
             left.append(replace(one, reason=reason))
     return done, left
 
 
-def _again(session: Session, log: Log) -> tuple[str, Session | None]:
+def _again(session: Session, kept: carry.Values, log: Log) -> tuple[str, Session | None]:
     """Log `session` out and in; return the reason for which it stayed untouched, or the session that follows it."""
     away = Logout(
-        str(session.sid), session.identity, session.target, session.portal, session.interface, this_host().boot_id
-    )
+        str(session.sid), session.identity, session.target, session.portal, session.interface, this_host().boot_id,
+        kept,
+    )  # fmt: skip
     wanted = len(scsi_devices(session)), len(session.luns)
     log("logout", **away.as_json())
     try:
@@ -269,15 +274,20 @@ def _follows(away: Logout) -> bool:
 
 def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
     """Log the session of `away` in and return it once it has so many SCSI devices and disks.  Raises FabtuneError."""
-    before = {session.sid for session in live_sessions()}
+    before = {session.sid for session in _of(away)}
     fault.checkpoint(writes=False)
-    record.iscsiadm(*record.node(away.target, away.portal, away.interface), "--login")
+    try:
+        record.iscsiadm(*record.node(away.target, away.portal, away.interface), "--login")
+    except FabtuneError:
+        # What failed may be another session of the record, or a stale record of the same portal.
+        if not any(one.sid not in before and one.state == "LOGGED_IN" for one in _of(away)):
+            raise
     fault.checkpoint(writes=False)
     deadline = time.monotonic() + _LOGIN_TIMEOUT_S
     noted = False
     while time.monotonic() < deadline:
-        for session in live_sessions():
-            if session.identity != away.identity or session.sid in before or session.state != "LOGGED_IN":
+        for session in _of(away):
+            if session.sid in before or session.state != "LOGGED_IN":
                 continue
             # Its disks may take long, and whoever logs it out from here on means it.
             if not noted:
@@ -292,6 +302,11 @@ def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
     )
 
 
+def _of(away: Logout) -> list[Session]:
+    """Return the sessions of the record of `away`."""
+    return [session for session in live_sessions() if session.identity == away.identity]
+
+
 def _note_login(away: Logout, log: Log) -> None:
     # Without this line it is looked up again whether the session is there.
     with contextlib.suppress(OSError):
@@ -300,13 +315,12 @@ def _note_login(away: Logout, log: Log) -> None:
 
 def is_away(away: Logout) -> bool:
     """Tell whether the session that `away` speaks of is still missing.  Raises FabtuneError where that cannot be told."""
-    return _lacks(away, [session for session in live_sessions() if session.identity == away.identity])
+    return _lacks(away, _of(away))
 
 
 def is_back(away: Logout) -> bool:
     """Tell whether the session of `away` or one in its place is logged in, so that nothing is owed.  Raises FabtuneError."""
-    present = [session for session in live_sessions() if session.identity == away.identity]
-    return not _lacks(away, [session for session in present if session.state == "LOGGED_IN"])
+    return not _lacks(away, [session for session in _of(away) if session.state == "LOGGED_IN"])
 
 
 def _lacks(away: Logout, present: list[Session]) -> bool:
@@ -328,15 +342,15 @@ def is_given_up(away: Logout) -> bool:
     return gone and is_away(away)
 
 
-def bring_back(away: Logout, log: Log) -> str:
+def bring_back(away: Logout, log: Log, progress: Callable[[str], None]) -> str:
     """Log the session of `away` in with whatever its record says now; return why that failed, '' if it is there.
 
-    Other sessions of the same record stay as they are.
+    Other sessions of the same record stay as they are.  What it carried and does not get back is told to `progress`.
     """
     try:
         # iscsid goes on trying with the values that failed, and takes no second login beside that.
-        for session in live_sessions():
-            if session.identity == away.identity and session.state != "LOGGED_IN" and session.sid > int(away.sid):
+        for session in _of(away):
+            if session.state != "LOGGED_IN" and session.sid > int(away.sid):
                 with contextlib.suppress(FabtuneError):
                     logout.end(session)
         if is_away(away):
@@ -344,7 +358,8 @@ def bring_back(away: Logout, log: Log) -> str:
             with contextlib.suppress(FabtuneError):
                 if record.one(away.target, away.portal, away.interface) is None:
                     return "its node record is gone; discover the target and log in by hand"
-            _log_in(away, (0, 0), log)
+            for what, why in carry.give_back(away.kept, _log_in(away, (0, 0), log), progress):
+                progress(f"{what} is no longer as it was: {why}")
         elif is_back(away):
             _note_login(away, log)
         else:

@@ -7,7 +7,7 @@
     {"kind": "write", "step": 2, ..., "share": "..."}   of a file that several profiles write, this one's lines
     {"kind": "holds", "step": 2, "value": "1"}          what the kernel made of it, if it differs
     {"kind": "write", "step": 3, ..., "disturbed": true}  not written itself; the next step's write may move it
-    {"kind": "logout", "sid": ..., "identity": ..., "target": ..., "portal": ..., "interface": ..., "boot_id": ...}
+    {"kind": "logout", "sid": ..., "identity": ..., "target": ..., "portal": ..., "interface": ..., "boot_id": ..., "kept": {...}}
     {"kind": "login", "sid": ..., "identity": ...}      the session of the `logout` line with this sid is back
     {"kind": "applied"}
     {"kind": "inherit", "step": 2, "old": "5", "ours": "0"}  an earlier transaction went; its old value is ours to give
@@ -39,7 +39,7 @@ class Logout:
     """A session about to be logged out; without its `login` line it may have stayed away.
 
     `sid` is the session that ends, and `identity` its name in facts.sessions; target, portal and
-    interface are what iscsiadm needs to log it in again.
+    interface are what iscsiadm needs to log it in again; `kept` holds what a login would not bring back (tune.carry).
     """
 
     sid: str
@@ -48,8 +48,9 @@ class Logout:
     portal: str
     interface: str
     boot_id: str
+    kept: dict[str, dict[str, str]] = field(default_factory=dict, hash=False)
 
-    def as_json(self) -> dict[str, str]:
+    def as_json(self) -> dict[str, Any]:
         """Return the fields of the journal's `logout` line."""
         return asdict(self)
 
@@ -174,7 +175,8 @@ def take(transaction: Transaction, line: dict[str, Any]) -> None:
         left = transaction.pending if kind == "pending" else transaction.due
         left.append({key: _text(line, key) for key in ("action", "identity", "label", "sid", "boot_id")})
     elif kind == "logout":
-        transaction.away.append(Logout(**{one.name: _text(line, one.name) for one in fields(Logout)}))
+        texts = {one.name: _text(line, one.name) for one in fields(Logout) if one.name != "kept"}
+        transaction.away.append(Logout(**texts, kept=_kept(line.get("kept", {}))))
     elif kind == "login":
         back = _text(line, "sid"), _text(line, "identity")
         transaction.back.add(back)
@@ -232,6 +234,12 @@ def _text(line: dict[str, Any], key: str) -> str:
     if not isinstance(line[key], str):
         raise ValueError(f"key '{key}': found {line[key]!r:.60}, expected text")
     return str(line[key])
+
+
+def _kept(found: Any) -> dict[str, dict[str, str]]:
+    if not isinstance(found, dict) or not all(isinstance(values, dict) for values in found.values()):
+        raise ValueError(f"key 'kept': found {found!r:.60}, expected a table of tables")
+    return {place: {key: _text(values, key) for key in values} for place, values in found.items()}
 
 
 def _integer(line: dict[str, Any], key: str) -> int:

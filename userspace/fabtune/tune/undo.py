@@ -2,15 +2,16 @@
 """Revert as the user sees it: which transactions, newest first, and what is left to do afterwards."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from fabtune.catalog.profile import available
-from fabtune.errors import ExitCode, InputError
+from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import this_host
+from fabtune.facts.sessions import live_sessions
 from fabtune.tune import journal, owed, relogin, signals
-from fabtune.tune.journal import Transaction, Writer
+from fabtune.tune.journal import Logout, Transaction, Writer
 from fabtune.tune.relogin import Pending
 from fabtune.tune.revert import Outcome, StepOutcome, revert_transaction
 
@@ -97,18 +98,61 @@ def undo(
         take_back(transaction, False)
     report.relogged, missing = owed.bring_back(host.boot_id, progress)
     report.pending = relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending)
+    may_go_on = allow_relogin
     if allow_relogin and report.pending:
-        with relogin.journalled() as log:
-            again, report.pending = relogin.perform(report.pending, progress, log)
-            report.relogged += again
+        may_go_on = _log_in_anew(report, progress)
     # Last what ends a target's sessions, or what they had to log in anew for: they come back to old values alone.
-    for transaction in chosen if allow_relogin else []:
+    for transaction in chosen if may_go_on else []:
         if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
             take_back(transaction, True)
     report.outcomes = [one for found in outcomes.values() for one in found.values()]
     report.problems = list(dict.fromkeys(report.problems))
     report.pending += missing
     return report
+
+
+def _log_in_anew(report: Report, progress: Callable[[str], None]) -> bool:
+    """Log in anew what waits for it; tell whether every session that was logged out is back.
+
+    The values have gone back by then, and the report says so whatever becomes of the sessions: one that stays
+    away is put among the problems and what is pending, and stops the others.
+    """
+    waiting = report.pending
+    try:
+        with relogin.journalled() as log:
+            again, report.pending = relogin.perform(waiting, progress, log)
+            report.relogged += again
+            return True
+    except relogin.SessionDownError as error:
+        lost = error.away
+        progress(str(error))
+    except (FabtuneError, OSError) as error:
+        lost = None
+        report.problems.append(str(error))
+    there = {(session.identity, str(session.sid)) for session in live_sessions()}
+    rest = [one for one in waiting if one.action != "relogin" or (one.identity, one.sid) in there]
+    away = [one for one in waiting if lost and (one.identity, one.sid) == (lost.identity, lost.sid)]
+    report.relogged += [one.label for one in waiting if one not in rest and one not in away]
+    report.pending = [replace(one, reason=one.reason or "another session's re-login failed") for one in rest]
+    if lost:
+        _bring_back(lost, report, progress)
+    return False
+
+
+def _bring_back(lost: Logout, report: Report, progress: Callable[[str], None]) -> None:
+    """Try once more to log `lost` in, and put down what came of it."""
+    label = owed.label(lost)
+    progress(f"login of {label} once more")
+    try:
+        with signals.ignored(), relogin.journalled() as log:
+            why = relogin.bring_back(lost, log, progress)
+    except (FabtuneError, OSError) as error:
+        why = str(error)
+    if not why:
+        report.relogged.append(label)
+        return
+    report.problems.append(f"session {label} is DOWN, its LUNs are away; `fabtune revert` tries again")
+    report.pending.append(Pending("login", lost.identity, label, lost.sid, lost.boot_id, why))
 
 
 def _one(
