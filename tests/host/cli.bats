@@ -177,10 +177,10 @@ assert error['exit_code'] == $wanted and error['verb'] == '${words%% *}' and err
 	run -0 env FABTUNE_ROOT="$BATS_TEST_TMPDIR/bare" PATH="$BATS_TEST_TMPDIR" /usr/bin/python3 -m fabtune show
 	[[ "$output" == *"no target"*"modprobe iscsi_target_mod"*"fabstat is not loaded"*"modprobe fabstat"* ]]
 	[[ "$output" == *"open-iscsi"* || "$output" == *"no iSCSI session"*"iscsiadm -m"* ]]
-	mkdir -p "$BATS_TEST_TMPDIR/bin"
-	printf '#!/bin/sh\nexit 21\n' > "$BATS_TEST_TMPDIR/bin/iscsiadm"
-	chmod +x "$BATS_TEST_TMPDIR/bin/iscsiadm"
-	run -0 env FABTUNE_ROOT="$BATS_TEST_TMPDIR/bare" PATH="$BATS_TEST_TMPDIR/bin:$PATH" /usr/bin/python3 -m fabtune show
+	mkdir -p "$BATS_TEST_TMPDIR/bare/bin"
+	printf '#!/bin/sh\nexit 21\n' > "$BATS_TEST_TMPDIR/bare/bin/iscsiadm"
+	chmod +x "$BATS_TEST_TMPDIR/bare/bin/iscsiadm"
+	run -0 env FABTUNE_ROOT="$BATS_TEST_TMPDIR/bare" PATH="$BATS_TEST_TMPDIR/bare/bin:$PATH" /usr/bin/python3 -m fabtune show
 	[[ "$output" == *"no iSCSI session and no record of a target"*"iscsiadm -m discovery"* ]]
 }
 

@@ -48,6 +48,28 @@ fails() {
 	fails 2 "nothing.json: no such file" lint nothing.json
 }
 
+@test "verify and revert of a network namespace that was never there exit 2" {
+	fails 2 "network namespace 'nowhere' not found" verify --netns nowhere
+	fails 2 "network namespace 'nowhere' not found" revert --netns nowhere
+	fabtune apply wan --rtt 50ms --rate 1gbit >/dev/null || [ $? -eq 4 ]
+	fails 2 "network namespace 'nowhere' not found" verify --netns nowhere
+	fails 2 "network namespace 'nowhere' not found" revert wan --netns /run/netns/nowhere
+}
+
+@test "with FABTUNE_ROOT no program of this host is run, and its journal is not written" {
+	mkdir here
+	for tool in iscsiadm ip tc udevadm setpriv dmsetup multipathd ethtool; do
+		printf '#!/bin/sh\necho "$0 $*" >> %s/asked\necho "[]"\n' "$PWD" > here/$tool
+	done
+	chmod +x here/*
+	unset FABTUNE_STATE_DIR
+	PATH=$PWD/here:/usr/bin:/bin fabtune apply wan --rtt 50ms --rate 1gbit --allow-relogin --persist || [ $? -eq 4 ]
+	PATH=$PWD/here:/usr/bin:/bin fabtune verify || [ $? -eq 4 ]
+	PATH=$PWD/here:/usr/bin:/bin fabtune revert --allow-relogin || [ $? -eq 4 ]
+	[ ! -e asked ] || { cat asked; return 1; }
+	[ -e "$FABTUNE_ROOT/var/lib/fabtune/journal" ]
+}
+
 @test "a mistake in a profile names file, table and key, and nothing is written" {
 	mkdir profiles
 	cat > profiles/mine.toml <<-'EOF'

@@ -12,7 +12,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from fabtune.backends import UnsupportedError, explained, tree
+from fabtune.backends import UnsupportedError, explained, tools, tree
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
@@ -54,6 +54,8 @@ def _call(device: Device, command: int, values: list[int]) -> list[int]:
     name = device.where["name"]
     layout = struct.Struct(f"={len(values) + 1}I")
     buffer = ctypes.create_string_buffer(layout.pack(command, *values), layout.size)
+    if not tools.in_tree("/"):
+        raise UnsupportedError(f"{device.label}: not asked, for FABTUNE_ROOT={tree.ROOT} is not this host")
     request = struct.pack("16sP16x", name.encode(), ctypes.addressof(buffer))
     with tree.inside(device.where.get("netns", "")), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
         fcntl.ioctl(channel.fileno(), _SIOCETHTOOL, request)

@@ -2,11 +2,10 @@
 """Runs iproute2's tools (`ip`, `tc`) for their JSON, inside a network namespace."""
 
 import json
-import shutil
 import subprocess
 from typing import Any
 
-from fabtune.backends import UnsupportedError, tree
+from fabtune.backends import UnsupportedError, tools, tree
 from fabtune.errors import FabtuneError
 
 _TIMEOUT_S = 30
@@ -17,9 +16,7 @@ def run(program: str, *arguments: str, netns: str = "", stdin: str = "", toleran
 
     Raises UnsupportedError where the kernel lacks the thing, FabtuneError for other failures.
     """
-    path = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
-    if path is None:
-        raise UnsupportedError(f"{program} is not installed (package iproute2)")
+    path = tools.find(program, "iproute2")
     with tree.inside(netns):
         done = subprocess.run(
             [path, *arguments],

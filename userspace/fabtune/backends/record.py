@@ -8,11 +8,10 @@ reach output, journal or facts.
 import contextlib
 import glob
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-from fabtune.backends import UnsupportedError, tree
+from fabtune.backends import UnsupportedError, tools, tree
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
@@ -38,9 +37,7 @@ def _run(*arguments: str) -> tuple[int, str, str]:
     """Run iscsiadm and return its exit status, output and errors.  Raises FabtuneError."""
     # A login may start iscsid, which must not keep our lock for ever.
     held = tree.held if "update" in arguments or "--logout" in arguments else []
-    program = shutil.which("iscsiadm") or shutil.which("iscsiadm", path="/usr/sbin:/sbin")
-    if program is None:
-        raise UnsupportedError("iscsiadm is not installed (package open-iscsi)")
+    program = tools.find("iscsiadm", "open-iscsi")
     try:
         done = subprocess.run(
             [program, *arguments],

@@ -42,6 +42,8 @@ def netns_path(netns: str) -> Path:
     if not there:
         known = ", ".join(sorted(entry.name for entry in Path("/run/netns").glob("*"))) or "none"
         raise InputError(f"network namespace '{netns}' not found at {path}; known names: {known}")
+    if Path("/") != ROOT:
+        raise InputError(f"network namespace '{netns}': FABTUNE_ROOT={ROOT} is not the host that it is in")
     return path
 
 

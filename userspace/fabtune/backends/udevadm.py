@@ -6,13 +6,12 @@ udevadm itself is asked which file wins.  Before systemd 257 its dry run sets th
 """
 
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fabtune.backends import UnsupportedError, tree
+from fabtune.backends import UnsupportedError, tools, tree
 from fabtune.errors import FabtuneError
 
 _TIMEOUT_S = 30
@@ -56,9 +55,7 @@ class Link:
 
 def run(*arguments: str) -> str:
     """Return what ``udevadm`` prints.  Raises UnsupportedError where there is no udev, FabtuneError."""
-    path, setpriv = shutil.which("udevadm"), shutil.which("setpriv")
-    if path is None or setpriv is None:
-        raise UnsupportedError("udevadm is not installed (package udev)")
+    path, setpriv = tools.find("udevadm", "udev"), tools.find("setpriv", "util-linux")
     try:
         done = subprocess.run(
             [setpriv, "--bounding-set", "-net_admin", path, *arguments],

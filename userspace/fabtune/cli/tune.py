@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fabtune.backends import tree
 from fabtune.catalog.profile import Profile, load_profile
 from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.cli import console, output
@@ -34,7 +35,22 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--role", choices=(*ROLES, "both"), help="which end this host is (default: what it has)")
-    parser.add_argument("--netns", default="", metavar="NAME", help="network namespace of the portals, name or path")
+    parser.add_argument(
+        "--netns", type=_namespace, default="", metavar="NAME", help="network namespace of the portals, name or path"
+    )
+
+
+def _namespace(text: str) -> str:
+    """Return the one name by which the journal knows network namespace `text`, a name or a path."""
+    return re.sub(r"^(/var)?/run/netns/(?=[^/]+$)", "", text)
+
+
+def _known_namespace(netns: str) -> None:
+    """Raise InputError for a namespace that is neither there nor in the journal, which remembers those that are gone."""
+    from fabtune.tune import journal
+
+    if netns and netns not in {str(transaction.header["netns"]) for transaction in journal.transactions()}:
+        tree.netns_path(netns)
 
 
 def _add_path(parser: argparse.ArgumentParser) -> None:
@@ -295,6 +311,7 @@ def run_verify(args: argparse.Namespace) -> int:
     """Compare the host with the journal (and a profile's plan); exit 3 on drift, 4 where a re-login is due."""
     from fabtune.tune.verify import verify
 
+    _known_namespace(args.netns)
     plan = _plan(args, _wish(args))[0] if args.profile else None
     roles = roles_of(args.role)
     drifts = verify(plan, roles, args.netns)
@@ -310,6 +327,7 @@ def run_revert(args: argparse.Namespace) -> int:
     from fabtune.tune import journal
     from fabtune.tune.undo import undo
 
+    _known_namespace(args.netns)
     with journal.locked():
         report = undo(args.profile, args.transaction, args.role, args.netns, args.force, args.allow_relogin, console.say)
     with console.reader_may_leave():

@@ -43,7 +43,7 @@ _NAME = re.compile(r"(?P<stamp>\d{8}T\d{6}Z)-(?P<serial>\d{3,})")
 
 def state_dir() -> Path:
     """Return where journal and lock are kept."""
-    return Path(os.environ.get("FABTUNE_STATE_DIR", "/var/lib/fabtune"))
+    return Path(os.environ.get("FABTUNE_STATE_DIR", tree.ROOT / "var/lib/fabtune"))
 
 
 def _checked(fd: int, path: Path, is_kind: Any) -> int:
