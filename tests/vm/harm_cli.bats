@@ -96,6 +96,17 @@ answered() {
 	[[ "$output" != *"(no record yet)"* ]]
 }
 
+@test "a plan for a target says which of its portals are in another network namespace, and in which" {
+	run -0 fabtune plan wan --role target --rtt 50ms --rate 1gbit
+	[[ "$output" == *"10.2.0.1 is at no address of this host, but in target"*"--netns target"* ]]
+	run -4 --separate-stderr fabtune apply wan --role target --rtt 50ms --rate 1gbit
+	[[ "$stderr" == *"portal 10.2.0.1"*"--netns target"* ]]
+	run -0 fabtune plan wan --role target --rtt 50ms --rate 1gbit --netns target
+	[[ "$output" != *"no address"* ]]
+	run -0 fabtune plan wan --role initiator --rtt 50ms --rate 1gbit
+	[[ "$output" != *"no address"* ]]
+}
+
 @test "a reader that leaves, and an error output that is full, neither stop an apply nor change its exit code" {
 	run bash -c 'fabtune apply wan --role initiator --rtt 50ms --rate 1gbit 2>/dev/full | true; exit ${PIPESTATUS[0]}'
 	[ "$status" -eq 4 ]

@@ -64,10 +64,10 @@ def path_json(plan: Plan) -> dict[str, float] | None:
     }
 
 
-def show_plan(plan: Plan, cost: MemoryCost, as_json: bool, everything: bool) -> None:
-    """Print a plan and what it may cost in memory."""
+def show_plan(plan: Plan, cost: MemoryCost, as_json: bool, everything: bool, elsewhere: Sequence[str] = ()) -> None:
+    """Print a plan, what it may cost in memory, and what is said of portals `elsewhere`."""
     if as_json:
-        print_json(plan_json(plan) | {"memory": memory_json(cost)})
+        print_json(plan_json(plan) | {"memory": memory_json(cost), "elsewhere": list(elsewhere)})
         return
     path = "path not known"
     if plan.path:
@@ -76,6 +76,8 @@ def show_plan(plan: Plan, cost: MemoryCost, as_json: bool, everything: bool) -> 
             f"BDP {plan.path.bdp_bytes / 1e6:.2f} MB"
         )
     paragraph(f"profile {plan.profile} for {' and '.join(plan.roles)}: {path}")
+    for sentence in elsewhere:
+        paragraph(sentence)
     if sized := sizing.in_words(plan):
         paragraph(sized)
     show_rows([row for row in plan.rows if everything or row.state in (CHANGE, NO_DEVICE, UNREADABLE, REFUSED)])

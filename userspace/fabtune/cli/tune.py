@@ -195,9 +195,22 @@ def _show_plan(plan: Plan, facts: Facts, args: argparse.Namespace) -> None:
 
     cost = worst_case(plan, facts)
     with console.reader_may_leave():
-        output.show_plan(plan, cost, as_json=args.json, everything=args.all)
+        output.show_plan(plan, cost, as_json=args.json, everything=args.all, elsewhere=_elsewhere(plan, facts))
     if reason := excess(plan, cost):
         console.say(f"apply refuses this plan: {reason}")
+
+
+def _elsewhere(plan: Plan, facts: Facts) -> list[str]:
+    """Return a sentence for each portal of a target that other NICs and TCP values serve than the plan's."""
+    told = []
+    for address, places in facts.elsewhere.items() if "target" in plan.roles else ():
+        where = f", but in {' and '.join(places)}" if places else ""
+        option = f"--netns {places[0] if places else 'NAME'}"
+        told.append(
+            f"portal {address} is at no address of {f'network namespace {plan.netns}' if plan.netns else 'this host'}"
+            f"{where}: the NICs and TCP values that serve it are not the ones here; plan for them with {option}"
+        )
+    return told
 
 
 class NotAnsweredError(FabtuneError):
@@ -228,6 +241,8 @@ def run_apply(args: argparse.Namespace) -> int:
             console.say(f"logged in again: {label}")
         plan, facts = _current(args, wish, kept)
         memory.check(plan, facts)
+        for remark in _elsewhere(plan, facts):
+            console.say(remark)
         for remark in _keep_at_boot(plan, args):
             console.say(f"not kept after a reboot: {remark}")
         result = apply(plan, facts.host, args.allow_relogin, console.say)

@@ -65,6 +65,8 @@ class Facts:
     srp: list[SrpLogin] = field(default_factory=list)
     owners: list[Owner] = field(default_factory=list)
     congestion_controls: list[str] = field(default_factory=list)
+    # Portals' addresses that are not in this network namespace, with the names of those that have them.
+    elsewhere: dict[str, list[str]] = field(default_factory=dict)
 
     def of(self, tunable: str) -> list[Reading]:
         """Return the readings of `tunable`, one a device."""
@@ -124,4 +126,5 @@ def collect(tunables: Iterable[Tunable], netns: str = "") -> Facts:
         if tunable.scope not in found:
             found[tunable.scope] = devices.find(tunable.scope, around)
         readings += [read(tunable, device) for device in found[tunable.scope]]
-    return Facts(this_host(), netns, around.sessions, around.sockets, around.nics, readings)
+    host, elsewhere = this_host(), around.elsewhere
+    return Facts(host, netns, around.sessions, around.sockets, around.nics, readings, elsewhere=elsewhere)

@@ -45,6 +45,11 @@ def find(wanted: str, near: str) -> str | None:
     return name if path.exists() else None
 
 
+def named() -> list[str]:
+    """Return the names that `ip netns` knows."""
+    return sorted(path.name for path in _NAMED.glob("*")) if Path("/") == tree.ROOT else []
+
+
 def others(netns: str) -> list[str]:
     """Return a path to each other network namespace than `netns` ('' = our own) that a name or a process holds."""
     if Path("/") != tree.ROOT:

@@ -6,13 +6,20 @@ from functools import cached_property
 
 from fabtune.backends import iproute, record, tree
 from fabtune.errors import FabtuneError
-from fabtune.facts import nics, sockets
+from fabtune.facts import namespaces, nics, sockets
 from fabtune.facts.links import Links
 from fabtune.facts.nics import Nic
 from fabtune.facts.sessions import Session, live_sessions
 from fabtune.facts.sharing import who_else
 from fabtune.facts.sockets import TcpSocket
 from fabtune.model.address import canonical
+
+# Portals at any address of their namespace.
+_ANY = {"0.0.0.0", "::"}
+
+
+def _held(links: Links) -> set[str]:
+    return {address for link in links.all.values() for address in link.addresses}
 
 
 class Surroundings:
@@ -44,6 +51,22 @@ class Surroundings:
             address, _, port = path.name.rpartition(":")
             found.append((canonical(address), tree.whole(port) or sockets.ISCSI_PORT))
         return found
+
+    @cached_property
+    def links(self) -> Links:
+        """The namespace's interfaces."""
+        return Links(self.netns)
+
+    @cached_property
+    def elsewhere(self) -> dict[str, list[str]]:
+        """The portals' addresses that no interface here holds, each with the namespaces in which one does."""
+        wanted = {address for address, _ in self.portals} - _ANY
+        try:
+            missing = wanted - _held(self.links)
+            places = {name: _held(Links(name)) for name in namespaces.named()} if missing else {}
+        except FabtuneError:
+            return {}
+        return {address: [name for name, held in places.items() if address in held] for address in sorted(missing)}
 
     @cached_property
     def sockets(self) -> list[TcpSocket]:
@@ -110,7 +133,7 @@ class Surroundings:
         addresses |= {route["source"] for route in self.routes.values()}
         if not addresses:
             return []
-        links = Links(self.netns)
+        links = self.links
         try:
             found = nics.by_address(addresses, links)
         except FabtuneError:
