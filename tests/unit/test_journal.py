@@ -374,3 +374,19 @@ def test_a_value_that_another_write_moved_is_read_again_and_given_back(
     assert len(moved) == 2 and states(report) == ["restored", "restored"]
     assert read(host / BACKLOG) == "2000"
     assert read(host / "proc/sys/net/ipv4/tcp_no_metrics_save") == "0"
+
+
+def test_transactions_stay_in_their_order_when_a_clock_that_was_set_back_brings_more_than_a_thousand_under_one_second(
+    host: Path,
+) -> None:
+    old = read(host / BACKLOG)
+    backlog(host, "a", 2000)
+    (path,) = (host / "state/journal").iterdir()
+    path.rename(path.with_name("29991231T235959Z-998.jsonl"))
+    for number, name in enumerate("bcd"):
+        backlog(host, name, 3000 + number)
+    assert [one.profile for one in journal.transactions()] == list("abcd")
+    assert [one.name[17:] for one in journal.transactions()] == ["998", "999", "999000", "999001"]
+    for name, value in (("b", "3002"), ("d", "3001"), ("c", "2000"), ("a", old)):
+        assert back(name).exit_code == ExitCode.DONE
+        assert read(host / BACKLOG) == value

@@ -195,6 +195,8 @@ def test_a_second_profile_adds_to_a_link_file(host: Path) -> None:
     lines = contents(plan(("nic.tso", NIC, "1")))[LINK].splitlines()
     assert "RxBufferSize=4096" in lines and "TCPSegmentationOffload=yes" in lines
     assert lines.count("Path=pci-0000:00:03.0") == 1
+    rows = [row for row in persist.rows(plan(("nic.tso", NIC, "1")))[0] if row.tunable.key == LINK]
+    assert rows[0].share.splitlines() == [line for line in lines[1:] if line != "RxBufferSize=4096"]
     assert lines.count("NamePolicy=keep kernel database onboard slot path") == 1
 
 

@@ -72,6 +72,20 @@ profile() {
 	[ ! -e $LINK.d ]
 }
 
+@test "the settings of a profile in a .link drop-in go with it, and another profile's stay" {
+	profile target nic.mtu=1400
+	mv p.toml q.toml
+	fabtune apply "$PWD/q.toml" --role target --persist
+	persist target nic.gro=false
+	cat $LINK.d/50-fabtune.conf
+	run fabtune revert q
+	cat $LINK.d/50-fabtune.conf
+	[ -z "$(grep MTUBytes $LINK.d/50-fabtune.conf)" ]
+	grep -qx GenericReceiveOffload=no $LINK.d/50-fabtune.conf
+	run fabtune revert p
+	[ ! -e $LINK.d ]
+}
+
 @test "asking udev which .link file wins changes nothing on the NIC" {
 	ip link set san0 txqueuelen 777
 	persist target nic.mtu=1400

@@ -106,7 +106,7 @@ def _left_alone(plan: Plan) -> list[tuple[Row, str]]:
 def _told(row: Row) -> str:
     """Return one line that says what is written; of a native file its name, not its text."""
     assert row.device is not None
-    if row.tunable.backend == "textfile":
+    if row.tunable.backend in ("textfile", "link"):
         return f"/{row.tunable.key}"
     name = row.tunable.name if not row.tunable.name.startswith("persist.") else f"{row.tunable.name} {row.tunable.key}"
     return f"{name} {row.device.label}: {row.now} -> {row.wanted}"

@@ -188,7 +188,10 @@ def _new_name(taken: Iterable[str]) -> str:
     last = max((match for match in map(_NAME.fullmatch, taken) if match), key=lambda match: match[0], default=None)
     if last is None or last["stamp"] < stamp:
         return f"{stamp}-000"
-    return f"{last['stamp']}-{int(last['serial']) + 1:03}"
+    serial = last["serial"]
+    # Names are sorted as text: after 999 comes 999000, not 1000.
+    following = f"{serial}000" if serial == "9" * len(serial) else f"{int(serial) + 1:0{len(serial)}}"
+    return f"{last['stamp']}-{following}"
 
 
 def begin(plan: Plan, host: Host) -> tuple[Writer, Transaction]:

@@ -26,6 +26,8 @@ _HOST = Device("host", "host", "host")
 _SYSCTL = "etc/sysctl.d/90-fabtune.conf"
 _MODPROBE = "etc/modprobe.d/fabtune.conf"
 _UDEV = "etc/udev/rules.d/99-fabtune.rules"
+# The backends of whole files of ours.
+_FILES = ("textfile", "link")
 _UNTIL_DISCOVERY = "today's records keep it until a discovery writes them anew"
 _NO_RULE = "no native file matches it: not a PCI device, or a value of each queue"
 
@@ -58,7 +60,7 @@ def rows(plan: Plan) -> tuple[list[Row], list[str]]:
     for row in found:
         once.setdefault((row.tunable.backend, row.tunable.key, row.device), row)
     # A file found right already is another profile's, and stays as long as this one wants it.
-    return [row for row in once.values() if row.state == CHANGE or row.tunable.backend == "textfile"], list(dict.fromkeys(remarks))
+    return [row for row in once.values() if row.state == CHANGE or row.tunable.backend in _FILES], list(dict.fromkeys(remarks))
 
 
 def _row(name: str, backend: str, key: str, device: Device, wanted: str, role: str, share: str = "") -> Row:
@@ -225,7 +227,7 @@ def _udev_order() -> dict[str, int]:
 
 def _links(group: list[Row], remarks: list[str]) -> Iterable[Row]:
     for file in persist_links.files(group, remarks):
-        yield from _file(file.key, file.lines, file.role, remarks, "link")
+        yield from _file(file.key, file.lines, file.role, remarks, "link", file.share)
 
 
 def _iscsid(refused: list[Row], group: list[Row], remarks: list[str]) -> Iterable[Row]:

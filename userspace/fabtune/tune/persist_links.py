@@ -7,7 +7,7 @@ serves every NIC, ours is a copy of it for this NIC with our settings added, rea
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fabtune.backends import udevadm
@@ -34,11 +34,12 @@ _ONE_NIC = ("MACAddress", "PermanentMACAddress", "Path")
 
 @dataclass(frozen=True)
 class LinkFile:
-    """A file of ours: its key for the backend and its lines below the header."""
+    """A file of ours: its key for the backend, its lines below the header, and those of them that this plan wants."""
 
     key: str
     lines: tuple[str, ...]
     role: str
+    share: tuple[str, ...]
 
 
 def files(group: Iterable[Row], remarks: list[str]) -> Iterable[LinkFile]:
@@ -92,19 +93,21 @@ def _file(label: str, wishes: list[Row], links: list[Link], remarks: list[str]) 
     copied = link.file in ours
     mine = [one for one in link.settings if one.file in ours and one.section == "Link"]
     kept = {one.name: one.value for one in mine if not copied or one.name in _NAMES.values()}
-    return _made(link, copied, kept | settings, wishes[0].role)
+    others = {f"{name}={value}" for name, value in kept.items() if name not in settings}
+    made = _made(link, copied, kept | settings, wishes[0].role)
+    return replace(made, share=tuple(line for line in made.lines if line not in others))
 
 
 def _made(link: Link, copied: bool, settings: dict[str, str], role: str) -> LinkFile:
     base = Path(link.file).name
     lines = [f"{name}={settings[name]}" for name in sorted(settings)]
     if not copied and not link.file.startswith("/usr/"):
-        return LinkFile(f"{udevadm.DIRECTORIES[0]}/{base}.d/{_DROP_IN}", ("[Link]", *lines), role)
+        return LinkFile(f"{udevadm.DIRECTORIES[0]}/{base}.d/{_DROP_IN}", ("[Link]", *lines), role, ())
     # "99-default-fabtune-X.link" stands right before "99-default.link", and after all that stood before it.
     name = base if copied else f"{base.removesuffix('.link')}{_MARK}{link.path.replace(':', '-')}.link"
     old = [f"{one.name}={one.value}" for one in link.settings if one.section == "Link" and one.name not in settings]
     text = ("[Match]", f"Path={link.path}", "", "[Link]", *old, *lines)
-    return LinkFile(f"{udevadm.DIRECTORIES[0]}/{name}", text, role)
+    return LinkFile(f"{udevadm.DIRECTORIES[0]}/{name}", text, role, ())
 
 
 def _problem(link: Link, links: list[Link], ours: set[str]) -> str:
