@@ -186,7 +186,9 @@ def test_after_a_reboot_values_are_lost_and_nobody_is_blamed(host: Path) -> None
     backlog(host, "a", 2000)
     (host / BACKLOG).write_text("1500\n")
     hosttree.put(host / "proc/sys/kernel/random/boot_id", "99999999-2222-3333-4444-555555555555")
-    assert "lost at a reboot" in drifted()[0].note
+    assert drifted()[0].note == "lost at a reboot; apply again, with --persist to keep it"
+    hosttree.put(host / "etc/sysctl.d/99-admin.conf", "net.core.netdev_max_backlog = 1000")
+    assert drifted()[0].note.startswith("lost at a reboot; /etc/sysctl.d/99-admin.conf sets 1000 at boot")
     report = back()
     assert states(report) == ["already"] and report.exit_code == ExitCode.DONE
     assert read(host / BACKLOG) == "1500"

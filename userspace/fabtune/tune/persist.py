@@ -28,6 +28,7 @@ _MODPROBE = "etc/modprobe.d/fabtune.conf"
 _UDEV = "etc/udev/rules.d/99-fabtune.rules"
 # The backends of whole files of ours.
 _FILES = ("textfile", "link")
+_FIRST_NAMESPACE = ("host", "netns:init")
 _UNTIL_DISCOVERY = "today's records keep it until a discovery writes them anew"
 _NO_RULE = "no native file matches it: not a PCI device, or a value of each queue"
 
@@ -107,6 +108,30 @@ def _entries(key: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+def what_keeps(name: str, device: Device) -> str:
+    """Return what could have kept the value of tunable `name` over a reboot, in words for somebody who lost it."""
+    tunable = shipped_catalog().tunables.get(name)
+    rivals: Iterable[boot.Rival | None] = ()
+    if tunable and tunable.persist == "sysctl.d" and device.identity in _FIRST_NAMESPACE:
+        rivals = [boot.sysctl(split_key(tunable.key)[0], Path(_SYSCTL).name)]
+    elif tunable and tunable.persist == "modprobe.d":
+        rivals = [boot.module_option(*_module_parameter(tunable), Path(_MODPROBE).name)]
+    elif tunable and tunable.persist == "udev":
+        rivals = boot.rule(device, tunable.key, Path(_UDEV).name)
+    elif tunable is None or tunable.persist in ("none", "sysctl.d"):
+        return "nothing native keeps it; apply again"
+    stronger = [one for one in rivals if one and one.prevails]
+    if stronger:
+        return f"{stronger[-1].file} sets {stronger[-1].value or 'nothing'} at boot, and --persist leaves it to that file; change it there"
+    return "apply again, with --persist to keep it"
+
+
+def _module_parameter(tunable: Tunable) -> tuple[str, str]:
+    """Return module and parameter; an SRP port's own timeouts are what its module's next ports get."""
+    module, _, parameter = tunable.key.partition("/parameters/")
+    return (module, parameter) if parameter else ("ib_srp", tunable.key)
+
+
 def _beaten(what: str, rival: boot.Rival, key: str) -> str:
     """Return the remark for a value that another file sets too."""
     verb = "and is read after" if rival.later else "and is not to be overridden by"
@@ -117,7 +142,7 @@ def _sysctls(group: list[Row], remarks: list[str]) -> Iterable[Row]:
     entries, ours = _entries(_SYSCTL), set()
     for row in group:
         assert row.device is not None and row.wanted is not None
-        if row.device.identity not in ("host", "netns:init"):
+        if row.device.identity not in _FIRST_NAMESPACE:
             remarks.append(f"{row.tunable.name} of {row.device.label}: sysctl.d sets the first network namespace alone")
             continue
         name, index = split_key(row.tunable.key)
@@ -145,10 +170,7 @@ def _modules(group: list[Row], remarks: list[str]) -> Iterable[Row]:
     # "options MODULE NAME=VALUE" has its name before the first "=": other roles' and profiles' lines stay.
     entries, ours = _entries(_MODPROBE), set()
     for row in group:
-        module, _, parameter = row.tunable.key.partition("/parameters/")
-        if not parameter:
-            # An SRP port's own timeouts: the module's are what its next ports get.
-            module, parameter = "ib_srp", row.tunable.key
+        module, parameter = _module_parameter(row.tunable)
         rival = boot.module_option(module, parameter, Path(_MODPROBE).name)
         if rival and rival.prevails:
             if not row.tunable.same(rival.value, row.wanted or ""):

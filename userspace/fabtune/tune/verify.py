@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.facts.owners import Owner, owners
-from fabtune.tune import journal, owed, relogin
+from fabtune.tune import journal, owed, persist, relogin
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, reborn, rebooted
 from fabtune.tune.plan import Plan
@@ -109,7 +109,7 @@ def _held(step: Step, locate: Locator, present: list[Owner], boot_id: str) -> Dr
     drifted = found is None or not is_ours(step, found, in_doubt=False)
     if drifted and found is not None and device is not None:
         if rebooted(step, boot_id):
-            note = "lost at a reboot; apply again, with --persist to keep it"
+            note = f"lost at a reboot; {persist.what_keeps(step.tunable, device)}"
         elif reborn(step, device, boot_id):
             note = "the device was made anew since (a re-login, a reload), with its own value; apply again"
         else:
