@@ -373,6 +373,7 @@ apply() {
 	echo 4096 > queue/read_ahead_kb
 	echo 180 > device/timeout
 	echo 16 > device/queue_depth
+	blockdev --setro "/dev/$(basename "$PWD")"
 	cd - >/dev/null
 	echo 7 > "/sys/class/iscsi_session/session$first/recovery_tmo"
 	by_hand > before
@@ -398,7 +399,7 @@ by_hand() {
 	local session queue
 	session=$(grep -l "^${PORTAL_A%:*}$" /sys/class/iscsi_connection/*/persistent_address | sed 's/.*connection\([0-9]*\):.*/\1/')
 	queue=/sys/block/$(disk_of "$session")
-	cat $queue/queue/{scheduler,nr_requests,read_ahead_kb} $queue/device/timeout
+	cat $queue/ro $queue/queue/{scheduler,nr_requests,read_ahead_kb} $queue/device/timeout
 	echo "depth $(cat $queue/device/queue_depth)"
 	cat "/sys/class/iscsi_session/session$session/recovery_tmo"
 }

@@ -6,6 +6,8 @@ set by hand is in none of these.  What came from the record, on the other hand, 
 """
 
 import contextlib
+import fcntl
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -24,6 +26,10 @@ _SESSION = "session"
 _QUEUE = "can_queue"
 # Beside the vocabulary.  What tells of the disk itself (write_cache, rotational) is the target's to say.
 _MORE = ("device/eh_timeout", "queue/discard_max_bytes", "queue/iostats")
+# By blockdev --setro, not through sysfs.
+_READ_ONLY = "ro"
+# BLKROSET, include/uapi/linux/fs.h
+_SET_READ_ONLY = 0x125D
 _FROM_RECORD = {
     "device/queue_depth": "node.session.queue_depth",
     "recovery_tmo": "node.session.timeo.replacement_timeout",
@@ -37,7 +43,7 @@ _UDEV_WAIT_S = 5
 def of(session: Session) -> Values:
     """Return the values of `session` and its disks as they are now."""
     values = {_SESSION: _read(_session(session), ("recovery_tmo",)) | {_QUEUE: str(session.can_queue)}}
-    return values | {place: _read(device, _keys()) for place, device in _disks(session).items()}
+    return values | {place: _read(device, (*_keys(), _READ_ONLY)) for place, device in _disks(session).items()}
 
 
 def _keys() -> tuple[str, ...]:
@@ -80,6 +86,8 @@ def give_back(kept: Mapping[str, Mapping[str, str]], session: Session, tell: Cal
             lost.append((f"what was set by hand of {place}", "it is not there any more"))
             continue
         wanted = {}
+        if kept[place].get(_READ_ONLY) == "1" and (problem := _set_read_only(device)):
+            lost.append((f"write protection of {device.label}", problem))
         for key, value in kept[place].items():
             if key not in ("recovery_tmo", *_keys()) or _born_with(key, value, kept, session):
                 continue
@@ -125,6 +133,18 @@ def _write(device: Device, wanted: Mapping[str, str]) -> dict[str, str]:
             if found != value:
                 problems[key] = f"it was {value} and is {found}"
     return problems
+
+
+def _set_read_only(device: Device) -> str:
+    """Protect a disk from being written if it is not; return why that failed, '' if it is protected."""
+    try:
+        if _read(device, (_READ_ONLY,)).get(_READ_ONLY) == "1":
+            return ""
+        with open(f"/dev/{device.label}", "rb") as disk:
+            fcntl.ioctl(disk, _SET_READ_ONLY, struct.pack("i", 1))
+    except OSError as error:
+        return f"it was set by hand and is gone: {error.strerror}"
+    return "" if _read(device, (_READ_ONLY,)).get(_READ_ONLY) == "1" else "it was set by hand and is gone"
 
 
 def _born_with(key: str, value: str, kept: Mapping[str, Mapping[str, str]], session: Session) -> bool:

@@ -220,7 +220,7 @@ def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -
             maps, kept = paths.maps_above(session), carry.of(session)
             # Between logout and login nothing may stop us: the LUNs are away.
             with signals.ignored():
-                reason, again = _again(session, kept, log)
+                reason, again = _again(session, kept, progress, log)
                 if again:
                     done.append(one.label)
                     late = paths.wait_until_back(maps, again)
@@ -235,7 +235,9 @@ def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -
     return done, left
 
 
-def _again(session: Session, kept: carry.Values, log: Log) -> tuple[str, Session | None]:
+def _again(
+    session: Session, kept: carry.Values, progress: Callable[[str], None], log: Log
+) -> tuple[str, Session | None]:
     """Log `session` out and in; return the reason for which it stayed untouched, or the session that follows it."""
     away = Logout(
         str(session.sid), session.identity, session.target, session.portal, session.interface, this_host().boot_id,
@@ -258,18 +260,23 @@ def _again(session: Session, kept: carry.Values, log: Log) -> tuple[str, Session
     try:
         return "", _log_in(away, wanted, log)
     except FabtuneError as error:
-        if _follows(away):
-            _note_login(away, log)
-            raise FabtuneError(f"{error}; the session is logged in, with its new values") from error
-        raise SessionDownError(str(error), away) from error
+        follows = _follows(away)
+        if follows is None:
+            raise SessionDownError(str(error), away) from error
+        _note_login(away, log)
+        _give_back(away, follows, progress)
+        raise FabtuneError(f"{error}; the session is logged in, with its new values") from error
 
 
-def _follows(away: Logout) -> bool:
-    """Tell whether a later session of the same record is logged in."""
-    return any(
-        session.identity == away.identity and session.state == "LOGGED_IN" and session.sid > int(away.sid)
-        for session in live_sessions()
-    ) and not is_away(away)
+def _follows(away: Logout) -> Session | None:
+    """Return the later session of the same record that is logged in, None where one is missing."""
+    later = [one for one in _of(away) if one.state == "LOGGED_IN" and one.sid > int(away.sid)]
+    return later[-1] if later and not is_away(away) else None
+
+
+def _give_back(away: Logout, session: Session, progress: Callable[[str], None]) -> None:
+    for what, why in carry.give_back(away.kept, session, progress):
+        progress(f"{what} is no longer as it was: {why}")
 
 
 def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
@@ -358,8 +365,7 @@ def bring_back(away: Logout, log: Log, progress: Callable[[str], None]) -> str:
             with contextlib.suppress(FabtuneError):
                 if record.one(away.target, away.portal, away.interface) is None:
                     return "its node record is gone; discover the target and log in by hand"
-            for what, why in carry.give_back(away.kept, _log_in(away, (0, 0), log), progress):
-                progress(f"{what} is no longer as it was: {why}")
+            _give_back(away, _log_in(away, (0, 0), log), progress)
         elif is_back(away):
             _note_login(away, log)
         else:

@@ -124,16 +124,16 @@ def _log_in_anew(report: Report, progress: Callable[[str], None]) -> bool:
             report.relogged += again
             return True
     except relogin.SessionDownError as error:
-        lost = error.away
+        lost, problem = error.away, f"the re-login of {owed.label(error.away)} failed"
         progress(str(error))
     except (FabtuneError, OSError) as error:
-        lost = None
-        report.problems.append(str(error))
+        lost, problem = None, str(error)
+        report.problems.append(problem)
     there = {(session.identity, str(session.sid)) for session in live_sessions()}
     rest = [one for one in waiting if one.action != "relogin" or (one.identity, one.sid) in there]
     away = [one for one in waiting if lost and (one.identity, one.sid) == (lost.identity, lost.sid)]
     report.relogged += [one.label for one in waiting if one not in rest and one not in away]
-    report.pending = [replace(one, reason=one.reason or "another session's re-login failed") for one in rest]
+    report.pending = [replace(one, reason=one.reason or f"not tried: {problem}") for one in rest]
     if lost:
         _bring_back(lost, report, progress)
     return False
