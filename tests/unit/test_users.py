@@ -18,8 +18,9 @@ PROCESS = Path("/proc/self")
     ("fdinfo", "nodes", "doubt"),
     [
         ("UserFiles:\t0\nUserBufs:\t0\n", [], ""),
+        ("UserFiles:\t2\n    0: /etc/passwd\n    1: anon_inode:[eventfd]\nUserBufs:\t0\n", [], ""),
         ("UserFiles:\t2\n    0: /dev/null\n    1: socket:[7]\nUserBufs:\t0\n", [Node(CHARACTER, 1, 3)] * 2, ""),
-        # Up to Linux 6.1, and a busy ring there.
+        # Up to Linux 6.12, and a busy ring there.
         ("UserFiles:\t3\n    0: <none>\n    1: null\n    2: TCP\nUserBufs:\t0\n", [Node(CHARACTER, 1, 3)] * 2, ""),
         ("UserFiles:\t1\nUserBufs:\t0\n", [], "cannot be told"),
         # A busy ring since.

@@ -121,8 +121,7 @@ time.sleep(100)" "$@"
 }
 
 @test "a ring with other files, or none, keeps no disk's session" {
-	touch file
-	hold ring "$PWD/file" /dev/null /
+	hold ring /dev/null /
 	other=$holder
 	hold ring
 	run fabtune apply "$PWD/relogin.toml" --role initiator --allow-relogin

@@ -97,6 +97,6 @@ def _nodes(name: str, process: Path) -> list[Node] | None:
         path = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), name).lstrip("/")
         paths = [place / path for place in places if (place / path).exists()]
     else:
-        # Older kernels (6.1) tell only the last part of its path.
+        # Up to Linux 6.12 only the last part of its path is told.
         paths = [Path(where) / name for place in places for where, _, files in os.walk(place / "dev") if name in files]
     return list(filter(None, map(node_at, paths))) if paths else None

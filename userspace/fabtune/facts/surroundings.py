@@ -18,8 +18,12 @@ from fabtune.model.address import canonical
 _ANY = {"0.0.0.0", "::"}
 
 
-def _held(links: Links) -> set[str]:
-    return {address for link in links.all.values() for address in link.addresses}
+def _held(links: Links) -> frozenset[str]:
+    """Return every address of one namespace, nothing where it cannot be looked into."""
+    try:
+        return frozenset().union(*(link.addresses for link in links.all.values()))
+    except FabtuneError:
+        return frozenset()
 
 
 class Surroundings:
@@ -61,12 +65,10 @@ class Surroundings:
     def elsewhere(self) -> dict[str, list[str]]:
         """The portals' addresses that no interface here holds, each with the namespaces in which one does."""
         wanted = {address for address, _ in self.portals} - _ANY
-        try:
-            missing = wanted - _held(self.links)
-            places = {name: _held(Links(name)) for name in namespaces.named()} if missing else {}
-        except FabtuneError:
-            return {}
-        return {address: [name for name, held in places.items() if address in held] for address in sorted(missing)}
+        here = _held(self.links) if wanted else frozenset()
+        missing = sorted(wanted - here) if here else []
+        places = {name: _held(Links(name)) for name in namespaces.named()} if missing else {}
+        return {address: [name for name, held in places.items() if address in held] for address in missing}
 
     @cached_property
     def sockets(self) -> list[TcpSocket]:
