@@ -392,3 +392,12 @@ def test_transactions_stay_in_their_order_when_a_clock_that_was_set_back_brings_
     for name, value in (("b", "3002"), ("d", "3001"), ("c", "2000"), ("a", old)):
         assert back(name).exit_code == ExitCode.DONE
         assert read(host / BACKLOG) == value
+
+
+def test_an_srp_port_or_a_session_that_goes_while_it_is_looked_at_stops_nothing(host: Path) -> None:
+    gone = host / "sys/class/srp_remote_ports/port-1:1"
+    gone.parent.mkdir(parents=True)
+    gone.symlink_to("../../devices/gone")
+    backlog(host, "a", 2000)
+    assert drifted() == []
+    assert states(back()) == ["restored"]

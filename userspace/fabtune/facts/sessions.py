@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The initiator's live iSCSI sessions: path, negotiated values, LUNs (sysfs) and the socket below (inet_diag)."""
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -89,8 +90,12 @@ def live_sessions() -> list[Session]:
     logout frees to the next login, so that a session which logs in again alone keeps its place, as does
     its disk.  Session ids only ever grow.
     """
-    directories = (tree.SYS / "class/iscsi_session").glob("session*")
-    found = [session for session in map(_session, directories) if session]
+    found = []
+    for directory in (tree.SYS / "class/iscsi_session").glob("session*"):
+        # One that goes while we look is logged out.
+        with contextlib.suppress(FileNotFoundError):
+            session = _session(directory)
+            found += [session] if session else []
     places: Counter[str] = Counter()
     placed = []
     for session in sorted(found, key=lambda one: (one.identity, _number(_scsi_host(one).removeprefix("host")))):

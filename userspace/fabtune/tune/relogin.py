@@ -105,8 +105,12 @@ def _srp_logins() -> list[tuple[str, str, str]]:
 
     The kernel gives names and host numbers of an old login to a new one, but never an inode number of sysfs.
     """
-    ports = devices.srp_ports(Surroundings())
-    return [(port.identity, str(Path(port.where["directory"]).stat().st_ino), port.label) for port in ports]
+    found = []
+    for port in devices.srp_ports(Surroundings()):
+        # One that goes while we look is logged out.
+        with contextlib.suppress(FileNotFoundError):
+            found.append((port.identity, str(Path(port.where["directory"]).stat().st_ino), port.label))
+    return found
 
 
 def of_session(session: Session, boot_id: str) -> Pending:

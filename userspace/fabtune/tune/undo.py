@@ -91,13 +91,20 @@ def undo(
     def take_back(transaction: Transaction, may_end_sessions: bool) -> None:
         found = _one(transaction, everything, force, may_end_sessions, host.boot_id, report.problems)
         outcomes[transaction.name] = outcomes.get(transaction.name, {}) | {one.step.number: one for one in found}
-        report.pending = relogin.merge(report.pending, _due(transaction, host.boot_id, found))
+        look(lambda: relogin.merge(report.pending, _due(transaction, host.boot_id, found)))
+
+    def look(find: Callable[[], list[Pending]]) -> None:
+        # The values have gone back by then, and the report is to say so.
+        try:
+            report.pending = find()
+        except (FabtuneError, OSError) as error:
+            report.problems.append(f"which sessions must log in anew cannot be told: {error}")
 
     for transaction in chosen:
         progress(f"taking back {transaction.name} ({transaction.profile})")
         take_back(transaction, False)
     report.relogged, missing = owed.bring_back(host.boot_id, progress)
-    report.pending = relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending)
+    look(lambda: relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending))
     may_go_on = allow_relogin
     if allow_relogin and report.pending:
         may_go_on = _log_in_anew(report, progress)
