@@ -59,12 +59,18 @@ def login(host: Host, number: int | None = None) -> None:
 
 
 def wait(host: Host, number: int | None = None) -> None:
-    """Wait until every session of target `number`, or of all, has its disk."""
-    wanted = {name for index in range(len(host.targets)) if number in (None, index) for name in names(host, index)}
+    """Wait until every session of target `number`, or of all, has its disk, and multipathd has seen it."""
+    indices = [index for index in range(len(host.targets)) if number in (None, index)]
+    wanted = {name for index in indices for name in names(host, index)}
+    of_multipathd = {name for index in indices if host.targets[index].use == "mpath" for name in names(host, index)}
 
     def ready() -> bool:
-        disks = {name: readers.disks_of(directory) for name, _, directory in readers.sessions()}
-        return all(disks.get(name) and os.access(f"/dev/{disks[name][0]}", os.R_OK) for name in wanted)
+        here = {name: directory for name, _, directory in readers.sessions()}
+        disks = {name: readers.disks_of(directory) for name, directory in here.items()}
+        # multipathd gives its own fast_io_fail_tmo to the sessions of its paths, a moment later.
+        return all(disks.get(name) and os.access(f"/dev/{disks[name][0]}", os.R_OK) for name in wanted) and all(
+            readers.text_of(here[name] / "recovery_tmo") == "5" for name in of_multipathd
+        )
 
     until(ready, f"the disks of {sorted(wanted)}")
 

@@ -10,6 +10,7 @@ A snapshot is a flat dictionary from a name to a text.  The first word of a name
 
 import ctypes
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -28,6 +29,7 @@ CONFIGFS = Path("/sys/kernel/config/target")
 _SYSCTL_DIRECTORIES = ("net/core", "net/ipv4")
 # Counters, secrets and what the kernel moves by itself.
 _MOVING = re.compile(r"tcp_fastopen_key|tcp_(allowed|available)_congestion|netdev_rss_key|ip_local_reserved|_hash|flow_limit")
+_NOT_OF_TARGETS = ("hw_", "emulate_", "unmap", "max_unmap", "alua")
 _ETC = (
     "iscsi", "sysctl.d", "sysctl.conf", "modprobe.d", "udev", "systemd/network", "rtslib-fb-target", "target", "multipath",
     "multipath.conf", "srp_daemon.conf", "modules-load.d", "fstab", "iproute2", "tmpfiles.d",
@@ -104,7 +106,7 @@ def network(where: str) -> Snapshot:
         for name in names:
             if _MOVING.search(name):
                 continue
-            value = text_of(Path("/proc/sys", directory, name))
+            value = text_of(f"/proc/sys/{directory}/{name}")
             key = f"sysctl {where} {directory.replace('/', '.')}.{name}"
             fields = (value or "").split()
             # Of a vector each field may be somebody else's.
@@ -193,9 +195,7 @@ def _features(name: str) -> str:
 def records() -> Snapshot:
     """Return every key of every node record, and its file's mode."""
     found: Snapshot = {}
-    for path in sorted((RECORDS / "nodes").rglob("*")):
-        if not path.is_file() or path.name == "lock":
-            continue
+    for path in sorted(Path(top, name) for top, _, names in os.walk(RECORDS / "nodes") for name in names if name != "lock"):
         # nodes/IQN/ADDRESS,PORT,TPGT/INTERFACE
         parts = path.relative_to(RECORDS / "nodes").parts
         name = f"{parts[0]},{','.join(parts[1].split(',')[:2])}" if len(parts) > 1 else parts[0]
@@ -210,15 +210,17 @@ def records() -> Snapshot:
 def targets() -> Snapshot:
     """Return LIO's parameters and attributes in configfs."""
     found: Snapshot = {}
-    for pattern in ("iscsi/iqn*/tpgt_*/{}/*", "iscsi/iqn*/tpgt_*/acls/*/{}/*", "core/*_*/*/{}/*"):
-        for directory in ("attrib", "param"):
-            for path in sorted(CONFIGFS.glob(pattern.format(directory))):
-                # An ACL's parameters are its session's.
-                value = None if directory == "param" and "/acls/" in str(path) else text_of(path)
-                if value is not None and not path.name.startswith(("hw_", "emulate_", "unmap", "max_unmap", "alua")):
-                    found[f"lio {path.relative_to(CONFIGFS)}"] = value
-    for path in CONFIGFS.glob("iscsi/iqn*/tpgt_*/acls/*/cmdsn_depth"):
-        found[f"lio {path.relative_to(CONFIGFS)}"] = text_of(path) or ""
+    # An ACL's parameters are its session's.
+    for pattern in (
+        "iscsi/iqn*/tpgt_*/attrib/*", "iscsi/iqn*/tpgt_*/param/*", "iscsi/iqn*/tpgt_*/acls/*/attrib/*",
+        "iscsi/iqn*/tpgt_*/acls/*/cmdsn_depth", "core/*_*/*/attrib/*",
+    ):  # fmt: skip
+        for path in glob.iglob(pattern, root_dir=CONFIGFS):
+            if path.rpartition("/")[2].startswith(_NOT_OF_TARGETS):
+                continue
+            value = text_of(f"{CONFIGFS}/{path}")
+            if value is not None:
+                found[f"lio {path}"] = value
     return found
 
 

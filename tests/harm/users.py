@@ -15,7 +15,7 @@ import readers
 from shell import HostError, run, until
 
 _DIRECTORY = Path("/run/harm/users")
-_LIO = Path("/sys/kernel/config/target/core/iblock_77")
+_LIO = Path("/sys/kernel/config/target/core")
 
 
 @dataclass
@@ -103,6 +103,10 @@ class User:
         if not self._holder.stdout.readline():
             raise HostError(f"cannot hold {path}")
 
+    def _number(self) -> int:
+        """Return a number for what only this user makes."""
+        return 70 + ord(self.disk[-1]) - ord("a")
+
     def _start_open(self) -> None:
         self._hold(self._path)
 
@@ -158,20 +162,21 @@ class User:
 
     def _start_md(self) -> None:
         run("modprobe", "raid1", check=False)
-        run("mdadm", "--build", "/dev/md77", "--level=1", "--raid-devices=2", "--force", self._path, "missing")
+        run("mdadm", "--build", f"/dev/md{self._number()}", "--level=1", "--raid-devices=2", "--force", self._path, "missing")
 
     def _stop_md(self) -> None:
-        run("mdadm", "--stop", "/dev/md77")
+        run("mdadm", "--stop", f"/dev/md{self._number()}")
 
     def _start_lio(self) -> None:
-        store = _LIO / f"h-{self.disk}"
+        store = _LIO / f"iblock_{self._number()}" / f"h-{self.disk}"
         store.mkdir(parents=True)
         (store / "control").write_text(f"udev_path={self._path}")
         (store / "enable").write_text("1")
 
     def _stop_lio(self) -> None:
-        (_LIO / f"h-{self.disk}").rmdir()
-        _LIO.rmdir()
+        adapter = _LIO / f"iblock_{self._number()}"
+        (adapter / f"h-{self.disk}").rmdir()
+        adapter.rmdir()
 
     def _start_mpath(self) -> None:
         wwid = (readers.text_of(Path("/sys/block", self.disk, "device/wwid")) or "").removeprefix("naa.")
