@@ -76,12 +76,12 @@ def test_the_targets_values_are_read_there(fabtune):
         switching.target_values(Ends(target_netns="target"))
 
 
-def interrupting(directory, times):
-    """A command that sends its caller SIGINT so many times and notes that it came to its end."""
+def interrupting(directory, times, then_s):
+    """A command that sends its caller SIGINT so many times, a second apart, and notes it when it comes to its end."""
     command = directory / "slow"
     command.write_text(
-        f"#!/bin/sh\nfor i in $(seq {times}); do kill -INT $PPID; sleep 0.4; done\n"
-        f"sleep 1\necho $1 > {directory}/ended\n"
+        f"#!/bin/sh\nfor i in $(seq {times}); do kill -INT $PPID; sleep 1; done\n"
+        f"sleep {then_s}\necho $1 > {directory}/ended\n"
     )
     command.chmod(0o755)
     return Ends(command=str(command))
@@ -89,13 +89,13 @@ def interrupting(directory, times):
 
 def test_ctrl_c_lets_a_switch_end_before_it_counts(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        switch("wan", interrupting(tmp_path, 1), PATH, [1])
+        switch("wan", interrupting(tmp_path, 1, 0), PATH, [1])
     assert (tmp_path / "ended").read_text() == "wan\n"
 
 
 def test_a_second_ctrl_c_ends_a_switch_at_once(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        switch("wan", interrupting(tmp_path, 2), PATH, [1])
+        switch("wan", interrupting(tmp_path, 2, 60), PATH, [1])
     assert not (tmp_path / "ended").exists()
 
 

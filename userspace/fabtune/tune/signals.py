@@ -23,11 +23,16 @@ class Stop:
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[Stop]:
-    """Note Ctrl-C and signals to end instead of dying of them; what the caller ignores (nohup) stays ignored."""
+def noted(second_raises: bool = False) -> Iterator[Stop]:
+    """Note Ctrl-C and signals to end instead of dying of them; what the caller ignores (nohup) stays ignored.
+
+    With `second_raises` only the first is noted: the next one is a KeyboardInterrupt at once.
+    """
     stop = Stop()
 
     def note(_: int, __: FrameType | None) -> None:
+        if second_raises:
+            stop.check()
         stop.wanted = True
 
     old = {number: signal.getsignal(number) for number in _ENDING}

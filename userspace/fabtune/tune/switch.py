@@ -15,7 +15,7 @@ import attrs
 
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.sessions import live_sessions
-from fabtune.tune import journal, relogin
+from fabtune.tune import journal, relogin, signals
 
 # The name that stands for "nothing applied".
 UNTOUCHED = "default"
@@ -113,27 +113,24 @@ def _run(profile: str, command: Sequence[str], allowed: Sequence[ExitCode]) -> s
 
     Ctrl-C waits until it has ended, so that nothing is left half done; a second one kills it.
     """
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    interrupted = False
-    while True:
+    process = None
+    with signals.noted(second_raises=True) as stop:
         try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
             said, errors = process.communicate()
-            break
         except KeyboardInterrupt:
-            if interrupted:
+            if process is not None:
                 process.kill()
                 process.wait()
-                raise
-            interrupted = True
-    if interrupted:
-        raise KeyboardInterrupt
+            raise
+    stop.check()
     if process.returncode not in allowed:
         words = " ".join((errors or said).strip().splitlines()[-3:])
         doing = f"switching to '{profile}'" if profile else "reading the target's values"
