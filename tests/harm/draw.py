@@ -8,7 +8,7 @@ A step is one line of words, so that a failing sequence can be printed, cut and 
 
 import json
 import random
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 LAYERS = ("plain", "vlan", "bond", "bond-vlan")
 BACKSTORES = ("ramdisk", "fileio", "block")
@@ -97,12 +97,15 @@ def host(seed: int, multipathd: bool = True) -> Host:
         tpgs = draw.choice((1, 2)) if portals == 2 and use != "mpath" else 1
         targets.append(Target(draw.choice(BACKSTORES), draw.choice(ACCESS), portals, tpgs, nr_sessions, use))
         room -= portals * nr_sessions
-    return Host(
+    found = Host(
         family=draw.choice((4, 4, 6)), layer=draw.choice(("plain", *LAYERS)), route=draw.choice(("direct", *ROUTES)),
         qdisc=draw.choice(("", "", *QDISCS)), target_setting=draw.choice(TARGET_SETTINGS),
         record_setting=draw.choice(RECORD_SETTINGS), sysctl=draw.choice(SYSCTLS), file=draw.choice(FILES),
         saved=draw.random() < 0.7, targets=tuple(targets),
     )  # fmt: skip
+    # With multipathd there is udevd, which would give a NIC made at a reboot the file's name.
+    udevd = any(one.use == "mpath" for one in targets)
+    return replace(found, file="sysctl") if udevd and found.file == "link" else found
 
 
 # Weights of the verbs.

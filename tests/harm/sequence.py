@@ -181,6 +181,11 @@ class Sequence:
         _Foreigner(self).write(words)
         self.now = readers.snapshot()
         self.expected.allow(before, self.now)
+        if words[0] == "route":
+            # The kernel's own route is seen only now that it is another's, with what is ours of it.
+            for name in readers.differing(before, self.now):
+                if before.get(name) is None and not name.endswith(f" {words[1]}"):
+                    self.expected.others[name].add(None)
 
     def _do_discover(self, _: list[str]) -> None:
         with contextlib.suppress(HostError):

@@ -57,6 +57,7 @@ teardown() {
 	ip nexthop flush >/dev/null 2>&1 || true
 	ip netns del box 2>/dev/null || true
 	sysctl -q net.core.default_qdisc=fq_codel
+	umount -q /proc/sys/kernel/random/boot_id || true
 	[ -d /sys/class/iscsi_session ] && ls /sys/class/iscsi_session | grep -q . || {
 		iscsiadm -m discovery -t st -p 10.2.0.1:3260 >/dev/null
 		python3 -m fabtune.lab.guest login
@@ -196,6 +197,29 @@ time.sleep(1e6)' &
 	ip link del own0
 }
 
+@test "what one profile made of fq for another MTU is taken back after a reboot, and then what the other one made" {
+	ip link add own0 type ifb
+	ip addr add 192.0.2.1/24 dev own0
+	ip link set own0 up mtu 9000
+	portal 192.0.2.1
+	sed s/125000000/62500000/ fq.toml > slower.toml
+	try apply "$PWD/fq.toml" --role target
+	try apply "$PWD/slower.toml" --role target
+	# What a reboot does to both.
+	tc qdisc del dev own0 root
+	ip link set own0 mtu 1500
+	cat /proc/sys/kernel/random/uuid > boot_id
+	mount --bind boot_id /proc/sys/kernel/random/boot_id
+	run fabtune revert
+	umount /proc/sys/kernel/random/boot_id
+	echo "$output"
+	tc -d qdisc show dev own0
+	[ "$status" -eq 0 ]
+	tc qdisc show dev own0 | grep -q 'qdisc fq_codel 0: root'
+	no_portal 192.0.2.1
+	ip link del own0
+}
+
 @test "a NIC that was renamed keeps nothing of ours, although another one has taken its name and been tuned too" {
 	ip link add own0 type ifb
 	ip addr add 192.0.2.1/24 dev own0
@@ -285,6 +309,16 @@ time.sleep(1e6)' &
 	echo "$output"
 	[ "$status" -eq 3 ]
 	tc -d qdisc show dev i0 | grep -q 'limit 5000p'
+	tc qdisc del dev i0 root
+	# Somebody else's in the place of ours.
+	fabtune revert --force
+	try apply "$PWD/fq.toml" --role initiator
+	tc qdisc replace dev i0 root pfifo limit 33
+	run fabtune revert
+	echo "$output"
+	[ "$status" -eq 3 ]
+	[[ "$output" != *failed* ]]
+	tc qdisc show dev i0 | grep -q 'pfifo .* limit 33p'
 	tc qdisc del dev i0 root
 }
 

@@ -29,6 +29,10 @@ class UnsupportedError(FabtuneError):
     """This kernel, driver or tool does not have the tunable; said, never a failure."""
 
 
+class ByHandError(UnsupportedError):
+    """Somebody made this by hand, in whole: it is left alone."""
+
+
 class Backend(Protocol):
     """Reads and writes one kind of tunable as native text."""
 

@@ -9,7 +9,7 @@ its own, so that nobody else's is taken for it.  Whatever else is found was made
 import json
 from typing import Any
 
-from fabtune.backends import Refusal, UnsupportedError, iproute, tree
+from fabtune.backends import ByHandError, Refusal, UnsupportedError, iproute, tree
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 
@@ -26,6 +26,7 @@ _FQ_DEFAULTS = {
     "limit": 10000, "flow_limit": 100, "buckets": 1024, "orphan_mask": 1023, "low_rate_threshold": 68750,
     "refill_delay": 40000, "timer_slack": 10000, "horizon": 10000000,
 }  # fmt: skip
+_FROM_THE_MTU = ("quantum", "initial_quantum")
 _SHARE = "share_nic"
 
 Rows = list[dict[str, Any]]
@@ -116,7 +117,7 @@ def _attach(device: Device, kind: str) -> None:
 
 def _refuse_by_hand(device: Device, rows: Rows) -> None:
     if _by_hand(rows, device):
-        raise UnsupportedError(
+        raise ByHandError(
             f"{device.label}: its {_root(rows)['kind']} was configured by hand and is left alone; "
             f"`tc qdisc del dev {device.label} root` removes it"
         )
@@ -153,15 +154,20 @@ def _tree(rows: Rows) -> str:
     """Return all that is attached, each with all its options, less what counts anew each time.
 
     The kernel's own have the options that follow from MTU, queue length and sysctls when it made them,
-    and nobody can give them others: they are no part of what must come back.
+    and nobody can give them others: they are no part of what must come back.  Nor are the quanta of ours,
+    which the kernel takes from the MTU too.
     """
     kept = [{key: value for key, value in row.items() if key != "refcnt"} for row in rows]
     for row in kept:
-        if row["handle"] == _KERNELS:
+        ours_below = str(row.get("parent", "")).startswith(_OURS)
+        if row.get("handle") == _KERNELS:
             row.pop("options", None)
-        if str(row.get("parent", "")).startswith(_OURS):
+        if ours_below or row.get("handle") == _OURS:
+            options = row.get("options", {})
+            row["options"] = {key: value for key, value in options.items() if key not in _FROM_THE_MTU}
+        if ours_below:
             # The kernel numbers the leaves that we attach.
-            del row["handle"]
+            row.pop("handle", None)
     return json.dumps(sorted(kept, key=lambda row: str(row.get("parent", ""))), separators=(",", ":"), sort_keys=True)
 
 
@@ -185,7 +191,7 @@ def _write_tree(device: Device, saved: str) -> None:
             _tc(device, "replace", "dev", device.where["name"], "root", "handle", _OURS, "pfifo")
         _detach(device)
     now = _tree(_rows(device))
-    if now != saved:
+    if now != _tree(before):
         raise FabtuneError(f"{device.label}: its qdisc is not all as before: {_differences(before, json.loads(now))}")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from fabtune import backends
-from fabtune.backends import UnsupportedError
+from fabtune.backends import ByHandError, UnsupportedError
 from fabtune.errors import FabtuneError
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, shares
@@ -67,8 +67,8 @@ class StepOutcome:
 def is_ours(step: Step, found: str, in_doubt: bool) -> bool:
     """Tell whether `found` is what we wrote.
 
-    A driver may round what it is given.  Where the process died before it could journal the
-    rounded value (`in_doubt`), any value of such a tunable but the old one is taken for ours.
+    A driver may round what it is given.  Where the process died before it could journal the rounded value
+    (`in_doubt`), any value of such a tunable but the old one is taken for ours.
     """
     if found.split() in [text.split() for text in (step.wrote, step.holds or step.wrote, *step.ours)]:
         return True
@@ -97,11 +97,11 @@ def revert_transaction(
 ) -> list[StepOutcome]:
     """Give back every open step of `transaction`, last first; journal what was done.
 
-    `everything` holds the other transactions, in their order.  What `owing` says must happen before the old
-    values are felt is journalled before any value is settled: nobody would ask for it again.  A value whose write ends live sessions
-    waits for `may_end_sessions`.  A journal that cannot be written (a full disk) does not stop values
-    from going back: a step already given back is recognised by its value.  No exception but those
-    that end the process comes out of here: one value that fails must not keep the others.
+    `everything` holds the other transactions, in their order.  What `owing` says must happen before the old values
+    are felt is journalled before any value is settled: nobody would ask for it again.  A value whose write ends live
+    sessions waits for `may_end_sessions`.  A journal that cannot be written (a full disk) does not stop values from
+    going back: a step already given back is recognised by its value.  No exception but those that end the process
+    comes out of here: one value that fails must not keep the others.
     """
     return _Revert(transaction, writer, force, may_end_sessions, everything, boot_id, owing).run()
 
@@ -190,9 +190,10 @@ class _Revert:
             return self._write(step, device, found)
         except UnsupportedError as error:
             # What can be read but not written is refused by the state of something else, perhaps not for long.
-            if found is not None:
-                return StepOutcome(step, Outcome.FAILED, found, str(error))
-            return self._without_device(step, str(error))
+            if found is None:
+                return self._without_device(step, str(error))
+            foreign = isinstance(error, ByHandError) and not self.force
+            return StepOutcome(step, Outcome.FOREIGN if foreign else Outcome.FAILED, found, str(error))
         except FabtuneError as error:
             return StepOutcome(step, Outcome.FAILED, found, str(error))
 
@@ -234,7 +235,7 @@ class _Revert:
         return None
 
     def _of_another(self, step: Step, later: Step) -> bool:
-        """Tell whether `later` wrote another NIC than `step`, which had taken its name, and that of `step` still is there."""
+        """Tell whether `later` wrote another NIC than `step`, one that took its name; that of `step` still is there."""
         if step.device.scope != "nic" or step.boot_id != later.boot_id or "" in (step.instance, later.instance):
             return False
         if step.instance == later.instance:
@@ -319,10 +320,7 @@ class _Revert:
         return StepOutcome(step, Outcome.PASSED_ON, found, f"the lines of profile {last.profile} ({last.name}) stay")
 
     def _moved_by_us(self, step: Step) -> bool:
-        """Tell whether a disturbed value is what our write beside it made of it, asked before anything goes back.
-
-        Once the cause is back, the value may have moved again on the way, and that was us too.
-        """
+        """Tell, before anything goes back, whether a disturbed value is what our write beside it made of it."""
         cause = self._cause(step)
         ours = {(step.holds or "").strip(), step.old.strip()}
         ours |= {
@@ -365,11 +363,11 @@ def _texts(step: Step) -> tuple[str, ...]:
 
 def _append(transaction: Transaction, line: dict[str, object]) -> bool:
     """Journal one line for another transaction; tell whether it is on disk."""
-    if transaction.damage:
-        return False
     try:
-        writer = Writer(transaction.path)
+        writer = None if transaction.damage else Writer(transaction.path)
     except (OSError, FabtuneError):
+        writer = None
+    if writer is None:
         return False
     try:
         done = note(writer, str(line["kind"]), **{key: value for key, value in line.items() if key != "kind"})
