@@ -104,6 +104,9 @@ class Sequence:
         if done.seconds > command.TIMEOUT_S:
             self.fail("hang", " ".join(argv))
         self._kept_track(before)
+        if argv[0] == "revert" and "must log in again" in done.out + done.err:
+            # It is said this once; the last revert has nothing left to take back.
+            self.devices_wild = True
         if argv[0] == "verify":
             self._told_truth(done)
         elif argv[0] == "apply" and done.code in (1, 2, 130) and output != "errfull":
