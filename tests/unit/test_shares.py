@@ -124,3 +124,12 @@ def test_what_is_left_keeps_the_order_in_which_udev_sets_it() -> None:
     assert shares.left(text, "", [requests, scheduler]) == f"{textfile.HEADER}\n{scheduler}\n{requests}\n"
     before = f'{textfile.HEADER}\n{disk}, ATTR{{queue/nr_requests}}="32"\n'
     assert shares.left(text, before, [scheduler]).endswith('nr_requests}="32"\n')
+
+
+def test_every_line_of_a_name_stays_in_a_copied_link_file() -> None:
+    copied = "[Match]\nPath=pci-0000:01:00.0\n\n[Link]\nProperty=A=1\nNamePolicy=keep\nProperty=B=2\n"
+    first, second = f"{copied}MTUBytes=9000\n", f"{copied}MTUBytes=9000\nRxBufferSize=4096\n"
+    share = f"{copied}RxBufferSize=4096\n"
+    assert shares.left(f"{textfile.HEADER}\n{second}", "", [share]) == f"{textfile.HEADER}\n{share}"
+    # The other way round nothing of the first profile's is lost.
+    assert shares.left(f"{textfile.HEADER}\n{second}", f"{textfile.HEADER}\n{first}", []) == f"{textfile.HEADER}\n{first}"

@@ -18,7 +18,25 @@ def shared(step: Step) -> bool:
 
 
 def left(text: str, before: str, shares: Sequence[str]) -> str:
-    """Return the file `text` with nothing but the lines of the file as it was `before` and of `shares`; later ones win."""
-    kept = {setting(line): line for one in (before, *shares) for line in one.splitlines() if not line.startswith("#")}
-    lines = (kept.get(setting(line)) if line else "" for line in text.splitlines() if not line.startswith("#"))
-    return "".join(f"{line}\n" for line in (HEADER, *(line for line in lines if line is not None)))
+    """Return the file `text` with nothing but the lines of the file as it was `before` and of `shares`; later ones win.
+
+    A setting may stand there several times (Property= of a .link file): whoever has it has all of its lines.
+    """
+    kept: dict[str, list[str]] = {}
+    for one in (before, *shares):
+        kept |= _by_setting(one)
+    lines = []
+    for line in text.splitlines():
+        if not line:
+            lines.append(line)
+        elif not line.startswith("#") and kept.get(setting(line)):
+            lines.append(kept[setting(line)].pop(0))
+    return "".join(f"{line}\n" for line in (HEADER, *lines))
+
+
+def _by_setting(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            found.setdefault(setting(line), []).append(line)
+    return found
