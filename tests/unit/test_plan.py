@@ -12,8 +12,9 @@ import pytest
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import InputError
-from fabtune.facts.collect import collect
+from fabtune.facts.collect import Reading, collect
 from fabtune.facts.sockets import TcpSocket
+from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 from fabtune.tune import memory, sizing
 from fabtune.tune.memory import worst_case
@@ -250,9 +251,23 @@ def test_on_a_slow_path_a_full_queue_leaves_before_scsi_gives_up_and_a_dead_path
     for name, patience_s in (("wan", 30), ("wan-satellite", 60)):
         plan = plan_of(name, path)
         queue = plan.parameters["queue"]
-        # 32 is what an untouched system has.
-        assert queue == 32 or queue * 262144 / path.rate_bytes_per_s <= 4 + 4 * rtt_s
+        assert queue == 1 or queue * 262144 / path.rate_bytes_per_s <= 2
         assert int(row(plan, "iscsi.noop_timeout").wanted or 0) <= patience_s
+
+
+@pytest.mark.parametrize("name", ["lan", "low-latency", "wan", "wan-lossy", "wan-satellite"])
+def test_a_short_queue_is_not_raised_beyond_what_leaves_in_two_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 1, 1), monkeypatch)
+    depths = [Reading("iscsi.queue_depth", Device("record", depth, depth), depth) for depth in ("8", "32")]
+    for mbit, wanted in ((1, [None, None]), (16, ["15", None]), (622, ["128", "128"])):
+        profile = load_profile(name, shipped_catalog())
+        facts = collect(tunables_of(profile))
+        facts.readings = [one for one in facts.readings if one.tunable != "iscsi.queue_depth"] + depths
+        plan = make_plan(profile, BOTH, facts, NetworkPath(0.04, mbit * 1e6 / 8), {})
+        rows = [one for one in plan.rows if one.tunable.name == "iscsi.queue_depth"]
+        assert [one.wanted if one.state == CHANGE else None for one in rows] == wanted, mbit
 
 
 @pytest.mark.parametrize(("rtt_s", "mbit"), [(0.037, 622), (0.05, 1000), (0.1, 1000), (0.1, 622)])
