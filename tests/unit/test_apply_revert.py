@@ -145,6 +145,18 @@ def test_what_somebody_else_changed_stays_and_is_reported(host: Path) -> None:
     assert forced.exit_code == ExitCode.NEEDS_ACTION and [one.action for one in forced.pending] == ["relogin"]
 
 
+def test_a_record_of_which_nothing_can_be_told_is_given_up_with_force(host: Path) -> None:
+    run_apply()
+    hosttree.put(host / f"etc/iscsi/nodes/{hosttree.iqn(1)}/10.2.0.1,3260,1/default", "")
+    (host / "records" / hosttree.iqn(1)).unlink()
+    report = run_revert()
+    assert report.exit_code == ExitCode.FAILED
+    assert {one.step.device.scope for one in report.outcomes if one.state == "failed"} == {"record"}
+    forced = run_revert(force=True)
+    assert {one.state for one in forced.outcomes} == {"gone"} and "cannot tell" in forced.outcomes[0].note
+    assert not any(one.open_steps for one in journal.transactions())
+
+
 def test_after_a_reboot_there_is_nothing_left_but_records(host: Path) -> None:
     before = values(host)
     run_apply()

@@ -282,6 +282,12 @@ killed_at_login() {
 	echo "$output"
 	[ "$status" -eq 4 ]
 	[[ "$output" == *"1 waiting"* ]]
+	mv "$nodes" "$BATS_TEST_TMPDIR/place"
+	run fabtune revert
+	echo "$output"
+	mv "$BATS_TEST_TMPDIR/place" "$nodes"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"1 waiting"* ]]
 	mv "$BATS_TEST_TMPDIR/kept" "$nodes/$TARGET"
 	sed -i 's/^node.session.cmds_max = .*/node.session.cmds_max = 512/' $unused/$TARGET/*/default
 	damage_another_record

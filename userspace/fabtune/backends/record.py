@@ -112,7 +112,7 @@ def directories(target: str, portal: str) -> dict[str, Path]:
 def _places() -> list[Path]:
     """Return where iscsiadm keeps its records, or might: an upgrade of open-iscsi leaves a copy in the old place."""
     places = [tree.ETC / "iscsi/nodes", tree.ROOT / "var/lib/iscsi/nodes"]
-    if not all(place.exists() for place in places):
+    if not any(place.exists() for place in places):
         return places
     told = ""
     with contextlib.suppress(FabtuneError):

@@ -150,21 +150,21 @@ class _Revert:
 
     def _one(self, step: Step) -> StepOutcome:
         heir = self._heir(step)
-        if heir and shares.shared(step) and shares.shared(heir[1]):
-            return self._leave_file(step)
         if heir:
-            return self._pass_on(step, *heir)
-        device = self.locate.of(step)
-        if device is None:
-            return self._without_device(step, "it is not there")
-        return self._give_back(step, device)
+            files = shares.shared(step) and shares.shared(heir[1])
+            return self._leave_file(step) if files else self._pass_on(step, *heir)
+        try:
+            device = self.locate.of(step)
+        except FabtuneError as error:
+            if self.force:
+                return self._without_device(step, f"cannot tell whether it is there: {error}")
+            raise
+        return self._without_device(step, "it is not there") if device is None else self._give_back(step, device)
 
     def _without_device(self, step: Step, what: str) -> StepOutcome:
-        gone = why_nothing_is_owed(step, self.boot_id)
+        gone = why_nothing_is_owed(step, self.boot_id) or ("no longer waited for (--force)" if self.force else "")
         if gone:
             return StepOutcome(step, Outcome.GONE, note=f"{what}; {gone}")
-        if self.force:
-            return StepOutcome(step, Outcome.GONE, note=f"{what}; no longer waited for (--force)")
         return StepOutcome(
             step, Outcome.WAITING, note=f"{what}; revert again once it is back, or give it up with --force"
         )
