@@ -157,6 +157,39 @@ def test_a_record_of_which_nothing_can_be_told_is_given_up_with_force(host: Path
     assert not any(one.open_steps for one in journal.transactions())
 
 
+def test_a_session_that_never_had_the_new_values_owes_no_login(host: Path) -> None:
+    file = host / "queue.toml"
+
+    def log_in_anew(old: int, new: int) -> None:
+        for name in ("iscsi_session/session{}", "iscsi_connection/connection{}:0"):
+            (host / "sys/class" / name.format(old)).rename(host / "sys/class" / name.format(new))
+
+    def write(depth: int) -> Result:
+        file.write_text(f'summary = "x"\n[initiator."iscsi.queue_depth"]\nvalue = {depth}\nwhy = "x"\n')
+        profile = load_profile(str(file), shipped_catalog())
+        record.BACKEND.forget()
+        with journal.locked():
+            plan = make_plan(profile, BOTH, collect(tunables_of(profile)), None, {})
+            return apply(plan, collect([]).host, False, lambda _: None)
+
+    assert [one.sid for one in write(64).pending] == ["1"]
+    assert [drift.due for drift in verify(None, ("initiator",), "") if drift.due] == [True]
+    assert not any(drift.due for drift in verify(None, ("target",), ""))
+    assert run_revert().exit_code == ExitCode.DONE
+    assert verify(None, BOTH, "") == []
+    # Logged in anew between the two, it has the first one's value when both are taken back, whichever goes first.
+    for newest_first in (True, False):
+        write(64)
+        log_in_anew(1, 7)
+        write(128)
+        if not newest_first:
+            with journal.locked():
+                undo(None, journal.transactions()[-2].name, None, "", False, False, lambda _: None)
+        report = run_revert()
+        assert report.exit_code == ExitCode.NEEDS_ACTION and [one.sid for one in report.pending] == ["7"]
+        log_in_anew(7, 1)
+
+
 def test_after_a_reboot_there_is_nothing_left_but_records(host: Path) -> None:
     before = values(host)
     run_apply()

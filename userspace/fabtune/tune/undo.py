@@ -68,7 +68,14 @@ def _due(transaction: Transaction, boot_id: str, outcomes: list[StepOutcome]) ->
         for outcome in outcomes
         if outcome.state == Outcome.RESTORED or (outcome.state == Outcome.ALREADY and outcome.step.boot_id == boot_id)
     ]
-    return relogin.needed(back, transaction.header["roles"], boot_id)
+    # iscsid keeps a session's record: who is still logged in from before the write never had what it wrote.  A new
+    # connection of the same session has today's sysctls and module parameters, and what an earlier transaction
+    # wrote may be in any.
+    record = [step for step in back if step.device.scope == "record" and not (step.ours or step.claim)]
+    before = {(one["identity"], one["sid"]) for one in transaction.pending if one["boot_id"] == boot_id}
+    roles = transaction.header["roles"]
+    felt = [one for one in relogin.needed(record, roles, boot_id) if (one.identity, one.sid) not in before]
+    return relogin.merge(felt, relogin.needed([step for step in back if step not in record], roles, boot_id))
 
 
 def undo(

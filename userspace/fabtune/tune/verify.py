@@ -69,12 +69,11 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
     everything = journal.transactions()
     latest: dict[tuple[str, ...], Drift] = {}
     for transaction in everything:
-        header = transaction.header
-        if transaction.closed or not set(roles) & set(header["roles"]) or (netns and header["netns"] != netns):
+        if transaction.closed or not _asked(transaction, roles, netns):
             continue
         if transaction.damage:
             latest[transaction.name,] = Drift("journal", transaction.name, "readable", None, True, transaction.damage)
-        locate = Locator(str(header["netns"]))
+        locate = Locator(str(transaction.header["netns"]))
         for step in [step for step in transaction.open_steps if not step.disturbed]:
             latest[_place(step, locate)] = _waits(step, locate) if step.waiting else _held(step, locate, present, boot_id)
     for row in plan.changes if plan else []:
@@ -82,7 +81,15 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         key: tuple[str, ...] = (row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity)
         key = (*key, instance(row.device)) if row.device.scope == "nic" else key
         latest.setdefault(key, Drift(row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied"))
-    return [*_away(everything, boot_id), *_unfelt(everything, boot_id), *latest.values()]
+    asked = [one for one in everything if _asked(one, roles, netns)]
+    unfelt = _unfelt(asked, boot_id) if "initiator" in roles else []
+    return [*_away(everything, boot_id), *unfelt, *latest.values()]
+
+
+def _asked(transaction: Transaction, roles: tuple[str, ...], netns: str) -> bool:
+    """Tell whether `transaction` is of one of `roles`, and of the network namespace `netns` where one is given."""
+    header = transaction.header
+    return bool(set(roles) & set(header["roles"])) and (not netns or header["netns"] == netns)
 
 
 def _place(step: Step, locate: Locator) -> tuple[str, ...]:
