@@ -178,3 +178,20 @@ print(row['now'], row['wanted'], row['state'], row['note'])")
 	echo "$row"
 	[ "$row" = "0 0 kept off, and a bound switches nothing on" ]
 }
+
+@test "a value that the kernel rounded is right already: nothing is left to plan after apply, nor written again" {
+	printf 'summary = "one"\n[initiator."block.read_ahead_kb"]\nat_least = 6075\nwhy = "a test"\n' > ahead.toml
+	fabtune apply "$PWD/ahead.toml" --role initiator
+	[ "$(cat /sys/block/sd*/queue/read_ahead_kb)" -eq 6072 ]
+	run fabtune plan "$PWD/ahead.toml" --role initiator --exit-code
+	echo "$output"
+	[ "$status" -eq 0 ]
+	fabtune plan "$PWD/ahead.toml" --role initiator --out ahead.plan
+	fabtune apply --plan ahead.plan
+	fabtune apply "$PWD/ahead.toml" --role initiator
+	run -0 fabtune verify "$PWD/ahead.toml" --role initiator
+	[ "$(fabtune history | grep -c ahead)" -eq 1 ]
+	run -0 fabtune revert
+	[[ "$output" == *"1 restored"* ]]
+	[ "$(cat /sys/block/sd*/queue/read_ahead_kb)" -eq 128 ]
+}

@@ -118,6 +118,11 @@ def paragraph(text: str, indent: str = "", after: str = "    ") -> None:
     print("\n".join(_wrap(text, room(), indent, after)))
 
 
+def told(text: str) -> str:
+    """Return one text wrapped as `paragraph` prints it, for those who print it elsewhere."""
+    return "\n".join(_wrap(text, room(), "", "    "))
+
+
 def text_below(text: str) -> None:
     """Print what belongs to the row above."""
     paragraph(text, "    ", "    ")

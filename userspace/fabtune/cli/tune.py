@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fabtune.backends import tree
 from fabtune.catalog.profile import Profile, load_profile
 from fabtune.catalog.tunable import ROLES, shipped_catalog
-from fabtune.cli import console, output
+from fabtune.cli import console, output, table
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts, collect, this_host
 from fabtune.model import units
@@ -168,11 +168,16 @@ def _wish(args: argparse.Namespace) -> _Wish:
 
 
 def _plan(args: argparse.Namespace, wish: _Wish) -> tuple[Plan, Facts]:
+    from fabtune.tune import journal, rounded
+
     mine = planning.tunables_of(wish.profile)
     facts = collect([*mine, *nextlogin.tunables(one.name for one in mine)], args.netns)
     rate_bit_per_s = tune_path.measure_rate_bit_per_s(facts) if wish.measure_rate else wish.rate_bit_per_s
     path = tune_path.choose(facts, wish.rtt_ms, rate_bit_per_s, wish.measure_rate)
     plan = planning.make_plan(wish.profile, roles_of(args.role, facts), facts, path, wish.parameters)
+    # Who may not read the journal plans without it.
+    with contextlib.suppress(FabtuneError):
+        rounded.settle(plan, journal.transactions())
     nextlogin.guard(plan, facts)
     return plan, facts
 
@@ -242,7 +247,7 @@ def run_apply(args: argparse.Namespace) -> int:
         plan, facts = _current(args, wish, kept)
         memory.check(plan, facts)
         for remark in _elsewhere(plan, facts):
-            console.say(remark)
+            console.say(table.told(remark))
         for remark in _keep_at_boot(plan, args):
             console.say(f"not kept after a reboot: {remark}")
         result = apply(plan, facts.host, args.allow_relogin, console.say)
