@@ -18,6 +18,7 @@ from fabtune.tune import journal, logout, owed, paths, relogin
 from fabtune.tune.journal import Logout
 from fabtune.tune.paths import MapPath
 from fabtune.tune.relogin import Pending, is_away, is_back, merge
+from fabtune.tune.verify import verify
 
 CONNECTIONS = "sys/class/iscsi_connection"
 
@@ -193,6 +194,18 @@ def test_a_session_whose_record_was_deleted_is_owed_no_longer_and_said_so(host: 
         assert len(owed_now()) == 1
         assert owed.bring_back("boot", said.append) == ([], [])
     assert owed_now() == [] and "its node record was deleted" in said[-1]
+
+
+def test_verify_says_that_a_login_failed_where_that_is_known(host: Path) -> None:
+    away = owe(host, "0")
+    (host / "sys/class/iscsi_session/session1/targetname").unlink()
+    hosttree.put(host / "proc/sys/kernel/random/boot_id", "boot")
+    for refused_in, expected in (("", "was stopped before"), ("earlier", "was stopped before"), ("boot", "failed (no such)")):
+        if refused_in:
+            with journal.locked(), relogin.journalled() as log:
+                log("refused", sid=away.sid, identity=away.identity, boot_id=refused_in, why="no such")
+        found = verify(None, ("initiator",), "")
+        assert [one.tunable for one in found] == ["session"] and expected in found[0].note
 
 
 def test_another_process_at_work_keeps_its_own_logout(host: Path) -> None:

@@ -266,6 +266,8 @@ killed_at_login() {
 			[[ "$output" == *"1 restored"*"was logged out for a re-login and is not back"* ]]
 		fi
 		[ "$(setting node.session.cmds_max)" = 128 ]
+		run -3 fabtune verify
+		[[ "$output" == *"its login failed"* ]]
 		run -0 fabtune revert
 		[[ "$output" == *"logged in again"* ]]
 	done

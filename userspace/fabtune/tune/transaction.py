@@ -9,6 +9,7 @@
     {"kind": "write", "step": 3, ..., "disturbed": true}  not written itself; the next step's write may move it
     {"kind": "logout", "sid": ..., "identity": ..., "target": ..., "portal": ..., "interface": ..., "boot_id": ..., "kept": {...}}
     {"kind": "login", "sid": ..., "identity": ...}      the session of the `logout` line with this sid is back
+    {"kind": "refused", "sid": ..., "identity": ..., "boot_id": ..., "why": "..."}  it was tried, and the session is not back
     {"kind": "applied"}
     {"kind": "inherit", "step": 2, "old": "5", "ours": "0"}  an earlier transaction went; its old value is ours to give
     {"kind": "waiting", "step": 2}                      revert did not find the device; it is still owed
@@ -112,6 +113,8 @@ class Transaction:
     away: list[Logout] = field(default_factory=list)
     # Seen back, by id and identity; the logout may stand in an earlier transaction.
     back: set[tuple[str, str]] = field(default_factory=set)
+    # Why the last login failed of those that are away, by id, identity and boot.
+    refused: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -181,6 +184,8 @@ def take(transaction: Transaction, line: dict[str, Any]) -> None:
         back = _text(line, "sid"), _text(line, "identity")
         transaction.back.add(back)
         transaction.away = [one for one in transaction.away if (one.sid, one.identity) != back]
+    elif kind == "refused":
+        transaction.refused[_text(line, "sid"), _text(line, "identity"), _text(line, "boot_id")] = _text(line, "why")
     elif kind == "applied":
         transaction.applied = True
     elif kind == "closed":

@@ -140,11 +140,14 @@ def _waits(step: Step, locate: Locator) -> Drift:
 
 def _away(everything: list[Transaction], boot_id: str) -> list[Drift]:
     """Return the sessions that were logged out for their re-login and have not come back."""
-    note = "fabtune logged it out and was stopped before it was back; `fabtune revert` or the next apply logs it in"
-    return [
-        Drift("session", owed.label(one), "logged in", None if why else "logged out", True, f"{note}; {why}" if why else note)
-        for one, why in owed.away(everything, boot_id)
-    ]
+    refused = {key: why for one in everything for key, why in one.refused.items()}
+    found = []
+    for one, why in owed.away(everything, boot_id):
+        failed = refused.get((one.sid, one.identity, one.boot_id))
+        what = f"and its login failed ({failed})" if failed else "and was stopped before it was back"
+        note = f"fabtune logged it out {what}; `fabtune revert` or the next apply logs it in{why and f'; {why}'}"
+        found.append(Drift("session", owed.label(one), "logged in", None if why else "logged out", True, note))
+    return found
 
 
 def _unfelt(everything: list[Transaction], boot_id: str) -> list[Drift]:
