@@ -329,6 +329,18 @@ second_lun() {
 	[ "$(ls /sys/class/iscsi_session)" = "$session" ]
 }
 
+@test "a LUN that was removed by hand stays away: its session is not logged in anew, and that is said" {
+	second_lun
+	echo 1 > "$(ls -d /sys/class/iscsi_session/"$session"/device/target*/*:1)/delete"
+	run fabtune apply "$PWD/relogin.toml" --role initiator --allow-relogin
+	rm $TPG/lun/lun_1/disk0
+	rmdir $TPG/lun/lun_1
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"offers LUN 1"*"rescan"* ]]
+	[ "$(ls /sys/class/iscsi_session)" = "$session" ]
+}
+
 @test "a disk with persistent reservations keeps its session: another one may not have them" {
 	reservation register 0 0xabc
 	run fabtune apply "$PWD/relogin.toml" --role initiator --allow-relogin

@@ -19,6 +19,7 @@ _SENSE_BYTES = 64
 _REPORT_LUNS, _PERSISTENT_RESERVE_IN = 0xA0, 0x5E
 _CHECK_CONDITION, _ILLEGAL_REQUEST = 2, 5
 _ANSWER_BYTES = 64 << 10
+_WELL_KNOWN = 0xC1
 
 
 class _Header(ctypes.Structure):
@@ -45,18 +46,32 @@ def missing(devices: Sequence[Path]) -> list[Path]:
 
     Raises FabtuneError where the target does not say.
     """
+    present = _offered(devices)
+    return [one for one in devices if _lun(one) not in present]
+
+
+def beyond(devices: Sequence[Path]) -> list[int]:
+    """Return the LUNs that a target offers beside a session's SCSI `devices`.  Raises FabtuneError where it does not say."""
+    # A well known logical unit (SAM-5, 4.7.5) holds no data.
+    return sorted(lun for lun in _offered(devices) - {_lun(one) for one in devices} if lun >> 8 & 0xFF != _WELL_KNOWN)
+
+
+def _lun(device: Path) -> int:
+    return int(device.name.rpartition(":")[2])
+
+
+def _offered(devices: Sequence[Path]) -> set[int]:
+    """Return the LUNs that the target of `devices` offers; none where there is nobody to ask."""
     problem = None
     for device in devices:
         try:
             # A LUN that is gone does not answer for the others.
-            present = set(parse_luns(_ask(device, _report_luns())))
+            return set(parse_luns(_ask(device, _report_luns())))
         except FabtuneError as error:
             problem = problem or error
-            continue
-        return [one for one in devices if int(one.name.rpartition(":")[2]) not in present]
     if problem:
         raise problem
-    return []
+    return set()
 
 
 def registered(device: Path) -> bool:

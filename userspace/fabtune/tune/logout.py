@@ -19,6 +19,8 @@ _GONE_WAIT_S = 30
 # udev looks at a new disk for a moment, and nothing of its is lost.
 _UDEV_WAIT_S = 5
 _UDEV = ("(udev-worker)", "(systemd-udevd)", "(udevd)")
+# A session that has just logged in may still be looking for its disks.
+_OFFERS = "offers LUN"
 
 
 def why_not(session: Session) -> str:
@@ -27,7 +29,7 @@ def why_not(session: Session) -> str:
     while True:
         with kept(session) as reason:
             pass
-        if not any(name in reason for name in _UDEV) or time.monotonic() > deadline:
+        if not any(name in reason for name in (*_UDEV, _OFFERS)) or time.monotonic() > deadline:
             return reason
         time.sleep(0.1)
 
@@ -47,7 +49,7 @@ def kept(session: Session) -> Iterator[str]:
     free = [name for device in devices if not _maps(device) for name in blocks.blocks_of(device)[:1]]
     try:
         with blocks.claimed(free) as own:
-            yield _used(session, devices, Users(own)) or _why_not_the_same(devices)
+            yield _used(session, devices, Users(own)) or _why_not_the_same(session, devices)
     except blocks.InUseError as error:
         # Who it is says more than that there is somebody.
         yield _used(session, devices, Users()) or f"{error} and has no other path"
@@ -70,11 +72,16 @@ def _used(session: Session, devices: list[Path], present: Users) -> str:
     return ""
 
 
-def _why_not_the_same(devices: list[Path]) -> str:
-    """Return which of a session's SCSI `devices` would not come back as it was, '' for none."""
+def _why_not_the_same(session: Session, devices: list[Path]) -> str:
+    """Return which of the SCSI `devices` of `session` would not come back as it was, or would beside them, '' for none."""
     try:
         for device in luns.missing(devices):
             return f"its target has no LUN {device.name.rpartition(':')[2]} any more, and {_named(device)} would go"
+        for lun in luns.beyond(devices):
+            return (
+                f"its target {_OFFERS} {lun}, which this session does not have, and a login would bring it; "
+                f"`iscsiadm -m session -r {session.sid} --rescan` brings it now, or log the session out and in yourself"
+            )
         for device in devices:
             if luns.registered(device):
                 # They hold for one session alone, and the next one may log in under another ISID.
