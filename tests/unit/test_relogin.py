@@ -14,7 +14,7 @@ from fabtune.facts import blocks, devices, luns
 from fabtune.facts.sessions import live_sessions
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.address import canonical
-from fabtune.tune import journal, logout, owed, paths, relogin
+from fabtune.tune import carry, journal, logout, owed, paths, relogin
 from fabtune.tune.journal import Logout
 from fabtune.tune.paths import MapPath
 from fabtune.tune.relogin import Pending, is_away, is_back, merge
@@ -35,6 +35,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         hosttree.put(lun / "scsi_tape/st0/dev", f"9:{number}")
     # A copied tree has nobody who answers SCSI commands.
     monkeypatch.setattr(luns, "missing", lambda _: [])
+    monkeypatch.setattr(luns, "beyond", lambda _: [])
     monkeypatch.setattr(luns, "registered", lambda _: False)
     return tmp_path
 
@@ -221,6 +222,67 @@ def test_a_login_settles_a_logout_of_an_earlier_transaction(host: Path) -> None:
     with journal.locked(), relogin.journalled() as log:
         log("login", sid="1", identity=first.identity)
     assert [one.sid for one in owed_now()] == ["5"]
+
+
+def owed_values() -> list[tuple[str, str]]:
+    return [(one.sid, successor) for one, successor in journal.owed_values(journal.transactions(), "boot")]
+
+
+def owe_values(host: Path, tmo: str) -> None:
+    """Journal that session 0 was logged out with a recovery_tmo of `tmo`, and put the first session in its place."""
+    hosttree.put(host / "sys/class/iscsi_session/session1/recovery_tmo", "120")
+    away = owe(host, "9")
+    with journal.locked(), relogin.journalled() as log:
+        log("logout", **replace(away, sid="0", kept={"session": {"recovery_tmo": tmo}}).as_json())
+        log("login", sid="9", identity=away.identity)
+
+
+def test_what_was_set_by_hand_is_owed_until_it_is_given_back_whoever_logged_the_session_in(host: Path) -> None:
+    owe_values(host, "7")
+    owed.settle("boot")
+    assert owed_now() == [] and owed_values() == [("0", "1")]
+    assert [(one.what, one.was, one.now) for _, one in owed.values("boot")] == [("recovery_tmo", "7", "120")]
+    said: list[str] = []
+    with journal.locked():
+        assert owed.bring_back("boot", said.append) == ([], [])
+    assert (host / "sys/class/iscsi_session/session1/recovery_tmo").read_text().strip() == "7"
+    assert "recovery_tmo" in said[0] and owed_values() == [] and owed.values("boot") == []
+
+
+def test_values_that_are_as_they_were_are_owed_no_longer(host: Path) -> None:
+    owe_values(host, "120")
+    owed.settle("boot")
+    assert owed_now() == [] and owed_values() == []
+
+
+def test_what_was_set_by_hand_is_said_to_be_lost_where_its_session_was_logged_out_since(host: Path) -> None:
+    owe_values(host, "7")
+    owed.settle("boot")
+    (host / "sys/class/iscsi_session/session1").rename(host / "sys/class/iscsi_session/session7")
+    (host / f"{CONNECTIONS}/connection1:0").rename(host / f"{CONNECTIONS}/connection7:0")
+    said: list[str] = []
+    with journal.locked():
+        owed.bring_back("boot", said.append)
+    assert "is lost" in said[0] and owed_values() == []
+    assert (host / "sys/class/iscsi_session/session7/recovery_tmo").read_text().strip() == "120"
+
+
+def test_a_value_that_a_closed_transaction_mentions_is_the_administrators(host: Path) -> None:
+    session = live_sessions()[0]
+    hosttree.put(host / "sys/class/iscsi_session/session1/recovery_tmo", "7")
+    owe(host, "9")
+    device = {"scope": "record", "identity": session.identity, "label": "x"}
+    step = {"step": 1, "boot_id": "boot", "tunable": "iscsi.recovery_timeout", "backend": "record", "old": "120", "wrote": "7",
+            "key": "node.session.timeo.replacement_timeout", "device": device, "effect": "relogin", "rounds": False}  # fmt: skip
+    with journal.locked(), relogin.journalled() as log:
+        log("write", **step)
+        assert "recovery_tmo" not in carry.of(session)["session"]
+        log("restored", step=1)
+        log("closed")
+    assert carry.of(session)["session"]["recovery_tmo"] == "7"
+    with journal.locked(), relogin.journalled() as log:
+        log("due", **relogin.of_session(session, carry.this_host().boot_id).as_json())
+    assert "recovery_tmo" not in carry.of(session)["session"]
 
 
 def test_nothing_is_journalled_behind_a_damaged_line(host: Path) -> None:

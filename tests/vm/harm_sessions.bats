@@ -404,6 +404,49 @@ by_hand() {
 	cat "/sys/class/iscsi_session/session$session/recovery_tmo"
 }
 
+@test "what was set by hand is given back after a kill behind the login, a partition's protection and more than a profile asks for as well" {
+	printf 'summary = "a test"\n[initiator."iscsi.queue_depth"]\nat_least = 64\nwhy = "a test"\n' > relogin.toml
+	iscsiadm -m node -o update -n node.session.cmds_max -v 256
+	login $PORTAL_A
+	hand=$(disk_of "$(sids)")
+	one_partition "$hand"
+	blockdev --setro "/dev/${hand}1"
+	echo 180 > "/sys/block/$hand/device/timeout"
+	echo 200 > "/sys/block/$hand/device/queue_depth"
+	real=$(PATH=/usr/sbin:/sbin command -v iscsiadm)
+	mkdir bin
+	printf '#!/bin/sh\n%s "$@"\ncase "$*" in *--login*) kill -9 $PPID;; esac\n' "$real" > bin/iscsiadm
+	chmod +x bin/iscsiadm
+	PATH=$PWD/bin:$PATH run -137 apply
+	disk_of "$(sids)"
+	run -3 fabtune verify
+	echo "$output"
+	[[ "$output" == *"device/timeout"*"180"* && "$output" == *"ro of partition 1"* && "$output" == *"device/queue_depth"*"200"* ]]
+	run fabtune revert
+	echo "$output"
+	hand=$(disk_of "$(sids)")
+	[ "$(cat "/sys/block/$hand/device/timeout" "/sys/block/$hand/${hand}1/ro" "/sys/block/$hand/device/queue_depth" | xargs)" = "180 1 200" ]
+	run fabtune verify
+	echo "$output"
+	[[ "$output" != *device/* ]]
+	iscsiadm -m node -o update -n node.session.cmds_max -v 128
+}
+
+# one_partition DISK
+one_partition() {
+	python3 - "/dev/$1" <<-'EOT'
+		import struct, sys
+		table = bytearray(512)
+		table[446:462] = struct.pack("<B3sB3sII", 0, bytes([0, 2, 0]), 0x83, bytes([0, 2, 0]), 2048, 20480)
+		table[510:] = b"\x55\xaa"
+		with open(sys.argv[1], "r+b") as disk:
+		    disk.write(table)
+	EOT
+	blockdev --rereadpt "/dev/$1"
+	udevadm settle
+	until_true "[ -e /sys/block/$1/${1}1/ro ]"
+}
+
 @test "a session with a stale record of another portal group beside its own is left alone, and that record is named" {
 	login $PORTAL_A
 	before=$(sids)

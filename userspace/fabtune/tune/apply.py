@@ -133,7 +133,7 @@ class _Apply:
         """Write everything; re-login between what sessions are made from and what they bring with them."""
         for row in claims:
             assert row.device is not None and row.now is not None
-            self._journal_write("claim", row.tunable, row.device, row.now, row.now, share=row.share)
+            self._journal_write("claim", row.tunable, row.device, row.now, row.now, share=row.share, form=row.form)
         for row in self.plan.changes:
             if row.tunable.scope not in _BORN_AT_LOGIN:
                 self._write(row)
@@ -200,7 +200,7 @@ class _Apply:
             row = replace(row, now=backend.read(device, tunable.key))
         assert row.now is not None and row.wanted is not None
         disturbed = self._journal_disturbed(tunable, device)
-        step = self._journal_write("write", tunable, device, row.now, row.wanted, share=row.share)
+        step = self._journal_write("write", tunable, device, row.now, row.wanted, share=row.share, form=row.form)
         self.progress(_told(row))
         try:
             with signals.deferred():
@@ -234,13 +234,14 @@ class _Apply:
 
     def _journal_write(
         self, kind: str, tunable: Tunable, device: Device, old: str, wrote: str, disturbed: bool = False,
-        share: str = "",
+        share: str = "", form: str = "value",
     ) -> int:
         """Put one step on disk before it happens; return its number."""
         number = len(self.transaction.steps) + 1
         step = Step(
             number, self.host.boot_id, tunable.name, tunable.backend, tunable.key, device, old, wrote,
             tunable.effect, tunable.rounds, disturbed=disturbed, share=share,
+            form="" if form == "value" else form,
         )  # fmt: skip
         line: dict[str, object] = {"transaction": self.transaction.name, **as_line(step)}
         self.writer.append(kind, **line)

@@ -9,16 +9,20 @@ import contextlib
 import fcntl
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from fabtune.backends import attribute, record, tree
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
+from fabtune.facts.collect import this_host
 from fabtune.facts.sessions import Session, scsi_devices
 from fabtune.model.device import Device
 from fabtune.run import require, run
 from fabtune.tune import journal
 from fabtune.tune.paths import disk_of
+from fabtune.tune.plan import better
 
 # Values by key, for the session and for each of its disks by LUN and WWID.
 Values = dict[str, dict[str, str]]
@@ -26,7 +30,7 @@ _SESSION = "session"
 _QUEUE = "can_queue"
 # Beside the vocabulary.  What tells of the disk itself (write_cache, rotational) is the target's to say.
 _MORE = ("device/eh_timeout", "queue/discard_max_bytes", "queue/iostats")
-# By blockdev --setro, not through sysfs.
+# By blockdev --setro, not through sysfs; of a partition with its number behind it.
 _READ_ONLY = "ro"
 # BLKROSET, include/uapi/linux/fs.h
 _SET_READ_ONLY = 0x125D
@@ -40,10 +44,46 @@ _DISKS_WAIT_S = 10
 _UDEV_WAIT_S = 5
 
 
+@dataclass(frozen=True)
+class Difference:
+    """A value that was set by hand, and is not so now; `now` is '-' where it or its device is not there."""
+
+    device: str
+    what: str
+    was: str
+    now: str
+
+
 def of(session: Session) -> Values:
-    """Return the values of `session` and its disks as they are now."""
+    """Return the values of `session` and its disks as they are now, without those that it may have from its record."""
     values = {_SESSION: _read(_session(session), ("recovery_tmo",)) | {_QUEUE: str(session.can_queue)}}
-    return values | {place: _read(device, (*_keys(), _READ_ONLY)) for place, device in _disks(session).items()}
+    values |= {place: _read(disk, (*_keys(), _READ_ONLY)) | _protected(disk) for place, disk in _disks(session).items()}
+    for key, setting in _FROM_RECORD.items():
+        said = _said_by_record(setting, session)
+        # The kernel cuts a LUN's depth to the session's.
+        said |= {str(min(session.can_queue, int(one))) for one in said if one.isdigit()}
+        for found in values.values():
+            if found.get(key) in said:
+                del found[key]
+    return values
+
+
+def _protected(disk: Device) -> dict[str, str]:
+    """Return the partitions of `disk` that are protected from writing on their own account."""
+    # Below a protected disk each of them reads so.
+    if _read(disk, (_READ_ONLY,)).get(_READ_ONLY) == "1":
+        return {}
+    return {f"{_READ_ONLY}{name}": "1" for name, part in _partitions(disk).items()
+            if _read(part, (_READ_ONLY,)).get(_READ_ONLY) == "1"}  # fmt: skip
+
+
+def _partitions(disk: Device) -> dict[str, Device]:
+    """Return the partitions of `disk` by ` of partition N`."""
+    found = {}
+    for number in Path(disk.where["directory"]).glob("*/partition"):
+        place = f" of partition {tree.read_text(number)}"
+        found[place] = Device("block", disk.identity + place, number.parent.name, {"directory": str(number.parent)})
+    return found
 
 
 def _keys() -> tuple[str, ...]:
@@ -85,21 +125,51 @@ def give_back(kept: Mapping[str, Mapping[str, str]], session: Session, tell: Cal
         if device is None:
             lost.append((f"what was set by hand of {place}", "it is not there any more"))
             continue
-        wanted = {}
-        if kept[place].get(_READ_ONLY) == "1" and (problem := _set_read_only(device)):
-            lost.append((f"write protection of {device.label}", problem))
-        for key, value in kept[place].items():
-            if key not in ("recovery_tmo", *_keys()) or _born_with(key, value, kept, session):
-                continue
-            wanted[key] = value
-            profile = _asked_by(key, session.identity)
+        for key, part in _to_protect(kept[place], device):
+            if part is None:
+                lost.append((f"write protection{key.removeprefix(_READ_ONLY)} of {device.label}", "it is not there any more"))
+            elif problem := _set_read_only(part):
+                lost.append((f"write protection of {part.label}", problem))
+        wanted = _by_hand(kept, place, session)
+        for key in [key for key in wanted if key in _FROM_RECORD]:
+            value, now = wanted[key], _read(device, (key,)).get(key)
+            profile = _asked_by(key, value, session.identity)
             if profile:
-                now = _read(device, (key,)).get(key)
                 if now != value:
                     tell(f"{key} of {device.label} was set to {value} by hand, and is {now}, as {profile} has it")
                 del wanted[key]
         lost += [(f"{key} of {device.label}", why) for key, why in _write(device, wanted).items()]
     return lost
+
+
+def differing(kept: Mapping[str, Mapping[str, str]], session: Session) -> list[Difference]:
+    """Return what of `kept` was set by hand, and `session`, which has logged in since, and its disks do not have."""
+    found = []
+    for place, device in _there(kept, session):
+        if device is None:
+            found.append(Difference(place, "disk", "there", "-"))
+            continue
+        for key, part in _to_protect(kept[place], device):
+            now = _read(part, (_READ_ONLY,)).get(_READ_ONLY, "-") if part else "-"
+            found += [Difference(device.label, key, "1", now)] if now != "1" else []
+        for key, value in _by_hand(kept, place, session).items():
+            now = _read(device, (key,)).get(key, "-")
+            if now != value and not _asked_by(key, value, session.identity):
+                found.append(Difference(device.label, key, value, now))
+    return found
+
+
+def _to_protect(kept: Mapping[str, str], device: Device) -> list[tuple[str, Device | None]]:
+    """Return the keys of `kept` that tell of write protection, each with the disk or partition it is of today."""
+    present = {_READ_ONLY: device} | {_READ_ONLY + name: part for name, part in _partitions(device).items()}
+    return [(key, present.get(key)) for key, value in kept.items()
+            if value == "1" and key.partition(" ")[0] == _READ_ONLY]  # fmt: skip
+
+
+def _by_hand(kept: Mapping[str, Mapping[str, str]], place: str, session: Session) -> dict[str, str]:
+    """Return what of `kept` at `place` the ended session did not have from its login on."""
+    known = ("recovery_tmo", *_keys())
+    return {key: value for key, value in kept[place].items() if key in known and not _born_with(key, value, kept, session)}
 
 
 def _there(kept: Mapping[str, Mapping[str, str]], session: Session) -> Iterator[tuple[str, Device | None]]:
@@ -148,41 +218,61 @@ def _set_read_only(device: Device) -> str:
 
 
 def _born_with(key: str, value: str, kept: Mapping[str, Mapping[str, str]], session: Session) -> bool:
-    """Tell whether the ended session may have had `value` from its login on."""
-    queue = tree.whole(kept.get(_SESSION, {}).get(_QUEUE)) or session.can_queue
-    if key == "queue/nr_requests":
-        # blk_mq_init_sched and blk_mq_init_queue make it of the session's queue, which the record may have changed.
-        return queue != session.can_queue and value in (str(queue), str(2 * min(queue, _DEFAULT_REQUESTS)))
-    if key not in _FROM_RECORD:
+    """Tell whether the session before `session` may have had `value` for the depth of its queue."""
+    if key != "queue/nr_requests":
         return False
-    said = _said_by_record(_FROM_RECORD[key], session)
-    # The kernel cuts a LUN's depth to the session's.
-    return value in said | {str(min(queue, int(one))) for one in said if one.isdigit()}
+    # blk_mq_init_sched and blk_mq_init_queue make it of the session's queue, which the record may have changed.
+    queue = tree.whole(kept.get(_SESSION, {}).get(_QUEUE)) or session.can_queue
+    return queue != session.can_queue and value in (str(queue), str(2 * min(queue, _DEFAULT_REQUESTS)))
 
 
 def _said_by_record(key: str, session: Session) -> set[str]:
-    """Return what the record of `session` says of `key`, and what it said before fabtune changed it."""
-    said = {text for step in _steps(key, session.identity) for text in (step.old, step.wrote, step.holds or step.wrote)}
+    """Return what `session` may have from its record: what that says of `key` now, or said when the session logged in."""
+    said = {text for one, step in _steps(key, session.identity) for text in _at_login(one, step, session)}
     with contextlib.suppress(FabtuneError):
         now = (record.one(session.target, session.portal, session.interface) or {}).get(key)
         said |= {now} if now else set()
     return said
 
 
-def _steps(key: str, identity: str) -> list[journal.Step]:
+def _at_login(transaction: journal.Transaction, step: journal.Step, session: Session) -> set[str]:
+    """Return what the record may have said when `session` logged in, as far as `step` tells."""
+    # A session that is there when a record is written, or given back, is to log in anew.
+    before = _waits(transaction.pending, session)
+    if step not in transaction.open_steps and not _waits(transaction.due, session):
+        # It logged in after that.
+        return set()
+    old = {step.old, *step.ours} if before or not transaction.applied else set()
+    return old if before and transaction.applied else old | {step.wrote, step.holds or step.wrote}
+
+
+def _waits(lines: Iterable[Mapping[str, str]], session: Session) -> bool:
+    own = "relogin", session.identity, str(session.sid), this_host().boot_id
+    return any((one["action"], one["identity"], one["sid"], one["boot_id"]) == own for one in lines)
+
+
+def _steps(key: str, identity: str) -> list[tuple[journal.Transaction, journal.Step]]:
     with contextlib.suppress(FabtuneError):
-        return [step for one in journal.transactions() for step in one.steps
+        return [(one, step) for one in journal.transactions() for step in one.steps
                 if (step.backend, step.key, step.device.identity) == ("record", key, identity)]  # fmt: skip
     return []
 
 
-def _asked_by(key: str, identity: str) -> str:
-    """Return the profile that set what the record makes of `key`, '' for none."""
+def _asked_by(key: str, value: str, identity: str) -> str:
+    """Return the profile that set what the record makes of `key` and does not take `value` for better, '' for none."""
     if key not in _FROM_RECORD:
         return ""
-    with contextlib.suppress(FabtuneError):
-        for one in reversed(journal.transactions()):
-            for step in one.open_steps:
-                if (step.backend, step.key, step.device.identity) == ("record", _FROM_RECORD[key], identity):
-                    return one.profile
+    for one, step in reversed(_steps(_FROM_RECORD[key], identity)):
+        if step in one.open_steps:
+            return "" if _better(step, value) else one.profile
     return ""
+
+
+def _better(step: journal.Step, value: str) -> bool:
+    tunable = shipped_catalog().tunables.get(step.tunable)
+    if tunable is None or not step.form:
+        return False
+    try:
+        return better(tunable, step.form, tunable.parse(value), tunable.parse(step.wrote))
+    except (FabtuneError, ValueError):
+        return False

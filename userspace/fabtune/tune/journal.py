@@ -27,7 +27,8 @@ from fabtune.tune.plan import Plan
 from fabtune.tune.transaction import VERSION, Logout, Step, Transaction, parse, take
 
 __all__ = [
-    "Logout", "Step", "Transaction", "Writer", "begin", "locked", "owed_logins", "state_dir", "take", "transactions",
+    "Logout", "Step", "Transaction", "Writer", "begin", "locked", "owed_logins", "owed_values", "state_dir",
+    "take", "transactions",
 ]  # fmt: skip
 
 # Where the file backends write, below /etc.
@@ -261,5 +262,17 @@ def owed_logins(found: Iterable[Transaction], boot_id: str) -> list[Logout]:
     owed: list[Logout] = []
     for transaction in found:
         # A login may stand in a later file than its logout; ids of sessions begin anew with each boot.
-        owed = [one for one in owed if (one.sid, one.identity) not in transaction.back] + transaction.away
+        owed = [one for one in owed if one.session not in transaction.back] + transaction.away
     return [one for one in owed if one.boot_id == boot_id]
+
+
+def owed_values(found: Iterable[Transaction], boot_id: str) -> list[tuple[Logout, str]]:
+    """Return the logouts of this boot whose session is back without what they kept, each with the id of its successor."""
+    away: list[Logout] = []
+    owed: list[tuple[Logout, str]] = []
+    for transaction in found:
+        back = transaction.back
+        owed += [(one, back[one.session]) for one in away if one.kept and back.get(one.session)]
+        owed = [(one, successor) for one, successor in owed if one.session not in transaction.given] + transaction.unkept
+        away = [one for one in away if one.session not in back] + transaction.away
+    return [(one, successor) for one, successor in owed if one.boot_id == boot_id]

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Sessions that fabtune logged out for a re-login and never saw back: whoever comes next brings them back."""
+"""What a stopped re-login owes: a session that is not back, or what was set by hand of one that is.
+
+Whoever comes next brings the session back, and gives it the values.
+"""
 
 import contextlib
 from collections.abc import Callable, Sequence
 
 from fabtune.errors import FabtuneError
-from fabtune.tune import journal, relogin, signals
+from fabtune.facts.sessions import Session, live_sessions
+from fabtune.tune import carry, journal, relogin, signals
 from fabtune.tune.relogin import Pending
 from fabtune.tune.transaction import Logout, Transaction
 
@@ -27,28 +31,48 @@ def away(transactions: Sequence[Transaction], boot_id: str) -> list[tuple[Logout
     return found
 
 
+def values(boot_id: str) -> list[tuple[Logout, carry.Difference]]:
+    """Return what was set by hand of sessions that are back, and is not there again."""
+    found = []
+    for one, session in _owed_values(boot_id):
+        found += [(one, value) for value in carry.differing(one.kept, session)] if session else []
+    return found
+
+
+def _owed_values(boot_id: str) -> list[tuple[Logout, Session | None]]:
+    """Return the logouts whose values are owed, each with the session they are owed to, None where that one is gone."""
+    present = live_sessions()
+    return [
+        (one, next((s for s in present if (str(s.sid), s.identity) == (successor, one.identity)), None))
+        for one, successor in journal.owed_values(journal.transactions(), boot_id)
+    ]
+
+
 def settle(boot_id: str) -> None:
     """Journal which of the owed sessions are back: one that somebody logs out after that was logged out on purpose.
+
+    Values that are all as they were are owed no longer either: what is set by hand from here on is meant.
 
     Where the journal cannot be written, or another fabtune is at work, the next run looks again.
     """
     # Without a lock only a look: it may be that the logout is still to come.
     with contextlib.suppress(OSError, FabtuneError):
-        if _back(boot_id):
+        if _back(boot_id) or _owed_values(boot_id):
             with journal.locked():
-                _settle(boot_id)
-
-
-def _settle(boot_id: str) -> None:
-    """Journal which of the owed sessions are back.  The caller holds the lock."""
-    _note(_back(boot_id))
+                _note(_back(boot_id))
+                for one, session in _owed_values(boot_id):
+                    if session and not carry.differing(one.kept, session):
+                        with relogin.journalled() as log:
+                            log("given-back", sid=one.sid, identity=one.identity)
 
 
 def _note(settled: Sequence[Logout]) -> None:
+    """Journal that the sessions of `settled` are back, or given up.  The caller holds the lock."""
     if settled:
         with contextlib.suppress(OSError, FabtuneError), relogin.journalled() as log:
             for one in settled:
-                log("login", sid=one.sid, identity=one.identity)
+                session = relogin.follower(one)
+                log("login", sid=one.sid, identity=one.identity, successor=str(session.sid) if session else "")
 
 
 def _back(boot_id: str) -> list[Logout]:
@@ -61,10 +85,13 @@ def _back(boot_id: str) -> list[Logout]:
 
 
 def bring_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[str], list[Pending]]:
-    """Log the missing sessions in again; return those that are back and those that are not.  The caller holds the lock."""
+    """Log the missing sessions in again; return those that are back and those that are not.  The caller holds the lock.
+
+    What was set by hand of those that came back otherwise is given to them.
+    """
     back: list[str] = []
     left: list[Pending] = []
-    _settle(boot_id)
+    _note(_back(boot_id))
     missing = away(journal.transactions(), boot_id)
     for one, problem in missing:
         if not problem and _given_up(one):
@@ -80,7 +107,22 @@ def bring_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[str]
             left.append(Pending("login", one.identity, label(one), one.sid, boot_id, problem))
         else:
             back.append(label(one))
+    for one, session in _owed_values(boot_id):
+        _give_back(one, session, progress)
     return back, left
+
+
+def _give_back(one: Logout, session: Session | None, progress: Callable[[str], None]) -> None:
+    """Give `session`, which an earlier run logged in, the values that run still owed it."""
+    # What cannot be journalled is looked at again.
+    with contextlib.suppress(OSError, FabtuneError), signals.ignored(), relogin.journalled() as log:
+        if session is None:
+            progress(f"what was set by hand of {label(one)} before its re-login is lost: it was logged out since")
+            log("given-back", sid=one.sid, identity=one.identity)
+            return
+        for value in carry.differing(one.kept, session):
+            progress(f"{value.what} of {value.device} was {value.was} before a re-login, and is {value.now}: given back")
+        relogin.give_back(one, session, log, progress)
 
 
 def _given_up(one: Logout) -> bool:

@@ -221,10 +221,10 @@ def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -
         reason = stop or logout.why_not(session)
         if not reason:
             progress(f"re-login of {one.label}")
-            maps, kept = paths.maps_above(session), carry.of(session)
+            maps, away = paths.maps_above(session), _away(session)
             # Between logout and login nothing may stop us: the LUNs are away.
             with signals.ignored():
-                reason, again = _again(session, kept, progress, log)
+                reason, again = _again(session, away, progress, log)
                 if again:
                     done.append(one.label)
                     late = paths.wait_until_back(maps, again)
@@ -232,21 +232,26 @@ def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -
                     if late:
                         left.append(replace(one, action="path", reason=stop))
                     # multipathd and udev have their say first.
-                    lost = carry.give_back(kept, again, progress)
+                    lost = carry.give_back(away.kept, again, progress)
+                    _note_given(away, log)
                     left += [replace(one, action="value", label=what, reason=why) for what, why in lost]
         if reason:
             left.append(replace(one, reason=reason))
     return done, left
 
 
+def _away(session: Session) -> Logout:
+    """Return what the journal says of the logout of `session`."""
+    return Logout(
+        str(session.sid), session.identity, session.target, session.portal, session.interface, this_host().boot_id,
+        carry.of(session),
+    )  # fmt: skip
+
+
 def _again(
-    session: Session, kept: carry.Values, progress: Callable[[str], None], log: Log
+    session: Session, away: Logout, progress: Callable[[str], None], log: Log
 ) -> tuple[str, Session | None]:
     """Log `session` out and in; return the reason for which it stayed untouched, or the session that follows it."""
-    away = Logout(
-        str(session.sid), session.identity, session.target, session.portal, session.interface, this_host().boot_id,
-        kept,
-    )  # fmt: skip
     wanted = len(scsi_devices(session)), len(session.luns)
     log("logout", **away.as_json())
     try:
@@ -259,28 +264,33 @@ def _again(
             raise SessionDownError(str(error), away) from error
         reason = str(error)
     if reason:
-        _note_login(away, log)
+        _note_login(away, log, None)
         return reason, None
     try:
         return "", _log_in(away, wanted, log)
     except FabtuneError as error:
-        follows = _follows(away)
-        if follows is None:
+        follows = follower(away)
+        if follows is None or is_away(away):
             raise SessionDownError(str(error), away) from error
-        _note_login(away, log)
-        _give_back(away, follows, progress)
+        _note_login(away, log, follows)
+        give_back(away, follows, log, progress)
         raise FabtuneError(f"{error}; the session is logged in, with its new values") from error
 
 
-def _follows(away: Logout) -> Session | None:
-    """Return the later session of the same record that is logged in, None where one is missing."""
-    later = [one for one in _of(away) if one.state == "LOGGED_IN" and one.sid > int(away.sid)]
-    return later[-1] if later and not is_away(away) else None
+def follower(away: Logout) -> Session | None:
+    """Return the session of the same record that logged in last after `away` ended, None where it has not ended."""
+    present = _of(away)
+    if any(str(one.sid) == away.sid for one in present):
+        return None
+    later = [one for one in present if one.state == "LOGGED_IN" and one.sid > int(away.sid)]
+    return max(later, key=lambda one: one.sid) if later else None
 
 
-def _give_back(away: Logout, session: Session, progress: Callable[[str], None]) -> None:
+def give_back(away: Logout, session: Session, log: Log, progress: Callable[[str], None]) -> None:
+    """Give `session` what `away` kept, and tell `progress` what of it is lost."""
     for what, why in carry.give_back(away.kept, session, progress):
         progress(f"{what} is no longer as it was: {why}")
+    _note_given(away, log)
 
 
 def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
@@ -302,7 +312,7 @@ def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
                 continue
             # Its disks may take long, and whoever logs it out from here on means it.
             if not noted:
-                _note_login(away, log)
+                _note_login(away, log, session)
                 noted = True
             if len(scsi_devices(session)) >= wanted[0] and len(session.luns) >= wanted[1]:
                 return session
@@ -318,10 +328,16 @@ def _of(away: Logout) -> list[Session]:
     return [session for session in live_sessions() if session.identity == away.identity]
 
 
-def _note_login(away: Logout, log: Log) -> None:
+def _note_login(away: Logout, log: Log, successor: Session | None) -> None:
     # Without this line it is looked up again whether the session is there.
     with contextlib.suppress(OSError):
-        log("login", sid=away.sid, identity=away.identity)
+        log("login", sid=away.sid, identity=away.identity, successor=str(successor.sid) if successor else "")
+
+
+def _note_given(away: Logout, log: Log) -> None:
+    # Without this line the values are looked at again.
+    with contextlib.suppress(OSError):
+        log("given-back", sid=away.sid, identity=away.identity)
 
 
 def is_away(away: Logout) -> bool:
@@ -369,9 +385,12 @@ def bring_back(away: Logout, log: Log, progress: Callable[[str], None]) -> str:
             with contextlib.suppress(FabtuneError):
                 if record.one(away.target, away.portal, away.interface) is None:
                     return "its node record is gone; discover the target and log in by hand"
-            _give_back(away, _log_in(away, (0, 0), log), progress)
+            give_back(away, _log_in(away, (0, 0), log), log, progress)
         elif is_back(away):
-            _note_login(away, log)
+            follows = follower(away)
+            _note_login(away, log, follows)
+            if follows:
+                give_back(away, follows, log, progress)
         else:
             return "it is there, but not logged in"
     except FabtuneError as error:

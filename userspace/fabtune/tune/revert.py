@@ -395,5 +395,5 @@ def as_line(step: Step) -> dict[str, object]:
         "effect": step.effect,
         "rounds": step.rounds,
         **({"disturbed": True} if step.disturbed else {}),
-        **({"share": step.share} if step.share else {}),
+        **{name: text for name, text in (("share", step.share), ("form", step.form)) if text},
     }

@@ -8,7 +8,9 @@
     {"kind": "holds", "step": 2, "value": "1"}          what the kernel made of it, if it differs
     {"kind": "write", "step": 3, ..., "disturbed": true}  not written itself; the next step's write may move it
     {"kind": "logout", "sid": ..., "identity": ..., "target": ..., "portal": ..., "interface": ..., "boot_id": ..., "kept": {...}}
-    {"kind": "login", "sid": ..., "identity": ...}      the session of the `logout` line with this sid is back
+    {"kind": "login", "sid": ..., "identity": ..., "successor": "7"}  the session of the `logout` line with this sid is back,
+                                                        as session 7; without it the session never went, or is given up
+    {"kind": "given-back", "sid": ..., "identity": ...} what that `logout` line kept is there again, or was said to be lost
     {"kind": "refused", "sid": ..., "identity": ..., "boot_id": ..., "why": "..."}  it was tried, and the session is not back
     {"kind": "applied"}
     {"kind": "inherit", "step": 2, "old": "5", "ours": "0"}  an earlier transaction went; its old value is ours to give
@@ -51,6 +53,11 @@ class Logout:
     boot_id: str
     kept: dict[str, dict[str, str]] = field(default_factory=dict, hash=False)
 
+    @property
+    def session(self) -> tuple[str, str]:
+        """What tells the session from every other of this boot."""
+        return self.sid, self.identity
+
     def as_json(self) -> dict[str, Any]:
         """Return the fields of the journal's `logout` line."""
         return asdict(self)
@@ -60,7 +67,8 @@ class Logout:
 class Step:
     """One journalled write, or a claim on a value found as wanted, and what became of it.
 
-    `instance` tells the very device from one that took its place since; `ours` holds the values of
+    `instance` tells the very device from one that took its place since; `form` is `at_least` or `at_most` where the
+    profile asked for a bound alone; `ours` holds the values of
     transactions whose old value this step has inherited.
     """
 
@@ -78,6 +86,7 @@ class Step:
     claim: bool = False
     instance: str = ""
     share: str = ""
+    form: str = ""
     holds: str | None = None
     ours: tuple[str, ...] = ()
     waiting: bool = False
@@ -111,8 +120,13 @@ class Transaction:
     due: list[dict[str, str]] = field(default_factory=list)
     # Logged out and not known to be back.
     away: list[Logout] = field(default_factory=list)
-    # Seen back, by id and identity; the logout may stand in an earlier transaction.
-    back: set[tuple[str, str]] = field(default_factory=set)
+    # Seen back, by id and identity, with the id of the session that followed ('' for none); the logout may stand in an
+    # earlier transaction.
+    back: dict[tuple[str, str], str] = field(default_factory=dict)
+    # Whose kept values were given back, by id and identity.
+    given: set[tuple[str, str]] = field(default_factory=set)
+    # Logouts of this file whose kept values are still owed to the session that followed, by its id.
+    unkept: list[tuple[Logout, str]] = field(default_factory=list)
     # Why the last login failed of those that are away, by id, identity and boot.
     refused: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
@@ -181,9 +195,15 @@ def take(transaction: Transaction, line: dict[str, Any]) -> None:
         texts = {one.name: _text(line, one.name) for one in fields(Logout) if one.name != "kept"}
         transaction.away.append(Logout(**texts, kept=_kept(line.get("kept", {}))))
     elif kind == "login":
-        back = _text(line, "sid"), _text(line, "identity")
-        transaction.back.add(back)
-        transaction.away = [one for one in transaction.away if (one.sid, one.identity) != back]
+        back, successor = (_text(line, "sid"), _text(line, "identity")), _text({"successor": "", **line}, "successor")
+        transaction.back[back] = successor
+        if successor:
+            transaction.unkept += [(one, successor) for one in transaction.away if one.session == back and one.kept]
+        transaction.away = [one for one in transaction.away if one.session != back]
+    elif kind == "given-back":
+        given = _text(line, "sid"), _text(line, "identity")
+        transaction.given.add(given)
+        transaction.unkept = [(one, successor) for one, successor in transaction.unkept if one.session != given]
     elif kind == "refused":
         transaction.refused[_text(line, "sid"), _text(line, "identity"), _text(line, "boot_id")] = _text(line, "why")
     elif kind == "applied":
@@ -232,6 +252,7 @@ def _step(line: dict[str, Any], expected: int) -> Step:
         claim=line["kind"] == "claim",
         instance=_text(device, "instance") if "instance" in device else "",
         share=_text(line, "share") if "share" in line else "",
+        form=_text(line, "form") if "form" in line else "",
     )
 
 

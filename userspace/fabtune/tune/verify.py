@@ -83,7 +83,7 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         latest.setdefault(key, Drift(row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied"))
     asked = [one for one in everything if _asked(one, roles, netns)]
     unfelt = _unfelt(asked, boot_id) if "initiator" in roles else []
-    return [*_away(everything, boot_id), *unfelt, *latest.values()]
+    return [*_away(everything, boot_id), *_not_given_back(boot_id), *unfelt, *latest.values()]
 
 
 def _asked(transaction: Transaction, roles: tuple[str, ...], netns: str) -> bool:
@@ -148,6 +148,15 @@ def _away(everything: list[Transaction], boot_id: str) -> list[Drift]:
         note = f"fabtune logged it out {what}; `fabtune revert` or the next apply logs it in{why and f'; {why}'}"
         found.append(Drift("session", owed.label(one), "logged in", None if why else "logged out", True, note))
     return found
+
+
+def _not_given_back(boot_id: str) -> list[Drift]:
+    """Return what was set by hand of a session or its disks and went with a re-login that was stopped half way."""
+    note = "was so before a re-login, which fabtune did not finish; `fabtune revert` or the next apply gives it back"
+    return [
+        Drift(value.what, f"{value.device}, {owed.label(one)}", value.was, value.now, True, note)
+        for one, value in owed.values(boot_id)
+    ]
 
 
 def _unfelt(everything: list[Transaction], boot_id: str) -> list[Drift]:
