@@ -285,6 +285,24 @@ def test_a_value_that_a_closed_transaction_mentions_is_the_administrators(host: 
     assert "recovery_tmo" not in carry.of(session)["session"]
 
 
+def test_a_profiles_value_is_not_given_back_once_it_was_taken_back(host: Path) -> None:
+    session = live_sessions()[0]
+    file = host / "sys/class/iscsi_session/session1/recovery_tmo"
+    hosttree.put(file, "7")
+    owe(host, "9")
+    device = {"scope": "session", "identity": session.own_identity, "label": "x"}
+    step = {"step": 1, "boot_id": "boot", "tunable": "x", "backend": "attribute", "old": "120", "wrote": "7",
+            "key": "recovery_tmo", "device": device, "effect": "now", "rounds": False}  # fmt: skip
+    with journal.locked(), relogin.journalled() as log:
+        log("write", **step)
+        kept = carry.of(session)
+        file.write_text("120")
+        assert [(one.what, one.was) for one in carry.differing(kept, session)] == [("recovery_tmo", "7")]
+        log("restored", step=1)
+    assert carry.differing(kept, session) == [] and carry.give_back(kept, session, print) == []
+    assert file.read_text() == "120"
+
+
 def test_nothing_is_journalled_behind_a_damaged_line(host: Path) -> None:
     away = owe(host, "1")
     with (host / "state/journal/20260101T000000Z-000.jsonl").open("a") as stream:

@@ -16,8 +16,10 @@ from pathlib import Path
 from fabtune.backends import attribute, record, tree
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
+from fabtune.facts import devices
 from fabtune.facts.collect import this_host
 from fabtune.facts.sessions import Session, scsi_devices
+from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 from fabtune.run import require, run
 from fabtune.tune import journal
@@ -32,6 +34,8 @@ _QUEUE = "can_queue"
 _MORE = ("device/eh_timeout", "queue/discard_max_bytes", "queue/iostats")
 # By blockdev --setro, not through sysfs; of a partition with its number behind it.
 _READ_ONLY = "ro"
+# Before the key of a value that is ours and not set by hand.
+_STEP = "step "
 # BLKROSET, include/uapi/linux/fs.h
 _SET_READ_ONLY = 0x125D
 _FROM_RECORD = {
@@ -65,7 +69,30 @@ def of(session: Session) -> Values:
         for found in values.values():
             if found.get(key) in said:
                 del found[key]
-    return values
+    return {place: found | _ours(place, found, session) for place, found in values.items()}
+
+
+def _ours(place: str, found: Mapping[str, str], session: Session) -> dict[str, str]:
+    """Return which of the values `found` at `place` a step in force wrote: its transaction and number by `step KEY`."""
+    disks = _disks(session)
+    identity = session.own_identity if place == _SESSION else _identities().get(disks[place].label if place in disks else "")
+    return {
+        f"{_STEP}{step.key}": f"{one.name} {step.number}"
+        for one in _transactions() for step in one.open_steps
+        if (step.backend, step.device.identity) == ("attribute", identity)
+        and found.get(step.key) in (step.wrote, step.holds) and not step.disturbed
+    }  # fmt: skip
+
+
+def _identities() -> dict[str, str]:
+    return {disk.label: disk.identity for disk in devices.find("block", Surroundings())}
+
+
+def _is_taken_back(name: str) -> bool:
+    """Tell whether the step `name` ("TRANSACTION NUMBER") has given its old value back; '' names none."""
+    if not name:
+        return False
+    return not any(f"{one.name} {step.number}" == name for one in _transactions() for step in one.open_steps)
 
 
 def _protected(disk: Device) -> dict[str, str]:
@@ -167,9 +194,16 @@ def _to_protect(kept: Mapping[str, str], device: Device) -> list[tuple[str, Devi
 
 
 def _by_hand(kept: Mapping[str, Mapping[str, str]], place: str, session: Session) -> dict[str, str]:
-    """Return what of `kept` at `place` the ended session did not have from its login on."""
+    """Return what of `kept` at `place` the ended session did not have from its login on.
+
+    What a profile wrote there is left out as well once it has been taken back.
+    """
     known = ("recovery_tmo", *_keys())
-    return {key: value for key, value in kept[place].items() if key in known and not _born_with(key, value, kept, session)}
+    return {
+        key: value for key, value in kept[place].items()
+        if key in known and not _born_with(key, value, kept, session)
+        and not _is_taken_back(kept[place].get(f"{_STEP}{key}", ""))
+    }  # fmt: skip
 
 
 def _there(kept: Mapping[str, Mapping[str, str]], session: Session) -> Iterator[tuple[str, Device | None]]:
@@ -252,9 +286,13 @@ def _waits(lines: Iterable[Mapping[str, str]], session: Session) -> bool:
 
 
 def _steps(key: str, identity: str) -> list[tuple[journal.Transaction, journal.Step]]:
+    return [(one, step) for one in _transactions() for step in one.steps
+            if (step.backend, step.key, step.device.identity) == ("record", key, identity)]  # fmt: skip
+
+
+def _transactions() -> list[journal.Transaction]:
     with contextlib.suppress(FabtuneError):
-        return [(one, step) for one in journal.transactions() for step in one.steps
-                if (step.backend, step.key, step.device.identity) == ("record", key, identity)]  # fmt: skip
+        return journal.transactions()
     return []
 
 
