@@ -238,7 +238,7 @@ class Sequence:
             raise _OverError from None
         for name, value in plain.items():
             self.expected.others[name] = {value}
-        for name in [name for name in self.expected.others if name.startswith(("qdisc", "link", "route"))]:
+        for name in [name for name in self.expected.others if name.startswith(("qdisc", "link", "route", "sysctl target"))]:
             # What somebody set by hand is gone too.
             del self.expected.others[name]
         for number in range(len(self.host.targets)):
