@@ -40,6 +40,12 @@ def test_the_shipped_vocabulary_is_whole() -> None:
         assert tunable.default is not None or tunable.default_note or tunable.backend == "ethtool", tunable.name
 
 
+def test_a_maximum_is_a_value_that_is_allowed() -> None:
+    for tunable in shipped_catalog().tunables.values():
+        if tunable.maximum is not None:
+            assert tunable.check(tunable.maximum, "here") == tunable.maximum
+
+
 @pytest.mark.parametrize(
     "name", ["default", "lan", "lan-jumbo", "low-latency", "srp", "wan", "wan-lossy", "wan-satellite"]
 )

@@ -19,6 +19,7 @@ from fabtune.model.device import Device
 from fabtune.tune import journal, relogin
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.plan import make_plan, tunables_of
+from fabtune.tune.transaction import parse
 from fabtune.tune.undo import Report, undo
 from fabtune.tune.verify import Drift, verify
 
@@ -401,3 +402,26 @@ def test_an_srp_port_or_a_session_that_goes_while_it_is_looked_at_stops_nothing(
     backlog(host, "a", 2000)
     assert drifted() == []
     assert states(back()) == ["restored"]
+
+
+AWAY = {
+    "kind": "logout", "sid": "1", "identity": "t,10.2.0.1:3260,default", "target": "t", "portal": "10.2.0.1:3260",
+    "interface": "default", "boot_id": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "what"),
+    [
+        ({"roles": ["initiator", 3]}, {"kind": "applied"}, "roles"),
+        ({"roles": [{}]}, {"kind": "applied"}, "roles"),
+        ({}, {**AWAY, "sid": "x"}, "session id: found 'x'"),
+        ({}, {"kind": "login", "sid": "1", "identity": "t,10.2.0.1:3260,default", "successor": "x"}, "session id"),
+    ],
+)
+def test_a_line_that_nobody_could_act_on_is_damage(
+    first: dict[str, object], second: dict[str, object], what: str, tmp_path: Path
+) -> None:
+    begin = {"kind": "begin", "version": 1, "roles": ["initiator"], "netns": "", "profile": "x", "boot_id": ""}
+    data = "".join(json.dumps(line) + "\n" for line in ({**begin, **first}, second)).encode()
+    assert what in parse(tmp_path / "x.jsonl", data).damage

@@ -115,6 +115,40 @@ def test_a_parameter_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         plan_of("wan", io_siz=1.0)
 
 
+def profile_file(directory: Path, text: str) -> str:
+    path = directory / "mine.toml"
+    path.write_text('summary = "x"\n' + text)
+    return str(path)
+
+
+def test_parameters_may_stand_in_any_order(tmp_path: Path) -> None:
+    known = {"queue": '"4 * io"', "io": '"2KiB"'}
+    text = "".join(f'[parameters.{name}]\nsummary = "x"\ndefault = {value}\n' for name, value in known.items())
+    profile = load_profile(profile_file(tmp_path, text), shipped_catalog())
+    assert profile.values({}, {}) == {"queue": 8192, "io": 2048}
+
+
+def test_parameters_that_need_each_other_are_named(tmp_path: Path) -> None:
+    text = '[parameters.a]\nsummary = "x"\ndefault = "b + rtt"\n[parameters.b]\nsummary = "x"\ndefault = "2 * a"\n'
+    profile = load_profile(profile_file(tmp_path, text), shipped_catalog())
+    # One of them needs the path besides, and says so once it is known.
+    assert profile.values({}, {}) == {}
+    with pytest.raises(InputError, match=r"mine.toml: \[parameters.a\]: needs b, which cannot be known before 'a' is"):
+        profile.values({}, {"rtt": 0.05})
+
+
+def test_a_value_that_an_included_profile_cannot_use_is_told_with_the_users_file(tmp_path: Path) -> None:
+    text = 'include = ["lan"]\n[parameters.io_size]\nsummary = "x"\ndefault = 0\n'
+    profile = load_profile(profile_file(tmp_path, text), shipped_catalog())
+    with pytest.raises(InputError, match=r"mine.toml: .*lan.toml: .*divides by zero"):
+        profile.values({}, {"rtt": 0.05, "rate": 125e6, "bdp": 6.25e6})
+
+
+def test_an_include_that_no_file_can_be_called_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="mine.toml: key 'include'"):
+        load_profile(profile_file(tmp_path, f'include = ["{"9" * 300}"]\n'), shipped_catalog())
+
+
 def test_a_value_beyond_its_range_is_limited_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosttree.enter(hosttree.make(tmp_path, 0, 1), monkeypatch)
     one = row(plan_of("wan", NetworkPath(10, 125e9)), "tcp.rmem_max")

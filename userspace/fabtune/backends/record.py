@@ -138,7 +138,10 @@ def _text(file: Path) -> str:
 
 def absent(identity: str) -> bool:
     """Tell whether open-iscsi has no file for the record: iscsiadm says "no records found" of an empty one as well."""
-    target, portal, interface = identity.rsplit(",", 2)
+    parts = identity.rsplit(",", 2)
+    if len(parts) != 3:
+        raise FabtuneError(f"record '{identity}': expected TARGET,ADDRESS:PORT,INTERFACE")
+    target, portal, interface = parts
     address, _, port = portal.rpartition(":")
     named = _files(target, f"{address.strip('[]')},{port}")
     return not any(file.name == interface or file.parent.name == target for file in named)

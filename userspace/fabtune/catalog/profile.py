@@ -72,16 +72,42 @@ class Profile:
     entries: dict[str, dict[str, Entry]]
 
     def values(self, overrides: Mapping[str, float], host: Mapping[str, float]) -> dict[str, float]:
-        """Return every parameter's value; a default may use the path, the host and earlier parameters."""
+        """Return every parameter's value; a default may use the path, the host and other parameters.
+
+        One that needs a path which is not known is left out.  Raises InputError.
+        """
         for name in overrides:
             schema.one_of(name, self.parameters, f"profile '{self.name}'", "parameter")
-        known = dict(host)
-        for name, parameter in self.parameters.items():
-            if name in overrides:
-                known[name] = overrides[name]
-            elif not needs(parameter.default, known):
-                known[name] = formula.evaluate(parameter.default, known, parameter.where)
-        return {name: value for name, value in known.items() if name in self.parameters}
+        known = {**host, **overrides}
+        left = {name: one for name, one in self.parameters.items() if name not in overrides}
+        while ready := [name for name, one in left.items() if not needs(one.default, known)]:
+            known |= {name: self._evaluated(left.pop(name), known) for name in ready}
+        self._refuse_circles({name: needs(one.default, known) for name, one in left.items()})
+        return {name: known[name] for name in self.parameters if name in known}
+
+    def _evaluated(self, parameter: Parameter, known: Mapping[str, float]) -> float:
+        try:
+            return formula.evaluate(parameter.default, known, parameter.where)
+        except InputError as error:
+            # The default may be an included profile's, the value that it cannot use this one's.
+            raise error if str(self.path) in str(error) else InputError(f"{self.path}: {error}") from None
+
+    def _refuse_circles(self, wanting: dict[str, set[str]]) -> None:
+        """Raise InputError where parameters need nothing but each other: `wanting` has what each lacks, by name."""
+        while waits := [name for name, lacks in wanting.items() if lacks - wanting.keys()]:
+            for name in waits:
+                del wanting[name]
+        for name, lacks in wanting.items():
+            where = self.parameters[name].where
+            raise InputError(f"{where}: needs {', '.join(sorted(lacks))}, which cannot be known before '{name}' is")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        # A name that no file can have.
+        return False
 
 
 def needs(text: str, known: Mapping[str, float]) -> set[str]:
@@ -143,7 +169,7 @@ def _read(path: Path, catalog: Catalog, load: Callable[[Path], Profile]) -> Prof
     for word in included:
         # A profile may extend a shipped one of its own name, so its own file is no candidate.
         candidates = [directory / f"{word}.toml" for directory in (path.parent, *reversed(directories()))]
-        found = next((file for file in candidates if file.is_file() and file != path), None)
+        found = next((file for file in candidates if _is_file(file) and file != path), None)
         if found is None:
             schema.one_of(word, set(available()) - {path.stem}, f"{path}: key 'include'", "profile")
             raise InputError(f"{path}: key 'include': profile '{word}' not found")

@@ -181,8 +181,9 @@ def take(transaction: Transaction, line: dict[str, Any]) -> None:
     if kind == "begin":
         if line["version"] != VERSION:
             raise ValueError(f"version {line['version']!r}, this fabtune reads {VERSION}")
-        if not isinstance(line["roles"], list) or not isinstance(line["netns"], str):
-            raise ValueError("roles must be an array and netns a text")
+        if not isinstance(line["roles"], list) or not set(map(str, line["roles"])) <= set(_UNKNOWN["roles"]):
+            raise ValueError(f"roles: found {line['roles']!r:.60}, expected an array of {' and '.join(_UNKNOWN['roles'])}")
+        _text(line, "netns")
         transaction.header = line
     elif kind in ("write", "claim"):
         transaction.steps.append(_step(line, len(transaction.steps) + 1))
@@ -193,11 +194,13 @@ def take(transaction: Transaction, line: dict[str, Any]) -> None:
         left.append({key: _text(line, key) for key in ("action", "identity", "label", "sid", "boot_id")})
     elif kind == "logout":
         texts = {one.name: _text(line, one.name) for one in fields(Logout) if one.name != "kept"}
+        _session_id(texts["sid"])
         transaction.away.append(Logout(**texts, kept=_kept(line.get("kept", {}))))
     elif kind == "login":
         back, successor = (_text(line, "sid"), _text(line, "identity")), _text({"successor": "", **line}, "successor")
         transaction.back[back] = successor
         if successor:
+            _session_id(successor)
             transaction.unkept += [(one, successor) for one in transaction.away if one.session == back and one.kept]
         transaction.away = [one for one in transaction.away if one.session != back]
     elif kind == "given-back":
@@ -254,6 +257,11 @@ def _step(line: dict[str, Any], expected: int) -> Step:
         share=_text(line, "share") if "share" in line else "",
         form=_text(line, "form") if "form" in line else "",
     )
+
+
+def _session_id(text: str) -> None:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"session id: found {text!r:.60}, expected a number")
 
 
 def _text(line: dict[str, Any], key: str) -> str:

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What all unit tests start with."""
+
+import signal
+
+# A shell starts what it puts into the background with Ctrl-C ignored, and programs that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
