@@ -8,6 +8,7 @@ When the command asks ([y/N]), ANSWER is typed: a text and Return, `^C`, `^D`, o
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
@@ -17,6 +18,8 @@ columns, answer, *command = sys.argv[1:]
 child, fd = pty.fork()
 if child == 0:
     fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, int(columns), 0, 0))
+    # As after a login: whoever runs the tests in the background has Ctrl-C ignored.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execvp(command[0], command)
 said = b""
 asked = False
