@@ -15,9 +15,11 @@ from fabtune.facts.blocks import BLOCK, CHARACTER, numbered, rdev
 _SG_IO, _FROM_DEVICE = 0x2285, -3
 _TIMEOUT_MS = 10_000
 _SENSE_BYTES = 64
-# SPC-4: operation codes, the status CHECK CONDITION and the sense key of a command that a device does not have
+# SPC-4: operation codes, the status CHECK CONDITION and two sense keys: a command that the device lacks, and news
 _REPORT_LUNS, _PERSISTENT_RESERVE_IN = 0xA0, 0x5E
-_CHECK_CONDITION, _ILLEGAL_REQUEST = 2, 5
+_CHECK_CONDITION, _ILLEGAL_REQUEST, _UNIT_ATTENTION = 2, 5, 6
+# How many of them one after another are taken for news and not for the answer.
+_ATTENTIONS = 3
 _ANSWER_BYTES = 64 << 10
 _WELL_KNOWN = 0xC1
 
@@ -98,7 +100,7 @@ def _report_luns() -> bytes:
     return bytes([_REPORT_LUNS, 0, 0, 0, 0, 0, *_ANSWER_BYTES.to_bytes(4, "big"), 0, 0])
 
 
-def _ask(device: Path, command: bytes) -> bytes:
+def _ask(device: Path, command: bytes, again: int = _ATTENTIONS) -> bytes:
     """Send `command` to SCSI `device` and return the data it answers.  Raises FabtuneError, UnknownCommandError."""
     data, sense = ctypes.create_string_buffer(_ANSWER_BYTES), ctypes.create_string_buffer(_SENSE_BYTES)
     words = ctypes.create_string_buffer(command, len(command))
@@ -114,7 +116,11 @@ def _ask(device: Path, command: bytes) -> bytes:
         raise FabtuneError(f"SCSI device {device.name}: command {command[0]:02x}h: {error.strerror}") from error
     finally:
         os.close(fd)
-    if header.status == _CHECK_CONDITION and _sense_key(sense.raw) == _ILLEGAL_REQUEST:
+    key = _sense_key(sense.raw) if header.status == _CHECK_CONDITION else None
+    if key == _UNIT_ATTENTION and again:
+        # Told once to each new session, in place of the answer: a device that nobody has asked anything yet.
+        return _ask(device, command, again - 1)
+    if key == _ILLEGAL_REQUEST:
         raise UnknownCommandError(f"SCSI device {device.name}: it has no command {command[0]:02x}h")
     if header.status or header.host_status or header.driver_status & 0x7:
         raise FabtuneError(f"SCSI device {device.name}: it does not answer command {command[0]:02x}h")
