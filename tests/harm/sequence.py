@@ -279,10 +279,12 @@ class Sequence:
 
     def _mend(self) -> None:
         """Take away what makes open-iscsi itself unable to work."""
-        for stray in (readers.RECORDS / "nodes").glob("*stray*"):
-            run("rm", "-rf", str(stray))
+        # An update of all records makes one without a name of a damaged one.
+        for pattern in ("*stray*", ",*"):
+            for stray in (readers.RECORDS / "nodes").glob(pattern):
+                run("rm", "-rf", str(stray))
         self.damaged = False
-        for name in [name for name in self.expected.others if "stray" in name]:
+        for name in [name for name in self.expected.others if "stray" in name or name.startswith("record ,")]:
             del self.expected.others[name]
 
     def _end(self) -> None:
