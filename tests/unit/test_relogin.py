@@ -17,7 +17,8 @@ from fabtune.model.address import canonical
 from fabtune.tune import carry, journal, logout, owed, paths, relogin
 from fabtune.tune.journal import Logout
 from fabtune.tune.paths import MapPath
-from fabtune.tune.relogin import Pending, is_away, is_back, merge
+from fabtune.tune.relogin import Pending, merge
+from fabtune.tune.successor import is_away, is_back
 from fabtune.tune.verify import verify
 
 CONNECTIONS = "sys/class/iscsi_connection"
@@ -241,12 +242,12 @@ def test_what_was_set_by_hand_is_owed_until_it_is_given_back_whoever_logged_the_
     owe_values(host, "7")
     owed.settle("boot")
     assert owed_now() == [] and owed_values() == [("0", "1")]
-    assert [(one.what, one.was, one.now) for _, one in owed.values("boot")] == [("recovery_tmo", "7", "120")]
+    assert [(one.what, one.was, one.now) for _, one in owed.values(journal.transactions(), "boot")] == [("recovery_tmo", "7", "120")]
     said: list[str] = []
     with journal.locked():
         assert owed.bring_back("boot", said.append) == ([], [])
     assert (host / "sys/class/iscsi_session/session1/recovery_tmo").read_text().strip() == "7"
-    assert "recovery_tmo" in said[0] and owed_values() == [] and owed.values("boot") == []
+    assert "recovery_tmo" in said[0] and owed_values() == [] and owed.values(journal.transactions(), "boot") == []
 
 
 def test_values_that_are_as_they_were_are_owed_no_longer(host: Path) -> None:

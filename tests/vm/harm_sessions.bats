@@ -503,4 +503,12 @@ one_partition() {
 	[ ! -d /sys/class/iscsi_session/session$sid_a ]
 	[ -d /sys/class/iscsi_session/session$sid_b ]
 	dd if=/dev/mapper/mpatha of=/dev/null bs=4096 count=1 iflag=direct status=none
+	run -3 fabtune verify
+	echo "$output"
+	[[ "$output" == *"lacks its path through it"* ]]
+	multipathd -d >/tmp/multipathd.log 2>&1 3>&- &
+	until_true '[ "$(live_paths)" -eq 2 ]'
+	run fabtune verify
+	echo "$output"
+	[[ "$output" != *"lacks its path"* ]]
 }

@@ -115,12 +115,12 @@ def _wrap(text: str, width: int, indent: str = "", after: str = "") -> list[str]
 
 def paragraph(text: str, indent: str = "", after: str = "    ") -> None:
     """Print one text, wrapped; its first line after `indent`, the others after `after`."""
-    print("\n".join(_wrap(text, room(), indent, after)))
+    print(told(text, indent, after))
 
 
-def told(text: str) -> str:
+def told(text: str, indent: str = "", after: str = "    ") -> str:
     """Return one text wrapped as `paragraph` prints it, for those who print it elsewhere."""
-    return "\n".join(_wrap(text, room(), "", "    "))
+    return "\n".join(_wrap(text, room(), indent, after))
 
 
 def text_below(text: str) -> None:

@@ -279,10 +279,6 @@ class _Apply:
         if isinstance(error, relogin.SessionDownError):
             label = f"session {error.away.target} at {error.away.portal}"
             why = relogin.bring_back(error.away, self.writer.append, self.progress)
-            if why:
-                with contextlib.suppress(OSError):
-                    away = error.away
-                    self.writer.append("refused", sid=away.sid, identity=away.identity, boot_id=away.boot_id, why=why)
             tail += f"; {label} is DOWN, its LUNs are away: {why}" if why else f"; {label} logged in again with its old values"
         # Ctrl-C reaches the tools that we run as well, and one of them may have failed first.
         if isinstance(error, KeyboardInterrupt) or self.stop.wanted:

@@ -28,6 +28,7 @@ from fabtune.tune.plan import better
 
 # Values by key, for the session and for each of its disks by LUN and WWID.
 Values = dict[str, dict[str, str]]
+Transactions = list[journal.Transaction]
 _SESSION = "session"
 _QUEUE = "can_queue"
 # Beside the vocabulary.  What tells of the disk itself (write_cache, rotational) is the target's to say.
@@ -61,38 +62,28 @@ class Difference:
 def of(session: Session) -> Values:
     """Return the values of `session` and its disks as they are now, without those that it may have from its record."""
     values = {_SESSION: _read(_session(session), ("recovery_tmo",)) | {_QUEUE: str(session.can_queue)}}
-    values |= {place: _read(disk, (*_keys(), _READ_ONLY)) | _protected(disk) for place, disk in _disks(session).items()}
+    disks, known, settings = _disks(session), _transactions(), _record(session)
+    values |= {place: _read(disk, (*_keys(), _READ_ONLY)) | _protected(disk) for place, disk in disks.items()}
     for key, setting in _FROM_RECORD.items():
-        said = _said_by_record(setting, session)
+        said = _said_by_record(setting, settings, session, known)
         # The kernel cuts a LUN's depth to the session's.
         said |= {str(min(session.can_queue, int(one))) for one in said if one.isdigit()}
         for found in values.values():
             if found.get(key) in said:
                 del found[key]
-    return {place: found | _ours(place, found, session) for place, found in values.items()}
+    journalled = {disk.label: disk.identity for disk in devices.find("block", Surroundings())}
+    identities = {place: journalled.get(disk.label) for place, disk in disks.items()} | {_SESSION: session.own_identity}
+    return {place: found | _ours(identities[place], found, known) for place, found in values.items()}
 
 
-def _ours(place: str, found: Mapping[str, str], session: Session) -> dict[str, str]:
-    """Return which of the values `found` at `place` a step in force wrote: its transaction and number by `step KEY`."""
-    disks = _disks(session)
-    identity = session.own_identity if place == _SESSION else _identities().get(disks[place].label if place in disks else "")
+def _ours(identity: str | None, found: Mapping[str, str], known: Transactions) -> dict[str, str]:
+    """Return which step in force wrote a value of `found` to `identity`: its transaction and number by `step KEY`."""
     return {
         f"{_STEP}{step.key}": f"{one.name} {step.number}"
-        for one in _transactions() for step in one.open_steps
+        for one in known for step in one.open_steps
         if (step.backend, step.device.identity) == ("attribute", identity)
         and found.get(step.key) in (step.wrote, step.holds) and not step.disturbed
     }  # fmt: skip
-
-
-def _identities() -> dict[str, str]:
-    return {disk.label: disk.identity for disk in devices.find("block", Surroundings())}
-
-
-def _is_taken_back(name: str) -> bool:
-    """Tell whether the step `name` ("TRANSACTION NUMBER") has given its old value back; '' names none."""
-    if not name:
-        return False
-    return not any(f"{one.name} {step.number}" == name for one in _transactions() for step in one.open_steps)
 
 
 def _protected(disk: Device) -> dict[str, str]:
@@ -147,7 +138,7 @@ def give_back(kept: Mapping[str, Mapping[str, str]], session: Session, tell: Cal
 
     What a profile asks of the record instead is told.  Returns (value, reason) of what could not be given back.
     """
-    lost = []
+    lost, known = [], _transactions()
     for place, device in _there(kept, session):
         if device is None:
             lost.append((f"what was set by hand of {place}", "it is not there any more"))
@@ -157,10 +148,10 @@ def give_back(kept: Mapping[str, Mapping[str, str]], session: Session, tell: Cal
                 lost.append((f"write protection{key.removeprefix(_READ_ONLY)} of {device.label}", "it is not there any more"))
             elif problem := _set_read_only(part):
                 lost.append((f"write protection of {part.label}", problem))
-        wanted = _by_hand(kept, place, session)
+        wanted = _by_hand(kept, place, session, known)
         for key in [key for key in wanted if key in _FROM_RECORD]:
             value, now = wanted[key], _read(device, (key,)).get(key)
-            profile = _asked_by(key, value, session.identity)
+            profile = _asked_by(key, value, session.identity, known)
             if profile:
                 if now != value:
                     tell(f"{key} of {device.label} was set to {value} by hand, and is {now}, as {profile} has it")
@@ -171,7 +162,7 @@ def give_back(kept: Mapping[str, Mapping[str, str]], session: Session, tell: Cal
 
 def differing(kept: Mapping[str, Mapping[str, str]], session: Session) -> list[Difference]:
     """Return what of `kept` was set by hand, and `session`, which has logged in since, and its disks do not have."""
-    found = []
+    found, known = [], _transactions()
     for place, device in _there(kept, session):
         if device is None:
             found.append(Difference(place, "disk", "there", "-"))
@@ -179,9 +170,9 @@ def differing(kept: Mapping[str, Mapping[str, str]], session: Session) -> list[D
         for key, part in _to_protect(kept[place], device):
             now = _read(part, (_READ_ONLY,)).get(_READ_ONLY, "-") if part else "-"
             found += [Difference(device.label, key, "1", now)] if now != "1" else []
-        for key, value in _by_hand(kept, place, session).items():
+        for key, value in _by_hand(kept, place, session, known).items():
             now = _read(device, (key,)).get(key, "-")
-            if now != value and not _asked_by(key, value, session.identity):
+            if now != value and not _asked_by(key, value, session.identity, known):
                 found.append(Difference(device.label, key, value, now))
     return found
 
@@ -193,16 +184,19 @@ def _to_protect(kept: Mapping[str, str], device: Device) -> list[tuple[str, Devi
             if value == "1" and key.partition(" ")[0] == _READ_ONLY]  # fmt: skip
 
 
-def _by_hand(kept: Mapping[str, Mapping[str, str]], place: str, session: Session) -> dict[str, str]:
+def _by_hand(
+    kept: Mapping[str, Mapping[str, str]], place: str, session: Session, known: Transactions
+) -> dict[str, str]:
     """Return what of `kept` at `place` the ended session did not have from its login on.
 
     What a profile wrote there is left out as well once it has been taken back.
     """
-    known = ("recovery_tmo", *_keys())
+    keys = ("recovery_tmo", *_keys())
+    in_force = {"", *(f"{one.name} {step.number}" for one in known for step in one.open_steps)}
     return {
         key: value for key, value in kept[place].items()
-        if key in known and not _born_with(key, value, kept, session)
-        and not _is_taken_back(kept[place].get(f"{_STEP}{key}", ""))
+        if key in keys and not _born_with(key, value, kept, session)
+        and kept[place].get(f"{_STEP}{key}", "") in in_force
     }  # fmt: skip
 
 
@@ -260,13 +254,16 @@ def _born_with(key: str, value: str, kept: Mapping[str, Mapping[str, str]], sess
     return queue != session.can_queue and value in (str(queue), str(2 * min(queue, _DEFAULT_REQUESTS)))
 
 
-def _said_by_record(key: str, session: Session) -> set[str]:
-    """Return what `session` may have from its record: what that says of `key` now, or said when the session logged in."""
-    said = {text for one, step in _steps(key, session.identity) for text in _at_login(one, step, session)}
+def _record(session: Session) -> dict[str, str]:
     with contextlib.suppress(FabtuneError):
-        now = (record.one(session.target, session.portal, session.interface) or {}).get(key)
-        said |= {now} if now else set()
-    return said
+        return record.one(session.target, session.portal, session.interface) or {}
+    return {}
+
+
+def _said_by_record(key: str, settings: Mapping[str, str], session: Session, known: Transactions) -> set[str]:
+    """Return what `session` may have of `key` from its record: what that says now (`settings`), or said at the login."""
+    said = {text for one, step in _steps(key, session.identity, known) for text in _at_login(one, step, session)}
+    return said | ({settings[key]} if settings.get(key) else set())
 
 
 def _at_login(transaction: journal.Transaction, step: journal.Step, session: Session) -> set[str]:
@@ -285,22 +282,22 @@ def _waits(lines: Iterable[Mapping[str, str]], session: Session) -> bool:
     return any((one["action"], one["identity"], one["sid"], one["boot_id"]) == own for one in lines)
 
 
-def _steps(key: str, identity: str) -> list[tuple[journal.Transaction, journal.Step]]:
-    return [(one, step) for one in _transactions() for step in one.steps
+def _steps(key: str, identity: str, known: Transactions) -> list[tuple[journal.Transaction, journal.Step]]:
+    return [(one, step) for one in known for step in one.steps
             if (step.backend, step.key, step.device.identity) == ("record", key, identity)]  # fmt: skip
 
 
-def _transactions() -> list[journal.Transaction]:
+def _transactions() -> Transactions:
     with contextlib.suppress(FabtuneError):
         return journal.transactions()
     return []
 
 
-def _asked_by(key: str, value: str, identity: str) -> str:
+def _asked_by(key: str, value: str, identity: str, known: Transactions) -> str:
     """Return the profile that set what the record makes of `key` and does not take `value` for better, '' for none."""
     if key not in _FROM_RECORD:
         return ""
-    for one, step in reversed(_steps(_FROM_RECORD[key], identity)):
+    for one, step in reversed(_steps(_FROM_RECORD[key], identity, known)):
         if step in one.open_steps:
             return "" if _better(step, value) else one.profile
     return ""

@@ -8,6 +8,7 @@ from fabtune.backends import tree
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
 from fabtune.facts import devices, nics
+from fabtune.facts.collect import this_host
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
 from fabtune.tune.transaction import Step
@@ -48,14 +49,13 @@ class Locator:
             self._found[device.key] = devices.locate(device, self._around)
         return self._found[device.key]
 
-
     def of(self, step: Step) -> Device | None:
         """Return the present device of `step`, None where it is absent.  Raises FabtuneError where that cannot be told.
 
         A NIC that another one has taken the name of is found by what it is, as long as the boot lasts.
         """
         named = self(step.device)
-        if step.device.scope != "nic" or not step.instance or self._trouble or step.boot_id != _boot_id():
+        if step.device.scope != "nic" or not step.instance or self._trouble or step.boot_id != this_host().boot_id:
             return named
         if named is not None and instance(named) == step.instance:
             return named
@@ -70,10 +70,6 @@ class Locator:
         if found is None and named is not None and not nics.elsewhere(step.instance, named.where["netns"]):
             return named
         return found
-
-
-def _boot_id() -> str:
-    return tree.read_text(tree.PROC / "sys/kernel/random/boot_id") or ""
 
 
 def current(step: Step, device: Device) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from fabtune.errors import FabtuneError
 from fabtune.facts.sessions import Session, live_sessions
-from fabtune.tune import carry, journal, relogin, signals
+from fabtune.tune import carry, journal, relogin, signals, successor
 from fabtune.tune.relogin import Pending
 from fabtune.tune.transaction import Logout, Transaction
 
@@ -24,28 +24,26 @@ def away(transactions: Sequence[Transaction], boot_id: str) -> list[tuple[Logout
     found = []
     for one in journal.owed_logins(transactions, boot_id):
         try:
-            if relogin.is_away(one):
+            if successor.is_away(one):
                 found.append((one, ""))
         except FabtuneError as error:
             found.append((one, str(error)))
     return found
 
 
-def values(boot_id: str) -> list[tuple[Logout, carry.Difference]]:
+def values(transactions: Sequence[Transaction], boot_id: str) -> list[tuple[Logout, carry.Difference]]:
     """Return what was set by hand of sessions that are back, and is not there again."""
     found = []
-    for one, session in _owed_values(boot_id):
+    for one, session in _owed_values(transactions, boot_id):
         found += [(one, value) for value in carry.differing(one.kept, session)] if session else []
     return found
 
 
-def _owed_values(boot_id: str) -> list[tuple[Logout, Session | None]]:
+def _owed_values(transactions: Sequence[Transaction], boot_id: str) -> list[tuple[Logout, Session | None]]:
     """Return the logouts whose values are owed, each with the session they are owed to, None where that one is gone."""
-    present = live_sessions()
-    return [
-        (one, next((s for s in present if (str(s.sid), s.identity) == (successor, one.identity)), None))
-        for one, successor in journal.owed_values(journal.transactions(), boot_id)
-    ]
+    owed = journal.owed_values(transactions, boot_id)
+    present = {(str(session.sid), session.identity): session for session in live_sessions()} if owed else {}
+    return [(one, present.get((sid, one.identity))) for one, sid in owed]
 
 
 def settle(boot_id: str) -> None:
@@ -57,13 +55,14 @@ def settle(boot_id: str) -> None:
     """
     # Without a lock only a look: it may be that the logout is still to come.
     with contextlib.suppress(OSError, FabtuneError):
-        if _back(boot_id) or _owed_values(boot_id):
+        known = journal.transactions()
+        if _back(known, boot_id) or _owed_values(known, boot_id):
             with journal.locked():
-                _note(_back(boot_id))
-                for one, session in _owed_values(boot_id):
+                _note(_back(journal.transactions(), boot_id))
+                for one, session in _owed_values(journal.transactions(), boot_id):
                     if session and not carry.differing(one.kept, session):
                         with relogin.journalled() as log:
-                            log("given-back", sid=one.sid, identity=one.identity)
+                            successor.note_given(one, log)
 
 
 def _note(settled: Sequence[Logout]) -> None:
@@ -71,15 +70,14 @@ def _note(settled: Sequence[Logout]) -> None:
     if settled:
         with contextlib.suppress(OSError, FabtuneError), relogin.journalled() as log:
             for one in settled:
-                session = relogin.follower(one)
-                log("login", sid=one.sid, identity=one.identity, successor=str(session.sid) if session else "")
+                successor.note_login(one, log, successor.follower(one))
 
 
-def _back(boot_id: str) -> list[Logout]:
+def _back(transactions: Sequence[Transaction], boot_id: str) -> list[Logout]:
     found = []
-    for one in journal.owed_logins(journal.transactions(), boot_id):
+    for one in journal.owed_logins(transactions, boot_id):
         with contextlib.suppress(FabtuneError):
-            if relogin.is_back(one):
+            if successor.is_back(one):
                 found.append(one)
     return found
 
@@ -91,7 +89,7 @@ def bring_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[str]
     """
     back: list[str] = []
     left: list[Pending] = []
-    _note(_back(boot_id))
+    _note(_back(journal.transactions(), boot_id))
     missing = away(journal.transactions(), boot_id)
     for one, problem in missing:
         if not problem and _given_up(one):
@@ -107,7 +105,7 @@ def bring_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[str]
             left.append(Pending("login", one.identity, label(one), one.sid, boot_id, problem))
         else:
             back.append(label(one))
-    for one, session in _owed_values(boot_id):
+    for one, session in _owed_values(journal.transactions(), boot_id):
         _give_back(one, session, progress)
     return back, left
 
@@ -118,7 +116,7 @@ def _give_back(one: Logout, session: Session | None, progress: Callable[[str], N
     with contextlib.suppress(OSError, FabtuneError), signals.ignored(), relogin.journalled() as log:
         if session is None:
             progress(f"what was set by hand of {label(one)} before its re-login is lost: it was logged out since")
-            log("given-back", sid=one.sid, identity=one.identity)
+            successor.note_given(one, log)
             return
         for value in carry.differing(one.kept, session):
             progress(f"{value.what} of {value.device} was {value.was} before a re-login, and is {value.now}: given back")
@@ -127,7 +125,7 @@ def _give_back(one: Logout, session: Session | None, progress: Callable[[str], N
 
 def _given_up(one: Logout) -> bool:
     try:
-        return relogin.is_given_up(one)
+        return successor.is_given_up(one)
     except FabtuneError:
         return False
 

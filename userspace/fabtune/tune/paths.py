@@ -184,6 +184,18 @@ def wait_until_back(holders: Collection[str], session: Session) -> str:
     return left[0] if left else ""
 
 
+def lacking(session: Session) -> list[str]:
+    """Return the dm-multipath devices of `session`'s disks that are not known to have a usable path through it."""
+    maps = [entry.name for entry in (tree.SYS / "block").glob("dm-*") if is_map(entry.name)]
+    mine = {_wwid(lun) for lun in session.luns} - {""}
+    above = [one for one in maps if mine & {_wwid(disk) for disk in blocks.slaves(one)}]
+    return sorted(one for one in above if not _has_path(one, session))
+
+
+def _wwid(disk: str) -> str:
+    return (tree.read_text(tree.SYS / "block" / disk / "device/wwid") or "").strip()
+
+
 def _has_path(holder: str, session: Session) -> bool:
     try:
         lines = _status(holder)

@@ -260,12 +260,13 @@ def _iscsid(refused: list[Row], group: list[Row], remarks: list[str]) -> Iterabl
     tunables = {row.tunable.key: row.tunable for row in group}
     for key, values in wanted.items():
         against = [row for row in refused if row.tunable.key == key and row.device]
-        value = values.pop() if len(values) == 1 else ""
-        if not value:
+        if len(values) > 1:
             remarks.append(
                 f"{key}: records differ ({', '.join(sorted(values))}), and iscsid.conf has one for all new ones"
             )
-        elif against and against[0].device:
+            continue
+        (value,) = values
+        if against and against[0].device:
             remarks.append(
                 f"{key} = {value}: not in iscsid.conf, which is for every new record, and refused for "
                 f"{against[0].device.label}; {_UNTIL_DISCOVERY}"

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from fabtune.backends import record, tree
 from fabtune.errors import FabtuneError
@@ -15,9 +14,10 @@ from fabtune.facts.collect import this_host
 from fabtune.facts.sessions import Session, live_sessions, scsi_devices
 from fabtune.facts.surroundings import Surroundings
 from fabtune.model.device import Device
-from fabtune.tune import carry, fault, journal, logout, paths, signals
+from fabtune.tune import carry, fault, journal, logout, paths, signals, successor
 from fabtune.tune.journal import Logout, Step, Transaction, Writer
 from fabtune.tune.plan import Plan
+from fabtune.tune.successor import Log
 
 # A session that is up again has its disks within this time, or something is wrong with the path.
 _LOGIN_TIMEOUT_S = 60
@@ -176,12 +176,6 @@ def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pen
     return list(found.values())
 
 
-class Log(Protocol):
-    """Puts one line into the journal; it is on disk when the call returns.  Raises OSError."""
-
-    def __call__(self, kind: str, **values: object) -> None: ...
-
-
 @contextlib.contextmanager
 def journalled() -> Iterator[Log]:
     """Journal into the newest transaction, or one without values where lines of that one could not be read back.
@@ -221,23 +215,34 @@ def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -
         reason = stop or logout.why_not(session)
         if not reason:
             progress(f"re-login of {one.label}")
-            maps, away = paths.maps_above(session), _away(session)
             # Between logout and login nothing may stop us: the LUNs are away.
             with signals.ignored():
-                reason, again = _again(session, away, progress, log)
-                if again:
-                    done.append(one.label)
-                    late = paths.wait_until_back(maps, again)
-                    stop = f"{late} has not taken its path through {one.label} back yet" if late else ""
-                    if late:
-                        left.append(replace(one, action="path", reason=stop))
-                    # multipathd and udev have their say first.
-                    lost = carry.give_back(away.kept, again, progress)
-                    _note_given(away, log)
-                    left += [replace(one, action="value", label=what, reason=why) for what, why in lost]
+                reason, stop, lost = _anew(session, one, progress, log)
+                left += lost
         if reason:
             left.append(replace(one, reason=reason))
+        else:
+            done.append(one.label)
     return done, left
+
+
+def _anew(
+    session: Session, one: Pending, progress: Callable[[str], None], log: Log
+) -> tuple[str, str, list[Pending]]:
+    """Log `session` out and in; return why it stayed untouched, why no other may follow it, and what is left of it."""
+    maps, away = paths.maps_above(session), _away(session)
+    reason, again = _again(session, away, progress, log)
+    if again is None:
+        return reason, "", []
+    left: list[Pending] = []
+    late = paths.wait_until_back(maps, again)
+    stop = f"{late} has not taken its path through {one.label} back yet" if late else ""
+    if late:
+        successor.note_path(away, log)
+        left.append(replace(one, action="path", reason=stop))
+    # multipathd and udev have their say first.
+    lost = _given_back(away, again, log, progress)
+    return "", stop, [*left, *(replace(one, action="value", label=what, reason=why) for what, why in lost)]
 
 
 def _away(session: Session) -> Logout:
@@ -248,9 +253,7 @@ def _away(session: Session) -> Logout:
     )  # fmt: skip
 
 
-def _again(
-    session: Session, away: Logout, progress: Callable[[str], None], log: Log
-) -> tuple[str, Session | None]:
+def _again(session: Session, away: Logout, progress: Callable[[str], None], log: Log) -> tuple[str, Session | None]:
     """Log `session` out and in; return the reason for which it stayed untouched, or the session that follows it."""
     wanted = len(scsi_devices(session)), len(session.luns)
     log("logout", **away.as_json())
@@ -264,55 +267,51 @@ def _again(
             raise SessionDownError(str(error), away) from error
         reason = str(error)
     if reason:
-        _note_login(away, log, None)
+        successor.note_login(away, log, None)
         return reason, None
     try:
         return "", _log_in(away, wanted, log)
     except FabtuneError as error:
-        follows = follower(away)
-        if follows is None or is_away(away):
+        follows = successor.follower(away)
+        if follows is None or successor.is_away(away):
             raise SessionDownError(str(error), away) from error
-        _note_login(away, log, follows)
+        successor.note_login(away, log, follows)
         give_back(away, follows, log, progress)
         raise FabtuneError(f"{error}; the session is logged in, with its new values") from error
 
 
-def follower(away: Logout) -> Session | None:
-    """Return the session of the same record that logged in last after `away` ended, None where it has not ended."""
-    present = _of(away)
-    if any(str(one.sid) == away.sid for one in present):
-        return None
-    later = [one for one in present if one.state == "LOGGED_IN" and one.sid > int(away.sid)]
-    return max(later, key=lambda one: one.sid) if later else None
-
-
 def give_back(away: Logout, session: Session, log: Log, progress: Callable[[str], None]) -> None:
     """Give `session` what `away` kept, and tell `progress` what of it is lost."""
-    for what, why in carry.give_back(away.kept, session, progress):
+    for what, why in _given_back(away, session, log, progress):
         progress(f"{what} is no longer as it was: {why}")
-    _note_given(away, log)
+
+
+def _given_back(away: Logout, session: Session, log: Log, progress: Callable[[str], None]) -> list[tuple[str, str]]:
+    lost = carry.give_back(away.kept, session, progress)
+    successor.note_given(away, log)
+    return lost
 
 
 def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
     """Log the session of `away` in and return it once it has so many SCSI devices and disks.  Raises FabtuneError."""
-    before = {session.sid for session in _of(away)}
+    before = {session.sid for session in successor.of(away)}
     fault.checkpoint(writes=False)
     try:
         record.iscsiadm(*record.node(away.target, away.portal, away.interface), "--login")
     except FabtuneError:
         # What failed may be another session of the record, or a stale record of the same portal.
-        if not any(one.sid not in before and one.state == "LOGGED_IN" for one in _of(away)):
+        if not any(one.sid not in before and one.state == "LOGGED_IN" for one in successor.of(away)):
             raise
     fault.checkpoint(writes=False)
     deadline = time.monotonic() + _LOGIN_TIMEOUT_S
     noted = False
     while time.monotonic() < deadline:
-        for session in _of(away):
+        for session in successor.of(away):
             if session.sid in before or session.state != "LOGGED_IN":
                 continue
             # Its disks may take long, and whoever logs it out from here on means it.
             if not noted:
-                _note_login(away, log, session)
+                successor.note_login(away, log, session)
                 noted = True
             if len(scsi_devices(session)) >= wanted[0] and len(session.luns) >= wanted[1]:
                 return session
@@ -323,72 +322,33 @@ def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
     )
 
 
-def _of(away: Logout) -> list[Session]:
-    """Return the sessions of the record of `away`."""
-    return [session for session in live_sessions() if session.identity == away.identity]
-
-
-def _note_login(away: Logout, log: Log, successor: Session | None) -> None:
-    # Without this line it is looked up again whether the session is there.
-    with contextlib.suppress(OSError):
-        log("login", sid=away.sid, identity=away.identity, successor=str(successor.sid) if successor else "")
-
-
-def _note_given(away: Logout, log: Log) -> None:
-    # Without this line the values are looked at again.
-    with contextlib.suppress(OSError):
-        log("given-back", sid=away.sid, identity=away.identity)
-
-
-def is_away(away: Logout) -> bool:
-    """Tell whether the session that `away` speaks of is still missing.  Raises FabtuneError where that cannot be told."""
-    return _lacks(away, _of(away))
-
-
-def is_back(away: Logout) -> bool:
-    """Tell whether the session of `away` or one in its place is logged in, so that nothing is owed.  Raises FabtuneError."""
-    return not _lacks(away, [session for session in _of(away) if session.state == "LOGGED_IN"])
-
-
-def _lacks(away: Logout, present: list[Session]) -> bool:
-    """Tell whether the session of `away` is missing among `present`, sessions of its record."""
-    if any(str(session.sid) == away.sid for session in present):
-        # The process died before the logout.
-        return False
-    if not present:
-        return True
-    # Unlike one record by its name, all of them can be read beside a damaged one.
-    record.BACKEND.forget()
-    settings = record.BACKEND.all().get(away.identity)
-    return settings is not None and len(present) < logout.sessions_wanted(settings)
-
-
-def is_given_up(away: Logout) -> bool:
-    """Tell whether the node record of a missing session was deleted, so that nobody wants it back.  Raises FabtuneError."""
-    gone = record.one(away.target, away.portal, away.interface) is None and record.absent(away.identity)
-    return gone and is_away(away)
-
-
 def bring_back(away: Logout, log: Log, progress: Callable[[str], None]) -> str:
     """Log the session of `away` in with whatever its record says now; return why that failed, '' if it is there.
 
     Other sessions of the same record stay as they are.  What it carried and does not get back is told to `progress`.
     """
+    why = _why_not_back(away, log, progress)
+    if why:
+        successor.note_refused(away, log, why)
+    return why
+
+
+def _why_not_back(away: Logout, log: Log, progress: Callable[[str], None]) -> str:
     try:
         # iscsid goes on trying with the values that failed, and takes no second login beside that.
-        for session in _of(away):
+        for session in successor.of(away):
             if session.state != "LOGGED_IN" and session.sid > int(away.sid):
                 with contextlib.suppress(FabtuneError):
                     logout.end(session)
-        if is_away(away):
+        if successor.is_away(away):
             # A damaged record of another target hides this one, but does not keep it from logging in.
             with contextlib.suppress(FabtuneError):
                 if record.one(away.target, away.portal, away.interface) is None:
                     return "its node record is gone; discover the target and log in by hand"
             give_back(away, _log_in(away, (0, 0), log), log, progress)
-        elif is_back(away):
-            follows = follower(away)
-            _note_login(away, log, follows)
+        elif successor.is_back(away):
+            follows = successor.follower(away)
+            successor.note_login(away, log, follows)
             if follows:
                 give_back(away, follows, log, progress)
         else:

@@ -12,6 +12,7 @@
                                                         as session 7; without it the session never went, or is given up
     {"kind": "given-back", "sid": ..., "identity": ...} what that `logout` line kept is there again, or was said to be lost
     {"kind": "refused", "sid": ..., "identity": ..., "boot_id": ..., "why": "..."}  it was tried, and the session is not back
+    {"kind": "path", "sid": ..., "identity": ..., "boot_id": ...}  after its login a multipath device lacked it
     {"kind": "applied"}
     {"kind": "inherit", "step": 2, "old": "5", "ours": "0"}  an earlier transaction went; its old value is ours to give
     {"kind": "waiting", "step": 2}                      revert did not find the device; it is still owed
@@ -30,11 +31,12 @@ from pathlib import Path
 from typing import Any
 
 from fabtune import backends
+from fabtune.catalog.tunable import ROLES
 from fabtune.model.device import SCOPES, Device
 
 VERSION = 1
 # For a file whose first line cannot be read: whatever is asked for, it is named.
-_UNKNOWN = {"profile": "?", "roles": ["initiator", "target"], "netns": "", "boot_id": ""}
+_UNKNOWN = {"profile": "?", "roles": list(ROLES), "netns": "", "boot_id": ""}
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class Transaction:
     given: set[tuple[str, str]] = field(default_factory=set)
     # Logouts of this file whose kept values are still owed to the session that followed, by its id.
     unkept: list[tuple[Logout, str]] = field(default_factory=list)
+    # Logged out by this id in this boot, and not taken back by a multipath device at once: id, identity, boot.
+    paths: set[tuple[str, str, str]] = field(default_factory=set)
     # Why the last login failed of those that are away, by id, identity and boot.
     refused: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
@@ -181,8 +185,8 @@ def take(transaction: Transaction, line: dict[str, Any]) -> None:
     if kind == "begin":
         if line["version"] != VERSION:
             raise ValueError(f"version {line['version']!r}, this fabtune reads {VERSION}")
-        if not isinstance(line["roles"], list) or not set(map(str, line["roles"])) <= set(_UNKNOWN["roles"]):
-            raise ValueError(f"roles: found {line['roles']!r:.60}, expected an array of {' and '.join(_UNKNOWN['roles'])}")
+        if not isinstance(line["roles"], list) or not set(map(str, line["roles"])) <= set(ROLES):
+            raise ValueError(f"roles: found {line['roles']!r:.60}, expected an array of {' and '.join(ROLES)}")
         _text(line, "netns")
         transaction.header = line
     elif kind in ("write", "claim"):
@@ -207,6 +211,8 @@ def take(transaction: Transaction, line: dict[str, Any]) -> None:
         given = _text(line, "sid"), _text(line, "identity")
         transaction.given.add(given)
         transaction.unkept = [(one, successor) for one, successor in transaction.unkept if one.session != given]
+    elif kind == "path":
+        transaction.paths.add((_text(line, "sid"), _text(line, "identity"), _text(line, "boot_id")))
     elif kind == "refused":
         transaction.refused[_text(line, "sid"), _text(line, "identity"), _text(line, "boot_id")] = _text(line, "why")
     elif kind == "applied":
@@ -253,9 +259,9 @@ def _step(line: dict[str, Any], expected: int) -> Step:
         rounds=line["rounds"] is True,
         disturbed=line.get("disturbed") is True,
         claim=line["kind"] == "claim",
-        instance=_text(device, "instance") if "instance" in device else "",
-        share=_text(line, "share") if "share" in line else "",
-        form=_text(line, "form") if "form" in line else "",
+        instance=_optional(device, "instance"),
+        share=_optional(line, "share"),
+        form=_optional(line, "form"),
     )
 
 
@@ -268,6 +274,10 @@ def _text(line: dict[str, Any], key: str) -> str:
     if not isinstance(line[key], str):
         raise ValueError(f"key '{key}': found {line[key]!r:.60}, expected text")
     return str(line[key])
+
+
+def _optional(line: dict[str, Any], key: str) -> str:
+    return _text(line, key) if key in line else ""
 
 
 def _kept(found: Any) -> dict[str, dict[str, str]]:

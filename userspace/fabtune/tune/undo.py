@@ -160,8 +160,6 @@ def _bring_back(lost: Logout, report: Report, progress: Callable[[str], None]) -
     try:
         with signals.ignored(), relogin.journalled() as log:
             why = relogin.bring_back(lost, log, progress)
-            if why:
-                log("refused", sid=lost.sid, identity=lost.identity, boot_id=lost.boot_id, why=why)
     except (FabtuneError, OSError) as error:
         why = str(error)
     if not why:

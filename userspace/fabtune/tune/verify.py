@@ -3,10 +3,12 @@
 
 from dataclasses import dataclass
 
+from fabtune.backends import tree
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.facts.owners import Owner, owners
-from fabtune.tune import journal, owed, persist, relogin
+from fabtune.facts.sessions import live_sessions
+from fabtune.tune import journal, owed, paths, persist, relogin
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, reborn, rebooted
 from fabtune.tune.plan import Plan
@@ -83,7 +85,7 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         latest.setdefault(key, Drift(row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied"))
     asked = [one for one in everything if _asked(one, roles, netns)]
     unfelt = _unfelt(asked, boot_id) if "initiator" in roles else []
-    return [*_away(everything, boot_id), *_not_given_back(boot_id), *unfelt, *latest.values()]
+    return [*_away(everything, boot_id), *_not_given_back(everything, boot_id), *_lacking(everything, boot_id), *unfelt, *latest.values()]
 
 
 def _asked(transaction: Transaction, roles: tuple[str, ...], netns: str) -> bool:
@@ -150,13 +152,26 @@ def _away(everything: list[Transaction], boot_id: str) -> list[Drift]:
     return found
 
 
-def _not_given_back(boot_id: str) -> list[Drift]:
+def _not_given_back(everything: list[Transaction], boot_id: str) -> list[Drift]:
     """Return what was set by hand of a session or its disks and went with a re-login that was stopped half way."""
     note = "was so before a re-login, which fabtune did not finish; `fabtune revert` or the next apply gives it back"
     return [
         Drift(value.what, f"{value.device}, {owed.label(one)}", value.was, value.now, True, note)
-        for one, value in owed.values(boot_id)
+        for one, value in owed.values(everything, boot_id)
     ]
+
+
+def _lacking(everything: list[Transaction], boot_id: str) -> list[Drift]:
+    """Return the sessions that a multipath device did not take back after their re-login, and lacks still."""
+    late = [(sid, identity) for one in everything for sid, identity, boot in one.paths if boot == boot_id]
+    found = []
+    for session in live_sessions() if late else []:
+        if any(identity == session.identity and session.sid > (tree.whole(sid) or 0) for sid, identity in late):
+            for device in paths.lacking(session):
+                label = f"{session.target} at {session.portal}"
+                note = f"{device} lacks its path through it since it logged in anew; see `multipath -ll` and multipathd's log"
+                found.append(Drift("session", label, f"a path of {device}", None, drifted=True, note=note))
+    return found
 
 
 def _unfelt(everything: list[Transaction], boot_id: str) -> list[Drift]:

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whether a session that was logged out for a re-login is back, as which one, and what the journal is told of it."""
+
+import contextlib
+from typing import Protocol
+
+from fabtune.backends import record
+from fabtune.facts.sessions import Session, live_sessions
+from fabtune.tune import logout
+from fabtune.tune.journal import Logout
+
+
+class Log(Protocol):
+    """Puts one line into the journal; it is on disk when the call returns.  Raises OSError."""
+
+    def __call__(self, kind: str, **values: object) -> None: ...
+
+
+def of(away: Logout) -> list[Session]:
+    """Return the sessions of the record of `away`."""
+    return [session for session in live_sessions() if session.identity == away.identity]
+
+
+def follower(away: Logout) -> Session | None:
+    """Return the session of the same record that logged in last after `away` ended, None where it has not ended."""
+    present = of(away)
+    if any(str(one.sid) == away.sid for one in present):
+        return None
+    later = [one for one in present if one.state == "LOGGED_IN" and one.sid > int(away.sid)]
+    return max(later, key=lambda one: one.sid) if later else None
+
+
+def note_login(away: Logout, log: Log, successor: Session | None) -> None:
+    """Journal that the session of `away` is back as `successor`, or with None that it never went or is given up."""
+    # Without this line it is looked up again whether the session is there.
+    with contextlib.suppress(OSError):
+        log("login", sid=away.sid, identity=away.identity, successor=str(successor.sid) if successor else "")
+
+
+def note_given(away: Logout, log: Log) -> None:
+    """Journal that the session of `away` has what it kept, or was told what of it is lost."""
+    # Without this line the values are looked at again.
+    with contextlib.suppress(OSError):
+        log("given-back", sid=away.sid, identity=away.identity)
+
+
+def note_path(away: Logout, log: Log) -> None:
+    """Journal that a multipath device has not taken its path through the session of `away` back."""
+    # Without this line `verify` does not say it.
+    with contextlib.suppress(OSError):
+        log("path", sid=away.sid, identity=away.identity, boot_id=away.boot_id)
+
+
+def note_refused(away: Logout, log: Log, why: str) -> None:
+    """Journal why the login of the session of `away` failed."""
+    # Without this line it is told that a run was stopped.
+    with contextlib.suppress(OSError):
+        log("refused", sid=away.sid, identity=away.identity, boot_id=away.boot_id, why=why)
+
+
+def is_away(away: Logout) -> bool:
+    """Tell whether the session of `away` is still missing.  Raises FabtuneError where that cannot be told."""
+    return _lacks(away, of(away))
+
+
+def is_back(away: Logout) -> bool:
+    """Tell whether the session of `away`, or one in its place, is logged in.  Raises FabtuneError."""
+    return not _lacks(away, [session for session in of(away) if session.state == "LOGGED_IN"])
+
+
+def _lacks(away: Logout, present: list[Session]) -> bool:
+    """Tell whether the session of `away` is missing among `present`, sessions of its record."""
+    if any(str(session.sid) == away.sid for session in present):
+        # The process died before the logout.
+        return False
+    if not present:
+        return True
+    # Unlike one record by its name, all of them can be read beside a damaged one.
+    record.BACKEND.forget()
+    settings = record.BACKEND.all().get(away.identity)
+    return settings is not None and len(present) < logout.sessions_wanted(settings)
+
+
+def is_given_up(away: Logout) -> bool:
+    """Tell whether the node record of a missing session was deleted, so that nobody waits for it.  Raises FabtuneError."""
+    gone = record.one(away.target, away.portal, away.interface) is None and record.absent(away.identity)
+    return gone and is_away(away)
