@@ -34,6 +34,7 @@ class Locator:
             self._trouble = error
             self._around = Surroundings()
         self._found: dict[tuple[str, str], Device | None] = {}
+        self._boot_id = this_host().boot_id
 
     def __call__(self, device: Device) -> Device | None:
         """Return the present device with the same identity, None where it is positively absent.
@@ -55,7 +56,7 @@ class Locator:
         A NIC that another one has taken the name of is found by what it is, as long as the boot lasts.
         """
         named = self(step.device)
-        if step.device.scope != "nic" or not step.instance or self._trouble or step.boot_id != this_host().boot_id:
+        if step.device.scope != "nic" or not step.instance or self._trouble or step.boot_id != self._boot_id:
             return named
         if named is not None and instance(named) == step.instance:
             return named
