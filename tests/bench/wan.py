@@ -19,7 +19,6 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "userspace"))
 
-from fabtune.experiment.peers import PEERS  # noqa: E402
 from fabtune.report.demo import print_table  # noqa: E402
 
 # Shipped experiments that together answer the bars; their definitions say what is measured.

@@ -150,7 +150,9 @@ class Bench:
         """Run one verb as the command line does; return its exit code and stdout."""
         from fabtune.cli.main import main
 
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=mode) for mode in ("strict", "backslashreplace"))
+        out, err = (
+            io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=mode) for mode in ("strict", "backslashreplace")
+        )
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), self.armed():
                 code = main(list(words))
@@ -203,5 +205,5 @@ def set_up(scratch: Path, watch: Watch) -> Bench:
     }
     os.environ["PATH"] = f"{bench.host}/bin:{os.environ['PATH']}"
     os.chdir(scratch)
-    claim("fabtune.backends.tree" not in sys.modules, "fabtune was imported too early")
+    claim("fabtune.host.tree" not in sys.modules, "fabtune was imported too early")
     return bench

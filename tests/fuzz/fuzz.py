@@ -55,7 +55,9 @@ class Tally:
     def count(self, line: dict[str, Any]) -> None:
         """Add one worker's counts of one kind."""
         with self.lock:
-            kind = self.kinds.setdefault(line["kind"], {"cases": 0, "accepted": 0, "failed": 0, "slowest_ms": 0.0, "cpu_s": 0.0})
+            kind = self.kinds.setdefault(
+                line["kind"], {"cases": 0, "accepted": 0, "failed": 0, "slowest_ms": 0.0, "cpu_s": 0.0}
+            )
             for name in ("cases", "accepted", "failed", "cpu_s"):
                 kind[name] += line[name]
             kind["slowest_ms"] = max(kind["slowest_ms"], line["slowest_ms"])
@@ -190,7 +192,9 @@ def _judge_alone(names: list[str], kind: int, number: int, order: dict[str, Any]
     # Its worker's counts of this kind went with it.
     first = order["from"][1] if order["from"][0] == kind else order["worker"]
     cases = len(range(first, number, order["workers"])) + 1
-    tally.count({"kind": names[kind], "cases": cases, "accepted": 0, "failed": int(failed), "slowest_ms": 0.0, "cpu_s": 0.0})
+    tally.count(
+        {"kind": names[kind], "cases": cases, "accepted": 0, "failed": int(failed), "slowest_ms": 0.0, "cpu_s": 0.0}
+    )
 
 
 def _watch(worker: Worker, stop: threading.Event) -> None:
@@ -211,7 +215,10 @@ def fuzz(cases: int, seed: int, out: Path, workers: int) -> dict[str, Any]:
     counts = {name: max(1, cases * share // 100) for name, share in SHARES.items()}
     counts[names[0]] += cases - sum(counts.values())
     tally = Tally(out, seed)
-    orders = [{"seed": seed, "kinds": counts, "worker": number, "workers": workers, "from": [0, number]} for number in range(workers)]
+    orders = [
+        {"seed": seed, "kinds": counts, "worker": number, "workers": workers, "from": [0, number]}
+        for number in range(workers)
+    ]
     threads = [threading.Thread(target=attend, args=(order, tally, names)) for order in orders]
     for thread in threads:
         thread.start()
@@ -247,8 +254,10 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "fuzz.json").write_text(json.dumps(result, indent=2) + "\n")
     for name, kind in result["kinds"].items():
-        print(f"{name}: {kind['cases']} cases, {kind['accepted']} accepted, {kind['failed']} failed, "
-              f"{kind['cpu_s'] / max(1, kind['cases']) * 1e3:.2f} ms a case, slowest {kind['slowest_ms']} ms")
+        print(
+            f"{name}: {kind['cases']} cases, {kind['accepted']} accepted, {kind['failed']} failed, "
+            f"{kind['cpu_s'] / max(1, kind['cases']) * 1e3:.2f} ms a case, slowest {kind['slowest_ms']} ms"
+        )
     for place, count in result["places"].items():
         print(f"FAILED {count} x {place}: {result['examples'][place]}")
     print(f"{result['cases']} cases, {result['failed']} failed, {result['took_s']} s: {args.out / 'fuzz.json'}")

@@ -16,7 +16,12 @@ COMMAND = ("unshare", "--user", "--map-root-user", "--mount", "--net")
 # include/uapi/asm-generic/unistd.h, fcntl.h and mount.h; mount_setattr came with Linux 5.12.
 _SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
 # include/uapi/linux/prctl.h, capability.h
-_SYS_CAPSET, _PR_CAPBSET_DROP, _CAPABILITY_VERSION_3, _CAPABILITIES = {"x86_64": 126}.get(os.uname().machine, 91), 24, 0x20080522, 64
+_SYS_CAPSET, _PR_CAPBSET_DROP, _CAPABILITY_VERSION_3, _CAPABILITIES = (
+    {"x86_64": 126}.get(os.uname().machine, 91),
+    24,
+    0x20080522,
+    64,
+)
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Audit event -> places of the paths among its arguments that it writes to.
 _CHANGES = {

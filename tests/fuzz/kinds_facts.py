@@ -38,7 +38,9 @@ class FactsFile:
         facts["readings"] = copy.deepcopy(draw.sample(self.readings, draw.randint(0, 12)))
         for reading in facts["readings"]:
             if draw.random() < 0.2:
-                reading["value"] = draw.choice(("0", "-1", "65536", "4294967295", "99999999999999999999", "Yes", "No", *mutate.ODD_TEXTS))
+                reading["value"] = draw.choice(
+                    ("0", "-1", "65536", "4294967295", "99999999999999999999", "Yes", "No", *mutate.ODD_TEXTS)
+                )
         if draw.random() < 0.85:
             mutate.break_json(facts, draw)
         data = mutate.dump(facts, draw)
@@ -53,7 +55,10 @@ class FactsFile:
         how = files["how"].decode()
         if how.endswith(" verb"):
             given = ("--rtt", "50ms", "--rate", "1gbit")
-            words = {"lint verb": ("lint", str(self.path)), "negotiate verb": ("negotiate", "--initiator", str(self.path), "--target", str(self.path))}
+            words = {
+                "lint verb": ("lint", str(self.path)),
+                "negotiate verb": ("negotiate", "--initiator", str(self.path), "--target", str(self.path)),
+            }
             code, _ = self.bench.verb(*words[how], *given, *(("--json",) if len(files["file:facts.json"]) % 2 else ()))
             claim(code in (0, 1, 2, 3), f"exit code {code}")
             return code != 2

@@ -89,7 +89,9 @@ class Tools(_Planned):
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
         self._names = [name for name, one in self.catalog.items() if one.scope in ("nic", "route")]
-        self._answers = [name for name in sorted(bench.tools.valid) if name.startswith(("ip-", "tc-")) and bench.tools.valid[name]]
+        self._answers = [
+            name for name in sorted(bench.tools.valid) if name.startswith(("ip-", "tc-")) and bench.tools.valid[name]
+        ]
 
     def tunables(self) -> list[str]:
         return self._names
@@ -116,7 +118,11 @@ class Texts(_Planned):
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
         self._names = sorted(self.catalog)
-        paths = [path for path in sorted(bench.host.rglob("*")) if path.is_file() and "bin" not in path.parts and "records" not in path.parts]
+        paths = [
+            path
+            for path in sorted(bench.host.rglob("*"))
+            if path.is_file() and "bin" not in path.parts and "records" not in path.parts
+        ]
         self._files = {str(path.relative_to(bench.scratch)): path.read_bytes() for path in paths}
 
     def tunables(self) -> list[str]:

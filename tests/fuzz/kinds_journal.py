@@ -18,7 +18,17 @@ _FORGED_KEYS = (
     "etc/sysctl.d/90-fabtune.conf", "etc/sysctl.d/../passwd", "node.session.auth.password", "node.startup", "node.name", "rings.rx", "kind",
     "maxrate", "congctl", "InitiatorName", "attributes/x", "param/InitialR2T",
 )  # fmt: skip
-_FORGED_DEVICES = ("host", "netns:init", "modules", f"{world.hosttree.iqn(1)},tpgt_1", "fileio/disk1,", "name:eth0,netns:init", "x,y,z", ",,", "")
+_FORGED_DEVICES = (
+    "host",
+    "netns:init",
+    "modules",
+    f"{world.hosttree.iqn(1)},tpgt_1",
+    "fileio/disk1,",
+    "name:eth0,netns:init",
+    "x,y,z",
+    ",,",
+    "",
+)
 
 
 class Journal:
@@ -77,11 +87,20 @@ class Journal:
             if draw.random() < 0.15:
                 step["key"] = draw.choice(_FORGED_KEYS)
             if draw.random() < 0.08:
-                step["device"] = {"scope": draw.choice(self.scopes), "identity": draw.choice(_FORGED_DEVICES), "label": "forged"}
+                step["device"] = {
+                    "scope": draw.choice(self.scopes),
+                    "identity": draw.choice(_FORGED_DEVICES),
+                    "label": "forged",
+                }
             lines.append(step | {"step": number})
             if draw.random() < 0.3:
                 lines.append({"kind": "holds", "step": number, "value": step["wrote"]})
-        where = {"identity": f"{world.hosttree.iqn(1)},10.2.0.1:3260,default", "label": "l", "sid": "1", "boot_id": _BOOT}
+        where = {
+            "identity": f"{world.hosttree.iqn(1)},10.2.0.1:3260,default",
+            "label": "l",
+            "sid": "1",
+            "boot_id": _BOOT,
+        }
         session = {"target": world.hosttree.iqn(1), "portal": "10.2.0.1:3260", "interface": "default"}
         tails: list[dict[str, Any]] = [
             {"kind": "due", "action": "relogin", **where}, {"kind": "pending", "action": "relogin", **where},

@@ -33,7 +33,9 @@ class SavedPlan:
         self.plan = json.loads(self.path.read_text())
         rows = self.plan.pop("rows")
         # A tunable's rows belong together: a device without one would be new since.
-        self.rows = [[row for row in rows if row["tunable"] == name] for name in sorted({row["tunable"] for row in rows})]
+        self.rows = [
+            [row for row in rows if row["tunable"] == name] for name in sorted({row["tunable"] for row in rows})
+        ]
         self.path.unlink()
 
     def draw(self, draw: random.Random) -> Files:

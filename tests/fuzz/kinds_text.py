@@ -67,7 +67,15 @@ class Profile:
 
     def run(self, files: Files) -> bool:
         if files["how"] == b"verb":
-            words = ("plan", str(self.path), "--rtt", "50ms", "--rate", "1gbit", *(("--json",) if len(files["file:fuzz.toml"]) % 2 else ()))
+            words = (
+                "plan",
+                str(self.path),
+                "--rtt",
+                "50ms",
+                "--rate",
+                "1gbit",
+                *(("--json",) if len(files["file:fuzz.toml"]) % 2 else ()),
+            )
             code, _ = self.bench.verb(*words, names=str(self.bench.scratch))
             claim(code in (0, 2), f"exit code {code}")
             return code == 0

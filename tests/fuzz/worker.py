@@ -109,13 +109,25 @@ def run_all(order: dict[str, Any], bench: Bench, progress: mmap.mmap) -> None:
                 counts["failed"] += 1
                 say({"failure": replay_of(kind.name, order["seed"], number, files), "place": place, "happened": wrong})
         progress[:] = PROGRESS.pack(index, -1, 0.0, 0.0)
-        say({"kind": kind.name, **counts, "slowest_ms": round(slowest_s * 1e3, 1), "cpu_s": round(time.process_time() - cpu_s, 3)})
+        say(
+            {
+                "kind": kind.name,
+                **counts,
+                "slowest_ms": round(slowest_s * 1e3, 1),
+                "cpu_s": round(time.process_time() - cpu_s, 3),
+            }
+        )
     say({"done": True})
 
 
 def replay_of(kind: str, seed: int, number: int, files: Files) -> dict[str, Any]:
     """Return what runs a case again, whatever becomes of its generator."""
-    return {"kind": kind, "seed": seed, "number": number, "files": {name: b64encode(data).decode() for name, data in files.items()}}
+    return {
+        "kind": kind,
+        "seed": seed,
+        "number": number,
+        "files": {name: b64encode(data).decode() for name, data in files.items()},
+    }
 
 
 def replay(order: dict[str, Any], bench: Bench, progress: mmap.mmap) -> None:
@@ -130,7 +142,9 @@ def replay(order: dict[str, Any], bench: Bench, progress: mmap.mmap) -> None:
     begin_s = time.process_time()
     progress[:] = PROGRESS.pack(0, wanted["number"], begin_s, time.monotonic())
     accepted, wrong, place = one(kind, files, bench)
-    say({"done": True, "accepted": accepted, "happened": wrong, "place": place, "took_s": time.process_time() - begin_s})
+    say(
+        {"done": True, "accepted": accepted, "happened": wrong, "place": place, "took_s": time.process_time() - begin_s}
+    )
 
 
 def main() -> None:

@@ -7,8 +7,20 @@ import re
 import hosttree
 from bench import Bench
 
-_LINK = {"ifname": "eth0", "mtu": 1500, "linkinfo": {}, "addr_info": [{"family": "inet", "local": "10.2.0.9", "prefixlen": 24}]}
-_ROUTE = {"dst": "10.2.0.0/24", "dev": "eth0", "protocol": "kernel", "scope": "link", "prefsrc": "10.2.0.9", "flags": []}
+_LINK = {
+    "ifname": "eth0",
+    "mtu": 1500,
+    "linkinfo": {},
+    "addr_info": [{"family": "inet", "local": "10.2.0.9", "prefixlen": 24}],
+}
+_ROUTE = {
+    "dst": "10.2.0.0/24",
+    "dev": "eth0",
+    "protocol": "kernel",
+    "scope": "link",
+    "prefsrc": "10.2.0.9",
+    "flags": [],
+}
 _QDISCS = [
     {"kind": "mq", "handle": "0:", "root": True, "options": {}},
     {"kind": "fq", "handle": "0:", "parent": ":1", "options": {"limit": 10000, "maxrate": 125000000}},

@@ -26,8 +26,17 @@ BEFORE = Path("/var/lib/boots-before.json")
 JOURNALS = Path("/var/lib/fabtune")
 WAIT_S = 60
 # Made anew by every boot, or by time.
-UNSTEADY = ("/etc/machine-id", "/etc/resolv.conf", "/etc/.updated", "/etc/mtab", "/etc/ld.so.cache", "/etc/.pwd.lock",
-            "/etc/multipath", "/etc/multipath/bindings", "/etc/multipath/wwids")
+UNSTEADY = (
+    "/etc/machine-id",
+    "/etc/resolv.conf",
+    "/etc/.updated",
+    "/etc/mtab",
+    "/etc/ld.so.cache",
+    "/etc/.pwd.lock",
+    "/etc/multipath",
+    "/etc/multipath/bindings",
+    "/etc/multipath/wwids",
+)
 SYSCTLS = ("net.core.", "net.ipv4.tcp_", "vm.", "kernel.sched_")
 UNSTEADY_SYSCTLS = ("tcp_fastopen_key", "tcp_mem", "netrom", "vm.user_reserve", "vm.stat_refresh")
 BLOCK = (

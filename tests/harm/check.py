@@ -179,5 +179,3 @@ def untrue(done: Done, open_claims: list[Claim], now: Snapshot, missing: list[st
     if done.code == 3 and not open_claims and not missing:
         return f"exit 3, but nothing is in force: {done.out.strip()[:200]}"
     return ""
-
-

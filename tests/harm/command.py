@@ -39,7 +39,16 @@ def preload() -> None:
     from fabtune.catalog.profile import available
     from fabtune.catalog.tunable import shipped_catalog
 
-    for name in ("cli.main", "cli.tune", "cli.output", "tune.apply", "tune.persist", "tune.undo", "tune.verify", "tune.memory"):
+    for name in (
+        "cli.main",
+        "cli.tune",
+        "cli.output",
+        "tune.apply",
+        "tune.persist",
+        "tune.undo",
+        "tune.verify",
+        "tune.memory",
+    ):
         importlib.import_module(f"fabtune.{name}")
     for name in backends.NAMES:
         importlib.import_module(f"fabtune.backends.{name}")
@@ -147,7 +156,9 @@ def fabtune(argv: Sequence[str], *, fault: str = "", after_s: float | None = Non
         os.read(reader, 1)
         os.close(reader)
     code = _wait(pid, started, after_s)
-    return Done(code, STDOUT.read_text(errors="replace"), STDERR.read_text(errors="replace"), time.monotonic() - started)
+    return Done(
+        code, STDOUT.read_text(errors="replace"), STDERR.read_text(errors="replace"), time.monotonic() - started
+    )
 
 
 def _wait(pid: int, started: float, after_s: float | None) -> int:
@@ -191,4 +202,6 @@ def python(action: Callable[[], None], stdin: str = "") -> Done:
     for fd in (source, out, err):
         os.close(fd)
     code = _wait(pid, started, None)
-    return Done(code, STDOUT.read_text(errors="replace"), STDERR.read_text(errors="replace"), time.monotonic() - started)
+    return Done(
+        code, STDOUT.read_text(errors="replace"), STDERR.read_text(errors="replace"), time.monotonic() - started
+    )

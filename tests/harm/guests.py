@@ -115,7 +115,14 @@ class Work:
 
     def _guest(self, numbers: list[int], place: int) -> tuple[list[int], bool]:
         """Run `numbers` in one guest; return those that it did not get to, and whether any came back."""
-        command = [*RUN, *self.guest, "--out", str(self.results.parent / f"{self.results.stem}{place}"), *self.script, ",".join(map(str, numbers))]
+        command = [
+            *RUN,
+            *self.guest,
+            "--out",
+            str(self.results.parent / f"{self.results.stem}{place}"),
+            *self.script,
+            ",".join(map(str, numbers)),
+        ]
         left, told, heard = list(numbers), [""], [time.monotonic()]
         process = subprocess.Popen(
             command, cwd=TOP, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -142,5 +149,7 @@ class Work:
         came = left != numbers
         if not came:
             # The first of them ended the guest, or nothing works here.
-            self._keep({"number": left.pop(0), "ok": False, "seconds": 0, "broken": "the guest ended: " + " / ".join(told)})
+            self._keep(
+                {"number": left.pop(0), "ok": False, "seconds": 0, "broken": "the guest ended: " + " / ".join(told)}
+            )
         return left, came

@@ -19,7 +19,11 @@ from pathlib import Path
 from guests import ENVIRONMENT, GUEST, RUN, TOP, Row, Work, digest, say
 
 PARTS = ("sequences", "kill", "boots")
-_SUMS = {"sequences": ("sequences", "failed"), "kill": ("kill_points", "kill_failed"), "boots": ("boots", "boots_failed")}
+_SUMS = {
+    "sequences": ("sequences", "failed"),
+    "kill": ("kill_points", "kill_failed"),
+    "boots": ("boots", "boots_failed"),
+}
 _SEQUENCES_PER_GUEST, _KILLS_PER_GUEST = 25, 50
 
 
@@ -33,7 +37,9 @@ def verdict(row: Row) -> str:
 
 def replay(row: Row, work: Work) -> str:
     """Return what to type to see a failing case again."""
-    words = " ".join([*RUN[4:], *work.guest, *(word.removeprefix(f"{TOP}/") for word in work.script), str(row["number"])])
+    words = " ".join(
+        [*RUN[4:], *work.guest, *(word.removeprefix(f"{TOP}/") for word in work.script), str(row["number"])]
+    )
     shown = [f"{work.results.stem} {row['number']}: {verdict(row)}", f"  PYTHONPATH=userspace python3 {words}"]
     if "host" in row:
         shown += [f"  host: {row['host']}", f"  sequence: {'; '.join(row['steps'])}"]
@@ -60,7 +66,9 @@ def boots(args: argparse.Namespace) -> tuple[int, int] | None:
     if known.get("tree") != tree or known.get("boots") != args.boots:
         result.unlink(missing_ok=True)
         words = ["/usr/bin/python3", str(script), str(args.boots), "--out", str(args.out)]
-        status = subprocess.run(words, cwd=TOP, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode
+        status = subprocess.run(
+            words, cwd=TOP, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False
+        ).returncode
         try:
             known = json.loads(result.read_text())
         except (OSError, ValueError) as error:
@@ -80,7 +88,9 @@ def ran(part: str, args: argparse.Namespace) -> tuple[int, int] | None:
         return boots(args)
     if part == "kill":
         script = [str(TOP / "tests/harm/run-kill"), str(args.kill_points)]
-        work = Work(args.out / "kill.jsonl", guest, script, "KILL", range(1, args.kill_points + 1), _KILLS_PER_GUEST, verdict)
+        work = Work(
+            args.out / "kill.jsonl", guest, script, "KILL", range(1, args.kill_points + 1), _KILLS_PER_GUEST, verdict
+        )
     else:
         options = ["--steps", str(args.steps)] * bool(args.steps) + ["--no-multipathd"] * args.no_multipathd
         script = [str(TOP / "tests/harm/run-drive"), *options, "--seeds"]
@@ -103,7 +113,9 @@ def main() -> int:
     parser.add_argument("--parts", default=",".join(PARTS), help=f"which of {', '.join(PARTS)}; the others are not run")
     parser.add_argument("--suite", default="trixie")
     parser.add_argument("--guests", type=int, default=2, help="guests at once")
-    parser.add_argument("--fresh", action="store_true", help="run every case again instead of only those without a result")
+    parser.add_argument(
+        "--fresh", action="store_true", help="run every case again instead of only those without a result"
+    )
     parser.add_argument("--out", type=Path, default=TOP / "out/harm")
     args = parser.parse_args()
     args.out = args.out.resolve()

@@ -45,7 +45,19 @@ def set_records(host: Host) -> None:
                 run("iscsiadm", "-m", "node", "-T", target.iqn(number), "-o", "update", *words)
         if wish.nr_sessions > 1:
             name = target.iqn(number)
-            run("iscsiadm", "-m", "node", "-T", name, "-o", "update", "-n", "node.session.nr_sessions", "-v", str(wish.nr_sessions))
+            run(
+                "iscsiadm",
+                "-m",
+                "node",
+                "-T",
+                name,
+                "-o",
+                "update",
+                "-n",
+                "node.session.nr_sessions",
+                "-v",
+                str(wish.nr_sessions),
+            )
 
 
 def login(host: Host, number: int | None = None) -> None:

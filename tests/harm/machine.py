@@ -111,7 +111,9 @@ class Multipathd:
             "defaults {\n find_multipaths no\n user_friendly_names no\n path_checker tur\n polling_interval 2\n}\n"
             f'blacklist {{\n devnode "^(ram|loop|dm-|md|pmem|zram|ubd)"\n{others}}}\n'
         )
-        udevd = next(path for path in ("/usr/lib/systemd/systemd-udevd", "/lib/systemd/systemd-udevd") if os.path.exists(path))
+        udevd = next(
+            path for path in ("/usr/lib/systemd/systemd-udevd", "/lib/systemd/systemd-udevd") if os.path.exists(path)
+        )
         self._start(udevd)
         until(lambda: Path("/run/udev/control").exists(), "udevd")
         self._start("multipathd", "-d")

@@ -105,7 +105,11 @@ def _routes(host: Host) -> list[str]:
         "initcwnd": [f"route add {way} initcwnd 20 rto_min 30ms"],
         "expires": [f"route add {way}" + (" expires 1800" if six else "")],
         "nhid": [f"nexthop add id 30 via {gateway} dev {name}", f"route add {net} nhid 30"],
-        "table": [f"rule add to {net} lookup 101 pref 1000", f"route add {way} table 101", f"route add {way} metric 900"],
+        "table": [
+            f"rule add to {net} lookup 101 pref 1000",
+            f"route add {way} table 101",
+            f"route add {way} metric 900",
+        ],
     }
     return kinds[host.route]
 

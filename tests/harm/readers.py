@@ -28,7 +28,9 @@ RECORDS = next((path for path in map(Path, ("/var/lib/iscsi", "/etc/iscsi")) if 
 CONFIGFS = Path("/sys/kernel/config/target")
 _SYSCTL_DIRECTORIES = ("net/core", "net/ipv4")
 # Counters, secrets and what the kernel moves by itself.
-_MOVING = re.compile(r"tcp_fastopen_key|tcp_(allowed|available)_congestion|netdev_rss_key|ip_local_reserved|_hash|flow_limit")
+_MOVING = re.compile(
+    r"tcp_fastopen_key|tcp_(allowed|available)_congestion|netdev_rss_key|ip_local_reserved|_hash|flow_limit"
+)
 _NOT_OF_TARGETS = ("hw_", "emulate_", "unmap", "max_unmap", "alua")
 _ETC = (
     "iscsi", "sysctl.d", "sysctl.conf", "modprobe.d", "udev", "systemd/network", "rtslib-fb-target", "target", "multipath",
@@ -110,7 +112,11 @@ def network(where: str) -> Snapshot:
             key = f"sysctl {where} {directory.replace('/', '.')}.{name}"
             fields = (value or "").split()
             # Of a vector each field may be somebody else's.
-            found |= {f"{key}[{index}]": field for index, field in enumerate(fields)} if len(fields) > 1 else {key: value or ""}
+            found |= (
+                {f"{key}[{index}]": field for index, field in enumerate(fields)}
+                if len(fields) > 1
+                else {key: value or ""}
+            )
     trees = _trees()
     for link in json.loads(_tool("ip", "-j", "link") or "[]"):
         name = link["ifname"]
@@ -195,7 +201,9 @@ def _features(name: str) -> str:
 def records() -> Snapshot:
     """Return every key of every node record, and its file's mode."""
     found: Snapshot = {}
-    for path in sorted(Path(top, name) for top, _, names in os.walk(RECORDS / "nodes") for name in names if name != "lock"):
+    for path in sorted(
+        Path(top, name) for top, _, names in os.walk(RECORDS / "nodes") for name in names if name != "lock"
+    ):
         # nodes/IQN/ADDRESS,PORT,TPGT/INTERFACE
         parts = path.relative_to(RECORDS / "nodes").parts
         name = f"{parts[0]},{','.join(parts[1].split(',')[:2])}" if len(parts) > 1 else parts[0]

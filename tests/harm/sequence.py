@@ -40,7 +40,9 @@ class Sequence:
         self.log: list[str] = []
         self.step = -1
         self.now = readers.snapshot()
-        self.expected = Expected(dict(self.now), wild=["file /etc/rtslib-fb-target/backup", "file /etc/multipath/", "link .* operstate"])
+        self.expected = Expected(
+            dict(self.now), wild=["file /etc/rtslib-fb-target/backup", "file /etc/multipath/", "link .* operstate"]
+        )
         self.damaged = False
         self.devices_wild = False
 
@@ -90,7 +92,9 @@ class Sequence:
         after = next((float(word[6:]) for word in prefix if word.startswith("after:")), None)
         output = next((word for word in prefix if word in _OUTPUTS), "")
         with self._broken(prefix) as broken:
-            done = command.fabtune(argv, fault=fault, after_s=None if after is None else after * self._usual_s, output=output)
+            done = command.fabtune(
+                argv, fault=fault, after_s=None if after is None else after * self._usual_s, output=output
+            )
         if after is None and not fault:
             self._usual_s = max(done.seconds, 0.05)
         started = time.monotonic()
@@ -152,7 +156,9 @@ class Sequence:
         claims = check.claims(STATE)
         if claims is None:
             return
-        lost = [name for name in self.expected.wrong(self.now) if check.settled(name) and not check.claimed(name, claims)]
+        lost = [
+            name for name in self.expected.wrong(self.now) if check.settled(name) and not check.claimed(name, claims)
+        ]
         lost = [name for name in lost if before.get(name) != self.now.get(name)]
         if lost:
             self.fail("lost track", self.expected.told(lost, self.now))
@@ -175,7 +181,10 @@ class Sequence:
         names = [name for name in readers.differing(before, self.now) if check.settled(name)]
         if names:
             told = "; ".join(f"{name}: {before.get(name)} -> {self.now.get(name)}"[:160] for name in names[:5])
-            self.fail("half applied", f"exit {done.code}, yet {len(names)} values changed: {told}; it said: {done.err.strip()[-200:]}")
+            self.fail(
+                "half applied",
+                f"exit {done.code}, yet {len(names)} values changed: {told}; it said: {done.err.strip()[-200:]}",
+            )
         if self.machine.missing():
             self.fail("half applied", f"exit {done.code}, and the session of {self.machine.missing()} is away")
 
@@ -203,7 +212,11 @@ class Sequence:
 
     def _do_logout(self, words: list[str]) -> None:
         number = int(words[0])
-        if number < len(self.host.targets) and number not in self.machine.users and number not in self.machine.logged_out:
+        if (
+            number < len(self.host.targets)
+            and number not in self.machine.users
+            and number not in self.machine.logged_out
+        ):
             with contextlib.suppress(HostError):
                 initiator.logout(number)
                 self.machine.logged_out.add(number)
@@ -240,7 +253,9 @@ class Sequence:
             raise _OverError from None
         for name, value in plain.items():
             self.expected.others[name] = {value}
-        for name in [name for name in self.expected.others if name.startswith(("qdisc", "link", "route", "sysctl target"))]:
+        for name in [
+            name for name in self.expected.others if name.startswith(("qdisc", "link", "route", "sysctl target"))
+        ]:
             # What somebody set by hand is gone too.
             del self.expected.others[name]
         for name in filter(_SHOWN.match, self.expected.base):
@@ -361,7 +376,9 @@ class _Foreigner:
         if kind == "sysctl":
             self._sysctl(*rest)
         elif kind == "record":
-            run("iscsiadm", "-m", "node", "-T", target.iqn(0), "-o", "update", "-n", rest[0], "-v", rest[1], check=False)
+            run(
+                "iscsiadm", "-m", "node", "-T", target.iqn(0), "-o", "update", "-n", rest[0], "-v", rest[1], check=False
+            )
         elif kind == "lio":
             place = readers.CONFIGFS / "iscsi" / target.iqn(0) / "tpgt_1" / rest[0]
             place.write_text(rest[1])

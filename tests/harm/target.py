@@ -38,7 +38,11 @@ def targetcli(lines: Sequence[str]) -> str:
         path, [], "\n".join([*first, *lines, "exit"]) + "\n",
         lambda: readers.enter(readers.NETNS) if Path("/run/netns", readers.NETNS).exists() else None,
     )  # fmt: skip
-    wrong = [line for line in (done.out + done.err).splitlines() if ("rror" in line and "loglevel" not in line) or "ot a valid" in line or "No such path" in line]
+    wrong = [
+        line
+        for line in (done.out + done.err).splitlines()
+        if ("rror" in line and "loglevel" not in line) or "ot a valid" in line or "No such path" in line
+    ]
     if done.code or wrong:
         raise HostError(f"targetcli: exit {done.code}: {wrong or done.err[-300:]}\n" + "\n".join(lines))
     return done.out
@@ -59,7 +63,9 @@ def up(host: Host) -> None:
             lines += [f"{tpg}/portals create ip_address={network.address(host, one)} ip_port=3260" for one in portals]
             lines.append(f"{tpg}/luns create {store} lun0")
             if wish.access == "demo":
-                lines.append(f"{tpg} set attribute generate_node_acls=1 cache_dynamic_acls=1 demo_mode_write_protect=0 authentication=0")
+                lines.append(
+                    f"{tpg} set attribute generate_node_acls=1 cache_dynamic_acls=1 demo_mode_write_protect=0 authentication=0"
+                )
             else:
                 lines.append(f"{tpg}/acls create {INITIATOR} false")
                 lines.append(f"{tpg}/acls/{INITIATOR} create 0 {store}")

@@ -70,7 +70,11 @@ class User:
             self._reader = 0
             return f"{self._path}: a read failed: {os.strerror(os.waitstatus_to_exitcode(status))}"
         try:
-            until(lambda: run("dmsetup", "status", self._path).count(" A ") >= len(self.names), "all paths of the device", 30)
+            until(
+                lambda: run("dmsetup", "status", self._path).count(" A ") >= len(self.names),
+                "all paths of the device",
+                30,
+            )
         except HostError as error:
             return f"{self._path}: {error}: {run('dmsetup', 'status', self._path, check=False).strip()}"
         return ""
@@ -134,7 +138,9 @@ class User:
     def _start_mntns(self) -> None:
         run("mkfs.ext4", "-q", "-F", self._path)
         script = f'mount --make-rprivate / && mount "{self._path}" /mnt && echo && exec cat'
-        self._holder = subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._holder = subprocess.Popen(
+            ["unshare", "-m", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         assert self._holder.stdout is not None
         if not self._holder.stdout.readline():
             raise HostError("no mount in a namespace of its own")
@@ -162,7 +168,16 @@ class User:
 
     def _start_md(self) -> None:
         run("modprobe", "raid1", check=False)
-        run("mdadm", "--build", f"/dev/md{self._number()}", "--level=1", "--raid-devices=2", "--force", self._path, "missing")
+        run(
+            "mdadm",
+            "--build",
+            f"/dev/md{self._number()}",
+            "--level=1",
+            "--raid-devices=2",
+            "--force",
+            self._path,
+            "missing",
+        )
 
     def _stop_md(self) -> None:
         run("mdadm", "--stop", f"/dev/md{self._number()}")
@@ -215,8 +230,6 @@ def _read(path: str) -> None:
             raise OSError(5, "short read")
     finally:
         os.close(fd)
-
-
 
 
 def _read_for_ever(path: str) -> None:

@@ -18,11 +18,11 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "userspace"))
 
 from fabtune.errors import FabtuneError  # noqa: E402
+from fabtune.host.run import privileged, require, run
 from fabtune.lab.cache import cache_dir, delete_tree, locked, making  # noqa: E402
 from fabtune.lab.image import build_image, install_root  # noqa: E402
 from fabtune.lab.recipe import SUITES, Recipe  # noqa: E402
 from fabtune.progress import Progress  # noqa: E402
-from fabtune.run import privileged, require, run  # noqa: E402
 
 OLDEST = Recipe("bullseye", ("linux-headers-amd64", "make", "gcc", "libc6-dev"))
 # checker-valid.sh, which the kernel's Makefile wants before it runs sparse, is missing in 7.2's header package.

@@ -21,9 +21,9 @@ from pathlib import Path
 
 sys.path.insert(0, "/fabtune/userspace")
 
+from fabtune.host.run import run
 from fabtune.lab import iscsi, topology
 from fabtune.lab.shell import nsenter
-from fabtune.run import run
 
 DISK, KEEP = Path("/dev/vda"), Path("/keep")
 # What a host keeps and fabtune or open-iscsi write to.

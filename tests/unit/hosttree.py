@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fabtune.backends import record, tree
+from fabtune.backends import record
+from fabtune.host import tree
 
 SYSCTLS = {
     "net/core/rmem_max": "212992", "net/core/wmem_max": "212992", "net/core/rmem_default": "212992",

@@ -17,7 +17,7 @@ from fabtune import backends
 from fabtune.backends import record
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.errors import ExitCode, FabtuneError
+from fabtune.errors import ExitCode, FabtuneError, UnsupportedError
 from fabtune.facts.collect import collect
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
@@ -350,7 +350,7 @@ def test_what_a_driver_refuses_is_said_and_not_watched(
     backend = backends.get("attribute")
 
     def refusing(device: Device, key: str, value: str) -> None:
-        raise backends.UnsupportedError(f"{device.label}: refuses {key}={value}")
+        raise UnsupportedError(f"{device.label}: refuses {key}={value}")
 
     monkeypatch.setattr(backend, "write", refusing)
     profile = tmp_path / "mine.toml"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fabtune import backends
-from fabtune.backends import UnsupportedError, tree
-from fabtune.errors import FabtuneError, InputError
-from fabtune.facts.links import Links
-from fabtune.facts.nics import by_address
+from fabtune.errors import FabtuneError, InputError, UnsupportedError
+from fabtune.host import namespaces
+from fabtune.host.links import Links
+from fabtune.host.nics import by_address
 from fabtune.model.device import Device
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces of one's own need root")
@@ -135,5 +135,5 @@ def test_nics_are_found_by_address_with_their_kind(netns: str) -> None:
 
 
 def test_an_unknown_namespace_is_an_input_error() -> None:
-    with pytest.raises(InputError, match="not found at /run/netns/no-such"), tree.inside("no-such"):
+    with pytest.raises(InputError, match="not found at /run/netns/no-such"), namespaces.inside("no-such"):
         pass

@@ -49,7 +49,9 @@ def test_no_limit_satisfies_every_at_least(name: str, tmp_path: Path) -> None:
     for number in tunable.unlimited:
         row = planned(name, tunable.native(number), f"at_least = {(tunable.maximum or 1) // 8 * 4}", tmp_path)
         assert (row.state, row.wanted) == (KEPT, tunable.native(number))
-        row = planned(name, tunable.native(number), f"at_most = {max(tunable.minimum or 0, tunable.multiple_of)}", tmp_path)
+        row = planned(
+            name, tunable.native(number), f"at_most = {max(tunable.minimum or 0, tunable.multiple_of)}", tmp_path
+        )
         assert row.state == CHANGE
 
 

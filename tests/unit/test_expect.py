@@ -90,7 +90,7 @@ def test_a_bad_expectation_names_the_file_and_the_key(tmp_path: Path, text: str,
 @pytest.mark.parametrize(
     ("fixed", "named"),
     [
-        ('clients = 2\nsessions = 2', "clients and sessions"),
+        ("clients = 2\nsessions = 2", "clients and sessions"),
         ('fabric = "srp"\nclients = 2', "clients with fabric = srp"),
         ('fabric = "srp"\nsecurity = "chap"', "security with fabric = srp"),
         ('cut = "1s"', "cut with sessions = 1"),

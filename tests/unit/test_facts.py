@@ -7,13 +7,14 @@ from pathlib import Path
 import hosttree
 import pytest
 
-from fabtune.backends.record import parse_records
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.facts import devices, sockets, srp, target
+from fabtune.facts import devices, target
 from fabtune.facts.collect import survey
-from fabtune.facts.owners import Owner, owners
-from fabtune.facts.sessions import live_sessions
 from fabtune.facts.surroundings import Surroundings
+from fabtune.host import sockets, srp
+from fabtune.host.iscsiadm import parse_records
+from fabtune.host.owners import Owner, owners
+from fabtune.host.sessions import live_sessions
 from fabtune.model.device import Device
 from fabtune.tune import path as tune_path
 from fabtune.tune.relogin import in_use, target_sessions

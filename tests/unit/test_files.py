@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fabtune.backends import files
+from fabtune.host import files
 
 
 def test_a_link_is_written_through(tmp_path: Path) -> None:

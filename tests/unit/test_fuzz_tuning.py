@@ -96,13 +96,20 @@ def test_broken_input_is_refused_clearly_and_changes_nothing(tmp_path: Path) -> 
     assert result["cases"] == 3000 and result["failed"] == 0
     for name, kind in result["kinds"].items():
         # Cases that are all accepted, or all refused, would show little.
-        assert 0 < kind["accepted"] and (kind["accepted"] < kind["cases"] or name in ("record", "ip and tc", "host text"))
+        assert 0 < kind["accepted"] and (
+            kind["accepted"] < kind["cases"] or name in ("record", "ip and tc", "host text")
+        )
 
 
 @needs_namespaces
 @pytest.mark.parametrize(
     ("how", "told"),
-    [("nothing", "holds"), ("loop", "hang"), ("die", "status -9"), ("write", "forbidden: [\"open '/etc/fabtune-fuzz'\"]")],
+    [
+        ("nothing", "holds"),
+        ("loop", "hang"),
+        ("die", "status -9"),
+        ("write", "forbidden: [\"open '/etc/fabtune-fuzz'\"]"),
+    ],
 )
 def test_a_case_that_hangs_dies_or_writes_is_told(how: str, told: str, tmp_path: Path) -> None:
     case = {"kind": "pretended", "seed": 1, "number": 1, "files": {"how": b64encode(how.encode()).decode()}}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.host.run import run
 from fabtune.lab import cache, image, initramfs, job, topology, vm
 from fabtune.lab.recipe import SUITES, recipe_for
-from fabtune.run import run
 
 
 def _tree(base: Path, mtime: int) -> Path:

@@ -179,7 +179,7 @@ def test_fio_failing_is_said_in_its_own_words(disk_dir, capsys):
 
 def test_missing_fio_is_said(disk_dir, capsys, monkeypatch):
     monkeypatch.setenv("PATH", str(disk_dir))
-    monkeypatch.setattr("fabtune.run.shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr("fabtune.host.run.shutil.which", lambda *_, **__: None)
     assert measure(disk_dir, "xdd") == ExitCode.FAILED
     assert "apt-get install fio" in capsys.readouterr().err
 

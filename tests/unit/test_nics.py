@@ -7,14 +7,14 @@ from pathlib import Path
 import hosttree
 import pytest
 
-from fabtune.backends import iproute, tree
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
-from fabtune.facts import devices, namespaces, nics
-from fabtune.facts.links import Link, Links
+from fabtune.facts import devices
 from fabtune.facts.sharing import who_else
-from fabtune.facts.sockets import TcpSocket
 from fabtune.facts.surroundings import Surroundings
+from fabtune.host import iproute, namespaces, nics, tree
+from fabtune.host.links import Link, Links
+from fabtune.host.sockets import TcpSocket
 from fabtune.model.device import Device
 from fabtune.tune import plan
 from fabtune.tune.plan import CHANGE, Row
@@ -57,7 +57,9 @@ PORTS = "pci0000:00/0000:03:00.0"
 
 
 def test_ports_of_one_pci_function_have_each_an_identity_and_the_first_its_old_one(host: Path) -> None:
-    links = links_of(nic(host, "a", PORTS), nic(host, "b", PORTS, dev_port="1"), nic(host, "r", PORTS, phys_port_name="pf0vf0"))
+    links = links_of(
+        nic(host, "a", PORTS), nic(host, "b", PORTS, dev_port="1"), nic(host, "r", PORTS, phys_port_name="pf0vf0")
+    )
     assert [nics.describe(name, links).identity for name in "abr"] == [
         "pci:0000:03:00.0", "port:0000:03:00.0/port1", "port:0000:03:00.0/pf0vf0",
     ]  # fmt: skip
@@ -172,5 +174,7 @@ def test_mtus_rise_from_the_bottom_up_and_fall_from_the_top_down() -> None:
 def test_addresses_are_compared_as_addresses(host: Path) -> None:
     (host / "sys/class/net/e0").mkdir(parents=True)
     link = Link("e0", "", "", frozenset({"fd00:2::1"}), frozenset(), True, "")
-    assert [one.name for one in nics.by_address(["[fd00:0002:0000:0000:0000:0000:0000:0001]"], links_of(link))] == ["e0"]
+    assert [one.name for one in nics.by_address(["[fd00:0002:0000:0000:0000:0000:0000:0001]"], links_of(link))] == [
+        "e0"
+    ]
     assert tree.SYS == host / "sys"

@@ -9,10 +9,9 @@ import hosttree
 import pytest
 
 from fabtune import backends
-from fabtune.backends import UnsupportedError
 from fabtune.backends.textfile import HEADER
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.model.device import Device
 from fabtune.tune import persist
 from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
@@ -238,7 +237,9 @@ def test_a_value_refused_for_one_record_stays_out_of_iscsid_conf(host: Path) -> 
     made.rows[1] = replace(made.rows[1], state=REFUSED)
     rows, remarks = persist.rows(made)
     assert rows == [] and len(remarks) == 1
-    assert remarks[0].startswith("node.session.cmds_max = 256: not in iscsid.conf") and "refused for iqn.b" in remarks[0]
+    assert (
+        remarks[0].startswith("node.session.cmds_max = 256: not in iscsid.conf") and "refused for iqn.b" in remarks[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,9 @@ def test_a_file_that_cannot_be_ours_is_a_remark(host: Path, what: str) -> None:
     assert "etc/sysctl.d/90-fabtune.conf" in [row.tunable.key for row in rows]
     assert "node.session.cmds_max" not in [row.tunable.key for row in rows]
     assert any(one.startswith("/etc/iscsi/iscsid.conf: ") for one in remarks)
-    assert any(one.startswith("/etc/udev/rules.d/99-fabtune.rules: ") for one in remarks) == (what in ("mask", "directory"))
+    assert any(one.startswith("/etc/udev/rules.d/99-fabtune.rules: ") for one in remarks) == (
+        what in ("mask", "directory")
+    )
 
 
 def saveconfig(host: Path, place: str = "etc/target") -> Path:
@@ -413,9 +416,7 @@ RMEM_12 = ("tcp.rmem_max", NETNS, "12")
         ("etc/sysctl.d/99-admin.conf", "net.ipv4.tcp_rmem_x = 1 2 3", ""),
     ],
 )
-def test_a_sysctl_that_another_file_sets_is_said_and_not_counted(
-    host: Path, file: str, line: str, remark: str
-) -> None:
+def test_a_sysctl_that_another_file_sets_is_said_and_not_counted(host: Path, file: str, line: str, remark: str) -> None:
     hosttree.put(host / file, line)
     rows, remarks = persist.rows(plan(RMEM_12, ("tcp.sack", NETNS, "0")))
     text = next(row.wanted or "" for row in rows if row.tunable.key.endswith(".conf"))

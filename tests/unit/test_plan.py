@@ -13,7 +13,7 @@ from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import InputError
 from fabtune.facts.collect import Reading, collect
-from fabtune.facts.sockets import TcpSocket
+from fabtune.host.sockets import TcpSocket
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 from fabtune.tune import memory, sizing
@@ -305,9 +305,7 @@ def test_a_short_queue_is_not_raised_beyond_what_leaves_in_two_seconds(
 
 
 @pytest.mark.parametrize(("rtt_s", "mbit"), [(0.037, 622), (0.05, 1000), (0.1, 1000), (0.1, 622)])
-def test_a_fast_path_has_its_32_mib(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rtt_s: float, mbit: float
-) -> None:
+def test_a_fast_path_has_its_32_mib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rtt_s: float, mbit: float) -> None:
     hosttree.enter(hosttree.make(tmp_path, 1, 1), monkeypatch)
     plan = plan_of("wan", NetworkPath(rtt_s, mbit * 1e6 / 8))
     assert plan.parameters["queue"] == 128

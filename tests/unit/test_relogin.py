@@ -10,9 +10,10 @@ import pytest
 
 from fabtune.backends import record
 from fabtune.errors import FabtuneError
-from fabtune.facts import blocks, devices, luns
-from fabtune.facts.sessions import live_sessions
+from fabtune.facts import devices
 from fabtune.facts.surroundings import Surroundings
+from fabtune.host import blocks, luns
+from fabtune.host.sessions import live_sessions
 from fabtune.model.address import canonical
 from fabtune.tune import carry, journal, logout, owed, paths, relogin
 from fabtune.tune.journal import Logout
@@ -107,8 +108,9 @@ def test_a_session_of_two_records_is_left_alone_and_the_stale_one_named(host: Pa
     stale = host / f"etc/iscsi/nodes/{session.target}/10.2.0.1,3260,2"
     for place in (stale, stale.with_name("10.2.0.1,3260,1")):
         hosttree.put(place / "default", text)
-    assert f"2 node records (TPGT 1 and 2), and a login would try each; remove the stale one, {stale}" in logout.why_not(
-        session
+    assert (
+        f"2 node records (TPGT 1 and 2), and a login would try each; remove the stale one, {stale}"
+        in logout.why_not(session)
     )
 
 
@@ -159,7 +161,9 @@ def owe(host: Path, sid: str, transaction: str = "20260101T000000Z-000") -> Logo
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.parent.chmod(0o700)
     writer = journal.Writer(directory / f"{transaction}.jsonl")
-    writer.append("begin", version=1, transaction=transaction, boot_id="boot", profile="p", roles=["initiator"], netns="")
+    writer.append(
+        "begin", version=1, transaction=transaction, boot_id="boot", profile="p", roles=["initiator"], netns=""
+    )
     writer.append("logout", **away.as_json())
     writer.close()
     return away
@@ -202,7 +206,11 @@ def test_verify_says_that_a_login_failed_where_that_is_known(host: Path) -> None
     away = owe(host, "0")
     (host / "sys/class/iscsi_session/session1/targetname").unlink()
     hosttree.put(host / "proc/sys/kernel/random/boot_id", "boot")
-    for refused_in, expected in (("", "was stopped before"), ("earlier", "was stopped before"), ("boot", "failed (no such)")):
+    for refused_in, expected in (
+        ("", "was stopped before"),
+        ("earlier", "was stopped before"),
+        ("boot", "failed (no such)"),
+    ):
         if refused_in:
             with journal.locked(), relogin.journalled() as log:
                 log("refused", sid=away.sid, identity=away.identity, boot_id=refused_in, why="no such")
@@ -242,7 +250,9 @@ def test_what_was_set_by_hand_is_owed_until_it_is_given_back_whoever_logged_the_
     owe_values(host, "7")
     owed.settle("boot")
     assert owed_now() == [] and owed_values() == [("0", "1")]
-    assert [(one.what, one.was, one.now) for _, one in owed.values(journal.transactions(), "boot")] == [("recovery_tmo", "7", "120")]
+    assert [(one.what, one.was, one.now) for _, one in owed.values(journal.transactions(), "boot")] == [
+        ("recovery_tmo", "7", "120")
+    ]
     said: list[str] = []
     with journal.locked():
         assert owed.bring_back("boot", said.append) == ([], [])
@@ -325,7 +335,7 @@ def test_a_session_is_back_once_its_record_has_all_of_them_logged_in(host: Path)
 
 def test_reported_luns_are_numbered_as_the_kernel_does() -> None:
     entries = ["0000000000000000", "0005000000000000", "4101000000000000", "0001000200000000", "c101000000000000"]
-    answer = bytes.fromhex("00000028" "00000000" + "".join(entries)) + bytes(16)
+    answer = bytes.fromhex("0000002800000000" + "".join(entries)) + bytes(16)
     assert list(luns.parse_luns(answer)) == [0, 5, 0x4101, 0x20001, 0xC101]
 
 

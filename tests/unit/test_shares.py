@@ -132,4 +132,6 @@ def test_every_line_of_a_name_stays_in_a_copied_link_file() -> None:
     share = f"{copied}RxBufferSize=4096\n"
     assert shares.left(f"{textfile.HEADER}\n{second}", "", [share]) == f"{textfile.HEADER}\n{share}"
     # The other way round nothing of the first profile's is lost.
-    assert shares.left(f"{textfile.HEADER}\n{second}", f"{textfile.HEADER}\n{first}", []) == f"{textfile.HEADER}\n{first}"
+    assert (
+        shares.left(f"{textfile.HEADER}\n{second}", f"{textfile.HEADER}\n{first}", []) == f"{textfile.HEADER}\n{first}"
+    )

@@ -17,7 +17,7 @@ def fabtune(tmp_path, monkeypatch):
     command = tmp_path / "fabtune"
     command.write_text(
         f'#!/bin/sh\necho "$*" >> {tmp_path}/log\n'
-        f'cat {tmp_path}/says.$1 2>/dev/null || echo \'{{"pending": []}}\'\n'
+        f"cat {tmp_path}/says.$1 2>/dev/null || echo '{{\"pending\": []}}'\n"
         f"exit $(cat {tmp_path}/code.$1 2>/dev/null || echo 0)\n"
     )
     command.chmod(0o755)

@@ -6,10 +6,9 @@ from pathlib import Path
 import hosttree
 import pytest
 
-from fabtune.backends import tree
-from fabtune.facts import hidden
-from fabtune.facts.blocks import BLOCK, CHARACTER, Node
-from fabtune.facts.users import Users
+from fabtune.host import hidden, tree
+from fabtune.host.blocks import BLOCK, CHARACTER, Node
+from fabtune.host.users import Users
 
 PROCESS = Path("/proc/self")
 
@@ -42,11 +41,13 @@ def test_a_swap_file_on_btrfs_lies_on_all_of_its_disks(tmp_path: Path, monkeypat
     for name, number in (("sda", "8:0"), ("sdb", "8:16")):
         hosttree.put(tmp_path / f"fs/btrfs/0-1/devices/{name}/dev", number)
         hosttree.put(tmp_path / f"class/block/{name}/dev", number)
-    monkeypatch.setattr("fabtune.facts.users.node_at", lambda path: Node(BLOCK, 8, 0) if path.name == "sda" else None)
+    monkeypatch.setattr("fabtune.host.users.node_at", lambda path: Node(BLOCK, 8, 0) if path.name == "sda" else None)
     monkeypatch.setattr(tree, "PROC", tmp_path / "proc")
     # A file system without a number of its own: /proc itself.
     hosttree.put(tmp_path / "proc/swaps", "Filename\n/proc/version file 8 0 -1\n")
-    hosttree.put(tmp_path / "proc/self/mountinfo", "1 0 8:3 / / rw - ext4 /dev/sda3 rw\n2 1 0:9 / /proc rw - btrfs /dev/sda rw\n")
+    hosttree.put(
+        tmp_path / "proc/self/mountinfo", "1 0 8:3 / / rw - ext4 /dev/sda3 rw\n2 1 0:9 / /proc rw - btrfs /dev/sda rw\n"
+    )
     assert [Users().system_on(disk) for disk in ("sda", "sdb", "sdc")] == ["swap space", "swap space", ""]
     hosttree.put(tmp_path / "proc/swaps", "Filename\n/nosuch/swap file 8 0 -1\n")
     assert "swap space, perhaps" in Users().system_on("sda")

@@ -50,7 +50,9 @@ def main() -> int:
     share = bytes_per_s / path.goodput_bytes_per_s
     ahead = Path(f"/sys/block/{disk}/queue/read_ahead_kb").read_text().strip()
     print(f"first copy {cold / 1e6:.1f} MB/s")
-    print(f"cp: {bytes_per_s / 1e6:.1f} MB/s of {path.goodput_bytes_per_s / 1e6:.1f}, {share:.1%}, read-ahead {ahead} KiB")
+    print(
+        f"cp: {bytes_per_s / 1e6:.1f} MB/s of {path.goodput_bytes_per_s / 1e6:.1f}, {share:.1%}, read-ahead {ahead} KiB"
+    )
     return int(share < LEAST)
 
 

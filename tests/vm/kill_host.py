@@ -46,7 +46,9 @@ def read_all() -> Values:
     found = {str(file): file.read_text() for file in (*files, Path("/etc/iscsi/iscsid.conf"))}
     for disk in _disks():
         wwid = (disk / "device/wwid").read_text().strip()
-        found |= {f"{wwid} {name}": (disk / "queue" / name).read_text() for name in _QUEUE if (disk / "queue" / name).exists()}
+        found |= {
+            f"{wwid} {name}": (disk / "queue" / name).read_text() for name in _QUEUE if (disk / "queue" / name).exists()
+        }
     return found
 
 

@@ -13,19 +13,19 @@ import random
 import signal
 import sys
 import time
-
 from dataclasses import dataclass
 from pathlib import Path
 
 import kill_host as host
-from kill_host import Values, run
+from kill_host import run
 
 from fabtune.errors import ExitCode
 
 # wan, with two values of the node record instead of all: each costs several runs of iscsiadm.
 _FEWER = ("iscsi.max_outstanding_r2t", "iscsi.queue_depth", "iscsi.noop_timeout", "iscsi.max_burst")
 _PROFILES = {
-    "many": 'summary = "wan with fewer values"\ninclude = ["wan"]\n' + "".join(f'[initiator."{name}"]\ndrop = true\n' for name in _FEWER),
+    "many": 'summary = "wan with fewer values"\ninclude = ["wan"]\n'
+    + "".join(f'[initiator."{name}"]\ndrop = true\n' for name in _FEWER),
     # What a re-login is needed for, something for a target, and a value of the disk that a login makes anew.
     "few": """summary = "four values"
 [initiator."iscsi.first_burst"]
@@ -58,7 +58,18 @@ _DIRECTORY = Path("/var/tmp")
 
 
 def _apply(name: str, *more: str) -> tuple[str, ...]:
-    return "apply", str(_DIRECTORY / f"{name}.toml"), "--yes", "--role", "both", "--rtt", "50ms", "--rate", "1gbit", *more
+    return (
+        "apply",
+        str(_DIRECTORY / f"{name}.toml"),
+        "--yes",
+        "--role",
+        "both",
+        "--rtt",
+        "50ms",
+        "--rate",
+        "1gbit",
+        *more,
+    )
 
 
 @dataclass(frozen=True)
@@ -111,14 +122,21 @@ class Checked:
     def verify(self, away: bool) -> None:
         """Let verify speak, and hold it against what the host shows."""
         code = run("verify", "--json")
-        self.claim(code in (ExitCode.DONE, ExitCode.DRIFT, ExitCode.NEEDS_ACTION), f"verify ended with {code}: {_tail()}")
+        self.claim(
+            code in (ExitCode.DONE, ExitCode.DRIFT, ExitCode.NEEDS_ACTION), f"verify ended with {code}: {_tail()}"
+        )
         self.claim(not away or code == ExitCode.DRIFT, "a session is away and verify sees nothing wrong")
         wrong = _not_as_journalled()
-        self.claim(not wrong or code == ExitCode.DRIFT, f"verify sees nothing wrong, but of the journal's values differ {wrong}")
+        self.claim(
+            not wrong or code == ExitCode.DRIFT,
+            f"verify sees nothing wrong, but of the journal's values differ {wrong}",
+        )
 
     def revert(self, *words: str) -> None:
         code = run("revert", *words)
-        self.claim(code in (ExitCode.DONE, ExitCode.NEEDS_ACTION), f"revert {' '.join(words)} ended with {code}: {_tail()}")
+        self.claim(
+            code in (ExitCode.DONE, ExitCode.NEEDS_ACTION), f"revert {' '.join(words)} ended with {code}: {_tail()}"
+        )
 
     def back(self) -> None:
         """Check that everything is as before, sessions with what they had agreed upon included."""
@@ -178,7 +196,8 @@ def perform(case: Case, checked: Checked, whole_s: float, draw: random.Random) -
     if draw.random() < 0.5:
         checked.revert()
         checked.claim(
-            len(host.settled_sessions(len(checked.sessions))) == len(checked.sessions), f"a session stayed away after revert: {_tail()}"
+            len(host.settled_sessions(len(checked.sessions))) == len(checked.sessions),
+            f"a session stayed away after revert: {_tail()}",
         )
         checked.claim(not checked.differing(), f"differs after a plain revert: {checked.differing()}")
     checked.revert("--allow-relogin")
@@ -210,13 +229,23 @@ def measured(checked: Checked) -> dict[Scenario, tuple[int, float]]:
         code = run(*scenario.killed)
         found[scenario] = host.steps(), time.monotonic() - begin
         changed, kinds = checked.differing(), {line["kind"] for line in host.journalled()}
-        print(f"{scenario.name}: exit {code}, {found[scenario][0]} checkpoints, {found[scenario][1]:.1f} s, {len(changed)} values changed", flush=True)
+        print(
+            f"{scenario.name}: exit {code}, {found[scenario][0]} checkpoints, {found[scenario][1]:.1f} s, {len(changed)} values changed",
+            flush=True,
+        )
         # Of a value that a later profile took over, reverting the earlier one alone says so with 3.
-        allowed = (ExitCode.DONE, ExitCode.NEEDS_ACTION, *((ExitCode.DRIFT,) if scenario.killed == ("revert", "few") else ()))
+        allowed = (
+            ExitCode.DONE,
+            ExitCode.NEEDS_ACTION,
+            *((ExitCode.DRIFT,) if scenario.killed == ("revert", "few") else ()),
+        )
         checked.claim(code in allowed, f"{scenario.name} ended with {code}: {_tail()}")
         if "--allow-relogin" in scenario.killed:
             checked.claim({"logout", "login"} <= kinds, f"{scenario.name} logged no session out and in")
-        checked.claim(bool(changed) or scenario.killed[0] == "revert", f"{scenario.name} changed nothing: its cases would prove nothing")
+        checked.claim(
+            bool(changed) or scenario.killed[0] == "revert",
+            f"{scenario.name} changed nothing: its cases would prove nothing",
+        )
         checked.revert("--allow-relogin")
         checked.back()
         host.forget()

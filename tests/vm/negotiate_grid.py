@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fabtune.facts.sessions import live_sessions
+from fabtune.host.sessions import live_sessions
 from fabtune.model.negotiate import Value, preview
 
 TARGET, PORTAL = "iqn.2026-01.lab.fabtune:target", "10.2.0.1:3260"

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Exit codes and the errors that carry them to the user without a traceback."""
 
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 
@@ -49,3 +53,30 @@ class InputError(FabtuneError):
     """The command line, a file or a value given by the user is wrong."""
 
     exit_code = ExitCode.USAGE
+
+
+class UnsupportedError(FabtuneError):
+    """This kernel, driver or tool does not have the tunable; said, never a failure."""
+
+
+class ByHandError(UnsupportedError):
+    """Somebody made this by hand, in whole: it is left alone."""
+
+
+# What kernels and drivers answer for "I do not have this".
+_ABSENT = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOTDIR, errno.ENOSYS)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn an OSError of touching `what` into a FabtuneError that says what it means."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _ABSENT:
+            raise UnsupportedError(f"{what}: not there ({error.strerror})") from error
+        if error.errno == errno.EPERM and os.geteuid() == 0:
+            raise FabtuneError(f"{what}: not permitted even to root; `lsattr` shows whether it is immutable") from error
+        if error.errno in (errno.EACCES, errno.EPERM):
+            raise FabtuneError(f"{what}: permission denied; run as root") from error
+        raise FabtuneError(f"{what}: {error.strerror}") from error

@@ -6,31 +6,19 @@ name.  Values cross this border as the native text the kernel or tool shows, so 
 journal keeps is exactly what has to go back.
 """
 
-import errno
 import importlib
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol, cast
 
-from fabtune.backends import tree
 from fabtune.errors import FabtuneError
+from fabtune.host import tree
 from fabtune.model.device import Device
 
 NAMES = (
     "attribute", "conf", "ethtool", "irq", "link", "mtu", "qdisc", "record", "route", "saveconfig", "srp_daemon",
     "sysctl", "textfile",
 )  # fmt: skip
-
-
-class UnsupportedError(FabtuneError):
-    """This kernel, driver or tool does not have the tunable; said, never a failure."""
-
-
-class ByHandError(UnsupportedError):
-    """Somebody made this by hand, in whole: it is left alone."""
 
 
 class Backend(Protocol):
@@ -73,22 +61,3 @@ def limit(name: str, device: Device, key: str) -> int | None:
     except FabtuneError:
         return None
     return tree.whole(text)
-
-
-# What kernels and drivers answer for "I do not have this".
-_ABSENT = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOTDIR, errno.ENOSYS)
-
-
-@contextmanager
-def explained(what: str) -> Iterator[None]:
-    """Turn an OSError of touching `what` into a FabtuneError that says what it means."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _ABSENT:
-            raise UnsupportedError(f"{what}: not there ({error.strerror})") from error
-        if error.errno == errno.EPERM and os.geteuid() == 0:
-            raise FabtuneError(f"{what}: not permitted even to root; `lsattr` shows whether it is immutable") from error
-        if error.errno in (errno.EACCES, errno.EPERM):
-            raise FabtuneError(f"{what}: permission denied; run as root") from error
-        raise FabtuneError(f"{what}: {error.strerror}") from error

@@ -10,8 +10,8 @@ import errno
 import re
 from pathlib import Path
 
-from fabtune.backends import UnsupportedError, explained, tree
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError, explained
+from fabtune.host import namespaces, tree
 from fabtune.model.device import Device
 
 # What these take depends on driver and kernel; for the others a refusal is a mistake of ours.
@@ -29,7 +29,7 @@ def _paths(device: Device, key: str) -> list[Path]:
         raise UnsupportedError(f"{device.label}: has no attribute '{key}'")
     if key.startswith("/") or ".." in key.split("/"):
         raise FabtuneError(f"{device.label}: '{key:.80}' is no attribute of a device; it is left alone")
-    base = tree.sysfs(device.where["netns"]) / directory if "netns" in device.where else Path(directory)
+    base = namespaces.sysfs(device.where["netns"]) / directory if "netns" in device.where else Path(directory)
     if "*" not in key:
         return [_confined(base / key, device)]
     found = sorted(base.glob(key), key=lambda path: [int(part) for part in re.findall(r"\d+", str(path))])

@@ -8,7 +8,8 @@ byte: the file also holds CHAP secrets.
 
 import re
 
-from fabtune.backends import explained, files, tree
+from fabtune.errors import explained
+from fabtune.host import files, tree
 from fabtune.model.device import Device
 
 _PATH = "iscsi/iscsid.conf"

@@ -12,8 +12,8 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from fabtune.backends import UnsupportedError, explained, tools, tree
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError, explained
+from fabtune.host import namespaces, tools, tree
 from fabtune.model.device import Device
 
 _SIOCETHTOOL = 0x8946
@@ -57,7 +57,7 @@ def _call(device: Device, command: int, values: list[int]) -> list[int]:
     if not tools.in_tree("/"):
         raise UnsupportedError(f"{device.label}: not asked, for FABTUNE_ROOT={tree.ROOT} is not this host")
     request = struct.pack("16sP16x", name.encode(), ctypes.addressof(buffer))
-    with tree.inside(device.where.get("netns", "")), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+    with namespaces.inside(device.where.get("netns", "")), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
         fcntl.ioctl(channel.fileno(), _SIOCETHTOOL, request)
     return list(layout.unpack(buffer.raw)[1:])
 

@@ -7,13 +7,13 @@ irqbalance is neither stopped nor reconfigured: where it runs it may move them a
 
 from pathlib import Path
 
-from fabtune.backends import UnsupportedError, explained, tree
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError, explained
+from fabtune.host import namespaces, tree
 from fabtune.model.device import Device
 
 
 def _vectors(device: Device) -> list[Path]:
-    directory = tree.sysfs(device.where.get("netns", "")) / device.where.get("directory", "") / "device/msi_irqs"
+    directory = namespaces.sysfs(device.where.get("netns", "")) / device.where.get("directory", "") / "device/msi_irqs"
     numbers = sorted(int(path.name) for path in directory.glob("*") if path.name.isdigit())
     files = [tree.PROC / "irq" / str(number) / "smp_affinity_list" for number in numbers]
     found = [file for file in files if file.exists()]

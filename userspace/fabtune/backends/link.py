@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Our .link files and drop-ins to other ones: written only if every NIC keeps its name at the next boot."""
 
-from fabtune.backends import udevadm
 from fabtune.backends.textfile import TextFile
 from fabtune.errors import FabtuneError
+from fabtune.host import udevadm
 from fabtune.model.device import Device
 
 

@@ -8,8 +8,9 @@ and is cut down in silence when that shrinks; a bridge drops what one of its por
 import errno
 from pathlib import Path
 
-from fabtune.backends import Refusal, UnsupportedError, explained, tree
-from fabtune.errors import FabtuneError
+from fabtune.backends import Refusal
+from fabtune.errors import FabtuneError, UnsupportedError, explained
+from fabtune.host import namespaces, tree
 from fabtune.model.device import Device
 
 _MASTERS = ("bond", "team")
@@ -19,7 +20,7 @@ _BRIDGES = ("bridge", "openvswitch")
 def _directory(device: Device) -> Path:
     if "name" not in device.where:
         raise UnsupportedError(f"{device.label}: not a NIC")
-    return tree.sysfs(device.where.get("netns", "")) / "class/net" / device.where["name"]
+    return namespaces.sysfs(device.where.get("netns", "")) / "class/net" / device.where["name"]
 
 
 def _neighbours(device: Device, prefix: str) -> dict[str, int]:
@@ -39,13 +40,17 @@ class _Mtu:
             raise FabtuneError(f"{device.label}: {key}={value:.60}: expected a whole number of bytes instead of {now}")
         cut = [name for name, mtu in _neighbours(device, "upper_").items() if mtu > wanted]
         if cut and wanted < now:
-            raise UnsupportedError(f"{device.label}: {key}={value} would cut {cut[0]}, which lies on it and carries more")
+            raise UnsupportedError(
+                f"{device.label}: {key}={value} would cut {cut[0]}, which lies on it and carries more"
+            )
         with explained(f"{device.label}: {key}={value}"):
             try:
                 tree.write_text(_directory(device) / key, value)
             except OSError as error:
                 if error.errno in (errno.EINVAL, errno.ERANGE, errno.EPERM):
-                    raise UnsupportedError(f"{device.label}: its driver or what it lies on refuses {key}={value}") from error
+                    raise UnsupportedError(
+                        f"{device.label}: its driver or what it lies on refuses {key}={value}"
+                    ) from error
                 raise
 
     def why_not(self, device: Device, key: str) -> Refusal | None:

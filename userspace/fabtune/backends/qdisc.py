@@ -9,8 +9,9 @@ its own, so that nobody else's is taken for it.  Whatever else is found was made
 import json
 from typing import Any
 
-from fabtune.backends import ByHandError, Refusal, UnsupportedError, iproute, tree
-from fabtune.errors import FabtuneError
+from fabtune.backends import Refusal
+from fabtune.errors import ByHandError, FabtuneError, UnsupportedError
+from fabtune.host import iproute, tree
 from fabtune.model.device import Device
 
 # The kernel gives handle 0: to the qdiscs it attaches by itself; fab: is ours.

@@ -5,146 +5,14 @@ Only the keys of the vocabulary are ever kept: a record also holds CHAP secrets,
 reach output, journal or facts.
 """
 
-import contextlib
-import glob
-import re
-import subprocess
-from pathlib import Path
-
-from fabtune.backends import UnsupportedError, tools, tree
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError
+from fabtune.host import iscsiadm
 from fabtune.model.device import Device
-
-_SECRET = re.compile(r"password|username|\.auth\.|chap", re.IGNORECASE)
-_TIMEOUT_S = 60
-# ISCSI_ERR_NO_OBJS_FOUND, include/iscsi_err.h
-_NO_RECORDS = 21
-_BEGIN = "# BEGIN RECORD\n"
-
-
-def iscsiadm(*arguments: str) -> str:
-    """Run iscsiadm and return its output, '' for "no records found".  Raises FabtuneError."""
-    status, output, errors = _run(*arguments)
-    if status == _NO_RECORDS:
-        return ""
-    if status:
-        lines = errors.strip().splitlines() or [f"exit status {status}"]
-        raise FabtuneError(f"iscsiadm {' '.join(arguments)}: {lines[-1]}")
-    return output
-
-
-def _run(*arguments: str) -> tuple[int, str, str]:
-    """Run iscsiadm and return its exit status, output and errors.  Raises FabtuneError."""
-    # A login may start iscsid, which must not keep our lock for ever.
-    held = tree.held if "update" in arguments or "--logout" in arguments else []
-    program = tools.find("iscsiadm", "open-iscsi")
-    try:
-        done = subprocess.run(
-            [program, *arguments],
-            capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False, pass_fds=held,
-            # Ctrl-C and a hang-up of the terminal are for us alone.
-            start_new_session=True,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise FabtuneError(f"iscsiadm {' '.join(arguments)}: no answer within {_TIMEOUT_S} s") from None
-    return done.returncode, done.stdout, done.stderr
-
-
-def parse_records(text: str) -> list[dict[str, str]]:
-    """Return the key-value pairs of each record in `iscsiadm -o show` output, without secrets."""
-    records: list[dict[str, str]] = []
-    for line in text.splitlines():
-        if line.startswith("# BEGIN RECORD"):
-            records.append({})
-        elif records and " = " in line and not _SECRET.search(line.partition(" = ")[0]):
-            key, _, value = line.partition(" = ")
-            records[-1][key.strip()] = "" if value.strip() == "<empty>" else value.strip()
-    return records
-
-
-def identity(record: dict[str, str]) -> str:
-    """Return what names a record for good: target, portal and interface."""
-    name, address = record.get("node.name", ""), record.get("node.conn[0].address", "")
-    port, interface = record.get("node.conn[0].port", "3260"), record.get("iface.iscsi_ifacename", "default")
-    return f"{name},{portal(address, port)},{interface}"
-
-
-def portal(address: str, port: str) -> str:
-    """Return address and port as iscsiadm writes them."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def node(target: str, portal: str, interface: str) -> list[str]:
-    """Return the iscsiadm arguments that name one record."""
-    return ["-m", "node", "-T", target, "-p", portal, "-I", interface]
 
 
 def select(device: Device) -> list[str]:
     """Return the iscsiadm arguments that name the record of `device`."""
-    return node(device.where["target"], device.where["portal"], device.where["interface"])
-
-
-def one(target: str, portal: str, interface: str) -> dict[str, str] | None:
-    """Return one record as it is now, None where there is none.
-
-    Other records may be damaged.  Raises FabtuneError where this one cannot be read.
-    """
-    return next(iter(named(target, portal, interface)), None)
-
-
-def named(target: str, portal: str, interface: str) -> list[dict[str, str]]:
-    """Return the records of these names: with a stale one of another TPGT there are two, and iscsiadm takes both.
-
-    Raises FabtuneError where they cannot be read.
-    """
-    found = parse_records(iscsiadm(*node(target, portal, interface), "-o", "show"))
-    return [record for record in found if record.get("node.name") == target]
-
-
-def directories(target: str, portal: str) -> dict[str, Path]:
-    """Return the directories of a portal's records by their TPGT."""
-    address, _, port = portal.rpartition(":")
-    files = _files(target, f"{address.strip('[]')},{port}")
-    places = {file if file.parent.name == target else file.parent for file in files}
-    return {place.name.rpartition(",")[2]: place for place in sorted(places)}
-
-
-def _places() -> list[Path]:
-    """Return where iscsiadm keeps its records, or might: an upgrade of open-iscsi leaves a copy in the old place."""
-    places = [tree.ETC / "iscsi/nodes", tree.ROOT / "var/lib/iscsi/nodes"]
-    if not any(place.exists() for place in places):
-        return places
-    told = ""
-    with contextlib.suppress(FabtuneError):
-        # It stops at a damaged record, but names the directory before that (libopeniscsiusr, iscsi_nodes_get).
-        told = "".join(_run("-d", "8", "-m", "node")[1:])
-    return [place for place in places if f" from {place} nodes folder" in told] or places
-
-
-def _files(target: str = "*", address: str = "*") -> list[Path]:
-    """Return the files of node records: NODES/TARGET/ADDRESS,PORT,TPGT/INTERFACE."""
-    places = _places()
-    pattern = f"{target if target == '*' else glob.escape(target)}/{address if address == '*' else glob.escape(address)}"
-    found = [path for place in places for path in (*place.glob(f"{pattern},*/*"), *place.glob(f"{pattern},*"))]
-    return sorted(path for path in found if path.is_file())
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def absent(identity: str) -> bool:
-    """Tell whether open-iscsi has no file for the record: iscsiadm says "no records found" of an empty one as well."""
-    parts = identity.rsplit(",", 2)
-    if len(parts) != 3:
-        raise FabtuneError(f"record '{identity}': expected TARGET,ADDRESS:PORT,INTERFACE")
-    target, portal, interface = parts
-    address, _, port = portal.rpartition(":")
-    named = _files(target, f"{address.strip('[]')},{port}")
-    return not any(file.name == interface or file.parent.name == target for file in named)
+    return iscsiadm.node(device.where["target"], device.where["portal"], device.where["interface"])
 
 
 class _Record:
@@ -160,18 +28,22 @@ class _Record:
         """
         if self._records is None:
             try:
-                found = parse_records(iscsiadm("-m", "node", "-o", "show"))
+                found = iscsiadm.parse_records(iscsiadm.iscsiadm("-m", "node", "-o", "show"))
             except UnsupportedError:
                 raise
             except FabtuneError:
                 # One damaged record keeps iscsiadm from showing any other, even by name; it still updates them
                 # (libopeniscsiusr reads all, idbm reads one).
-                found = [parsed for file in _files() for parsed in parse_records(_BEGIN + _text(file))]
+                found = [
+                    parsed
+                    for file in iscsiadm.files()
+                    for parsed in iscsiadm.parse_records(iscsiadm.BEGIN + iscsiadm.text_of(file))
+                ]
                 if not found:
                     raise
             found = [record for record in found if record.get("node.name")]
-            self._records = {identity(record): record for record in found}
-            self._twins = [record for record in found if self._records[identity(record)] is not record]
+            self._records = {iscsiadm.identity(record): record for record in found}
+            self._twins = [record for record in found if self._records[iscsiadm.identity(record)] is not record]
         return self._records
 
     def forget(self) -> None:
@@ -185,7 +57,7 @@ class _Record:
         if key not in record:
             raise UnsupportedError(f"node record {device.label}: this open-iscsi has no {key}")
         for twin in self._twins:
-            if identity(twin) == device.identity and twin.get(key) != record[key]:
+            if iscsiadm.identity(twin) == device.identity and twin.get(key) != record[key]:
                 raise FabtuneError(
                     f"node record {device.label}: there are two, and {key} is {record[key]} in that of TPGT "
                     f"{record.get('node.tpgt')}, {twin.get(key)} in that of TPGT {twin.get('node.tpgt')}; "
@@ -195,7 +67,7 @@ class _Record:
 
     def write(self, device: Device, key: str, value: str) -> None:
         try:
-            iscsiadm(*select(device), "-o", "update", "-n", key, "-v", value)
+            iscsiadm.iscsiadm(*select(device), "-o", "update", "-n", key, "-v", value)
         finally:
             self.forget()
 

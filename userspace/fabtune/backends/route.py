@@ -7,8 +7,9 @@ leaves out which metrics are locked.  An empty value means that the route does n
 A route with a word that could get lost on this way is left alone.
 """
 
-from fabtune.backends import Refusal, UnsupportedError, iproute
-from fabtune.errors import FabtuneError
+from fabtune.backends import Refusal
+from fabtune.errors import FabtuneError, UnsupportedError
+from fabtune.host import iproute
 from fabtune.model.device import Device
 
 # The one metric that is a time; it has no plain number in listing or command.

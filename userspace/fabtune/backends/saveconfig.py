@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fabtune.backends import UnsupportedError, explained, files, tree
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError, explained
+from fabtune.host import files, tree
 from fabtune.model.device import Device
 
 # rtslib's own place, and Debian's.

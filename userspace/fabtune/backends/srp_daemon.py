@@ -5,8 +5,8 @@ Rules for named targets come first and stay untouched; the first rule that match
 catch-all stands last.  An empty value means that the rule does not set the option.
 """
 
-from fabtune.backends import explained, files, tree
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, explained
+from fabtune.host import files, tree
 from fabtune.model.device import Device
 
 # What makes a rule speak of one target only.

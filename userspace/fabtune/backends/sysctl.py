@@ -4,8 +4,8 @@
 import re
 from pathlib import Path
 
-from fabtune.backends import explained, tree
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, explained
+from fabtune.host import namespaces, tree
 from fabtune.model.device import Device
 
 _KEY = re.compile(r"(?P<name>[a-z0-9_.]+)(?:\[(?P<field>\d+)\])?")
@@ -31,7 +31,7 @@ def _check(name: str, index: int, fields: list[str]) -> None:
 class _Sysctl:
     def read(self, device: Device, key: str) -> str:
         name, index = split_key(key)
-        with tree.inside(device.where.get("netns", "")), explained(f"sysctl {name}"):
+        with namespaces.inside(device.where.get("netns", "")), explained(f"sysctl {name}"):
             text = _path(name).read_text(errors="replace").strip()
         if index is None:
             return text
@@ -41,7 +41,7 @@ class _Sysctl:
 
     def write(self, device: Device, key: str, value: str) -> None:
         name, index = split_key(key)
-        with tree.inside(device.where.get("netns", "")), explained(f"sysctl {name}={value}"):
+        with namespaces.inside(device.where.get("netns", "")), explained(f"sysctl {name}={value}"):
             path = _path(name)
             if index is not None:
                 fields = path.read_text(errors="replace").split()

@@ -8,8 +8,8 @@ An absent file reads as ''.  A key that ends in a slash is a directory: 'ours' w
 import re
 from pathlib import Path
 
-from fabtune.backends import explained, files, tree
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, explained
+from fabtune.host import files, tree
 from fabtune.model.device import Device
 
 HEADER = "# Written by fabtune apply --persist; `fabtune revert` removes it."

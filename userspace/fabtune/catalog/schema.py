@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fabtune import userfile
 from fabtune.errors import InputError
+from fabtune.host import userfile
 
 _TYPE_NAMES = {bool: "boolean", int: "integer", float: "number", str: "text", list: "array", dict: "table"}
 # Ten times the largest that is shipped; its parser takes a second for a megabyte.

@@ -246,7 +246,9 @@ def _check_special(data: dict[str, Any], where: str) -> None:
             if type(number) is not int:
                 raise InputError(f"{where}: key '{key}': found {schema.describe(number)}, allowed: integer")
             if number in seen:
-                raise InputError(f"{where}: {number} stands in both '{seen[number]}' and '{key}'; it can mean one thing")
+                raise InputError(
+                    f"{where}: {number} stands in both '{seen[number]}' and '{key}'; it can mean one thing"
+                )
             seen[number] = key
         data[key] = tuple(numbers)
     words = data.get("words", {})

@@ -17,7 +17,7 @@ from fabtune.cli import compare as compare_cli
 from fabtune.cli import console
 from fabtune.cli import measure as measure_cli
 from fabtune.errors import FabtuneError, InputError
-from fabtune.run import require
+from fabtune.host.run import require
 from fabtune.tune import signals
 from fabtune.tune.switch import UNTOUCHED, Ends, switch, target_values
 

@@ -11,7 +11,7 @@ from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts import saved
 from fabtune.facts.collect import Facts, survey
-from fabtune.facts.sockets import TcpSocket
+from fabtune.host.sockets import TcpSocket
 from fabtune.model import units
 from fabtune.tune import path as tune_path
 from fabtune.tune.lint import SEVERITIES, Finding, lint

@@ -130,7 +130,9 @@ def _by_reason(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Return (tunable and devices, reason), once for the devices of one tunable that share a reason."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        found.setdefault((row.tunable.name, row.note or _STATE_WORDS[row.state]), []).append(row.device.label if row.device else "")
+        found.setdefault((row.tunable.name, row.note or _STATE_WORDS[row.state]), []).append(
+            row.device.label if row.device else ""
+        )
     return [
         (f"{name} of {', '.join(labels[:3])}" + (f" and {len(labels) - 3} more" if len(labels) > 3 else ""), reason)
         for (name, reason), labels in found.items()
@@ -173,11 +175,13 @@ def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
     due = sum(drift.due for drift in drifts)
     checked = len(drifts) - due
     if as_json:
-        print_json({
-            "checked": checked,
-            "drift": [drift.as_json() for drift in drifted],
-            "remarks": [drift.as_json() for drift in drifts if drift.note and not drift.drifted],
-        })
+        print_json(
+            {
+                "checked": checked,
+                "drift": [drift.as_json() for drift in drifted],
+                "remarks": [drift.as_json() for drift in drifts if drift.note and not drift.drifted],
+            }
+        )
         return
     if drifted:
         rows = [(d.tunable, d.device, d.expected, "-" if d.found is None else d.found, d.note) for d in drifted]
@@ -218,8 +222,7 @@ def show_history(transactions: Sequence[Transaction], as_json: bool) -> None:
         print_json([_transaction_json(one) for one in transactions])
         return
     rows = [
-        (one.name, one.profile, " ".join(one.header["roles"]), str(len(one.steps)), one.state)
-        for one in transactions
+        (one.name, one.profile, " ".join(one.header["roles"]), str(len(one.steps)), one.state) for one in transactions
     ]
     if rows:
         table(("transaction", "profile", "roles", "values", "state"), rows)

@@ -17,7 +17,9 @@ _PIPE_WIDTH = 160
 _LEAST_WRAP_WIDTH = 32
 _GAP = "  "
 # A number and its unit stay on one line.
-_FIGURE = re.compile(r"(?<=\d) (?=(?:[KMGT]i?B|bytes|[KMG]?b/s|[KMG]i?B/s|IOPS|[mun]?s|min|%)(?:\W|$))|(?<=[KMGT]iB) (?=\(\d)")
+_FIGURE = re.compile(
+    r"(?<=\d) (?=(?:[KMGT]i?B|bytes|[KMG]?b/s|[KMG]i?B/s|IOPS|[mun]?s|min|%)(?:\W|$))|(?<=[KMGT]iB) (?=\(\d)"
+)
 
 
 def print_json(data: object) -> None:

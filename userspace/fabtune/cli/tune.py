@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fabtune.backends import tree
 from fabtune.catalog.profile import Profile, load_profile
 from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.cli import console, output, table
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts, collect, this_host
+from fabtune.host import namespaces
 from fabtune.model import units
 from fabtune.tune import nextlogin
 from fabtune.tune import path as tune_path
@@ -50,7 +50,7 @@ def _known_namespace(netns: str) -> None:
     from fabtune.tune import journal
 
     if netns and netns not in {str(transaction.header["netns"]) for transaction in journal.transactions()}:
-        tree.netns_path(netns)
+        namespaces.netns_path(netns)
 
 
 def _add_path(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,10 @@ def _configure_plan(parser: argparse.ArgumentParser) -> None:
 def _configure_apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", nargs="?", metavar="PROFILE", help="a profile's name or file")
     parser.add_argument(
-        "--plan", type=Path, metavar="FILE", help="instead: what `fabtune plan --out FILE` saved, if the host is still so"
+        "--plan",
+        type=Path,
+        metavar="FILE",
+        help="instead: what `fabtune plan --out FILE` saved, if the host is still so",
     )
     parser.add_argument(
         "--yes", "-y", action="store_true", help="do not ask; without a terminal nothing is asked anyway"
@@ -274,9 +277,7 @@ def _saved_plan(args: argparse.Namespace) -> "SavedPlan | None":
     return saved.load(args.plan, shipped_catalog())
 
 
-def _current(
-    args: argparse.Namespace, wish: _Wish | None, kept: "SavedPlan | None"
-) -> tuple[Plan, Facts]:
+def _current(args: argparse.Namespace, wish: _Wish | None, kept: "SavedPlan | None") -> tuple[Plan, Facts]:
     """Return the plan for the host as it is now: computed, or the one `kept` if the host still fits it."""
     from fabtune.tune import saved
 
@@ -349,7 +350,9 @@ def run_revert(args: argparse.Namespace) -> int:
 
     _known_namespace(args.netns)
     with journal.locked():
-        report = undo(args.profile, args.transaction, args.role, args.netns, args.force, args.allow_relogin, console.say)
+        report = undo(
+            args.profile, args.transaction, args.role, args.netns, args.force, args.allow_relogin, console.say
+        )
     with console.reader_may_leave():
         output.show_revert(report, as_json=args.json)
     return report.exit_code

@@ -23,9 +23,7 @@ STUCK_S = 60.0
 _OPTIONS: Options = {"ioengine": "libaio", "direct": 1, "thread": 1, "norandommap": 1, "randrepeat": 0, "time_based": 1}
 
 
-def measure(
-    disks: Sequence[str], op: str, settings: dict[str, Any]
-) -> tuple[dict[str, Any], list[DeviceInterval]]:
+def measure(disks: Sequence[str], op: str, settings: dict[str, Any]) -> tuple[dict[str, Any], list[DeviceInterval]]:
     """Return the record of one direction on all `disks`, and what fabstat saw of each in the measured part.
 
     Every disk gets ``queue_depth`` requests of ``size_bytes`` in a stream of its own; all begin at once.  A request

@@ -61,7 +61,7 @@ def parse(path: Path, number: int, table: Any, factors: Sequence[str]) -> Expect
     for key in ("where", "of", "to"):
         side = table.get(key, {})
         if not isinstance(side, dict):
-            raise InputError(f"{where}: {key}: expected a table such as {{op = \"read\"}}")
+            raise InputError(f'{where}: {key}: expected a table such as {{op = "read"}}')
         sides[key] = {name: str(value) for name, value in side.items()}
     for key in ("at_least", "at_most", "tolerance"):
         if key in table and (isinstance(table[key], bool) or not isinstance(table[key], int | float)):

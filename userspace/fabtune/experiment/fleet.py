@@ -20,10 +20,10 @@ from fabtune.experiment.definition import Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.lab import Point, Run
 from fabtune.experiment.settings import ops_of, ways_of
+from fabtune.host.run import require, tail
 from fabtune.measure import metrics, record, workload
 from fabtune.paths import data_dir
 from fabtune.progress import Progress
-from fabtune.run import require, tail
 
 # What a fleet can be told; its path, kernels, sessions and targets are what they are.
 _OURS = ("profile", "workload", "size", "depth", "op", "ramp", "runtime")

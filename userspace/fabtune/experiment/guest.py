@@ -13,13 +13,13 @@ from fabtune.errors import FabtuneError
 from fabtune.experiment import crowd, raw
 from fabtune.experiment.settings import KEYS, OF_WORKLOAD, Settings, ops_of, ways_of
 from fabtune.experiment.stage import Stage, mount
+from fabtune.host.run import run
 from fabtune.lab import layout, scsi_debug, topology
 from fabtune.lab.fabric import WITHOUT_PATH
 from fabtune.measure import fio, metrics, record, target, workload
 from fabtune.measure.run import measure
 from fabtune.measure.watch import seen_by_fabstat
 from fabtune.model.path import NetworkPath
-from fabtune.run import run
 
 RESULTS = Path("/results")
 MODULE = Path("/fabtune/kmod/fabstat.ko")

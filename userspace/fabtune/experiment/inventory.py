@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.run import require, run
+from fabtune.host.run import require, run
 
 GROUPS = ("initiators", "targets")
 

@@ -169,9 +169,7 @@ def _run_one(
         job, draft = Path(name) / "job.cpio", Path(name) / "out"
         arguments = ["fabtune.experiment.guest", json.dumps(run.settings, sort_keys=True)]
         write_job(job, GUEST_DIR / "python-module", arguments, module=module)
-        outcome = run_guest(
-            machine, job, draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop
-        )
+        outcome = run_guest(machine, job, draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop)
         if outcome.exit_status != 0 or not (draft / "points.json").exists():
             shutil.copytree(draft, run.directory, dirs_exist_ok=True)
             said = (draft / "output.log").read_text(errors="replace").strip().splitlines()[-6:]

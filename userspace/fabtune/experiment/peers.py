@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
+from fabtune.host.run import require, run
 from fabtune.lab.shell import nsenter, write_sysctl
 from fabtune.lab.topology import TARGET
-from fabtune.run import require, run
 
 _TUNED_PROFILES = Path("/usr/lib/tuned/profiles")
 # ESnet's fasterdata advice for a data transfer node with a 10 Gb/s NIC.

@@ -5,10 +5,10 @@ import base64
 import subprocess
 from pathlib import Path
 
+from fabtune.host.run import run
 from fabtune.lab import iscsi
 from fabtune.lab.shell import ip_batch, nsenter
 from fabtune.lab.topology import INITIATOR_ADDRESS, TARGET, TARGET_ADDRESS
-from fabtune.run import run
 
 _USER, _PASSWORD = "initiator", "fabtune-lab-chap"
 # Keys of a lab that nobody else can reach; fixed, so that the same seed gives the same packets.

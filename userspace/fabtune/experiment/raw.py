@@ -7,11 +7,11 @@ from typing import Any
 
 from fabtune.errors import FabtuneError
 from fabtune.experiment.settings import Settings
+from fabtune.host.run import require
 from fabtune.lab.shell import nsenter
 from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
 from fabtune.lab.waiting import until
 from fabtune.measure import metrics, network, record
-from fabtune.run import require
 
 _PORT = 5201
 _OPS = {"send": "write", "receive": "read"}

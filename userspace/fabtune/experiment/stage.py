@@ -13,10 +13,10 @@ from fabtune.errors import ExitCode, FabtuneError
 from fabtune.experiment import protect
 from fabtune.experiment.peers import PEERS, apply_peer
 from fabtune.experiment.settings import Settings
+from fabtune.host.run import run
 from fabtune.lab import disks, fabric, iscsi, layout, scsi_debug, topology
 from fabtune.lab.disks import Disk
 from fabtune.measure import workload
-from fabtune.run import run
 
 # How long the initiator's transport waits for a cut path before it fails over.
 _REPLACEMENT_S = 5

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from fabtune import userfile
-from fabtune.backends import files
 from fabtune.errors import InputError
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.lab import Run
+from fabtune.host import files, userfile
 
 Index = dict[str, Any]
 INDEX = "index.json"

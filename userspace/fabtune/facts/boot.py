@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.backends import tree
+from fabtune.host import tree
 from fabtune.model.device import Device
 
 # The order of systemd and kmod: a file of the same name in an earlier directory stands for all others.

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fabtune import backends
-from fabtune.backends import UnsupportedError, tree
 from fabtune.catalog.tunable import Tunable
-from fabtune.errors import FabtuneError
-from fabtune.facts import devices, srp, target
-from fabtune.facts.nics import Nic
-from fabtune.facts.owners import Owner, owners
-from fabtune.facts.sessions import Session
-from fabtune.facts.sockets import TcpSocket
-from fabtune.facts.srp import SrpLogin
+from fabtune.errors import FabtuneError, UnsupportedError
+from fabtune.facts import devices, target
 from fabtune.facts.surroundings import Surroundings
 from fabtune.facts.target import Backstore, Tpg
-from fabtune.facts.users import Users
+from fabtune.host import srp, tree
+from fabtune.host.nics import Nic
+from fabtune.host.owners import Owner, owners
+from fabtune.host.sessions import Session
+from fabtune.host.sockets import TcpSocket
+from fabtune.host.srp import SrpLogin
+from fabtune.host.users import Users
 from fabtune.model.device import Device
 
 

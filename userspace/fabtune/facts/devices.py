@@ -5,13 +5,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from fabtune.backends import record, tree
+from fabtune.backends import record
 from fabtune.errors import FabtuneError
-from fabtune.facts import namespaces, routes, srp
-from fabtune.facts import nics as nics_of
-from fabtune.facts.links import Links
-from fabtune.facts.nics import Nic
+from fabtune.facts import routes
 from fabtune.facts.surroundings import Surroundings
+from fabtune.host import iscsiadm, namespaces, srp, tree
+from fabtune.host import nics as nics_of
+from fabtune.host.links import Links
+from fabtune.host.nics import Nic
 from fabtune.model.device import Device
 
 
@@ -247,7 +248,7 @@ def _record(device: Device, around: Surroundings) -> Device | None:
     """Look for a node record; what iscsiadm does not show is absent only where it has no file either."""
     around.records = record.BACKEND.all()
     found = _listed(device, around)
-    if found is None and not record.absent(device.identity):
+    if found is None and not iscsiadm.absent(device.identity):
         raise FabtuneError(f"node record {device.label}: its file is there, but iscsiadm does not show it: damaged?")
     return found
 

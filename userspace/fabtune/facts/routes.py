@@ -4,11 +4,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fabtune.backends import iproute
 from fabtune.errors import FabtuneError
-from fabtune.facts import namespaces
-from fabtune.facts.sockets import ISCSI_PORT
 from fabtune.facts.surroundings import Surroundings
+from fabtune.host import iproute, namespaces
+from fabtune.host.sockets import ISCSI_PORT
 from fabtune.model.device import Device
 
 _MAIN = "main"

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fabtune import userfile
 from fabtune.errors import InputError
 from fabtune.facts.collect import Facts
+from fabtune.host import userfile
 
 VERSION = 1
 _MAX_BYTES = 16 << 20

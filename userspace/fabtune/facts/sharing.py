@@ -2,14 +2,12 @@
 """Who else uses a NIC that storage uses: only what positively carries storage alone may be held to storage's rate."""
 
 from collections.abc import Iterable
-
 from pathlib import Path
 
-from fabtune.backends import iproute, tree
 from fabtune.errors import FabtuneError
-from fabtune.facts import namespaces, sockets
-from fabtune.facts.links import Links, canonical
-from fabtune.facts.sockets import TcpSocket
+from fabtune.host import iproute, namespaces, sockets, tree
+from fabtune.host.links import Links, canonical
+from fabtune.host.sockets import TcpSocket
 
 _BRIDGES = ("bridge", "openvswitch")
 # Their packets leave through any NIC, in the kernel's own name.
@@ -84,7 +82,6 @@ class Sharing:
         ways = [way for row in rows for way in (row, *row.get("nexthops", []))]
         return {str(way["dev"]) for way in ways if "dev" in way}
 
-
     def _guest(self, name: str) -> str:
         """Return what in another namespace lies on `name`, '' if nothing does."""
         number = tree.read_text(self._links.directory(name) / "ifindex")
@@ -113,7 +110,7 @@ def _on_top_elsewhere(netns: str) -> dict[int, str]:
 
 
 def _forwards(name: str, netns: str) -> bool:
-    with tree.inside(netns):
+    with namespaces.inside(netns):
         texts = [tree.read_text(tree.PROC / f"sys/net/{family}/conf/{name}/forwarding") for family in ("ipv4", "ipv6")]
     return "1" in texts
 

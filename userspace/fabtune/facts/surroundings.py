@@ -4,14 +4,14 @@
 from dataclasses import replace
 from functools import cached_property
 
-from fabtune.backends import iproute, record, tree
+from fabtune.backends import record
 from fabtune.errors import FabtuneError
-from fabtune.facts import namespaces, nics, sockets
-from fabtune.facts.links import Links
-from fabtune.facts.nics import Nic
-from fabtune.facts.sessions import Session, live_sessions
 from fabtune.facts.sharing import who_else
-from fabtune.facts.sockets import TcpSocket
+from fabtune.host import iproute, namespaces, nics, sockets, tree
+from fabtune.host.links import Links
+from fabtune.host.nics import Nic
+from fabtune.host.sessions import Session, live_sessions
+from fabtune.host.sockets import TcpSocket
 from fabtune.model.address import canonical
 
 # Portals at any address of their namespace.
@@ -32,7 +32,7 @@ class Surroundings:
     def __init__(self, netns: str = "") -> None:
         self.netns = netns
         if netns:
-            tree.netns_path(netns)
+            namespaces.netns_path(netns)
 
     @cached_property
     def sessions(self) -> list[Session]:
@@ -99,7 +99,7 @@ class Surroundings:
 
     @cached_property
     def _names(self) -> dict[int, str]:
-        places = (tree.sysfs(self.netns) / "class/net").glob("*/ifindex")
+        places = (namespaces.sysfs(self.netns) / "class/net").glob("*/ifindex")
         return {tree.whole(tree.read_text(path)) or 0: path.parent.name for path in places}
 
     @cached_property

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fabtune.backends import tree
+from fabtune.host import tree
 
 # LIO writes it with a small and with a capital a, by file.
 _NO_SESSION = "no active iscsi session"

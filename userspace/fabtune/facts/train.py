@@ -11,7 +11,7 @@ import os
 import time
 from pathlib import Path
 
-from fabtune.backends import explained
+from fabtune.errors import explained
 
 # Together within the window that iscsid locks by default; far enough apart for a 10 Gb/s path to show.
 _SHORT_BYTES, _LONG_BYTES = 32768, 196608

@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 
 from fabtune.errors import InputError
+from fabtune.host.run import require, run
 from fabtune.lab import initramfs
 from fabtune.lab.cache import cache_dir
 from fabtune.lab.image import Image
-from fabtune.run import require, run
 
 ACCELERATORS = ("auto", "kvm", "tcg", "tcg-single", "uml")
 _PROBE_LIMIT_S = 10.0

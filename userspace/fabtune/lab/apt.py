@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
-from fabtune.run import run
+from fabtune.host.run import run
 
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # Settings of the host's apt that decide whether the archive can be reached at all.

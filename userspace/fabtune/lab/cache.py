@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
-from fabtune.run import privileged, run
+from fabtune.host.run import privileged, run
 
 
 def cache_dir() -> Path:

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.run import run
+from fabtune.host.run import run
 
 _NULL_BLK = Path("/sys/kernel/config/nullb")
 _LIO_CORE = Path("/sys/kernel/config/target/core")

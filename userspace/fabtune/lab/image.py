@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.host.run import privileged, require, run
 from fabtune.lab import apt, initramfs
 from fabtune.lab.cache import cache_dir, delete_tree, locked, making, require_space
 from fabtune.lab.recipe import SUITES, Recipe, recipe_for
 from fabtune.progress import Progress
-from fabtune.run import privileged, require, run
 
 # Expected times on 2 cores with a near archive; they only move the progress bar.
 ROOT_EXPECTED_S = 90.0

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fabtune.host.run import require, run
 from fabtune.paths import PACKAGE
-from fabtune.run import require, run
 
 _BOOT_MODULES = ("nfit", "nd_pmem", "squashfs", "overlay")
 GUEST_DIR = PACKAGE / "lab" / "guestfs"

@@ -6,11 +6,11 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fabtune.host.run import run
 from fabtune.lab.disks import USUAL, Disk, lio_backstore
 from fabtune.lab.shell import nsenter
 from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
 from fabtune.lab.waiting import until
-from fabtune.run import run
 
 SUMMARY = "iSCSI over TCP"
 ONE_NAMESPACE = False

@@ -3,10 +3,10 @@
 
 from pathlib import Path
 
+from fabtune.host.run import run
 from fabtune.lab import iscsi, rdma
 from fabtune.lab.disks import USUAL, Disk
 from fabtune.lab.iscsi import login, logout, wait_for_disk
-from fabtune.run import run
 
 __all__ = ["ONE_NAMESPACE", "SUMMARY", "login", "logout", "start_initiator", "start_target", "wait_for_disk"]
 

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Topologies of sessions over the path: many initiators, many sessions to one LUN, many targets, one path cut.
 
-    initiators: each has a name and a session of its own, to one LUN that all share or to a LUN each
-    sessions:   one initiator, a portal and a session each, joined by dm-multipath
-    targets:    one session to each of them, striped by md RAID-0
+initiators: each has a name and a session of its own, to one LUN that all share or to a LUN each
+sessions:   one initiator, a portal and a session each, joined by dm-multipath
+targets:    one session to each of them, striped by md RAID-0
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.errors import InputError
+from fabtune.host.run import run
 from fabtune.lab import iscsi
 from fabtune.lab.disks import USUAL, Disk, lio_backstore, mapped
 from fabtune.lab.shell import ip_batch
 from fabtune.lab.topology import WAN, target_namespace
 from fabtune.lab.waiting import until
-from fabtune.run import run
 
 # Where open-iscsi keeps its records: the newer place first.
 _RECORDS = (Path("/var/lib/iscsi"), Path("/etc/iscsi"))

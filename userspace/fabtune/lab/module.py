@@ -6,10 +6,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from fabtune.host.run import privileged, require, run
 from fabtune.lab.cache import delete_tree, locked, making
 from fabtune.lab.image import Image
 from fabtune.paths import data_dir
-from fabtune.run import privileged, require, run
 
 _SOURCES = ("Makefile", "Kbuild", "*.c", "*.h")
 

@@ -4,11 +4,11 @@
 import os
 from pathlib import Path
 
+from fabtune.host.run import run
 from fabtune.lab.disks import USUAL, Disk, null_block
 from fabtune.lab.shell import nsenter
 from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
 from fabtune.lab.waiting import until
-from fabtune.run import run
 
 SUMMARY = "NVMe over TCP"
 ONE_NAMESPACE = False

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from fabtune.run import run
+from fabtune.host.run import run
 
 INITIATOR_DEVICE, TARGET_DEVICE = "rxe_i", "rxe_t"
 _ON = {INITIATOR_DEVICE: "i0", TARGET_DEVICE: "t0"}

@@ -4,9 +4,9 @@
 import os
 from pathlib import Path
 
+from fabtune.host.run import run
 from fabtune.lab.disks import USUAL, Disk
 from fabtune.lab.waiting import until
-from fabtune.run import run
 
 SUMMARY = "scsi_debug, no fabric at all"
 ONE_NAMESPACE = False

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fabtune.run import run
+from fabtune.host.run import run
 
 
 def nsenter(namespace: str | None) -> list[str]:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from fabtune.backends import srp_daemon
 from fabtune.errors import FabtuneError
+from fabtune.host.run import run
 from fabtune.lab import rdma
 from fabtune.lab.disks import USUAL, Disk, lio_backstore
 from fabtune.lab.topology import INITIATOR_ADDRESS, TARGET_ADDRESS
 from fabtune.lab.waiting import until
-from fabtune.run import run
 
 SUMMARY = "SRP over soft RoCE"
 ONE_NAMESPACE = True

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from fabtune.errors import FabtuneError
+from fabtune.host.run import run
 from fabtune.lab.shell import ip_batch, json_of, nsenter, tc_batch, write_sysctl
-from fabtune.run import run
 
 INITIATOR_ADDRESS = "10.1.0.1"
 TARGET_ADDRESS = "10.2.0.1"

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from fabtune.errors import FabtuneError
+from fabtune.host.run import privileged, require, run
 from fabtune.lab import apt, initramfs
 from fabtune.lab.cache import cache_dir, delete_tree, locked, making
 from fabtune.lab.image import Image
-from fabtune.run import privileged, require, run
 
 _SUITE = "sid"
 _PACKAGE = "user-mode-linux"

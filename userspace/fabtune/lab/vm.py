@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
+from fabtune.host.run import require, run, tail
 from fabtune.lab import uml
 from fabtune.lab.image import Image
-from fabtune.run import require, run, tail
 
 CLOCKS = ("virtual", "real")
 # One instruction is 2**SHIFT ns of guest time: a CPU of 1 GIPS.  Without recording, QEMU's main loop may look at

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.facts.sessions import Session, live_sessions
+from fabtune.host.sessions import Session, live_sessions
 from fabtune.measure import fio, proof, wire
 from fabtune.measure.checks import bursts_of
 from fabtune.measure.target import Target

@@ -15,10 +15,10 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError
-from fabtune.facts.sessions import live_sessions
-from fabtune.facts.sockets import established
+from fabtune.host.run import run
+from fabtune.host.sessions import live_sessions
+from fabtune.host.sockets import established
 from fabtune.measure.target import Target
-from fabtune.run import run
 
 _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 _CPU = ("user", "nice", "sys", "idle", "wait.total", "irq.hard", "irq.soft", "steal")

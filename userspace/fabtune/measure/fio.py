@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fabtune.errors import FabtuneError
-from fabtune.run import require, run
+from fabtune.host.run import require, run
 
 # How long fio may take to end its jobs after SIGINT.  Requests that never return keep it longer.
 STOP_S = 10.0

@@ -16,10 +16,10 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.host.run import require, run
 from fabtune.measure.record import Record, begin
 from fabtune.measure.run import IncompleteError, RunInterruptedError, host
 from fabtune.progress import Progress
-from fabtune.run import require, run
 
 # A probe a second finds idle CPUs and radios asleep and overstates the round trip that I/O sees.
 _PROBES = 200

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fabtune import __version__, userfile
+from fabtune import __version__
 from fabtune.errors import FabtuneError, InputError
+from fabtune.host import userfile
 
 SCHEMA = "fabtune-run/1"
 SUFFIX = ".run.json.gz"

@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.facts.users import Users
-from fabtune.run import run
+from fabtune.host.run import run
+from fabtune.host.users import Users
 
 SYS_BLOCK = Path("/sys/block")
 

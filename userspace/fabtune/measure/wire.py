@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError
-from fabtune.run import require, run
+from fabtune.host.run import require, run
 
 # Opcodes of RFC 7143, 11.2.1.2.
 COMMAND, DATA_OUT, RESPONSE, DATA_IN, R2T = 0x01, 0x05, 0x21, 0x25, 0x31

@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from fabtune import userfile
 from fabtune.errors import InputError
+from fabtune.host import userfile
 from fabtune.model.units import parse_bytes
 
 SHIPPED = Path(__file__).resolve().parent / "workloads"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Reading fabstat.ko: snapshots, differences, percentiles, stuck requests.
 
-    before = snapshot()
-    ...
-    device = diff(before, snapshot()).device("sda")
-    device.percentile(99, "read").value_ms, device.queue_full
+before = snapshot()
+...
+device = diff(before, snapshot()).device("sda")
+device.percentile(99, "read").value_ms, device.queue_full
 """
 
 from fabtune.stat.endpoint import Endpoint, endpoint

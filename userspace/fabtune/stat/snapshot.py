@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fabtune import userfile
 from fabtune.errors import FabtuneError, InputError
+from fabtune.host import userfile
 from fabtune.stat.histogram import Histogram
 
 DIRECTORY = Path("/sys/kernel/debug/fabstat")

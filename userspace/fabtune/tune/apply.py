@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fabtune import backends
-from fabtune.backends import UnsupportedError
 from fabtune.catalog.tunable import Tunable, shipped_catalog
-from fabtune.errors import ExitCode, FabtuneError
+from fabtune.errors import ExitCode, FabtuneError, UnsupportedError
 from fabtune.facts.collect import Host, read
-from fabtune.facts.sessions import live_sessions
+from fabtune.host.sessions import live_sessions
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, owed, relogin, signals
 from fabtune.tune.journal import Step, Transaction, Writer
@@ -143,9 +142,7 @@ class _Apply:
         for pending in self.result.pending:
             self.writer.append("pending", **pending.as_json())
         if self.allow_relogin:
-            self.result.relogged, self.result.pending = relogin.perform(
-                self.result.pending, self.progress, self._log
-            )
+            self.result.relogged, self.result.pending = relogin.perform(self.result.pending, self.progress, self._log)
         for row in self._late_rows():
             self._write(row)
         self.result.pending += self.waiting
@@ -233,8 +230,15 @@ class _Apply:
         return ""
 
     def _journal_write(
-        self, kind: str, tunable: Tunable, device: Device, old: str, wrote: str, disturbed: bool = False,
-        share: str = "", form: str = "value",
+        self,
+        kind: str,
+        tunable: Tunable,
+        device: Device,
+        old: str,
+        wrote: str,
+        disturbed: bool = False,
+        share: str = "",
+        form: str = "value",
     ) -> int:
         """Put one step on disk before it happens; return its number."""
         number = len(self.transaction.steps) + 1
@@ -268,7 +272,9 @@ class _Apply:
         outcomes = revert_transaction(
             self.transaction, self.writer, False, self.allow_relogin, (), self.host.boot_id, self._owing
         )
-        left = [outcome for outcome in outcomes if outcome.state not in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE)]
+        left = [
+            outcome for outcome in outcomes if outcome.state not in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE)
+        ]
         tail = "everything written was taken back"
         if left:
             tail = f"{len(left)} values could not be taken back; see `fabtune revert`"
@@ -279,9 +285,15 @@ class _Apply:
         if isinstance(error, relogin.SessionDownError):
             label = f"session {error.away.target} at {error.away.portal}"
             why = relogin.bring_back(error.away, self.writer.append, self.progress)
-            tail += f"; {label} is DOWN, its LUNs are away: {why}" if why else f"; {label} logged in again with its old values"
+            tail += (
+                f"; {label} is DOWN, its LUNs are away: {why}"
+                if why
+                else f"; {label} logged in again with its old values"
+            )
         # Ctrl-C reaches the tools that we run as well, and one of them may have failed first.
         if isinstance(error, KeyboardInterrupt) or self.stop.wanted:
             return FabtuneError(f"interrupted; {tail}") if left else RolledBackError(f"interrupted; {tail}")
-        what = str(error) if isinstance(error, FabtuneError | OSError) else f"unexpected {type(error).__name__}: {error}"
+        what = (
+            str(error) if isinstance(error, FabtuneError | OSError) else f"unexpected {type(error).__name__}: {error}"
+        )
         return FabtuneError(f"{what}; {tail}")

@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.backends import attribute, record, tree
+from fabtune.backends import attribute
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
 from fabtune.facts.collect import this_host
-from fabtune.facts.sessions import Session, scsi_devices
 from fabtune.facts.surroundings import Surroundings
+from fabtune.host import iscsiadm, tree
+from fabtune.host.run import require, run
+from fabtune.host.sessions import Session, scsi_devices
 from fabtune.model.device import Device
-from fabtune.run import require, run
 from fabtune.tune import journal
 from fabtune.tune.paths import disk_of
 from fabtune.tune.plan import better
@@ -106,7 +107,9 @@ def _partitions(disk: Device) -> dict[str, Device]:
 
 def _keys() -> tuple[str, ...]:
     """Return the keys of a disk in an order in which no write moves a value written before it."""
-    known = [one.key for one in shipped_catalog().tunables.values() if (one.backend, one.scope) == ("attribute", "block")]
+    known = [
+        one.key for one in shipped_catalog().tunables.values() if (one.backend, one.scope) == ("attribute", "block")
+    ]
     return *known, *_MORE
 
 
@@ -133,7 +136,9 @@ def _read(device: Device, keys: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def give_back(kept: Mapping[str, Mapping[str, str]], session: Session, tell: Callable[[str], None]) -> list[tuple[str, str]]:
+def give_back(
+    kept: Mapping[str, Mapping[str, str]], session: Session, tell: Callable[[str], None]
+) -> list[tuple[str, str]]:
     """Give `session`, which has just logged in, and its disks the values `kept` that somebody set by hand.
 
     What a profile asks of the record instead is told.  Returns (value, reason) of what could not be given back.
@@ -145,7 +150,9 @@ def give_back(kept: Mapping[str, Mapping[str, str]], session: Session, tell: Cal
             continue
         for key, part in _to_protect(kept[place], device):
             if part is None:
-                lost.append((f"write protection{key.removeprefix(_READ_ONLY)} of {device.label}", "it is not there any more"))
+                lost.append(
+                    (f"write protection{key.removeprefix(_READ_ONLY)} of {device.label}", "it is not there any more")
+                )
             elif problem := _set_read_only(part):
                 lost.append((f"write protection of {part.label}", problem))
         wanted = _by_hand(kept, place, session, known)
@@ -256,7 +263,7 @@ def _born_with(key: str, value: str, kept: Mapping[str, Mapping[str, str]], sess
 
 def _record(session: Session) -> dict[str, str]:
     with contextlib.suppress(FabtuneError):
-        return record.one(session.target, session.portal, session.interface) or {}
+        return iscsiadm.one(session.target, session.portal, session.interface) or {}
     return {}
 
 

@@ -3,8 +3,8 @@
 
 from collections.abc import Iterator
 
-from fabtune.backends import tree
 from fabtune.catalog.tunable import kernel_version
+from fabtune.host import tree
 from fabtune.model.negotiate import MANAGEMENT_COMMANDS
 from fabtune.tune.lint import Finding, Hazard, Scene
 

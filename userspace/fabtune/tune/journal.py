@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from fabtune import __version__
-from fabtune.backends import files, tree
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Host
+from fabtune.host import files, tree
 from fabtune.tune import fault
 from fabtune.tune.plan import Plan
 from fabtune.tune.transaction import VERSION, Logout, Step, Transaction, parse, take
@@ -273,6 +273,8 @@ def owed_values(found: Iterable[Transaction], boot_id: str) -> list[tuple[Logout
     for transaction in found:
         back = transaction.back
         owed += [(one, back[one.session]) for one in away if one.kept and back.get(one.session)]
-        owed = [(one, successor) for one, successor in owed if one.session not in transaction.given] + transaction.unkept
+        owed = [
+            (one, successor) for one, successor in owed if one.session not in transaction.given
+        ] + transaction.unkept
         away = [one for one in away if one.session not in back] + transaction.away
     return [(one, successor) for one, successor in owed if one.boot_id == boot_id]

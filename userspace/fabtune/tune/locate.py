@@ -4,12 +4,12 @@
 from pathlib import Path
 
 from fabtune import backends
-from fabtune.backends import tree
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
-from fabtune.facts import devices, nics
+from fabtune.facts import devices
 from fabtune.facts.collect import this_host
 from fabtune.facts.surroundings import Surroundings
+from fabtune.host import namespaces, nics
 from fabtune.model.device import Device
 from fabtune.tune.transaction import Step
 
@@ -104,7 +104,7 @@ def instance(device: Device) -> str:
     directory = device.where.get("directory")
     if device.scope not in _HAVE_INSTANCES or not directory:
         return ""
-    base = tree.sysfs(device.where.get("netns", "")) if "netns" in device.where else Path("/")
+    base = namespaces.sysfs(device.where.get("netns", "")) if "netns" in device.where else Path("/")
     try:
         # sysfs gives no number twice.
         return str((base / directory).stat().st_ino)

@@ -6,11 +6,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fabtune.backends import record, tree
 from fabtune.errors import FabtuneError
-from fabtune.facts import blocks, luns
-from fabtune.facts.sessions import Session, connections, live_sessions, scsi_devices, transport
-from fabtune.facts.users import Users
+from fabtune.host import blocks, iscsiadm, luns, tree
+from fabtune.host.sessions import Session, connections, live_sessions, scsi_devices, transport
+from fabtune.host.users import Users
 from fabtune.tune import paths
 
 # Drivers whose sessions iscsid makes; an offload card's own sessions live by other rules.
@@ -113,7 +112,7 @@ def _why_not_back(session: Session) -> str:
     if session.target in (tree.read_text(tree.PROC / "cmdline") or "") or _of_firmware(session):
         return "this host was booted from its target"
     try:
-        found = record.named(session.target, session.portal, session.interface)
+        found = iscsiadm.named(session.target, session.portal, session.interface)
     except FabtuneError as error:
         return f"its node record cannot be read: {error}"
     if not found:
@@ -139,16 +138,18 @@ def _why_not_back(session: Session) -> str:
 def _of_two(session: Session, tpgts: list[str]) -> str:
     """Return what is wrong with several records of one session."""
     own = tree.read_text(session.directory / "tpgt")
-    stale = [str(place) for tpgt, place in record.directories(session.target, session.portal).items() if tpgt != own]
+    stale = [str(place) for tpgt, place in iscsiadm.directories(session.target, session.portal).items() if tpgt != own]
     # iscsiadm deletes neither of them while the session is there.
-    return (
-        f"it has {len(tpgts)} node records (TPGT {' and '.join(tpgts)}), and a login would try each; "
-        + (f"remove the stale one, {' and '.join(stale)}" if own in tpgts and stale else "remove the stale one")
+    return f"it has {len(tpgts)} node records (TPGT {' and '.join(tpgts)}), and a login would try each; " + (
+        f"remove the stale one, {' and '.join(stale)}" if own in tpgts and stale else "remove the stale one"
     )
 
 
 def _of_firmware(session: Session) -> bool:
-    names = [*tree.SYS.glob("firmware/ibft/target*/target-name"), *tree.SYS.glob("firmware/iscsi_boot*/target*/target-name")]
+    names = [
+        *tree.SYS.glob("firmware/ibft/target*/target-name"),
+        *tree.SYS.glob("firmware/iscsi_boot*/target*/target-name"),
+    ]
     return any(tree.read_text(name) == session.target for name in names)
 
 
@@ -163,7 +164,7 @@ def end(session: Session) -> None:
     # By its id: by its record, all of the record's sessions would end.
     error = None
     try:
-        record.iscsiadm("-m", "session", "-r", str(session.sid), "--logout")
+        iscsiadm.iscsiadm("-m", "session", "-r", str(session.sid), "--logout")
     except FabtuneError as caught:
         error = caught
     # An iscsiadm that ran out of time does not stop iscsid from going on.

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.backends import UnsupportedError, record, tree
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.facts.collect import Facts
+from fabtune.host import iscsiadm, tree
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def missing(facts: Facts) -> list[Missing]:
 
 def _initiator(facts: Facts) -> Iterator[Missing]:
     try:
-        record.iscsiadm("--version")
+        iscsiadm.iscsiadm("--version")
     except UnsupportedError:
         yield Missing("no open-iscsi: iscsiadm is not installed, so this host cannot be an initiator",
                       "install the package open-iscsi (iscsi-initiator-utils on Fedora and RHEL)")  # fmt: skip

@@ -15,8 +15,8 @@ from pathlib import Path
 from fabtune.catalog.tunable import ROLES, Tunable, shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Facts
-from fabtune.facts.sessions import Session
 from fabtune.facts.target import logins_of
+from fabtune.host.sessions import Session
 from fabtune.model.device import Device
 from fabtune.model.negotiate import Agreed, Value, preview
 from fabtune.tune import journal
@@ -51,7 +51,9 @@ def guard(plan: Plan, facts: Facts) -> None:
     for device in dict.fromkeys(plan.rows[index].device for index in mine):
         if device is None:
             continue
-        rows = {RECORD_KEYS[plan.rows[index].tunable.name]: index for index in mine if plan.rows[index].device == device}
+        rows = {
+            RECORD_KEYS[plan.rows[index].tunable.name]: index for index in mine if plan.rows[index].device == device
+        }
         for key, note in _reasons(plan, facts, device, rows):
             plan.rows[rows[key]] = replace(plan.rows[rows[key]], state=REFUSED, note=note)
 
@@ -129,7 +131,9 @@ def _offers(plan: Plan, facts: Facts, record: Device) -> Iterator[_Offer]:
         yield _Offer(f"target {tpg.label} on this host", after)
         for before in dict.fromkeys((now.get(_R2T), *_given_back(tpg))):
             if before is not None and before != after.get(_R2T):
-                yield _Offer(f"target {tpg.label} on this host, once it is restarted or taken back,", after | {_R2T: before})
+                yield _Offer(
+                    f"target {tpg.label} on this host, once it is restarted or taken back,", after | {_R2T: before}
+                )
 
 
 def _given_back(tpg: Device) -> list[Value]:
@@ -157,9 +161,7 @@ def _would_work(agreed: Agreed) -> str:
     return "see `fabtune negotiate`"
 
 
-def _unknown_target(
-    key: str, now: Mapping[str, Value], after: Mapping[str, Value], session: Session | None
-) -> str:
+def _unknown_target(key: str, now: Mapping[str, Value], after: Mapping[str, Value], session: Session | None) -> str:
     """Return why `key` must not be written where the target's own side is not known, '' if it may be."""
     if key in _DIGESTS:
         known = {"None"} | ({session.negotiated.get(key, "None")} if session else set())

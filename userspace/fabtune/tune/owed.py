@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from fabtune.errors import FabtuneError
-from fabtune.facts.sessions import Session, live_sessions
+from fabtune.host.sessions import Session, live_sessions
 from fabtune.tune import carry, journal, relogin, signals, successor
 from fabtune.tune.relogin import Pending
 from fabtune.tune.transaction import Logout, Transaction
@@ -119,7 +119,9 @@ def _give_back(one: Logout, session: Session | None, progress: Callable[[str], N
             successor.note_given(one, log)
             return
         for value in carry.differing(one.kept, session):
-            progress(f"{value.what} of {value.device} was {value.was} before a re-login, and is {value.now}: given back")
+            progress(
+                f"{value.what} of {value.device} was {value.was} before a re-login, and is {value.now}: given back"
+            )
         relogin.give_back(one, session, log, progress)
 
 

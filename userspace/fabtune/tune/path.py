@@ -8,7 +8,6 @@ from fabtune.facts import train
 from fabtune.facts.collect import Facts
 from fabtune.model.path import NetworkPath
 
-
 # Beyond this round trip some link that this host does not see is likely to be the slowest.
 _SITE_RTT_MS = 2.0
 

@@ -7,11 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.backends import tree
 from fabtune.errors import FabtuneError
-from fabtune.facts import blocks
-from fabtune.facts.sessions import Session
-from fabtune.run import require, run
+from fabtune.host import blocks, tree
+from fabtune.host.run import require, run
+from fabtune.host.sessions import Session
 
 # multipathd takes a path back in when udev tells of its disk; the next path must not go before that.
 _BACK_WAIT_S = 30

@@ -12,12 +12,12 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from fabtune import backends
-from fabtune.backends import UnsupportedError, tree
 from fabtune.backends.sysctl import split_key
 from fabtune.backends.textfile import DIRECTORY, HEADER, is_ours
 from fabtune.catalog.tunable import Tunable, shipped_catalog
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.facts import boot
+from fabtune.host import tree
 from fabtune.model.device import Device
 from fabtune.tune import nextlogin, persist_links
 from fabtune.tune.plan import CHANGE, KEPT, REFUSED, SAME, Plan, Row
@@ -61,7 +61,9 @@ def rows(plan: Plan) -> tuple[list[Row], list[str]]:
     for row in found:
         once.setdefault((row.tunable.backend, row.tunable.key, row.device), row)
     # A file found right already is another profile's, and stays as long as this one wants it.
-    return [row for row in once.values() if row.state == CHANGE or row.tunable.backend in _FILES], list(dict.fromkeys(remarks))
+    return [row for row in once.values() if row.state == CHANGE or row.tunable.backend in _FILES], list(
+        dict.fromkeys(remarks)
+    )
 
 
 def _row(name: str, backend: str, key: str, device: Device, wanted: str, role: str, share: str = "") -> Row:
@@ -272,7 +274,9 @@ def _iscsid(refused: list[Row], group: list[Row], remarks: list[str]) -> Iterabl
                 f"{against[0].device.label}; {_UNTIL_DISCOVERY}"
             )
         elif reason := nextlogin.why_not_for_all(tunables[key], value, backends.get("conf").read(_HOST, key)):
-            remarks.append(f"{key} = {value}: not in iscsid.conf, which is for every new record: {reason}; {_UNTIL_DISCOVERY}")
+            remarks.append(
+                f"{key} = {value}: not in iscsid.conf, which is for every new record: {reason}; {_UNTIL_DISCOVERY}"
+            )
         else:
             yield _row("iscsid.conf", "conf", key, _HOST, value, "initiator")
 

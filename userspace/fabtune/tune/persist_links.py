@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fabtune.backends import udevadm
-from fabtune.backends.udevadm import Link, Setting
 from fabtune.errors import FabtuneError
+from fabtune.host import udevadm
+from fabtune.host.udevadm import Link, Setting
 from fabtune.tune.plan import Row
 
 # ethtool key -> the setting of systemd.link(5).

@@ -187,7 +187,9 @@ def wanted_value(
         return limit, "" if limit is not None else "the device does not tell its maximum"
     if tunable.type != "int":
         return wanted, ""
-    exact = float(wanted) if isinstance(wanted, int) else _evaluate(wanted, entry, variables) * _unit(tunable, variables)
+    exact = (
+        float(wanted) if isinstance(wanted, int) else _evaluate(wanted, entry, variables) * _unit(tunable, variables)
+    )
     if entry.form == "value" and exact in (*tunable.off, *tunable.unlimited):
         return int(exact), ""
     number = _rounded(exact, tunable, down=entry.form == "at_most")
@@ -209,7 +211,10 @@ def _default(tunable: Tunable, kernel: str, memory_bytes: float) -> tuple[Value 
     share = tunable.default_memory_share
     # What was free at boot, of which the kernel took its share, is somewhat less than all memory.
     if share and amount is not None and memory_bytes / share < 1.1 * amount:
-        return None, f"the kernel's default is a share ({share}th) of what memory was free at boot, which it does not tell"
+        return (
+            None,
+            f"the kernel's default is a share ({share}th) of what memory was free at boot, which it does not tell",
+        )
     return default, ""
 
 

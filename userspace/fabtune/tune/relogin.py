@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from fabtune.backends import record, tree
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
 from fabtune.facts.collect import this_host
-from fabtune.facts.sessions import Session, live_sessions, scsi_devices
 from fabtune.facts.surroundings import Surroundings
+from fabtune.host import iscsiadm, tree
+from fabtune.host.sessions import Session, live_sessions, scsi_devices
 from fabtune.model.device import Device
 from fabtune.tune import carry, fault, journal, logout, paths, signals, successor
 from fabtune.tune.journal import Logout, Step, Transaction, Writer
@@ -226,9 +226,7 @@ def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -
     return done, left
 
 
-def _anew(
-    session: Session, one: Pending, progress: Callable[[str], None], log: Log
-) -> tuple[str, str, list[Pending]]:
+def _anew(session: Session, one: Pending, progress: Callable[[str], None], log: Log) -> tuple[str, str, list[Pending]]:
     """Log `session` out and in; return why it stayed untouched, why no other may follow it, and what is left of it."""
     maps, away = paths.maps_above(session), _away(session)
     reason, again = _again(session, away, progress, log)
@@ -297,7 +295,7 @@ def _log_in(away: Logout, wanted: tuple[int, int], log: Log) -> Session:
     before = {session.sid for session in successor.of(away)}
     fault.checkpoint(writes=False)
     try:
-        record.iscsiadm(*record.node(away.target, away.portal, away.interface), "--login")
+        iscsiadm.iscsiadm(*iscsiadm.node(away.target, away.portal, away.interface), "--login")
     except FabtuneError:
         # What failed may be another session of the record, or a stale record of the same portal.
         if not any(one.sid not in before and one.state == "LOGGED_IN" for one in successor.of(away)):
@@ -343,7 +341,7 @@ def _why_not_back(away: Logout, log: Log, progress: Callable[[str], None]) -> st
         if successor.is_away(away):
             # A damaged record of another target hides this one, but does not keep it from logging in.
             with contextlib.suppress(FabtuneError):
-                if record.one(away.target, away.portal, away.interface) is None:
+                if iscsiadm.one(away.target, away.portal, away.interface) is None:
                     return "its node record is gone; discover the target and log in by hand"
             give_back(away, _log_in(away, (0, 0), log), log, progress)
         elif successor.is_back(away):

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from fabtune import backends
-from fabtune.backends import ByHandError, UnsupportedError
-from fabtune.errors import FabtuneError
+from fabtune.errors import ByHandError, FabtuneError, UnsupportedError
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, shares
 from fabtune.tune.journal import Step, Transaction, Writer

@@ -7,9 +7,9 @@ no power of two.  A session that loses its connection for a moment logs in with 
 
 import re
 
-from fabtune.backends import tree
-from fabtune.facts.sessions import live_sessions
 from fabtune.facts.target import Login, tpgs
+from fabtune.host import tree
+from fabtune.host.sessions import live_sessions
 from fabtune.model.device import Device
 
 R2T = "lio.max_outstanding_r2t"

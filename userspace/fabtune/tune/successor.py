@@ -5,7 +5,8 @@ import contextlib
 from typing import Protocol
 
 from fabtune.backends import record
-from fabtune.facts.sessions import Session, live_sessions
+from fabtune.host import iscsiadm
+from fabtune.host.sessions import Session, live_sessions
 from fabtune.tune import logout
 from fabtune.tune.journal import Logout
 
@@ -83,5 +84,5 @@ def _lacks(away: Logout, present: list[Session]) -> bool:
 
 def is_given_up(away: Logout) -> bool:
     """Tell whether the node record of a missing session was deleted, so that nobody waits for it.  Raises FabtuneError."""
-    gone = record.one(away.target, away.portal, away.interface) is None and record.absent(away.identity)
+    gone = iscsiadm.one(away.target, away.portal, away.interface) is None and iscsiadm.absent(away.identity)
     return gone and is_away(away)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import attrs
 
 from fabtune.errors import ExitCode, FabtuneError
-from fabtune.facts.sessions import live_sessions
+from fabtune.host.sessions import live_sessions
 from fabtune.tune import journal, relogin, signals
 
 # The name that stands for "nothing applied".

@@ -9,7 +9,7 @@ from pathlib import Path
 from fabtune.catalog.profile import available
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import this_host
-from fabtune.facts.sessions import live_sessions
+from fabtune.host.sessions import live_sessions
 from fabtune.tune import journal, owed, relogin, signals
 from fabtune.tune.journal import Logout, Transaction, Writer
 from fabtune.tune.relogin import Pending

@@ -3,14 +3,14 @@
 
 from dataclasses import dataclass
 
-from fabtune.backends import tree
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
-from fabtune.facts.owners import Owner, owners
-from fabtune.facts.sessions import live_sessions
+from fabtune.host import tree
+from fabtune.host.owners import Owner, owners
+from fabtune.host.sessions import live_sessions
 from fabtune.tune import journal, owed, paths, persist, relogin
 from fabtune.tune.journal import Step, Transaction
-from fabtune.tune.locate import Locator, current, instance, reborn, rebooted
+from fabtune.tune.locate import Locator, current, instance, rebooted, reborn
 from fabtune.tune.plan import Plan
 from fabtune.tune.revert import is_ours
 
@@ -77,7 +77,9 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
             latest[transaction.name,] = Drift("journal", transaction.name, "readable", None, True, transaction.damage)
         locate = Locator(str(transaction.header["netns"]))
         for step in [step for step in transaction.open_steps if not step.disturbed]:
-            latest[_place(step, locate)] = _waits(step, locate) if step.waiting else _held(step, locate, present, boot_id)
+            latest[_place(step, locate)] = (
+                _waits(step, locate) if step.waiting else _held(step, locate, present, boot_id)
+            )
     for row in plan.changes if plan else []:
         assert row.device is not None and row.wanted is not None
         key: tuple[str, ...] = (row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity)
@@ -85,7 +87,13 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         latest.setdefault(key, Drift(row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied"))
     asked = [one for one in everything if _asked(one, roles, netns)]
     unfelt = _unfelt(asked, boot_id) if "initiator" in roles else []
-    return [*_away(everything, boot_id), *_not_given_back(everything, boot_id), *_lacking(everything, boot_id), *unfelt, *latest.values()]
+    return [
+        *_away(everything, boot_id),
+        *_not_given_back(everything, boot_id),
+        *_lacking(everything, boot_id),
+        *unfelt,
+        *latest.values(),
+    ]
 
 
 def _asked(transaction: Transaction, roles: tuple[str, ...], netns: str) -> bool:

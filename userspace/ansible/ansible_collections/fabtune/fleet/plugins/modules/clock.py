@@ -40,7 +40,9 @@ SOURCE, SYSTEM_OFFSET_S, ROOT_DELAY_S, ROOT_DISPERSION_S, LEAP = 1, 4, 10, 11, 1
 
 def main():
     """Run the module."""
-    module = AnsibleModule(argument_spec={"max_offset_ms": {"type": "float", "default": 25.0}}, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={"max_offset_ms": {"type": "float", "default": 25.0}}, supports_check_mode=True
+    )
     program = module.get_bin_path("chronyc")
     if program is None:
         module.fail_json(msg="chronyc is not installed: a start at one instant needs a clock that chrony keeps")
@@ -53,7 +55,12 @@ def main():
     # chrony counts a clock that is behind as positive.
     offset_ms = -float(fields[SYSTEM_OFFSET_S]) * 1e3
     uncertainty_ms = (float(fields[ROOT_DELAY_S]) / 2 + float(fields[ROOT_DISPERSION_S])) * 1e3
-    found = {"offset_ms": offset_ms, "uncertainty_ms": uncertainty_ms, "now_unix_s": time.time(), "source": fields[SOURCE]}
+    found = {
+        "offset_ms": offset_ms,
+        "uncertainty_ms": uncertainty_ms,
+        "now_unix_s": time.time(),
+        "source": fields[SOURCE],
+    }
     allowed_ms = module.params["max_offset_ms"]
     if abs(offset_ms) + uncertainty_ms > allowed_ms:
         module.fail_json(

@@ -63,7 +63,6 @@ import json  # noqa: E402
 import os  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-
 from ansible_collections.fabtune.fleet.plugins.module_utils.command import ARGUMENTS  # noqa: E402
 
 
@@ -86,7 +85,15 @@ def main():
     wanted = module.params
     os.makedirs(wanted["directory"], exist_ok=True)
     before = set(os.listdir(wanted["directory"]))
-    words = [wanted["executable"], "measure", wanted["workload"], "--on", wanted["device"], "--out", wanted["directory"]]
+    words = [
+        wanted["executable"],
+        "measure",
+        wanted["workload"],
+        "--on",
+        wanted["device"],
+        "--out",
+        wanted["directory"],
+    ]
     words += ["--label", wanted["label"], "--json"]
     words += [word for name, value in wanted["parameters"].items() for word in ("--set", f"{name}={value}")]
     for option, value, unit in (("--runtime", wanted["runtime_s"], "s"), ("--ramp", wanted["ramp_s"], "s")):

@@ -60,9 +60,12 @@ drift:
 """
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-
 from ansible_collections.fabtune.fleet.plugins.module_utils.command import (  # noqa: E402
-    ARGUMENTS, DONE, DRIFT, NEEDS_ACTION, fabtune,
+    ARGUMENTS,
+    DONE,
+    DRIFT,
+    NEEDS_ACTION,
+    fabtune,
 )  # fmt: skip
 
 
@@ -110,7 +113,9 @@ def applied(module):
 def verified(module):
     """Fail when a value is no longer what was applied."""
     words = ["verify", *([module.params["name"]] if module.params["name"] else [])]
-    words += options(module, "role", "rtt", "rate", "netns") if module.params["name"] else options(module, "role", "netns")
+    words += (
+        options(module, "role", "rtt", "rate", "netns") if module.params["name"] else options(module, "role", "netns")
+    )
     status, found = fabtune(module, words, (DONE, DRIFT))
     if status == DRIFT:
         module.fail_json(msg=f"{len(found['drift'])} of {found['checked']} values differ", drift=found["drift"])

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.backends import tree
 from fabtune.errors import FabtuneError
-from fabtune.facts import namespaces
-from fabtune.facts.links import Link, Links, canonical
+from fabtune.host import namespaces, tree
+from fabtune.host.links import Link, Links, canonical
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 # A function's own port is called p0, p1, ...; other names are of ports that a switch in the NIC lends out (pf0vf3).
@@ -119,7 +118,7 @@ def elsewhere(inode: str, netns: str) -> str:
 
 
 def _named(inode: str, netns: str) -> str:
-    for path in sorted((tree.sysfs(netns) / "class/net").glob("*")):
+    for path in sorted((namespaces.sysfs(netns) / "class/net").glob("*")):
         with contextlib.suppress(OSError):
             if str(path.stat().st_ino) == inode:
                 return path.name
@@ -159,4 +158,6 @@ def _port(name: str, links: Links, pci_path: str) -> str:
 def _port_words(directory: Path) -> str:
     number = tree.read_text(directory / "dev_port") or "0"
     port = tree.read_text(directory / "phys_port_name") or ""
-    return "/".join(([f"port{number}"] if number != "0" else []) + ([] if _OWN_PORT.fullmatch(port) else [port] * bool(port)))
+    return "/".join(
+        ([f"port{number}"] if number != "0" else []) + ([] if _OWN_PORT.fullmatch(port) else [port] * bool(port))
+    )

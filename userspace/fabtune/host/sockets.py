@@ -8,7 +8,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fabtune.backends import explained, tree
+from fabtune.errors import explained
+from fabtune.host import namespaces, tree
 
 ISCSI_PORT = 3260
 _ESTABLISHED = 1 << 1
@@ -49,7 +50,11 @@ class TcpSocket:
 
 def established(netns: str = "") -> list[TcpSocket]:
     """Return the established TCP connections of `netns`, IPv4 and IPv6.  Raises FabtuneError."""
-    with tree.inside(netns), explained("inet_diag"), socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _DIAG) as diag:
+    with (
+        namespaces.inside(netns),
+        explained("inet_diag"),
+        socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _DIAG) as diag,
+    ):
         diag.bind((0, 0))
         return [_socket(message) for family in (socket.AF_INET, socket.AF_INET6) for message in _dump(diag, family)]
 
@@ -66,7 +71,7 @@ class UdpSocket:
 def datagrams(netns: str = "") -> list[UdpSocket]:
     """Return the UDP sockets of `netns` that have a local address: bound to one, or connected.  Raises FabtuneError."""
     found = []
-    with tree.inside(netns):
+    with namespaces.inside(netns):
         for name in ("udp", "udp6", "udplite", "udplite6"):
             # /proc/net is the namespace of the whole process.
             for line in (tree.read_text(tree.PROC / "thread-self/net" / name) or "").splitlines()[1:]:

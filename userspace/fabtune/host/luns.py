@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fabtune.backends import tree
 from fabtune.errors import FabtuneError
-from fabtune.facts.blocks import BLOCK, CHARACTER, numbered, rdev
+from fabtune.host import tree
+from fabtune.host.blocks import BLOCK, CHARACTER, numbered, rdev
 
 # include/scsi/sg.h
 _SG_IO, _FROM_DEVICE = 0x2285, -3

@@ -4,7 +4,8 @@
 import shutil
 from pathlib import Path
 
-from fabtune.backends import UnsupportedError, tree
+from fabtune.errors import UnsupportedError
+from fabtune.host import tree
 
 
 def find(program: str, package: str) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.backends import tree
 from fabtune.errors import FabtuneError
+from fabtune.host import tree
 
 BLOCK, CHARACTER = "b", "c"
 

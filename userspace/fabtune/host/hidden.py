@@ -14,8 +14,8 @@ import time
 from functools import cache
 from pathlib import Path
 
-from fabtune.backends import tree
-from fabtune.facts.blocks import Node, node_at
+from fabtune.host import tree
+from fabtune.host.blocks import Node, node_at
 
 RING = "anon_inode:[io_uring]"
 _TRIES, _PAUSE_S = 10, 0.02

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fabtune.backends import UnsupportedError, tools, tree
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError
+from fabtune.host import tools, tree
 
 _TIMEOUT_S = 30
 # .link files have had drop-ins since systemd 243.

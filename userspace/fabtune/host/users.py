@@ -21,9 +21,8 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from fabtune.backends import tree
-from fabtune.facts import hidden
-from fabtune.facts.blocks import BLOCK, Node, above, block_node, blocks_of, holders, node_at, nodes_of, numbered, rdev
+from fabtune.host import hidden, tree
+from fabtune.host.blocks import BLOCK, Node, above, block_node, blocks_of, holders, node_at, nodes_of, numbered, rdev
 
 # Loses nothing with a path: it only asks whether the path is alive.
 _CHECKERS = ("multipathd",)

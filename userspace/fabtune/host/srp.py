@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.backends import tree
+from fabtune.host import tree
 
 
 @dataclass(frozen=True)

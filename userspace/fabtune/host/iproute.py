@@ -5,8 +5,8 @@ import json
 import subprocess
 from typing import Any
 
-from fabtune.backends import UnsupportedError, tools, tree
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError
+from fabtune.host import namespaces, tools, tree
 
 _TIMEOUT_S = 30
 
@@ -17,7 +17,7 @@ def run(program: str, *arguments: str, netns: str = "", stdin: str = "", toleran
     Raises UnsupportedError where the kernel lacks the thing, FabtuneError for other failures.
     """
     path = tools.find(program, "iproute2")
-    with tree.inside(netns):
+    with namespaces.inside(netns):
         done = subprocess.run(
             [path, *arguments],
             input=stdin, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False,

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fabtune.backends import record, tree
-from fabtune.facts.sockets import TcpSocket
+from fabtune.host import iscsiadm, tree
+from fabtune.host.sockets import TcpSocket
 from fabtune.model.address import canonical
 
 NEGOTIATED = {
@@ -139,7 +139,7 @@ def _session(directory: Path) -> Session | None:
     return Session(
         sid=sid,
         target=target,
-        portal=record.portal(persistent or address, port),
+        portal=iscsiadm.portal(persistent or address, port),
         interface=tree.read_text(directory / "ifacename") or "default",
         state=tree.read_text(directory / "state") or "",
         address=canonical(address),

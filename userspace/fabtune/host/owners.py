@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.backends import tree
+from fabtune.host import tree
 
 # Later directories win over earlier ones for a file of the same name (sysctl.d(5)).
 _SYSCTL_DIRECTORIES = ("usr/lib/sysctl.d", "usr/local/lib/sysctl.d", "run/sysctl.d", "etc/sysctl.d")

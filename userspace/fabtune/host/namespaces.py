@@ -1,27 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where /sys, /proc and /etc are, and how to see them from inside a network namespace."""
+"""Network namespaces: what ours is called, how one that a journal names is reached today, and what is seen from inside."""
 
+import contextlib
 import ctypes
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.host import tree
 
-# FABTUNE_ROOT lets support and tests point at a copy of another host's trees.
-ROOT = Path(os.environ.get("FABTUNE_ROOT", "/"))
-SYS = ROOT / "sys"
-PROC = ROOT / "proc"
-ETC = ROOT / "etc"
-CONFIGFS = SYS / "kernel/config/target"
-
-_WHOLE = re.compile(r"-?[0-9]{1,20}")
-
-# Descriptors that a tool which writes keeps open: if we are killed, the lock lasts until it has ended.
-held: list[int] = []
+_NAMED = Path("/run/netns")
+_PLACES = (_NAMED, Path("/run/docker/netns"))
+_OWN, _FIRST = Path("/proc/self/ns/net"), Path("/proc/1/ns/net")
+_PREFIX = "netns:"
 
 _CLONE_NEWNET = 0x40000000
 # The new mount API has the same numbers on every architecture (include/uapi/asm-generic/unistd.h).
@@ -42,8 +36,8 @@ def netns_path(netns: str) -> Path:
     if not there:
         known = ", ".join(sorted(entry.name for entry in Path("/run/netns").glob("*"))) or "none"
         raise InputError(f"network namespace '{netns}' not found at {path}; known names: {known}")
-    if Path("/") != ROOT:
-        raise InputError(f"network namespace '{netns}': FABTUNE_ROOT={ROOT} is not the host that it is in")
+    if Path("/") != tree.ROOT:
+        raise InputError(f"network namespace '{netns}': FABTUNE_ROOT={tree.ROOT} is not the host that it is in")
     return path
 
 
@@ -89,7 +83,7 @@ def _setns(fd: int, what: str) -> None:
 
 def sysfs(netns: str) -> Path:
     """Return a sysfs root that shows the NICs of `netns`."""
-    return _mounted(netns) if netns else SYS
+    return _mounted(netns) if netns else tree.SYS
 
 
 @cache
@@ -112,24 +106,60 @@ def _mounted(netns: str) -> Path:
     return Path(f"/proc/self/fd/{mount}")
 
 
-def read_text(path: Path) -> str | None:
-    """Return the stripped text of `path`, or None when it is absent or not readable."""
+def identity(netns: str) -> str:
+    """Return the identity of namespace `netns` ('' = our own).  Raises InputError where it is not there."""
+    if netns:
+        path = netns_path(netns)
+        return _PREFIX + (path.name if path.parent == _NAMED else str(path))
+    # A copy of a host's trees has no namespaces.
+    if Path("/") != tree.ROOT or _inode(_OWN) == _inode(_FIRST):
+        return f"{_PREFIX}init"
+    own = _inode(_OWN)
+    named = next((path.name for path in _NAMED.glob("*") if _inode(path) == own), "self")
+    return _PREFIX + named
+
+
+def find(wanted: str, near: str) -> str | None:
+    """Return the name or path under which namespace `wanted` (an identity) is reached, None where it is gone.
+
+    `near` is the namespace that the caller works in ('' = our own).  Raises FabtuneError for one
+    that had no name: nothing tells whether ours is the same.
+    """
+    if identity(near) == wanted:
+        return near
+    if identity("") == wanted:
+        return ""
+    name = wanted.removeprefix(_PREFIX)
+    if name == "init":
+        return str(_FIRST)
+    if name == "self":
+        raise FabtuneError("a network namespace without a name cannot be found again: run fabtune inside it")
+    path = Path(name) if "/" in name else _NAMED / name
+    return name if path.exists() else None
+
+
+def named() -> list[str]:
+    """Return the names that `ip netns` knows."""
+    return sorted(path.name for path in _NAMED.glob("*")) if Path("/") == tree.ROOT else []
+
+
+def others(netns: str) -> list[str]:
+    """Return a path to each other network namespace than `netns` ('' = our own) that a name or a process holds."""
+    if Path("/") != tree.ROOT:
+        return []
+    kind = _OWN.stat().st_dev
+    found: dict[int, str] = {}
+    for path in (*(one for place in _PLACES for one in place.glob("*")), *tree.PROC.glob("[0-9]*/ns/net")):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            if status.st_dev == kind:
+                found.setdefault(status.st_ino, str(path))
+    found.pop(_inode(netns_path(netns)), None)
+    return list(found.values())
+
+
+def _inode(path: Path) -> int:
     try:
-        return path.read_text(errors="replace").strip()
+        return path.stat().st_ino
     except OSError:
-        return None
-
-
-def whole(text: str | None) -> int | None:
-    """Return the number that a text of the kernel is, None for any other text (``²``, 5,000 digits, nothing)."""
-    return int(text) if text and _WHOLE.fullmatch(text) else None
-
-
-def write_text(path: Path, value: str) -> None:
-    """Write `value` to an existing file of the kernel in one write().  Raises OSError."""
-    # O_CREAT would turn a misspelt path in a copied tree into a new file.
-    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-    try:
-        os.write(fd, value.encode())
-    finally:
-        os.close(fd)
+        return 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fabtune.backends import iproute, tree
+from fabtune.host import iproute, namespaces
 
 # Addresses that only name the interface itself (fe80::, 127.0.0.1) are nobody's to talk to.
 _LOCAL_SCOPES = ("link", "host")
@@ -51,7 +51,7 @@ class Links:
 
     def directory(self, name: str) -> Path:
         """Return the directory of interface `name` in a sysfs that shows it."""
-        return tree.sysfs(self.netns) / "class/net" / name
+        return namespaces.sysfs(self.netns) / "class/net" / name
 
     def below(self, name: str) -> list[str]:
         """Return what `name` lies on directly: a VLAN's device, a bond's slaves, a bridge's ports."""

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where /sys, /proc and /etc are, and how their files are read and written."""
+
+import os
+import re
+from pathlib import Path
+
+# FABTUNE_ROOT lets support and tests point at a copy of another host's trees.
+ROOT = Path(os.environ.get("FABTUNE_ROOT", "/"))
+SYS = ROOT / "sys"
+PROC = ROOT / "proc"
+ETC = ROOT / "etc"
+CONFIGFS = SYS / "kernel/config/target"
+
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
+
+# Descriptors that a tool which writes keeps open: if we are killed, the lock lasts until it has ended.
+held: list[int] = []
+
+
+def read_text(path: Path) -> str | None:
+    """Return the stripped text of `path`, or None when it is absent or not readable."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def whole(text: str | None) -> int | None:
+    """Return the number that a text of the kernel is, None for any other text (``²``, 5,000 digits, nothing)."""
+    return int(text) if text and _WHOLE.fullmatch(text) else None
+
+
+def write_text(path: Path, value: str) -> None:
+    """Write `value` to an existing file of the kernel in one write().  Raises OSError."""
+    # O_CREAT would turn a misspelt path in a copied tree into a new file.
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
