@@ -22,7 +22,8 @@ from pathlib import Path
 sys.path.insert(0, "/fabtune/userspace")
 
 from fabtune.host.run import run
-from fabtune.lab import iscsi, topology
+from fabtune.lab import topology
+from fabtune.lab.fabrics import iscsi
 from fabtune.lab.shell import nsenter
 
 DISK, KEEP = Path("/dev/vda"), Path("/keep")

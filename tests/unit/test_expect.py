@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fabtune.errors import InputError
-from fabtune.experiment import definition, expect, lab
+from fabtune.experiment import batch, definition, expect
 
 FACTORS = {"targets": ("1", "2", "4"), "fabric": ("iscsi", "srp")}
 
@@ -107,10 +107,10 @@ def test_an_impossible_combination_is_refused_before_anything_starts(tmp_path: P
 
 def test_a_fabric_that_needs_hardware_is_said_to_be_missing_and_starts_no_guest(tmp_path: Path) -> None:
     wanted = written(tmp_path, '[factors]\nfabric = ["fc", "infiniband"]\n[fixed]\nop = "read"\n')
-    runs = lab.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     from fabtune.progress import Progress
 
-    points = lab.run_all(wanted, runs, resume=False, progress=Progress(quiet=True))
+    points = batch.run_all(wanted, runs, resume=False, progress=Progress(quiet=True))
     assert [point["missing"][:18] for point in points] == ["not available here"] * 2
     assert all("mb_per_s" not in point for point in points)
 

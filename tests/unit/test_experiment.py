@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fabtune.errors import InputError
-from fabtune.experiment import definition, lab
-from fabtune.experiment.guest import bound_mb_per_s
+from fabtune.experiment import batch, definition
+from fabtune.experiment.combination import bound_mb_per_s
 from fabtune.experiment.settings import parse_settings
 from fabtune.model.path import NetworkPath
 
@@ -56,7 +56,7 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
 
 def test_a_replicate_is_a_seed_of_its_own_and_only_whole_runs_count(tmp_path: Path) -> None:
     wanted = _write(tmp_path, 'repetitions = 2\n[factors]\nrtt = ["0ms"]\n')
-    runs = lab.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     assert [run.settings["seed"] for run in runs] == [1, 2]
     assert len({run.directory for run in runs}) == 2
     assert runs[0].points() is None

@@ -9,7 +9,7 @@ import pytest
 from run_records import make_record
 
 from fabtune.errors import InputError
-from fabtune.experiment import definition, fleet, inventory, lab
+from fabtune.experiment import batch, definition, fleet, inventory
 from fabtune.measure import record
 
 pytestmark = pytest.mark.skipif(shutil.which("ansible-inventory") is None, reason="ansible-core is not installed")
@@ -59,7 +59,7 @@ def test_points_are_a_host_each_and_their_sum(tmp_path: Path) -> None:
     path = tmp_path / "exp.toml"
     path.write_text('[factors]\nprofile = ["wan"]\n')
     wanted = definition.load(str(path))
-    (run,) = lab.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    (run,) = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     for host, rate, late_s in (("a", 100, 0.002), ("b", 50, 0.001)):
         record.write(make_record(rate), run.directory / host / f"read{record.SUFFIX}")
         start = {

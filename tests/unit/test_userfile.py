@@ -11,7 +11,7 @@ import pytest
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import InputError
-from fabtune.experiment import definition, tree
+from fabtune.experiment import definition, results
 from fabtune.facts import saved
 from fabtune.measure import record, workload
 from fabtune.stat.snapshot import load as load_snapshot
@@ -22,7 +22,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "experiment": lambda path: definition.load(str(path)),
     "workload": lambda path: workload.load(str(path)),
     "record": record.read,
-    "index": tree.read,
+    "index": results.read,
     "snapshot": load_snapshot,
 }
 

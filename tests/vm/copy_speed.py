@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from fabtune.lab import iscsi
+from fabtune.lab.fabrics import iscsi
 from fabtune.model.path import NetworkPath
 from fabtune.model.units import parse_bit_per_s, parse_ms
 

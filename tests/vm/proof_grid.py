@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fabtune.lab import iscsi
+from fabtune.lab.fabrics import iscsi
 from fabtune.measure import capture, proof, target, workload
 
 TPG = Path(f"/sys/kernel/config/target/iscsi/{iscsi.TARGET_IQN}/tpgt_1")

@@ -10,7 +10,7 @@ from pathlib import Path
 from fabtune import progress
 from fabtune.cli.arguments import count
 from fabtune.errors import ExitCode, InputError
-from fabtune.experiment import definition, lab, tree
+from fabtune.experiment import batch, definition, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import Verdict
 from fabtune.lab.recipe import SUITES, recipe_for
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = definition.load(args.experiment)
     cells = wanted.combinations(args.only)
     out = args.out or Path("out") / wanted.name
-    runs = lab.runs_of(wanted, cells, out)
+    runs = batch.runs_of(wanted, cells, out)
     hosts = None
     if args.fleet:
         from fabtune.cli import fleet
@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
         if hosts:
             fleet.measure(args, wanted, hosts, runs, out)
         else:
-            points = lab.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr(), jobs=args.jobs)
-            verdicts = lab.judge(wanted, runs)
+            points = batch.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr(), jobs=args.jobs)
+            verdicts = batch.judge(wanted, runs)
             _write(wanted, runs, points, verdicts, out, args)
             if any(one.holds is False for one in verdicts):
                 code = ExitCode.FAILED
@@ -72,23 +72,23 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _show_plan(wanted: Definition, runs: list[lab.Run], at_once: int) -> int:
+def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int) -> int:
     for one in runs:
         print(one.name)
-    seconds = len(runs) * lab.EXPECTED_RUN_S / at_once
+    seconds = len(runs) * batch.EXPECTED_RUN_S / at_once
     print(f"{len(runs)} runs, about {seconds / 60:.0f} minutes on this machine ({wanted.clock} clock)", file=sys.stderr)
     return ExitCode.DONE
 
 
 def _write(
     wanted: Definition,
-    runs: list[lab.Run],
-    points: list[lab.Point],
+    runs: list[batch.Run],
+    points: list[batch.Point],
     verdicts: list[Verdict],
     out: Path,
     args: argparse.Namespace,
 ) -> None:
-    (out / "summary.json").write_text(lab.as_text(points))
+    (out / "summary.json").write_text(batch.as_text(points))
     meta: dict[str, object] = {
         "experiment": wanted.summary,
         "source": wanted.source,
@@ -97,7 +97,7 @@ def _write(
         "image": f"{SUITES[0]} {recipe_for(SUITES[0]).digest}",
     }
     if args.json:
-        print(lab.as_text(points), end="")
+        print(batch.as_text(points), end="")
     page = _figures(wanted, runs, points, verdicts, meta, out, quiet=args.json)
     for one in verdicts:
         print(f"{_WORDS[one.holds]}: {one.says} ({one.found})", file=sys.stderr if args.json else sys.stdout)
@@ -106,7 +106,7 @@ def _write(
 
 
 def _figures(
-    wanted: Definition, runs: list[lab.Run], points: list[lab.Point], verdicts: list[Verdict], meta: dict[str, object],
+    wanted: Definition, runs: list[batch.Run], points: list[batch.Point], verdicts: list[Verdict], meta: dict[str, object],
     out: Path, *, quiet: bool,
 ) -> Path:  # fmt: skip
     """Print the table unless `quiet`, write the page, return its path."""
@@ -118,7 +118,7 @@ def _figures(
         return demo.write(points, meta, out)
     from fabtune.report import figure
 
-    rows = lab.rows_of(runs)
+    rows = batch.rows_of(runs)
     if not quiet:
         figure.print_table(wanted.summary, rows, tuple(wanted.factors))
     x = wanted.plot["x"]
@@ -139,12 +139,12 @@ def _write_tree(wanted: Definition, out: Path, args: argparse.Namespace) -> None
     """Write the pages and indexes of the experiment; those of the suite above where the directory is the usual one."""
     from fabtune.report import tree as pages
 
-    index = tree.of_experiment(wanted, lab.runs_of(wanted, wanted.combinations(), out), out, [_command(args)])
-    tree.write(index, out)
+    index = results.of_experiment(wanted, batch.runs_of(wanted, wanted.combinations(), out), out, [_command(args)])
+    results.write(index, out)
     pages.write_experiment(index, out, in_suite=args.out is None)
     if args.out is None:
-        suite = tree.of_suite(out.parent)
-        tree.write(suite, out.parent)
+        suite = results.of_suite(out.parent)
+        results.write(suite, out.parent)
         pages.write_suite(suite, out.parent)
 
 

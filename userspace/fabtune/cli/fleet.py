@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fabtune import progress
 from fabtune.experiment import fleet, inventory
+from fabtune.experiment.batch import Point, Run, as_text
 from fabtune.experiment.definition import Definition
-from fabtune.experiment.lab import Point, Run, as_text
 from fabtune.report.table import Column, Table, decimals
 
 

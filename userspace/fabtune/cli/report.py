@@ -41,13 +41,13 @@ def _report(args: argparse.Namespace) -> int:
 
 def _tree(directory: Path) -> int:
     """Write the pages of all experiments below `directory` anew, and the suite's."""
-    from fabtune.experiment import tree
+    from fabtune.experiment import results
     from fabtune.report import tree as pages
 
-    index = tree.of_suite(directory)
+    index = results.of_suite(directory)
     for one in index["experiments"]:
         below = directory / one["directory"]
-        pages.write_experiment(tree.read(below / tree.INDEX), below, in_suite=True)
-    tree.write(index, directory)
+        pages.write_experiment(results.read(below / results.INDEX), below, in_suite=True)
+    results.write(index, directory)
     print(pages.write_suite(index, directory))
     return ExitCode.DONE

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.experiment.batch import Point, Run
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.inventory import Inventory
-from fabtune.experiment.lab import Point, Run
 from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.host.run import require, tail
 from fabtune.measure import metrics, record, workload

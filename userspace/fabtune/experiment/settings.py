@@ -9,7 +9,7 @@ import attrs
 
 from fabtune.errors import InputError
 from fabtune.lab.disks import LEAST_MB_PER_S
-from fabtune.lab.fabric import FABRICS, NOT_HERE
+from fabtune.lab.fabrics import FABRICS, NOT_HERE
 from fabtune.measure import workload
 from fabtune.model import units
 

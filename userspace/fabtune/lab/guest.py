@@ -5,7 +5,7 @@ import argparse
 import sys
 
 from fabtune.errors import FabtuneError
-from fabtune.lab import fabric, topology
+from fabtune.lab import fabrics, topology
 from fabtune.lab.disks import Disk
 from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms, parse_percent
 
@@ -29,9 +29,9 @@ def main() -> int:
     verbs.add_parser("login", help="log in, print the disk")
     verbs.add_parser("logout", help="log out")
     for words in verbs.choices.values():
-        words.add_argument("--fabric", default="iscsi", choices=fabric.FABRICS)
+        words.add_argument("--fabric", default="iscsi", choices=fabrics.FABRICS)
     args = parser.parse_args()
-    chosen = fabric.find(args.fabric)
+    chosen = fabrics.find(args.fabric)
     try:
         if args.verb in ("up", "path"):
             path = topology.Path(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fabtune.errors import InputError
 from fabtune.host.run import run
-from fabtune.lab import iscsi
 from fabtune.lab.disks import USUAL, Disk, lio_backstore, mapped
+from fabtune.lab.fabrics import iscsi
 from fabtune.lab.shell import ip_batch
 from fabtune.lab.topology import WAN, target_namespace
 from fabtune.lab.waiting import until

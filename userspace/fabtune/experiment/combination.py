@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Inside a lab guest: measures one combination, leaves records and points.
 
-Run as ``python3 -m fabtune.experiment.guest SETTINGS-AS-JSON``.
+Run as ``python3 -m fabtune.experiment.combination SETTINGS-AS-JSON``.
 """
 
 import json
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from fabtune.errors import FabtuneError
-from fabtune.experiment import crowd, raw
+from fabtune.experiment import clients, raw
 from fabtune.experiment.settings import KEYS, OF_WORKLOAD, Settings, ops_of, ways_of
-from fabtune.experiment.stage import Stage, mount
+from fabtune.experiment.testbed import Testbed, mount
 from fabtune.host.run import run
-from fabtune.lab import layout, scsi_debug, topology
-from fabtune.lab.fabric import WITHOUT_PATH
+from fabtune.lab import layout, topology
+from fabtune.lab.fabrics import WITHOUT_PATH, scsi_debug
 from fabtune.measure import fio, metrics, record, target, workload
 from fabtune.measure.run import measure
 from fabtune.measure.watch import seen_by_fabstat
@@ -40,31 +40,31 @@ def main() -> int:
 
 def run_combination(settings: Settings) -> list[Point]:
     """Return one point a direction.  Raises FabtuneError when the path, the tuning or the load fails."""
-    stage = Stage(settings)
+    testbed = Testbed(settings)
     if settings["workload"] == "net":
-        return [common(settings, stage.path, op) | figures for op, figures in raw.measure(settings, RESULTS)]
+        return [common(settings, testbed.path, op) | figures for op, figures in raw.measure(settings, RESULTS)]
     run(["insmod", MODULE], what="loading fabstat.ko")
     points: list[Point] = []
     for op in ops_of(settings):
         if points:
             # A connection of its own: what TCP learnt from the reads must not shape the writes.
-            stage.logout()
-        points += measure_op(stage, stage.login() if points else stage.tune(), op)
-        if points[-1].get("oldest_s", 0) > crowd.STUCK_S:
+            testbed.logout()
+        points += measure_op(testbed, testbed.login() if points else testbed.tune(), op)
+        if points[-1].get("oldest_s", 0) > clients.STUCK_S:
             # A session whose requests hang cannot log out; there is nothing left to measure.
             break
     return points
 
 
-def measure_op(stage: Stage, disks: list[str], op: str) -> list[Point]:
+def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
     """Measure one direction, or those that the workload mixes, and return the points; full records go to RESULTS."""
-    settings, path = stage.settings, stage.path
+    settings, path = testbed.settings, testbed.path
     before = topology.qdisc_counters()
     found: list[Point] = []
-    with stage.trouble():
+    with testbed.inject_faults():
         if len(disks) > 1:
-            taken, seen = crowd.measure(disks, op, settings)
-            found.append(common(settings, path, op) | crowd.figures(taken, op, seen))
+            taken, seen = clients.measure(disks, op, settings)
+            found.append(common(settings, path, op) | clients.figures(taken, op, seen))
         else:
             taken = measure_one(settings, path, disks[0], op)
             moved = [way for way in ways_of(op) if moved_data(taken, way)]

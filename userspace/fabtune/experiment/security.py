@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from fabtune.host.run import run
-from fabtune.lab import iscsi
+from fabtune.lab.fabrics import iscsi
 from fabtune.lab.shell import ip_batch, nsenter
 from fabtune.lab.topology import INITIATOR_ADDRESS, TARGET, TARGET_ADDRESS
 

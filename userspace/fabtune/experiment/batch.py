@@ -22,7 +22,7 @@ from fabtune.experiment import expect
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.settings import ops_of
 from fabtune.lab.accel import choose_accelerator
-from fabtune.lab.fabric import NOT_HERE
+from fabtune.lab.fabrics import NOT_HERE
 from fabtune.lab.image import Image, build_image, expected_steps
 from fabtune.lab.initramfs import GUEST_DIR
 from fabtune.lab.job import write_job
@@ -167,7 +167,7 @@ def _run_one(
     module = build_module(kernel)
     with progress.step(run.name), tempfile.TemporaryDirectory(prefix="fabtune-run-") as name:
         job, draft = Path(name) / "job.cpio", Path(name) / "out"
-        arguments = ["fabtune.experiment.guest", json.dumps(run.settings, sort_keys=True)]
+        arguments = ["fabtune.experiment.combination", json.dumps(run.settings, sort_keys=True)]
         write_job(job, GUEST_DIR / "python-module", arguments, module=module)
         outcome = run_guest(machine, job, draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop)
         if outcome.exit_status != 0 or not (draft / "points.json").exists():

@@ -13,7 +13,7 @@ from run_records import make_record
 
 from fabtune.cli.main import main
 from fabtune.errors import InputError
-from fabtune.experiment import definition, lab, tree
+from fabtune.experiment import batch, definition, results
 from fabtune.measure import record
 from fabtune.report import tree as pages
 
@@ -27,14 +27,14 @@ def _tree(suite: Path, name: str) -> Path:
     (suite / f"{name}.toml").write_text(text.replace("#1", "lan"))
     wanted = definition.load(str(suite / f"{name}.toml"))
     out = suite / name
-    runs = lab.runs_of(wanted, wanted.combinations(), out)
+    runs = batch.runs_of(wanted, wanted.combinations(), out)
     measured, failed = runs[0].directory, runs[2].directory
     record.write(make_record(119.5), measured / f"read{record.SUFFIX}")
     (measured / "points.json").write_text(json.dumps([POINT]))
     failed.mkdir(parents=True)
     (failed / "console.log").write_text("Kernel panic\n")
-    index = tree.of_experiment(wanted, runs, out, [f"fabtune run {name}"])
-    tree.write(index, out)
+    index = results.of_experiment(wanted, runs, out, [f"fabtune run {name}"])
+    results.write(index, out)
     pages.write_experiment(index, out, in_suite=True)
     return out
 
@@ -59,8 +59,8 @@ def _links(page: Path) -> list[str]:
 def test_every_page_is_reached_from_the_top_and_every_link_holds_after_a_move(tmp_path: Path) -> None:
     first = _tree(tmp_path / "suite", "one")
     _tree(tmp_path / "suite", "two")
-    suite = tree.of_suite(first.parent)
-    tree.write(suite, first.parent)
+    suite = results.of_suite(first.parent)
+    results.write(suite, first.parent)
     pages.write_suite(suite, first.parent)
     shutil.move(first.parent, tmp_path / "moved, elsewhere")
     top = tmp_path / "moved, elsewhere"
@@ -81,7 +81,7 @@ def test_every_page_is_reached_from_the_top_and_every_link_holds_after_a_move(tm
 
 def test_the_index_tells_measured_failed_and_not_run_apart(tmp_path: Path) -> None:
     out = _tree(tmp_path / "suite", "one")
-    index = tree.read(out / "index.json")
+    index = results.read(out / "index.json")
     states = {(cell["name"], run["number"]): run["status"] for cell in index["combinations"] for run in cell["runs"]}
     assert states == {
         ("profile=wan", 1): "measured", ("profile=wan", 2): "failed",
@@ -91,7 +91,7 @@ def test_the_index_tells_measured_failed_and_not_run_apart(tmp_path: Path) -> No
     assert measured["points"] == [POINT]
     assert measured["files"] == ["points.json", "read.run.json.gz"]
     assert (out / measured["directory"] / "points.json").exists()
-    suite = tree.of_suite(out.parent)
+    suite = results.of_suite(out.parent)
     assert suite["experiments"][0]["runs"] == {"measured": 1, "failed": 1, "not run": 2}
 
 
@@ -110,7 +110,7 @@ def test_report_tree_joins_experiments_to_a_suite(tmp_path: Path, capsys: pytest
     assert capsys.readouterr().out.strip() == str(suite / "index.html")
     assert "one/index.html" in _links(suite / "index.html")
     with pytest.raises(InputError, match="no experiment"):
-        tree.of_suite(tmp_path)
+        results.of_suite(tmp_path)
     (suite / "one/index.json").write_text('{"schema": "other"}')
     assert main(["report", "--tree", str(suite)]) == 2
     assert "one/index.json: schema is 'other'" in capsys.readouterr().err
@@ -120,10 +120,10 @@ def test_points_stand_beside_the_factors_that_they_do_not_name_themselves(tmp_pa
     path = tmp_path / "crowd.toml"
     path.write_text('[factors]\nclients = [2, 4]\nrtt = ["50ms"]\n')
     wanted = definition.load(str(path))
-    runs = lab.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     for run in runs:
         run.keep([POINT])
-    index = tree.of_experiment(wanted, runs, tmp_path / "out", [])
+    index = results.of_experiment(wanted, runs, tmp_path / "out", [])
     page = pages.write_experiment(index, tmp_path / "out", in_suite=False).read_text()
     assert ">clients" in page and ">rtt ms" in page and ">rtt<" not in page.split("How this was made")[0]
     assert page.count("119.5") >= 2

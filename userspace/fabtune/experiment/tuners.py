@@ -29,12 +29,12 @@ _BPFTUNE_LOG = Path("/results/bpftune.log")
 _BPFTUNE_WAIT_S = 120.0
 
 
-def apply_peer(name: str) -> None:
-    """Put the guest into the state that the tuner `name` (one of PEERS) leaves; `default` touches nothing.
+def apply_tuner(name: str) -> None:
+    """Put the guest into the state that the tuner `name` (one of TUNERS) leaves; `default` touches nothing.
 
     Raises FabtuneError when the tuner is not there or does not start.
     """
-    PEERS[name]()
+    TUNERS[name]()
 
 
 def tuned_sysctls(profile: str, directory: Path = _TUNED_PROFILES) -> dict[str, str]:
@@ -99,7 +99,7 @@ def _write_everywhere(key: str, value: str) -> None:
     run([*nsenter(TARGET), "sh", "-c", f"test ! -w {path} || echo '{value}' > {path}"], what=f"writing {key}")
 
 
-PEERS: dict[str, Callable[[], None]] = {
+TUNERS: dict[str, Callable[[], None]] = {
     "default": lambda: None,
     "network-throughput": _tuned,
     "fasterdata": _fasterdata,

@@ -4,8 +4,8 @@
 from typing import Protocol
 
 from fabtune.errors import InputError
-from fabtune.lab import iscsi, iser, nvme, scsi_debug, srp
 from fabtune.lab.disks import Disk
+from fabtune.lab.fabrics import iscsi, iser, nvme, scsi_debug, srp
 
 
 class Fabric(Protocol):

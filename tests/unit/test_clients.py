@@ -7,7 +7,7 @@ import pytest
 from test_stat import reading
 
 from fabtune.errors import FabtuneError
-from fabtune.experiment import crowd
+from fabtune.experiment import clients
 
 SECOND = 1_000_000_000
 
@@ -36,8 +36,8 @@ READINGS = [
 
 
 def test_ramp_and_drain_are_left_out_and_the_slowest_client_is_held_against_the_mean() -> None:
-    seen = crowd.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb"])
-    found = crowd.figures(record(), "read", seen)
+    seen = clients.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb"])
+    found = clients.figures(record(), "read", seen)
     assert found["mb_per_s"] == pytest.approx((600 + 100) * 4096 / 2 / 1e6, abs=0.01)
     assert found["slowest_mb_per_s"] == pytest.approx(100 * 4096 / 2 / 1e6, abs=0.001)
     assert found["fastest_mb_per_s"] == pytest.approx(600 * 4096 / 2 / 1e6, abs=0.001)
@@ -47,17 +47,17 @@ def test_ramp_and_drain_are_left_out_and_the_slowest_client_is_held_against_the_
 
 def test_a_client_that_got_nothing_done_has_no_share() -> None:
     still = [(at, text) for at, text in ((102.0, two_disks(1, 7, 12 * SECOND)), (104.0, two_disks(50, 7, 14 * SECOND)))]
-    found = crowd.figures(record(), "read", crowd.measured_part(still, 101.0, 4.0, ["sda", "sdb"]))
+    found = clients.figures(record(), "read", clients.measured_part(still, 101.0, 4.0, ["sda", "sdb"]))
     assert found["slowest_mb_per_s"] == 0 and found["slowest_share"] == 0
 
 
 def test_a_client_that_was_never_seen_and_too_short_a_run_are_errors() -> None:
     with pytest.raises(FabtuneError, match="sdc.*never got through"):
-        crowd.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb", "sdc"])
+        clients.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb", "sdc"])
     with pytest.raises(FabtuneError, match="1 readings in the measured part"):
-        crowd.measured_part(READINGS, 103.5, 1.0, ["sda", "sdb"])
+        clients.measured_part(READINGS, 103.5, 1.0, ["sda", "sdb"])
 
 
 def test_a_load_that_hung_has_no_throughput_but_the_age_of_its_oldest_request() -> None:
-    found = crowd.figures(record(61.2), "read", [])
+    found = clients.figures(record(61.2), "read", [])
     assert found["oldest_s"] == 61.2 and found["mb_per_s"] == 0

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
-from fabtune.experiment import protect
-from fabtune.experiment.peers import PEERS, apply_peer
+from fabtune.experiment import security
 from fabtune.experiment.settings import Settings
+from fabtune.experiment.tuners import TUNERS, apply_tuner
 from fabtune.host.run import run
-from fabtune.lab import disks, fabric, iscsi, layout, scsi_debug, topology
+from fabtune.lab import disks, fabrics, layout, topology
 from fabtune.lab.disks import Disk
+from fabtune.lab.fabrics import iscsi, scsi_debug
 from fabtune.measure import workload
 
 # How long the initiator's transport waits for a cut path before it fails over.
@@ -27,7 +28,7 @@ _MOUNT = "/mnt"
 _FILES_MIB = 512
 
 
-class Stage:
+class Testbed:
     """One combination's path, target and sessions."""
 
     def __init__(self, settings: Settings) -> None:
@@ -40,7 +41,7 @@ class Stage:
             rtt_ms=settings["rtt_ms"], rate_bit_per_s=settings["rate_bit_per_s"], loss=settings["loss"],
             loss_model=settings["loss_model"], mtu=settings["mtu"],
         )  # fmt: skip
-        self._fabric = fabric.find(settings["fabric"])
+        self._fabric = fabrics.find(settings["fabric"])
         topology.up(self.path, one_namespace=self._fabric.ONE_NAMESPACE)
         self.layout = layout.Layout(
             settings["clients"], settings["lun"] == "own", settings["sessions"], settings["targets"],
@@ -55,7 +56,7 @@ class Stage:
 
     def _set_up_iscsi(self) -> None:
         settings = self.settings
-        nodes, target = protect.VALUES[settings["security"]]
+        nodes, target = security.VALUES[settings["security"]]
         nodes, target = dict(nodes), dict(target)
         if settings["cmds_max"]:
             # The kernel rounds cmds_max down to a power of two; one LUN may use it all.
@@ -74,15 +75,15 @@ class Stage:
             nodes["node.session.timeo.replacement_timeout"] = str(_REPLACEMENT_S)
         for key, value in target.items():
             iscsi.set_target(key, value)
-        protect.path(settings["security"])
+        security.path(settings["security"])
         for key, value in nodes.items():
             iscsi.update_node(key, value)
 
     def tune(self) -> list[str]:
         """Log in with the combination's profile in force on both ends and return the devices to load."""
         profile = self.settings["profile"]
-        if profile in PEERS:
-            apply_peer(profile)
+        if profile in TUNERS:
+            apply_tuner(profile)
             return self.login()
         self._log_in()
         rtt_ms, rate_bit_per_s = self.path.rtt_ms, self.path.rate_bit_per_s
@@ -123,7 +124,7 @@ class Stage:
         topology.forget_paths()
 
     @contextmanager
-    def trouble(self) -> Iterator[None]:
+    def inject_faults(self) -> Iterator[None]:
         """While the load runs: cut a path, stall the target or let it be full when the settings say so."""
         cut_s, stall_s, refusals = (self.settings[name] for name in ("cut_s", "stall_s", "task_set_full"))
         plans: list[tuple[float, Callable[[], None]]] = []

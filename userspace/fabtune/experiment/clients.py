@@ -42,7 +42,7 @@ def measure(disks: Sequence[str], op: str, settings: dict[str, Any]) -> tuple[di
         environment={"settings": settings}, fio_version=version,
     )  # fmt: skip
     seen: list[DeviceInterval] = []
-    with tempfile.TemporaryDirectory(prefix="fabtune-crowd-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="fabtune-clients-") as scratch:
         gate = Path(scratch) / "gate"
         gate.touch()
         step = _step(disks, op, settings, gate)

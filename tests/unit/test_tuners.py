@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fabtune.errors import FabtuneError
-from fabtune.experiment.peers import tuned_sysctls
+from fabtune.experiment.tuners import tuned_sysctls
 
 
 def write_profile(directory: Path, name: str, text: str) -> None:

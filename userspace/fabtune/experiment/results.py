@@ -11,8 +11,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from fabtune.errors import InputError
+from fabtune.experiment.batch import Run
 from fabtune.experiment.definition import Definition
-from fabtune.experiment.lab import Run
 from fabtune.host import files, userfile
 
 Index = dict[str, Any]

@@ -4,9 +4,10 @@
 from pathlib import Path
 
 from fabtune.host.run import run
-from fabtune.lab import iscsi, rdma
+from fabtune.lab import rdma
 from fabtune.lab.disks import USUAL, Disk
-from fabtune.lab.iscsi import login, logout, wait_for_disk
+from fabtune.lab.fabrics import iscsi
+from fabtune.lab.fabrics.iscsi import login, logout, wait_for_disk
 
 __all__ = ["ONE_NAMESPACE", "SUMMARY", "login", "logout", "start_initiator", "start_target", "wait_for_disk"]
 
