@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Reads TOML tables strictly: every error names the file, the table, the key, what was found and what is allowed."""
 
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,9 @@ from typing import Any
 
 from fabtune.errors import InputError
 from fabtune.host import userfile
+from fabtune.model.typed import describe, one_of, suggestion
+
+__all__ = ["Key", "check_texts", "describe", "load", "one_of", "read_table", "suggestion"]
 
 _TYPE_NAMES = {bool: "boolean", int: "integer", float: "number", str: "text", list: "array", dict: "table"}
 # Ten times the largest that is shipped; its parser takes a second for a megabyte.
@@ -27,27 +29,6 @@ class Key:
 def load(path: Path) -> dict[str, Any]:
     """Return the parsed TOML file.  Raises InputError naming it."""
     return userfile.read_toml(path, _MAX_FILE_BYTES)
-
-
-def describe(value: object) -> str:
-    """Return what was found, for an error: the value and its TOML type."""
-    text = repr(value) if not isinstance(value, bool) else str(value).lower()
-    return f"{text[:60]} ({_TYPE_NAMES.get(type(value), type(value).__name__)})"
-
-
-def suggestion(word: str, known: Collection[str]) -> str:
-    """Return " (did you mean 'x'?)" for a near miss, else nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean '{near[0]}'?)" if near else ""
-
-
-def one_of(word: str, known: Collection[str], where: str, what: str) -> str:
-    """Return `word` if it is known.  Raises InputError listing what is."""
-    if word not in known:
-        raise InputError(
-            f"{where}: unknown {what} '{word}'{suggestion(word, known)}; known: {', '.join(sorted(known)) or 'none'}"
-        )
-    return word
 
 
 def read_table(table: object, keys: Mapping[str, Key], where: str) -> dict[str, Any]:
