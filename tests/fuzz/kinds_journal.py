@@ -39,9 +39,9 @@ class Journal:
     def __init__(self, bench: Bench) -> None:
         from fabtune.catalog.tunable import shipped_catalog
         from fabtune.facts.collect import collect
-        from fabtune.model.device import SCOPES
+        from fabtune.host.targets import every_scope
 
-        self.bench, self.scopes = bench, SCOPES
+        self.bench, self.scopes = bench, every_scope()
         self.allowed = world.allowed_files(bench)
         catalog = shipped_catalog().tunables
         self.keys = {one.key.partition("[")[0].rpartition("/")[2].rpartition(".")[2] for one in catalog.values()}

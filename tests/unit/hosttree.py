@@ -122,7 +122,6 @@ def enter(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "SYS", root / "sys")
     monkeypatch.setattr(tree, "PROC", root / "proc")
     monkeypatch.setattr(tree, "ETC", root / "etc")
-    monkeypatch.setattr(tree, "CONFIGFS", root / "sys/kernel/config/target")
     record.BACKEND.forget()
     monkeypatch.setenv("FABTUNE_STATE_DIR", str(root / "state"))
     monkeypatch.setenv("PATH", f"{root}/bin", prepend=":")

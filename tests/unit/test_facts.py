@@ -8,16 +8,15 @@ import hosttree
 import pytest
 
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.facts import devices, target
+from fabtune.facts import devices
 from fabtune.facts.collect import survey
 from fabtune.facts.surroundings import Surroundings
-from fabtune.host import sockets, srp
+from fabtune.host import sockets, srp, targets
 from fabtune.host.iscsiadm import parse_records
 from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import live_sessions
 from fabtune.model.device import Device
 from fabtune.tune import path as tune_path
-from fabtune.tune.relogin import in_use, target_sessions
 from fabtune.tune.revert import Locator
 
 
@@ -72,13 +71,13 @@ def test_targets_show_who_is_logged_in_and_with_what(host: Path) -> None:
     hosttree.put(tpg / "acls/iqn.i/param/FirstBurstLength", "65536")
     hosttree.put(tpg / "acls/iqn.idle/info", "No active iSCSI Session for Initiator Endpoint: iqn.idle")
     hosttree.put(tpg / "dynamic_sessions", "iqn.guest\n\0")
-    logins = target.tpgs()[0].logins
+    logins = targets.tpgs()[0].logins
     assert [(one.initiator, one.dynamic) for one in logins] == [("iqn.i", False), ("iqn.guest", True)]
     assert logins[0].negotiated == {"FirstBurstLength": "65536"}
     device = Device("tpg", f"{hosttree.iqn(1)},tpgt_1", "t")
-    assert target_sessions(device) == [("iqn.guest", ""), ("iqn.i", "2")]
-    assert in_use(device)
-    assert not in_use(Device("acl", f"{hosttree.iqn(1)},tpgt_1,iqn.idle", "t"))
+    assert [(one.initiator, one.sid) for one in targets.logins(device)] == [("iqn.i", "2"), ("iqn.guest", "")]
+    assert targets.in_use(device)
+    assert not targets.in_use(Device("acl", f"{hosttree.iqn(1)},tpgt_1,iqn.idle", "t"))
 
 
 def test_backstores_tell_whether_they_really_cache(host: Path) -> None:
@@ -89,7 +88,7 @@ def test_backstores_tell_whether_they_really_cache(host: Path) -> None:
             f"Status: ACTIVATED\n        TCM FILEIO ID: 0        File: /x  Size: 1  Mode: {mode} Async: 0",
         )
         hosttree.put(store / "attrib/emulate_write_cache", "0")
-    assert [(one.name, one.writes_back) for one in target.backstores()] == [
+    assert [(one.name, one.writes_back) for one in targets.backstores()] == [
         ("fileio/cached", True),
         ("fileio/through", False),
     ]

@@ -12,12 +12,12 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import InputError
 from fabtune.facts import saved
 from fabtune.facts.collect import Facts, Host, Reading
-from fabtune.facts.target import Backstore, Login, Tpg
 from fabtune.host.nics import Nic
 from fabtune.host.owners import Owner
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.host.srp import SrpLogin
+from fabtune.host.targets import Backstore, Login, Tpg
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 from fabtune.tune.lint import lint

@@ -1,73 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One attribute file below a device's directory in sysfs or configfs.
+"""One attribute of a device: a file of the kernel's below its directory, or what its kind of target makes of the key.
 
-Serves block queues, SCSI devices, iSCSI sessions, LIO TPGs, ACLs and backstores, SRP ports, NIC
-attributes and module parameters.  ``queue/scheduler``-like files, which list every choice with
-the active one in brackets, read as the active one.
+Serves block queues, SCSI devices, iSCSI sessions, SRP ports, NIC attributes, module parameters and targets.
 """
 
-import errno
-import re
-from pathlib import Path
-
-from fabtune.errors import FabtuneError, UnsupportedError, explained
-from fabtune.host import namespaces, tree
+from fabtune.host import attributes, targets
 from fabtune.model.device import Device
-
-# What these take depends on driver and kernel; for the others a refusal is a mistake of ours.
-_DRIVERS_DECIDE = ("block", "nic")
-_CHOSEN = re.compile(r"(?:^|\s)\[([^\]]+)\](?:\s|$)")
-
-
-def _paths(device: Device, key: str) -> list[Path]:
-    """Return the files of `key`; one with a star (``queues/rx-*/rps_cpus``) is a file for each queue.
-
-    A key may come out of a journal: it never leads out of the device's directory but by sysfs's own links.
-    """
-    directory = device.where.get("directory")
-    if not directory:
-        raise UnsupportedError(f"{device.label}: has no attribute '{key}'")
-    if key.startswith("/") or ".." in key.split("/"):
-        raise FabtuneError(f"{device.label}: '{key:.80}' is no attribute of a device; it is left alone")
-    base = namespaces.sysfs(device.where["netns"]) / directory if "netns" in device.where else Path(directory)
-    if "*" not in key:
-        return [_confined(base / key, device)]
-    found = sorted(base.glob(key), key=lambda path: [int(part) for part in re.findall(r"\d+", str(path))])
-    if not found:
-        raise UnsupportedError(f"{device.label}: has no {key}")
-    return [_confined(path, device) for path in found]
-
-
-def _confined(path: Path, device: Device) -> Path:
-    """Return `path` if it stays where the kernel keeps attributes.  Raises FabtuneError."""
-    # A namespace's own sysfs is a detached mount, which has no path to compare.
-    if path.is_relative_to(tree.SYS) and not path.resolve().is_relative_to(tree.SYS.resolve()):
-        raise FabtuneError(f"{device.label}: {path} leads out of {tree.SYS}; it is left alone")
-    return path
 
 
 class _Attribute:
     def read(self, device: Device, key: str) -> str:
-        texts = []
-        for path in _paths(device, key):
-            with explained(f"{device.label}: {key}"):
-                text = path.read_text(errors="replace").strip()
-            chosen = _CHOSEN.search(text)
-            texts.append(chosen[1] if chosen else text)
-        return texts[0] if len(set(texts)) == 1 else " ".join(texts)
+        kind = targets.of_scope(device.scope)
+        return kind.read(device, key) if kind else attributes.read(device, key)
 
     def write(self, device: Device, key: str, value: str) -> None:
-        paths = _paths(device, key)
-        # Queues that differed are given back each its own value.
-        values = value.split() if len(paths) > 1 and len(value.split()) == len(paths) else [value] * len(paths)
-        for path, one in zip(paths, values, strict=True):
-            with explained(f"{device.label}: {key}={one}"):
-                try:
-                    tree.write_text(path, one)
-                except OSError as error:
-                    if error.errno == errno.EINVAL and device.scope in _DRIVERS_DECIDE:
-                        raise UnsupportedError(f"{device.label}: its driver or kernel refuses {key}={one}") from error
-                    raise
+        kind = targets.of_scope(device.scope)
+        if kind:
+            kind.write(device, key, value)
+        else:
+            attributes.write(device, key, value)
 
 
 BACKEND = _Attribute()

@@ -12,7 +12,7 @@ from fabtune import backends
 from fabtune.catalog import schema
 from fabtune.catalog.schema import Key
 from fabtune.errors import InputError
-from fabtune.model.device import SCOPES
+from fabtune.host import targets
 from fabtune.paths import data_dir
 
 Value = int | bool | str
@@ -43,7 +43,7 @@ _KEYS = {
     "why": _TEXT,
     "backend": Key((str,), required=True, allowed=backends.NAMES),
     "key": Key((str,), required=True),
-    "scope": Key((str,), required=True, allowed=SCOPES),
+    "scope": Key((str,), required=True, allowed=targets.every_scope()),
     "type": Key((str,), required=True, allowed=("int", "bool", "text")),
     "spelling": _ARRAY,
     "values": _ARRAY,

@@ -14,6 +14,7 @@ from fabtune.experiment import security
 from fabtune.experiment.settings import Settings
 from fabtune.experiment.tuners import TUNERS, apply_tuner
 from fabtune.host.run import run
+from fabtune.host.targets import lio
 from fabtune.lab import disks, fabrics, layout, topology
 from fabtune.lab.disks import Disk
 from fabtune.lab.fabrics import iscsi, scsi_debug
@@ -74,7 +75,7 @@ class Testbed:
         if settings["cut_s"]:
             nodes["node.session.timeo.replacement_timeout"] = str(_REPLACEMENT_S)
         for key, value in target.items():
-            iscsi.set_target(key, value)
+            lio.KIND.set_everywhere(key, value)
         security.path(settings["security"])
         for key, value in nodes.items():
             iscsi.update_node(key, value)
@@ -99,9 +100,9 @@ class Testbed:
         fabtune(waits, "apply", profile, "--role", "target", *(["--netns", namespace] if namespace else []), *path)
         if self.settings["fabric"] == "iscsi":
             # The target's new command window is for initiators that it does not remember.
-            remembered = iscsi.demo_initiators()
+            remembered = lio.KIND.remembered()
             self.logout()
-            iscsi.forget(remembered)
+            lio.KIND.forget(remembered)
             self._log_in()
             fabtune((ExitCode.DONE,), "apply", profile, "--role", "initiator", "--allow-relogin", *path)
             return layout.join(self.layout, iscsi.wait_for_disks(self.layout.disks))

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from fabtune import backends
 from fabtune.catalog.tunable import Tunable
 from fabtune.errors import FabtuneError, UnsupportedError
-from fabtune.facts import devices, target
+from fabtune.facts import devices
 from fabtune.facts.surroundings import Surroundings
-from fabtune.facts.target import Backstore, Tpg
-from fabtune.host import srp, tree
+from fabtune.host import srp, targets, tree
 from fabtune.host.nics import Nic
 from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.host.srp import SrpLogin
+from fabtune.host.targets import Backstore, Tpg
 from fabtune.host.users import Users
 from fabtune.model.device import Device
 
@@ -78,7 +78,7 @@ def survey(tunables: Iterable[Tunable], netns: str = "") -> Facts:
     facts = collect(tunables, netns)
     present = Users()
     facts.mounted = [lun for session in facts.sessions for lun in session.luns if present.mounted(lun)]
-    facts.tpgs, facts.backstores = target.tpgs(), target.backstores()
+    facts.tpgs, facts.backstores = targets.tpgs(), targets.backstores()
     facts.srp, facts.owners = srp.logins(), owners()
     available = tree.read_text(tree.PROC / "sys/net/ipv4/tcp_available_congestion_control") or ""
     facts.congestion_controls = available.split()

@@ -9,7 +9,7 @@ from fabtune.backends import record
 from fabtune.errors import FabtuneError
 from fabtune.facts import routes
 from fabtune.facts.surroundings import Surroundings
-from fabtune.host import iscsiadm, namespaces, srp, tree
+from fabtune.host import iscsiadm, namespaces, srp, targets, tree
 from fabtune.host import nics as nics_of
 from fabtune.host.links import Links
 from fabtune.host.nics import Nic
@@ -109,49 +109,6 @@ def sessions(around: Surroundings) -> list[Device]:
     ]
 
 
-def tpgs(_: Surroundings) -> list[Device]:
-    """Return LIO's iSCSI target portal groups."""
-    return [
-        Device(
-            "tpg",
-            f"{tpg.parent.name},{tpg.name}",
-            f"{_tail(tpg.parent.name)} {tpg.name}",
-            {"directory": str(tpg), "portals": " ".join(sorted(portal.name for portal in tpg.glob("np/*")))},
-        )
-        for tpg in sorted((tree.CONFIGFS / "iscsi").glob("iqn.*/tpgt_*"))
-    ]
-
-
-def acls(_: Surroundings) -> list[Device]:
-    """Return the ACLs of LIO's iSCSI TPGs, one an initiator."""
-    found = []
-    for acl in sorted((tree.CONFIGFS / "iscsi").glob("iqn.*/tpgt_*/acls/*")):
-        target, tpg = acl.parents[2].name, acl.parents[1].name
-        label = f"{_tail(target)} {_tail(acl.name)}"
-        found.append(Device("acl", f"{target},{tpg},{acl.name}", label, {"directory": str(acl)}))
-    return found
-
-
-def backstores(_: Surroundings) -> list[Device]:
-    """Return LIO's backstores, by unit serial."""
-    found = []
-    for disk in sorted((tree.CONFIGFS / "core").glob("*_*/*")):
-        if (disk / "attrib").is_dir():
-            serial = (tree.read_text(disk / "wwn/vpd_unit_serial") or "").rpartition(":")[2].strip()
-            name = f"{disk.parent.name.rpartition('_')[0]}/{disk.name}"
-            found.append(Device("backstore", f"{name},{serial}", name, {"directory": str(disk)}))
-    return found
-
-
-def srpt_tpgs(_: Surroundings) -> list[Device]:
-    """Return LIO's SRP target portal groups, by port GUID."""
-    return [
-        Device("srpt-tpg", f"{tpg.parent.name}/{tpg.name}", f"srpt {tpg.name}", {"directory": str(tpg)})
-        for tpg in sorted((tree.CONFIGFS / "srpt").glob("*/*"))
-        if (tpg / "attrib").is_dir()
-    ]
-
-
 def srp_ports(_: Surroundings) -> list[Device]:
     """Return the SRP targets this initiator is logged in to, by their port id."""
     return [
@@ -215,19 +172,15 @@ _FINDERS: dict[str, Callable[[Surroundings], list[Device]]] = {
     "route": routes.routes,
     "record": records,
     "session": sessions,
-    "tpg": tpgs,
-    "acl": acls,
-    "backstore": backstores,
     "block": blocks,
     "srp-port": srp_ports,
-    "srpt-tpg": srpt_tpgs,
     "module": modules,
 }
 
 
 def find(scope: str, around: Surroundings) -> list[Device]:
-    """Return the devices of `scope`, one of model.device.SCOPES."""
-    return _FINDERS[scope](around)
+    """Return the devices of `scope`, one of model.device.SCOPES or of a kind of target."""
+    return _FINDERS[scope](around) if scope in _FINDERS else targets.devices(scope)
 
 
 def locate(device: Device, around: Surroundings) -> Device | None:

@@ -7,7 +7,7 @@ from functools import cached_property
 from fabtune.backends import record
 from fabtune.errors import FabtuneError
 from fabtune.facts.sharing import who_else
-from fabtune.host import iproute, namespaces, nics, sockets, tree
+from fabtune.host import iproute, namespaces, nics, sockets, targets, tree
 from fabtune.host.links import Links
 from fabtune.host.nics import Nic
 from fabtune.host.sessions import Session, live_sessions
@@ -49,12 +49,9 @@ class Surroundings:
 
     @cached_property
     def portals(self) -> list[tuple[str, int]]:
-        """Address and port of each portal that LIO serves, in whichever namespace."""
-        found = []
-        for path in sorted((tree.CONFIGFS / "iscsi").glob("iqn.*/tpgt_*/np/*")):
-            address, _, port = path.name.rpartition(":")
-            found.append((canonical(address), tree.whole(port) or sockets.ISCSI_PORT))
-        return found
+        """Address and port of each portal that a target serves, in whichever namespace."""
+        portals = [portal.rpartition(":") for group in targets.groups() for portal in group.where["portals"].split()]
+        return [(canonical(address), tree.whole(port) or sockets.ISCSI_PORT) for address, _, port in portals]
 
     @cached_property
     def links(self) -> Links:

@@ -10,7 +10,6 @@ ROOT = Path(os.environ.get("FABTUNE_ROOT", "/"))
 SYS = ROOT / "sys"
 PROC = ROOT / "proc"
 ETC = ROOT / "etc"
-CONFIGFS = SYS / "kernel/config/target"
 
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from fabtune.host import hidden, tree
+from fabtune.host import hidden, targets, tree
 from fabtune.host.blocks import BLOCK, Node, above, block_node, blocks_of, holders, node_at, nodes_of, numbered, rdev
 
 # Loses nothing with a path: it only asks whether the path is alive.
@@ -247,26 +247,12 @@ class Users:
             node = self._below_loop(loop.parent.name)
             if node:
                 found[node] = loop.parent.name
-        self._doubt_exports()
-        for store in sorted(tree.CONFIGFS.glob("core/*_*/*")):
-            who = f"the LIO backstore {store.parent.name}/{store.name}"
-            info = tree.read_text(store / "info") or ""
-            for number in re.findall(r"Major: (\d+) Minor: (\d+)", info):
-                found[Node(BLOCK, int(number[0]), int(number[1]))] = who
-            for path in _backstore_paths(store, info):
-                self._add_export(found, path, who)
-        for namespace in sorted((tree.CONFIGFS.parent / "nvmet/subsystems").glob("*/namespaces/*")):
-            path = tree.read_text(namespace / "device_path") or ""
-            if tree.read_text(namespace / "enable") == "1" and path.startswith("/"):
-                self._add_export(found, path, f"the NVMe namespace {namespace.parents[1].name}/{namespace.name}")
+        self.doubts += [doubt for kind in targets.kinds() if (doubt := kind.hidden())]
+        for export in targets.exports():
+            found |= {Node(BLOCK, *number): export.who for number in export.numbers}
+            for path in export.paths:
+                self._add_export(found, path, export.who)
         return found
-
-    def _doubt_exports(self) -> None:
-        """Note what exports of this kernel a mount namespace without configfs hides."""
-        places = {"target_core_mod": (tree.CONFIGFS, "LIO"), "nvmet": (tree.CONFIGFS.parent / "nvmet", "nvmet")}
-        for module, (place, who) in places.items():
-            if (tree.SYS / "module" / module).is_dir() and not place.is_dir():
-                self.doubts.append(f"{who}, perhaps: {place} is not there to tell what it exports: mount configfs")
 
     def _add_export(self, found: dict[Node, str], path: str, who: str) -> None:
         try:
@@ -298,16 +284,8 @@ class Users:
 
     @cached_property
     def _passed_through(self) -> dict[tuple[int, ...], str]:
-        """LIO's pscsi backstores by host, channel, id and LUN of the SCSI device that they pass on."""
-        found = {}
-        for store in sorted(tree.CONFIGFS.glob("core/pscsi_*/*")):
-            info = tree.read_text(store / "info") or ""
-            parts = [re.search(rf"{word} ID: (\d+)", info) for word in ("Host", "Channel", "Target")]
-            lun = re.search(r"LUN: (\d+)", info)
-            if all(parts) and lun:
-                key = (*(int(part[1]) for part in parts if part), int(lun[1]))
-                found[key] = f"the LIO backstore {store.parent.name}/{store.name}"
-        return found
+        """The SCSI devices that targets pass on, by host, channel, id and LUN."""
+        return {export.address: export.who for export in targets.exports() if export.address}
 
 
 def _below_file(path: str) -> list[Node]:
@@ -374,13 +352,3 @@ def _of_btrfs(node: Node) -> set[Node]:
 def _unescaped(text: str) -> str:
     r"""Return a path of mountinfo or swaps as it is: blanks stand there as \040."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
-
-
-def _backstore_paths(store: Path, info: str) -> Iterator[str]:
-    """Yield the paths that a backstore of LIO was made from."""
-    path = (tree.read_text(store / "udev_path") or "").strip("\0\n ")
-    if path.startswith("/"):
-        yield path
-    file = re.search(r"\bFile: (/\S*)", info)
-    if file:
-        yield file[1]

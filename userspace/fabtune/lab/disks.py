@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.host.run import run
+from fabtune.host.targets import null_blk
+from fabtune.host.targets.kind import Kind, Store
 
-_NULL_BLK = Path("/sys/kernel/config/nullb")
-_LIO_CORE = Path("/sys/kernel/config/target/core")
 _MIB_SECTORS = 2048
 
 
@@ -25,51 +25,24 @@ class Disk:
     tail_delay_ms: int = 0
 
 
-# The largest request of a disk with a limit; one tick of it must let that through.
-LIMITED_REQUEST_BYTES = 256 * 1024
 LEAST_MB_PER_S = 13
 # What a fabric exports unless told otherwise.
 USUAL = Disk()
 
 
 def null_block(disk: Disk, index: int) -> Path:
-    """Make null_blk device `index` and return its path.
-
-    A limit is held in ticks of 20 ms: what does not fit into what is left of a tick waits for the next one, and the
-    rest is lost.  MiB/s are rounded down to 20,971 bytes a tick each, 13 bytes less than two requests of 256 KiB at
-    25 MiB/s, so one is added; and requests stay whole, or their pieces would not fill the tick.
-    """
-    run(["modprobe", "null_blk", "nr_devices=0"], what="loading null_blk")
-    directory = _NULL_BLK / f"nullb{index}"
-    directory.mkdir()
-    settings = {"size": disk.size_mib, "memory_backed": int(disk.keeps_data), "irqmode": 0}
-    if disk.mb_per_s:
-        settings |= {"mbps": disk.mb_per_s + 1, "max_sectors": LIMITED_REQUEST_BYTES // 512}
-    for name, value in settings.items():
-        (directory / name).write_text(str(value))
-    (directory / "power").write_text("1")
-    return Path("/dev") / directory.name
+    """Make null_blk device `index` as `disk` says and return its path."""
+    return null_blk.make(index, disk.size_mib, disk.keeps_data, disk.mb_per_s)
 
 
-def lio_backstore(disk: Disk, index: int) -> Path:
-    """Make LIO's backstore ``disk<index>`` and return its directory in configfs."""
-    run(["modprobe", "target_core_mod"], what="loading target_core_mod")
+def add_store(kind: Kind, disk: Disk, index: int) -> str:
+    """Make `disk` what LUNs of a target of `kind` export and return its name there."""
+    device = None
     if disk.mb_per_s or disk.stalls or disk.tail_delay_ms:
-        run(["modprobe", "target_core_iblock"], what="loading target_core_iblock")
         device = null_block(disk, index)
-        backstore, control = (
-            _LIO_CORE / "iblock_0",
-            f"udev_path={_mapping(disk, device, index) if disk.stalls or disk.tail_delay_ms else device}",
-        )
-    else:
-        control = f"rd_pages={disk.size_mib * 256},rd_nullio={int(not disk.keeps_data)}"
-        backstore = _LIO_CORE / "rd_mcp_0"
-    directory = backstore / f"disk{index}"
-    directory.mkdir(parents=True)
-    (directory / "control").write_text(control)
-    (directory / "wwn/vpd_unit_serial").write_text(f"fabtune-lab-disk{index}")
-    (directory / "enable").write_text("1")
-    return directory
+        if disk.stalls or disk.tail_delay_ms:
+            device = _mapping(disk, device, index)
+    return kind.add_store(Store(index, disk.size_mib, disk.keeps_data, device))
 
 
 def stall(index: int) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from fabtune.errors import InputError
 from fabtune.host.run import run
-from fabtune.lab.disks import USUAL, Disk, lio_backstore, mapped
+from fabtune.host.targets import lio
+from fabtune.lab.disks import USUAL, Disk, add_store, mapped
 from fabtune.lab.fabrics import iscsi
 from fabtune.lab.shell import ip_batch
 from fabtune.lab.topology import WAN, target_namespace
@@ -58,15 +59,15 @@ def start(layout: Layout) -> None:
     if layout.targets > 1:
         for number in range(layout.targets):
             name = iscsi.TARGET_IQN + (str(number + 1) if number else "")
-            iscsi.add_target(name, (f"{portal(number)}:3260",), (lio_backstore(layout.disk, number),), {})
+            iscsi.add_target(name, (f"{portal(number)}:3260",), (add_store(lio.KIND, layout.disk, number),))
     else:
         count = layout.initiators if layout.own_luns else 1
-        backstores = [lio_backstore(layout.disk, number) for number in range(count)]
+        backstores = [add_store(lio.KIND, layout.disk, number) for number in range(count)]
         addresses = [f"{portal(number)}:3260" for number in range(layout.sessions)]
-        tpg = iscsi.add_target(iscsi.TARGET_IQN, addresses, backstores, {})
+        iscsi.add_target(iscsi.TARGET_IQN, addresses, backstores)
         if layout.own_luns:
             for number in range(count):
-                iscsi.map_lun(tpg, _initiator_name(number), number)
+                lio.KIND.map_lun(iscsi.TARGET_IQN, _initiator_name(number), number)
     iscsi.start_initiator()
     if layout.initiators > 1:
         interfaces = next(place for place in _RECORDS if (place / "nodes").is_dir()) / "ifaces"

@@ -12,7 +12,7 @@ from fabtune.host.run import run
 def nsenter(namespace: str | None) -> list[str]:
     """Return the words that run a command in `namespace`.
 
-    Not `ip netns exec`: that mounts a fresh /sys, and configfs is gone behind it.
+    Not `ip netns exec`: that mounts a fresh /sys, and what a target keeps below it is gone.
     """
     return [] if namespace is None else ["nsenter", f"--net=/run/netns/{namespace}"]
 

@@ -3,8 +3,8 @@
 
 from dataclasses import dataclass, field
 
-SCOPES = ("host", "netns", "nic", "route", "record", "session", "tpg", "acl", "backstore", "block", "srp-port",
-          "srpt-tpg", "module")  # fmt: skip
+# Besides those that the kinds of targets bring.
+SCOPES = ("host", "netns", "nic", "route", "record", "session", "block", "srp-port", "module")
 
 
 @dataclass(frozen=True)

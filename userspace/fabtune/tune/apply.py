@@ -9,6 +9,7 @@ from fabtune import backends
 from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError, UnsupportedError
 from fabtune.facts.collect import Host, read
+from fabtune.host import targets
 from fabtune.host.sessions import live_sessions
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, owed, relogin, signals
@@ -223,9 +224,9 @@ class _Apply:
         """Return why a value must not be written now, '' if it may."""
         if tunable.effect in AT_LOAD:
             return f"takes effect at {tunable.effect} only; --persist writes it for the next one"
-        if tunable.effect == "refused-while-exported" and relogin.in_use(device):
+        if tunable.effect == "refused-while-exported" and targets.in_use(device):
             return "the kernel refuses it while a LUN exports the backstore"
-        if tunable.effect == "kills-session" and not self.allow_relogin and relogin.in_use(device):
+        if tunable.effect == "kills-session" and not self.allow_relogin and targets.in_use(device):
             return _NEEDS_LEAVE
         return ""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.facts.collect import Facts
-from fabtune.host import iscsiadm, tree
+from fabtune.host import iscsiadm, targets, tree
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Missing:
 def unseen() -> str:
     """Return what of this host its user may not see, '' for nothing."""
     # A copied tree needs no rights but the file system's.
-    if os.geteuid() == 0 or tree.ROOT != Path("/"):
+    if os.geteuid() == 0 or Path("/") != tree.ROOT:
         return ""
     return "not root: node records, the target and other owners' values stay unseen"
 
@@ -59,8 +59,7 @@ def _initiator(facts: Facts) -> Iterator[Missing]:
 
 
 def _target() -> Iterator[Missing]:
-    if not tree.CONFIGFS.is_dir():
-        yield Missing("no target: the kernel's target (LIO) is not loaded, or configfs is not mounted",
-                      "for a target on this host: modprobe iscsi_target_mod, then targetcli")  # fmt: skip
-    else:
-        yield Missing("no target: LIO is loaded, but has no portal group", "for a target on this host: targetcli")
+    for kind in targets.kinds():
+        lacking = kind.lacking()
+        if lacking:
+            yield Missing(*lacking)

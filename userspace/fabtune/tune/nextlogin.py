@@ -10,12 +10,11 @@ otherwise no more than that the target accepts it.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from fabtune.catalog.tunable import ROLES, Tunable, shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Facts
-from fabtune.facts.target import logins_of
+from fabtune.host import targets
 from fabtune.host.sessions import Session
 from fabtune.model.device import Device
 from fabtune.model.negotiate import Agreed, Value, preview
@@ -72,7 +71,7 @@ def why_not_for_all(tunable: Tunable, wanted: str, now: str) -> str:
 def _digest_taken(row: Row) -> str:
     """Return why the target must go on taking the digests that it takes, '' where nobody may depend on them."""
     lost = [one for one in (row.now or "").split(",") if one not in (row.wanted or "").split(",")]
-    there = logins_of(Path(row.device.where["directory"])) if row.device and lost else []
+    there = targets.logins(row.device) if row.device and lost else []
     if not there:
         return ""
     who = there[0].initiator + (f" and {len(there) - 1} more" if len(there) > 1 else "")

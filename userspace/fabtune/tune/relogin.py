@@ -11,7 +11,7 @@ from fabtune.errors import FabtuneError
 from fabtune.facts import devices
 from fabtune.facts.collect import this_host
 from fabtune.facts.surroundings import Surroundings
-from fabtune.host import iscsiadm, tree
+from fabtune.host import iscsiadm, targets
 from fabtune.host.sessions import Session, live_sessions, scsi_devices
 from fabtune.model.device import Device
 from fabtune.tune import carry, fault, journal, logout, paths, signals, successor
@@ -77,9 +77,9 @@ def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pe
                 for session in live:
                     _add(found, of_session(session, boot_id))
             if "target" in roles:
-                for tpg in devices.tpgs(Surroundings()):
+                for tpg in targets.groups():
                     _add_initiators(found, tpg, boot_id)
-        elif step.effect == "relogin" and step.device.scope in ("tpg", "acl"):
+        elif step.effect == "relogin" and targets.of_scope(step.device.scope):
             _add_initiators(found, step.device, boot_id)
         elif step.effect in ("reload", "reboot"):
             _add(found, Pending(step.effect, step.device.identity, step.device.label, "", boot_id))
@@ -96,7 +96,7 @@ def _add(found: dict[tuple[str, str, str], Pending], pending: Pending) -> None:
 
 
 def _add_initiators(found: dict[tuple[str, str, str], Pending], device: Device, boot_id: str) -> None:
-    for initiator, sid in target_sessions(device):
+    for initiator, sid in sorted((login.initiator, login.sid) for login in targets.logins(device)):
         _add(found, Pending("target-relogin", initiator, f"initiator {initiator}", sid, boot_id))
 
 
@@ -117,39 +117,6 @@ def of_session(session: Session, boot_id: str) -> Pending:
     """Return that `session` must log in again."""
     label = f"{session.target} at {session.portal}"
     return Pending("relogin", session.identity, label, str(session.sid), boot_id)
-
-
-def target_sessions(device: Device) -> list[tuple[str, str]]:
-    """Return (initiator, session id) of each session that the TPG or ACL `device` serves now."""
-    tpg_name = ",".join(device.identity.split(",")[:2])
-    target, _, tpg = tpg_name.partition(",")
-    directory = tree.CONFIGFS / "iscsi" / target / tpg
-    found = dict.fromkeys((tree.read_text(directory / "dynamic_sessions") or "").replace("\x00", "\n").split(), "")
-    for acl in directory.glob("acls/*"):
-        info = tree.read_text(acl / "info") or ""
-        if info and "no active iscsi session" not in info.lower():
-            found[acl.name] = _session_id(info)
-    wanted = device.identity.split(",")[2:] if device.scope == "acl" else []
-    return [(name, sid) for name, sid in sorted(found.items()) if not wanted or name in wanted]
-
-
-def _session_id(info: str) -> str:
-    """Return LIO's session id from an ACL's info text, '' where it has none."""
-    for word in info.replace(":", " ").split():
-        if word.isdigit():
-            return word
-    return ""
-
-
-def in_use(device: Device) -> bool:
-    """Tell whether a live session depends on `device` (a TPG, an ACL, a backstore)."""
-    if device.scope in ("tpg", "acl"):
-        return bool(target_sessions(device))
-    if device.scope == "srpt-tpg":
-        # ib_srpt does not show who is logged in.
-        return tree.read_text(Path(device.where.get("directory", "")) / "enable") == "1"
-    store = Path(device.where.get("directory", "")).resolve()
-    return any(link.resolve() == store for link in tree.CONFIGFS.glob("*/*/*/lun/*/*") if link.is_symlink())
 
 
 def merge(first: list[Pending], second: list[Pending]) -> list[Pending]:

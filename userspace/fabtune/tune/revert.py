@@ -11,11 +11,12 @@ from enum import StrEnum
 
 from fabtune import backends
 from fabtune.errors import ByHandError, FabtuneError, UnsupportedError
+from fabtune.host import targets
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, shares
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed
-from fabtune.tune.relogin import Pending, in_use
+from fabtune.tune.relogin import Pending
 from fabtune.tune.stranded import why_not
 
 __all__ = ["Locator", "Outcome", "StepOutcome", "current", "is_ours", "note", "revert_transaction"]
@@ -181,7 +182,7 @@ class _Revert:
                 if reborn(step, device, self.boot_id):
                     return StepOutcome(step, Outcome.ALREADY, found, "made anew since, with a value of its own")
                 return StepOutcome(step, Outcome.FOREIGN, found, "changed by somebody else since; --force overrides")
-            if step.effect == "kills-session" and not self.may_end_sessions and in_use(device):
+            if step.effect == "kills-session" and not self.may_end_sessions and targets.in_use(device):
                 return StepOutcome(step, Outcome.HELD, found, "would end live sessions; give --allow-relogin")
             stranded = "" if self.force else why_not(step.tunable, device, found, step.old)
             if stranded:

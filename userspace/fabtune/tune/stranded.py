@@ -7,9 +7,9 @@ no power of two.  A session that loses its connection for a moment logs in with 
 
 import re
 
-from fabtune.facts.target import Login, tpgs
-from fabtune.host import tree
+from fabtune.host import targets, tree
 from fabtune.host.sessions import live_sessions
+from fabtune.host.targets import Login
 from fabtune.model.device import Device
 
 R2T = "lio.max_outstanding_r2t"
@@ -23,8 +23,8 @@ def why_not(tunable: str, device: Device, now: str, wanted: str) -> str:
     value = int(wanted)
     if value & (value - 1) == 0:
         return ""
-    names = [login.initiator for tpg in tpgs() if tpg.identity == device.identity for login in tpg.logins
-             if not _comes_back(login, device.identity.partition(",")[0], int(now), value)]  # fmt: skip
+    target = device.identity.partition(",")[0]
+    names = [one.initiator for one in targets.logins(device) if not _comes_back(one, target, int(now), value)]
     if not names:
         return ""
     return (

@@ -32,7 +32,8 @@ from typing import Any
 
 from fabtune import backends
 from fabtune.catalog.tunable import ROLES
-from fabtune.model.device import SCOPES, Device
+from fabtune.host import targets
+from fabtune.model.device import Device
 
 VERSION = 1
 # For a file whose first line cannot be read: whatever is asked for, it is named.
@@ -242,7 +243,7 @@ def _step(line: dict[str, Any], expected: int) -> Step:
     if _integer(line, "step") != expected:
         raise ValueError(f"step {line['step']}, expected {expected}")
     device = line["device"]
-    if not isinstance(device, dict) or device.get("scope") not in SCOPES:
+    if not isinstance(device, dict) or device.get("scope") not in targets.every_scope():
         raise ValueError("device needs a known scope")
     if line["backend"] not in backends.NAMES:
         raise ValueError(f"unknown backend {line['backend']!r}")

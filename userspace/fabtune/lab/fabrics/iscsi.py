@@ -3,11 +3,12 @@
 
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fabtune.host.run import run
-from fabtune.lab.disks import USUAL, Disk, lio_backstore
+from fabtune.host.targets import lio
+from fabtune.lab.disks import USUAL, Disk, add_store
 from fabtune.lab.shell import nsenter
 from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
 from fabtune.lab.waiting import until
@@ -17,72 +18,24 @@ ONE_NAMESPACE = False
 INITIATOR_IQN = "iqn.2026-01.lab.fabtune:initiator"
 TARGET_IQN = "iqn.2026-01.lab.fabtune:target"
 PORTAL = f"{TARGET_ADDRESS}:3260"
-_CONFIGFS = Path("/sys/kernel/config/target/iscsi")
 
 
-def start_target(disk: Disk = USUAL, depth: int | None = None) -> None:
-    """Export `disk` as LUN 0 of TARGET_IQN on PORTAL, open to any initiator; `depth` sets default_cmdsn_depth."""
-    attributes = {} if depth is None else {"default_cmdsn_depth": depth}
-    add_target(TARGET_IQN, (PORTAL,), (lio_backstore(disk, 0),), attributes)
+def start_target(disk: Disk = USUAL) -> None:
+    """Export `disk` as LUN 0 of TARGET_IQN on PORTAL, open to any initiator."""
+    add_target(TARGET_IQN, (PORTAL,), (add_store(lio.KIND, disk, 0),))
 
 
-def add_target(iqn: str, portals: Sequence[str], luns: Sequence[Path], attributes: dict[str, int]) -> Path:
-    """Export the backstores `luns` as LUN 0, 1, ... on all `portals` to any initiator; return the TPG's directory.
-
-    Made through configfs, which is all that a target needs to exist.
-    """
-    run(["modprobe", "iscsi_target_mod"], what="loading iscsi_target_mod")
-    tpg = _CONFIGFS / iqn / "tpgt_1"
-    tpg.mkdir(parents=True)
-    for portal in portals:
-        # The portal's socket belongs to the namespace of whoever makes this directory.
-        run([*nsenter(target_namespace()), "mkdir", str(tpg / "np" / portal)], what="opening the target's portal")
-    for number, backstore in enumerate(luns):
-        (tpg / f"lun/lun_{number}").mkdir()
-        (tpg / f"lun/lun_{number}" / backstore.name).symlink_to(backstore)
-    demo = {"generate_node_acls": 1, "cache_dynamic_acls": 1, "demo_mode_write_protect": 0, "authentication": 0}
-    for name, value in (demo | attributes).items():
-        (tpg / "attrib" / name).write_text(str(value))
-    (tpg / "enable").write_text("1")
-    return tpg
-
-
-def set_target(name: str, value: str) -> None:
-    """Write one attribute, parameter or credential (``attrib/authentication``) of every target."""
-    for tpg in sorted(_CONFIGFS.glob("iqn.*/tpgt_1")):
-        (tpg / name).write_text(value)
+def add_target(iqn: str, portals: Sequence[str], stores: Sequence[str]) -> None:
+    """Export `stores` as LUN 0, 1, ... of `iqn` on all `portals` to any initiator."""
+    lio.KIND.add_target(iqn, portals, stores, nsenter(target_namespace()))
 
 
 def move_portal(portal: str) -> None:
     """Open TARGET_IQN on `portal` in place of PORTAL and discover it there."""
-    portals = _CONFIGFS / TARGET_IQN / "tpgt_1/np"
-    run([*nsenter(target_namespace()), "mkdir", str(portals / portal)], what="opening the target's portal")
-    (portals / PORTAL).rmdir()
+    lio.KIND.open_portal(TARGET_IQN, portal, nsenter(target_namespace()))
+    lio.KIND.close_portal(TARGET_IQN, PORTAL)
     forget_nodes()
     discover(portal)
-
-
-def demo_initiators() -> list[Path]:
-    """Return the place of an ACL for each initiator that is logged in without one."""
-    found = []
-    for tpg in sorted(_CONFIGFS.glob("iqn.*/tpgt_1")):
-        names = (tpg / "dynamic_sessions").read_text().replace("\0", "\n").split()
-        found += [tpg / "acls" / name for name in names]
-    return found
-
-
-def forget(acls: Iterable[Path]) -> None:
-    """End what demo mode remembers of initiators that have logged out: above all their first command window."""
-    for acl in acls:
-        acl.mkdir()
-        acl.rmdir()
-
-
-def map_lun(tpg: Path, initiator: str, number: int) -> None:
-    """Let `initiator` see LUN `number` alone, as its LUN 0."""
-    acl = tpg / "acls" / initiator
-    (acl / "lun_0").mkdir(parents=True)
-    (acl / "lun_0/lun").symlink_to(tpg / f"lun/lun_{number}")
 
 
 def start_initiator(transport: str = "iscsi_tcp") -> None:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """iSER over soft RoCE: the iSCSI target and initiator, their data moved by RDMA."""
 
-from pathlib import Path
-
-from fabtune.host.run import run
+from fabtune.host.targets import lio
 from fabtune.lab import rdma
 from fabtune.lab.disks import USUAL, Disk
 from fabtune.lab.fabrics import iscsi
@@ -13,15 +11,13 @@ __all__ = ["ONE_NAMESPACE", "SUMMARY", "login", "logout", "start_initiator", "st
 
 SUMMARY = "iSER over soft RoCE"
 ONE_NAMESPACE = True
-_PORTAL = Path("/sys/kernel/config/target/iscsi", iscsi.TARGET_IQN, "tpgt_1/np", iscsi.PORTAL)
 
 
 def start_target(disk: Disk = USUAL) -> None:
     """Export `disk` over iSER beside TCP, which discovery goes on using."""
     rdma.start()
     iscsi.start_target(disk)
-    run(["modprobe", "ib_isert"], what="loading ib_isert")
-    (_PORTAL / "iser").write_text("1")
+    lio.KIND.offer_iser(iscsi.TARGET_IQN, iscsi.PORTAL)
 
 
 def start_initiator() -> None:

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 
 from fabtune.host.run import run
+from fabtune.host.targets.kind import Store
+from fabtune.host.targets.nvmet import KIND
 from fabtune.lab.disks import USUAL, Disk, null_block
 from fabtune.lab.shell import nsenter
 from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
@@ -14,26 +16,15 @@ SUMMARY = "NVMe over TCP"
 ONE_NAMESPACE = False
 NQN = "nqn.2026-01.lab.fabtune:target"
 PORT = 4420
-_NVMET = Path("/sys/kernel/config/nvmet")
 
 
 def start_target(disk: Disk = USUAL) -> None:
     """Export `disk` as namespace 1 of NQN, open to any initiator."""
     # The target needs nvme_core too.  Without multipathing the disk is the one that carries the requests.
     run(["modprobe", "nvme_core", "multipath=N"], what="loading nvme_core")
-    run(["modprobe", "nvmet_tcp"], what="loading nvmet_tcp")
-    subsystem, port = _NVMET / "subsystems" / NQN, _NVMET / "ports/1"
-    subsystem.mkdir()
-    (subsystem / "attr_allow_any_host").write_text("1")
-    (subsystem / "namespaces/1").mkdir()
-    (subsystem / "namespaces/1/device_path").write_text(str(null_block(disk, 0)))
-    (subsystem / "namespaces/1/enable").write_text("1")
-    port.mkdir()
-    for name, value in {"trtype": "tcp", "adrfam": "ipv4", "traddr": TARGET_ADDRESS, "trsvcid": str(PORT)}.items():
-        (port / f"addr_{name}").write_text(value)
-    # The listening socket belongs to the namespace of whoever makes this link.
-    link = ["ln", "-s", str(subsystem), str(port / "subsystems" / NQN)]
-    run([*nsenter(target_namespace()), *link], what="opening the target's port")
+    # What a namespace exports is a block device.
+    store = KIND.add_store(Store(0, disk.size_mib, disk.keeps_data, null_block(disk, 0)))
+    KIND.add_target(NQN, (f"{TARGET_ADDRESS}:{PORT}",), (store,), nsenter(target_namespace()))
 
 
 def start_initiator() -> None:

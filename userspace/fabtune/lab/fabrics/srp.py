@@ -11,37 +11,26 @@ from pathlib import Path
 from fabtune.backends import srp_daemon
 from fabtune.errors import FabtuneError
 from fabtune.host.run import run
+from fabtune.host.targets.lio import KIND
 from fabtune.lab import rdma
-from fabtune.lab.disks import USUAL, Disk, lio_backstore
+from fabtune.lab.disks import USUAL, Disk, add_store
 from fabtune.lab.topology import INITIATOR_ADDRESS, TARGET_ADDRESS
 from fabtune.lab.waiting import until
 
 SUMMARY = "SRP over soft RoCE"
 ONE_NAMESPACE = True
 CM_PORT = 5555
-_SRPT = Path("/sys/kernel/config/target/srpt")
 _PORTS = Path("/sys/class/srp_remote_ports")
 
 
 def start_target(disk: Disk = USUAL) -> None:
     """Export `disk` as LUN 0 of the target's soft RoCE port to the initiator."""
     rdma.start()
-    run(["modprobe", "ib_srpt", f"rdma_cm_port={CM_PORT}"], what="loading ib_srpt")
-    backstore = lio_backstore(disk, 0)
-    port = _guid(rdma.TARGET_DEVICE)
-    tpg = _SRPT / port / port
-    (tpg / "lun/lun_0").mkdir(parents=True)
-    (tpg / "lun/lun_0" / backstore.name).symlink_to(backstore)
-    if (_SRPT / "discovery_auth/rdma_cm_port").exists():
-        (_SRPT / "discovery_auth/rdma_cm_port").write_text(str(CM_PORT))
     # ib_srpt takes a connection manager's login for one from the target's own address, and older kernels
     # know the initiator by its GUID or its whole GID.
     whole = "0x" + rdma.gid(rdma.INITIATOR_DEVICE).replace(":", "")
-    for name in (_guid(rdma.INITIATOR_DEVICE), whole, INITIATOR_ADDRESS, TARGET_ADDRESS):
-        mapped = tpg / "acls" / name / "lun_0"
-        mapped.mkdir(parents=True)
-        (mapped / "lun").symlink_to(tpg / "lun/lun_0")
-    (tpg / "enable").write_text("1")
+    initiators = (_guid(rdma.INITIATOR_DEVICE), whole, INITIATOR_ADDRESS, TARGET_ADDRESS)
+    KIND.add_srp_target(_guid(rdma.TARGET_DEVICE), (add_store(KIND, disk, 0),), initiators, CM_PORT)
 
 
 def start_initiator() -> None:
