@@ -18,7 +18,9 @@
 #include <trace/events/block.h>
 #include <trace/events/scsi.h>
 
-#include "fabstat.h"
+#include "attach.h"
+#include "device.h"
+#include "probes.h"
 
 struct fabstat_hook {
 	const char *name;
@@ -142,7 +144,7 @@ void fabstat_detach(void)
 	unsigned int i = ARRAY_SIZE(hooks);
 
 	mutex_lock(&attach_lock);
-	wanted = false;
+	WRITE_ONCE(wanted, false);
 	while (i--)
 		hook_detach(&hooks[i]);
 	mutex_unlock(&attach_lock);
@@ -158,14 +160,20 @@ int fabstat_attach(void)
 	mutex_lock(&attach_lock);
 	for (i = 0; i < ARRAY_SIZE(hooks) && !err; i++)
 		err = hook_attach(&hooks[i]);
-	wanted = !err;
+	WRITE_ONCE(wanted, !err);
 	mutex_unlock(&attach_lock);
 	if (err)
 		fabstat_detach();
 	return err;
 }
 
-/* Returns true when SCSI refusals are being seen. */
+/* Returns true while the probes are on their tracepoints, as far as those are loaded. */
+bool fabstat_attached(void)
+{
+	return READ_ONCE(wanted);
+}
+
+/* Returns true while SCSI refusals are being seen. */
 bool fabstat_attached_scsi(void)
 {
 	return READ_ONCE(hook_find(&(struct tracepoint){ .name = "scsi_dispatch_cmd_error" },

@@ -7,10 +7,14 @@
  * Each probe has a fast path, which calls nothing until it is done, and a slow one, which does
  * the same for every request that is special in any way.
  */
-#include <linux/slab.h>
-#include <scsi/scsi_device.h>
+#include <linux/blk-mq.h>
 
-#include "fabstat.h"
+#include "clock.h"
+#include "compat.h"
+#include "counters.h"
+#include "memory.h"
+#include "place.h"
+#include "probes.h"
 
 /* By req_op(), which is 8 bits wide: READ, WRITE, FLUSH and DISCARD are 0 to 3 on every kernel. */
 static const u8 op_class[256] = {

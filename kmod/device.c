@@ -1,44 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The device table: created by the first request of a queue, retired when the queue dies.
+ * Devices are created by the first request of a queue and retired when the queue dies.
  *
- * There is no notifier for queues that come or go, so the first request brings a device in,
- * and a worker looks once a second for queues that are being torn down. A device is retired
- * when its queue was dying at two scans in a row and nothing is in flight on it; one that
- * hangs stays in the table, and on the stuck list.
+ * No notifier tells of queues that come or go, so the first request brings a device in, and
+ * main.c has the table scanned once a second for queues that are being torn down. A device is
+ * retired when its queue was dying at two scans in a row and nothing is in flight on it; one
+ * that hangs stays in the table, and on the stuck list.
  *
  * Locks: fabstat_lock (mutex) > table_lock (raw spinlock, from probes). Probes read the table
  * without a lock, protected by their disabled preemption.
  */
-#include <linux/slab.h>
+#include <linux/lockdep.h>
+#include <linux/rculist.h>
 #include <linux/spinlock.h>
-#include <linux/workqueue.h>
 
-#include "fabstat.h"
+#include "clock.h"
+#include "counters.h"
+#include "device.h"
+#include "memory.h"
 
-#define SCAN_PERIOD	HZ
+/* The devices that were removed last stay readable, so that their final counts are not lost. */
+#define MAX_GONE	16
 
 struct fabstat_globals fabstat_globals;
 struct fabstat_device *fabstat_devices[FABSTAT_MAX_QUEUES];
-/* Stands for a device that was not seen yet: the fast path is closed to it. */
 struct fabstat_device fabstat_no_device;
 LIST_HEAD(fabstat_gone);
-/* Retiring, reading, switching on and off. */
 DEFINE_MUTEX(fabstat_lock);
 
 static LIST_HEAD(sets);
 static DEFINE_RAW_SPINLOCK(table_lock);	/* table, sets */
 static unsigned int nr_gone;
 
-static void scan(struct work_struct *work);
-static DECLARE_DELAYED_WORK(scan_work, scan);
-
 /* Returns the set of @tag_set, or NULL. RCU or table_lock. */
 struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set)
 {
 	struct fabstat_set *set;
 
-	list_for_each_entry_rcu(set, &sets, node, true)
+	list_for_each_entry_rcu(set, &sets, node, lockdep_is_held(&table_lock))
 		if (set->tag_set == tag_set)
 			return set;
 	return NULL;
@@ -52,6 +51,7 @@ static struct fabstat_set *set_find_or_make(struct blk_mq_tag_set *tag_set)
 	struct fabstat_set *set = fabstat_set_find(tag_set);
 	unsigned int queue;
 
+	lockdep_assert_held(&table_lock);
 	if (set)
 		return set;
 	set = fabstat_alloc(struct_size(set, table, nr_tables), FABSTAT_BOOKS);
@@ -73,6 +73,7 @@ s64 fabstat_eh_wakeups(const struct fabstat_device *dev)
 /* Gives up one user of @set; returns it when it was the last, for set_free(). table_lock. */
 static struct fabstat_set *set_put(struct fabstat_set *set)
 {
+	lockdep_assert_held(&table_lock);
 	if (--set->users)
 		return NULL;
 	list_del_rcu(&set->node);
@@ -90,7 +91,7 @@ static void set_free(struct fabstat_set *set)
 	fabstat_free(set);
 }
 
-/* Frees the tables, which nobody uses any more, and keeps the counters. */
+/* Frees the tables of scheduler tags, which nobody uses any more; the counters stay. */
 static void device_free_slots(struct fabstat_device *dev)
 {
 	unsigned int queue;
@@ -103,16 +104,10 @@ static void device_free_slots(struct fabstat_device *dev)
 
 static void device_free(struct fabstat_device *dev)
 {
-	unsigned int cpu, op, kind;
+	unsigned int cpu;
 
-	for_each_possible_cpu(cpu) {
-		if (!dev->cpu[cpu])
-			continue;
-		for (op = 0; op < FABSTAT_OPS; op++)
-			for (kind = 0; kind < FABSTAT_KINDS; kind++)
-				fabstat_free(dev->cpu[cpu]->histogram[op][kind]);
-		fabstat_free(dev->cpu[cpu]);
-	}
+	for_each_possible_cpu(cpu)
+		fabstat_cpu_free(dev->cpu[cpu]);
 	device_free_slots(dev);
 	fabstat_free(dev);
 }
@@ -159,7 +154,7 @@ free_set:
  * Returns the device of @rq, new or made by another CPU meanwhile; NULL, counted, without
  * memory or when the queue is being removed. Called from probes.
  */
-static struct fabstat_device *create_device(struct request *rq)
+struct fabstat_device *fabstat_device_create(struct request *rq)
 {
 	struct request_queue *q = rq->q;
 	struct fabstat_device *dev, *found;
@@ -198,86 +193,7 @@ untracked:
 	return NULL;
 }
 
-/* Returns this CPU's counters of @dev, new; NULL without memory. Called from probes. */
-static struct fabstat_cpu *cpu_create(struct fabstat_device *dev)
-{
-	struct fabstat_cpu **place = &dev->cpu[raw_smp_processor_id()];
-	struct fabstat_cpu *cpu = fabstat_alloc(sizeof(*cpu), FABSTAT_BOOKS);
-	struct fabstat_cpu *winner;
-
-	if (!cpu) {
-		atomic64_inc(&fabstat_globals.untracked);
-		return NULL;
-	}
-	/* An interrupt on this CPU may have been here meanwhile. */
-	winner = cmpxchg(place, NULL, cpu);
-	if (!winner)
-		return cpu;
-	fabstat_free(cpu);
-	return winner;
-}
-
-/* Returns this CPU's counters of @dev, or NULL without memory. Preemption is off. */
-struct fabstat_cpu *fabstat_this_cpu(struct fabstat_device *dev)
-{
-	struct fabstat_cpu *cpu = READ_ONCE(dev->cpu[raw_smp_processor_id()]);
-
-	return cpu ? cpu : cpu_create(dev);
-}
-
-/*
- * Finds the place of @rq and makes what is missing of it. Returns false, counted, if it could
- * not be given to a device; @place->slot is NULL if that alone is missing. Preemption is off.
- */
-bool fabstat_make(struct request *rq, struct fabstat_place *place)
-{
-	struct fabstat_device *dev = NULL;
-	unsigned int id = rq->q->id;
-
-	if (id < FABSTAT_MAX_QUEUES)
-		dev = fabstat_device(id);
-	if (!dev)
-		dev = create_device(rq);
-	if (!dev)
-		return false;
-	place->dev = dev;
-	place->cpu = fabstat_this_cpu(dev);
-	if (!place->cpu)
-		return false;
-	place->slot = fabstat_slot_create(dev, rq);
-	return true;
-}
-
-static unsigned int nr_histograms(const struct fabstat_cpu *cpu)
-{
-	unsigned int op, kind, nr = 0;
-
-	for (op = 0; op < FABSTAT_OPS; op++)
-		for (kind = 0; kind < FABSTAT_KINDS; kind++)
-			nr += !!cpu->histogram[op][kind];
-	return nr;
-}
-
-/* Returns a new histogram of @cpu; NULL, counted, if there may be none. Called from probes. */
-struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsigned int op,
-						   enum fabstat_kind kind)
-{
-	struct fabstat_histogram *histogram = NULL, *winner;
-
-	if (nr_histograms(cpu) < FABSTAT_MAX_HISTOGRAMS)
-		histogram = fabstat_alloc(sizeof(*histogram), FABSTAT_HISTOGRAM);
-	if (!histogram) {
-		fabstat_count(cpu, FABSTAT_NO_HISTOGRAM);
-		return NULL;
-	}
-	winner = cmpxchg(&cpu->histogram[op][kind], NULL, histogram);
-	if (!winner)
-		return histogram;
-	fabstat_free(histogram);
-	return winner;
-}
-
-/* Takes @dev off the table; from here on no new request finds it. Returns its set if unused. */
+/* Takes @dev off the table, where no new request finds it; returns its set if that is unused now. */
 static struct fabstat_set *device_unlink(struct fabstat_device *dev)
 {
 	struct fabstat_set *unused;
@@ -301,7 +217,7 @@ static void device_retire(struct fabstat_device *dev)
 	dev->sdev = NULL;
 	dev->set = NULL;
 	list_add_tail(&dev->gone_node, &fabstat_gone);
-	if (nr_gone < FABSTAT_MAX_GONE) {
+	if (nr_gone < MAX_GONE) {
 		nr_gone++;
 		return;
 	}
@@ -310,7 +226,8 @@ static void device_retire(struct fabstat_device *dev)
 	device_free(dev);
 }
 
-static void scan(struct work_struct *work)
+/* Retires the devices whose queues are gone. fabstat_lock. */
+void fabstat_devices_scan(void)
 {
 	struct fabstat_device *dev, *next;
 	struct fabstat_set *set, *next_set;
@@ -318,9 +235,7 @@ static void scan(struct work_struct *work)
 	LIST_HEAD(unused);
 	unsigned int id;
 
-	mutex_lock(&fabstat_lock);
-	if (fabstat_clock_lost())
-		fabstat_change_clock();
+	lockdep_assert_held(&fabstat_lock);
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
 		dev = fabstat_device(id);
 		if (!dev || !blk_queue_dying(dev->queue))
@@ -333,16 +248,37 @@ static void scan(struct work_struct *work)
 		}
 		dev->dying = true;
 	}
-	if (!list_empty(&unlinked)) {
-		/* Probes that found one of these devices run without preemption: RCU readers. */
-		synchronize_rcu();
-		list_for_each_entry_safe(set, next_set, &unused, unused_node)
-			set_free(set);
-		list_for_each_entry_safe(dev, next, &unlinked, gone_node)
-			device_retire(dev);
+	if (list_empty(&unlinked))
+		return;
+	/* Probes that found one of these devices run without preemption: RCU readers. */
+	synchronize_rcu();
+	list_for_each_entry_safe(set, next_set, &unused, unused_node)
+		set_free(set);
+	list_for_each_entry_safe(dev, next, &unlinked, gone_node)
+		device_retire(dev);
+}
+
+/* Calls @visit on every slot there is, once. May sleep. fabstat_lock. */
+void fabstat_devices_walk(fabstat_visit_t visit, void *data)
+{
+	static u64 walk;	/* fabstat_lock */
+	struct fabstat_device *dev;
+	unsigned int id, queue;
+
+	lockdep_assert_held(&fabstat_lock);
+	walk++;
+	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
+		dev = fabstat_device(id);
+		if (!dev)
+			continue;
+		for (queue = 0; queue < dev->nr_tables; queue++)
+			fabstat_table_walk(dev->sched[queue], visit, data);
+		if (dev->set->walk == walk)
+			continue;
+		dev->set->walk = walk;
+		for (queue = 0; queue < dev->nr_tables; queue++)
+			fabstat_table_walk(dev->set->table[queue], visit, data);
 	}
-	mutex_unlock(&fabstat_lock);
-	schedule_delayed_work(&scan_work, SCAN_PERIOD);
 }
 
 /* Prepares the table; before the first probe. */
@@ -350,6 +286,7 @@ void fabstat_devices_init(void)
 {
 	unsigned int id;
 
+	fabstat_globals.loaded_ns = fabstat_time_ns(fabstat_ticks());
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++)
 		fabstat_devices[id] = &fabstat_no_device;
 }
@@ -371,14 +308,15 @@ static void device_close_ticks(struct fabstat_device *dev)
 }
 
 /*
- * Closes all books that are kept in ticks, and with them the fast path, before ticks become
- * something else. Nothing is in flight; the caller holds fabstat_lock.
+ * Closes all books that are kept in ticks, and with them the fast path, before the tick changes.
+ * Nothing is in flight. fabstat_lock.
  */
 void fabstat_devices_close_ticks(void)
 {
 	struct fabstat_device *dev;
 	unsigned int id;
 
+	lockdep_assert_held(&fabstat_lock);
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
 		dev = fabstat_device(id);
 		if (dev)
@@ -388,19 +326,12 @@ void fabstat_devices_close_ticks(void)
 		device_close_ticks(dev);
 }
 
-/* Starts looking for queues that are being torn down. */
-void fabstat_scan_start(void)
-{
-	schedule_delayed_work(&scan_work, SCAN_PERIOD);
-}
-
 /* Frees all devices. No probe runs any more and no reader is left. */
 void fabstat_devices_exit(void)
 {
 	struct fabstat_device *dev, *next;
 	unsigned int id;
 
-	cancel_delayed_work_sync(&scan_work);
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
 		dev = fabstat_device(id);
 		if (!dev)

@@ -9,7 +9,9 @@
 #include <scsi/scsi_device.h>
 #include <scsi/scsi_host.h>
 
-#include "fabstat.h"
+#include "clock.h"
+#include "compat.h"
+#include "device.h"
 
 /* The midlayer's queue operations, learned from the first SCSI disk; not an exported symbol. */
 static const struct blk_mq_ops *scsi_ops;

@@ -1,56 +1,69 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * fabstat: load, unload, and the switch.
+ * fabstat: the time of every block request and every refusal, per device.
  *
- * Load:   clock -> tracepoints -> files -> probes.  Unload: the same line backwards, then memory.
+ *	tracepoint -> fabstat_device (by q->id) -> fabstat_slot (by tag): when was it issued?
+ *	                    |
+ *	                    +-> fabstat_cpu: counters of this CPU -> fabstat_histogram
+ *
+ * Each file uses only files further down:
+ *
+ *	main		loading, unloading, the switch, and a look around once a second
+ *	show, stuck	the files in debugfs
+ *	attach		tracepoints
+ *	block, scsi	probes
+ *	place		what a probe works on: device, counters and slot of a request
+ *	device, identity	the devices, and their names
+ *	counters, slots	counters of a CPU; requests in flight
+ *	memory, clock	a ceiling on what is allocated; the cheapest exact time
+ *	classify.h, histogram.h, compat.h	pure rules; differences between kernels
+ *
+ * Memory is allocated on first use, from within probes, which must not sleep.
+ *
+ * Load:   clock -> tracepoints -> files -> probes.  Unload: the same in reverse, then memory.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/debugfs.h>
+#include <linux/lockdep.h>
 #include <linux/module.h>
+#include <linux/workqueue.h>
 
-#include "fabstat.h"
+#include "attach.h"
+#include "clock.h"
+#include "device.h"
+#include "files.h"
+#include "place.h"
 
-unsigned int fabstat_stuck_ms = 60000;
-module_param_named(stuck_ms, fabstat_stuck_ms, uint, 0644);
-MODULE_PARM_DESC(stuck_ms, "age in ms from which a request is on the stuck list (default 60000)");
+#define SCAN_PERIOD	HZ
 
 static bool enabled = true;
 static bool loaded;	/* fabstat_lock: the parameter may act */
-
-u64 fabstat_loaded_ns;
 static struct dentry *dir;
-
-bool fabstat_enabled(void)
-{
-	return READ_ONCE(enabled);
-}
 
 /* Switches counting on or off; while it is off no probe is attached. fabstat_lock. */
 static int switch_to(bool on)
 {
-	int err;
+	int err = 0;
 
-	if (on) {
+	lockdep_assert_held(&fabstat_lock);
+	if (on)
 		err = fabstat_attach();
-		if (err) {
-			/* Some of the probes may have seen requests meanwhile. */
-			fabstat_slots_forget();
-			return err;
-		}
-	} else {
+	else
 		fabstat_detach();
-		fabstat_slots_forget();
-	}
-	WRITE_ONCE(enabled, on);
-	return 0;
+	/* Probes that were attached before another one failed may have seen requests, too. */
+	if (!on || err)
+		fabstat_forget_all();
+	if (!err)
+		enabled = on;
+	return err;
 }
 
 /*
- * Goes over to the timekeeper's own reading, because the counter no longer agrees with it.
- * Requests in flight were stamped with the counter: they are forgotten. fabstat_lock.
+ * Changes to the timekeeper's own reading, because the counter no longer agrees with it. Requests
+ * in flight were stamped with the counter: they are forgotten. fabstat_lock.
  */
-void fabstat_change_clock(void)
+static void change_clock(void)
 {
 	bool was_enabled = enabled;
 
@@ -62,6 +75,19 @@ void fabstat_change_clock(void)
 	if (was_enabled && loaded)
 		switch_to(true);
 }
+
+/* Looks once a second what no notifier tells: a clock gone wrong, queues being torn down. */
+static void scan(struct work_struct *work)
+{
+	mutex_lock(&fabstat_lock);
+	if (fabstat_clock_lost())
+		change_clock();
+	fabstat_devices_scan();
+	mutex_unlock(&fabstat_lock);
+	schedule_delayed_work(to_delayed_work(work), SCAN_PERIOD);
+}
+
+static DECLARE_DELAYED_WORK(scan_work, scan);
 
 static int enabled_set(const char *value, const struct kernel_param *param)
 {
@@ -97,7 +123,6 @@ static int __init fabstat_init(void)
 		return -EOPNOTSUPP;
 	}
 	fabstat_clock_init();
-	fabstat_loaded_ns = fabstat_time_ns(fabstat_ticks());
 	fabstat_devices_init();
 	err = fabstat_attach_init();
 	if (err)
@@ -114,7 +139,7 @@ static int __init fabstat_init(void)
 	mutex_unlock(&fabstat_lock);
 	if (err)
 		goto remove_files;
-	fabstat_scan_start();
+	schedule_delayed_work(&scan_work, SCAN_PERIOD);
 	pr_info("timing with the %s\n",
 		fabstat_clock.counter ? "cycle counter" : "timekeeper");
 	return 0;
@@ -134,6 +159,7 @@ static void __exit fabstat_exit(void)
 	fabstat_detach();
 	debugfs_remove_recursive(dir);
 	fabstat_attach_exit();
+	cancel_delayed_work_sync(&scan_work);
 	fabstat_devices_exit();
 }
 

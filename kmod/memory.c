@@ -6,10 +6,11 @@
  * goes on without: first without further histograms, so that the books of new devices still
  * fit, then without the new devices. Both are counted.
  */
+#include <linux/atomic.h>
 #include <linux/moduleparam.h>
 #include <linux/slab.h>
 
-#include "fabstat.h"
+#include "memory.h"
 
 static unsigned int memory_limit_mib = 128;
 module_param(memory_limit_mib, uint, 0644);

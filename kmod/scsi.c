@@ -8,7 +8,10 @@
 #include <scsi/scsi_device.h>
 #include <scsi/scsi_host.h>
 
-#include "fabstat.h"
+#include "compat.h"
+#include "counters.h"
+#include "place.h"
+#include "probes.h"
 
 /* Returns why the midlayer held a request back, from what scsi_queue_rq() looks at. */
 enum fabstat_event fabstat_scsi_hold(struct scsi_device *sdev)

@@ -10,7 +10,12 @@
 #include <linux/module.h>
 #include <linux/seq_file.h>
 
-#include "fabstat.h"
+#include "attach.h"
+#include "clock.h"
+#include "counters.h"
+#include "device.h"
+#include "files.h"
+#include "memory.h"
 
 #define FORMAT_VERSION	1
 
@@ -264,8 +269,8 @@ static void show_header(struct seq_file *m)
 
 	seq_printf(m, "# fabstat %d\n", FORMAT_VERSION);
 	seq_printf(m, "module version=%s enabled=%d scsi=%d clock=%s loaded_ns=%llu time_ns=%llu stuck_ms=%u",
-		   THIS_MODULE->version, fabstat_enabled(), fabstat_attached_scsi(),
-		   fabstat_clock.counter ? "counter" : "timekeeper", fabstat_loaded_ns,
+		   THIS_MODULE->version, fabstat_attached(), fabstat_attached_scsi(),
+		   fabstat_clock.counter ? "counter" : "timekeeper", fabstat_globals.loaded_ns,
 		   fabstat_time_ns(fabstat_ticks()), READ_ONCE(fabstat_stuck_ms));
 	seq_printf(m, " depth_modulus_ns=%llu", fabstat_clock_modulus_ns());
 	seq_printf(m, " memory_bytes=%llu memory_limit_bytes=%llu memory_refused=%llu",

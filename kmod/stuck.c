@@ -10,7 +10,14 @@
 #include <linux/slab.h>
 #include <linux/sort.h>
 
-#include "fabstat.h"
+#include "classify.h"
+#include "clock.h"
+#include "device.h"
+#include "files.h"
+
+unsigned int fabstat_stuck_ms = 60000;
+module_param_named(stuck_ms, fabstat_stuck_ms, uint, 0644);
+MODULE_PARM_DESC(stuck_ms, "age in ms from which a request is on the stuck list (default 60000)");
 
 /* A slot that changes while it is being copied is copied again this often. */
 #define MAX_TRIES	100
@@ -89,10 +96,10 @@ static int older_first(const void *a, const void *b)
 	return left->age_ns > right->age_ns ? -1 : left->age_ns < right->age_ns;
 }
 
-static void walk(struct stuck_list *list)
+static void fill_list(struct stuck_list *list)
 {
 	list->found = 0;
-	fabstat_slots_walk(visit_slot, list);
+	fabstat_devices_walk(visit_slot, list);
 }
 
 static void show_request(struct seq_file *m, const struct stuck_request *request)
@@ -119,7 +126,7 @@ static int stuck_show(struct seq_file *m, void *unused)
 
 	mutex_lock(&fabstat_lock);
 	list.now = fabstat_ticks();
-	walk(&list);
+	fill_list(&list);
 	/* A request may have reached the threshold's age by @now only once, so none is added. */
 	list.size = list.found;
 	if (list.size) {
@@ -128,7 +135,7 @@ static int stuck_show(struct seq_file *m, void *unused)
 			err = -ENOMEM;
 			goto unlock;
 		}
-		walk(&list);
+		fill_list(&list);
 	}
 	shown = min(list.found, list.size);
 	sort(list.request, shown, sizeof(*list.request), older_first, NULL);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The module's pure headers, compiled for user space with sanitizers, and what must agree with them."""
 
+import graphlib
 import re
 import subprocess
 from pathlib import Path
@@ -66,3 +67,15 @@ def test_versions_agree() -> None:
     assert f'PACKAGE_VERSION="{fabtune.__version__}"' in dkms
     assert re.search(r"#define FORMAT_VERSION\s+(\d+)", show)[1] == str(FORMAT_VERSION)
     assert f"# fabstat {FORMAT_VERSION}" in ABI
+
+
+def test_no_file_of_the_module_uses_one_that_uses_it() -> None:
+    files = {path.stem: path.read_text() for path in (TOP / "kmod").glob("*.c") if not path.name.endswith(".mod.c")}
+    defined = r"^(?!static|extern)[\w ]+?[ *(](fabstat_\w+)(?=[(;)\[]| =)"
+    home = {name: file for file, text in files.items() for name in re.findall(defined, text, re.MULTILINE)}
+    assert {home["fabstat_lock"], home["fabstat_make"], home["fabstat_clock"]} == {"device", "place", "clock"}
+    code = {file: re.sub(r"/\*.*?\*/|struct fabstat_\w+", "", text, flags=re.DOTALL) for file, text in files.items()}
+    uses = {file: {home.get(name, file) for name in re.findall(r"\bfabstat_\w+", text)} - {file}
+            for file, text in code.items()}  # fmt: skip
+    assert uses["main"] >= {"attach", "device"}
+    graphlib.TopologicalSorter(uses).prepare()

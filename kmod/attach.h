@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The probes on their tracepoints, all or none; see attach.c. */
+#ifndef FABSTAT_ATTACH_H
+#define FABSTAT_ATTACH_H
+
+#include <linux/types.h>
+
+int fabstat_attach_init(void);
+void fabstat_attach_exit(void);
+int fabstat_attach(void);
+void fabstat_detach(void);
+bool fabstat_attached(void);
+bool fabstat_attached_scsi(void);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The device table: what is known of each request queue, by the queue's id.
+ *
+ * The reference on the request_queue keeps its id from being given to another queue while the
+ * device is in the table.
+ */
+#ifndef FABSTAT_DEVICE_H
+#define FABSTAT_DEVICE_H
+
+#include <linux/atomic.h>
+#include <linux/blk-mq.h>
+#include <linux/cache.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/types.h>
+
+#include "slots.h"
+
+struct fabstat_cpu;
+struct scsi_device;
+
+/* Queue ids are small numbers, given out lowest first; queues with higher ids are not counted. */
+#define FABSTAT_MAX_QUEUES	8192
+
+/* A tag set: a SCSI host, an NVMe controller, or one disk's own. */
+struct fabstat_set {
+	struct list_head node;			/* RCU */
+	struct list_head unused_node;
+	struct blk_mq_tag_set *tag_set;		/* key only, never followed */
+	u64 walk;				/* the last fabstat_devices_walk() that was here */
+	unsigned int users;			/* devices */
+	unsigned int nr_tables;
+	atomic64_t eh_wakeups;			/* SCSI: error handler woken */
+	struct fabstat_table *table[];		/* by hardware queue */
+};
+
+struct fabstat_identity {
+	bool known;		/* a disk was seen, the rest is filled in */
+	dev_t devt;
+	u64 diskseq;
+	char disk[32];
+	char hctl[40];		/* host:channel:id:lun, "-" unless SCSI */
+	char driver[32];
+	char parent[32];	/* transport: session1, rport-1:0-2, virtio3, nvme0, ... */
+};
+
+struct fabstat_device {
+	struct request_queue *queue;
+	struct scsi_device *sdev;	/* NULL unless SCSI; valid while a request is in flight */
+	struct fabstat_set *set;
+	struct fabstat_table **sched;	/* by hardware queue */
+	unsigned int nr_tables;
+	unsigned int nr_ready;		/* nr_tables once the fast path is open, 0 until then */
+	unsigned int id;		/* queue id */
+	u64 serial;			/* its name in the files, never given twice */
+	u64 seen_ns;			/* CLOCK_MONOTONIC_RAW of its first request */
+	struct fabstat_identity identity;
+	bool dying;			/* seen dying at the previous scan */
+	u64 gone_ns;			/* when it was retired, 0: live */
+	s64 eh_before;			/* the set's eh_wakeups when this device was first seen */
+	s64 eh_wakeups;			/* the final number, once there is no set any more */
+	u64 at_limit_shown_ns;		/* fabstat_lock */
+	struct list_head gone_node;
+	atomic64_t forgotten;		/* in flight when the probes were taken off, or lost */
+	u64 depth_base_ns;		/* integral of the depth that was kept in former ticks */
+	const unsigned short *limit_now; /* &own_limit, or the SCSI device's queue_depth */
+	unsigned short own_limit;
+
+	/* written by every request */
+	atomic_t depth ____cacheline_aligned_in_smp;
+	u32 highest;
+	u32 limit;		/* the depth at which limit_since was set */
+	u64 limit_since;	/* ticks; 0: below the limit */
+
+	struct fabstat_cpu *cpu[] ____cacheline_aligned_in_smp;
+};
+
+/* What belongs to no device. */
+struct fabstat_globals {
+	u64 loaded_ns;
+	atomic64_t untracked;	/* requests: no memory, the queue is dying or its id too large */
+	atomic64_t devices_seen;
+};
+
+extern struct fabstat_globals fabstat_globals;
+extern struct fabstat_device *fabstat_devices[FABSTAT_MAX_QUEUES];
+/* Stands for a device that has not been seen yet: the fast path is closed to it. */
+extern struct fabstat_device fabstat_no_device;
+extern struct list_head fabstat_gone;
+extern struct mutex fabstat_lock;	/* retiring, reading, switching on and off */
+
+/* Returns the device of the queue with @id, or NULL. */
+static inline struct fabstat_device *fabstat_device(unsigned int id)
+{
+	struct fabstat_device *dev = READ_ONCE(fabstat_devices[id]);
+
+	return dev == &fabstat_no_device ? NULL : dev;
+}
+
+/* device.c */
+struct fabstat_device *fabstat_device_create(struct request *rq);
+void fabstat_devices_init(void);
+void fabstat_devices_scan(void);
+void fabstat_devices_walk(fabstat_visit_t visit, void *data);
+void fabstat_devices_close_ticks(void);
+void fabstat_devices_exit(void);
+s64 fabstat_eh_wakeups(const struct fabstat_device *dev);
+struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set);
+
+/* identity.c */
+void fabstat_identify(struct fabstat_device *dev, struct request *rq);
+void fabstat_identify_forget_scsi(void);
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The files in debugfs. */
+#ifndef FABSTAT_FILES_H
+#define FABSTAT_FILES_H
+
+struct file_operations;
+
+/* show.c */
+extern const struct file_operations fabstat_stats_fops;
+
+/* stuck.c */
+extern const struct file_operations fabstat_stuck_fops;
+extern unsigned int fabstat_stuck_ms;
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The module's memory, under one ceiling; see memory.c. */
+#ifndef FABSTAT_MEMORY_H
+#define FABSTAT_MEMORY_H
+
+#include <linux/types.h>
+
+enum fabstat_need {
+	FABSTAT_BOOKS,		/* devices, counters, slots */
+	FABSTAT_HISTOGRAM,	/* dispensable: refused first when memory is short */
+};
+
+void *fabstat_alloc(size_t bytes, enum fabstat_need need);
+void fabstat_free(const void *memory);
+void fabstat_uncharge(const void *memory);
+u64 fabstat_memory_used(void);
+u64 fabstat_memory_limit(void);
+u64 fabstat_memory_refused(void);
+
+#endif

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Makes what is missing of a request's place, and clears every place when the probes are off. */
+#include <linux/atomic.h>
+#include <linux/preempt.h>
+
+#include "clock.h"
+#include "counters.h"
+#include "memory.h"
+#include "place.h"
+
+/* Returns this CPU's counters of @dev, new; NULL without memory. Called from probes. */
+static struct fabstat_cpu *cpu_create(struct fabstat_device *dev)
+{
+	struct fabstat_cpu **place = &dev->cpu[raw_smp_processor_id()];
+	struct fabstat_cpu *cpu = fabstat_alloc(sizeof(*cpu), FABSTAT_BOOKS);
+	struct fabstat_cpu *winner;
+
+	if (!cpu) {
+		atomic64_inc(&fabstat_globals.untracked);
+		return NULL;
+	}
+	/* An interrupt on this CPU may have been here meanwhile. */
+	winner = cmpxchg(place, NULL, cpu);
+	if (!winner)
+		return cpu;
+	fabstat_free(cpu);
+	return winner;
+}
+
+/* Returns this CPU's counters of @dev, or NULL without memory. Preemption is off. */
+static struct fabstat_cpu *this_cpu(struct fabstat_device *dev)
+{
+	struct fabstat_cpu *cpu = READ_ONCE(dev->cpu[raw_smp_processor_id()]);
+
+	return cpu ? cpu : cpu_create(dev);
+}
+
+/* Returns the slot of @rq, allocating it as needed; NULL without memory. */
+static struct fabstat_slot *slot_of(struct fabstat_device *dev, struct request *rq)
+{
+	bool scheduled = rq->internal_tag >= 0;
+	struct fabstat_table **tables = scheduled ? dev->sched : dev->set->table;
+	unsigned int queue = rq->mq_hctx->queue_num;
+
+	if (queue >= dev->nr_tables)
+		return NULL;
+	return fabstat_slot_create(&tables[queue], scheduled ? rq->internal_tag : rq->tag);
+}
+
+/*
+ * Finds the place of @rq and makes what is missing of it. Returns false, counted, if the request
+ * cannot be attributed to a device; @place->slot is NULL if only the slot is missing. Preemption
+ * is off.
+ */
+bool fabstat_make(struct request *rq, struct fabstat_place *place)
+{
+	struct fabstat_device *dev = NULL;
+	unsigned int id = rq->q->id;
+
+	if (id < FABSTAT_MAX_QUEUES)
+		dev = fabstat_device(id);
+	if (!dev)
+		dev = fabstat_device_create(rq);
+	if (!dev)
+		return false;
+	place->dev = dev;
+	place->cpu = this_cpu(dev);
+	if (!place->cpu)
+		return false;
+	place->slot = slot_of(dev, rq);
+	return true;
+}
+
+static void slot_forget(struct fabstat_slot *slot, void *data)
+{
+	struct fabstat_device *dev = fabstat_device(slot->device);
+	bool in_flight = fabstat_issued_at(slot->issued);
+	struct fabstat_cpu *cpu;
+
+	slot->issued = FABSTAT_IDLE;
+	slot->refusal = 0;
+	fabstat_retry_free(slot);
+	if (!in_flight || !dev)
+		return;
+	atomic64_inc(&dev->forgotten);
+	atomic_dec(&dev->depth);
+	dev->limit_since = 0;
+	preempt_disable();
+	cpu = this_cpu(dev);
+	if (cpu)
+		local64_add(fabstat_ticks(), &cpu->depth_ticks);
+	preempt_enable();
+}
+
+/*
+ * Forgets every request in flight: the probes have been taken off and will not see it end. No
+ * probe runs. fabstat_lock.
+ */
+void fabstat_forget_all(void)
+{
+	fabstat_devices_walk(slot_forget, NULL);
+}

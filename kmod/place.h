@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The place of a request: what a probe works on. */
+#ifndef FABSTAT_PLACE_H
+#define FABSTAT_PLACE_H
+
+#include <linux/blk-mq.h>
+#include <linux/smp.h>
+
+#include "device.h"
+#include "slots.h"
+
+struct fabstat_place {
+	struct fabstat_device *dev;
+	struct fabstat_cpu *cpu;	/* this CPU's */
+	struct fabstat_slot *slot;
+};
+
+/*
+ * Finds the place of @rq; returns false if any part of it does not exist yet, or the fast path is
+ * closed to the device. Calls nothing and allocates nothing: what is missing points to an empty
+ * device or table, so that one test is enough for both. Preemption is off.
+ */
+static __always_inline bool fabstat_find(struct request *rq, struct fabstat_place *place)
+{
+	unsigned int queue = rq->mq_hctx->queue_num;
+	unsigned int id = rq->q->id;
+	int tag = rq->internal_tag;
+	struct fabstat_device *dev;
+	struct fabstat_chunk *chunk;
+	struct fabstat_table *table;
+	unsigned int index;
+
+	if (unlikely(id >= FABSTAT_MAX_QUEUES))
+		return false;
+	dev = READ_ONCE(fabstat_devices[id]);
+	if (unlikely(queue >= dev->nr_ready))
+		return false;
+	place->dev = dev;
+	if (tag >= 0) {
+		table = READ_ONCE(dev->sched[queue]);
+	} else {
+		table = READ_ONCE(dev->set->table[queue]);
+		tag = rq->tag;
+		if (unlikely(tag < 0))
+			return false;
+	}
+	index = tag;
+	chunk = READ_ONCE(table->chunk[index / FABSTAT_CHUNK_SLOTS]);
+	if (unlikely(!chunk))
+		return false;
+	place->slot = chunk->slot + index % FABSTAT_CHUNK_SLOTS;
+	place->cpu = READ_ONCE(dev->cpu[(unsigned int)raw_smp_processor_id()]);
+	return likely(place->cpu);
+}
+
+bool fabstat_make(struct request *rq, struct fabstat_place *place);
+void fabstat_forget_all(void);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The probes, for attach.c to hang on their tracepoints. */
+#ifndef FABSTAT_PROBES_H
+#define FABSTAT_PROBES_H
+
+#include "classify.h"
+#include "compat.h"
+
+struct Scsi_Host;
+struct request;
+struct scsi_cmnd;
+struct scsi_device;
+
+/* block.c */
+void fabstat_probe_issue(void *data, struct request *rq);
+void fabstat_probe_complete(void *data, struct request *rq, fabstat_status_t status,
+			    unsigned int nr_bytes);
+void fabstat_probe_requeue(void *data, struct request *rq);
+
+/* scsi.c */
+enum fabstat_event fabstat_scsi_hold(struct scsi_device *sdev);
+void fabstat_probe_scsi_done(void *data, struct scsi_cmnd *cmd);
+void fabstat_probe_scsi_error(void *data, struct scsi_cmnd *cmd, int answer);
+void fabstat_probe_scsi_timeout(void *data, struct scsi_cmnd *cmd);
+void fabstat_probe_scsi_eh_wakeup(void *data, struct Scsi_Host *shost);
+
+#endif

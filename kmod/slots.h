@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Slots: what is known of each request between issue and completion, by the request's index.
+ *
+ * A request's index is its scheduler tag when the queue has an I/O scheduler, its driver tag
+ * otherwise. It keeps that index from allocation to its end, however often it is requeued
+ * (under a scheduler the driver tag changes). Scheduler tags are numbered per device and hardware
+ * queue, driver tags per tag set and hardware queue, so the tables of the second kind belong to
+ * a fabstat_set, which all LUNs of a host share.
+ */
+#ifndef FABSTAT_SLOTS_H
+#define FABSTAT_SLOTS_H
+
+#include <linux/bits.h>
+#include <linux/blk-mq.h>
+#include <linux/types.h>
+
+/* What is remembered of a request that was refused or sent back, until it completes. */
+struct fabstat_retry {
+	struct rcu_head rcu;
+	u64 first_issue;	/* ticks; 0: refused before it was ever issued */
+	u64 first_refusal;	/* ticks; 0: sent back, but not by a refusal */
+	u64 first;		/* ticks, whichever came first */
+	u64 end_sector;		/* tells the request from a later one at the same index */
+	u32 times;
+};
+
+/*
+ * The upper bits of fabstat_slot.issued. They make the time since issue look too long for the
+ * fast path of a completion, so that it needs no other test of the slot's state. The clock
+ * itself never gets there: 2^62 ticks are decades.
+ */
+#define FABSTAT_IDLE	BIT_ULL(63)			/* alone: no request */
+#define FABSTAT_PAST	(BIT_ULL(63) | BIT_ULL(62))	/* there is a retry; alone: not in flight */
+
+/* One request between issue and completion; 32 bytes, so that two share a cache line. */
+struct fabstat_slot {
+	u64 issued;		/* ticks, with the bits above */
+	u64 sector;
+	struct fabstat_retry *retry;	/* RCU */
+	u32 bytes;
+	u16 device;		/* queue id */
+	u8 op;
+	u8 refusal;		/* the target or the driver refused this issue */
+};
+
+#define FABSTAT_CHUNK_SLOTS	128
+#define FABSTAT_CHUNKS		(BLK_MQ_MAX_DEPTH / FABSTAT_CHUNK_SLOTS)
+
+struct fabstat_chunk {
+	struct fabstat_slot slot[FABSTAT_CHUNK_SLOTS];
+};
+
+/* The slots of one hardware queue, in chunks that are allocated on first use. */
+struct fabstat_table {
+	struct fabstat_chunk *chunk[FABSTAT_CHUNKS];
+};
+
+/* Stands for a table that has not been allocated yet: it has no chunks. */
+extern struct fabstat_table fabstat_no_table;
+
+/* Returns when the request that @issued is about was issued, in ticks; 0: it is not in flight. */
+static inline u64 fabstat_issued_at(u64 issued)
+{
+	return issued & ~FABSTAT_PAST;
+}
+
+typedef void (*fabstat_visit_t)(struct fabstat_slot *slot, void *data);
+
+struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag);
+void fabstat_table_walk(struct fabstat_table *table, fabstat_visit_t visit, void *data);
+void fabstat_table_free(struct fabstat_table *table);
+void fabstat_retry_free(struct fabstat_slot *slot);
+
+#endif
