@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Finding the tracepoints, most of which are not exported, and hanging the probes on them.
+ * Finds the tracepoints, most of which are not exported, and attaches the probes to them.
  *
- * Block tracepoints are built in and found by walking the kernel's; SCSI's come and go with
- * scsi_mod, which the module notifier reports (it replays loaded modules when registered).
+ * Block tracepoints are built in and found by walking the kernel's. SCSI's come and go with
+ * scsi_mod, as the module notifier reports (when registered it replays the loaded modules).
  *
  * Locks: the kernel's module tracepoint mutex > attach_lock > the kernel's tracepoint mutex.
  */
@@ -30,7 +30,7 @@ struct fabstat_hook {
 	bool attached;
 };
 
-/* Completions first: what is issued while the rest is being attached is then seen to end. */
+/* Completions first, so that a request issued while the rest is attached is seen to end. */
 static struct fabstat_hook hooks[] = {
 	{ .name = "block_rq_complete", .probe = fabstat_probe_complete, .builtin = true },
 	{ .name = "block_rq_requeue", .probe = fabstat_probe_requeue, .builtin = true },
@@ -151,7 +151,7 @@ void fabstat_detach(void)
 	tracepoint_synchronize_unregister();
 }
 
-/* Hangs every probe on its tracepoint, as far as loaded. Returns 0 or -errno. */
+/* Attaches every probe whose tracepoint is loaded. Returns 0 or -errno, with none attached. */
 int fabstat_attach(void)
 {
 	unsigned int i;
@@ -167,7 +167,7 @@ int fabstat_attach(void)
 	return err;
 }
 
-/* Returns true while the probes are on their tracepoints, as far as those are loaded. */
+/* Returns true while every probe is attached whose tracepoint is loaded. */
 bool fabstat_attached(void)
 {
 	return READ_ONCE(wanted);
@@ -176,8 +176,9 @@ bool fabstat_attached(void)
 /* Returns true while SCSI refusals are being seen. */
 bool fabstat_attached_scsi(void)
 {
-	return READ_ONCE(hook_find(&(struct tracepoint){ .name = "scsi_dispatch_cmd_error" },
-				   false)->attached);
+	const struct tracepoint refusal = { .name = "scsi_dispatch_cmd_error" };
+
+	return READ_ONCE(hook_find(&refusal, false)->attached);
 }
 
 int fabstat_attach_init(void)

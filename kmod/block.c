@@ -7,19 +7,15 @@
  * Each probe has a fast path, which calls nothing until it is done, and a slow one, which does
  * the same for every request that is special in any way.
  */
-#include <linux/blk-mq.h>
-
 #include "clock.h"
-#include "compat.h"
 #include "counters.h"
 #include "memory.h"
 #include "place.h"
 #include "probes.h"
 
 /* By req_op(), which is 8 bits wide: READ, WRITE, FLUSH and DISCARD are 0 to 3 on every kernel. */
-static const u8 op_class[256] = {
-	FABSTAT_READ, FABSTAT_WRITE, FABSTAT_FLUSH, FABSTAT_DISCARD, [4 ... 255] = FABSTAT_OTHER
-};
+static const u8 op_class[256] = { FABSTAT_READ, FABSTAT_WRITE, FABSTAT_FLUSH, FABSTAT_DISCARD,
+				  [4 ... 255] = FABSTAT_OTHER };
 
 static __always_inline u8 request_op(struct request *rq)
 {
@@ -31,13 +27,13 @@ static u64 end_sector(struct request *rq)
 	return blk_rq_pos(rq) + blk_rq_sectors(rq);
 }
 
-/* From @from to @to; 0 if the clock of another CPU is a moment behind. */
+/* Returns the time from @from to @to; 0 if the clock of another CPU is a moment behind. */
 static u64 elapsed(u64 from, u64 to)
 {
 	return (s64)(to - from) > 0 ? to - from : 0;
 }
 
-static void record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind kind, u64 ns)
+static void record_time(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind kind, u64 ns)
 {
 	struct fabstat_histogram *histogram = READ_ONCE(cpu->histogram[op][kind]);
 
@@ -47,7 +43,7 @@ static void record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind k
 		local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
 }
 
-/* The depth is as high as never before, or at the limit. */
+/* The depth has reached a new maximum, or the limit. */
 static noinline void depth_peak(struct fabstat_device *dev, u32 depth, u64 now)
 {
 	u32 limit = READ_ONCE(*dev->limit_now);
@@ -60,9 +56,9 @@ static noinline void depth_peak(struct fabstat_device *dev, u32 depth, u64 now)
 }
 
 /*
- * The depth is the one word that all CPUs of a device share, which is what makes the highest
- * value and the limit exact. Two CPUs that pass the old highest value at once may leave the
- * lower of their two; it is right again at the next request.
+ * The depth is the one word that all CPUs of a device share, which makes the highest value and
+ * the limit exact. When two CPUs pass the old highest value at once, the lower of their two may
+ * remain; the next request that goes as high corrects it.
  */
 static __always_inline void depth_enter(struct fabstat_device *dev, u64 now)
 {
@@ -88,7 +84,7 @@ static __always_inline void depth_leave(struct fabstat_device *dev, struct fabst
 					u64 now)
 {
 	atomic_dec(&dev->depth);
-	smp_mb__after_atomic();	/* of several CPUs that leave, one sees the depth below the limit */
+	smp_mb__after_atomic();	/* of CPUs that leave at once, one sees the depth below the limit */
 	if (unlikely(READ_ONCE(dev->limit_since)))
 		limit_leave(dev, cpu, now);
 }
@@ -102,8 +98,8 @@ static __always_inline void fill_slot(struct fabstat_device *dev, struct fabstat
 	slot->op = op;
 }
 
-static __always_inline void enter(const struct fabstat_place *place, struct request *rq, u64 now,
-				  u64 past)
+static __always_inline void books_enter(const struct fabstat_place *place, struct request *rq,
+					u64 now, u64 past)
 {
 	u8 op = request_op(rq);
 
@@ -118,15 +114,15 @@ static __always_inline void enter(const struct fabstat_place *place, struct requ
 }
 
 /* The end of the request that had this slot was not seen: take it off the books. */
-static void forget(const struct fabstat_place *place, u64 now)
+static void books_forget(const struct fabstat_place *place, u64 now)
 {
 	local64_add(now, &place->cpu->depth_ticks);
 	atomic64_inc(&place->dev->forgotten);
 	depth_leave(place->dev, place->cpu, now);
 }
 
-/* The first requests of a device, those with a past, and all on a slow clock. */
-static noinline void issue_slowly(struct request *rq)
+/* The first requests of a device, those that were sent back, and all without a cycle counter. */
+static noinline void request_issue_slowly(struct request *rq)
 {
 	struct fabstat_place place;
 	u64 now;
@@ -141,25 +137,24 @@ static noinline void issue_slowly(struct request *rq)
 	}
 	now = fabstat_ticks();
 	if (fabstat_issued_at(place.slot->issued))
-		forget(&place, now);
-	/* The past that is known is another request's if that does not end at the same sector. */
+		books_forget(&place, now);
+	/* What is remembered is about another request unless both end at the same sector. */
 	if (place.slot->retry && place.slot->retry->end_sector != end_sector(rq))
 		fabstat_retry_free(place.slot);
-	enter(&place, rq, now, place.slot->retry ? FABSTAT_PAST : 0);
+	books_enter(&place, rq, now, place.slot->retry ? FABSTAT_PAST : 0);
 }
 
-static __always_inline void issue(struct request *rq)
+static __always_inline void request_issue(struct request *rq)
 {
 	struct fabstat_place place;
 
-	if (likely(fabstat_find(rq, &place)) &&
-	    likely(place.slot->issued == FABSTAT_IDLE))
-		enter(&place, rq, fabstat_ticks_fast(), 0);
+	if (likely(fabstat_find(rq, &place)) && likely(place.slot->issued == FABSTAT_IDLE))
+		books_enter(&place, rq, fabstat_ticks_fast(), 0);
 	else
-		issue_slowly(rq);
+		request_issue_slowly(rq);
 }
 
-/* Times of a request that was sent back or refused before it went through. */
+/* Records the times of a request that was sent back or refused before it went through. */
 static void record_retry(struct fabstat_cpu *cpu, struct fabstat_slot *slot, unsigned int op,
 			 u64 issued, u64 now)
 {
@@ -167,17 +162,17 @@ static void record_retry(struct fabstat_cpu *cpu, struct fabstat_slot *slot, uns
 	u64 ns = fabstat_ticks_to_ns(elapsed(issued, now));
 
 	if (retry->first_issue) {
-		record(cpu, op, FABSTAT_AGAIN_DEVICE, ns);
+		record_time(cpu, op, FABSTAT_AGAIN_DEVICE, ns);
 		ns = fabstat_ticks_to_ns(elapsed(retry->first_issue, now));
-		record(cpu, op, FABSTAT_AGAIN_TOTAL, ns);
+		record_time(cpu, op, FABSTAT_AGAIN_TOTAL, ns);
 		ns = fabstat_ticks_to_ns(elapsed(retry->first_issue, issued));
 		local64_add(ns, &cpu->again_ns[op]);
 	} else {
-		record(cpu, op, FABSTAT_DIRECT, ns);
+		record_time(cpu, op, FABSTAT_DIRECT, ns);
 	}
 	if (retry->first_refusal) {
 		ns = fabstat_ticks_to_ns(elapsed(retry->first_refusal, issued));
-		record(cpu, op, FABSTAT_REFUSED, ns);
+		record_time(cpu, op, FABSTAT_REFUSED, ns);
 		local64_inc(&cpu->refused[op]);
 		local64_add(ns, &cpu->refused_ns[op]);
 	}
@@ -192,13 +187,13 @@ static void count_failure(struct fabstat_cpu *cpu, unsigned int op, int error, b
 		local64_inc(&cpu->errors[op][fabstat_error_event(error) - FABSTAT_FIRST_ERROR]);
 }
 
-/* A request ended that was not in flight as far as the books go. */
-static void finish_unissued(const struct fabstat_place *place, struct request *rq, int error,
-			    unsigned int nr_bytes)
+/* A request ended that is not in flight according to the books. */
+static void request_complete_unissued(const struct fabstat_place *place, struct request *rq,
+				      int error, unsigned int nr_bytes)
 {
 	/*
-	 * The end of a flush sequence: its data were issued and completed on their own, or it had
-	 * none, and the flush itself is another request.
+	 * The end of a flush sequence: its data, if any, were issued and completed on their own,
+	 * and the flush itself is another request.
 	 */
 	if (!nr_bytes && rq->bio)
 		return;
@@ -207,7 +202,7 @@ static void finish_unissued(const struct fabstat_place *place, struct request *r
 		fabstat_retry_free(place->slot);
 	}
 	if (blk_mq_rq_state(rq) == MQ_RQ_IDLE) {
-		/* Given up while it waited, for the first issue or for another. */
+		/* Given up while it waited for its first issue, or for another one. */
 		fabstat_count(place->cpu, FABSTAT_NEVER_ISSUED);
 		count_failure(place->cpu, request_op(rq), error, false);
 	} else {
@@ -215,9 +210,9 @@ static void finish_unissued(const struct fabstat_place *place, struct request *r
 	}
 }
 
-/* The books of a completed request, all but its histogram. */
-static __always_inline void leave(const struct fabstat_place *place, unsigned int op,
-				  unsigned int nr_bytes, u64 ns, u64 now)
+/* Enters a completed request in the books, all but its histogram. */
+static __always_inline void books_leave(const struct fabstat_place *place, unsigned int op,
+					unsigned int nr_bytes, u64 ns, u64 now)
 {
 	struct fabstat_cpu *cpu = place->cpu;
 
@@ -229,7 +224,7 @@ static __always_inline void leave(const struct fabstat_place *place, unsigned in
 	local64_add(now, &cpu->depth_ticks);
 }
 
-static __always_inline void left(const struct fabstat_place *place, u64 now)
+static __always_inline void books_left(const struct fabstat_place *place, u64 now)
 {
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_inc(&place->cpu->events);
@@ -237,8 +232,8 @@ static __always_inline void left(const struct fabstat_place *place, u64 now)
 }
 
 /* Anything but a request that was issued once and came back whole, in time and without error. */
-static noinline void finish_slowly(struct request *rq, fabstat_status_t status,
-				   unsigned int nr_bytes)
+static noinline void request_complete_slowly(struct request *rq, fabstat_status_t status,
+					     unsigned int nr_bytes)
 {
 	struct fabstat_place place;
 	u64 issued, now, ns;
@@ -250,7 +245,7 @@ static noinline void finish_slowly(struct request *rq, fabstat_status_t status,
 		fabstat_identify(place.dev, rq);
 	issued = place.slot ? fabstat_issued_at(place.slot->issued) : 0;
 	if (!issued) {
-		finish_unissued(&place, rq, fabstat_errno(status), nr_bytes);
+		request_complete_unissued(&place, rq, fabstat_errno(status), nr_bytes);
 		return;
 	}
 	op = place.slot->op;
@@ -261,18 +256,18 @@ static noinline void finish_slowly(struct request *rq, fabstat_status_t status,
 	}
 	now = fabstat_ticks();
 	ns = fabstat_ticks_to_ns(elapsed(issued, now));
-	leave(&place, op, nr_bytes, ns, now);
+	books_leave(&place, op, nr_bytes, ns, now);
 	if (place.slot->retry)
 		record_retry(place.cpu, place.slot, op, issued, now);
 	else
-		record(place.cpu, op, FABSTAT_DIRECT, ns);
+		record_time(place.cpu, op, FABSTAT_DIRECT, ns);
 	count_failure(place.cpu, op, fabstat_errno(status), rq->rq_flags & RQF_TIMED_OUT);
 	place.slot->refusal = 0;
-	left(&place, now);
+	books_left(&place, now);
 }
 
-static __always_inline void finish(struct request *rq, fabstat_status_t status,
-				   unsigned int nr_bytes)
+static __always_inline void request_complete(struct request *rq, fabstat_status_t status,
+					     unsigned int nr_bytes)
 {
 	struct fabstat_histogram *histogram;
 	struct fabstat_place place;
@@ -281,7 +276,7 @@ static __always_inline void finish(struct request *rq, fabstat_status_t status,
 
 	if (unlikely((__force u32)status | (nr_bytes ^ blk_rq_bytes(rq)) |
 		     ((__force u32)rq->rq_flags & (__force u32)RQF_TIMED_OUT))) {
-		finish_slowly(rq, status, nr_bytes);
+		request_complete_slowly(rq, status, nr_bytes);
 		return;
 	}
 	if (unlikely(!fabstat_find(rq, &place)))
@@ -290,20 +285,20 @@ static __always_inline void finish(struct request *rq, fabstat_status_t status,
 	histogram = READ_ONCE(place.cpu->histogram[op][FABSTAT_DIRECT]);
 	now = fabstat_ticks_fast();
 	ticks = now - place.slot->issued;
-	/* More than a second or so, less than nothing, or a marked slot: see FABSTAT_IDLE. */
+	/* More than about a second, a negative time, or a marked slot: see FABSTAT_IDLE. */
 	if (unlikely(!histogram || ticks >> 32))
 		goto slowly;
 	ns = fabstat_few_ticks_to_ns(ticks);
 	local64_inc(&histogram->bucket[fabstat_bucket_in_range(ns)]);
-	leave(&place, op, nr_bytes, ns, now);
-	left(&place, now);
+	books_leave(&place, op, nr_bytes, ns, now);
+	books_left(&place, now);
 	return;
 
 slowly:
-	finish_slowly(rq, 0, nr_bytes);
+	request_complete_slowly(rq, 0, nr_bytes);
 }
 
-/* Remembers since when @rq has been sent back or refused. */
+/* Remembers when @rq was first issued and first refused. */
 static void remember(const struct fabstat_place *place, struct request *rq, bool refusal, u64 now)
 {
 	struct fabstat_slot *slot = place->slot;
@@ -328,14 +323,8 @@ static void remember(const struct fabstat_place *place, struct request *rq, bool
 	if (refusal && !retry->first_refusal)
 		retry->first_refusal = now;
 	retry->times++;
-	/* Readers of the stuck list see it filled in. */
+	/* Readers of the stuck list that find it see it filled in. */
 	smp_store_release(&slot->retry, retry);
-}
-
-/* The request in @slot waits to be issued again. */
-static void mark_waiting(struct fabstat_slot *slot)
-{
-	WRITE_ONCE(slot->issued, slot->retry ? FABSTAT_PAST : FABSTAT_IDLE);
 }
 
 static void send_back(const struct fabstat_place *place, u64 now)
@@ -343,16 +332,15 @@ static void send_back(const struct fabstat_place *place, u64 now)
 	local64_inc(&place->cpu->sent_back[place->slot->op]);
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_add(now, &place->cpu->depth_ticks);
-	mark_waiting(place->slot);
-	left(place, now);
+	books_left(place, now);
 }
 
 /*
- * The state of a request when it is requeued tells who did not want it: IDLE, it was held
- * back before the driver saw it; IN_FLIGHT, the driver refused it; COMPLETE, it had been at
- * the target, which refused it or answered with something worth a retry.
+ * The state of a request when it is requeued tells who sent it back: IDLE, it was held back
+ * before the driver saw it; IN_FLIGHT, the driver refused it; COMPLETE, it had reached the
+ * target, which refused it or gave another answer that calls for a retry.
  */
-static void requeue(struct request *rq)
+static void request_requeue(struct request *rq)
 {
 	enum mq_rq_state state = blk_mq_rq_state(rq);
 	struct fabstat_place place;
@@ -383,28 +371,28 @@ static void requeue(struct request *rq)
 	place.slot->refusal = 0;
 	if (in_flight)
 		send_back(&place, now);
-	else
-		mark_waiting(place.slot);
+	/* It waits to be issued again. */
+	WRITE_ONCE(place.slot->issued, place.slot->retry ? FABSTAT_PAST : FABSTAT_IDLE);
 }
 
 notrace void fabstat_probe_issue(void *data, struct request *rq)
 {
 	fabstat_probe_enter();
-	issue(rq);
+	request_issue(rq);
 	fabstat_probe_leave();
 }
 
-notrace void fabstat_probe_complete(void *data, struct request *rq,
-				    fabstat_status_t status, unsigned int nr_bytes)
+notrace void fabstat_probe_complete(void *data, struct request *rq, fabstat_status_t status,
+				    unsigned int nr_bytes)
 {
 	fabstat_probe_enter();
-	finish(rq, status, nr_bytes);
+	request_complete(rq, status, nr_bytes);
 	fabstat_probe_leave();
 }
 
 void fabstat_probe_requeue(void *data, struct request *rq)
 {
 	fabstat_probe_enter();
-	requeue(rq);
+	request_requeue(rq);
 	fabstat_probe_leave();
 }

@@ -24,7 +24,9 @@ enum fabstat_op {
 	FABSTAT_OPS
 };
 
+/* clang-format off */
 #define FABSTAT_OP_NAMES { "read", "write", "flush", "discard", "other" }
+/* clang-format on */
 
 /*
  * Rare events, counted per device and CPU. All but the last group are 0 on a healthy device.
@@ -74,6 +76,7 @@ enum fabstat_event {
 	FABSTAT_EVENTS
 };
 
+/* clang-format off */
 #define FABSTAT_EVENT_NAMES {							\
 	"task_set_full", "busy",						\
 	"host_busy", "device_busy", "target_busy", "eh_retry", "driver_other",	\
@@ -85,6 +88,7 @@ enum fabstat_event {
 	"error_offline", "error_resource", "error_io",				\
 	"partial", "never_issued", "unmatched", "untracked", "no_histogram", "no_retry", \
 }
+/* clang-format on */
 
 /* The classes of errors, which are counted per op as well; contiguous among the events. */
 #define FABSTAT_FIRST_ERROR	FABSTAT_ERROR_TIMEOUT

@@ -6,14 +6,14 @@
 #include "compat.h"
 
 /*
- * Long enough that rounding both ends to 1 ns leaves an error below 1 ppm; the calibration is
- * not a measurement, both ends come from the timekeeper's own arithmetic.
+ * Long enough to keep the error of rounding both ends to 1 ns below 1 ppm. There is no other
+ * error: nothing is measured, both ends come from the timekeeper's own arithmetic.
  */
 #define CALIBRATION_MS	10
 
 /*
- * Between two looks the counter and the timekeeper, which are read together, differ by the
- * rounding of the multiplier. What suspends the machine or moves it to another one differs more.
+ * Between two looks the counter and the timekeeper, which are read together, drift apart by the
+ * rounding of the multiplier. When the machine is suspended or moved to another host, by more.
  */
 #define TOLERANCE_NS	NSEC_PER_MSEC
 #define TOLERANCE_SHIFT	10	/* and 0.1 % of the time passed */
@@ -33,7 +33,7 @@ static bool counter_is_timekeeper(u64 *cycles, u64 *raw_ns, u8 *changes)
 	return before && before <= *cycles && *cycles <= after;
 }
 
-/* Ticks become ns of the timekeeper. Nothing that was timed in other ticks may be left. */
+/* Makes a tick one ns of the timekeeper. Nothing that was timed in other ticks may be left. */
 void fabstat_clock_fall_back(void)
 {
 	fabstat_clock.counter = false;
@@ -68,8 +68,8 @@ void fabstat_clock_init(void)
 }
 
 /*
- * Returns true when the counter is in use and the timekeeper has another clock source by now, or
- * the two did not advance together since the last look. One caller at a time.
+ * Returns true when the counter is in use and the timekeeper has since changed its clock source,
+ * or the two have not advanced together since the last look. One caller at a time.
  */
 bool fabstat_clock_lost(void)
 {

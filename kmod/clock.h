@@ -2,12 +2,12 @@
 /*
  * The module's clock: CLOCK_MONOTONIC_RAW, read the cheapest way that is exact.
  *
- * Two ktime_get_ns() a request cost more than everything else the module does. While the
- * kernel's own timekeeper runs on the CPU's cycle counter (the TSC), a tick is one count of it,
- * and reading it is one instruction; only what is recorded is converted to ns. Otherwise a tick
- * is one ns of the timekeeper. The kernel watches the counter and drops it as clock source when
- * it misbehaves, and a suspended machine may find it elsewhere; the module follows within a second
- * (fabstat_clock_lost(), main.c).
+ * Two calls of ktime_get_ns() a request would cost more than everything else the module does.
+ * While the kernel's own timekeeper runs on the CPU's cycle counter (the TSC), a tick is one
+ * count of it, and reading it is one instruction; only what is recorded is converted to ns.
+ * Otherwise a tick is one ns of the timekeeper. The kernel stops using a counter that
+ * misbehaves, and after a suspend the counter may hold any value; main.c notices either within a
+ * second (fabstat_clock_lost()).
  */
 #ifndef FABSTAT_CLOCK_H
 #define FABSTAT_CLOCK_H
@@ -24,7 +24,7 @@ struct fabstat_clock {
 	u32 mult;		/* ns per tick << FABSTAT_CLOCK_SHIFT */
 	bool counter;		/* ticks are the cycle counter's */
 	u8 changes;		/* clock source changes seen when it was chosen */
-	u64 offset_ns;		/* what the ticks in ns lack of CLOCK_MONOTONIC_RAW */
+	u64 offset_ns;		/* CLOCK_MONOTONIC_RAW at tick 0 */
 	u64 seen_cycles;	/* the counter, and CLOCK_MONOTONIC_RAW, at the last look */
 	u64 seen_ns;
 };

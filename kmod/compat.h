@@ -40,7 +40,7 @@ static inline struct gendisk *fabstat_disk(struct request *rq)
 #endif
 }
 
-/* Disks carry a number that is never given twice since 5.15. */
+/* Since 5.15 a disk has a number that is never given twice. */
 static inline u64 fabstat_diskseq(struct gendisk *disk)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 15, 0)
@@ -50,7 +50,7 @@ static inline u64 fabstat_diskseq(struct gendisk *disk)
 #endif
 }
 
-/* On x86 get_cycles() asks at each call whether there is a counter; clock.c has asked before. */
+/* On x86 get_cycles() checks at each call that there is a counter; clock.c has done so. */
 #ifdef CONFIG_X86_TSC
 #define fabstat_read_counter()	rdtsc()
 #else

@@ -26,7 +26,7 @@ struct fabstat_globals fabstat_globals;
 struct fabstat_device *fabstat_devices[FABSTAT_MAX_QUEUES];
 struct fabstat_device fabstat_no_device;
 LIST_HEAD(fabstat_gone);
-DEFINE_MUTEX(fabstat_lock);
+DEFINE_MUTEX(fabstat_lock);	/* retiring, reading, switching on and off */
 
 static LIST_HEAD(sets);
 static DEFINE_RAW_SPINLOCK(table_lock);	/* table, sets */
@@ -193,7 +193,7 @@ untracked:
 	return NULL;
 }
 
-/* Takes @dev off the table, where no new request finds it; returns its set if that is unused now. */
+/* Takes @dev off the table: no new request finds it. Returns its set if that is unused now. */
 static struct fabstat_set *device_unlink(struct fabstat_device *dev)
 {
 	struct fabstat_set *unused;

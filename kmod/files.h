@@ -3,7 +3,7 @@
 #ifndef FABSTAT_FILES_H
 #define FABSTAT_FILES_H
 
-struct file_operations;
+#include <linux/fs.h>
 
 /* show.c */
 extern const struct file_operations fabstat_stats_fops;

@@ -2,8 +2,8 @@
 /*
  * Who a device is: names that userspace can follow into sysfs.
  *
- * Strings are copied while a request is being issued or completed, which is when the disk and
- * the SCSI device are certain to be there; no pointer is followed later than that.
+ * Strings are copied while a request is being issued or completed, when the disk and the SCSI
+ * device are certain to exist; their pointers are not followed for names at any other time.
  */
 #include <linux/module.h>
 #include <scsi/scsi_device.h>
@@ -16,7 +16,7 @@
 /* The midlayer's queue operations, learned from the first SCSI disk; not an exported symbol. */
 static const struct blk_mq_ops *scsi_ops;
 
-/* scsi_mod is being unloaded: what comes to stand at that address is something else. */
+/* scsi_mod is being unloaded: something else may be loaded at that address. */
 void fabstat_identify_forget_scsi(void)
 {
 	WRITE_ONCE(scsi_ops, NULL);
@@ -37,8 +37,8 @@ static void identify_scsi(struct fabstat_device *dev, struct scsi_device *sdev)
 }
 
 /*
- * Fills in what @rq lets on about @dev. Called by each request until the disk is registered; two
- * CPUs may do so at once and write the same, and a reader may see some names before the others.
+ * Fills in what @rq tells about @dev. Called for each request until the disk is registered. Two
+ * CPUs that do so at once write the same; a reader may see some names before the others.
  */
 void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 {
@@ -70,6 +70,6 @@ void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 	id->known = true;
 	if (!fabstat_clock.counter)
 		return;
-	/* From here on requests take the fast path, which does not come by here again. */
+	/* From here on requests take the fast path, which does not call this. */
 	smp_store_release(&dev->nr_ready, dev->nr_tables);
 }

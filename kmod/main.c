@@ -38,7 +38,7 @@
 #define SCAN_PERIOD	HZ
 
 static bool enabled = true;
-static bool loaded;	/* fabstat_lock: the parameter may act */
+static bool loaded;	/* fabstat_lock; until then the parameter is only noted */
 static struct dentry *dir;
 
 /* Switches counting on or off; while it is off no probe is attached. fabstat_lock. */
@@ -76,7 +76,7 @@ static void change_clock(void)
 		switch_to(true);
 }
 
-/* Looks once a second what no notifier tells: a clock gone wrong, queues being torn down. */
+/* Looks for what no notifier tells: a clock gone wrong, queues being torn down. */
 static void scan(struct work_struct *work)
 {
 	mutex_lock(&fabstat_lock);
@@ -111,7 +111,8 @@ static const struct kernel_param_ops enabled_ops = {
 };
 
 module_param_cb(enabled, &enabled_ops, &enabled, 0644);
-MODULE_PARM_DESC(enabled, "count; N takes all probes off, and forgets what is in flight (default Y)");
+MODULE_PARM_DESC(enabled,
+		 "count; N takes all probes off, and forgets what is in flight (default Y)");
 
 static int __init fabstat_init(void)
 {
@@ -140,8 +141,7 @@ static int __init fabstat_init(void)
 	if (err)
 		goto remove_files;
 	schedule_delayed_work(&scan_work, SCAN_PERIOD);
-	pr_info("timing with the %s\n",
-		fabstat_clock.counter ? "cycle counter" : "timekeeper");
+	pr_info("timing with the %s\n", fabstat_clock.counter ? "cycle counter" : "timekeeper");
 	return 0;
 
 remove_files:

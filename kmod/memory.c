@@ -2,9 +2,9 @@
 /*
  * The module's memory, under one ceiling.
  *
- * Everything is taken from within probes, on first use. When the ceiling is reached the module
- * goes on without: first without further histograms, so that the books of new devices still
- * fit, then without the new devices. Both are counted.
+ * Everything is allocated from within probes, on first use. At the ceiling the module goes on
+ * with less: first without further histograms, so that the books of new devices still fit, then
+ * without new devices. Both are counted.
  */
 #include <linux/atomic.h>
 #include <linux/moduleparam.h>
@@ -14,7 +14,7 @@
 
 static unsigned int memory_limit_mib = 128;
 module_param(memory_limit_mib, uint, 0644);
-MODULE_PARM_DESC(memory_limit_mib, "most memory the module may take, in MiB (default 128)");
+MODULE_PARM_DESC(memory_limit_mib, "the most memory that the module may use, in MiB (default 128)");
 
 static atomic64_t used;
 static atomic64_t refused;
@@ -48,7 +48,7 @@ void *fabstat_alloc(size_t bytes, enum fabstat_need need)
 	memory = kzalloc(bytes, GFP_NOWAIT | __GFP_NOWARN);
 	if (!memory)
 		goto refuse;
-	/* What the slab really gave; two CPUs at once may pass the limit by one object each. */
+	/* What the slab really gave. Each CPU here at once may exceed the limit by one object. */
 	atomic64_add(ksize(memory), &used);
 	return memory;
 

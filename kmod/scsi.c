@@ -31,7 +31,7 @@ enum fabstat_event fabstat_scsi_hold(struct scsi_device *sdev)
 }
 
 /* Counts @event on the device of @cmd; the request was refused if @refusal. */
-static void count(struct scsi_cmnd *cmd, enum fabstat_event event, bool refusal)
+static void count_event(struct scsi_cmnd *cmd, enum fabstat_event event, bool refusal)
 {
 	struct request *rq = scsi_cmd_to_rq(cmd);
 	struct fabstat_place place;
@@ -51,7 +51,7 @@ void fabstat_probe_scsi_done(void *data, struct scsi_cmnd *cmd)
 	if (likely(event == FABSTAT_EVENTS))
 		return;
 	fabstat_probe_enter();
-	count(cmd, event, true);
+	count_event(cmd, event, true);
 	fabstat_probe_leave();
 }
 
@@ -59,7 +59,7 @@ void fabstat_probe_scsi_done(void *data, struct scsi_cmnd *cmd)
 void fabstat_probe_scsi_error(void *data, struct scsi_cmnd *cmd, int answer)
 {
 	fabstat_probe_enter();
-	count(cmd, fabstat_driver_event(answer), true);
+	count_event(cmd, fabstat_driver_event(answer), true);
 	fabstat_probe_leave();
 }
 
@@ -67,7 +67,7 @@ void fabstat_probe_scsi_error(void *data, struct scsi_cmnd *cmd, int answer)
 void fabstat_probe_scsi_timeout(void *data, struct scsi_cmnd *cmd)
 {
 	fabstat_probe_enter();
-	count(cmd, FABSTAT_TIMEOUT, false);
+	count_event(cmd, FABSTAT_TIMEOUT, false);
 	fabstat_probe_leave();
 }
 

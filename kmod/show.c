@@ -20,12 +20,12 @@
 #define FORMAT_VERSION	1
 
 /*
- * A record that does not fit in what is left of the buffer is made anew in the next one: seq_file's
- * own, a page, would waste one in five.
+ * A record that does not fit in the rest of the buffer is formatted again for the next one. With
+ * seq_file's own buffer, a page, that would be one record in five.
  */
 #define BUFFER_BYTES	65536
 
-/* A reader that finds a CPU in the middle of an event tries again this often. */
+/* A reader that finds a CPU in the middle of an event tries again up to this many times. */
 #define MAX_TRIES	1000
 
 static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
@@ -243,7 +243,7 @@ static void show_device(struct seq_file *m, struct fabstat_device *dev)
 	depth_ns = dev->depth_base_ns + fabstat_ticks_to_ns(total.depth_ticks + by_the_books * now);
 	if (since && now > since)
 		total.at_limit_ns += fabstat_ticks_to_ns(now - since);
-	/* A stay at the limit that ended between the sum and the look at since is in neither. */
+	/* Time at the limit that ended after the sum and before since was read is in neither. */
 	dev->at_limit_shown_ns = max(dev->at_limit_shown_ns, total.at_limit_ns);
 	seq_printf(m, "device id=%llu state=%s disk=%s dev=%u:%u diskseq=%llu hctl=%s driver=%s parent=%s",
 		   dev->serial, dev->gone_ns ? "gone" : dev->dying ? "dying" : "live", id->disk,
@@ -352,7 +352,7 @@ static int stats_open(struct inode *inode, struct file *file)
 
 	if (err)
 		return err;
-	/* Without it seq_file takes its own, and frees either. */
+	/* Without memory for it seq_file allocates its own; it frees either. */
 	m->buf = kvmalloc(BUFFER_BYTES, GFP_KERNEL);
 	if (m->buf)
 		m->size = BUFFER_BYTES;

@@ -19,7 +19,7 @@ unsigned int fabstat_stuck_ms = 60000;
 module_param_named(stuck_ms, fabstat_stuck_ms, uint, 0644);
 MODULE_PARM_DESC(stuck_ms, "age in ms from which a request is on the stuck list (default 60000)");
 
-/* A slot that changes while it is being copied is copied again this often. */
+/* A slot that changes while it is being copied is copied again up to this many times. */
 #define MAX_TRIES	100
 
 struct stuck_request {
@@ -69,7 +69,7 @@ static enum copied copy_slot(const struct fabstat_slot *slot, struct stuck_reque
 	return COPY_WHOLE;
 }
 
-/* A request that is sent back and issued again all the time is stuck as well: look again. */
+/* A request that is sent back and issued again all the time is stuck, too: look again. */
 static void visit_slot(struct fabstat_slot *slot, void *data)
 {
 	struct stuck_list *list = data;
@@ -127,7 +127,7 @@ static int stuck_show(struct seq_file *m, void *unused)
 	mutex_lock(&fabstat_lock);
 	list.now = fabstat_ticks();
 	fill_list(&list);
-	/* A request may have reached the threshold's age by @now only once, so none is added. */
+	/* Ages are those at list.now, so the second time no request more is old enough. */
 	list.size = list.found;
 	if (list.size) {
 		list.request = kvmalloc_array(list.size, sizeof(*list.request), GFP_KERNEL);
