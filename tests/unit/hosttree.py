@@ -92,21 +92,29 @@ def _iscsiadm(root: Path, sessions: int) -> None:
                  "iface.iscsi_ifacename = default"]  # fmt: skip
         lines += [f"{key} = {value}" for key, value in RECORD.items()]
         put(root / f"records/{iqn(number)}", "\n".join(lines))
+    put(root / "bin/record-begin", "# BEGIN RECORD 2.1.11")
+    put(root / "bin/record-end", "# END RECORD")
     script = root / "bin/iscsiadm"
+    # A kill test runs it a thousand times: it starts as few programs as it can.
     put(
         script,
-        f"""#!/bin/bash
+        f"""#!/bin/sh
 cd {root}/records || exit 6
 target='*'; operation=
 while [ $# -gt 0 ]; do case $1 in
     -T) target=$2; shift;; -o) operation=$2; shift;; -n) key=$2; shift;; -v) value=$2; shift;;
 esac; shift; done
-[ -e "$(echo $target | cut -d' ' -f1)" ] || exit 21
+set -- $target
+[ -e "$1" ] || exit 21
 if [ "$operation" = update ]; then
-    awk -v k="$key" -v v="$value" -F ' = ' '$1 == k {{ $0 = k " = " v }} {{ print }}' "$target" > .new
-    mv .new "$target"
+    while IFS= read -r line; do
+        [ "${{line%% = *}}" != "$key" ] || line="$key = $value"
+        printf '%s\\n' "$line"
+    done < "$1" > .new
+    exec mv .new "$1"
 else
-    for file in $target; do echo '# BEGIN RECORD 2.1.11'; cat "$file"; echo '# END RECORD'; done
+    for file; do shown="$shown ../bin/record-begin $file ../bin/record-end"; done
+    exec cat $shown
 fi""",
     )
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
