@@ -66,8 +66,8 @@ class FactsFile:
 
     def _use(self, how: str) -> bool:
         from fabtune.facts import saved
+        from fabtune.lint.hazards import lint
         from fabtune.model.path import NetworkPath
-        from fabtune.tune.lint import lint
         from fabtune.tune.logins import preview_logins
 
         facts = saved.load(self.path)

@@ -48,8 +48,8 @@ class _Planned:
     def _read(self, how: str) -> bool:
         from fabtune.catalog.tunable import shipped_catalog
         from fabtune.facts.collect import collect, survey
+        from fabtune.lint.hazards import lint
         from fabtune.model.path import NetworkPath
-        from fabtune.tune.lint import lint
         from fabtune.tune.plan import make_plan
 
         wanted = [self.catalog[name] for name in self.tunables()]

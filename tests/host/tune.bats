@@ -166,7 +166,7 @@ fails() {
 	[ "$status" -eq 3 ]
 	[[ "$output" == *"window-locked"* ]]
 	run fabtune lint host.json --rtt 50ms --rate 1gbit --json
-	[ "$(ask "sorted(d['findings'][0])")" = "['consequence', 'device', 'evidence', 'hazard', 'mend', 'severity']" ]
+	[ "$(ask "sorted(d['findings'][0])")" = "['consequence', 'device', 'evidence', 'fix', 'hazard', 'severity']" ]
 	run fabtune negotiate --initiator host.json --target host.json --json
 	[ "$(ask "[a['result'] for a in d[0]['agreed'] if a['name'] == 'FirstBurstLength']")" = "[65536]" ]
 	run fabtune negotiate wan --initiator host.json --target host.json --rtt 50ms --rate 1gbit --json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Each hazard is found where it is and nowhere else, and on another host's saved facts just the same."""
+"""Each rule fires where its hazard is and nowhere else, and on another host's saved facts just the same."""
 
 import json
 from collections.abc import Callable
@@ -18,9 +18,11 @@ from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.host.srp import SrpLogin
 from fabtune.host.targets import Backstore, Login, Tpg
+from fabtune.lint import hazards, rules
+from fabtune.lint.hazards import lint
+from fabtune.lint.rule import SEVERITIES, Rule
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
-from fabtune.tune.lint import lint
 
 RECORD = Device("record", "iqn.t,10.0.0.1:3260,default", "t at 10.0.0.1:3260")
 TPG = Device("tpg", "iqn.t,tpgt_1", "t tpgt_1")
@@ -66,8 +68,8 @@ def facts_with(**values: str) -> Facts:
     """Return the clean host with some values changed; underscores stand for the dot of a tunable's name."""
     spoiled = {name.replace("__", "."): value for name, value in values.items()}
     devices = dict(CLEAN.keys())
-    found = {tunable: value for (tunable, _), value in CLEAN.items()} | spoiled
-    readings = [Reading(tunable, devices.get(tunable, HOST), value) for tunable, value in found.items()]
+    values = {tunable: value for (tunable, _), value in CLEAN.items()} | spoiled
+    readings = [Reading(tunable, devices.get(tunable, HOST), value) for tunable, value in values.items()]
     return Facts(
         Host("h", "6.12.107", "boot", 16 << 30, 4), "", [SESSION], [SOCKET], [CARD], readings,
         tpgs=[Tpg("iqn.t,tpgt_1", True, ("10.0.0.1:3260",), ("d",), (Login("iqn.i", False, {}),))],
@@ -75,56 +77,8 @@ def facts_with(**values: str) -> Facts:
     )  # fmt: skip
 
 
-def hazards(facts: Facts, path: NetworkPath | None = WAN) -> set[str]:
-    return {one.hazard for one in lint(facts, shipped_catalog(), path)}
-
-
-def test_a_sound_host_has_no_findings() -> None:
-    assert hazards(facts_with()) == set()
-
-
-@pytest.mark.parametrize(
-    ("values", "path", "hazard"),
-    [
-        ({"iscsi__tcp_window": "524288"}, WAN, "window-locked"),
-        ({"iscsi__tcp_window": "524288"}, WAN, "window-clamped"),
-        ({"tcp__rmem_max": "4194304"}, WAN, "buffer-below-default"),
-        ({"iscsi__first_burst": "2097152"}, WAN, "first-burst-above-max"),
-        ({"lio__first_burst": "2097152"}, WAN, "first-burst-above-max"),
-        ({"lio__max_xmit_segment": "65536"}, WAN, "first-burst-above-pdu"),
-        ({"iscsi__max_outstanding_r2t": "6"}, WAN, "r2t-not-power-of-two"),
-        ({"lio__max_outstanding_r2t": "6"}, WAN, "r2t-not-power-of-two"),
-        ({"iscsi__cmds_max": "100"}, WAN, "cmds-max-not-power-of-two"),
-        ({"iscsi__cmds_max": "512"}, WAN, "queue-above-window"),
-        ({"iscsi__queue_depth": "200"}, WAN, "queue-depth-above-session"),
-        ({"block__queue_depth": "200"}, WAN, "queue-depth-above-session"),
-        ({"lio__cmdsn_depth": "64"}, WAN, "cmdsn-depth-not-kept"),
-        ({"lio__cmdsn_depth": "1024"}, WAN, "cmdsn-depth-too-large"),
-        ({"lio__dataout_timeout": "3"}, SLOW, "dataout-timeout-short"),
-        ({"iscsi__noop_timeout": "2"}, SLOW, "ping-timeout-short"),
-        ({"lio__first_burst": "16777212", "lio__default_cmdsn_depth": "512"}, WAN, "unsolicited-memory"),
-        ({"srp__fast_io_fail_tmo": "600"}, WAN, "srp-timeouts-crossed"),
-        ({"iscsi__xmit_thread_priority": "-20"}, WAN, "dead-knob"),
-        ({"tcp__adv_win_scale": "2"}, WAN, "dead-knob"),
-        ({"net__rmem_default": "67108864"}, WAN, "default-buffer-raised"),
-        ({"tcp__congestion_control": "bbr"}, WAN, "congestion-control-missing"),
-        ({"tcp__congestion_control": "bbr"}, WAN, "bbr-without-fq"),
-        ({"lio__emulate_write_cache": "0"}, WAN, "write-cache-hidden"),
-        ({"lio__max_connections": "4"}, WAN, "offer-never-taken"),
-        ({"tcp__sack": "0"}, WAN, "tcp-feature-off"),
-        ({"tcp__mem_pressure": "100"}, WAN, "tcp-memory"),
-        ({"nic__tso": "0"}, WAN, "offload-off"),
-        ({"iscsi__first_burst": "131072"}, WAN, "session-older-than-record"),
-        ({"block__timeout": "2"}, SLOW, "scsi-timeout-short"),
-        ({"iscsi__recovery_timeout": "-1"}, WAN, "recovery-for-ever"),
-        ({"srp__queue_size": "200"}, WAN, "srp-queue-above-credits"),
-        ({"nic__rx_ring": "256"}, WAN, "link-flap"),
-    ],
-)
-def test_a_hazard_in_a_value(values: dict[str, str], path: NetworkPath, hazard: str) -> None:
-    facts = facts_with(**values)
-    facts.mounted = ["sda"]
-    assert hazard in hazards(facts, path)
+def found(facts: Facts, path: NetworkPath | None = WAN) -> set[str]:
+    return {one.rule for one in lint(facts, shipped_catalog(), path)}
 
 
 def _owner(who: str, key: str = "", value: str = "") -> Change:
@@ -154,28 +108,116 @@ def _bridge(facts: Facts) -> None:
     facts.readings = [replace(one, value="1") if one.tunable == "nic.lro" else one for one in facts.readings]
 
 
-@pytest.mark.parametrize(
-    ("change", "hazard"),
-    [
-        (_owner("sysctl.d", "net.ipv4.tcp_rmem", "4096 131072 16777216"), "sysctl-owned"),
-        (_owner("tuned", "", "network-throughput"), "other-tuner"),
-        (_owner("bpftune"), "other-tuner"),
-        (_owner("irqbalance"), "other-tuner"),
-        (_owner("NetworkManager"), "other-tuner"),
-        (_multipath, "recovery-timeout-owner"),
-        (_srp(zero_req_lim=7), "srp-credits-exhausted"),
-        (_srp(sg_tablesize=64), "srp-sg-without-ext"),
-        (_srp(ch_count=8), "srp-channels-above-vectors"),
-        (_bridge, "lro-on"),
-        (_demo_mode, "window-from-first-login"),
-        (lambda facts: facts.nics.append(replace(CARD, name="eth1", mtu_bytes=9000)), "mtu-differs"),
-        (lambda facts: facts.backstores.__setitem__(0, Backstore("fileio/d", "fileio", False)), "write-cache-claimed"),
-    ],
-)
-def test_a_hazard_in_the_surroundings(change: Change, hazard: str) -> None:
+def _value(tunable: str, value: str) -> Change:
+    """Give `tunable` another value."""
+
+    def change(facts: Facts) -> None:
+        kept = [one for one in facts.readings if one.tunable != tunable]
+        device = next((one.device for one in facts.readings if one.tunable == tunable), HOST)
+        facts.readings = [*kept, Reading(tunable, device, value)]
+
+    return change
+
+
+def _mounted_over_one_nic(facts: Facts) -> None:
+    _value("nic.rx_ring", "256")(facts)
+    facts.mounted = ["sda"]
+
+
+# What makes a rule fire where it is no value of a tunable, or more than the example in its table.
+CHANGES: list[tuple[str, Change]] = [
+    ("first-burst-above-max", _value("lio.first_burst", "2097152")),
+    ("r2t-not-power-of-two", _value("lio.max_outstanding_r2t", "6")),
+    ("queue-depth-above-session", _value("block.queue_depth", "200")),
+    ("dead-knob", _value("tcp.adv_win_scale", "2")),
+    ("offload-off", _value("nic.gso", "0")),
+    ("cmdsn-depth-too-large", _value("lio.default_cmdsn_depth", "1024")),
+    ("link-flap", _mounted_over_one_nic),
+    ("sysctl-owned", _owner("sysctl.d", "net.ipv4.tcp_rmem", "4096 131072 16777216")),
+    ("other-tuner", _owner("tuned", "", "network-throughput")),
+    ("other-tuner", _owner("bpftune")),
+    ("other-tuner", _owner("irqbalance")),
+    ("other-tuner", _owner("NetworkManager")),
+    ("recovery-timeout-owner", _multipath),
+    ("srp-credits-exhausted", _srp(zero_req_lim=7)),
+    ("srp-sg-without-ext", _srp(sg_tablesize=64)),
+    ("srp-channels-above-vectors", _srp(ch_count=8)),
+    ("lro-on", _bridge),
+    ("window-from-first-login", _demo_mode),
+    ("mtu-differs", lambda facts: facts.nics.append(replace(CARD, name="eth1", mtu_bytes=9000))),
+    ("write-cache-claimed", lambda facts: facts.backstores.__setitem__(0, Backstore("fileio/d", "fileio", False))),
+]
+
+
+def test_a_sound_host_makes_no_rule_fire() -> None:
+    assert found(facts_with()) == set()
+
+
+@pytest.mark.parametrize("rule", [one for one in hazards.rules() if one.example], ids=lambda rule: rule.id)
+def test_a_rule_fires_on_its_example(rule: Rule) -> None:
+    facts = facts_with()
+    for tunable, value in rule.example.items():
+        _value(tunable, value)(facts)
+    # A slow path, on which full queues last longer than the time limits of the examples.
+    assert rule.id in found(facts, WAN) | found(facts, SLOW)
+
+
+@pytest.mark.parametrize(("rule", "change"), CHANGES)
+def test_a_rule_fires_on_a_change(rule: str, change: Change) -> None:
     facts = facts_with()
     change(facts)
-    assert hazard in hazards(facts)
+    assert rule in found(facts)
+
+
+def test_every_rule_has_an_id_of_its_own_and_facts_on_which_it_fires() -> None:
+    ids = [one.id for one in hazards.rules()]
+    assert len(ids) == len(set(ids)) >= 40
+    untested = {one.id for one in hazards.rules() if not one.example} - {rule for rule, _ in CHANGES}
+    assert not untested, "give these an example in their tables, or a change in CHANGES"
+
+
+def test_without_a_path_only_what_needs_none_is_said() -> None:
+    facts = facts_with(
+        iscsi__tcp_window="524288", iscsi__noop_timeout="1", block__timeout="1", lio__dataout_timeout="1"
+    )
+    assert found(facts, None) == {"window-clamped"}
+
+
+def test_a_rule_says_nothing_about_what_cannot_be_read() -> None:
+    assert found(replace(facts_with(), readings=[replace(one, value=None) for one in facts_with().readings])) == set()
+    assert found(Facts(Host("h", "6.12.107", "boot", 0, 4), "")) == set()
+
+
+@pytest.mark.parametrize("digits", ["9" * 400, "-" + "9" * 400])
+def test_a_number_that_no_kernel_can_hold_is_no_number(digits: str) -> None:
+    for tunable, _ in CLEAN:
+        facts = facts_with()
+        _value(tunable, digits)(facts)
+        lint(facts, shipped_catalog(), WAN)
+
+
+def test_a_new_rule_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "strange_rules.py").write_text(
+        """
+from fabtune.lint.rule import case, rule
+
+@rule("cmds-max-odd", "notice", seen="cmds_max is {value}", so="it is no {usual}", fix="set it to {usual}")
+def cmds_max_odd(scene):
+    for reading, value in scene.numbers("iscsi.cmds_max"):
+        if value != 64:
+            yield case(reading, value=value, usual=64)
+"""
+    )
+    monkeypatch.setattr(rules, "__path__", [*rules.__path__, str(tmp_path)])
+    hazards.rules.cache_clear()
+    try:
+        [hazard] = lint(facts_with(), shipped_catalog(), WAN)
+    finally:
+        hazards.rules.cache_clear()
+    assert hazard.as_json() == {
+        "hazard": "cmds-max-odd", "severity": "notice", "device": RECORD.label,
+        "evidence": "cmds_max is 128", "consequence": "it is no 64", "fix": "set it to 64",
+    }  # fmt: skip
 
 
 def test_a_saved_facts_file_gives_the_same_findings(tmp_path: Path) -> None:
@@ -205,8 +247,7 @@ def test_a_wrong_facts_file_is_named(tmp_path: Path, text: str, problem: str) ->
 
 
 def test_the_worst_comes_first_and_every_finding_is_whole() -> None:
-    found = lint(
-        facts_with(iscsi__max_outstanding_r2t="6", tcp__sack="0", lio__max_connections="2"), shipped_catalog(), WAN
-    )
-    assert [one.severity for one in found] == ["danger", "warning", "notice"]
-    assert all(one.evidence and one.consequence and one.mend for one in found)
+    spoiled = facts_with(iscsi__max_outstanding_r2t="6", tcp__sack="0", lio__max_connections="2")
+    seen = lint(spoiled, shipped_catalog(), WAN)
+    assert [one.severity for one in seen] == list(SEVERITIES)
+    assert all(one.evidence and one.consequence and one.fix for one in seen)

@@ -12,9 +12,10 @@ from fabtune.errors import ExitCode, InputError
 from fabtune.facts import saved
 from fabtune.facts.collect import Facts, survey
 from fabtune.host.sockets import TcpSocket
+from fabtune.lint.hazards import lint
+from fabtune.lint.rule import SEVERITIES, Hazard
 from fabtune.model import units
 from fabtune.tune import path as tune_path
-from fabtune.tune.lint import SEVERITIES, Finding, lint
 from fabtune.tune.logins import Login, preview_logins
 from fabtune.tune.missing import missing, unseen
 from fabtune.tune.plan import make_plan
@@ -78,7 +79,7 @@ def run_show(args: argparse.Namespace) -> int:
         print("\nmissing")
     for one in lacks:
         table.paragraph(one.what)
-        table.text_below(f"to do: {one.mend}")
+        table.text_below(f"to do: {one.fix}")
     return ExitCode.DONE
 
 
@@ -141,7 +142,7 @@ def _show_target(facts: Facts) -> None:
 
 
 def run_lint(args: argparse.Namespace) -> int:
-    """Print every hazard; exit 3 when one of them is more than a notice, 5 when there may be some that it cannot see."""
+    """Print every hazard; exit 3 if one is more than a notice, 5 if there may be some that it cannot see."""
     rtt_ms, rate = _given(args)
     facts = _facts(args.file, args.netns)
     findings = lint(facts, shipped_catalog(), tune_path.choose(facts, rtt_ms, rate))
@@ -160,10 +161,10 @@ def run_lint(args: argparse.Namespace) -> int:
     return ExitCode.CANNOT_TELL
 
 
-def _show_findings(findings: list[Finding]) -> None:
+def _show_findings(findings: list[Hazard]) -> None:
     for one in findings:
-        table.paragraph(f"{one.severity}: {one.hazard} ({one.device})")
-        for label, text in (("seen", one.evidence), ("so", one.consequence), ("mend", one.mend)):
+        table.paragraph(f"{one.severity}: {one.rule} ({one.device})")
+        for label, text in (("seen", one.evidence), ("so", one.consequence), ("fix", one.fix)):
             table.labelled(f"    {label}", text, 10)
     counts = [f"{sum(one.severity == severity for one in findings)} {severity}" for severity in SEVERITIES]
     print(f"{len(findings)} findings: {', '.join(counts)}")

@@ -16,7 +16,7 @@ class Missing:
     """One thing that is not there, and what to do for it."""
 
     what: str
-    mend: str
+    fix: str
 
 
 def unseen() -> str:

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A lint rule: an id, a predicate over facts, and what to say where it holds: what was seen, what follows, what to do.
+
+    @rule("dead-knob", "notice", seen="{name} is {value}", so="it has no effect on this kernel", fix="leave it at 0")
+    def dead_knob(scene: Scene) -> Iterator[Case]:
+        ...
+        yield case(reading, name=name, value=value)
+
+The three texts are format strings over the values of a case.  A predicate that lacks a fact yields nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fabtune.catalog.tunable import Catalog, Value
+from fabtune.facts.collect import Facts, Reading
+from fabtune.model.path import NetworkPath
+
+# Worst first: may lose data or access; costs throughput or stalls; worth knowing.
+SEVERITIES = ("danger", "warning", "notice")
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """What one rule found on one device."""
+
+    rule: str
+    severity: str
+    device: str
+    evidence: str
+    consequence: str
+    fix: str
+
+    def as_json(self) -> dict[str, str]:
+        """Return the hazard with stable keys."""
+        return {"hazard": self.rule, "severity": self.severity, "device": self.device, "evidence": self.evidence,
+                "consequence": self.consequence, "fix": self.fix}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a rule looks at: the facts, the vocabulary they are written in, and the path if it is known."""
+
+    facts: Facts
+    catalog: Catalog
+    path: NetworkPath | None
+
+    def readings(self, *tunables: str) -> Iterator[tuple[Reading, Value]]:
+        """Yield each device's reading of each of `tunables` with its typed value; unreadable ones are left out."""
+        for tunable in tunables:
+            known = self.catalog.tunables[tunable]
+            for reading in self.facts.of(tunable):
+                if reading.value is not None:
+                    yield reading, known.parse(reading.value)
+
+    def numbers(self, *tunables: str) -> Iterator[tuple[Reading, int]]:
+        """Yield each device's reading of each of `tunables` that is a number; a damaged file may hold any digits."""
+        for reading, value in self.readings(*tunables):
+            if isinstance(value, int) and abs(value) < 2**64:
+                yield reading, int(value)
+
+    def number(self, tunable: str, identity: str | None = None) -> int | None:
+        """Return the number of `tunable` on device `identity` (the only one if None), None where it is not known."""
+        for reading, value in self.numbers(tunable):
+            if identity is None or reading.device.identity == identity:
+                return value
+        return None
+
+    def default(self, tunable: str) -> Value | None:
+        """Return the default of the facts' own kernel."""
+        return self.catalog.tunables[tunable].default_for(self.facts.host.kernel)
+
+    def running(self, program: str) -> bool:
+        """Tell whether `program` was running."""
+        return any(owner.who == program and not owner.key for owner in self.facts.owners)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One device on which a rule's predicate holds, and the values that its texts name."""
+
+    device: str
+    values: Mapping[str, object]
+
+
+Predicate = Callable[[Scene], Iterator[Case]]
+
+
+def case(device: Reading | str, **values: object) -> Case:
+    """Return the case of `device`, given by its label or by a reading of it."""
+    return Case(device if isinstance(device, str) else device.device.label, values)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the table of rules.
+
+    `example` are values of tunables that make the rule fire on a host without any hazard; the tests try them.
+    """
+
+    id: str
+    severity: str
+    seen: str
+    so: str
+    fix: str
+    predicate: Predicate
+    example: Mapping[str, str]
+
+    def check(self, scene: Scene) -> Iterator[Hazard]:
+        """Yield what the rule finds."""
+        for one in self.predicate(scene):
+            seen, so, fix = (text.format_map(one.values) for text in (self.seen, self.so, self.fix))
+            yield Hazard(self.id, self.severity, one.device, seen, so, fix)
+
+
+def rule(
+    id: str,  # noqa: A002 - the rule's own word for it
+    severity: str,
+    *,
+    seen: str,
+    so: str,
+    fix: str,
+    example: Mapping[str, str] | None = None,
+) -> Callable[[Predicate], Rule]:
+    """Make the decorated predicate a rule."""
+    assert severity in SEVERITIES
+    return lambda predicate: Rule(id, severity, seen, so, fix, predicate, example or {})

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Bursts and R2Ts: what an iSCSI login agrees on, and what it fails on."""
+
+from collections.abc import Iterator
+
+from fabtune.host import tree
+from fabtune.lint.rule import Case, Scene, case, rule
+
+_KEYS = {
+    "iscsi.first_burst": "FirstBurstLength",
+    "iscsi.max_burst": "MaxBurstLength",
+    "iscsi.max_outstanding_r2t": "MaxOutstandingR2T",
+}
+
+
+@rule(
+    "first-burst-above-max",
+    "warning",
+    seen="FirstBurstLength {first} > MaxBurstLength {maximum}",
+    so="only {maximum} bytes are used",
+    fix="lower {side}.first_burst or raise {side}.max_burst",
+    example={"iscsi.first_burst": "2097152"},
+)
+def first_burst_above_max(scene: Scene) -> Iterator[Case]:
+    """RFC 7143, 13.14: FirstBurstLength must not exceed MaxBurstLength."""
+    for side in ("iscsi", "lio"):
+        for reading, first in scene.numbers(f"{side}.first_burst"):
+            maximum = scene.number(f"{side}.max_burst", reading.device.identity)
+            if maximum is not None and first > maximum:
+                yield case(reading, first=first, maximum=maximum, side=side)
+
+
+@rule(
+    "first-burst-above-pdu",
+    "notice",
+    seen="FirstBurstLength {first} > the PDU size {segment}, and InitialR2T is Yes",
+    so="{rest} bytes of each first burst are never sent unasked: they wait a round trip",
+    fix="raise lio.max_xmit_segment (LIO's declared PDU size) or set lio.initial_r2t to false",
+    example={"lio.max_xmit_segment": "65536"},
+)
+def first_burst_above_pdu(scene: Scene) -> Iterator[Case]:
+    """With InitialR2T only immediate data goes unasked, and that is one PDU."""
+    asks = {one.device.identity: value for one, value in scene.readings("lio.initial_r2t")}
+    for reading, first in scene.numbers("lio.first_burst"):
+        segment = scene.number("lio.max_xmit_segment", reading.device.identity)
+        if segment is not None and first > segment and asks.get(reading.device.identity) is True:
+            yield case(reading, first=first, segment=segment, rest=first - segment)
+
+
+@rule(
+    "r2t-not-power-of-two",
+    "danger",
+    seen="MaxOutstandingR2T is {value}",
+    so="where this is the smaller of both sides, the next login fails and the LUNs stay away",
+    fix="set {name} to a power of two, such as {below}",
+    example={"iscsi.max_outstanding_r2t": "6"},
+)
+def r2t_not_power_of_two(scene: Scene) -> Iterator[Case]:
+    """iscsi_tcp refuses any number that is no power of two, and the login fails."""
+    for reading, value in scene.numbers("iscsi.max_outstanding_r2t", "lio.max_outstanding_r2t"):
+        if value < 1 or value & (value - 1):
+            yield case(reading, value=value, name=reading.tunable, below=1 << max(value.bit_length() - 1, 0))
+
+
+@rule(
+    "session-older-than-record",
+    "notice",
+    seen="{key} is {agreed} in the session and {recorded} in its record",
+    so="the record changed after the login and counts from the next one",
+    fix="log the session in again when its LUNs are free",
+    example={"iscsi.first_burst": "131072"},
+)
+def session_older_than_record(scene: Scene) -> Iterator[Case]:
+    """A record changed after the login does nothing until the next one."""
+    for session in scene.facts.sessions:
+        for tunable, key in _KEYS.items():
+            recorded = scene.number(tunable, session.identity)
+            agreed = tree.whole(session.negotiated.get(key, ""))
+            # Agreeing on less is the target's doing; on more, only an older record explains.
+            if recorded is not None and agreed is not None and agreed > recorded:
+                yield case(f"{session.target} at {session.portal}", key=key, agreed=agreed, recorded=recorded)
+
+
+@rule(
+    "offer-never-taken",
+    "notice",
+    seen="{name} is {value}",
+    so="open-iscsi always answers {plain}",
+    fix="use several sessions and dm-multipath instead",
+    example={"lio.max_connections": "4"},
+)
+def offer_never_taken(scene: Scene) -> Iterator[Case]:
+    """open-iscsi answers MaxConnections 1 and ErrorRecoveryLevel 0 to whatever is offered."""
+    for name, plain in (("lio.max_connections", 1), ("lio.error_recovery_level", 0)):
+        for reading, value in scene.numbers(name):
+            if value > plain:
+                yield case(reading, name=name, value=value, plain=plain)
