@@ -23,8 +23,9 @@ sys.path.insert(0, "/fabtune/userspace")
 
 from fabtune.host.run import run
 from fabtune.lab import topology
-from fabtune.lab.fabrics import iscsi
+from fabtune.lab.fabrics.iscsi import Iscsi
 from fabtune.lab.shell import nsenter
+from fabtune.model.factors import Settings
 
 DISK, KEEP = Path("/dev/vda"), Path("/keep")
 # What a host keeps and fabtune or open-iscsi write to.
@@ -77,7 +78,8 @@ def keep() -> bool:
 def boot(first: bool) -> None:
     """Bring the host up from its files alone."""
     run(["sysctl", "--system"], what="setting sysctls")
-    topology.up(topology.Path())
+    topology.up(topology.EmulatedPath())
+    iscsi = Iscsi(Settings())
     if first:
         iscsi.start_target()
         iscsi.start_initiator()

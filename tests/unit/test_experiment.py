@@ -24,8 +24,8 @@ def test_combinations_vary_the_last_factor_first_and_fix_the_rest(tmp_path: Path
     assert [cell.name for cell in cells] == [
         "profile=default,rtt=0ms", "profile=default,rtt=50ms", "profile=wan,rtt=0ms", "profile=wan,rtt=50ms",
     ]  # fmt: skip
-    assert cells[3].settings["rtt_ms"] == 50 and cells[3].settings["queue_depth"] == 128
-    assert cells[0].settings["size_bytes"] == 262144
+    assert cells[3].settings.rtt_ms == 50 and cells[3].settings.queue_depth == 128
+    assert cells[0].settings.size_bytes == 262144
     assert [cell.name for cell in wanted.combinations(["rtt=50ms", "profile=wan"])] == ["profile=wan,rtt=50ms"]
 
 
@@ -57,7 +57,7 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
 def test_a_replicate_is_a_seed_of_its_own_and_only_whole_runs_count(tmp_path: Path) -> None:
     wanted = _write(tmp_path, 'repetitions = 2\n[factors]\nrtt = ["0ms"]\n')
     runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
-    assert [run.settings["seed"] for run in runs] == [1, 2]
+    assert [run.settings.seed for run in runs] == [1, 2]
     assert len({run.directory for run in runs}) == 2
     assert runs[0].points() is None
     runs[0].directory.mkdir(parents=True)
@@ -70,7 +70,7 @@ def test_a_replicate_is_a_seed_of_its_own_and_only_whole_runs_count(tmp_path: Pa
 @pytest.mark.parametrize(("rtt", "expected"), [("0ms", 119.55), ("50ms", 119.55), ("100ms", 83.89), ("150ms", 55.92)])
 def test_the_bound_is_the_line_or_the_queue_over_the_round_trip(rtt: str, expected: float) -> None:
     settings = parse_settings({"rtt": rtt}, "test")
-    network = NetworkPath(settings["rtt_ms"] / 1e3, settings["rate_bit_per_s"] / 8)
+    network = NetworkPath(settings.rtt_ms / 1e3, settings.rate_bit_per_s / 8)
     assert bound_mb_per_s(settings, network) == pytest.approx(expected, abs=0.01)
 
 
@@ -83,8 +83,8 @@ def test_disks_with_a_limit_bound_what_their_targets_give_together() -> None:
 
 def test_a_workloads_own_value_is_the_default() -> None:
     latency = parse_settings({"workload": "latency"}, "test")
-    assert (latency["size_bytes"], latency["op"]) == (4096, "read")
+    assert (latency.size_bytes, latency.op) == (4096, "read")
     stress = parse_settings({"workload": "stress128"}, "test")
-    assert (stress["streams"], stress["op"]) == (128, "mixed")
-    assert parse_settings({"workload": "stress128", "streams": "8"}, "test")["streams"] == 8
-    assert parse_settings({"workload": "oltp"}, "test")["size_bytes"] == 4096
+    assert (stress.streams, stress.op) == (128, "mixed")
+    assert parse_settings({"workload": "stress128", "streams": "8"}, "test").streams == 8
+    assert parse_settings({"workload": "oltp"}, "test").size_bytes == 4096

@@ -104,7 +104,7 @@ def test_a_failed_command_tells_its_end_and_its_exit_code() -> None:
 
 @pytest.mark.parametrize(("loss", "burst_share"), [(0.01, 1 / 3), (0.2, 1 / 3)])
 def test_gilberts_model_loses_the_share_it_was_asked_for(loss: float, burst_share: float) -> None:
-    words = topology._loss_words(topology.Path(loss=loss, loss_model="gemodel")).split()
+    words = topology._loss_words(topology.EmulatedPath(loss=loss, loss_model="gemodel")).split()
     enter, leave = (float(word.rstrip("%")) / 100 for word in words[2:4])
     assert leave == pytest.approx(burst_share, rel=1e-4)
     assert enter / (enter + leave) == pytest.approx(loss, rel=1e-4)
@@ -113,14 +113,14 @@ def test_gilberts_model_loses_the_share_it_was_asked_for(loss: float, burst_shar
 @pytest.mark.parametrize(
     ("drops", "packets", "path", "complaint"),
     [
-        (1, 10, topology.Path(), "dropped 1"),
-        (0, 0, topology.Path(), "no packet passed"),
-        (1, 10, topology.Path(loss=0.1), None),
-        (0, 10, topology.Path(), None),
+        (1, 10, topology.EmulatedPath(), "dropped 1"),
+        (0, 0, topology.EmulatedPath(), "no packet passed"),
+        (1, 10, topology.EmulatedPath(loss=0.1), None),
+        (0, 10, topology.EmulatedPath(), None),
     ],
 )
 def test_a_point_whose_path_misbehaved_fails(
-    drops: int, packets: int, path: topology.Path, complaint: str | None
+    drops: int, packets: int, path: topology.EmulatedPath, complaint: str | None
 ) -> None:
     before = {"w0": {"packets": 5, "bytes": 0, "drops": 2, "overlimits": 0}}
     after = {"w0": {"packets": 5 + packets, "bytes": 0, "drops": 2 + drops, "overlimits": 0}}

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from fabtune.lab.fabrics import iscsi
+from fabtune.lab import iscsi_initiator
 from fabtune.model.path import NetworkPath
 from fabtune.model.units import parse_bit_per_s, parse_ms
 
@@ -41,7 +41,7 @@ def main() -> int:
     """Make the file, forget it, copy it."""
     path = NetworkPath(parse_ms(sys.argv[1]) / 1e3, parse_bit_per_s(sys.argv[2]) / 8)
     mib = int(sys.argv[3]) if len(sys.argv) > 3 else 192
-    (disk,) = iscsi.iscsi_disks()
+    (disk,) = iscsi_initiator.disks()
     run("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-J", "size=4", f"/dev/{disk}")
     run("mount", f"/dev/{disk}", "/mnt")
     run("dd", "if=/dev/zero", f"of={FILE}", "bs=1M", f"count={mib}", "conv=fsync", "status=none")

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fabtune.lab.fabrics import iscsi
+from fabtune.lab.fabrics.iscsi import PORTAL, TARGET_IQN, Iscsi
+from fabtune.lab.iscsi_initiator import INITIATOR_IQN
 from fabtune.measure import capture, proof, target, workload
+from fabtune.model.factors import Settings
 
-TPG = Path(f"/sys/kernel/config/target/iscsi/{iscsi.TARGET_IQN}/tpgt_1")
-ACL = TPG / "acls" / iscsi.INITIATOR_IQN
+TPG = Path(f"/sys/kernel/config/target/iscsi/{TARGET_IQN}/tpgt_1")
+ACL = TPG / "acls" / INITIATOR_IQN
 KEYS = {
     "ImmediateData": "node.session.iscsi.ImmediateData",
     "InitialR2T": "node.session.iscsi.InitialR2T",
@@ -41,7 +43,7 @@ def configure(wanted: dict[str, str]) -> None:
     """Set both ends, so that the login can only agree on `wanted`."""
     for name, key in KEYS.items():
         (TPG / "param" / name).write_text(wanted[name])
-        update = ["iscsiadm", "-m", "node", "-T", iscsi.TARGET_IQN, "-p", iscsi.PORTAL, "-o", "update"]
+        update = ["iscsiadm", "-m", "node", "-T", TARGET_IQN, "-p", PORTAL, "-o", "update"]
         subprocess.run([*update, "-n", key, "-v", wanted[name]], check=True)
     # What LIO declares as the longest data segment it takes: small, so that a first burst needs several PDUs.
     (TPG / "param/MaxXmitDataSegmentLength").write_text(str(PDU_BYTES))
@@ -78,9 +80,10 @@ def main() -> int:
     load = workload.load("xdd").with_parameters(["queue_depth=8"])
     wrong = confirmed = contradicted = 0
     make_acl()
+    iscsi = Iscsi(Settings())
     for wanted in configurations():
         configure(wanted)
-        place = target.find(f"/dev/{iscsi.login()}")
+        place = target.find(f"/dev/{iscsi.login()[0]}")
         solicited = REQUEST_BYTES - unsolicited(wanted)
         right = wanted | {"R2TsPerWrite": str(-(-solicited // int(wanted["MaxBurstLength"])))}
         seen = capture.observe(load, place)

@@ -115,7 +115,7 @@ teardown() {
 	[[ "$output" == *"logged in again with its old values"* ]]
 	[ "$(cat /sys/class/iscsi_session/session*/state)" = LOGGED_IN ]
 	iscsiadm -m node -o show | grep -qx 'node.conn\[0\].iscsi.HeaderDigest = None'
-	python3 -c "from fabtune.lab import iscsi; iscsi.wait_for_disk()"
+	python3 -c "from fabtune.lab import iscsi_initiator; iscsi_initiator.wait_for_disks(1)"
 }
 
 @test "show and lint see the locked window of a live session, and that it is gone after apply" {

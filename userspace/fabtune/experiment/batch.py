@@ -21,14 +21,15 @@ from fabtune.errors import FabtuneError
 from fabtune.experiment import expect
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.settings import ops_of
+from fabtune.lab import fabrics
 from fabtune.lab.accel import choose_accelerator
-from fabtune.lab.fabrics import NOT_HERE
 from fabtune.lab.image import Image, build_image, expected_steps
 from fabtune.lab.initramfs import GUEST_DIR
 from fabtune.lab.job import write_job
 from fabtune.lab.module import build_module
 from fabtune.lab.recipe import SUITES
 from fabtune.lab.vm import Machine, run_guest
+from fabtune.model.factors import Settings
 from fabtune.progress import Progress
 
 Point = dict[str, Any]
@@ -51,10 +52,10 @@ class Run:
         return f"{self.combination.name} run {self.repetition + 1}"
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """The combination's settings; the seed is the replicate's number."""
         settings = self.combination.settings
-        return {**settings, "seed": settings["seed"] + self.repetition}
+        return attrs.evolve(settings, seed=settings.seed + self.repetition)
 
     def points(self) -> list[Point] | None:
         """Return what the run measured, None when it has not ended well."""
@@ -96,10 +97,10 @@ def run_all(
         if not resume and run.directory.exists():
             shutil.rmtree(run.directory)
     for run in runs:
-        if run.settings["fabric"] in NOT_HERE:
-            _say_missing(run)
+        if why := fabrics.find(run.settings.fabric).MISSING:
+            _say_missing(run, why)
     waiting = [run for run in runs if run.points() is None]
-    suites = dict.fromkeys([SUITES[0], *(run.settings["kernel"] for run in waiting)])
+    suites = dict.fromkeys([SUITES[0], *(run.settings.kernel for run in waiting)])
     workers = jobs or os.cpu_count() or 1
     progress.begin([step for suite in suites for step in expected_steps(suite)])
     progress.begin([(run.name, EXPECTED_RUN_S) for run in waiting], at_once=workers)
@@ -121,10 +122,9 @@ def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.Verdict]:
     return [expect.judge(one, rows, definition.factors) for one in definition.expectations]
 
 
-def _say_missing(run: Run) -> None:
+def _say_missing(run: Run, why: str) -> None:
     """Leave a point a direction that says why it has no figures."""
-    fabric, seed = run.settings["fabric"], run.settings["seed"]
-    why = NOT_HERE[fabric]
+    fabric, seed = run.settings.fabric, run.settings.seed
     run.keep([{"fabric": fabric, "op": op, "seed": seed, "missing": why} for op in ops_of(run.settings)])
 
 
@@ -156,18 +156,18 @@ def _run_waiting(
 def _run_one(
     definition: Definition, run: Run, images: dict[str, Image], stop: threading.Event, progress: Progress
 ) -> None:
-    image, kernel = images[SUITES[0]], images[run.settings["kernel"]]
+    image, kernel = images[SUITES[0]], images[run.settings.kernel]
     machine = Machine(
         image,
         kernel if kernel is not image else None,
         clock=definition.clock,
         accelerator=choose_accelerator("auto", kernel) if definition.clock == "real" else "tcg",
-        seed=run.settings["seed"],
+        seed=run.settings.seed,
     )
     module = build_module(kernel)
     with progress.step(run.name), tempfile.TemporaryDirectory(prefix="fabtune-run-") as name:
         job, draft = Path(name) / "job.cpio", Path(name) / "out"
-        arguments = ["fabtune.experiment.combination", json.dumps(run.settings, sort_keys=True)]
+        arguments = ["fabtune.experiment.combination", json.dumps(attrs.asdict(run.settings), sort_keys=True)]
         write_job(job, GUEST_DIR / "python-module", arguments, module=module)
         outcome = run_guest(machine, job, draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop)
         if outcome.exit_status != 0 or not (draft / "points.json").exists():

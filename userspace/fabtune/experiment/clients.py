@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from fabtune.errors import FabtuneError, InputError
 from fabtune.lab.waiting import until
 from fabtune.measure import counters, fio, target
@@ -15,6 +17,7 @@ from fabtune.measure.record import begin
 from fabtune.measure.run import SAMPLE_S, host, new_result
 from fabtune.measure.watch import as_record
 from fabtune.measure.workload import Options, Step
+from fabtune.model.factors import Settings
 from fabtune.stat import DeviceInterval, diff, parse, stuck
 from fabtune.stat.snapshot import read_file
 
@@ -23,7 +26,7 @@ STUCK_S = 60.0
 _OPTIONS: Options = {"ioengine": "libaio", "direct": 1, "thread": 1, "norandommap": 1, "randrepeat": 0, "time_based": 1}
 
 
-def measure(disks: Sequence[str], op: str, settings: dict[str, Any]) -> tuple[dict[str, Any], list[DeviceInterval]]:
+def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[dict[str, Any], list[DeviceInterval]]:
     """Return the record of one direction on all `disks`, and what fabstat saw of each in the measured part.
 
     Every disk gets ``queue_depth`` requests of ``size_bytes`` in a stream of its own; all begin at once.  A request
@@ -35,11 +38,11 @@ def measure(disks: Sequence[str], op: str, settings: dict[str, Any]) -> tuple[di
     like = target.find(f"/dev/{disks[0]}").as_record() | {"path": f"{len(disks)} disks", "disk": None, "wwid": ""}
     record = begin(
         workload={"name": "crowd", "summary": f"{len(disks)} clients at once", "source": "GUPFS FY2003, D.3.6"},
-        target=like, host=host(), runtime_s=settings["runtime_s"], ramp_s=settings["ramp_s"], label=settings["profile"],
+        target=like, host=host(), runtime_s=settings.runtime_s, ramp_s=settings.ramp_s, label=settings.profile,
         path={
-            "rtt_ms": settings["rtt_ms"], "mtu": settings["mtu"], "rate_bytes_per_s": settings["rate_bit_per_s"] / 8,
+            "rtt_ms": settings.rtt_ms, "mtu": settings.mtu, "rate_bytes_per_s": settings.rate_bit_per_s / 8,
         },
-        environment={"settings": settings}, fio_version=version,
+        environment={"settings": attrs.asdict(settings)}, fio_version=version,
     )  # fmt: skip
     seen: list[DeviceInterval] = []
     with tempfile.TemporaryDirectory(prefix="fabtune-clients-") as scratch:
@@ -52,7 +55,7 @@ def measure(disks: Sequence[str], op: str, settings: dict[str, Any]) -> tuple[di
             readings = _load(step, program, Path(scratch), gate, disks, result)
             result["stuck"]["oldest_s"] = fio.longest_ns(result["fio"], op) / 1e9
             record["complete"] = True
-            seen = measured_part(readings, result["begun_unix_s"] + settings["ramp_s"], settings["runtime_s"], disks)
+            seen = measured_part(readings, result["begun_unix_s"] + settings.ramp_s, settings.runtime_s, disks)
         except _HangingError:
             # fio would wait for its requests for good.
             hanging = len(result["stuck"]["requests"])
@@ -61,12 +64,16 @@ def measure(disks: Sequence[str], op: str, settings: dict[str, Any]) -> tuple[di
     return record, seen
 
 
-def _step(disks: Sequence[str], op: str, settings: dict[str, Any], gate: Path) -> Step:
+def _step(disks: Sequence[str], op: str, settings: Settings, gate: Path) -> Step:
     """Return one job a disk; each waits for `gate` when ready, or the first would keep the CPU from the others."""
-    parameters = {"block_bytes": settings["size_bytes"], "queue_depth": settings["queue_depth"], "streams": len(disks)}
+    parameters: dict[str, int | float | str] = {
+        "block_bytes": settings.size_bytes,
+        "queue_depth": settings.queue_depth,
+        "streams": len(disks),
+    }
     options: Options = _OPTIONS | {
-        "rw": op, "bs": settings["size_bytes"], "iodepth": settings["queue_depth"], "runtime": settings["runtime_s"],
-        "ramp_time": settings["ramp_s"], "exec_prerun": f"flock --shared {gate} true",
+        "rw": op, "bs": settings.size_bytes, "iodepth": settings.queue_depth, "runtime": settings.runtime_s,
+        "ramp_time": settings.ramp_s, "exec_prerun": f"flock --shared {gate} true",
     }  # fmt: skip
     jobs: dict[str, Options] = {disk: {"filename": f"/dev/{disk}", **options} for disk in disks}
     return Step(f"{op} by {len(disks)}", op, parameters, jobs, cache=None, flip_byte_at=None, must_fail=None)

@@ -9,16 +9,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from fabtune.errors import FabtuneError
 from fabtune.experiment import clients, raw
-from fabtune.experiment.settings import KEYS, OF_WORKLOAD, Settings, ops_of, ways_of
+from fabtune.experiment.settings import OF_WORKLOAD, ops_of, ways_of
 from fabtune.experiment.testbed import Testbed, mount
 from fabtune.host.run import run
-from fabtune.lab import layout, topology
-from fabtune.lab.fabrics import WITHOUT_PATH, scsi_debug
+from fabtune.lab import topology
 from fabtune.measure import fio, metrics, record, target, workload
 from fabtune.measure.run import measure
 from fabtune.measure.watch import seen_by_fabstat
+from fabtune.model.factors import FACTORS, Settings
 from fabtune.model.path import NetworkPath
 
 RESULTS = Path("/results")
@@ -28,9 +30,8 @@ Point = dict[str, Any]
 
 def main() -> int:
     """Measure the combination given on the command line; results go to RESULTS."""
-    settings: Settings = json.loads(sys.argv[1])
     try:
-        points = run_combination(settings)
+        points = run_combination(Settings(**json.loads(sys.argv[1])))
     except FabtuneError as error:
         print(f"fabtune: {error}", file=sys.stderr)
         return error.exit_code
@@ -41,7 +42,7 @@ def main() -> int:
 def run_combination(settings: Settings) -> list[Point]:
     """Return one point a direction.  Raises FabtuneError when the path, the tuning or the load fails."""
     testbed = Testbed(settings)
-    if settings["workload"] == "net":
+    if settings.workload == "net":
         return [common(settings, testbed.path, op) | figures for op, figures in raw.measure(settings, RESULTS)]
     run(["insmod", MODULE], what="loading fabstat.ko")
     points: list[Point] = []
@@ -61,7 +62,7 @@ def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
     settings, path = testbed.settings, testbed.path
     before = topology.qdisc_counters()
     found: list[Point] = []
-    with testbed.inject_faults():
+    with testbed.faults():
         if len(disks) > 1:
             taken, seen = clients.measure(disks, op, settings)
             found.append(common(settings, path, op) | clients.figures(taken, op, seen))
@@ -69,31 +70,29 @@ def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
             taken = measure_one(settings, path, disks[0], op)
             moved = [way for way in ways_of(op) if moved_data(taken, way)]
             found += [common(settings, path, way) | figures_of(way, taken) for way in moved]
-            if settings["sessions"] > 1:
-                found = [point | {"paths_failed": layout.paths_failed()} for point in found]
-            if settings["fabric"] == "scsi_debug":
-                found = [point | {"depth_after": scsi_debug.queue_depth()} for point in found]
+            own = testbed.fabric.figures()
+            found = [point | own for point in found]
     after = topology.qdisc_counters()
-    if settings["fabric"] not in WITHOUT_PATH:
+    if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
     taken["environment"] |= {"qdiscs_before": before, "qdiscs_after": after}
     record.write(taken, RESULTS / f"{op}.run.json.gz")
-    return [add_bound(settings, path, point) for point in found]
+    return [add_bound(settings, path, point) for point in found] if testbed.fabric.CROSSES_PATH else found
 
 
-def measure_one(settings: Settings, path: topology.Path, disk: str, op: str) -> dict[str, Any]:
+def measure_one(settings: Settings, path: topology.EmulatedPath, disk: str, op: str) -> dict[str, Any]:
     """Return the run record of the combination's workload on one device, or on a file system on it."""
-    work = workload.load(settings["workload"])
-    wanted = SMALL_FILES | {name: settings[KEYS.get(factor, factor)] for name, factor in OF_WORKLOAD.items()}
+    work = workload.load(settings.workload)
+    wanted = SMALL_FILES | {name: getattr(settings, FACTORS[factor].key) for name, factor in OF_WORKLOAD.items()}
     wanted["op"] = f"rand{op}" if str(work.parameters.get("op", [""])[0]).startswith("rand") else op
     work = work.with_parameters([f"{name}={value}" for name, value in wanted.items() if name in work.parameters])
     files = work.target == "directory"
     # Phases that move a given amount end with it.
     timed = not files or work.runtime_s is not None
     return measure(
-        work, target.find(mount(disk) if files else f"/dev/{disk}"), label=settings["profile"],
-        runtime_s=settings["runtime_s"] if timed else None, ramp_s=settings["ramp_s"] if timed else None,
-        environment={"settings": settings},
+        work, target.find(mount(disk) if files else f"/dev/{disk}"), label=settings.profile,
+        runtime_s=settings.runtime_s if timed else None, ramp_s=settings.ramp_s if timed else None,
+        environment={"settings": attrs.asdict(settings)},
         path={"rtt_ms": path.rtt_ms, "rate_bytes_per_s": path.rate_bit_per_s / 8, "mtu": path.mtu},
     )  # fmt: skip
 
@@ -109,17 +108,17 @@ def moved_data(taken: dict[str, Any], op: str) -> bool:
     return any(one.key == f"{op}_mb_per_s" for step in taken["steps"] for one in metrics.of_step(step))
 
 
-def common(settings: Settings, path: topology.Path, op: str) -> Point:
+def common(settings: Settings, path: topology.EmulatedPath, op: str) -> Point:
     """Return what every point says of its settings."""
     return {
-        "profile": settings["profile"] + ("-measured" if settings["known"] == "measured" else ""),
-        "fabric": settings["fabric"],
+        "profile": settings.profile + ("-measured" if settings.known == "measured" else ""),
+        "fabric": settings.fabric,
         "rtt_ms": path.rtt_ms,
-        "loss": settings["loss"],
+        "loss": settings.loss,
         "rate_mbit": path.rate_bit_per_s / 1e6,
-        "queue_depth": settings["queue_depth"],
-        "size_bytes": settings["size_bytes"],
-        "seed": settings["seed"],
+        "queue_depth": settings.queue_depth,
+        "size_bytes": settings.size_bytes,
+        "seed": settings.seed,
         "op": op,
     }
 
@@ -153,10 +152,8 @@ def figures_of(op: str, taken: dict[str, Any]) -> Point:
     }
 
 
-def add_bound(settings: Settings, path: topology.Path, point: Point) -> Point:
+def add_bound(settings: Settings, path: topology.EmulatedPath, point: Point) -> Point:
     """Return `point` with the bound that no tuning can pass, and the share of it that was reached."""
-    if settings["fabric"] in WITHOUT_PATH:
-        return point
     bound = bound_mb_per_s(settings, NetworkPath(path.rtt_ms / 1e3, path.rate_bit_per_s / 8, path.mtu))
     return point | {"bound_mb_per_s": round(bound, 2), "fraction_of_bound": round(point["mb_per_s"] / bound, 4)}
 
@@ -165,9 +162,9 @@ def bound_mb_per_s(settings: Settings, network: NetworkPath) -> float:
     """Return min(line rate, queue depth x size / RTT, the targets' disks): what no tuning can pass."""
     bounds = [network.goodput_bytes_per_s]
     if network.rtt_s:
-        bounds.append(settings["queue_depth"] * settings["size_bytes"] * settings["clients"] / network.rtt_s)
-    if settings["target_mib_per_s"]:
-        bounds.append(settings["target_mib_per_s"] * 2**20 * settings["targets"])
+        bounds.append(settings.queue_depth * settings.size_bytes * settings.clients / network.rtt_s)
+    if settings.target_mib_per_s:
+        bounds.append(settings.target_mib_per_s * 2**20 * settings.targets)
     return min(bounds) / 1e6
 
 

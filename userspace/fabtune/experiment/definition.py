@@ -11,8 +11,9 @@ import attrs
 
 from fabtune.errors import InputError
 from fabtune.experiment import expect
-from fabtune.experiment.settings import FACTORS, Settings, check_settings, parse_settings
+from fabtune.experiment.settings import check_settings, parse_settings
 from fabtune.host import userfile
+from fabtune.model.factors import FACTORS, Settings
 from fabtune.paths import data_dir
 
 # More than a machine can run in its lifetime; a typo in a list reaches it easily.

@@ -82,15 +82,15 @@ def run_all(
 
 def _expected_s(run: Run) -> float:
     """Return about how long a run takes: two loads and the playbooks around them."""
-    return 2 * float(run.settings["ramp_s"] + run.settings["runtime_s"] + 20) + 30
+    return 2 * float(run.settings.ramp_s + run.settings.runtime_s + 20) + 30
 
 
 def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: bool) -> None:
     run.directory.mkdir(parents=True, exist_ok=True)
     settings = run.settings
     path = {key: definition.fixed[key] for key in ("rtt", "rate") if key in definition.fixed}
-    tuning: dict[str, Any] = {**path, "profile": settings["profile"], "allow_relogin": allow_relogin}
-    if settings["profile"] == _UNTOUCHED:
+    tuning: dict[str, Any] = {**path, "profile": settings.profile, "allow_relogin": allow_relogin}
+    if settings.profile == _UNTOUCHED:
         points = _measure(run, inventory)
     else:
         points = _with_profile(run, inventory, tuning)
@@ -118,17 +118,17 @@ def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any]) -> 
 
 def _measure(run: Run, inventory: Inventory) -> list[Point]:
     settings = run.settings
-    known = workload.load(settings["workload"]).parameters
+    known = workload.load(settings.workload).parameters
     points = []
     for op in ops_of(settings):
-        wanted = {"op": op, "block_bytes": settings["size_bytes"], "queue_depth": settings["queue_depth"]}
+        wanted = {"op": op, "block_bytes": settings.size_bytes, "queue_depth": settings.queue_depth}
         variables = {
-            "workload": settings["workload"],
+            "workload": settings.workload,
             "parameters": {name: value for name, value in wanted.items() if name in known},
             "op": op,
-            "runtime_s": settings["runtime_s"],
-            "ramp_s": settings["ramp_s"],
-            "label": settings["profile"],
+            "runtime_s": settings.runtime_s,
+            "ramp_s": settings.ramp_s,
+            "label": settings.profile,
             "results": str(run.directory.resolve()),
         }
         _play("measure", inventory, variables, run.directory)
@@ -149,7 +149,7 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
                 continue
             found.append(
                 {
-                    "profile": run.settings["profile"],
+                    "profile": run.settings.profile,
                     "host": host,
                     "op": way,
                     "mb_per_s": round(figures[f"{way}_mb_per_s"], 2),

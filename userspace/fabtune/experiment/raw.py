@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from fabtune.errors import FabtuneError
-from fabtune.experiment.settings import Settings
 from fabtune.host.run import require
 from fabtune.lab.shell import nsenter
 from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
 from fabtune.lab.waiting import until
 from fabtune.measure import metrics, network, record
+from fabtune.model.factors import Settings
 
 _PORT = 5201
 _OPS = {"send": "write", "receive": "read"}
@@ -26,8 +26,8 @@ def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, Any]
     try:
         until(_listening, "iperf3 to listen")
         taken = network.measure(
-            TARGET_ADDRESS, port=_PORT, seconds=settings["runtime_s"], windows=(settings["window_bytes"],),
-            streams=(settings["streams"],), label=settings["profile"],
+            TARGET_ADDRESS, port=_PORT, seconds=settings.runtime_s, windows=(settings.window_bytes,),
+            streams=(settings.streams,), label=settings.profile,
         )  # fmt: skip
     finally:
         server.kill()

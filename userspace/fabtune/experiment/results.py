@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import attrs
+
 from fabtune.errors import InputError
 from fabtune.experiment.batch import Run
 from fabtune.experiment.definition import Definition
@@ -49,7 +51,7 @@ def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, comman
                 "number": run.repetition + 1,
                 "directory": str(run.directory.relative_to(out)),
                 "status": status,
-                "settings": run.settings,
+                "settings": attrs.asdict(run.settings),
                 "files": left,
                 "points": points or [],
             }

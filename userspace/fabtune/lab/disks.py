@@ -25,7 +25,6 @@ class Disk:
     tail_delay_ms: int = 0
 
 
-LEAST_MB_PER_S = 13
 # What a fabric exports unless told otherwise.
 USUAL = Disk()
 

@@ -7,7 +7,12 @@ import sys
 from fabtune.errors import FabtuneError
 from fabtune.lab import fabrics, topology
 from fabtune.lab.disks import Disk
-from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms, parse_percent
+from fabtune.model import factors
+from fabtune.model.units import parse_bytes
+
+_OF_PATH = ("rtt", "rate", "loss", "loss_model", "mtu")
+# What every verb has to be told again.
+_OF_FABRIC = ("fabric", "sessions", "targets")
 
 
 def main() -> int:
@@ -16,43 +21,55 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("up", "path"):
         words = verbs.add_parser(verb, help="make or change the emulated path")
-        words.add_argument("--rtt", default="0ms")
-        words.add_argument("--rate", default="1gbit")
-        words.add_argument("--loss", default="0%")
-        words.add_argument("--loss-model", default="random", choices=("random", "gemodel"))
-        words.add_argument("--mtu", type=int, default=1500)
+        _add_factors(words, _OF_PATH)
         words.add_argument("--buffer", help="the bottleneck's queue, such as 1MiB; default: never drops")
         if verb == "up":
             words.add_argument("--size-mib", type=int, default=1024)
             words.add_argument("--keeps-data", action="store_true", help="a RAM disk that returns what was written")
             words.add_argument("--tail-delay-ms", type=int, default=0, help="what its last MiB takes longer")
-    verbs.add_parser("login", help="log in, print the disk")
+    verbs.add_parser("login", help="log in, print the disk, or the device that joins the disks")
     verbs.add_parser("logout", help="log out")
     for words in verbs.choices.values():
-        words.add_argument("--fabric", default="iscsi", choices=fabrics.FABRICS)
+        _add_factors(words, _OF_FABRIC)
     args = parser.parse_args()
-    chosen = fabrics.find(args.fabric)
     try:
-        if args.verb in ("up", "path"):
-            path = topology.Path(
-                parse_ms(args.rtt), parse_bit_per_s(args.rate), parse_percent(args.loss), args.loss_model, args.mtu,
-                parse_bytes(args.buffer) if args.buffer else None,
-            )  # fmt: skip
-            if args.verb == "up":
-                topology.up(path, one_namespace=chosen.ONE_NAMESPACE)
-                chosen.start_target(Disk(args.size_mib, args.keeps_data, tail_delay_ms=args.tail_delay_ms))
-                chosen.start_initiator()
-            else:
-                topology.shape(path)
-                topology.forget_paths()
-        elif args.verb == "login":
-            print(chosen.login())
-        else:
-            chosen.logout()
+        _run(args)
     except FabtuneError as error:
         print(f"fabtune.lab.guest: {error}", file=sys.stderr)
         return error.exit_code
     return 0
+
+
+def _add_factors(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None:
+    for name in names:
+        factor = factors.FACTORS[name]
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", default=factor.default, help=factor.summary.replace("%", "%%")
+        )
+
+
+def _run(args: argparse.Namespace) -> None:
+    texts = {name: str(value) for name, value in vars(args).items() if name in factors.FACTORS}
+    settings = factors.parse(texts, "fabtune.lab.guest")
+    disk = Disk(args.size_mib, args.keeps_data, tail_delay_ms=args.tail_delay_ms) if args.verb == "up" else Disk()
+    fabric = fabrics.find(settings.fabric)(settings, disk)
+    if args.verb in ("up", "path"):
+        path = topology.EmulatedPath(
+            settings.rtt_ms, settings.rate_bit_per_s, settings.loss, settings.loss_model, settings.mtu,
+            parse_bytes(args.buffer) if args.buffer else None,
+        )  # fmt: skip
+        if args.verb == "up":
+            topology.up(path, one_namespace=fabric.ONE_NAMESPACE)
+            fabric.start_target()
+            fabric.start_initiator()
+        else:
+            topology.shape(path)
+            topology.forget_paths()
+    elif args.verb == "login":
+        print(*fabric.join(fabric.login()))
+    else:
+        fabric.part()
+        fabric.logout()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ lies there too, and routing rules send what the host addresses to itself out thr
 
 import math
 from dataclasses import dataclass
-from pathlib import Path as FilePath
+from pathlib import Path
 
 from fabtune.errors import FabtuneError
 from fabtune.host.run import run
@@ -48,8 +48,8 @@ _DEEP_LIMIT = 100_000
 
 
 @dataclass(frozen=True)
-class Path:
-    """What the emulated path does to packets; each direction gets half of `rtt_ms`.
+class EmulatedPath:
+    """What the path does to packets; each direction gets half of `rtt_ms`.
 
     `loss` is a share of one a direction, `loss_model` one of random or gemodel (bursts of 3 on average);
     `buffer_bytes` is the bottleneck's queue, None for one that never drops.
@@ -63,7 +63,7 @@ class Path:
     buffer_bytes: int | None = None
 
 
-def up(path: Path, *, one_namespace: bool = False) -> None:
+def up(path: EmulatedPath, *, one_namespace: bool = False) -> None:
     """Make namespaces, links, addresses and routes, then `shape` the path.
 
     `one_namespace` puts the target's end into init_net, for fabrics that exist nowhere else.
@@ -92,10 +92,10 @@ def up(path: Path, *, one_namespace: bool = False) -> None:
 
 def target_namespace() -> str | None:
     """Return the namespace of the target's end, None where that is init_net."""
-    return TARGET if FilePath("/run/netns", TARGET).exists() else None
+    return TARGET if Path("/run/netns", TARGET).exists() else None
 
 
-def shape(path: Path) -> None:
+def shape(path: EmulatedPath) -> None:
     """Give the path its rate, delay and loss; the links must be idle or the change hits packets in flight.
 
     Packets are lost one by one only if no device hands super-packets on, so loss turns every
@@ -124,6 +124,26 @@ def shape(path: Path) -> None:
             tc_batch(WAN, [f"qdisc replace dev {device} root pfifo limit {_DEEP_LIMIT}"])
 
 
+def portal(number: int) -> str:
+    """Return the target's address `number`, counted from 0."""
+    return f"10.2.0.{1 + number}"
+
+
+def add_portals(count: int) -> None:
+    """Give the target's end `count` addresses in all."""
+    ip_batch(target_namespace(), [f"addr add {portal(number)}/24 dev t0" for number in range(1, count)])
+
+
+def cut(number: int) -> None:
+    """Let the WAN swallow whatever is for portal `number`, without a word to the sender."""
+    ip_batch(WAN, [f"route add blackhole {portal(number)}/32"])
+
+
+def mend(number: int) -> None:
+    """Let the WAN pass on again what is for portal `number`."""
+    ip_batch(WAN, [f"route del blackhole {portal(number)}/32"])
+
+
 def forget_paths() -> None:
     """Drop what TCP remembers of earlier connections, so that no point inherits another's ssthresh or RTT."""
     for namespace in dict.fromkeys((None, target_namespace())):
@@ -140,7 +160,7 @@ def qdisc_counters() -> dict[str, dict[str, int]]:
     return counters
 
 
-def assert_clean(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]], path: Path) -> None:
+def assert_clean(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]], path: EmulatedPath) -> None:
     """Raise FabtuneError when packets were dropped that the path was not told to lose, or none passed at all."""
     for device, row in after.items():
         dropped = row["drops"] - before[device]["drops"]
@@ -159,7 +179,7 @@ def _place(namespace: str | None) -> str | None:
     return target_namespace() if namespace == TARGET else namespace
 
 
-def _loss_words(path: Path) -> str:
+def _loss_words(path: EmulatedPath) -> str:
     percent = 100 * path.loss
     if path.loss_model == "random":
         return f"loss random {percent:g}%"

@@ -1,104 +1,148 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A real LIO target and a real open-iscsi initiator on the guest's topology, over TCP."""
+"""iSCSI over TCP: LIO and open-iscsi; the one fabric of several clients, sessions and targets.
 
-import os
-import subprocess
-from collections.abc import Sequence
-from pathlib import Path
+clients:    each has a name and a session of its own, to one LUN that all share or to a LUN each
+sessions:   one initiator, a portal and a session each, joined by dm-multipath
+targets:    one session to each of them, striped by md RAID-0
+"""
 
-from fabtune.host.run import run
-from fabtune.host.targets import lio
-from fabtune.lab.disks import USUAL, Disk, add_store
+from fabtune.host.targets.lio import KIND
+from fabtune.lab import iscsi_initiator, joined, security, topology
+from fabtune.lab.disks import add_store
+from fabtune.lab.fabrics import Fabric, Injection
 from fabtune.lab.shell import nsenter
-from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
 from fabtune.lab.waiting import until
 
-SUMMARY = "iSCSI over TCP"
-ONE_NAMESPACE = False
-INITIATOR_IQN = "iqn.2026-01.lab.fabtune:initiator"
 TARGET_IQN = "iqn.2026-01.lab.fabtune:target"
-PORTAL = f"{TARGET_ADDRESS}:3260"
+PORTAL = f"{topology.TARGET_ADDRESS}:3260"
+# How long the initiator's transport waits for a cut path before it fails over.
+_REPLACEMENT_S = 5
 
 
-def start_target(disk: Disk = USUAL) -> None:
-    """Export `disk` as LUN 0 of TARGET_IQN on PORTAL, open to any initiator."""
-    add_target(TARGET_IQN, (PORTAL,), (add_store(lio.KIND, disk, 0),))
+class Iscsi(Fabric):
+    """A real LIO target and a real open-iscsi initiator."""
+
+    NAME = "iscsi"
+    FACTORS = frozenset({
+        "clients", "lun", "sessions", "cut", "targets", "target_rate", "stall",
+        "cmds_max", "cmdsn_depth", "unsolicited", "security",
+    })  # fmt: skip
+    RELOGIN_BY_FABTUNE = True
+    # The kernel's module that carries the sessions.
+    TRANSPORT = "iscsi_tcp"
+
+    def start_target(self) -> None:
+        """Export the disk: from each of the targets, or on each of the sessions' portals, or a LUN for each client."""
+        settings = self.settings
+        topology.add_portals(max(settings.sessions, settings.targets))
+        inside = nsenter(topology.target_namespace())
+        if settings.targets > 1:
+            for number, name in enumerate(self._targets()):
+                KIND.add_target(name, (_portal(number),), (add_store(KIND, self.disk, number),), inside)
+            return
+        own_luns = settings.clients if settings.lun == "own" else 0
+        stores = [add_store(KIND, self.disk, number) for number in range(own_luns or 1)]
+        portals = [_portal(number) for number in range(settings.sessions)]
+        KIND.add_target(TARGET_IQN, portals, stores, inside)
+        for number in range(own_luns):
+            KIND.map_lun(TARGET_IQN, iscsi_initiator.client_name(number), number)
+
+    def start_initiator(self) -> None:
+        """Start iscsid, discover the targets, and give their records and the targets what the settings say."""
+        settings = self.settings
+        iscsi_initiator.start(self.TRANSPORT)
+        iscsi_initiator.discover(_portal(0))
+        interfaces: list[str] = []
+        if settings.clients > 1:
+            interfaces = iscsi_initiator.add_clients(settings.clients)
+            iscsi_initiator.forget_nodes()
+            iscsi_initiator.discover(_portal(0), interfaces)
+        for number in range(1, settings.targets):
+            iscsi_initiator.discover(_portal(number))
+        nodes, target = self._values()
+        for key, value in target.items():
+            KIND.set_everywhere(key, value)
+        if moved := security.protect_path(settings.security):
+            portal = f"{moved}:3260"
+            KIND.open_portal(TARGET_IQN, portal, nsenter(topology.target_namespace()))
+            KIND.close_portal(TARGET_IQN, PORTAL)
+            iscsi_initiator.forget_nodes()
+            iscsi_initiator.discover(portal, interfaces)
+        for key, value in nodes.items():
+            iscsi_initiator.update_node(key, value)
+
+    def _values(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what the records and what the targets are given."""
+        settings = self.settings
+        nodes, target = (dict(values) for values in security.VALUES[settings.security])
+        if settings.cmds_max:
+            # The kernel rounds cmds_max down to a power of two; one LUN may use it all.
+            nodes |= dict.fromkeys(("node.session.cmds_max", "node.session.queue_depth"), str(settings.cmds_max))
+        if settings.cmdsn_depth:
+            target["attrib/default_cmdsn_depth"] = str(settings.cmdsn_depth)
+        if settings.unsolicited != "default":
+            some, everything = settings.unsolicited != "none", settings.unsolicited == "all"
+            burst = str(settings.size_bytes if everything else 65536)
+            words = {
+                "InitialR2T": "No" if everything else "Yes", "ImmediateData": "Yes" if some else "No",
+                "FirstBurstLength": burst, "MaxBurstLength": burst,
+            }  # fmt: skip
+            for name, value in words.items():
+                nodes[f"node.session.iscsi.{name}"] = target[f"param/{name}"] = value
+        if settings.cut_s:
+            nodes["node.session.timeo.replacement_timeout"] = str(_REPLACEMENT_S)
+        return nodes, target
+
+    def login(self) -> list[str]:
+        """Log every session in and return their disks once all can be opened."""
+        for name in self._targets():
+            iscsi_initiator.login(name)
+        return self.disks()
+
+    def logout(self) -> None:
+        """Log every session out and wait until their disks are gone."""
+        for name in self._targets():
+            iscsi_initiator.logout(name)
+        until(lambda: not iscsi_initiator.disks(), "the disks to go")
+
+    def disks(self) -> list[str]:
+        """Return the sessions' disks once all can be opened."""
+        settings = self.settings
+        return iscsi_initiator.wait_for_disks(max(settings.clients, settings.sessions, settings.targets))
+
+    def renew(self) -> None:
+        """Log in anew: a target's new command window is for initiators that it does not remember."""
+        remembered = KIND.remembered()
+        self.logout()
+        KIND.forget(remembered)
+        self.login()
+
+    def join(self, disks: list[str]) -> list[str]:
+        """Join the disks of several sessions by dm-multipath, those of several targets by md RAID-0."""
+        if self.settings.targets > 1:
+            return [joined.stripe(disks)]
+        return [joined.multipath(disks)] if self.settings.sessions > 1 else disks
+
+    def part(self) -> None:
+        """Take the device that joins the disks apart where there is one."""
+        joined.part()
+
+    def injections(self) -> list[Injection]:
+        """Return what the settings ask for: a path that is cut, or a target that stalls."""
+        cut = Injection(self.settings.cut_s, lambda: topology.cut(1), lambda: topology.mend(1))
+        return super().injections() + ([cut] if self.settings.cut_s else [])
+
+    def figures(self) -> dict[str, int]:
+        """Return how many of several sessions' paths have failed."""
+        return {"paths_failed": joined.paths_failed()} if self.settings.sessions > 1 else {}
+
+    def _targets(self) -> list[str]:
+        count = self.settings.targets
+        return [TARGET_IQN + (str(number + 1) if number else "") for number in range(count)]
 
 
-def add_target(iqn: str, portals: Sequence[str], stores: Sequence[str]) -> None:
-    """Export `stores` as LUN 0, 1, ... of `iqn` on all `portals` to any initiator."""
-    lio.KIND.add_target(iqn, portals, stores, nsenter(target_namespace()))
+def _portal(number: int) -> str:
+    return f"{topology.portal(number)}:3260"
 
 
-def move_portal(portal: str) -> None:
-    """Open TARGET_IQN on `portal` in place of PORTAL and discover it there."""
-    lio.KIND.open_portal(TARGET_IQN, portal, nsenter(target_namespace()))
-    lio.KIND.close_portal(TARGET_IQN, PORTAL)
-    forget_nodes()
-    discover(portal)
-
-
-def start_initiator(transport: str = "iscsi_tcp") -> None:
-    """Start iscsid and discover the target, which writes its node record."""
-    run(["modprobe", transport], what=f"loading {transport}")
-    run(["modprobe", "sd_mod"], what="loading sd_mod")
-    Path("/etc/iscsi/initiatorname.iscsi").write_text(f"InitiatorName={INITIATOR_IQN}\n")
-    subprocess.Popen(
-        ["iscsid", "-f"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    until(lambda: _answers_iscsid(), "iscsid to answer")
-    discover(PORTAL)
-
-
-def discover(portal: str, interfaces: Sequence[str] = ()) -> None:
-    """Write the node records of all targets behind `portal`, for each of open-iscsi's `interfaces`."""
-    words = [word for name in interfaces for word in ("-I", name)]
-    run(["iscsiadm", "-m", "discovery", "-t", "st", "-p", portal, *words], what="discovering the target")
-
-
-def forget_nodes() -> None:
-    """Delete every node record."""
-    run(["iscsiadm", "-m", "node", "-o", "delete"], what="deleting the node records")
-
-
-def update_node(key: str, value: str) -> None:
-    """Write one setting of every node record, for the next login."""
-    run(["iscsiadm", "-m", "node", "-o", "update", "-n", key, "-v", value], what=f"setting {key}")
-
-
-def login() -> str:
-    """Log in and return the session's disk (``sda``) once it is ready."""
-    run(["iscsiadm", "-m", "node", "-T", TARGET_IQN, "--login"], what="logging in")
-    return wait_for_disk()
-
-
-def logout() -> None:
-    """Log the session out and wait until its disk is gone."""
-    run(["iscsiadm", "-m", "node", "-T", TARGET_IQN, "--logout"], what="logging out")
-    until(lambda: not iscsi_disks(), "the disk to go")
-
-
-def wait_for_disk() -> str:
-    """Return the session's disk once its block device can be opened."""
-    return wait_for_disks(1)[0]
-
-
-def wait_for_disks(count: int) -> list[str]:
-    """Return the disks of all sessions once there are `count` that can be opened."""
-    until(
-        lambda: len(iscsi_disks()) == count and all(os.access(f"/dev/{disk}", os.R_OK) for disk in iscsi_disks()),
-        f"{count} iSCSI disks",
-    )
-    return iscsi_disks()
-
-
-def iscsi_disks() -> list[str]:
-    """Return the names of all disks behind iSCSI sessions, in the order of their names."""
-    disks = [path.name for path in Path("/sys/block").iterdir() if "/session" in str(path.resolve())]
-    return sorted(disks, key=lambda name: (len(name), name))
-
-
-def _answers_iscsid() -> bool:
-    # 21: no sessions, said by an iscsid that answers; 20 and others: not there yet.
-    return subprocess.run(["iscsiadm", "-m", "session"], capture_output=True, check=False).returncode in (0, 21)
+FABRIC = Iscsi

@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 from fabtune.host.run import run
-from fabtune.lab.fabrics import iscsi
 from fabtune.lab.shell import ip_batch, nsenter
 from fabtune.lab.topology import INITIATOR_ADDRESS, TARGET, TARGET_ADDRESS
 
@@ -37,12 +36,14 @@ VALUES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 }
 
 
-def path(kind: str) -> None:
-    """Protect what travels between initiator and target below TCP; for wireguard the portal moves into the tunnel."""
+def protect_path(kind: str) -> str | None:
+    """Protect what travels between initiator and target below TCP; return where the target is then to be reached.
+
+    None: where it was.
+    """
     if kind == "ipsec":
         _ipsec()
-    elif kind == "wireguard":
-        _wireguard()
+    return _wireguard() if kind == "wireguard" else None
 
 
 def _ipsec() -> None:
@@ -62,7 +63,7 @@ def _ipsec() -> None:
         ip_batch(namespace, lines)
 
 
-def _wireguard() -> None:
+def _wireguard() -> str:
     run(["modprobe", "wireguard"], what="loading wireguard")
     places = {"initiator": (None, "target", TARGET_ADDRESS), "target": (TARGET, "initiator", INITIATOR_ADDRESS)}
     public = {name: _key_file(name) for name in places}
@@ -74,7 +75,7 @@ def _wireguard() -> None:
         ]  # fmt: skip
         run([*nsenter(namespace), "wg", "set", "wg0", *words], what="setting WireGuard up")
         ip_batch(namespace, [f"addr add {_WIREGUARD_ADDRESSES[name]}/24 dev wg0", "link set wg0 up"])
-    iscsi.move_portal(f"{_WIREGUARD_ADDRESSES['target']}:3260")
+    return _WIREGUARD_ADDRESSES["target"]
 
 
 def _key_file(name: str) -> str:

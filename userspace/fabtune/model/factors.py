@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What one combination of an experiment is: every factor's name, its meaning, its bounds and its default, once."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from fabtune.errors import InputError
+from fabtune.model import units
+
+Parse = Callable[[str, str], Any]
+# Less is no rate that a disk with a limit can hold: see `host.targets.null_blk.make`.
+LEAST_TARGET_MIB_PER_S = 13
+
+
+@attrs.frozen
+class Factor:
+    """One thing an experiment may vary or fix: how its text becomes a value, and its default as text.
+
+    `key` is the attribute of Settings, with the unit in its name where there is one.
+    """
+
+    key: str
+    parse: Parse
+    default: str
+    summary: str
+
+
+def _integer(low: int, high: int) -> Parse:
+    def parse(text: str, what: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise InputError(f"{what} = '{text}': expected a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def _one_of(*words: str) -> Parse:
+    def parse(text: str, what: str) -> str:
+        if text not in words:
+            raise InputError(f"{what} = '{text}': expected one of {', '.join(words)}")
+        return text
+
+    return parse
+
+
+def _name(text: str, what: str) -> str:
+    if not text or not all(letter.isalnum() or letter in "-_." for letter in text):
+        raise InputError(f"{what} = '{text}': expected a name of letters, digits, '-', '_' and '.'")
+    return text
+
+
+def _seconds(text: str, what: str) -> float:
+    return units.parse_ms(text, what) / 1e3
+
+
+def _target_rate(text: str, what: str) -> int:
+    least = LEAST_TARGET_MIB_PER_S
+    if text.isdecimal() and (int(text) == 0 or least <= int(text) <= 1000):
+        return int(text)
+    raise InputError(f"{what} = '{text}': expected 0 for no limit, or a whole number from {least} to 1000")
+
+
+def _factor(parse: Parse, default: str, summary: str, name: str = "") -> Any:
+    """Return the attribute of a factor; `name` where that is not the attribute's own."""
+    return attrs.field(default=parse(default, name), metadata={"factor": (name, parse, default, summary)})
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """One combination, everything parsed; what nobody asked for has its default."""
+
+    profile: str = _factor(_name, "default", "a fabtune profile, or the name of another tuner to compare with")
+    known: str = _factor(
+        _one_of("given", "measured"), "given", "whether a profile is told the path's round trip and rate"
+    )
+    rtt_ms: float = _factor(units.parse_ms, "0ms", "round trip of the emulated path", "rtt")
+    rate_bit_per_s: float = _factor(units.parse_bit_per_s, "1gbit", "rate of its slowest link", "rate")
+    loss: float = _factor(units.parse_percent, "0%", "packets lost in each direction")
+    loss_model: str = _factor(_one_of("random", "gemodel"), "random", "single losses, or bursts of three on average")
+    mtu: int = _factor(_integer(576, 9216), "1500", "MTU of every link")
+    workload: str = _factor(_name, "xdd", "a fabtune workload")
+    size_bytes: int = _factor(units.parse_bytes, "256KiB", "bytes of one request", "size")
+    queue_depth: int = _factor(_integer(1, 1024), "32", "requests kept outstanding", "depth")
+    op: str = _factor(
+        _one_of("both", "read", "write", "mixed"), "both", "direction, each on its own, or as the workload mixes them"
+    )
+    # Which there are is the lab's to say.
+    fabric: str = _factor(_name, "iscsi", "how the host reaches its disk")
+    clients: int = _factor(_integer(1, 128), "1", "initiators, each with a name, a session and a load of its own")
+    lun: str = _factor(_one_of("shared", "own"), "shared", "whether the clients share a LUN or have one each")
+    sessions: int = _factor(_integer(1, 8), "1", "sessions of one initiator, a portal each, joined by dm-multipath")
+    cut_s: float = _factor(_seconds, "0s", "time after which one of two sessions' paths is cut, 0s for never", "cut")
+    targets: int = _factor(_integer(1, 8), "1", "targets, striped by md RAID-0")
+    target_mib_per_s: int = _factor(
+        _target_rate, "0", "MiB/s that one target's disk gives, 0 for no limit", "target_rate"
+    )
+    stall_s: float = _factor(_seconds, "0s", "time after which the target stalls for good, 0s for never", "stall")
+    cmds_max: int = _factor(_integer(0, 2048), "0", "commands of the initiator's session, 0 for its default")
+    cmdsn_depth: int = _factor(_integer(0, 4096), "0", "command window that the target grants, 0 for its default")
+    unsolicited: str = _factor(_one_of("default", "none", "immediate", "all"), "default", "write data sent unasked")
+    security: str = _factor(
+        _one_of("none", "chap", "digests", "ipsec", "wireguard"),
+        "none",
+        "what protects the login, the data or the path",
+    )
+    task_set_full: int = _factor(
+        _integer(0, 100000), "0", "reads in a row that scsi_debug answers with TASK SET FULL, after 2 s of load"
+    )
+    streams: int = _factor(_integer(1, 128), "1", "streams of a workload that has them: TCP connections of net")
+    window_bytes: int = _factor(
+        units.parse_bytes, "0B", "socket buffer of each TCP connection of net, 0B for the kernel's choice", "window"
+    )
+    threads: int = _factor(_integer(1, 128), "1", "threads of a workload that has them")
+    stream_bytes_per_s: int = _factor(units.parse_bytes, "1MB", "bytes per second of each stream of daq", "stream_rate")
+    ramp_s: float = _factor(_seconds, "4s", "load before the measured part, slow start included", "ramp")
+    runtime_s: float = _factor(_seconds, "3s", "the measured part", "runtime")
+    kernel: str = _factor(_one_of("trixie", "bookworm", "sid"), "trixie", "Debian suite of the guest's kernel")
+    seed: int = _factor(_integer(1, 2**31 - 1), "1", "seed of every random choice: the replicate's number")
+
+
+def _factors() -> dict[str, Factor]:
+    found = {}
+    for one in attrs.fields(Settings):
+        name, parse, default, summary = one.metadata["factor"]
+        found[name or one.name] = Factor(one.name, parse, default, summary)
+    return found
+
+
+# By the names that definitions use.
+FACTORS = _factors()
+
+
+def parse(texts: Mapping[str, str], where: str) -> Settings:
+    """Return the settings that `texts` state, by factor.  Raises InputError, naming `where`, for one that is bad."""
+    for name in texts:
+        if name not in FACTORS:
+            raise InputError(f"{where}: unknown factor '{name}'; known are {', '.join(FACTORS)}")
+    return Settings(
+        **{FACTORS[name].key: FACTORS[name].parse(text, f"{where}: {name}") for name, text in texts.items()}
+    )
+
+
+def differs(settings: Settings, factor: str) -> bool:
+    """Tell whether `settings` ask for something else than the default of `factor`."""
+    return bool(getattr(settings, FACTORS[factor].key) != getattr(Settings(), FACTORS[factor].key))
