@@ -121,12 +121,12 @@ def _figures(
     rows = batch.rows_of(runs)
     if not quiet:
         figure.print_table(wanted.summary, rows, tuple(wanted.factors))
-    x = wanted.plot["x"]
+    x = wanted.plot.x
     numbers, words = wanted.numbers(x), wanted.is_of_words(x)
     plot = figure.Plot(
         x,
-        wanted.plot.get("y", "mb_per_s"),
-        wanted.plot.get("series"),
+        wanted.plot.y,
+        wanted.plot.series,
         numbers,
         min(numbers.values()) > 0 and not words,
         words,

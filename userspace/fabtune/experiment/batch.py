@@ -119,7 +119,7 @@ def rows_of(runs: Sequence[Run]) -> list[Point]:
 def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.Verdict]:
     """Return what became of everything that `definition` expects of its figures."""
     rows = rows_of(runs)
-    return [expect.judge(one, rows, definition.factors) for one in definition.expectations]
+    return [expect.judge(one, rows, definition.factors) for one in definition.expect]
 
 
 def _say_missing(run: Run, why: str) -> None:

@@ -5,21 +5,25 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, cast
 
 import attrs
 
 from fabtune.errors import InputError
-from fabtune.experiment import expect
+from fabtune.experiment.expect import Expectation, Text
 from fabtune.experiment.settings import check_settings, parse_settings
 from fabtune.host import userfile
+from fabtune.model import typed
 from fabtune.model.factors import FACTORS, Settings
 from fabtune.paths import data_dir
 
 # More than a machine can run in its lifetime; a typo in a list reaches it easily.
 MAX_COMBINATIONS = 10_000
 _MAX_BYTES = 128 << 10
-_KEYS = {"summary", "source", "factors", "fixed", "repetitions", "hosts", "clock", "expect", "plot"}
+
+
+class Values(tuple[str, ...]):
+    """The values of a factor as written; one may stand without brackets."""
 
 
 @attrs.frozen
@@ -35,21 +39,56 @@ class Combination:
         return ",".join(f"{name}={text}" for name, text in self.factors.items()) or "only"
 
 
-@attrs.frozen
-class Definition:
+@attrs.frozen(kw_only=True)
+class Axes:
+    """The axes of the chart."""
+
+    x: str
+    y: str = "mb_per_s"
+    series: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class _File:
+    """What a definition's file states."""
+
+    summary: str = ""
+    source: str = ""
+    clock: Literal["virtual", "real"] = "virtual"
+    repetitions: Annotated[int, typed.between(1, 1000)] = 1
+    factors: dict[str, Values] = attrs.field(factory=dict)
+    fixed: dict[str, Text] = attrs.field(factory=dict)
+    expect: tuple[Expectation, ...] = ()
+    # None for throughput over round-trip time by profile.
+    plot: Axes | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Definition(_File):
     """One experiment as its file states it."""
 
     name: str
     path: Path
-    summary: str
-    source: str
-    clock: str
-    repetitions: int
-    factors: dict[str, tuple[str, ...]]
-    fixed: dict[str, str]
-    expectations: tuple[expect.Expectation, ...] = ()
-    # x, y and series of the chart; empty for throughput over round-trip time by profile.
-    plot: dict[str, str] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        """Raise InputError naming file and key for what does not go together."""
+        for name in (*self.factors, *self.fixed):
+            if name not in FACTORS:
+                raise InputError(f"{self.path}: unknown factor '{name}'; known are {', '.join(FACTORS)}")
+        if both := sorted(set(self.factors) & set(self.fixed)):
+            raise InputError(f"{self.path}: '{both[0]}' stands in both factors and fixed; leave it in one")
+        named = {f"expect[{index}].along": one.along for index, one in enumerate(self.expect)}
+        if self.plot:
+            named |= {"plot.x": self.plot.x, "plot.series": self.plot.series}
+        for key, factor in named.items():
+            if factor is not None and factor not in self.factors:
+                allowed = f"one of the factors {', '.join(self.factors)}"
+                raise InputError(f"{self.path}: key '{key}': found {typed.describe(factor)}, allowed: {allowed}")
+        if self.size * self.repetitions > MAX_COMBINATIONS:
+            raise InputError(
+                f"{self.path}: {self.size} combinations x {self.repetitions} repetitions; at most {MAX_COMBINATIONS} "
+                "runs are allowed; shorten the lists of factors"
+            )
 
     @property
     def size(self) -> int:
@@ -73,7 +112,7 @@ class Definition:
 
         Raises InputError for a bad `only` or a combination that cannot be measured.
         """
-        kept = {name: values for name, values in self.factors.items()}
+        kept: dict[str, tuple[str, ...]] = dict(self.factors)
         for word in only:
             name, equals, wanted = word.partition("=")
             if not equals or name not in kept:
@@ -109,74 +148,20 @@ def load(name_or_file: str) -> Definition:
             raise InputError(
                 f"unknown experiment '{name_or_file}'; shipped are {', '.join(names())}; or name a .toml file"
             )
-    return _definition(path, userfile.read_toml(path, _MAX_BYTES))
+    stated = _FORMAT.read(_File, userfile.read_toml(path, _MAX_BYTES), str(path))
+    return Definition(name=path.stem, path=path, **{one.name: getattr(stated, one.name) for one in attrs.fields(_File)})
 
 
-def _definition(path: Path, table: dict[str, Any]) -> Definition:
-    for key in table:
-        if key not in _KEYS:
-            raise InputError(f"{path}: unknown key '{key}'; known are {', '.join(sorted(_KEYS))}")
-    factors = {
-        name: tuple(_texts(path, f"factors.{name}", value)) for name, value in _table(path, table, "factors").items()
-    }
-    fixed = {name: _texts(path, f"fixed.{name}", value)[0] for name, value in _table(path, table, "fixed").items()}
-    for name in (*factors, *fixed):
-        if name not in FACTORS:
-            raise InputError(f"{path}: unknown factor '{name}'; known are {', '.join(FACTORS)}")
-    if both := sorted(set(factors) & set(fixed)):
-        raise InputError(f"{path}: '{both[0]}' stands in both factors and fixed; leave it in one")
-    repetitions = table.get("repetitions", 1)
-    if not isinstance(repetitions, int) or isinstance(repetitions, bool) or not 1 <= repetitions <= 1000:
-        raise InputError(f"{path}: repetitions = {repetitions!r}: expected a whole number from 1 to 1000")
-    clock = table.get("clock", "virtual")
-    if clock not in ("virtual", "real"):
-        raise InputError(f"{path}: clock = {clock!r}: expected virtual or real")
-    for key in ("summary", "source"):
-        if not isinstance(table.get(key, ""), str):
-            raise InputError(f"{path}: {key} = {table[key]!r}: expected text")
-    expected = table.get("expect", [])
-    if not isinstance(expected, list):
-        raise InputError(f"{path}: expect: expected tables [[expect]]")
-    expectations = tuple(expect.parse(path, number, one, tuple(factors)) for number, one in enumerate(expected, 1))
-    definition = Definition(
-        path.stem, path, table.get("summary", ""), table.get("source", ""), clock, repetitions, factors, fixed,
-        expectations, _plot(path, table, factors),
-    )  # fmt: skip
-    if definition.size * repetitions > MAX_COMBINATIONS:
-        raise InputError(
-            f"{path}: {definition.size} combinations x {repetitions} repetitions; at most {MAX_COMBINATIONS} runs are "
-            "allowed; shorten the lists of factors"
-        )
-    return definition
-
-
-def _plot(path: Path, table: dict[str, Any], factors: dict[str, tuple[str, ...]]) -> dict[str, str]:
-    plot = _table(path, table, "plot")
-    for key, value in plot.items():
-        if key not in ("x", "y", "series"):
-            raise InputError(f"{path}: plot: unknown key '{key}'; known are x, y, series")
-        if key != "y" and value not in factors:
-            raise InputError(f"{path}: plot.{key} = '{value}': expected one of the factors {', '.join(factors)}")
-    if plot and "x" not in plot:
-        raise InputError(f"{path}: plot: no x; expected one of the factors {', '.join(factors)}")
-    return plot
-
-
-def _table(path: Path, table: dict[str, Any], key: str) -> dict[str, Any]:
-    found = table.get(key, {})
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: {key}: expected a table [{key}]")
-    return found
-
-
-def _texts(path: Path, key: str, value: Any) -> list[str]:
-    """Return `value`, one text or number or a list of them, as texts."""
-    values = value if isinstance(value, list) else [value]
+def _values(raw: Any) -> Values:
+    """Return one text or number, or a list of them, as texts."""
+    values = Values(map(str, raw if isinstance(raw, list) else [raw]))
     if not values:
-        raise InputError(f"{path}: {key} is empty; expected at least one value")
-    for one in values:
-        if isinstance(one, bool) or not isinstance(one, str | int | float):
-            raise InputError(f"{path}: {key} = {one!r}: expected text or a number")
-    if len(set(map(str, values))) != len(values):
-        raise InputError(f"{path}: {key} lists a value twice")
-    return [str(one) for one in values]
+        raise typed.WrongError(raw, "at least one value")
+    if len(set(values)) != len(values):
+        raise typed.WrongError(raw, "an array that lists no value twice")
+    return values
+
+
+_FORMAT = typed.Format()
+_FORMAT.convert(Text, cast(Any, str | int | float), Text, str)
+_FORMAT.convert(Values, cast(Any, str | int | float | list[str | int | float]), _values, list)

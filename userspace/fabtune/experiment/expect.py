@@ -9,8 +9,7 @@ An expectation is of one of two forms, each for every value of the factors that 
 
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -18,24 +17,33 @@ from fabtune.errors import InputError
 
 # A run's factors as written, beside one of its points.
 Row = Mapping[str, Any]
-SHAPES = ("rises", "falls", "level")
-_KEYS = {"says", "figure", "where", "of", "to", "at_least", "at_most", "along", "shape", "tolerance"}
 
 
-@attrs.frozen
+class Text(str):
+    """A factor's value as a definition writes it: text, or a number as its digits."""
+
+
+@attrs.frozen(kw_only=True)
 class Expectation:
-    """One statement about the points of an experiment."""
+    """One statement about the points of an experiment: an ``[[expect]]`` table."""
 
     says: str
-    figure: str
-    where: dict[str, str]
-    of: dict[str, str]
-    to: dict[str, str]
-    at_least: float | None
-    at_most: float | None
-    along: str | None
-    shape: str | None
-    tolerance: float
+    figure: str = "mb_per_s"
+    where: dict[str, Text] = attrs.field(factory=dict)
+    of: dict[str, Text] = attrs.field(factory=dict)
+    to: dict[str, Text] = attrs.field(factory=dict)
+    at_least: float | None = None
+    at_most: float | None = None
+    along: str | None = None
+    shape: Literal["rises", "falls", "level"] | None = None
+    tolerance: float = 0.05
+
+    def __attrs_post_init__(self) -> None:
+        """Raise InputError for a statement of neither form."""
+        if (self.along is None) != (self.shape is None):
+            raise InputError("expected along = a factor together with shape = rises, falls or level")
+        if self.along is None and self.at_least is None and self.at_most is None:
+            raise InputError("expected at_least or at_most, or along and shape")
 
 
 @attrs.frozen
@@ -45,39 +53,6 @@ class Verdict:
     says: str
     holds: bool | None
     found: str
-
-
-def parse(path: Path, number: int, table: Any, factors: Sequence[str]) -> Expectation:
-    """Return one ``[[expect]]`` table.  Raises InputError naming file and key."""
-    where = f"{path}: expect {number}"
-    if not isinstance(table, dict):
-        raise InputError(f"{where}: expected a table [[expect]]")
-    for key in table:
-        if key not in _KEYS:
-            raise InputError(f"{where}: unknown key '{key}'; known are {', '.join(sorted(_KEYS))}")
-    if not isinstance(table.get("says"), str):
-        raise InputError(f"{where}: says: expected the expectation in words")
-    sides = {}
-    for key in ("where", "of", "to"):
-        side = table.get(key, {})
-        if not isinstance(side, dict):
-            raise InputError(f'{where}: {key}: expected a table such as {{op = "read"}}')
-        sides[key] = {name: str(value) for name, value in side.items()}
-    for key in ("at_least", "at_most", "tolerance"):
-        if key in table and (isinstance(table[key], bool) or not isinstance(table[key], int | float)):
-            raise InputError(f"{where}: {key} = {table[key]!r}: expected a number")
-    along, shape = table.get("along"), table.get("shape")
-    if (along is None) != (shape is None) or (shape is not None and shape not in SHAPES):
-        raise InputError(f"{where}: expected along = a factor together with shape = {', '.join(SHAPES)}")
-    if along is not None and along not in factors:
-        raise InputError(f"{where}: along = '{along}': expected one of the factors {', '.join(factors)}")
-    if along is None and table.get("at_least") is None and table.get("at_most") is None:
-        raise InputError(f"{where}: expected at_least or at_most, or along and shape")
-    figure = table.get("figure", "mb_per_s")
-    return Expectation(
-        table["says"], figure, sides["where"], sides["of"], sides["to"], table.get("at_least"), table.get("at_most"),
-        along, shape, float(table.get("tolerance", 0.05)),
-    )  # fmt: skip
 
 
 def judge(expectation: Expectation, rows: Sequence[Row], factors: Mapping[str, Sequence[str]]) -> Verdict:
