@@ -88,6 +88,7 @@ enum fabstat_event {
 	"error_offline", "error_resource", "error_io",				\
 	"partial", "never_issued", "unmatched", "untracked", "no_histogram", "no_retry", \
 }
+
 /* clang-format on */
 
 /* The classes of errors, which are counted per op as well; contiguous among the events. */

@@ -8,7 +8,6 @@ twenty pairs of a real session a percentile bootstrap covers far less than it pr
 
 import enum
 import functools
-import itertools
 import math
 import random
 import statistics
@@ -152,11 +151,11 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     """Return the two-sided p of a sign-flip test on the sum: exact up to 16 pairs, else 65,536 fixed draws."""
     observed = abs(math.fsum(differences)) * (1 - 1e-12)
     if len(differences) <= _EXACT_PAIRS:
-        # By symmetry the first sign may stay as it is.
-        first, rest = differences[0], differences[1:]
-        signs = itertools.product((1, -1), repeat=len(rest))
-        hits = [abs(first + sum(s * d for s, d in zip(flip, rest, strict=True))) >= observed for flip in signs]
-        return sum(hits) / len(hits)
+        # By symmetry the first sign may stay as it is; each further difference doubles the sums there can be.
+        sums = list(differences[:1])
+        for difference in differences[1:]:
+            sums = [flipped for one in sums for flipped in (one + difference, one - difference)]
+        return sum(abs(one) >= observed for one in sums) / len(sums)
     # Eight signs at a time, each byte of a draw looked up as the sum that it stands for.
     parts = [differences[first : first + 8] for first in range(0, len(differences), 8)]
     tables = [[sum(d if bits >> i & 1 else -d for i, d in enumerate(part)) for bits in range(256)] for part in parts]

@@ -2,6 +2,7 @@
 """Which sessions must log in again before new values count, and doing so only where no data is at risk."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -57,16 +58,17 @@ class SessionDownError(FabtuneError):
 def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pending]:
     """Return what the written `steps` need before they are felt."""
     found: dict[tuple[str, str, str], Pending] = {}
-    live = live_sessions()
+    # Read when the first step asks for it: most ask for none.
+    live = functools.cache(live_sessions)
     roles = tuple(roles)
     for step in steps:
         if step.effect == "relogin" and step.device.scope == "record":
-            for session in live:
+            for session in live():
                 if session.identity == step.device.identity:
                     _add(found, of_session(session, boot_id))
         elif step.effect == "relogin" and step.tunable.startswith("iscsi."):
             # A module's parameter counts for every session.
-            for session in live:
+            for session in live():
                 _add(found, of_session(session, boot_id))
         elif step.effect == "relogin" and step.tunable.startswith("srp."):
             for identity, login, label in _srp_logins():
@@ -74,7 +76,7 @@ def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pe
         elif step.effect == "new-connections":
             # iscsid lives in the first network namespace; a target's portal may be anywhere.
             if step.device.identity in ("host", "netns:init") and "initiator" in roles:
-                for session in live:
+                for session in live():
                     _add(found, of_session(session, boot_id))
             if "target" in roles:
                 for tpg in targets.groups():
@@ -124,17 +126,22 @@ def merge(first: list[Pending], second: list[Pending]) -> list[Pending]:
     return list({_key(one): one for one in (*first, *second)}.values())
 
 
+def _alive() -> set[tuple[str, str]]:
+    """Return (identity, login) of every session and SRP login there is."""
+    sessions = {(session.identity, str(session.sid)) for session in live_sessions()}
+    return sessions | {(identity, login) for identity, login, _ in _srp_logins()}
+
+
 def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pending]:
     """Return what earlier transactions, or taking them back, left to do and nobody has done since."""
-    alive = {(session.identity, str(session.sid)) for session in live_sessions()}
-    alive |= {(identity, login) for identity, login, _ in _srp_logins()}
+    alive = functools.cache(_alive)
     found: dict[tuple[str, str, str], Pending] = {}
     for transaction in transactions:
         for line in (*([] if transaction.closed else transaction.pending), *transaction.due):
             pending = Pending(**line)
             if pending.boot_id != boot_id:
                 continue
-            if pending.action in ("relogin", "srp-relogin") and (pending.identity, pending.sid) not in alive:
+            if pending.action in ("relogin", "srp-relogin") and (pending.identity, pending.sid) not in alive():
                 continue
             if pending.action == "target-relogin":
                 # The target cannot tell an old login from a new one for every kernel; it asks once.
