@@ -116,6 +116,8 @@ def test_sign_flip_test_is_exact():
     assert st.sign_flip_p([1.0] * 6) == 2 / 2**6
     assert st.sign_flip_p([3.0, -2.0, 1.0]) == 4 / 8 + 2 / 8
     assert st.sign_flip_p([0.1] * 20) < 0.001
+    # The sum is 0, and 2e-16 by rounding: no flip is less extreme.
+    assert st.sign_flip_p([math.log(ratio) for ratio in (98 / 99, 100 / 97, 97 / 100, 99 / 98)]) == 1
 
 
 def test_identical_runs_do_not_divide_by_zero():
