@@ -47,6 +47,16 @@ def test_a_maximum_is_a_value_that_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [("7", 7), (" -7\n", -7), ("0x10", 16), ("18446744073709551615", (1 << 64) - 1), ("010", "010"),
+     ("18446744073709551616", "18446744073709551616"), ("1_0", "1_0"), ("٣", "٣"), ("9" * 5000, "9" * 5000)],
+    ids=range(9),
+)  # fmt: skip
+def test_a_number_is_what_a_kernel_can_hold(text: str, value: object) -> None:
+    assert shipped_catalog().tunables["nic.rx_ring"].parse(text) == value
+
+
+@pytest.mark.parametrize(
     "name", ["default", "lan", "lan-jumbo", "low-latency", "srp", "wan", "wan-lossy", "wan-satellite"]
 )
 def test_the_shipped_profiles_speak_to_both_roles(name: str) -> None:

@@ -417,7 +417,13 @@ AWAY = {
         ({"roles": [{}]}, {"kind": "applied"}, "roles"),
         ({}, {**AWAY, "sid": "x"}, "session id: found 'x'"),
         ({}, {"kind": "login", "sid": "1", "identity": "t,10.2.0.1:3260,default", "successor": "x"}, "session id"),
+        *(
+            ({}, {**AWAY, "kind": kind, "why": "x", "sid": sid}, "session id: found")
+            for kind in ("logout", "login", "given-back", "path", "refused")
+            for sid in ("x", "²", "-1", "", "9" * 5000)
+        ),
     ],
+    ids=range(29),
 )
 def test_a_line_that_nobody_could_act_on_is_damage(
     first: dict[str, object], second: dict[str, object], what: str, tmp_path: Path

@@ -236,6 +236,17 @@ def test_a_saved_facts_file_gives_the_same_findings(tmp_path: Path) -> None:
         ('{"fabtune_facts": 1}', "key 'host' is missing"),
         ('{"fabtune_facts": 1, "host": 5, "netns": ""}', "host: found '5', expected an object"),
         ('{"fabtune_facts": 1, "host": {"name": 1}, "netns": ""}', "host: name: found '1', expected str"),
+        ('{"fabtune_facts": 1, "sockets": [NaN]}', "not JSON: NaN is no number"),
+        *(
+            (
+                f'{{"fabtune_facts": 1, "host": {{"name": "", "kernel": "", "boot_id": "", "memory_bytes": {number}}}}}',
+                text,
+            )
+            for number, text in (
+                ("1" + "0" * 400, "a number of at most 64 bits"),
+                ("1e999", "found 'inf', expected int"),
+            )
+        ),
     ],
 )
 def test_a_wrong_facts_file_is_named(tmp_path: Path, text: str, problem: str) -> None:
@@ -244,6 +255,12 @@ def test_a_wrong_facts_file_is_named(tmp_path: Path, text: str, problem: str) ->
     with pytest.raises(InputError) as caught:
         saved.load(path)
     assert problem in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_a_number_that_no_kernel_has_is_none() -> None:
+    for text in ("9" * 400, "0x" + "f" * 5000, "²"):
+        facts = facts_with(**{name.replace(".", "__"): text for name, _ in CLEAN})
+        assert found(facts) <= {"congestion-control-missing"}
 
 
 def test_the_worst_comes_first_and_every_finding_is_whole() -> None:

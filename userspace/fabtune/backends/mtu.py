@@ -32,7 +32,7 @@ def _neighbours(device: Device, prefix: str) -> dict[str, int]:
 class _Mtu:
     def read(self, device: Device, key: str) -> str:
         with explained(f"{device.label}: {key}"):
-            return (_directory(device) / key).read_text().strip()
+            return (_directory(device) / key).read_text(errors="replace").strip()
 
     def write(self, device: Device, key: str, value: str) -> None:
         wanted, now = tree.whole(value), tree.whole(self.read(device, key))

@@ -7,6 +7,8 @@ leaves out which metrics are locked.  An empty value means that the route does n
 A route with a word that could get lost on this way is left alone.
 """
 
+import re
+
 from fabtune.backends import Refusal
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.host import iproute
@@ -14,6 +16,7 @@ from fabtune.model.device import Device
 
 # The one metric that is a time; it has no plain number in listing or command.
 _TIME = "rto_min"
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")
 # States that a listing shows and a command does not take.
 _STATES = {"linkdown", "dead", "offload", "offload_failed", "rt_offload", "rt_trap", "trap"}
 # What listing and command share: words of their own, metrics, words with a value.
@@ -57,7 +60,7 @@ def _value(words: list[str], key: str) -> list[str]:
     if key not in words[1:]:
         return []
     place = words.index(key, 1) + 1
-    return words[place : place + 1 + (words[place] == "lock")]
+    return words[place : place + 1 + (words[place : place + 1] == ["lock"])]
 
 
 def _ms(words: list[str]) -> str:
@@ -65,7 +68,7 @@ def _ms(words: list[str]) -> str:
     text = words[-1] if words else ""
     if text.endswith("ms"):
         return text.removesuffix("ms")
-    return f"{float(text.removesuffix('s')) * 1000:.0f}" if text.endswith("s") else text
+    return f"{float(text[:-1]) * 1000:.0f}" if _SECONDS.fullmatch(text) else text
 
 
 def _command(words: list[str]) -> list[str]:
@@ -78,7 +81,7 @@ def _command(words: list[str]) -> list[str]:
     kept, skip = [], 0
     for place, word in enumerate(words[: words.index("nexthop")] if "nexthop" in words else words):
         if word in ("via", "dev") and place:
-            skip = 3 if words[place + 1] == "inet6" else 2
+            skip = 3 if words[place + 1 : place + 2] == ["inet6"] else 2
         if skip:
             skip -= 1
         elif word != "onlink":

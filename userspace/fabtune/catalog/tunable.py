@@ -71,13 +71,26 @@ _KEYS = {
     "source": Key((str,), required=True),
     "note": _TEXT,
 }
-_KERNEL = re.compile(r"(\d+)\.(\d+)")
+_KERNEL = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
+# The kernel's largest types have 64 bits: a text with more digits is damage, and no number.
+LEAST, MOST = -(1 << 63), (1 << 64) - 1
+_NUMBER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})")
 
 
 def kernel_version(release: str) -> tuple[int, int]:
     """Return (major, minor) of a kernel release such as 6.12.107+deb13-amd64; (0, 0) if it has none."""
     match = _KERNEL.match(release)
     return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _number(native: str) -> Value:
+    """Return the number that `native` is, or `native` where it is none of the kernel's."""
+    text = native.strip()
+    # As C has it, 010 is no 10.
+    if not _NUMBER.fullmatch(text) or re.match(r"[-+]?0+[1-9]", text):
+        return native
+    number = int(text, 0)
+    return number if LEAST <= number <= MOST else native
 
 
 @dataclass(frozen=True)
@@ -132,10 +145,7 @@ class Tunable:
             word = dict(self.words).get(native.strip())
             if word is not None:
                 return word
-            try:
-                return int(native, 0)
-            except ValueError:
-                return native
+            return _number(native)
         if self.type == "bool":
             lowered = native.lower()
             for truth, spelling in enumerate(self.spelling):
@@ -143,6 +153,10 @@ class Tunable:
                     return bool(truth)
             return {"0": False, "1": True, "n": False, "y": True, "no": False, "yes": True}.get(lowered, native)
         return " ".join(native.split())
+
+    def fits(self, value: object) -> bool:
+        """Tell whether `value` is of this tunable's type: text that `parse` could not read is not."""
+        return type(value) is {"int": int, "bool": bool, "text": str}[self.type]
 
     def native(self, value: Value) -> str:
         """Return the text to write for `value`."""
@@ -161,7 +175,6 @@ class Tunable:
         # Where one negative number means no limit, the kernel takes all of them so.
         if value in self.unlimited or (value < 0 and any(one < 0 for one in self.unlimited)):
             return math.inf
-        # Not as a float, which has no room for what a damaged record may hold.
         return value
 
     def same(self, first: str, second: str) -> bool:
@@ -171,8 +184,7 @@ class Tunable:
 
     def check(self, value: object, where: str) -> Value:
         """Return `value` if this tunable may take it.  Raises InputError naming `where` and what is allowed."""
-        wanted = {"int": int, "bool": bool, "text": str}[self.type]
-        if type(value) is not wanted:
+        if not self.fits(value):
             raise InputError(f"{where}: {self.name}: found {schema.describe(value)}, allowed: {self.allowed()}")
         assert isinstance(value, int | bool | str)
         if self.type == "int":

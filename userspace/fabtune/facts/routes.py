@@ -52,10 +52,10 @@ def _question(peer: str, local: str, port: str, name: str) -> str:
 
 def _gateway(row: dict[str, Any]) -> str:
     """Return the first hop as an identity names it."""
-    if "nexthops" in row:
+    if row.get("nexthops"):
         return f"nhid {row['nhid']}" if "nhid" in row else "multipath"
     via = row.get("via")
-    return str(via["host"]) if isinstance(via, dict) else str(row.get("gateway", "direct"))
+    return str(via.get("host")) if isinstance(via, dict) else str(row.get("gateway", "direct"))
 
 
 def _device(row: dict[str, Any], family: str, netns: str) -> Device:
@@ -76,7 +76,10 @@ def locate(device: Device, around: Surroundings) -> Device | None:
 
     Raises FabtuneError where that cannot be told, or where two routes answer to the identity.
     """
-    destination, gateway, *others = device.identity.split(",")
+    destination, _, rest = device.identity.partition(",")
+    gateway, *others = rest.split(",")
+    if not destination or not gateway:
+        raise FabtuneError(f"route '{device.identity:.80}': expected DESTINATION,GATEWAY,netns:NAME")
     words = dict(part.partition(":")[::2] for part in others)
     netns = namespaces.find(f"netns:{words.get('netns', 'init')}", around.netns)
     if netns is None:

@@ -3,12 +3,14 @@
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fabtune.catalog.tunable import LEAST, MOST
 from fabtune.errors import InputError
 from fabtune.facts.collect import Facts
 from fabtune.host import userfile
@@ -26,7 +28,7 @@ def load(path: Path) -> Facts:
     """Return the facts saved in `path`.  Raises InputError naming the key that is wrong."""
     data = userfile.read_bytes(path, _MAX_BYTES)
     try:
-        table = json.loads(data)
+        table = json.loads(data, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from None
     if not isinstance(table, dict) or table.pop("fabtune_facts", None) != VERSION:
@@ -49,11 +51,17 @@ def _structure(kind: Any, value: Any, where: str) -> Any:
         return {str(key): _structure(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
     if origin in (typing.Union, types.UnionType):
         return None if value is None else _structure(arguments[0], value, where)
-    if kind is float and type(value) is int and abs(value) < 2**1000:
+    if type(value) is int and not LEAST <= value <= MOST:
+        raise _wrong(value, "a number of at most 64 bits", where)
+    if kind is float and type(value) is int:
         return float(value)
-    if type(value) is not kind:
+    if type(value) is not kind or value in (math.inf, -math.inf):
         raise _wrong(value, kind.__name__, where)
     return value
+
+
+def _refused(word: str) -> float:
+    raise ValueError(f"{word} is no number")
 
 
 def _dataclass(kind: Any, value: Any, where: str) -> Any:

@@ -79,8 +79,8 @@ class Sharing:
                 "ip", family, "route", "show", "table", "all", "exact", prefix, netns=self._links.netns
             )
         ]
-        ways = [way for row in rows for way in (row, *row.get("nexthops", []))]
-        return {str(way["dev"]) for way in ways if "dev" in way}
+        ways = [way for row in rows for way in (row, *(row.get("nexthops") or []))]
+        return {str(way["dev"]) for way in ways if isinstance(way, dict) and "dev" in way}
 
     def _guest(self, name: str) -> str:
         """Return what in another namespace lies on `name`, '' if nothing does."""

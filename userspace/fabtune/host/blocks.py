@@ -44,8 +44,8 @@ def nodes_of(device: Path) -> dict[Node, str]:
 
 def numbered(kind: str, text: str | None) -> Node | None:
     """Return the number that the text major:minor is, None where it is none."""
-    major, _, minor = (text or "").partition(":")
-    return Node(kind, int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+    major, minor = (tree.whole(part) for part in (text or "").partition(":")[::2])
+    return None if major is None or minor is None else Node(kind, major, minor)
 
 
 def blocks_of(device: Path) -> list[str]:

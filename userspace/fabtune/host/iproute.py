@@ -34,11 +34,11 @@ def run(program: str, *arguments: str, netns: str = "", stdin: str = "", toleran
 def read_json(program: str, *arguments: str, netns: str = "", texts: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     """Return the list that ``program -j`` prints, in which each row has the keys `texts`.  Raises FabtuneError."""
     text = run(program, "-j", *arguments, netns=netns)
+    what = f"{program} -j {' '.join(arguments)}"
     try:
         rows = json.loads(text or "[]")
-    except ValueError as error:
-        raise FabtuneError(f"{program} -j {' '.join(arguments)}: not JSON: {error}") from None
-    what = f"{program} -j {' '.join(arguments)}"
+    except (ValueError, RecursionError) as error:
+        raise FabtuneError(f"{what}: not JSON: {error}") from None
     if not isinstance(rows, list):
         raise FabtuneError(f"{what}: found {str(rows):.60}, expected a list")
     found = [row for row in rows if isinstance(row, dict)]
@@ -53,13 +53,15 @@ def batch_json(program: str, family: str, commands: list[str], netns: str = "") 
     """Return the rows of all `commands` from one run of ``program -batch``; a command that fails has none."""
     if not commands:
         return []
-    text = run(program, "-j", family, "-force", "-batch", "-", netns=netns, stdin="\n".join(commands), tolerant=True)
+    # A line is a command: what a host calls a peer must not make two of one.
+    stdin = "\n".join(" ".join(command.split()) for command in commands)
+    text = run(program, "-j", family, "-force", "-batch", "-", netns=netns, stdin=stdin, tolerant=True)
     rows: list[dict[str, Any]] = []
     decoder = json.JSONDecoder()
     while text := text.lstrip():
         try:
             found, end = decoder.raw_decode(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FabtuneError(f"{program} -batch: not JSON: {error}") from None
         rows += [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
         text = text[end:]

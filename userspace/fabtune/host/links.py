@@ -2,15 +2,19 @@
 """The interfaces of one network namespace: kinds, addresses, and which lies on which."""
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from fabtune.errors import FabtuneError
 from fabtune.host import iproute, namespaces
 
 # Addresses that only name the interface itself (fe80::, 127.0.0.1) are nobody's to talk to.
 _LOCAL_SCOPES = ("link", "host")
+# What the kernel lets be a name (net/core/dev.c, dev_valid_name); it is also that of a directory in sysfs.
+_NAME = re.compile(r"(?!\.{1,2}$)[^\s/:\0]{1,15}")
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,9 @@ class Links:
     def all(self) -> dict[str, Link]:
         """The interfaces by name.  Raises FabtuneError."""
         rows = iproute.read_json("ip", "-details", "address", netns=self.netns, texts=("ifname",))
+        odd = next((name for name in (str(row["ifname"]) for row in rows) if not _NAME.fullmatch(name)), None)
+        if odd is not None:
+            raise FabtuneError(f"ip -j -details address: no interface can be called {odd:.60}")
         return {link.name: link for link in map(_link, rows)}
 
     def directory(self, name: str) -> Path:

@@ -8,6 +8,7 @@ file of 10 GB) is refused before a byte of it is read.
 import os
 import stat
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,23 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
             what = f"{_MAX_TABLES} tables" if tables > _MAX_TABLES else f"{_MAX_DOTS_A_LINE} dots on one line"
             raise InputError(f"{path}: line {number}: more than {what}")
     try:
-        return tomllib.loads(text)
+        parsed = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         # ValueError: also int() refusing numbers of more than 4300 digits.
         raise InputError(f"{path}: not valid TOML: {error}") from None
+    if not all(-(1 << 63) <= number < 1 << 63 for number in _integers(parsed)):
+        # Python takes more than TOML has, and cannot even print some of them.
+        raise InputError(f"{path}: not valid TOML: an integer of more than 64 bits")
+    return parsed
+
+
+def _integers(value: object) -> Iterator[int]:
+    """Yield each integer inside `value`."""
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _integers(one)
 
 
 def _check(path: Path, found: os.stat_result, most: int) -> None:

@@ -47,12 +47,12 @@ class Scene:
     path: NetworkPath | None
 
     def readings(self, *tunables: str) -> Iterator[tuple[Reading, Value]]:
-        """Yield each device's reading of each of `tunables` with its typed value; unreadable ones are left out."""
+        """Yield each device's reading of each of `tunables` with its typed value; those without one are left out."""
         for tunable in tunables:
             known = self.catalog.tunables[tunable]
             for reading in self.facts.of(tunable):
-                if reading.value is not None:
-                    yield reading, known.parse(reading.value)
+                if reading.value is not None and known.fits(value := known.parse(reading.value)):
+                    yield reading, value
 
     def numbers(self, *tunables: str) -> Iterator[tuple[Reading, int]]:
         """Yield each device's reading of each of `tunables` that is a number; a damaged file may hold any digits."""

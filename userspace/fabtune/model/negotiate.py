@@ -119,7 +119,8 @@ def _max_xmit(ours: Mapping[str, Value], theirs: Mapping[str, Value]) -> Agreed:
 
 def _queue(ours: Mapping[str, Value], theirs: Mapping[str, Value]) -> Agreed:
     """Return how many commands one LUN's session can keep in flight."""
-    rounded = 1 << (int(ours["cmds_max"]).bit_length() - 1)
+    # libiscsi takes the next power of two below, and none of 0.
+    rounded = (1 << int(ours["cmds_max"]).bit_length()) >> 1
     session = rounded - MANAGEMENT_COMMANDS
     own = min(session, int(ours["queue_depth"]))
     problem = "" if session > 0 else f"cmds_max {ours['cmds_max']} leaves no command for data; the login fails"

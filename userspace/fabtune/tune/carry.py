@@ -68,7 +68,7 @@ def of(session: Session) -> Values:
     for key, setting in _FROM_RECORD.items():
         said = _said_by_record(setting, settings, session, known)
         # The kernel cuts a LUN's depth to the session's.
-        said |= {str(min(session.can_queue, int(one))) for one in said if one.isdigit()}
+        said |= {str(min(session.can_queue, depth)) for one in said if (depth := tree.whole(one)) is not None}
         for found in values.values():
             if found.get(key) in said:
                 del found[key]

@@ -5,7 +5,7 @@ import ipaddress
 from dataclasses import dataclass
 
 from fabtune.catalog.profile import Profile
-from fabtune.catalog.tunable import ROLES, shipped_catalog
+from fabtune.catalog.tunable import ROLES, Tunable, shipped_catalog
 from fabtune.facts.collect import Facts
 from fabtune.model.device import Device
 from fabtune.model.negotiate import Agreed, Value, preview
@@ -89,13 +89,13 @@ def acl_of(facts: Facts, tpg: Device, record: Device) -> Device | None:
 
 
 def readings_of(facts: Facts, keys: dict[str, str], device: Device | None) -> dict[str, Value]:
-    """Return the values of `device` by RFC name, as far as they could be read."""
+    """Return the values of `device` by RFC name, as far as they could be read and are what the vocabulary says."""
     found: dict[str, Value] = {}
     catalog = shipped_catalog()
     for name, key in keys.items():
         for reading in facts.of(name):
             if device is not None and reading.device.key == device.key and reading.value is not None:
-                found[key] = catalog.tunables[name].parse(reading.value)
+                found |= _typed(catalog.tunables[name], key, reading.value)
     return found
 
 
@@ -112,8 +112,14 @@ def _values(
     for row in make_plan(profile, (role,), facts, path, {}).rows if profile else []:
         same = row.device is None or (device is not None and row.device.key == device.key)
         if row.tunable.name in keys and same and row.wanted is not None:
-            found[keys[row.tunable.name]] = row.tunable.parse(row.wanted)
+            found |= _typed(row.tunable, keys[row.tunable.name], row.wanted)
     return found
+
+
+def _typed(tunable: Tunable, key: str, native: str) -> dict[str, Value]:
+    """Return the value of `native` by `key`, nothing where it is of another type than `tunable`: no login reads it."""
+    value = tunable.parse(native)
+    return {key: value} if tunable.fits(value) else {}
 
 
 def _devices(facts: Facts, tunable: str) -> list[Device]:

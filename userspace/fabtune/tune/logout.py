@@ -155,8 +155,7 @@ def _of_firmware(session: Session) -> bool:
 
 def sessions_wanted(settings: dict[str, str]) -> int:
     """Return how many sessions a node record asks for."""
-    text = settings.get("node.session.nr_sessions", "1")
-    return max(1, int(text)) if text.isdigit() else 1
+    return max(1, tree.whole(settings.get("node.session.nr_sessions")) or 1)
 
 
 def end(session: Session) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fabtune.errors import InputError
 from fabtune.facts.collect import Facts
+from fabtune.host import tree
 from fabtune.tune.plan import Plan
 
 # Share of the host's memory, in percent, that the worst case may take, and the parameter that says otherwise.
@@ -36,7 +37,7 @@ class MemoryCost:
 def worst_case(plan: Plan, facts: Facts) -> MemoryCost:
     """Return what `plan` may cost at worst with the sessions of now, at least one."""
     sessions = max(1, len(facts.sessions), len(facts.sockets))
-    wanted = {row.tunable.name: int(row.wanted) for row in plan.rows if row.wanted and row.wanted.isdigit()}
+    wanted = {row.tunable.name: number for row in plan.rows if (number := tree.whole(row.wanted)) is not None}
     buffers = sum(wanted.get(name) or _now(facts, name) for name in ("tcp.rmem_max", "tcp.wmem_max"))
     depth, burst = (wanted.get(name, 0) for name in ("lio.default_cmdsn_depth", "lio.first_burst"))
     unsolicited = sessions * depth * burst if "target" in plan.roles else 0
@@ -65,4 +66,4 @@ def check(plan: Plan, facts: Facts) -> None:
 
 
 def _now(facts: Facts, tunable: str) -> int:
-    return max((int(one.value) for one in facts.of(tunable) if one.value and one.value.isdigit()), default=0)
+    return max((tree.whole(one.value) or 0 for one in facts.of(tunable)), default=0)

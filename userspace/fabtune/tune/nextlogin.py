@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fabtune.catalog.tunable import ROLES, Tunable, shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Facts
-from fabtune.host import targets
+from fabtune.host import targets, tree
 from fabtune.host.sessions import Session
 from fabtune.model.device import Device
 from fabtune.model.negotiate import Agreed, Value, preview
@@ -174,7 +174,7 @@ def _unknown_target(key: str, now: Mapping[str, Value], after: Mapping[str, Valu
     if key != _R2T:
         return ""
     wanted, ours = int(after[key]), int(now.get(key, 1))
-    agreed = int(session.negotiated.get(key, 0)) if session else 0
+    agreed = (tree.whole(session.negotiated.get(key)) if session else None) or 0
     # Below ours it is the target's own, and the outcome of every higher wish.
     if wanted <= (agreed or ours) or 0 < agreed < ours:
         return ""

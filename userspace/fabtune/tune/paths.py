@@ -135,8 +135,8 @@ def _multipathd_runs() -> bool:
 def _session_of(number: str) -> int | None:
     """Return the id of the iSCSI session that the disk with this number is reached through, None for none."""
     for part in (tree.SYS / "dev/block" / number).resolve().parts:
-        if part.startswith("session") and part[7:].isdigit():
-            return int(part[7:])
+        if part.startswith("session") and (sid := tree.whole(part[7:])) is not None:
+            return sid
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 
 from fabtune.catalog.profile import Entry, Profile, needs
-from fabtune.catalog.tunable import UNITS, Tunable, Value
+from fabtune.catalog.tunable import MOST, UNITS, Tunable, Value
 from fabtune.errors import InputError
 from fabtune.facts.collect import Facts, Reading
 from fabtune.model import formula
@@ -197,7 +197,7 @@ def wanted_value(
         # Rounded down to off: the least that is still on.
         number += tunable.multiple_of
     low = number if tunable.minimum is None else tunable.minimum
-    high = min(limit for limit in (number, tunable.maximum, reading.limit) if limit is not None)
+    high = min(limit for limit in (number, tunable.maximum, reading.limit, MOST) if limit is not None)
     if number > high:
         return _rounded(high, tunable, down=True), f"limited to {high}"
     return (low, f"raised to the least allowed, {low}") if number < low else (number, "")

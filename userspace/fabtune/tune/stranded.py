@@ -18,13 +18,11 @@ _KEY = "MaxOutstandingR2T"
 
 def why_not(tunable: str, device: Device, now: str, wanted: str) -> str:
     """Return why `wanted` would keep initiators of the TPG `device` from coming back, '' where it does not."""
-    if tunable != R2T or device.scope != "tpg" or not (now + wanted).isdigit():
-        return ""
-    value = int(wanted)
-    if value & (value - 1) == 0:
+    ours, value = tree.whole(now), tree.whole(wanted)
+    if tunable != R2T or device.scope != "tpg" or ours is None or value is None or value & (value - 1) == 0:
         return ""
     target = device.identity.partition(",")[0]
-    names = [one.initiator for one in targets.logins(device) if not _comes_back(one, target, int(now), value)]
+    names = [one.initiator for one in targets.logins(device) if not _comes_back(one, target, ours, value)]
     if not names:
         return ""
     return (
@@ -38,7 +36,8 @@ def _comes_back(login: Login, target: str, now: int, wanted: int) -> bool:
 
     What was agreed on below the target's own value is what the initiator asks for; otherwise it may ask for more.
     """
-    agreed = [int(login.negotiated[_KEY])] if login.negotiated.get(_KEY, "").isdigit() else _agreed_here(login, target)
+    theirs = tree.whole(login.negotiated.get(_KEY))
+    agreed = _agreed_here(login, target) if theirs is None else [theirs]
     return bool(agreed) and all(one <= wanted and one < now for one in agreed)
 
 
@@ -47,5 +46,6 @@ def _agreed_here(login: Login, target: str) -> list[int]:
     own = re.search(r"^InitiatorName=(\S+)", tree.read_text(tree.ETC / "iscsi/initiatorname.iscsi") or "", re.MULTILINE)
     if own is None or own[1] != login.initiator:
         return []
-    texts = [one.negotiated.get(_KEY, "") for one in live_sessions() if one.target == target]
-    return [int(text) for text in texts] if all(text.isdigit() for text in texts) else []
+    numbers = [tree.whole(one.negotiated.get(_KEY)) for one in live_sessions() if one.target == target]
+    known = [number for number in numbers if number is not None]
+    return known if len(known) == len(numbers) else []

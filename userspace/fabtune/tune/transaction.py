@@ -32,7 +32,7 @@ from typing import Any
 
 from fabtune import backends
 from fabtune.catalog.tunable import ROLES
-from fabtune.host import targets
+from fabtune.host import targets, tree
 from fabtune.model.device import Device
 
 VERSION = 1
@@ -198,24 +198,24 @@ def take(transaction: Transaction, line: dict[str, Any]) -> None:
         left = transaction.pending if kind == "pending" else transaction.due
         left.append({key: _text(line, key) for key in ("action", "identity", "label", "sid", "boot_id")})
     elif kind == "logout":
+        _session(line)
         texts = {one.name: _text(line, one.name) for one in fields(Logout) if one.name != "kept"}
-        _session_id(texts["sid"])
         transaction.away.append(Logout(**texts, kept=_kept(line.get("kept", {}))))
     elif kind == "login":
-        back, successor = (_text(line, "sid"), _text(line, "identity")), _text({"successor": "", **line}, "successor")
+        back, successor = _session(line), _optional(line, "successor")
         transaction.back[back] = successor
         if successor:
-            _session_id(successor)
+            _session_id(line, "successor")
             transaction.unkept += [(one, successor) for one in transaction.away if one.session == back and one.kept]
         transaction.away = [one for one in transaction.away if one.session != back]
     elif kind == "given-back":
-        given = _text(line, "sid"), _text(line, "identity")
+        given = _session(line)
         transaction.given.add(given)
         transaction.unkept = [(one, successor) for one, successor in transaction.unkept if one.session != given]
     elif kind == "path":
-        transaction.paths.add((_text(line, "sid"), _text(line, "identity"), _text(line, "boot_id")))
+        transaction.paths.add((*_session(line), _text(line, "boot_id")))
     elif kind == "refused":
-        transaction.refused[_text(line, "sid"), _text(line, "identity"), _text(line, "boot_id")] = _text(line, "why")
+        transaction.refused[*_session(line), _text(line, "boot_id")] = _text(line, "why")
     elif kind == "applied":
         transaction.applied = True
     elif kind == "closed":
@@ -266,9 +266,16 @@ def _step(line: dict[str, Any], expected: int) -> Step:
     )
 
 
-def _session_id(text: str) -> None:
-    if not (text.isascii() and text.isdigit()):
+def _session(line: dict[str, Any]) -> tuple[str, str]:
+    """Return id and identity of the session that `line` is about."""
+    return _session_id(line, "sid"), _text(line, "identity")
+
+
+def _session_id(line: dict[str, Any], key: str) -> str:
+    text = _text(line, key)
+    if not text.isdecimal() or tree.whole(text) is None:
         raise ValueError(f"session id: found {text!r:.60}, expected a number")
+    return text
 
 
 def _text(line: dict[str, Any], key: str) -> str:

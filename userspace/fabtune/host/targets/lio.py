@@ -93,20 +93,21 @@ class _Lio(Kind):
 
     def read_saved(self, device: Device, key: str) -> str:
         section, _, name = key.partition("/")
-        value = _saved_node(_load(), device).get(_SECTIONS.get(section, ""), {}).get(name)
+        value = _saved_values(_load()[0], device, section).get(name)
         return "" if value is None else str(value)
 
     def write_saved(self, device: Device, key: str, value: str) -> None:
         """Change one value and nothing else; rtslib's own save writes the whole running target."""
         section, _, name = key.partition("/")
-        config, end = _load(), _saved_text().rpartition("}")[2]
-        values = _saved_node(config, device).setdefault(_SECTIONS[section], {})
+        config, end = _load()
+        values = _saved_values(config, device, section)
         if not value:
             values.pop(name, None)
         else:
             # rtslib saves attributes as numbers and parameters as texts; what is there already keeps its kind.
             number = isinstance(values[name], int) if name in values else section == "attrib"
-            values[name] = int(value) if number and value.lstrip("-").isdigit() else value
+            whole = tree.whole(value)
+            values[name] = whole if number and whole is not None else value
         path = _saved_path()
         with explained(f"{path}: {key}"):
             # rtslib's own way to write it, the keys in the order in which they were.
@@ -115,7 +116,7 @@ class _Lio(Kind):
     def exports(self) -> Iterator[Export]:
         for store in sorted((configfs() / "core").glob("*_*/*")):
             info = tree.read_text(store / "info") or ""
-            numbers = re.findall(r"Major: (\d+) Minor: (\d+)", info)
+            numbers = re.findall(r"Major: ([0-9]{1,9}) Minor: ([0-9]{1,9})", info)
             yield Export(
                 f"the LIO backstore {store.parent.name}/{store.name}",
                 tuple((int(major), int(minor)) for major, minor in numbers),
@@ -291,7 +292,7 @@ def _paths_of(store: Path, info: str) -> Iterator[str]:
 
 def _passed_through(info: str) -> tuple[int, ...]:
     """Return host, channel, id and LUN of the SCSI device that a pscsi backstore passes on, nothing where unknown."""
-    patterns = (*(rf"{word} ID: (\d+)" for word in ("Host", "Channel", "Target")), r"LUN: (\d+)")
+    patterns = [rf"{word}: ([0-9]{{1,9}})" for word in ("Host ID", "Channel ID", "Target ID", "LUN")]
     found = [match for pattern in patterns if (match := re.search(pattern, info))]
     return tuple(int(match[1]) for match in found) if len(found) == len(patterns) else ()
 
@@ -304,42 +305,46 @@ def _saved_path() -> Path:
     return found
 
 
-def _saved_text() -> str:
+def _load() -> tuple[dict[str, Any], str]:
+    """Return the saved configuration and what stands after it: line ends."""
     path = _saved_path()
-    with explained(str(path)):
-        return path.read_text()
-
-
-def _load() -> dict[str, Any]:
-    path, text = _saved_path(), _saved_text()
     try:
+        with explained(str(path)):
+            text = path.read_text()
         config = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FabtuneError(f"{path}: not JSON: {error}") from None
     if not isinstance(config, dict):
         raise FabtuneError(f"{path}: expected an object")
-    return config
+    return config, text.rpartition("}")[2]
+
+
+def _objects(holder: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the objects in the list `key` of `holder`; what rtslib would not have written there is passed over."""
+    found = holder.get(key)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _saved_nodes(config: dict[str, Any], device: Device) -> Iterator[dict[str, Any]]:
     """Yield the saved objects that `device` may be: backstores, portal groups of iSCSI or of SRP, or ACLs."""
     if device.scope == "backstore":
         plugin, _, name = device.identity.partition(",")[0].partition("/")
-        for store in config.get("storage_objects", []):
+        for store in _objects(config, "storage_objects"):
             # The kernel's names for rtslib's ramdisk, and for block and SCSI pass-through, differ from its own.
             if store.get("name") == name and store.get("plugin") == _PLUGINS.get(plugin, plugin):
                 yield store
         return
-    target, tag, *acl = device.identity.replace("/", ",", device.scope == "srpt-tpg").split(",")
-    for saved in config.get("targets", []):
+    target, _, place = device.identity.replace("/", ",", device.scope == "srpt-tpg").partition(",")
+    tag, _, acl = place.partition(",")
+    for saved in _objects(config, "targets"):
         if device.scope == "srpt-tpg":
             # configfs names a port by GID or GUID, rtslib by type and number.
-            if saved.get("fabric") == "srpt" and _digits(saved.get("wwn", "")) == _digits(target):
-                yield from saved.get("tpgs", [])
+            if saved.get("fabric") == "srpt" and _digits(str(saved.get("wwn"))) == _digits(target):
+                yield from _objects(saved, "tpgs")
         elif saved.get("wwn") == target:
-            for tpg in [one for one in saved.get("tpgs", []) if one.get("tag") == int(tag.removeprefix("tpgt_"))]:
+            for tpg in [one for one in _objects(saved, "tpgs") if f"tpgt_{one.get('tag')}" == tag]:
                 yield from (
-                    [node for node in tpg.get("node_acls", []) if node.get("node_wwn") == acl[0]] if acl else [tpg]
+                    [node for node in _objects(tpg, "node_acls") if node.get("node_wwn") == acl] if acl else [tpg]
                 )
 
 
@@ -353,6 +358,14 @@ def _saved_node(config: dict[str, Any], device: Device) -> dict[str, Any]:
     if found is None:
         raise UnsupportedError(f"{device.label}: not in the saved configuration; run `targetcli saveconfig` once")
     return found
+
+
+def _saved_values(config: dict[str, Any], device: Device, section: str) -> dict[str, Any]:
+    """Return the values of `device` in `config`, to be read or changed."""
+    values = _saved_node(config, device).setdefault(_SECTIONS[section], {})
+    if not isinstance(values, dict):
+        raise FabtuneError(f"{_saved_path()}: {device.label}: '{_SECTIONS[section]}' is no object")
+    return values
 
 
 def _add_luns(tpg: Path, stores: Sequence[str]) -> None:
