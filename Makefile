@@ -15,14 +15,14 @@ FABTUNE := PYTHONPATH=userspace $(PYTHON) -m fabtune
 # What the package itself runs with, what boots guests, and what the tests need beside them.
 PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 python3-rtslib-fb
 PACKAGES_LAB := qemu-system-x86 mmdebstrap squashfs-tools cpio kmod xz-utils util-linux debian-archive-keyring
-PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy python3-scipy mypy shellcheck bats gcc libc6-dev fio \
+PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy python3-scipy python3-venv mypy shellcheck bats gcc libc6-dev fio \
 	iproute2 iperf3 ethtool procps tshark
 # What reads the module's source: checkpatch.pl comes with the kernel's.
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm check-kmod check-full check-harm fuzz bench bench-module bench-wan bench-experiments lab-shell \
-	deps-lab deps-test install uninstall clean distclean
+	deps-lab deps-test devtools install uninstall clean distclean
 
 help: ## list the targets, one line each
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s%s\n", $$1, $$2 }' Makefile
@@ -34,8 +34,12 @@ check: check-fast check-lab check-vm ## all tests, those in guests included; ins
 
 check-fast: deps-lab deps-test check-static check-unit check-host ## the tests that need no guest
 
-check-static: ## types and shell scripts
-	mypy userspace/fabtune
+check-static: deps-test devtools ## types, style, floors, dead code and shell scripts
+	mypy
+	$(call devtool,ruff check --quiet .)
+	$(call devtool,ruff format --quiet --check .)
+	$(call devtool,lint-imports --no-logo)
+	$(call devtool,vulture)
 	shellcheck --severity=warning .ci/run tests/vm/run-bats userspace/fabtune/lab/guestfs/job-init \
 		userspace/fabtune/lab/guestfs/init-uml userspace/fabtune/lab/guestfs/shell
 
@@ -50,7 +54,7 @@ check-vm: deps-lab ## tests inside guests, two at a time
 
 check-kmod: deps-lab ## compile the module for 5.10 to 7.2 without a warning; sparse, checkpatch
 	$(call install-missing,$(PACKAGES_KMOD))
-	$(PYTHON) tests/kmod/check.py
+	$(PYTHON) tests/kmod/source.py
 
 fuzz: deps-test ## 10^6 broken profiles, journals, facts and records behind a guard (CASES=..., SEED=...; out/fuzz/fuzz.json)
 	$(PYTHON) tests/fuzz/fuzz.py --cases $(CASES) --seed $(SEED) --out $(OUT)/fuzz
@@ -84,6 +88,18 @@ bench-experiments: deps-lab ## every other shipped experiment, whole (out/bench/
 lab-shell: deps-lab ## enter a booted guest with the iSCSI topology up
 	@$(FABTUNE) lab shell
 
+# Developers' tools that Debian 12 lacks, pinned.  Where pip cannot get them the other checks still run and decide.
+devtools:
+	@cmp -s .ci/devtools.txt .venv/devtools.txt || { \
+		echo "Installing developers' tools into .venv: $$(grep -v '^#' .ci/devtools.txt | tr '\n' ' ')" >&2; \
+		$(PYTHON) -m venv .venv && \
+		.venv/bin/pip install --quiet --disable-pip-version-check --retries 1 -r .ci/devtools.txt && \
+		cp .ci/devtools.txt .venv/; \
+	} || echo "They are not to be had here: style, floors and dead code stay unchecked." >&2
+
+# $(call devtool,command): runs a tool of .venv, if it is the one that is pinned.
+devtool = @! cmp -s .ci/devtools.txt .venv/devtools.txt || { echo "$(1)"; PYTHONPATH=userspace .venv/bin/$(1); }
+
 # $(call install-missing,packages): says what it installs, and asks apt only when something is missing.
 define install-missing
 @missing=; for package in $(1); do \
@@ -116,8 +132,9 @@ uninstall: ## remove what install put there
 	rm -rf $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune $(DESTDIR)/usr/src/fabstat-$(VERSION)
 
 clean: ## remove what was built in this tree
-	rm -rf $(OUT) build .mypy_cache .pytest_cache .hypothesis tests/unit/bin
+	rm -rf $(OUT) build .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis tests/unit/bin
 	find userspace tests -name __pycache__ -prune -exec rm -r {} +
 
-distclean: clean ## clean, and delete the lab's cached images
+distclean: clean ## clean, and delete the developers' tools and the lab's cached images
+	rm -rf .venv
 	@$(FABTUNE) lab clean

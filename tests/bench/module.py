@@ -11,6 +11,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+# What one tracer costs on one device, as the guest writes it, and the bar beside it.
+Row = dict[str, Any]
 
 TOP = Path(__file__).resolve().parents[2]
 SUITES = ("trixie", "bookworm", "sid")
@@ -23,7 +27,7 @@ BARS = {
 }
 
 
-def measure(out: Path, suite: str) -> list[dict[str, float | str]]:
+def measure(out: Path, suite: str) -> list[Row]:
     """Run the guest part on `suite`'s kernel; return its rows, with what each tracer adds to the bare request."""
     # The userspace is always trixie's, which has the BPF tools.
     directory = out / f"module-{suite}"
@@ -34,7 +38,7 @@ def measure(out: Path, suite: str) -> list[dict[str, float | str]]:
         cwd=TOP, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin", "PYTHONPATH": str(TOP / "userspace")},
         check=True, stdout=sys.stderr,
     )  # fmt: skip
-    rows = json.loads((directory / "rows.json").read_text())
+    rows: list[Row] = json.loads((directory / "rows.json").read_text())
     bare = {row["device"]: row["instructions_per_request"] for row in rows if row["tracer"] == "none"}
     added = {(row["device"], row["tracer"]): row["instructions_per_request"] - bare[row["device"]] for row in rows}
     for row in rows:
@@ -45,7 +49,7 @@ def measure(out: Path, suite: str) -> list[dict[str, float | str]]:
     return rows
 
 
-def show(rows: list[dict[str, float | str]]) -> bool:
+def show(rows: list[Row]) -> bool:
     """Print the rows of one kernel; return whether a bar was missed."""
     print(f"kernel {rows[0]['kernel']}, clock source {rows[0]['clocksource']}; 4 KiB random read, QD 16, instructions")
     print(f"{'device':<12}{'tracer':<26}{'a request':>10}{'added':>8}{'x fabstat':>11}{'bar':>6}")
@@ -55,8 +59,9 @@ def show(rows: list[dict[str, float | str]]) -> bool:
         ratio = f"{row['ratio_to_fabstat']:.1f}" if compared else ""
         verdict = ""
         if row["bar"] is not None:
-            missed |= row["added"] > row["bar"]
-            verdict = f"{row['bar']:>6}" + (" MISSED" if row["added"] > row["bar"] else "")
+            over = bool(row["added"] > row["bar"])
+            missed |= over
+            verdict = f"{row['bar']:>6}" + (" MISSED" if over else "")
         print(
             f"{row['device']:<12}{row['tracer']:<26}{row['instructions_per_request']:>10.0f}"
             f"{row['added']:>8.0f}{ratio:>11}{verdict}"

@@ -36,7 +36,7 @@ def instructions_per_read(disk: str, reads: int) -> float:
     ))["jobs"][0]["read"]  # fmt: skip
     if done["total_ios"] != reads:
         raise SystemExit(f"{disk}: {done['total_ios']} reads, expected {reads}")
-    return done["runtime"] * 1e6 / reads
+    return float(done["runtime"]) * 1e6 / reads
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def main() -> None:
                     "device": NAMES[disk], "tracer": name, "instructions_per_request": round(figure, 1),
                     "kernel": os.uname().release, "clocksource": CLOCKSOURCE.read_text().strip(),
                 })  # fmt: skip
-    rows.sort(key=lambda row: row["device"])
+    rows.sort(key=lambda row: str(row["device"]))
     Path("/results/rows.json").write_text(json.dumps(rows))
 
 

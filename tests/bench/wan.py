@@ -54,7 +54,7 @@ def unpassable(point: Point) -> float:
     line = point["rate_mbit"] / 8 * 1448 / 1514
     in_flight_mb = point["queue_depth"] * point["size_bytes"] / 1e6
     request_s = point["rtt_ms"] / 1e3 + point["size_bytes"] / 1e6 / line
-    return min(line, in_flight_mb / request_s)
+    return float(min(line, in_flight_mb / request_s))
 
 
 def bars_of(points: Sequence[Point]) -> list[Bar]:
@@ -97,7 +97,7 @@ def bars_of(points: Sequence[Point]) -> list[Bar]:
 
 
 def measure(name: str, out: Path) -> bool:
-    """Run experiment `name` with its results in `out`/name, keeping runs that are there; return whether it ended well."""
+    """Run experiment `name` with its results in `out`/name, keeping what is there; return whether it ended well."""
     command = [sys.executable, "-m", "fabtune", "run", name, "--resume", "--out", str(out / name)]
     done = subprocess.run(command, cwd=TOP, env={**os.environ, "PYTHONPATH": str(TOP / "userspace")}, check=False)
     return done.returncode == 0

@@ -30,7 +30,8 @@ from guard import COMMAND  # noqa: E402
 
 # Of 100 cases; in the order of worker.kinds.
 SHARES = {
-    "profile": 22, "tunables": 10, "formula": 11, "journal": 20, "plan": 15, "facts": 12, "record": 6, "ip and tc": 2, "host text": 2,
+    "profile": 22, "tunables": 10, "formula": 11, "journal": 20, "plan": 15, "facts": 12, "record": 6, "ip and tc": 2,
+    "host text": 2,
 }  # fmt: skip
 # Of CPU time: a busy machine is no hang.  Waiting for what never comes takes none, so there is a limit to that too.
 HANG_S = 2.0
@@ -124,7 +125,7 @@ class Worker:
             used_s = time.clock_gettime((~self.process.pid << 3) | 2) - cpu_s
         except OSError:
             return False
-        return number >= 0 and (used_s > HANG_S or time.monotonic() - begin > _WAIT_S)
+        return bool(number >= 0) and (used_s > HANG_S or time.monotonic() - begin > _WAIT_S)
 
     def end(self) -> int:
         """Wait for the process and return its status."""

@@ -27,9 +27,10 @@ class FactsFile:
         facts: dict[str, Any] = json.loads(json.dumps(saved.to_json(survey(self.catalog.tunables.values()))))
         self.readings = [one for one in facts.pop("readings") if one["value"] is not None]
         facts["sockets"] = [
-            {"local": "10.2.0.9", "remote": "10.2.0.1", "local_port": 4000, "remote_port": 3260, "rtt_ms": 50.0, "min_rtt_ms": 49.0,
-             "delivery_bytes_per_s": 10**6, "cwnd_segments": 10, "mss_bytes": 1448, "retransmitted_segments": 0,
-             "congestion_control": "cubic", "receive_buffer_bytes": 10**6, "send_buffer_bytes": 10**6}
+            {"local": "10.2.0.9", "remote": "10.2.0.1", "local_port": 4000, "remote_port": 3260,
+             "rtt_ms": 50.0, "min_rtt_ms": 49.0, "delivery_bytes_per_s": 10**6, "cwnd_segments": 10, "mss_bytes": 1448,
+             "retransmitted_segments": 0, "congestion_control": "cubic",
+             "receive_buffer_bytes": 10**6, "send_buffer_bytes": 10**6}
         ]  # fmt: skip
         self.facts = facts
 

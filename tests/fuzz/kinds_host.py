@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Fuzzed texts of the host itself: node records, what ip and tc print, sysfs, configfs, /etc.  Planned and surveyed."""
 
+import json
 import random
 
 import mutate
@@ -100,7 +101,7 @@ class Tools(_Planned):
         name = draw.choice(self._answers)
         data = self.bench.tools.valid[name]
         if name in ("ip-address-j", "ip-route-show-j", "tc-qdisc-show") and draw.random() < 0.7:
-            data = mutate.dump(mutate.break_json(mutate.json.loads(data), draw), draw)
+            data = mutate.dump(mutate.break_json(json.loads(data), draw), draw)
         elif name == "ip-route-show":
             words = data.split(b" ")
             words[draw.randrange(len(words))] = draw.choice(mutate.ODD_TEXTS).encode(errors="surrogatepass")

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import hosttree
 import mutate
 import world
 from bench import Bench, Files, claim
@@ -13,16 +14,17 @@ from bench import Bench, Files, claim
 _FILE = "20260101T000000Z-000.jsonl"
 _BOOT = "11111111-2222-3333-4444-555555555555"
 _FORGED_KEYS = (
-    "../../../../etc/passwd", "/etc/passwd", "queue/../../../../etc/iscsi/iscsid.conf", "kernel.core_pattern", "net.ipv4.ip_forward",
-    "net.ipv4.tcp_rmem[9]", "net.ipv4.tcp_rmem[0]", "enable", "param/../enable", "device/delete", "attrib/../../enable", "etc/passwd",
-    "etc/sysctl.d/90-fabtune.conf", "etc/sysctl.d/../passwd", "node.session.auth.password", "node.startup", "node.name", "rings.rx", "kind",
-    "maxrate", "congctl", "InitiatorName", "attributes/x", "param/InitialR2T",
+    "../../../../etc/passwd", "/etc/passwd", "queue/../../../../etc/iscsi/iscsid.conf", "kernel.core_pattern",
+    "net.ipv4.ip_forward", "net.ipv4.tcp_rmem[9]", "net.ipv4.tcp_rmem[0]", "enable", "param/../enable",
+    "device/delete", "attrib/../../enable", "etc/passwd", "etc/sysctl.d/90-fabtune.conf", "etc/sysctl.d/../passwd",
+    "node.session.auth.password", "node.startup", "node.name", "rings.rx", "kind", "maxrate", "congctl",
+    "InitiatorName", "attributes/x", "param/InitialR2T",
 )  # fmt: skip
 _FORGED_DEVICES = (
     "host",
     "netns:init",
     "modules",
-    f"{world.hosttree.iqn(1)},tpgt_1",
+    f"{hosttree.iqn(1)},tpgt_1",
     "fileio/disk1,",
     "name:eth0,netns:init",
     "x,y,z",
@@ -56,15 +58,15 @@ class Journal:
         number = reading.value.isdigit()
         return {
             "kind": "write", "boot_id": _BOOT, "tunable": tunable.name, "backend": tunable.backend, "key": tunable.key,
-            "device": {"scope": reading.device.scope, "identity": reading.device.identity, "label": reading.device.label},
-            "old": str(int(reading.value) * 2 + 2) if number else reading.value, "wrote": reading.value,
-            "effect": tunable.effect, "rounds": tunable.rounds,
+            "device": {name: getattr(reading.device, name) for name in ("scope", "identity", "label")},
+            "old": str(int(reading.value) * 2 + 2) if number else reading.value,
+            "wrote": reading.value, "effect": tunable.effect, "rounds": tunable.rounds,
         }  # fmt: skip
 
     @staticmethod
     def _persisted() -> list[dict[str, Any]]:
         host = {"scope": "host", "identity": "host", "label": "host"}
-        tpg = {"scope": "tpg", "identity": f"{world.hosttree.iqn(1)},tpgt_1", "label": "disk1 tpgt_1"}
+        tpg = {"scope": "tpg", "identity": f"{hosttree.iqn(1)},tpgt_1", "label": "disk1 tpgt_1"}
         rows = [
             ("persist.sysctl.d", "textfile", "etc/sysctl.d/90-fabtune.conf", host, "", "x"),
             ("persist.iscsid.conf", "conf", "node.session.cmds_max", host, "64", "128"),
@@ -96,19 +98,20 @@ class Journal:
             if draw.random() < 0.3:
                 lines.append({"kind": "holds", "step": number, "value": step["wrote"]})
         where = {
-            "identity": f"{world.hosttree.iqn(1)},10.2.0.1:3260,default",
+            "identity": f"{hosttree.iqn(1)},10.2.0.1:3260,default",
             "label": "l",
             "sid": "1",
             "boot_id": _BOOT,
         }
-        session = {"target": world.hosttree.iqn(1), "portal": "10.2.0.1:3260", "interface": "default"}
+        session = {"target": hosttree.iqn(1), "portal": "10.2.0.1:3260", "interface": "default"}
         tails: list[dict[str, Any]] = [
             {"kind": "due", "action": "relogin", **where}, {"kind": "pending", "action": "relogin", **where},
             {"kind": "logout", **where, **session}, {"kind": "login", **where, **session},
             {"kind": "claim", **json.loads(json.dumps(draw.choice(self.steps)))},
         ]  # fmt: skip
         lines += draw.sample(tails, draw.choice((0, 0, 1, 2)))
-        return lines + [{"kind": kind} for kind in draw.choice((["applied"], ["applied"], [], ["closed"], ["unknown"]))]
+        ends: tuple[tuple[str, ...], ...] = (("applied",), ("applied",), (), ("closed",), ("unknown",))
+        return lines + [{"kind": kind} for kind in draw.choice(ends)]
 
     def draw(self, draw: random.Random) -> Files:
         lines = self._lines(draw)

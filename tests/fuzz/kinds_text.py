@@ -8,10 +8,12 @@ import mutate
 from bench import Bench, Files, claim
 
 _ODD_TOML = (
-    b"true", b"-1", b"0", b"0x10", b"1e999", b"nan", b"-inf", b"9" * 400, b"9" * 5000, b'""', b"[]", b"{}", b"[[]]", b'[""]', b"[1, 'a']",
-    b'"max"', b'"auto"', b'"default"', b'"1/0"', b'"0/0"', b'"bdp / (rtt - rtt)"', b'"pow2(1e308)"', b'"rtt * 1e300 * 1e300"', b"1979-05-27",
-    b'"' + b"(" * 90 + b'"', b'"' + b"1+" * 150 + b'1"', b'"' + b"9" * 390 + b'"', b"'\\x1b[31m'", b'"\\u001b[2J"', b'"\\u0000"', b'"""\n"""',
-    b'"../../../etc/passwd"', b'["wan", "wan"]', b'["fuzz"]', b'["../fuzz"]', b'["/dev/zero"]', b'"' + b"x" * 3000 + b'"', b'"\\u202e"', b"{ a = 1 }",
+    b"true", b"-1", b"0", b"0x10", b"1e999", b"nan", b"-inf", b"9" * 400, b"9" * 5000, b'""', b"[]", b"{}", b"[[]]",
+    b'[""]', b"[1, 'a']", b'"max"', b'"auto"', b'"default"', b'"1/0"', b'"0/0"', b'"bdp / (rtt - rtt)"',
+    b'"pow2(1e308)"', b'"rtt * 1e300 * 1e300"', b"1979-05-27", b'"' + b"(" * 90 + b'"', b'"' + b"1+" * 150 + b'1"',
+    b'"' + b"9" * 390 + b'"', b"'\\x1b[31m'", b'"\\u001b[2J"', b'"\\u0000"', b'"""\n"""', b'"../../../etc/passwd"',
+    b'["wan", "wan"]', b'["fuzz"]', b'["../fuzz"]', b'["/dev/zero"]', b'"' + b"x" * 3000 + b'"', b'"\\u202e"',
+    b"{ a = 1 }",
 )  # fmt: skip
 _FORMULA = "bdprtmaxinpow2ceilfloorifandor 0123456789.+-*/()<>=,KMiBsueg_"
 _VARIABLES = {"bdp": 6.25e6, "rtt": 0.05, "rate": 125e6}

@@ -7,19 +7,21 @@ from typing import Any
 
 ODD_TEXTS = (
     "", " ", "0", "-1", "true", "null", "nan", "inf", "-inf", "1e999", "0x10", "0b1", "1_000", "9" * 400, "9" * 5000,
-    "\x00", "\x1b[2J\x1b[31m", "\r", "a\nb", "\x7f\x9b", "\u202eright to left", "\u2028", "\ufeff", "\ud800", "\U0001f9e8",
-    "٣", "²", "../../../../../../etc/passwd", "/etc/shadow", "/proc/1/ns/net", "net.ipv4.tcp_rmem[99999999999999999999]",
-    "net.ipv4.tcp_rmem[-1]", "..", ".", "*", "[", "(" * 90, "%s%n", "$(reboot)", "; reboot", "--help", "x" * 3000, ",,,",
-    "10.2.0.1", "fe80::1%eth0", "::ffff:1.2.3.4", "[::1]:3260", "999.1.1.1", "max", "auto", "default", "1/0", "1979-05-27",
+    "\x00", "\x1b[2J\x1b[31m", "\r", "a\nb", "\x7f\x9b", "\u202eright to left", "\u2028", "\ufeff", "\ud800",
+    "\U0001f9e8", "٣", "²", "../../../../../../etc/passwd", "/etc/shadow", "/proc/1/ns/net",
+    "net.ipv4.tcp_rmem[99999999999999999999]", "net.ipv4.tcp_rmem[-1]", "..", ".", "*", "[", "(" * 90, "%s%n",
+    "$(reboot)", "; reboot", "--help", "x" * 3000, ",,,", "10.2.0.1", "fe80::1%eth0", "::ffff:1.2.3.4", "[::1]:3260",
+    "999.1.1.1", "max", "auto", "default", "1/0", "1979-05-27",
 )  # fmt: skip
 ODD_VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 2, 0.5, 2**31, 2**63, 2**64, -(2**63), 10**400, 1e308, -1e308, float("nan"), float("inf"),
-    [], {}, [[]], [None], {"": ""}, [1, "a"], {"kind": []},
+    None, True, False, 0, -1, 1, 2, 0.5, 2**31, 2**63, 2**64, -(2**63), 10**400, 1e308, -1e308, float("nan"),
+    float("inf"), [], {}, [[]], [None], {"": ""}, [1, "a"], {"kind": []},
 )  # fmt: skip
 # What makes a text odd where it stands between other text.
 _PIECES = (
-    b"\x00", b"\xff\xfe", b"\xc3", b"\xed\xa0\x80", b"\x1b]0;x\x07", b"\n", b"\r\n", b"\n\n", b"\t", b" ", b'"', b"'", b"\\", b"{", b"}",
-    b"[", b"]", b"[[", b",", b":", b"=", b" = ", b"#", b'"""', b"[" * 3000, b"{\"a\":" * 1500, b"9" * 5000, b"-", b"e999", b"NaN", b"\\ud800",
+    b"\x00", b"\xff\xfe", b"\xc3", b"\xed\xa0\x80", b"\x1b]0;x\x07", b"\n", b"\r\n", b"\n\n", b"\t", b" ", b'"', b"'",
+    b"\\", b"{", b"}", b"[", b"]", b"[[", b",", b":", b"=", b" = ", b"#", b'"""', b"[" * 3000, b"{\"a\":" * 1500,
+    b"9" * 5000, b"-", b"e999", b"NaN", b"\\ud800",
 )  # fmt: skip
 
 

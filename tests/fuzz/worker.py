@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -51,9 +52,10 @@ def kinds(bench: Bench) -> list[Kind]:
     import kinds_pretended
     import kinds_text
 
-    makers = (kinds_text.Profile, kinds_text.Tunables, kinds_text.Formula, kinds_journal.Journal, kinds_plan.SavedPlan,
-              kinds_facts.FactsFile, kinds_host.Records, kinds_host.Tools, kinds_host.Texts,
-              kinds_pretended.Pretended)  # fmt: skip
+    makers: tuple[Callable[[Bench], Kind], ...] = (
+        kinds_text.Profile, kinds_text.Tunables, kinds_text.Formula, kinds_journal.Journal, kinds_plan.SavedPlan,
+        kinds_facts.FactsFile, kinds_host.Records, kinds_host.Tools, kinds_host.Texts, kinds_pretended.Pretended,
+    )  # fmt: skip
     return [maker(bench) for maker in makers]
 
 
@@ -81,8 +83,9 @@ def one(kind: Kind, files: Files, bench: Bench) -> tuple[bool, str, str]:
 
 def say(line: dict[str, Any]) -> None:
     """Send one line to the runner."""
-    sys.__stdout__.write(json.dumps(line) + "\n")  # type: ignore[union-attr]
-    sys.__stdout__.flush()  # type: ignore[union-attr]
+    # Cases get a sys.stdout of their own.
+    sys.__stdout__.write(json.dumps(line) + "\n")
+    sys.__stdout__.flush()
 
 
 def run_all(order: dict[str, Any], bench: Bench, progress: mmap.mmap) -> None:

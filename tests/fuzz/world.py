@@ -32,7 +32,10 @@ SAVED_TARGET = {
     "targets": [
         {
             "fabric": "iscsi", "wwn": hosttree.iqn(1),
-            "tpgs": [{"tag": 1, "parameters": {"FirstBurstLength": "65536"}, "attributes": {"login_timeout": 15}, "node_acls": []}],
+            "tpgs": [{
+                "tag": 1, "parameters": {"FirstBurstLength": "65536"}, "attributes": {"login_timeout": 15},
+                "node_acls": [],
+            }],
         }
     ],
 }  # fmt: skip
@@ -71,7 +74,8 @@ def make(bench: Bench) -> None:
     answers = {
         "iscsiadm-show": _records(2),
         "ip-route-get": "".join(
-            json.dumps([{"dst": f"10.2.0.{number}", "dev": "eth0", "prefsrc": "10.2.0.9", "uid": 0}]) + "\n" for number in (1, 2)
+            json.dumps([{"dst": f"10.2.0.{number}", "dev": "eth0", "prefsrc": "10.2.0.9", "uid": 0}]) + "\n"
+            for number in (1, 2)
         ),
         "ip-address-j": json.dumps([_LINK]),
         "ip-route-show-j": json.dumps([_ROUTE, {"dst": "default", "gateway": "10.2.0.254", "dev": "eth0"}]),

@@ -123,6 +123,15 @@ def claims(directory: Path) -> list[Claim] | None:
     return [Claim(*key, frozenset(values)) for key, values in found.items()]
 
 
+# Which backends may have written a kind of value that a snapshot does not tell apart any further.
+_BACKENDS = {
+    "qdisc": ("qdisc",),
+    "feature": ("ethtool",),
+    "route": ("route",),
+    "file": ("conf", "textfile", "saveconfig", "srp_daemon"),
+}
+
+
 def claimed(name: str, open_claims: list[Claim]) -> bool:
     """Tell whether some open claim may be about the value `name` of a snapshot."""
     kind, _, rest = name.partition(" ")
@@ -136,15 +145,7 @@ def claimed(name: str, open_claims: list[Claim]) -> bool:
         elif kind == "lio" and claim.backend == "attribute":
             if rest.endswith("/" + claim.key):
                 return True
-        elif kind == "qdisc" and claim.backend == "qdisc":
-            return True
-        elif kind == "link" and claim.scope == "nic":
-            return True
-        elif kind == "feature" and claim.backend == "ethtool":
-            return True
-        elif kind == "route" and claim.backend == "route":
-            return True
-        elif kind == "file" and claim.backend in ("conf", "textfile", "saveconfig", "srp_daemon"):
+        elif kind == "link" and claim.scope == "nic" or claim.backend in _BACKENDS.get(kind, ()):
             return True
     return False
 

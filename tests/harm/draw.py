@@ -161,7 +161,8 @@ _FOREIGN = (
     "record node.session.queue_depth 77", "record node.conn[0].iscsi.MaxRecvDataSegmentLength 131072",
     "lio param/FirstBurstLength 16384", "lio param/MaxBurstLength 524288", "lio attrib/default_cmdsn_depth 33",
     "qdisc pfifo limit 33", "qdisc fq maxrate 123mbit", "mtu 1400", "txqueuelen 777",
-    "file /etc/sysctl.d/95-admin.conf net.core.rmem_max = {n}", "file /etc/sysctl.d/80-admin.conf net.core.wmem_max = {n}",
+    "file /etc/sysctl.d/95-admin.conf net.core.rmem_max = {n}",
+    "file /etc/sysctl.d/80-admin.conf net.core.wmem_max = {n}",
     "disk queue/nr_requests 17", "disk queue/read_ahead_kb 333", "file /etc/udev/rules.d/70-admin.rules # {n}",
     "unlink /etc/sysctl.d/90-fabtune.conf", "route initcwnd 7", "record-damage", "record-stray",
 )  # fmt: skip

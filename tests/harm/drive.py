@@ -100,7 +100,8 @@ def one_sequence(seed: int, host: draw.Host, steps: list[str]) -> dict[str, obje
         broken = traceback.format_exc()
     return {
         "number": seed, "ok": not failures and not broken, "seconds": round(time.monotonic() - started, 2),
-        "built_s": round(built_s, 2), **spent, "host": host.text(), "steps": steps, "failures": failures, "broken": broken, "log": log,
+        "built_s": round(built_s, 2), **spent, "host": host.text(), "steps": steps, "failures": failures,
+        "broken": broken, "log": log,
     }  # fmt: skip
 
 

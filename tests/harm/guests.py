@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs numbered cases in guests, many to a guest, and keeps a line a case: a run that was cut off goes on where it stopped.
+"""Runs numbered cases in guests, many to a guest, and keeps a line a case: a cut-off run goes on where it stopped.
 
 A case's script in the guest prints one line of JSON a case, behind a word of its own, with at least "number" and "ok".
 Lines of another tree, or of other options, do not count: each carries a digest of both.
@@ -125,8 +125,8 @@ class Work:
         ]
         left, told, heard = list(numbers), [""], [time.monotonic()]
         process = subprocess.Popen(
-            command, cwd=TOP, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace",
+            command, cwd=TOP, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace",
         )  # fmt: skip
 
         def watch() -> None:

@@ -56,7 +56,7 @@ def in_guests(work: Work, guests: int) -> tuple[int, int]:
 
 
 def boots(args: argparse.Namespace) -> tuple[int, int] | None:
-    """Boot a host again and again; return how many boots there were and how many failed, None where that is not known."""
+    """Boot a host again and again; return how many boots there were and how many failed, None if unknown."""
     script, result = TOP / "tests/harm/boots.py", args.out / "boots.json"
     tree = digest((str(args.boots),))
     try:

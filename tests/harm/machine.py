@@ -97,7 +97,7 @@ def _new_boot_id() -> None:
 
 
 class Multipathd:
-    """udevd and multipathd, as long as a host wants them; targets that nobody reaches by two paths are left to others."""
+    """udevd and multipathd, as long as a host wants them; targets with one path are left to others."""
 
     def __init__(self, host: Host) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -112,7 +112,7 @@ class Multipathd:
             f'blacklist {{\n devnode "^(ram|loop|dm-|md|pmem|zram|ubd)"\n{others}}}\n'
         )
         udevd = next(
-            path for path in ("/usr/lib/systemd/systemd-udevd", "/lib/systemd/systemd-udevd") if os.path.exists(path)
+            path for path in ("/usr/lib/systemd/systemd-udevd", "/lib/systemd/systemd-udevd") if Path(path).exists()
         )
         self._start(udevd)
         until(lambda: Path("/run/udev/control").exists(), "udevd")
@@ -158,7 +158,7 @@ class Machine:
         if self.host.sysctl:
             key, _, value = self.host.sysctl.partition(" ")
             Path("/etc/sysctl.d/60-admin.conf").write_text(f"{key} = {value}\n")
-        self.kernel_sysctls = {name: value for name, value in _raw_sysctls().items()}
+        self.kernel_sysctls = dict(_raw_sysctls())
         _boot_sysctls(fabtune_too=True)
         network.up(self.host)
         target.up(self.host)
@@ -258,7 +258,7 @@ class Machine:
 def _restore_etc() -> None:
     """Give the directories of /etc that anybody writes to their first content."""
     for directory in ("iscsi", "sysctl.d", "modprobe.d", "udev", "systemd", "rtslib-fb-target", "multipath"):
-        if directory == "iscsi" and readers.RECORDS == Path("/etc/iscsi"):
+        if directory == "iscsi" and Path("/etc/iscsi") == readers.RECORDS:
             for path in Path("/etc/iscsi").iterdir():
                 if path.is_file() or path.is_symlink():
                     path.unlink()
@@ -275,7 +275,7 @@ def _raw_sysctls() -> dict[str, str]:
     found = {}
     for directory in ("net/core", "net/ipv4"):
         for path in Path("/proc/sys", directory).iterdir():
-            value = readers.text_of(path) if path.is_file() and os.stat(path).st_mode & 0o200 else None
+            value = readers.text_of(path) if path.is_file() and path.stat().st_mode & 0o200 else None
             if value:
                 found[str(path)] = value
     return found

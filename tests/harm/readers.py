@@ -10,7 +10,6 @@ A snapshot is a flat dictionary from a name to a text.  The first word of a name
 
 import ctypes
 import fcntl
-import glob
 import hashlib
 import json
 import os
@@ -33,11 +32,12 @@ _MOVING = re.compile(
 )
 _NOT_OF_TARGETS = ("hw_", "emulate_", "unmap", "max_unmap", "alua")
 _ETC = (
-    "iscsi", "sysctl.d", "sysctl.conf", "modprobe.d", "udev", "systemd/network", "rtslib-fb-target", "target", "multipath",
-    "multipath.conf", "srp_daemon.conf", "modules-load.d", "fstab", "iproute2", "tmpfiles.d",
+    "iscsi", "sysctl.d", "sysctl.conf", "modprobe.d", "udev", "systemd/network", "rtslib-fb-target", "target",
+    "multipath", "multipath.conf", "srp_daemon.conf", "modules-load.d", "fstab", "iproute2", "tmpfiles.d",
 )  # fmt: skip
 _QUEUE = (
-    "scheduler", "nr_requests", "max_sectors_kb", "rq_affinity", "add_random", "read_ahead_kb", "wbt_lat_usec", "nomerges",
+    "scheduler", "nr_requests", "max_sectors_kb", "rq_affinity", "add_random", "read_ahead_kb", "wbt_lat_usec",
+    "nomerges",
 )  # fmt: skip
 _SESSION = (
     "recovery_tmo", "abort_tmo", "lu_reset_tmo", "tgt_reset_tmo", "first_burst_len", "max_burst_len", "initial_r2t",
@@ -73,7 +73,7 @@ def text_of(path: Path | str) -> str | None:
 
 def in_namespace(namespace: str, read: Callable[[], Snapshot]) -> Snapshot:
     """Return what `read` finds inside `namespace`, read by a child so that this process stays where it is."""
-    if not os.path.exists(f"/run/netns/{namespace}"):
+    if not Path("/run/netns", namespace).exists():
         return {}
     near, far = os.pipe()
     pid = os.fork()
@@ -223,12 +223,12 @@ def targets() -> Snapshot:
         "iscsi/iqn*/tpgt_*/attrib/*", "iscsi/iqn*/tpgt_*/param/*", "iscsi/iqn*/tpgt_*/acls/*/attrib/*",
         "iscsi/iqn*/tpgt_*/acls/*/cmdsn_depth", "core/*_*/*/attrib/*",
     ):  # fmt: skip
-        for path in glob.iglob(pattern, root_dir=CONFIGFS):
-            if path.rpartition("/")[2].startswith(_NOT_OF_TARGETS):
+        for path in CONFIGFS.glob(pattern):
+            if path.name.startswith(_NOT_OF_TARGETS):
                 continue
-            value = text_of(f"{CONFIGFS}/{path}")
+            value = text_of(path)
             if value is not None:
-                found[f"lio {path}"] = value
+                found[f"lio {path.relative_to(CONFIGFS)}"] = value
     return found
 
 
@@ -253,7 +253,7 @@ def files() -> Snapshot:
             if not path.is_symlink() and (not path.exists() or path.is_dir() or RECORDS / "nodes" in path.parents):
                 continue
             if path.is_symlink():
-                found[f"file {path}"] = f"link to {os.readlink(path)}"
+                found[f"file {path}"] = f"link to {path.readlink()}"
             else:
                 data = path.read_bytes()
                 shown = data.decode(errors="replace") if len(data) < 400 else hashlib.sha256(data).hexdigest()[:16]

@@ -266,7 +266,7 @@ class Sequence:
         for name in [name for name in self.expected.others if name.startswith("lio ")]:
             # What somebody set by hand came back only if it was saved.
             self.expected.others[name].add(self.expected.base.get(name))
-        # A namespace is born with the first one's buffers, an ACL with its TPG's default: ours where that is persistent.
+        # A namespace is born with the first one's buffers, an ACL with its TPG's default: ours if persistent.
         born = {name: value for name, value in self.now.items() if _BORN_WITH_OURS.match(name)}
         self.expected.also({name: self.expected.base.get(name, "") for name in born}, born)
         self._told_sysctl_addresses()

@@ -64,7 +64,8 @@ def up(host: Host) -> None:
             lines.append(f"{tpg}/luns create {store} lun0")
             if wish.access == "demo":
                 lines.append(
-                    f"{tpg} set attribute generate_node_acls=1 cache_dynamic_acls=1 demo_mode_write_protect=0 authentication=0"
+                    f"{tpg} set attribute generate_node_acls=1 cache_dynamic_acls=1 demo_mode_write_protect=0 "
+                    "authentication=0"
                 )
             else:
                 lines.append(f"{tpg}/acls create {INITIATOR} false")
@@ -87,7 +88,7 @@ def _backstore(number: int, kind: str, lines: list[str]) -> str:
         lines.append(f"/backstores/ramdisk create name=b{number} size={SIZE_MIB}M")
         return f"/backstores/ramdisk/b{number}"
     image = f"/run/harm/b{number}.img"
-    with open(image, "wb") as stream:
+    with Path(image).open("wb") as stream:
         stream.truncate(SIZE_MIB << 20)
     if kind == "fileio":
         lines.append(f"/backstores/fileio create name=b{number} file_or_dev={image} write_back=false")

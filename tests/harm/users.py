@@ -116,7 +116,7 @@ class User:
 
     def _start_node(self) -> None:
         other = _DIRECTORY / self.disk
-        os.mknod(other, stat.S_IFBLK | 0o600, os.stat(self._path).st_rdev)
+        os.mknod(other, stat.S_IFBLK | 0o600, Path(self._path).stat().st_rdev)
         self._hold(str(other))
 
     def _start_sg(self) -> None:

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """terminal.py COLUMNS ANSWER COMMAND...: runs COMMAND on a terminal of its own, prints what it said, exits as it did.
 
-When the command asks ([y/N]), ANSWER is typed: a text and Return, `^C`, `^D`, or `!SCRIPT yes`, which first runs SCRIPT.
+When the command asks ([y/N]), ANSWER is typed: a text and Return, `^C`, `^D`, or `!SCRIPT yes`, which
+first runs SCRIPT.
 """
 
 import fcntl

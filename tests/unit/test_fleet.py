@@ -22,7 +22,10 @@ def _inventory(tmp_path: Path, text: str) -> Path:
 
 
 def test_hosts_come_by_role_groups_of_groups_too(tmp_path: Path) -> None:
-    text = "[rack1]\na fabtune_device=/dev/sdb\n[initiators:children]\nrack1\n[initiators]\nb fabtune_device=/srv\n[targets]\nt\n"
+    text = (
+        "[rack1]\na fabtune_device=/dev/sdb\n[initiators:children]\nrack1\n"
+        "[initiators]\nb fabtune_device=/srv\n[targets]\nt\n"
+    )
     found = inventory.load(_inventory(tmp_path, text))
     assert (sorted(found.initiators), found.targets) == (["a", "b"], ("t",))
 

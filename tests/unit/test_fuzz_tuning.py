@@ -33,7 +33,9 @@ def told(action):
 (scratch / "sub").mkdir()
 attempts = {
     "a child": lambda: subprocess.run(["sh", "-c", f"echo x > {outside}"], check=True, stderr=subprocess.DEVNULL),
-    "root's way out": lambda: subprocess.run(["mount", "-o", "remount,bind,rw", "/"], check=True, stderr=subprocess.DEVNULL),
+    "root's way out": lambda: subprocess.run(
+        ["mount", "-o", "remount,bind,rw", "/"], check=True, stderr=subprocess.DEVNULL
+    ),
     "a sysctl": lambda: Path("/proc/sys/net/ipv4/tcp_sack").write_text("1"),
     "without the hook": lambda: outside.write_text("x"),
     "a device": lambda: os.mknod(scratch / "disk", 0o60600, os.makedev(8, 0)),
@@ -76,10 +78,11 @@ def test_the_guard_refuses_each_way_to_write_outside(tmp_path: Path) -> None:
     )  # fmt: skip
     told = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines() if not line.startswith("written"))
     assert told == {
-        "a child": "CalledProcessError", "root's way out": "CalledProcessError", "a sysctl": "OSError", "without the hook": "OSError",
-        "a device": "PermissionError",
-        "write": "ForbiddenError", "os.open": "ForbiddenError", "rename": "ForbiddenError", "symlink": "ForbiddenError",
-        "unlink": "ForbiddenError", "mkdir": "ForbiddenError", "program": "ForbiddenError", "read": "done", "scratch": "done",
+        "a child": "CalledProcessError", "root's way out": "CalledProcessError", "a sysctl": "OSError",
+        "without the hook": "OSError", "a device": "PermissionError", "write": "ForbiddenError",
+        "os.open": "ForbiddenError", "rename": "ForbiddenError", "symlink": "ForbiddenError",
+        "unlink": "ForbiddenError", "mkdir": "ForbiddenError", "program": "ForbiddenError", "read": "done",
+        "scratch": "done",
     }  # fmt: skip
     assert "written ['file', 'link']" in done.stdout
     assert outside.read_text() == "mine" and list(scratch.iterdir()) == []
@@ -96,7 +99,7 @@ def test_broken_input_is_refused_clearly_and_changes_nothing(tmp_path: Path) -> 
     assert result["cases"] == 3000 and result["failed"] == 0
     for name, kind in result["kinds"].items():
         # Cases that are all accepted, or all refused, would show little.
-        assert 0 < kind["accepted"] and (
+        assert kind["accepted"] > 0 and (
             kind["accepted"] < kind["cases"] or name in ("record", "ip and tc", "host text")
         )
 

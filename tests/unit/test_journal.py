@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Several profiles on one value, devices that are away, journals that others could have written: on a copied host tree."""
+"""Several profiles on one value, devices that are away, journals that others could have written."""
 
 import json
-import os
 import shutil
+import time
 from pathlib import Path
 
 import hosttree
@@ -116,7 +116,7 @@ def test_a_second_apply_of_a_profile_needs_no_claim(host: Path) -> None:
 
 def test_names_keep_the_order_of_writes_when_the_clock_goes_back(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backlog(host, "a", 2000)
-    monkeypatch.setattr(journal.time, "strftime", lambda *_: "19700101T000000Z")
+    monkeypatch.setattr(time, "strftime", lambda *_: "19700101T000000Z")
     backlog(host, "b", 3000)
     assert [one.profile for one in journal.transactions()] == ["a", "b"]
 
@@ -331,7 +331,7 @@ def test_an_attribute_never_leads_out_of_its_device(host: Path) -> None:
     for key in ("../../../proc/sys/net/core/netdev_max_backlog", "/etc/passwd", "out/net/core/netdev_max_backlog"):
         with pytest.raises(FabtuneError, match="left alone"):
             backends.get("attribute").write(device, key, "1")
-    assert os.path.exists(host / BACKLOG) and read(host / BACKLOG) == "1000"
+    assert (host / BACKLOG).exists() and read(host / BACKLOG) == "1000"
 
 
 @pytest.mark.parametrize("newest", ["damaged", "link", "closed", "in force"])
@@ -359,7 +359,8 @@ def test_a_value_that_another_write_moved_is_read_again_and_given_back(
     backlog(host, "a", 2000)
     write(host, "b", {"net.netdev_max_backlog": 3000, "tcp.no_metrics_save": True})
     sysctl = backends.get("sysctl")
-    real, moved = sysctl.write, []
+    real = sysctl.write
+    moved: list[str] = []
 
     def moving(device: Device, key: str, value: str) -> None:
         real(device, key, value)

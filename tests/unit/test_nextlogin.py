@@ -105,7 +105,8 @@ def test_a_digest_that_the_target_lacks_is_not_asked_for(host: Path, theirs: str
 
 
 @pytest.mark.parametrize(("logged_in", "wanted", "state"), [
-    ("iqn.2026-01.test:client\0", "None", REFUSED), ("", "None", CHANGE), ("iqn.2026-01.test:client\0", "None,CRC32C", CHANGE),
+    ("iqn.2026-01.test:client\0", "None", REFUSED), ("", "None", CHANGE),
+    ("iqn.2026-01.test:client\0", "None,CRC32C", CHANGE),
 ])  # fmt: skip
 def test_a_target_does_not_stop_taking_a_digest_that_a_live_initiator_may_ask_for(
     host: Path, logged_in: str, wanted: str, state: str
@@ -113,7 +114,8 @@ def test_a_target_does_not_stop_taking_a_digest_that_a_live_initiator_may_ask_fo
     hosttree.put(serve(host, HeaderDigest="CRC32C,None") / "dynamic_sessions", logged_in)
     mine = host / "mine.toml"
     mine.write_text(
-        f'summary = "x"\n[parameters.trust_logins]\ndefault = "0"\nsummary = "x"\n[target."lio.header_digest"]\nvalue = "{wanted}"\n'
+        f'summary = "x"\n[parameters.trust_logins]\ndefault = "0"\nsummary = "x"\n'
+        f'[target."lio.header_digest"]\nvalue = "{wanted}"\n'
         'why = "x"\n'
     )
     found = row(planned(str(mine), ("target",)), "lio.header_digest")

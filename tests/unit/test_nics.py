@@ -177,4 +177,4 @@ def test_addresses_are_compared_as_addresses(host: Path) -> None:
     assert [one.name for one in nics.by_address(["[fd00:0002:0000:0000:0000:0000:0000:0001]"], links_of(link))] == [
         "e0"
     ]
-    assert tree.SYS == host / "sys"
+    assert host / "sys" == tree.SYS

@@ -2,6 +2,7 @@
 """Tables in terminals of any width."""
 
 import os
+import shutil
 import sys
 
 import pytest
@@ -20,7 +21,7 @@ def test_a_table_fits_its_terminal_and_loses_nothing(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(table.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
     table.table(HEADERS, ROWS, wrapped="why")
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= columns
@@ -40,7 +41,7 @@ def test_no_figure_is_broken_over_lines(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(table.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
     figures = ["23.8 MiB (25000000)", "64 KiB", "119.6 MB/s", "50 ms", "12 %"]
     name = "iqn.2003-01.org.linux-iscsi.storage1.x8664:sn.0123456789ab at [fd00:2::1]:3260"
     for shift in range(20):

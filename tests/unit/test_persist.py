@@ -61,7 +61,8 @@ case $1 in
 --version) echo 257;;
 info) echo "ID_PATH=$path";;
 test-builtin)
-    for file in $(ls {{etc,run,usr/lib}}/systemd/network/*.link 2>/dev/null | awk -F/ '{{ print $NF, $0 }}' | sort | cut -d' ' -f2); do
+    for file in $(ls {{etc,run,usr/lib}}/systemd/network/*.link 2>/dev/null | awk -F/ '{{ print $NF, $0 }}' |
+        sort | cut -d' ' -f2); do
         wanted=$(sed -n 's/^Path=//p' $file)
         if [ -z "$wanted" ] || [ "$wanted" = "$path" ]; then
             echo "ID_NET_LINK_FILE=/$file"

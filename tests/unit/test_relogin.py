@@ -11,6 +11,7 @@ import pytest
 from fabtune.backends import record
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
+from fabtune.facts.collect import this_host
 from fabtune.facts.surroundings import Surroundings
 from fabtune.host import blocks, luns
 from fabtune.host.sessions import live_sessions
@@ -283,8 +284,9 @@ def test_a_value_that_a_closed_transaction_mentions_is_the_administrators(host: 
     hosttree.put(host / "sys/class/iscsi_session/session1/recovery_tmo", "7")
     owe(host, "9")
     device = {"scope": "record", "identity": session.identity, "label": "x"}
-    step = {"step": 1, "boot_id": "boot", "tunable": "iscsi.recovery_timeout", "backend": "record", "old": "120", "wrote": "7",
-            "key": "node.session.timeo.replacement_timeout", "device": device, "effect": "relogin", "rounds": False}  # fmt: skip
+    step = {"step": 1, "boot_id": "boot", "tunable": "iscsi.recovery_timeout", "backend": "record", "old": "120",
+            "wrote": "7", "key": "node.session.timeo.replacement_timeout", "device": device, "effect": "relogin",
+            "rounds": False}  # fmt: skip
     with journal.locked(), relogin.journalled() as log:
         log("write", **step)
         assert "recovery_tmo" not in carry.of(session)["session"]
@@ -292,7 +294,7 @@ def test_a_value_that_a_closed_transaction_mentions_is_the_administrators(host: 
         log("closed")
     assert carry.of(session)["session"]["recovery_tmo"] == "7"
     with journal.locked(), relogin.journalled() as log:
-        log("due", **relogin.of_session(session, carry.this_host().boot_id).as_json())
+        log("due", **relogin.of_session(session, this_host().boot_id).as_json())
     assert "recovery_tmo" not in carry.of(session)["session"]
 
 

@@ -131,12 +131,6 @@ def test_records_that_cannot_be_read_are_named(tmp_path, capsys, content, says, 
     assert f"{bad}: " in errors and says in errors
 
 
-def test_stopping_when_decided_is_refused(capsys):
-    code = main(["ab", "default", "wan", "xdd", "--on", "/tmp", "--until-decided"])
-    assert code == ExitCode.USAGE
-    assert "finds differences that are not there" in capsys.readouterr().err
-
-
 def test_order_is_in_abba_blocks():
     turns = list(interleave.order(10, seed=3))
     assert len(turns) == 20

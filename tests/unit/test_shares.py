@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A file that several profiles persist into holds the lines of those in force, whichever goes first: on a copied host tree."""
+"""A file that several profiles persist into holds the lines of those in force, whichever goes first."""
 
 import itertools
 import os
@@ -61,7 +61,7 @@ def back(profile: str) -> Report:
 
 def lines(host: Path) -> dict[str, str]:
     pairs = [line.split(" = ") for line in (host / FILE).read_text().splitlines()[1:]]
-    return {name: value for name, value in pairs}
+    return dict(pairs)
 
 
 def wanted(names: list[str]) -> dict[str, str]:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a switch between profiles runs, on which end and in which order, and what it does not accept."""
 
+from pathlib import Path
+
 import pytest
 
 from fabtune.errors import FabtuneError
@@ -12,7 +14,7 @@ OPTIONS = "-oBatchMode=yes -oConnectTimeout=10 -oServerAliveInterval=5"
 
 
 @pytest.fixture
-def fabtune(tmp_path, monkeypatch):
+def fabtune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A command in fabtune's place that notes its words, and says and returns what the test puts beside it."""
     command = tmp_path / "fabtune"
     command.write_text(
@@ -27,11 +29,11 @@ def fabtune(tmp_path, monkeypatch):
     return tmp_path
 
 
-def log(directory):
+def log(directory: Path) -> list[str]:
     return (directory / "log").read_text().splitlines()
 
 
-def test_the_target_is_switched_before_the_initiator_logs_in(fabtune):
+def test_the_target_is_switched_before_the_initiator_logs_in(fabtune: Path) -> None:
     switch("wan", Ends(target_netns="target"), PATH, [1])
     assert log(fabtune) == [
         "revert --role target --netns target",
@@ -41,17 +43,17 @@ def test_the_target_is_switched_before_the_initiator_logs_in(fabtune):
     ]
 
 
-def test_one_end_alone_is_switched_whatever_it_is(fabtune):
+def test_one_end_alone_is_switched_whatever_it_is(fabtune: Path) -> None:
     switch("wan", Ends(), PATH, [1])
     assert log(fabtune) == ["revert", "apply wan --rtt=50ms --allow-relogin --json"]
 
 
-def test_untouched_is_taken_back_on_both_ends(fabtune):
+def test_untouched_is_taken_back_on_both_ends(fabtune: Path) -> None:
     switch(UNTOUCHED, Ends(target_netns="target"), PATH, [1])
     assert log(fabtune) == ["revert --role target --netns target", "revert --role initiator"]
 
 
-def test_another_host_is_reached_by_ssh(fabtune, monkeypatch):
+def test_another_host_is_reached_by_ssh(fabtune: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ssh = fabtune / "ssh"
     ssh.write_text(f'#!/bin/sh\necho "ssh $*" >> {fabtune}/log\n')
     ssh.chmod(0o755)
@@ -63,7 +65,7 @@ def test_another_host_is_reached_by_ssh(fabtune, monkeypatch):
     ]
 
 
-def test_the_targets_values_are_read_there(fabtune):
+def test_the_targets_values_are_read_there(fabtune: Path) -> None:
     device = '{"label": "eth0"}'
     known = f'{{"tunable": "nic.mtu", "device": {device}, "value": "9000"}}'
     unknown = f'{{"tunable": "nic.x", "device": {device}, "value": null}}'
@@ -76,7 +78,7 @@ def test_the_targets_values_are_read_there(fabtune):
         switching.target_values(Ends(target_netns="target"))
 
 
-def interrupting(directory, times, then_s):
+def interrupting(directory: Path, times: int, then_s: int) -> Ends:
     """A command that sends its caller SIGINT so many times, a second apart, and notes it when it comes to its end."""
     command = directory / "slow"
     command.write_text(
@@ -87,13 +89,13 @@ def interrupting(directory, times, then_s):
     return Ends(command=str(command))
 
 
-def test_ctrl_c_lets_a_switch_end_before_it_counts(tmp_path):
+def test_ctrl_c_lets_a_switch_end_before_it_counts(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         switch("wan", interrupting(tmp_path, 1, 0), PATH, [1])
     assert (tmp_path / "ended").read_text() == "wan\n"
 
 
-def test_a_second_ctrl_c_ends_a_switch_at_once(tmp_path):
+def test_a_second_ctrl_c_ends_a_switch_at_once(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         switch("wan", interrupting(tmp_path, 2, 60), PATH, [1])
     assert not (tmp_path / "ended").exists()
@@ -102,7 +104,7 @@ def test_a_second_ctrl_c_ends_a_switch_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("action", "accepted"), [("target-relogin", True), ("relogin", False), ("reload", False), ("reboot", False)]
 )
-def test_a_profile_that_is_not_felt_yet_is_no_profile_in_force(fabtune, action, accepted):
+def test_a_profile_that_is_not_felt_yet_is_no_profile_in_force(fabtune: Path, action: str, accepted: bool) -> None:
     """A target's initiators log in again by the switch itself; anything else due means measuring something else."""
     pending = f'{{"pending": [{{"action": "{action}", "label": "sda", "reason": "in use"}}]}}'
     (fabtune / "says.apply").write_text(pending)
@@ -114,7 +116,7 @@ def test_a_profile_that_is_not_felt_yet_is_no_profile_in_force(fabtune, action, 
         switch("wan", Ends(), PATH, [1])
 
 
-def test_values_that_somebody_else_changed_end_the_switch(fabtune):
+def test_values_that_somebody_else_changed_end_the_switch(fabtune: Path) -> None:
     (fabtune / "code.revert").write_text("3")
     (fabtune / "says.revert").write_text("tcp.rmem_max is somebody else's now")
     with pytest.raises(FabtuneError, match="switching to 'wan' failed: .* revert: tcp.rmem_max is somebody"):

@@ -2,6 +2,7 @@
 """The path's rate from reads of two sizes, and what stands in its way."""
 
 import itertools
+import os
 from pathlib import Path
 
 import hosttree
@@ -19,8 +20,8 @@ def test_two_sizes_tell_the_rate_whatever_the_round_trip(monkeypatch: pytest.Mon
     # Two of three reads of either size wait behind other traffic.
     queueing_s = itertools.cycle([0.003, 0.0, 0.007])
     monkeypatch.setattr(train, "_read_s", lambda _, memory: 0.05 + len(memory) / 100e6 + next(queueing_s))
-    monkeypatch.setattr(train.os, "open", lambda *_: 99)
-    monkeypatch.setattr(train.os, "close", lambda _: None)
+    monkeypatch.setattr(os, "open", lambda *_: 99)
+    monkeypatch.setattr(os, "close", lambda _: None)
     assert train.rate_bytes_per_s(disk) == pytest.approx(100e6)
 
 

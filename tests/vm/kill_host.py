@@ -25,8 +25,8 @@ DISK, IMAGE, OUTPUT = Path("/var/lib/fabtune"), Path("/var/tmp/fabtune.ext4"), P
 NODES = next(path for path in map(Path, ("/etc/iscsi/nodes", "/var/lib/iscsi/nodes")) if path.is_dir())
 EXT4_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = 2
-_SYSCTLS = ("ipv4/tcp_rmem", "ipv4/tcp_wmem", "ipv4/tcp_slow_start_after_idle", "ipv4/tcp_no_metrics_save", "ipv4/tcp_mtu_probing",
-            "core/rmem_max", "core/wmem_max", "core/netdev_max_backlog")  # fmt: skip
+_SYSCTLS = ("ipv4/tcp_rmem", "ipv4/tcp_wmem", "ipv4/tcp_slow_start_after_idle", "ipv4/tcp_no_metrics_save",
+            "ipv4/tcp_mtu_probing", "core/rmem_max", "core/wmem_max", "core/netdev_max_backlog")  # fmt: skip
 _ETC = ("sysctl.d", "modprobe.d", "udev/rules.d", "systemd/network", "target", "rtslib-fb-target")
 _QUEUE = ("scheduler", "nr_requests", "read_ahead_kb", "max_sectors_kb", "rq_affinity", "nomerges", "add_random")
 _NEGOTIATED = ("first_burst_len", "max_burst_len", "max_outstanding_r2t", "initial_r2t", "immediate_data")

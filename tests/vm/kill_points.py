@@ -94,7 +94,7 @@ _SCENARIOS = (
 
 @dataclass(frozen=True)
 class Case:
-    """One kill: how (`kill`, `torn`, `full`, `interrupt` at a checkpoint; `moment`, `power` after a share of the time)."""
+    """One kill: how (`kill`, `torn`, `full`, `interrupt` at a checkpoint; `moment`, `power` in between)."""
 
     scenario: Scenario
     kind: str
@@ -230,7 +230,8 @@ def measured(checked: Checked) -> dict[Scenario, tuple[int, float]]:
         found[scenario] = host.steps(), time.monotonic() - begin
         changed, kinds = checked.differing(), {line["kind"] for line in host.journalled()}
         print(
-            f"{scenario.name}: exit {code}, {found[scenario][0]} checkpoints, {found[scenario][1]:.1f} s, {len(changed)} values changed",
+            f"{scenario.name}: exit {code}, {found[scenario][0]} checkpoints, {found[scenario][1]:.1f} s, "
+            f"{len(changed)} values changed",
             flush=True,
         )
         # Of a value that a later profile took over, reverting the earlier one alone says so with 3.
@@ -275,7 +276,8 @@ def main() -> int:
         checked.problems.clear()
         begin = time.monotonic()
         perform(case, checked, whole[case.scenario][1], random.Random(number))
-        row = {"number": number, "ok": not checked.problems, "case": str(case), "broken": f"{case}: {'; '.join(checked.problems)}",
+        row = {"number": number, "ok": not checked.problems, "case": str(case),
+               "broken": f"{case}: {'; '.join(checked.problems)}",
                "seconds": round(time.monotonic() - begin, 2)}  # fmt: skip
         print("KILL " + json.dumps(row), flush=True)
         done += 1

@@ -173,7 +173,7 @@ def _tree(rows: Rows) -> str:
 
 
 def _write_tree(device: Device, saved: str) -> None:
-    """Bring back what `saved` (a former `_tree`) holds: the kernel's own, or ours.  Raises FabtuneError if it differs."""
+    """Bring back what `saved` (a former `_tree`) holds: the kernel's own, or ours.  Raises FabtuneError if not."""
     rows, before = _rows(device), json.loads(saved)
     _refuse_by_hand(device, rows)
     kind = _kinds(before)

@@ -267,7 +267,8 @@ def _check_special(data: dict[str, Any], where: str) -> None:
     for word, number in words.items():
         if number not in seen or type(number) is not int:
             raise InputError(
-                f"{where}: key 'words': '{word}' is {schema.describe(number)}, allowed: a number of 'off' or 'unlimited'"
+                f"{where}: key 'words': '{word}' is {schema.describe(number)}, "
+                "allowed: a number of 'off' or 'unlimited'"
             )
     data["words"] = tuple(words.items())
     if seen and data["type"] != "int":

@@ -46,7 +46,6 @@ def configure(parser: argparse.ArgumentParser, _: str) -> None:
                         help="run COMMAND PROFILE to switch, instead of apply and revert")  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, help="decides the order within each block (1)")
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="keep the records in DIR (runs)")
-    parser.add_argument("--until-decided", action="store_true", help="refused; the message says why")
     parser.set_defaults(handler=_ab)
 
 
@@ -55,11 +54,6 @@ def _check(args: argparse.Namespace) -> None:
     from fabtune.catalog.tunable import shipped_catalog
     from fabtune.measure.interleave import PAIRS_PER_BLOCK
 
-    if args.until_decided:
-        raise InputError(
-            "--until-decided: stopping as soon as the result looks decided finds differences that are not there; "
-            "choose the number of runs before with --pairs"
-        )
     for option, value in (("--pairs", args.pairs), ("--calibrate", args.calibrate)):
         if value % PAIRS_PER_BLOCK or value < 0:
             raise InputError(f"{option} {value}: expected an even number of pairs, since they come in ABBA blocks")

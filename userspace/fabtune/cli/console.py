@@ -30,7 +30,7 @@ def make_whole() -> None:
 
 
 def _nowhere() -> TextIO:
-    return open(os.devnull, "w")  # noqa: SIM115
+    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def say(text: str) -> None:

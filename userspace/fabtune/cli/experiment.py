@@ -106,8 +106,8 @@ def _write(
 
 
 def _figures(
-    wanted: Definition, runs: list[batch.Run], points: list[batch.Point], verdicts: list[Verdict], meta: dict[str, object],
-    out: Path, *, quiet: bool,
+    wanted: Definition, runs: list[batch.Run], points: list[batch.Point], verdicts: list[Verdict],
+    meta: dict[str, object], out: Path, *, quiet: bool,
 ) -> Path:  # fmt: skip
     """Print the table unless `quiet`, write the page, return its path."""
     if not wanted.plot:

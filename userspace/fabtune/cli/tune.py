@@ -46,7 +46,7 @@ def _namespace(text: str) -> str:
 
 
 def _known_namespace(netns: str) -> None:
-    """Raise InputError for a namespace that is neither there nor in the journal, which remembers those that are gone."""
+    """Raise InputError for a namespace that is neither there nor in the journal, which knows those that are gone."""
     from fabtune.tune import journal
 
     if netns and netns not in {str(transaction.header["netns"]) for transaction in journal.transactions()}:
@@ -269,7 +269,8 @@ def _saved_plan(args: argparse.Namespace) -> "SavedPlan | None":
         if args.profile.endswith(".plan"):
             raise InputError(f"apply: {args.profile} is no profile; a saved plan goes with --plan {args.profile}")
         return None
-    given = {"PROFILE": args.profile, "--role": args.role, "--netns": args.netns, "--rtt": args.rtt, "--rate": args.rate,
+    given = {"PROFILE": args.profile, "--role": args.role, "--netns": args.netns, "--rtt": args.rtt,
+    "--rate": args.rate,
              "--set": args.set}  # fmt: skip
     for option, value in given.items():
         if value:

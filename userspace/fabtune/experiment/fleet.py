@@ -90,11 +90,8 @@ def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: 
     settings = run.settings
     path = {key: definition.fixed[key] for key in ("rtt", "rate") if key in definition.fixed}
     tuning: dict[str, Any] = {**path, "profile": settings.profile, "allow_relogin": allow_relogin}
-    if settings.profile == _UNTOUCHED:
-        points = _measure(run, inventory)
-    else:
-        points = _with_profile(run, inventory, tuning)
-    run.keep(points)
+    untouched = settings.profile == _UNTOUCHED
+    run.keep(_measure(run, inventory) if untouched else _with_profile(run, inventory, tuning))
 
 
 def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any]) -> list[Point]:

@@ -44,8 +44,8 @@ def load(path: Path) -> Inventory:
     for host in roles["initiators"]:
         if not variables.get(host, {}).get("fabtune_device"):
             raise InputError(
-                f"--fleet {path}: initiator '{host}' has no fabtune_device; expected the block device or directory to load, "
-                "such as /dev/disk/by-path/ip-10.0.0.1:3260-iscsi-...-lun-0"
+                f"--fleet {path}: initiator '{host}' has no fabtune_device; expected the block device or directory "
+                "to load, such as /dev/disk/by-path/ip-10.0.0.1:3260-iscsi-...-lun-0"
             )
     return Inventory(path.resolve(), roles["initiators"], roles["targets"])
 

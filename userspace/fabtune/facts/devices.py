@@ -38,7 +38,7 @@ def locate_netns(device: Device, around: Surroundings) -> Device | None:
 
 
 def nics(around: Surroundings) -> list[Device]:
-    """Return the NICs that storage uses and every layer below them, the lowest first, by PCI path where they have one."""
+    """Return the NICs that storage uses and every layer below them, the lowest first, by PCI path if they have one."""
     return [_nic(nic, around.netns) for nic in around.nics]
 
 
@@ -78,9 +78,9 @@ def records(around: Surroundings) -> list[Device]:
     """Return the node records of open-iscsi, each with the name that the initiator logs in under."""
     devices = []
     own = re.search(r"^InitiatorName=(\S+)", tree.read_text(tree.ETC / "iscsi/initiatorname.iscsi") or "", re.MULTILINE)
-    for identity, record in sorted(around.records.items()):
+    for identity, settings in sorted(around.records.items()):
         target, portal, interface = identity.rsplit(",", 2)
-        name = record.get("iface.initiatorname", "<empty>")
+        name = settings.get("iface.initiatorname", "<empty>")
         if name == "<empty>":
             name = own[1] if own else ""
         where = {"target": target, "portal": portal, "interface": interface, "initiator": name}

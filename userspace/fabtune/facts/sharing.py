@@ -30,7 +30,7 @@ class Sharing:
         self, links: Links, own: Iterable[str], addresses: Iterable[str], peers: Iterable[str],
         connections: Iterable[TcpSocket],
     ) -> None:  # fmt: skip
-        """`own` are the interfaces that storage's traffic passes, `addresses` its local ones, `peers` the other ends."""
+        """`own` are the interfaces of storage's traffic, `addresses` its local ones, `peers` the other ends."""
         self._links = links
         self._own = set(own)
         self._addresses = {canonical(address) for address in addresses}
@@ -89,7 +89,7 @@ class Sharing:
 
 
 def _on_top_elsewhere(netns: str) -> dict[int, str]:
-    """Return what lies on an interface of another namespace than its own, by that one's number, as far as not in `netns`.
+    """Return what lies on an interface of another namespace than its own, by that one's number, unless in `netns`.
 
     A number may be another namespace's than `netns`: then a NIC is taken for shared that is not.
     """

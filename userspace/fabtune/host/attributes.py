@@ -45,7 +45,7 @@ def _confined(path: Path, device: Device) -> Path:
 
 
 def read(device: Device, key: str) -> str:
-    """Return attribute `key` of `device`, one text for several queues that agree.  Raises UnsupportedError, FabtuneError."""
+    """Return attribute `key` of `device`, one text for queues that agree.  Raises UnsupportedError, FabtuneError."""
     texts = []
     for path in _paths(device, key):
         with explained(f"{device.label}: {key}"):

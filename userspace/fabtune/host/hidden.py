@@ -34,7 +34,7 @@ def _anonymous() -> int:
 def is_ring(descriptor: Path, status: os.stat_result) -> bool:
     """Tell whether `descriptor` in /proc, whose stat is `status`, is an io_uring."""
     try:
-        return status.st_dev == _anonymous() and os.readlink(descriptor) == RING
+        return status.st_dev == _anonymous() and str(descriptor.readlink()) == RING
     except OSError:
         return False
 

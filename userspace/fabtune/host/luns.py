@@ -53,7 +53,7 @@ def missing(devices: Sequence[Path]) -> list[Path]:
 
 
 def beyond(devices: Sequence[Path]) -> list[int]:
-    """Return the LUNs that a target offers beside a session's SCSI `devices`.  Raises FabtuneError where it does not say."""
+    """Return a target's LUNs beside a session's SCSI `devices`.  Raises FabtuneError where it does not say."""
     # A well known logical unit (SAM-5, 4.7.5) holds no data.
     return sorted(lun for lun in _offered(devices) - {_lun(one) for one in devices} if lun >> 8 & 0xFF != _WELL_KNOWN)
 

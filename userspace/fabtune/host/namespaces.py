@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Network namespaces: what ours is called, how one that a journal names is reached today, and what is seen from inside."""
+"""Network namespaces: ours by name, how one that a journal names is reached today, and what is seen inside."""
 
 import contextlib
 import ctypes

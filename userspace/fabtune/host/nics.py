@@ -32,7 +32,6 @@ class Nic:
     mtu_bytes: int
     speed_bit_per_s: int
     pci_path: str
-    mac: str
     lower: tuple[str, ...]
     port: str = ""
     below: tuple[str, ...] = ()
@@ -53,7 +52,7 @@ class Nic:
 
 
 def by_address(addresses: Iterable[str], links: Links) -> list[Nic]:
-    """Return the NICs that hold one of `addresses` and all layers below them, the lowest first.  Raises FabtuneError."""
+    """Return the NICs that hold one of `addresses` and all layers below, the lowest first.  Raises FabtuneError."""
     wanted = {canonical(address) for address in addresses}
     upper = [link.name for link in links.all.values() if link.addresses & wanted]
     return [describe(name, links) for name in links.stack(upper)]
@@ -74,7 +73,6 @@ def describe(name: str, links: Links) -> Nic:
         mtu_bytes=tree.whole(tree.read_text(directory / "mtu")) or 1500,
         speed_bit_per_s=megabit * 10**6,
         pci_path=pci_path,
-        mac=tree.read_text(directory / "address") or "",
         lower=tuple(links.lowest(name)),
         port=_port(name, links, pci_path) if pci_path else "",
         below=tuple(links.below(name)),

@@ -24,4 +24,4 @@ def find(program: str, package: str) -> str:
 
 def in_tree(path: str) -> bool:
     """Tell whether `path` belongs to the host whose trees are looked at."""
-    return tree.ROOT == Path("/") or Path(path).absolute().is_relative_to(tree.ROOT.absolute())
+    return Path("/") == tree.ROOT or Path(path).absolute().is_relative_to(tree.ROOT.absolute())

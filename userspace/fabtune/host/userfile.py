@@ -26,10 +26,10 @@ def read_bytes(path: Path, most: int) -> bytes:
     """Return the content of the regular file `path` of at most `most` bytes.  Raises InputError naming it."""
     try:
         # Opening alone may act on a device (a tape rewinds), so its kind is asked first.
-        _check(path, os.stat(path), most)
+        _check(path, Path(path).stat(), most)
         # Should a FIFO have taken its place meanwhile, this does not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with open(descriptor, "rb") as file:
+        with os.fdopen(descriptor, "rb") as file:
             _check(path, os.fstat(descriptor), most)
             data = file.read(most + 1)
     except FileNotFoundError:

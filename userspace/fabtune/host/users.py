@@ -115,7 +115,7 @@ class Users:
         seen = set()
         for process in _processes():
             try:
-                namespace = os.readlink(process / "ns/mnt")
+                namespace = str((process / "ns/mnt").readlink())
                 if namespace in seen:
                     continue
                 seen.add(namespace)
@@ -150,7 +150,7 @@ class Users:
     @cached_property
     def _opened(self) -> dict[Node, str]:
         """Who has each device node open or mapped."""
-        if Path("/") == tree.ROOT and os.stat("/proc/self/ns/pid").st_ino != _INITIAL_PID_NAMESPACE:
+        if Path("/") == tree.ROOT and Path("/proc/self/ns/pid").stat().st_ino != _INITIAL_PID_NAMESPACE:
             self.doubts.append("a process outside of this PID namespace, perhaps")
         found: dict[Node, str] = {}
         mapped: dict[tuple[str, str], Node | None] = {}
@@ -256,7 +256,7 @@ class Users:
 
     def _add_export(self, found: dict[Node, str], path: str, who: str) -> None:
         try:
-            node = rdev(os.stat(path))
+            node = rdev(Path(path).stat())
         except OSError as error:
             # What is gone may have been any disk's node, wherever it lay.
             self.doubts.append(f"{who}, perhaps: {path}: {error.strerror}")
@@ -291,7 +291,7 @@ class Users:
 def _below_file(path: str) -> list[Node]:
     """Return the devices of the file system that file `path` lies on, none where that cannot be told."""
     try:
-        number = os.stat(path).st_dev
+        number = Path(path).stat().st_dev
     except OSError:
         return []
     if os.major(number):
@@ -320,7 +320,7 @@ def _processes() -> list[Path]:
 
 def _is_checker(process: Path) -> bool:
     try:
-        program = os.readlink(process / "exe").removesuffix(" (deleted)")
+        program = str((process / "exe").readlink()).removesuffix(" (deleted)")
     except OSError:
         return False
     return program.rpartition("/")[2] in _CHECKERS

@@ -40,9 +40,9 @@ def _compile(image: Image, files: list[Path], draft: Path) -> None:
         run(
             # A PID namespace of its own: an interrupted build leaves no compiler behind.
             privileged([
-                "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C",
-                require("unshare", "util-linux"), "--mount", "--pid", "--fork", "--kill-child",
-                f"--root={image.root}", "--mount-proc", "make", "-j2", "-C", headers, f"M=/tmp/{work.name}", "W=1", "KCFLAGS=-Werror", "modules",
+                "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", require("unshare", "util-linux"),
+                "--mount", "--pid", "--fork", "--kill-child", f"--root={image.root}", "--mount-proc", "make", "-j2",
+                "-C", headers, f"M=/tmp/{work.name}", "W=1", "KCFLAGS=-Werror", "modules",
             ]),
             what=f"building fabstat.ko for {image.kernel_release}",
         )  # fmt: skip

@@ -9,9 +9,8 @@ SUITES = ("trixie", "bookworm", "sid")
 
 # The kernel, what compiles a module for it, and what a guest needs to boot, without systemd or with it.
 _BASE = (
-    "linux-image-amd64", "linux-headers-amd64", "make", "perl", "kmod", "busybox-static", "procps", "iproute2", "ethtool",
-    "iputils-ping", "udev", "e2fsprogs", "python3", "bats", "bats-assert", "bats-support",
-    "systemd-sysv",
+    "linux-image-amd64", "linux-headers-amd64", "make", "perl", "kmod", "busybox-static", "procps", "iproute2",
+    "ethtool", "iputils-ping", "udev", "e2fsprogs", "python3", "bats", "bats-assert", "bats-support", "systemd-sysv",
 )  # fmt: skip
 # What fabtune drives and depends on.
 _FABRIC = (

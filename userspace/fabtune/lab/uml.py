@@ -7,12 +7,12 @@ else that tuning touches, but neither the virtual clock nor RDMA, NVMe, null_blk
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
 
 from fabtune.errors import FabtuneError
 from fabtune.host.run import privileged, require, run
@@ -117,7 +117,7 @@ def start(
     if state is not None:
         mounts.append(["mount", "--bind", str(state.resolve().parent), f"{root}/{_STATE}"])
         append = f"ubd0=/{_STATE}/{state.name} lab.state {append}"
-    opened: list[IO[Any]] = []
+    opened: list[int] = []
     try:
         channels = [_channel(tty, opened) for tty in ttys]
         kernel = [
@@ -136,18 +136,18 @@ def start(
                 command,
                 stdin=None if interactive else subprocess.DEVNULL, stderr=stderr,
                 stdout=None if interactive else subprocess.DEVNULL,
-                pass_fds=[stream.fileno() for stream in opened], start_new_session=not interactive,
+                pass_fds=opened, start_new_session=not interactive,
             )  # fmt: skip
     finally:
-        for stream in opened:
-            stream.close()
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 def _quoted(words: Sequence[str]) -> str:
     return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
 
 
-def _channel(tty: str, opened: list[IO[Any]]) -> str:
+def _channel(tty: str, opened: list[int]) -> str:
     """Return UML's words for a serial line (input,output) that QEMU knows as chardev `tty`."""
     kind, _, rest = tty.partition(",")
     if kind == "null":
@@ -156,6 +156,6 @@ def _channel(tty: str, opened: list[IO[Any]]) -> str:
         return "fd:0,fd:1"
     if kind != "file":
         raise FabtuneError(f"serial line '{tty}': User Mode Linux has files, stdio and null here")
-    stream = Path(rest.partition("path=")[2]).open("wb")
-    opened.append(stream)
-    return f"null,fd:{stream.fileno()}"
+    descriptor = os.open(rest.partition("path=")[2], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    opened.append(descriptor)
+    return f"null,fd:{descriptor}"

@@ -75,7 +75,8 @@ def qemu_command(machine: Machine, ttys: Sequence[str]) -> list[str]:
     command = [
         require("qemu-system-x86_64", "qemu-system-x86"), "-nodefaults", "-display", "none", "-no-reboot",
         "-machine", "q35,nvdimm=on", "-m", f"{machine.memory_mib}M,slots={len(images)},maxmem=64G",
-        "-smp", str(machine.smp), "-seed", str(machine.seed), "-kernel", str(machine.kernel.kernel), "-append", append.strip(),
+        "-smp", str(machine.smp), "-seed", str(machine.seed), "-kernel", str(machine.kernel.kernel),
+        "-append", append.strip(),
     ]  # fmt: skip
     if machine.clock == "virtual":
         command += ["-accel", "tcg", "-icount", _ICOUNT, "-rtc", f"clock=vm,base={_RTC_BASE}", "-cpu", _TCG_CPU]

@@ -38,7 +38,6 @@ class Seen:
     """What a capture shows.  `window` is the widest command window, `closures` how often it was found closed."""
 
     writes: tuple[Task, ...]
-    reads: int
     window: int
     closures: int
     most_tasks: int
@@ -78,7 +77,7 @@ def observe(pdus: Iterable[Pdu]) -> Seen:
             window = max(window, width if width < 2**31 else 0)
             closures += width == 0
     writes = tuple(task for task in done if task.is_write)
-    return Seen(writes, len(done) - len(writes), window, closures, most_tasks)
+    return Seen(writes, window, closures, most_tasks)
 
 
 def _take_data(task: Task, pdu: Pdu) -> None:

@@ -37,7 +37,6 @@ class Pdu:
     transfer_tag: int | None = None
     expected_bytes: int | None = None
     desired_bytes: int | None = None
-    cmd_sn: int | None = None
     exp_cmd_sn: int | None = None
     max_cmd_sn: int | None = None
 
@@ -147,7 +146,6 @@ def _pdu(layer: dict[str, Any]) -> Iterator[Pdu]:
         transfer_tag=number("targettransfertag"),
         expected_bytes=number("scsicommand.expecteddatatransferlength"),
         desired_bytes=number("desireddatalength"),
-        cmd_sn=number("cmdsn"),
         exp_cmd_sn=number("expcmdsn"),
         max_cmd_sn=number("maxcmdsn"),
     )

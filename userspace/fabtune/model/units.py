@@ -39,7 +39,7 @@ def parse_ms(text: str, what: str = "duration") -> float:
 
 
 def parse_bit_per_s(text: str, what: str = "rate") -> float:
-    """Return bits per second for ``1gbit``, ``622Mb/s``, ``75MB/s`` or ``OC-12``; zero is refused.  Raises InputError."""
+    """Return bit/s for ``1gbit``, ``622Mb/s``, ``75MB/s`` or ``OC-12``; zero is refused.  Raises InputError."""
     value = _rate(text)
     if value is None or not math.isfinite(value):
         raise InputError(

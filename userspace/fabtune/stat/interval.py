@@ -31,10 +31,6 @@ class DeviceInterval:
         return sum(op.bytes for op in self.ops.values()) / self.elapsed_ns * 1e9 if self.elapsed_ns else 0.0
 
     @property
-    def iops(self) -> float:
-        return self.completed / self.elapsed_ns * 1e9 if self.elapsed_ns else 0.0
-
-    @property
     def mean_depth(self) -> float:
         """Mean number of requests in flight: the integral of the depth over the time."""
         return self.depth_ns / self.elapsed_ns if self.elapsed_ns else 0.0

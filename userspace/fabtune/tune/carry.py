@@ -245,7 +245,7 @@ def _set_read_only(device: Device) -> str:
     try:
         if _read(device, (_READ_ONLY,)).get(_READ_ONLY) == "1":
             return ""
-        with open(f"/dev/{device.label}", "rb") as disk:
+        with Path(f"/dev/{device.label}").open("rb") as disk:
             fcntl.ioctl(disk, _SET_READ_ONLY, struct.pack("i", 1))
     except OSError as error:
         return f"it was set by hand and is gone: {error.strerror}"
@@ -268,7 +268,7 @@ def _record(session: Session) -> dict[str, str]:
 
 
 def _said_by_record(key: str, settings: Mapping[str, str], session: Session, known: Transactions) -> set[str]:
-    """Return what `session` may have of `key` from its record: what that says now (`settings`), or said at the login."""
+    """Return what `session` may have of `key` from its record: what that says (`settings`), or said at the login."""
     said = {text for one, step in _steps(key, session.identity, known) for text in _at_login(one, step, session)}
     return said | ({settings[key]} if settings.get(key) else set())
 

@@ -184,7 +184,7 @@ class Writer:
 
 
 def _new_name(taken: Iterable[str]) -> str:
-    """Return a name that sorts after all of `taken`: their order is the order of what was written, whatever the clock."""
+    """Return a name that sorts after all of `taken`: their order is that of what was written, whatever the clock."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     last = max((match for match in map(_NAME.fullmatch, taken) if match), key=lambda match: match[0], default=None)
     if last is None or last["stamp"] < stamp:
@@ -267,7 +267,7 @@ def owed_logins(found: Iterable[Transaction], boot_id: str) -> list[Logout]:
 
 
 def owed_values(found: Iterable[Transaction], boot_id: str) -> list[tuple[Logout, str]]:
-    """Return the logouts of this boot whose session is back without what they kept, each with the id of its successor."""
+    """Return the logouts of this boot whose session is back without what they kept, each with its successor's id."""
     away: list[Logout] = []
     owed: list[tuple[Logout, str]] = []
     for transaction in found:

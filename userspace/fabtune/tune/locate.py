@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Journalled devices and their values on this host as it is now: where they are, and what became of what is not there."""
+"""Journalled devices and their values on this host as it is now: where they are, and what became of the rest."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ class Locator:
         return self._found[key]
 
     def _again(self, step: Step, named: Device | None) -> Device | None:
-        """Return the NIC of `step` under another name, else the one that is `named` so now if ours is nowhere at all."""
+        """Return the NIC of `step` under another name, else the one `named` so now if ours is nowhere at all."""
         found = devices.again(step.device, step.instance, self._around)
         if found is None and named is not None and not nics.elsewhere(step.instance, named.where["netns"]):
             return named
@@ -80,7 +80,7 @@ def current(step: Step, device: Device) -> str:
 
 
 def _check(step: Step) -> None:
-    """Raise FabtuneError unless the step names a setting that fabtune knows: a journal is no leave to write anything."""
+    """Raise FabtuneError unless the step names a setting that fabtune knows: a journal may not have all written."""
     known = shipped_catalog().tunables.values()
     place = step.backend, step.key, step.device.scope
     if any(place == (one.backend, one.key, one.scope) for one in known):

@@ -72,7 +72,7 @@ def _used(session: Session, devices: list[Path], present: Users) -> str:
 
 
 def _why_not_the_same(session: Session, devices: list[Path]) -> str:
-    """Return which of the SCSI `devices` of `session` would not come back as it was, or would beside them, '' for none."""
+    """Return which of the SCSI `devices` of `session` would not come back as it was, or beside them; '' for none."""
     try:
         for device in luns.missing(devices):
             return f"its target has no LUN {device.name.rpartition(':')[2]} any more, and {_named(device)} would go"

@@ -124,7 +124,8 @@ def what_keeps(name: str, device: Device) -> str:
         return "nothing native keeps it; apply again"
     stronger = [one for one in rivals if one and one.prevails]
     if stronger:
-        return f"{stronger[-1].file} sets {stronger[-1].value or 'nothing'} at boot, and --persist leaves it to that file; change it there"
+        value = stronger[-1].value or "nothing"
+        return f"{stronger[-1].file} sets {value} at boot, and --persist leaves it to that file; change it there"
     return "apply again, with --persist to keep it"
 
 

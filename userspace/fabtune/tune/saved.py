@@ -11,7 +11,8 @@ made by somebody else can ask for no more than a profile can.
 
 The host is the same if its name, kernel, vocabulary and sessions are, and every tunable of the plan is there
 on the same devices with the same value.  What a plan makes of an initiator depends on its sessions even where
-no row is of one: the path, the memory needed, the next login.  A reboot alone changes nothing: what it took away shows as a value.
+no row is of one: the path, the memory needed, the next login.  A reboot alone changes nothing: what it took away
+shows as a value.
 """
 
 import hashlib
@@ -165,7 +166,7 @@ def differences(saved: SavedPlan, facts: Facts) -> list[str]:
     found += [f"new: session {one}" for one in sessions if one not in saved.sessions]
     found += _once(f"gone: {one.scope} {one.label}" for one in gone if one and one.scope != "session")
     found += _once(f"new: {one.scope} {one.label}" for one in new if one.scope != "session")
-    for key, row in was.items():
+    for row in was.values():
         reading = now.get((row.tunable.name, row.device.key)) if row.device else None
         if reading is None:
             continue
@@ -197,7 +198,7 @@ def write(saved: SavedPlan, path: Path) -> None:
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
-            with open(fd, "w") as file:
+            with os.fdopen(fd, "w") as file:
                 file.write(text)
             draft.replace(path)
         except BaseException:
@@ -252,8 +253,8 @@ def load(path: Path, catalog: Catalog) -> SavedPlan:
     texts = {name: _text(data, name, where) for name in _KEYS if _KEYS[name] is _NEEDED}
     if texts["vocabulary"] != digest(catalog):
         raise HostChangedError(
-            f"{where}: made by fabtune {texts['fabtune']} with another vocabulary than this fabtune ({__version__}) has; "
-            "make a new plan"
+            f"{where}: made by fabtune {texts['fabtune']} with another vocabulary than this fabtune ({__version__}) "
+            "has; make a new plan"
         )
     if texts["netns"] and not _NAMESPACE.fullmatch(texts["netns"]):
         raise InputError(f"{where}: key 'netns': found {schema.describe(texts['netns'])}, allowed: a namespace's name")
@@ -279,7 +280,7 @@ def _read(path: Path) -> bytes:
     try:
         # A FIFO without a writer must not make us wait.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
+        with os.fdopen(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise InputError(f"{path}: not a regular file")
             data = file.read(_MAX_BYTES + 1)
@@ -317,7 +318,7 @@ def _path(table: object, where: str) -> NetworkPath | None:
 
 
 def _parameters(table: dict[str, Any], where: str) -> dict[str, float]:
-    keys = {name: _NUMBER for name in table}
+    keys = dict.fromkeys(table, _NUMBER)
     data = schema.read_table(table, keys, where)
     return {_text({"name": name}, "name", where): _number(data, name, where, -math.inf) for name in data}
 

@@ -8,7 +8,7 @@ from fabtune.tune.transaction import Step
 
 
 def setting(line: str) -> str:
-    """Return a line of sysctl.d, modprobe.d, a .link file or a udev rule without its value: what makes two lines the same setting."""
+    """Return a line of sysctl.d, modprobe.d, a .link file or a udev rule without its value: its setting."""
     return line.rpartition('="')[0] or line.partition("=")[0].strip()
 
 

@@ -83,6 +83,6 @@ def _lacks(away: Logout, present: list[Session]) -> bool:
 
 
 def is_given_up(away: Logout) -> bool:
-    """Tell whether the node record of a missing session was deleted, so that nobody waits for it.  Raises FabtuneError."""
+    """Tell whether a missing session's node record was deleted, so that nobody waits for it.  Raises FabtuneError."""
     gone = iscsiadm.one(away.target, away.portal, away.interface) is None and iscsiadm.absent(away.identity)
     return gone and is_away(away)

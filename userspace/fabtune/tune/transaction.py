@@ -7,11 +7,12 @@
     {"kind": "write", "step": 2, ..., "share": "..."}   of a file that several profiles write, this one's lines
     {"kind": "holds", "step": 2, "value": "1"}          what the kernel made of it, if it differs
     {"kind": "write", "step": 3, ..., "disturbed": true}  not written itself; the next step's write may move it
-    {"kind": "logout", "sid": ..., "identity": ..., "target": ..., "portal": ..., "interface": ..., "boot_id": ..., "kept": {...}}
-    {"kind": "login", "sid": ..., "identity": ..., "successor": "7"}  the session of the `logout` line with this sid is back,
-                                                        as session 7; without it the session never went, or is given up
-    {"kind": "given-back", "sid": ..., "identity": ...} what that `logout` line kept is there again, or was said to be lost
-    {"kind": "refused", "sid": ..., "identity": ..., "boot_id": ..., "why": "..."}  it was tried, and the session is not back
+    {"kind": "logout", "sid": ..., "identity": ..., "target": ..., "portal": ..., "interface": ..., "boot_id": ...,
+     "kept": {...}}
+    {"kind": "login", "sid": ..., "identity": ..., "successor": "7"}  the session of the `logout` line with this sid is
+                                     back, as session 7; without it the session never went, or is given up
+    {"kind": "given-back", "sid": ..., "identity": ...} what that `logout` line kept is there, or was said to be lost
+    {"kind": "refused", "sid": ..., "identity": ..., "boot_id": ..., "why": "..."}  it was tried in vain
     {"kind": "path", "sid": ..., "identity": ..., "boot_id": ...}  after its login a multipath device lacked it
     {"kind": "applied"}
     {"kind": "inherit", "step": 2, "old": "5", "ours": "0"}  an earlier transaction went; its old value is ours to give

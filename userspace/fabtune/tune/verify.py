@@ -65,7 +65,7 @@ def suspect(step: Step, present: list[Owner]) -> str:
 
 
 def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]:
-    """Return every value apply wrote and still owns, what is owed or not felt yet, and what `plan` would change on top."""
+    """Return each value that apply wrote and still owns, what is owed or not felt yet, and what `plan` would change."""
     present, boot_id = owners(), this_host().boot_id
     owed.settle(boot_id)
     everything = journal.transactions()
@@ -177,7 +177,8 @@ def _lacking(everything: list[Transaction], boot_id: str) -> list[Drift]:
         if any(identity == session.identity and session.sid > (tree.whole(sid) or 0) for sid, identity in late):
             for device in paths.lacking(session):
                 label = f"{session.target} at {session.portal}"
-                note = f"{device} lacks its path through it since it logged in anew; see `multipath -ll` and multipathd's log"
+                note = f"{device} lacks its path through it since it logged in anew; "
+                note += "see `multipath -ll` and multipathd's log"
                 found.append(Drift("session", label, f"a path of {device}", None, drifted=True, note=note))
     return found
 

@@ -14,8 +14,8 @@ from fabtune.host.targets.kind import Backstore, Export, Kind, Login, Tpg
 from fabtune.model.device import SCOPES, Device
 
 __all__ = [
-    "Backstore", "Export", "Kind", "Login", "Tpg", "backstores", "devices", "every_scope", "exports", "groups", "in_use", "kinds",
-    "logins", "named", "of_scope", "tpgs",
+    "Backstore", "Export", "Kind", "Login", "Tpg", "backstores", "devices", "every_scope", "exports", "groups",
+    "in_use", "kinds", "logins", "named", "of_scope", "tpgs",
 ]  # fmt: skip
 
 

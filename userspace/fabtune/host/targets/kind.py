@@ -13,7 +13,7 @@ from fabtune.model.device import Device
 
 @dataclass(frozen=True)
 class Login:
-    """One initiator logged in to a TPG; `negotiated` is empty where the target does not show it (LIO's dynamic ACLs)."""
+    """One initiator logged in to a TPG; `negotiated` is empty if the target does not show it (LIO's dynamic ACLs)."""
 
     initiator: str
     dynamic: bool
@@ -43,7 +43,7 @@ class Backstore:
 
 @dataclass(frozen=True)
 class Export:
-    """What a target in the kernel holds without a process: block devices by number and path, a SCSI device by address."""
+    """What a kernel's target holds without a process: block devices by number and path, a SCSI device by address."""
 
     who: str
     numbers: tuple[tuple[int, int], ...] = ()

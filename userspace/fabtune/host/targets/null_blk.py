@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""null_blk: disks of RAM, or of nothing, that lab targets of every kind export; made in configfs as the kernel's are."""
+"""null_blk: disks of RAM, or of nothing, that lab targets of every kind export; made in configfs."""
 
 from pathlib import Path
 

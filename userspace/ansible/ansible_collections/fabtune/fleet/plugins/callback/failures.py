@@ -11,10 +11,11 @@ requirements:
   - enabled through ANSIBLE_CALLBACKS_ENABLED
 """
 
-import json
-import os
+import json  # noqa: E402
+import os  # noqa: E402
+from pathlib import Path  # noqa: E402
 
-from ansible.plugins.callback import CallbackBase
+from ansible.plugins.callback import CallbackBase  # noqa: E402
 
 
 class CallbackModule(CallbackBase):
@@ -41,5 +42,5 @@ class CallbackModule(CallbackBase):
             "unreachable": unreachable,
             "message": str(found.get("msg") or found.get("stderr") or "failed"),
         }
-        with open(os.environ["FABTUNE_FAILURES"], "a", encoding="utf-8") as file:
+        with Path(os.environ["FABTUNE_FAILURES"]).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

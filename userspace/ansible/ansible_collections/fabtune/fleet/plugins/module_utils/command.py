@@ -9,7 +9,7 @@ DONE, DRIFT, NEEDS_ACTION = 0, 3, 4
 
 
 def fabtune(module, words, allowed=(DONE,)):
-    """Return exit status and parsed JSON of ``fabtune WORDS --json``; any status but those `allowed` fails the module."""
+    """Return exit status and parsed JSON of ``fabtune WORDS --json``; a status not in `allowed` fails the module."""
     command = [module.params["executable"], *words, "--json"]
     status, out, err = module.run_command(command)
     if status not in allowed:

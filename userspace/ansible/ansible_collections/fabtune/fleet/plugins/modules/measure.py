@@ -60,7 +60,7 @@ begun_unix_s:
 
 import gzip  # noqa: E402
 import json  # noqa: E402
-import os  # noqa: E402
+from pathlib import Path  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 from ansible_collections.fabtune.fleet.plugins.module_utils.command import ARGUMENTS  # noqa: E402
@@ -83,8 +83,9 @@ def main():
         }
     )
     wanted = module.params
-    os.makedirs(wanted["directory"], exist_ok=True)
-    before = set(os.listdir(wanted["directory"]))
+    directory = Path(wanted["directory"])
+    directory.mkdir(parents=True, exist_ok=True)
+    before = set(directory.iterdir())
     words = [
         wanted["executable"],
         "measure",
@@ -101,12 +102,11 @@ def main():
     words += ["--at", f"{wanted['at']:.6f}"] if wanted["at"] is not None else []
     words += ["--confirm", wanted["confirm"]] if wanted["confirm"] else []
     status, _, err = module.run_command(words)
-    left = sorted(name for name in set(os.listdir(wanted["directory"])) - before if name.endswith(".run.json.gz"))
+    left = sorted(path for path in set(directory.iterdir()) - before if path.name.endswith(".run.json.gz"))
     result = {"cmd": words, "rc": status}
     if left:
-        path = os.path.join(wanted["directory"], left[-1])
-        result["record"] = path
-        with gzip.open(path, "rt") as file:
+        result["record"] = str(left[-1])
+        with gzip.open(left[-1], "rt") as file:
             steps = json.load(file)["steps"]
         result["begun_unix_s"] = steps[0]["begun_unix_s"] if steps else None
     if status:

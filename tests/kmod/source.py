@@ -12,13 +12,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "userspace"))
 
 from fabtune.errors import FabtuneError  # noqa: E402
-from fabtune.host.run import privileged, require, run
+from fabtune.host.run import privileged, require, run  # noqa: E402
 from fabtune.lab.cache import cache_dir, delete_tree, locked, making  # noqa: E402
 from fabtune.lab.image import build_image, install_root  # noqa: E402
 from fabtune.lab.recipe import SUITES, Recipe  # noqa: E402
@@ -122,11 +123,11 @@ def check_dkms(suite: str) -> str:
 def main() -> int:
     """Run the checks named, all by default; return 1 when one of them complains."""
     checks: dict[str, Callable[[], str]] = {
-        f"W=1 {suite}": lambda suite=suite: check_compiler(suite) for suite in (OLDEST.suite, *SUITES)
+        f"W=1 {suite}": partial(check_compiler, suite) for suite in (OLDEST.suite, *SUITES)
     }
-    checks |= {f"sparse {suite}": lambda suite=suite: check_sparse(suite) for suite in SPARSE_SUITES}
+    checks |= {f"sparse {suite}": partial(check_sparse, suite) for suite in SPARSE_SUITES}
     checks["checkpatch"] = check_checkpatch
-    checks |= {f"dkms {suite}": lambda suite=suite: check_dkms(suite) for suite in DKMS_SUITES}
+    checks |= {f"dkms {suite}": partial(check_dkms, suite) for suite in DKMS_SUITES}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"only these, of: {', '.join(checks)}")
     chosen = parser.parse_args().checks or list(checks)
