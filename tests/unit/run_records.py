@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Run records for tests: made up, but of the shape and with the consistency of measured ones."""
 
-from fabtune.measure import record
+import attrs
+
+from fabtune.model import runrecord
+from fabtune.model.runrecord import HostUsed, PathTold, SessionTurn, StepResult, TargetUsed, WorkloadUsed
 
 
 def make_record(
@@ -31,43 +34,46 @@ def make_record(
         "clat_ns": {"bins": {str(round(latency_ns * factor)): requests // 4 for factor in (0.7, 0.9, 1.1, 1.3)}},
         "lat_ns": {"mean": latency_ns, "N": requests},
     }
-    step = {
-        "name": op,
-        "parameters": parameters,
-        "cache": None,
-        "depth": 1,
-        "closed_loop": True,
-        "must_fail": None,
-        "job": "[x]\nioengine=libaio\n",
-        "skipped": None,
-        "problem": None,
-        "samples": [_sample(op, mb_per_s, second) for second in range(seconds + 1)] if seconds > 1 else [],
-        "before": {},
-        "after": {},
-        "fabstat": None,
-        "fio": {"jobs": [{"read": nothing, "write": nothing} | {op: moved}]},
-    }
-    made = record.begin(
-        workload={"name": workload, "summary": "", "source": ""},
-        target={"path": "/dev/sdb", "kind": "device", "disk": "sdb", "wwid": "naa.1", "queue": {}},
-        host={"name": "initiator", "kernel": "6.12.107", "cpus": 2},
+    step = StepResult(
+        op,
+        parameters,
+        depth=1,
+        closed_loop=True,
+        job="[x]\nioengine=libaio\n",
+        samples=tuple(_sample(op, mb_per_s, second) for second in range(seconds + 1)) if seconds > 1 else (),
+        fio={"jobs": [{"read": nothing, "write": nothing} | {op: moved}]},
+    )
+    made = runrecord.begin(
+        workload=WorkloadUsed(workload),
+        target=TargetUsed("/dev/sdb", "device", disk="sdb", wwid="naa.1"),
+        host=HostUsed("initiator", "6.12.107", cpus=2),
         runtime_s=seconds,
         ramp_s=0,
         label=label,
-        path=path,
+        path=told(path or {}),
         environment=environment,
         fio_version="fio-3.39",
     )
-    made |= {
-        "complete": complete,
-        "problem": None if complete else "fio ended",
-        "command": ["fabtune", "measure", workload, "--on", "/dev/sdb"],
-        "started_unix_s": start,
-        "steps": [step],
-    }
-    if pair is not None:
-        made["session"] = {"id": "s", "pair": pair, "side": "A" if label == "default" else "B"}
-    return made
+    return attrs.evolve(
+        made,
+        complete=complete,
+        problem=None if complete else "fio ended",
+        command=("fabtune", "measure", workload, "--on", "/dev/sdb"),
+        started_unix_s=start,
+        steps=(step,),
+        session=None if pair is None else SessionTurn("s", pair, "A" if label == "default" else "B"),
+    )
+
+
+def told(path):
+    """A path from what was said of it, as a record's file has it."""
+    rtt_s = path["rtt_ms"] / 1e3 if "rtt_ms" in path else None
+    return PathTold(rtt_s, path.get("rate_bytes_per_s"), path.get("mtu"))
+
+
+def with_step(record, **changes):
+    """The record with its first step changed."""
+    return attrs.evolve(record, steps=(attrs.evolve(record.steps[0], **changes), *record.steps[1:]))
 
 
 def _sample(op, mb_per_s, second):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Many clients at once: what counts as the measured part, and what is said of the clients."""
 
-from typing import Any
-
 import pytest
+from run_records import make_record, with_step
 from test_stat import reading
 
 from fabtune.errors import FabtuneError
 from fabtune.experiment import clients
+from fabtune.model.runrecord import RunRecord, Stuck
 
 SECOND = 1_000_000_000
 
@@ -22,8 +22,9 @@ def two_disks(first: int, second: int, time_ns: int) -> str:
     return texts[0] + texts[1][texts[1].index("device id=") :]
 
 
-def record(oldest_s: float = 0.5) -> dict[str, Any]:
-    return {"steps": [{"stuck": {"oldest_s": oldest_s}}]}
+def record(oldest_s: float = 0.5) -> RunRecord:
+    made: RunRecord = with_step(make_record(100), stuck=Stuck(clients.STUCK_S, oldest_s))
+    return made
 
 
 READINGS = [

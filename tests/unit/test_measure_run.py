@@ -44,11 +44,11 @@ def test_one_run_is_one_record_with_all_steps(disk_dir, capsys):
     assert measure(disk_dir, "xdd", "--set", "total_bytes=16m", "--label", "lan", "--json") == ExitCode.DONE
     shown = json.loads(capsys.readouterr().out)
     (kept,) = records(disk_dir)
-    assert kept["complete"] and kept["label"] == "lan"
-    assert [step["name"] for step in kept["steps"]] == ["read", "write"]
-    for op, step in zip(("read", "write"), kept["steps"], strict=True):
-        assert metrics.moved_bytes(step["fio"]) == fio.total(step["fio"], op, "io_bytes") == 16 * 2**20
-        assert sum(fio.bins(step["fio"], op).values()) == 64
+    assert kept.complete and kept.label == "lan"
+    assert [step.name for step in kept.steps] == ["read", "write"]
+    for op, step in zip(("read", "write"), kept.steps, strict=True):
+        assert metrics.moved_bytes(step.fio) == fio.total(step.fio, op, "io_bytes") == 16 * 2**20
+        assert sum(fio.bins(step.fio, op).values()) == 64
     assert shown["steps"][0]["read_mb_per_s"] > 0
     assert not list(disk_dir.glob("fabtune-*"))
 
@@ -57,32 +57,32 @@ def test_the_load_begins_at_the_instant_asked_for_or_not_at_all(disk_dir, capsys
     begin = time.time() + 4
     words = ("xdd", "--set", "total_bytes=16m", "--at", f"{begin:.3f}")
     assert measure(disk_dir, *words) == ExitCode.DONE
-    begun = records(disk_dir)[0]["steps"][0]["begun_unix_s"]
+    begun = records(disk_dir)[0].steps[0].begun_unix_s
     assert begin - 0.001 <= begun < begin + 1
     assert measure(disk_dir, *words) == ExitCode.FAILED
     assert "s after the instant to begin at" in capsys.readouterr().err
-    assert [one["complete"] for one in records(disk_dir)] == [True, False]
+    assert [one.complete for one in records(disk_dir)] == [True, False]
 
 
 def test_bins_and_percentiles_agree_with_fio(disk_dir):
     assert measure(disk_dir, "oltp", "--set", "total_bytes=16m", "--runtime", "1s", "--ramp", "0s") == ExitCode.DONE
-    step = records(disk_dir)[0]["steps"][0]
+    step = records(disk_dir)[0].steps[0]
     for op in ("read", "write"):
-        theirs = step["fio"]["jobs"][0][op]["clat_ns"]["percentile"]["99.000000"]
-        assert fio.percentile_ns(fio.bins(step["fio"], op), 0.99) == pytest.approx(theirs, rel=0.02)
-    mix = fio.total(step["fio"], "read", "total_ios") / metrics.moved_bytes(step["fio"]) * 4096
+        theirs = step.fio["jobs"][0][op]["clat_ns"]["percentile"]["99.000000"]
+        assert fio.percentile_ns(fio.bins(step.fio, op), 0.99) == pytest.approx(theirs, rel=0.02)
+    mix = fio.total(step.fio, "read", "total_ios") / metrics.moved_bytes(step.fio) * 4096
     assert mix == pytest.approx(0.7, abs=0.02)
 
 
 def test_flipped_byte_is_found_and_put_back(disk_dir):
     assert measure(disk_dir, "ioverify", "--set", "total_bytes=4m", "--keep-files") == ExitCode.DONE
     (kept,) = records(disk_dir)
-    assert "offset 65536" in kept["steps"][1]["failed_as_expected"]
+    assert "offset 65536" in kept.steps[1].failed_as_expected
     found = [check for check in checks.of_record(kept) if check.law == "a flipped byte is found"]
     assert [check.verdict for check in found] == [checks.PASS]
     # Put back: the same check passes now.
     job = disk_dir / "again.fio"
-    job.write_text(kept["steps"][1]["job"])
+    job.write_text(kept.steps[1].job)
     assert subprocess.run(["fio", str(job)], capture_output=True, cwd=disk_dir, check=False).returncode == 0
 
 
@@ -92,7 +92,7 @@ def test_an_unnoticed_flipped_byte_fails(disk_dir, capsys):
     blind.write_text(text.replace("{ verify_only = 1 }", '{ rw = "read", verify = "null" }'))
     assert measure(disk_dir, str(blind), "--set", "total_bytes=4m") == ExitCode.FAILED
     assert "found nothing wrong" in capsys.readouterr().err
-    assert not records(disk_dir)[0]["complete"]
+    assert not records(disk_dir)[0].complete
 
 
 def test_a_byte_to_flip_beyond_the_end_is_said(disk_dir, capsys):
@@ -114,8 +114,8 @@ def test_interruption_ends_the_load_and_keeps_the_record(disk_dir, number):
     assert b"Traceback" not in errors
     assert not Path(f"/proc/{load}").exists()
     (kept,) = records(disk_dir)
-    assert not kept["complete"] and kept["problem"] == "interrupted by the user"
-    assert metrics.moved_bytes(kept["steps"][0]["fio"]) > 0
+    assert not kept.complete and kept.problem == "interrupted by the user"
+    assert metrics.moved_bytes(kept.steps[0].fio) > 0
     assert not list(disk_dir.glob("fabtune-*"))
 
 
@@ -130,7 +130,7 @@ def test_trouble_during_the_first_sample_keeps_what_was_measured(disk_dir, monke
     load = workload.load("xdd").with_parameters(["op=read", "total_bytes=16m"])
     with pytest.raises(run.IncompleteError) as caught:
         run.measure(load, target.find(str(disk_dir)), runtime_s=60, ramp_s=0)
-    assert metrics.moved_bytes(caught.value.record["steps"][0]["fio"]) > 0
+    assert metrics.moved_bytes(caught.value.record.steps[0].fio) > 0
 
 
 def test_the_load_dies_with_its_starter(disk_dir):
@@ -174,7 +174,7 @@ def test_fio_failing_is_said_in_its_own_words(disk_dir, capsys):
     assert measure(disk_dir, str(bad), "--runtime", "1s") == ExitCode.FAILED
     errors = capsys.readouterr().err
     assert "fio ended with status 1" in errors and "No such file" in errors
-    assert records(disk_dir)[0]["problem"]
+    assert records(disk_dir)[0].problem
 
 
 def test_missing_fio_is_said(disk_dir, capsys, monkeypatch):
@@ -200,14 +200,14 @@ def test_a_record_that_cannot_be_kept_where_asked_is_kept_elsewhere(disk_dir, ca
     assert "no PCP archive" in errors
     (kept,) = record.find(tmp_path)
     assert f"kept: {kept}" in errors and "File exists" in errors
-    assert record.read(kept)["complete"]
+    assert record.read(kept).complete
 
 
 def test_every_thread_of_pileup_reads(disk_dir):
     words = ["--set", "files=4", "--set", "file_bytes=2m", "--set", "threads=8", "--runtime", "300ms", "--ramp", "0s"]
     assert measure(disk_dir, "pileup", *words) == ExitCode.DONE
-    (step,) = records(disk_dir)[0]["steps"]
-    assert len(step["fio"]["jobs"]) == 8 and all(job["read"]["total_ios"] for job in step["fio"]["jobs"])
+    (step,) = records(disk_dir)[0].steps
+    assert len(step.fio["jobs"]) == 8 and all(job["read"]["total_ios"] for job in step.fio["jobs"])
 
 
 def test_daq_names_the_highest_rate_that_both_sides_held(disk_dir, capsys):
@@ -262,7 +262,7 @@ def test_ab_switches_before_every_run_and_back_at_the_end(disk_dir, capsys):
     log = (disk_dir / "log").read_text().split()
     assert log[:4] == ["default"] * 4 and sorted(log[4:8]) == ["default", "default", "wan", "wan"]
     assert log[8:] == ["default"]
-    sides = [(one["session"]["side"], one["label"]) for one in records(disk_dir) if "pairs" in one["session"]["id"]]
+    sides = [(one.session.side, one.label) for one in records(disk_dir) if "pairs" in one.session.id]
     assert sorted(sides) == [("A", "default"), ("A", "default"), ("B", "wan"), ("B", "wan")]
     # The whole session is one report.
     assert main(["report", str(disk_dir / "runs")]) == ExitCode.DONE
@@ -309,8 +309,8 @@ def test_what_cannot_begin_leaves_no_record(disk_dir, capsys):
 def test_archive_where_pmcd_runs_has_the_samplers_metrics(disk_dir):
     assert measure(disk_dir, "oltp", "--set", "total_bytes=16m", "--runtime", "4s", "--ramp", "0s") == ExitCode.DONE
     (kept,) = records(disk_dir)
-    archive = disk_dir / "runs" / kept["pcp_archive"] / "run"
-    names = [name for name in kept["steps"][0]["samples"][0] if not name.startswith(("time.", "fabstat."))]
+    archive = disk_dir / "runs" / kept.pcp_archive / "run"
+    names = [name for name in kept.steps[0].samples[0] if not name.startswith(("time.", "fabstat."))]
     found = subprocess.run(["pmprobe", "-a", str(archive), *names], capture_output=True, text=True, check=True)
     assert [line.split()[0] for line in found.stdout.splitlines() if int(line.split()[1]) >= 0] == names
 
@@ -324,4 +324,4 @@ def test_a_broken_pmlogger_costs_the_archive_alone(disk_dir, monkeypatch, capsys
     monkeypatch.setattr(pcp, "PMCD_SOCKET", fake)
     assert measure(disk_dir, "xdd", "--set", "total_bytes=4m") == ExitCode.DONE
     assert "no PCP archive" in capsys.readouterr().err
-    assert records(disk_dir)[0]["complete"] and not list((disk_dir / "runs").glob("*.pcp"))
+    assert records(disk_dir)[0].complete and not list((disk_dir / "runs").glob("*.pcp"))

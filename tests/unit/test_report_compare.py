@@ -4,6 +4,7 @@
 import gzip
 import json
 
+import attrs
 import pytest
 from run_records import make_record
 
@@ -56,7 +57,7 @@ def test_an_invalid_run_takes_its_pair_along_and_is_named():
 
 def test_a_run_that_breaks_a_law_is_not_used():
     a, b = sides(1.10)
-    b[0]["steps"][0]["fio"]["jobs"][0]["read"]["lat_ns"]["mean"] *= 2
+    b[0].steps[0].fio["jobs"][0]["read"]["lat_ns"]["mean"] *= 2
     outcome = compare.compare(a, b)
     assert outcome.rows[0].comparison.n == 7
     assert "Little's law" in outcome.invalid[0][1]
@@ -64,10 +65,8 @@ def test_a_run_that_breaks_a_law_is_not_used():
 
 def test_what_differed_is_listed():
     a, b = sides(1.10)
-    for one in a:
-        one["environment"] = {"net.ipv4.tcp_rmem": "4096"}
-    for one in b:
-        one["environment"] = {"net.ipv4.tcp_rmem": "16384"}
+    a = [attrs.evolve(one, environment={"net.ipv4.tcp_rmem": "4096"}) for one in a]
+    b = [attrs.evolve(one, environment={"net.ipv4.tcp_rmem": "16384"}) for one in b]
     assert compare.compare(a, b).differences == (("environment.net.ipv4.tcp_rmem", "4096", "16384"),)
 
 
@@ -98,7 +97,7 @@ def test_compare_verb_reads_directories(tmp_path, capsys):
 def test_single_records_show_their_figures_and_the_reason_once(tmp_path, capsys):
     for name, rate in (("a", 100), ("b", 125)):
         one = make_record(rate, name)
-        one["target"] |= {"kind": "directory", "size_bytes": rate}
+        one = attrs.evolve(one, target=attrs.evolve(one.target, kind="directory", size_bytes=rate))
         record.write(one, tmp_path / f"{name}.run.json.gz")
     paths = [str(tmp_path / f"{name}.run.json.gz") for name in "ab"]
     assert main(["compare", *paths]) == ExitCode.CANNOT_TELL

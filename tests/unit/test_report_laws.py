@@ -6,14 +6,16 @@ import csv
 import io
 import re
 
+import attrs
 import pytest
-from run_records import make_record
+from run_records import make_record, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
 from fabtune.measure import record
 from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS
 from fabtune.model.path import NetworkPath, bound_bytes_per_s
+from fabtune.model.runrecord import Edge, SessionTurn, StepResult
 from fabtune.report import laws
 
 SIZE = 262144
@@ -26,12 +28,10 @@ BURSTS = {
 
 def at_depth(record, depth):
     """Give a record of depth 1 the latency that goes with `depth`."""
-    step = record["steps"][0]
-    step["depth"] = depth
-    for job in step["fio"]["jobs"]:
+    for job in record.steps[0].fio["jobs"]:
         for op in ("read", "write"):
             job[op]["lat_ns"]["mean"] *= depth
-    return record
+    return with_step(record, depth=depth)
 
 
 def curve(depth=32, rtts_ms=RTTS_MS, label="wan", slower=1.0, stretched=1.0):
@@ -67,7 +67,8 @@ def test_the_knee_is_where_the_queue_stops_filling_the_link(made, expected):
 
 def test_a_curve_that_does_not_bend_where_it_must_fails():
     made = curve(rtts_ms=(1, 50, 80))
-    flat = make_record(118, "wan", parameters=made[-1]["steps"][0]["parameters"], path=made[-1]["path"], seconds=100)
+    flat = make_record(118, "wan", parameters=made[-1].steps[0].parameters, seconds=100)
+    flat = attrs.evolve(flat, path=made[-1].path)
     # Past its bound the run breaks a law of its own too, and so takes no part in the report's laws between runs.
     assert verdicts([*made[:2], at_depth(flat, 32)], laws.KNEE) == [NOT_APPLICABLE]
     assert [one.verdict for one in map(laws._knee, laws._knees(laws.cell_sets.cells([*made[:2], flat])))] == [FAIL]
@@ -93,8 +94,8 @@ def test_fewer_r2ts_save_their_round_trips(extra_ms, expected):
             path={"rtt_ms": 10},
             seconds=100,
         )
-        one["steps"][0]["before"] = {"negotiated": {"1": BURSTS | {"MaxOutstandingR2T": outstanding}}}
-        made.append(one)
+        before = Edge(negotiated={"1": BURSTS | {"MaxOutstandingR2T": outstanding}})
+        made.append(with_step(one, before=before))
     assert verdicts(made, laws.SAVED) == [expected]
 
 
@@ -113,13 +114,15 @@ def test_one_window_is_the_same_product_at_every_round_trip():
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, PASS), (1.3, FAIL)])
 def test_a_window_that_was_asked_for_bounds_raw_tcp_at_every_round_trip(factor, expected):
     def net(rtt_ms, window_rate):
-        blank = {"fio": None, "skipped": None, "problem": None, "must_fail": None, "samples": [], "cache": None}
-        steps = [
-            blank | {"name": name, "parameters": {"op": "send", "window_bytes": window},
-                     "iperf3": {"end": {"sum_received": {"bits_per_second": rate * 8e6}}}}
+        steps = tuple(
+            StepResult(
+                name,
+                {"op": "send", "window_bytes": window},
+                iperf3={"end": {"sum_received": {"bits_per_second": rate * 8e6}}},
+            )
             for name, window, rate in (("send, window 64 KiB", 65536, window_rate), ("send", 0, 110))
-        ]  # fmt: skip
-        return make_record(1, "wan", workload="net") | {"steps": steps, "round_trips_ms": [rtt_ms] * 3}
+        )
+        return attrs.evolve(make_record(1, "wan", workload="net"), steps=steps, round_trips_ms=(rtt_ms,) * 3)
 
     assert verdicts([net(10, 6.55), net(20, 3.28 * factor)], laws.WINDOW) == [expected]
 
@@ -132,9 +135,8 @@ def test_a_against_itself_holds_one(shift, expected):
             one = make_record(
                 100 + pair % 3 + (shift if side == "B" else 0) + (pair % 2) * (side == "B") * 0.1, pair=pair
             )
-            one["session"] = {"id": "s-calibration", "pair": pair, "side": side}
-            made.append(one)
-    made[1]["steps"][0]["fio"]["jobs"][0]["read"]["io_bytes"] -= 3 * 10**6 * (shift == 0)
+            made.append(attrs.evolve(one, session=SessionTurn("s-calibration", pair, side)))
+    made[1].steps[0].fio["jobs"][0]["read"]["io_bytes"] -= 3 * 10**6 * (shift == 0)
     assert verdicts(made, laws.A_AGAINST_A) == [expected]
 
 

@@ -9,12 +9,14 @@ import shutil
 import subprocess
 import time
 
+import attrs
 import pytest
-from run_records import make_record
+from run_records import make_record, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
 from fabtune.measure import record
+from fabtune.model.runrecord import Edge, JudgedClaim, StepResult, WorkloadUsed
 from fabtune.report import latency, overtime, paired, suite, throughput
 
 RUNS = 200
@@ -72,15 +74,6 @@ def test_same_runs_give_same_bytes(tmp_path):
     assert page(tmp_path / "runs", "a.html") == page(tmp_path / "runs", "b.html")
 
 
-def test_a_record_of_several_clients_from_before_it_named_its_maker_has_a_page(tmp_path):
-    old = make_record(100.0)
-    old["workload"]["name"], old["versions"] = "crowd", {"fio": "fio-3.39"}
-    write_all([old], tmp_path / "runs")
-    code, html = page(tmp_path / "runs")
-    assert code == ExitCode.DONE
-    assert "crowd" in html
-
-
 def test_nothing_is_fetched(tmp_path):
     write_all(many(8), tmp_path / "runs")
     _, html = page(tmp_path / "runs")
@@ -98,7 +91,7 @@ def test_medians_over_rtt_and_size_are_in_the_table(tmp_path):
     write_all(many(48), tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     rows = next(rows for rows in tables(html) if rows and "rtt_ms" in rows[0])
-    found = [row for row in rows if row["rtt_ms"] == "10" and row["label"] == "wan" and row["block_bytes"] == "65536"]
+    found = [row for row in rows if row["rtt_ms"] == "10.0" and row["label"] == "wan" and row["block_bytes"] == "65536"]
     assert [row["runs"] for row in found] == ["2"]
     assert 0.9 <= float(found[0]["fraction_of_bound"]) <= 0.94
     for words in (
@@ -124,8 +117,8 @@ def test_interleaved_session_shows_verdicts_pairs_and_ratios(tmp_path):
 
 def test_broken_law_incomplete_and_unreadable_runs_are_named(tmp_path, capsys):
     records = many(6, seconds=2)
-    records[1]["steps"][0]["fio"]["jobs"][0]["read"]["lat_ns"]["mean"] *= 3
-    records[2]["complete"], records[2]["problem"] = False, "sdb has vanished"
+    records[1].steps[0].fio["jobs"][0]["read"]["lat_ns"]["mean"] *= 3
+    records[2] = attrs.evolve(records[2], complete=False, problem="sdb has vanished")
     write_all(records, tmp_path / "runs")
     (tmp_path / "runs" / "x.run.json.gz").write_bytes(b"\x1f\x8b\x08rest")
     code, html = page(tmp_path / "runs")
@@ -140,12 +133,14 @@ def test_broken_law_incomplete_and_unreadable_runs_are_named(tmp_path, capsys):
 def test_network_bound_and_block_stand_in_one_line(tmp_path):
     def step(op, mb_per_s):
         received = {"sum_received": {"bits_per_second": mb_per_s * 8e6}}
-        blank = {"fio": None, "skipped": None, "problem": None, "must_fail": None, "samples": [], "cache": None}
-        return blank | {"name": op, "parameters": {"op": op}, "iperf3": {"end": received}}
+        return StepResult(op, {"op": op}, iperf3={"end": received})
 
-    net = make_record(1, "wan", workload="net")
-    net |= {"steps": [step("send", 110), step("receive", 90), step("send", 115)]}
-    net |= {"round_trips_ms": [10.0, 10.2, 99.0], "path_mtu_bytes": 1500}
+    net = attrs.evolve(
+        make_record(1, "wan", workload="net"),
+        steps=(step("send", 110), step("receive", 90), step("send", 115)),
+        round_trips_ms=(10.0, 10.2, 99.0),
+        path_mtu_bytes=1500,
+    )
     path = {"rtt_ms": 10, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
     block = make_record(60, "wan", op="write", parameters={"block_bytes": 10**6}, path=path)
     write_all([net, block], tmp_path / "runs")
@@ -164,8 +159,7 @@ def test_highest_balanced_rate_is_named(tmp_path):
         parameters = {"block_bytes": 10**5, "stream_bytes_per_s": stream, "streams": 8}
         both = make_record(written, "wan", workload="daq", op="write", parameters=parameters)
         reads = make_record(read, "wan", workload="daq", op="read", parameters=parameters)
-        both["steps"] += reads["steps"]
-        records.append(both)
+        records.append(attrs.evolve(both, steps=both.steps + reads.steps))
     write_all(records, tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     assert "Highest rate that readers and writers both held, wan: 16.0 MB/s each way." in html
@@ -184,7 +178,7 @@ def test_a_window_shows_as_the_same_product_at_every_rtt(tmp_path):
 
 def test_findings_from_the_wire_are_shown(tmp_path):
     finding = {"claim": "ImmediateData", "configured": "Yes", "seen": "No: none", "verdict": "not as configured"}
-    write_all([make_record(100) | {"proof": [finding]}], tmp_path / "runs")
+    write_all([attrs.evolve(make_record(100), proof=(JudgedClaim(**finding),))], tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     rows = next(rows for rows in tables(html) if rows and "claim" in rows[0])
     assert rows == [{"run": "000.run.json.gz"} | finding]
@@ -192,7 +186,6 @@ def test_findings_from_the_wire_are_shown(tmp_path):
 
 def test_what_was_read_around_a_step_is_shown(tmp_path):
     one = make_record(100, op="write", seconds=8)
-    step = one["steps"][0]
 
     def edge(commands, r2ts, drops, cwnd):
         nic = {"rx_dropped": drops, "tx_dropped": 0}
@@ -200,11 +193,11 @@ def test_what_was_read_around_a_step_is_shown(tmp_path):
         socket = {"cwnd_segments": cwnd, "rtt_ms": 10.5, "send_buffer_bytes": 1, "receive_buffer_bytes": 2}
         sockets = [socket | {"congestion_control": "cubic"}, socket | {"cwnd_segments": 1, "congestion_control": "bbr"}]
         counters = {"1": {"scsicmd_pdus": commands, "r2t_pdus": r2ts}}
-        return {"iscsi": counters, "nics": {"eth0": nic}, "qdiscs": qdiscs, "sockets": sockets}
+        return Edge(iscsi=counters, nics={"eth0": nic}, qdiscs=tuple(qdiscs), sockets=tuple(sockets))
 
-    step["before"], step["after"] = edge(10, 5, 1, 20), edge(210, 305, 4, 900)
+    one = with_step(one, before=edge(10, 5, 1, 20), after=edge(210, 305, 4, 900))
     # Reads among the commands wait for no R2T.
-    for second, sample in enumerate(step["samples"]):
+    for second, sample in enumerate(one.steps[0].samples):
         sample["disk.dev.write"] = 100 * second / 8
     write_all([one], tmp_path / "runs")
     _, html = page(tmp_path / "runs")
@@ -238,7 +231,7 @@ def test_directory_without_a_readable_record(tmp_path, content, capsys):
 
 
 def test_record_of_another_version_is_refused(tmp_path, capsys):
-    made = make_record(1) | {"schema": "fabtune-run/99"}
+    made = attrs.evolve(make_record(1), schema="fabtune-run/99")
     record.write(made, tmp_path / "a.run.json.gz")
     assert main(["report", str(tmp_path)]) == ExitCode.USAGE
     assert "fabtune-run/99" in capsys.readouterr().err
@@ -251,7 +244,7 @@ def test_a_record_is_never_overwritten(tmp_path):
         record.write(make_record(2), path)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["a.run.json.gz"]
-    assert suite.load(tmp_path)[0][0]["label"] == "default"
+    assert suite.load(tmp_path)[0][0].label == "default"
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed here")
@@ -292,8 +285,7 @@ def test_every_plotted_number_is_in_a_table(tmp_path, monkeypatch):
     monkeypatch.setattr(suite.page, "render", lambda t, lead, found, *rest, **kw: kept.extend(found) or render(
         t, lead, found, *rest, **kw))  # fmt: skip
     pairs = [make_record(rate, label, n) for n in range(8) for label, rate in (("default", 100 + n), ("wan", 110 + n))]
-    for one in pairs:
-        one["workload"] = one["workload"] | {"name": "oltp"}
+    pairs = [attrs.evolve(one, workload=WorkloadUsed("oltp")) for one in pairs]
     write_all([*many(24, 20), *pairs], tmp_path / "runs")
     code, _ = page(tmp_path / "runs")
     assert code == ExitCode.DONE

@@ -29,9 +29,9 @@ of_records() {
 		from pathlib import Path
 		from fabtune.measure import record
 		runs = [record.read(path) for path in record.find(Path("runs"))]
-		steps = [one["steps"][0] for one in runs]
-		side = lambda letter: [one for one in runs if one["session"]["side"] == letter and "pairs" in one["session"]["id"]]
-		negotiated = lambda one: next(iter(one["steps"][0]["before"]["negotiated"].values()))
+		steps = [one.steps[0] for one in runs]
+		side = lambda letter: [one for one in runs if one.session.side == letter and "pairs" in one.session.id]
+		negotiated = lambda one: next(iter(one.steps[0].before.negotiated.values()))
 		print(eval(sys.argv[1]))
 	END
 }
@@ -52,7 +52,7 @@ of_sides() {
 	[[ "$output" == *"A against A, read: "*"the interval holds 1"* ]]
 	[[ "$stderr" == *"default against wan: pair 1, run of "* ]]
 	# Each run had a session of its own, with the values of its side.
-	[ "$(of_records 'len({next(iter(step["before"]["negotiated"])) for step in steps})')" -eq 24 ]
+	[ "$(of_records 'len({next(iter(step.before.negotiated)) for step in steps})')" -eq 24 ]
 	[ "$(of_records '{negotiated(one)["MaxOutstandingR2T"] for one in side("A")}, len(side("A"))')" = "({'1'}, 6)" ]
 	[ "$(of_records '{negotiated(one)["MaxOutstandingR2T"] for one in side("B")}, len(side("B"))')" = "({'16'}, 6)" ]
 	all_values > after
@@ -86,7 +86,7 @@ of_sides() {
 	grep -q "back to default" err
 	run ! grep Traceback err
 	run ! pgrep -x fio
-	[ "$(of_records 'runs[-1]["complete"], runs[-1]["problem"]')" = "(False, 'interrupted by the user')" ]
+	[ "$(of_records 'runs[-1].complete, runs[-1].problem')" = "(False, 'interrupted by the user')" ]
 	all_values > after
 	diff before after
 }
@@ -136,7 +136,7 @@ of_target() {
 	[ "$status" -eq 5 ]
 	[ "$(of_records '{negotiated(one)["MaxOutstandingR2T"] for one in side("A")}, len(side("A"))')" = "({'1'}, 2)" ]
 	[ "$(of_records '{negotiated(one)["MaxOutstandingR2T"] for one in side("B")}, len(side("B"))')" = "({'16'}, 2)" ]
-	[ "$(of_records 'all(any(key.startswith("target: ") for key in one["environment"]) for one in runs)')" = True ]
+	[ "$(of_records 'all(any(key.startswith("target: ") for key in one.environment) for one in runs)')" = True ]
 	# Each end kept a journal of its own.
 	[ "$(of_target /var/lib/fabtune)" -eq "$here" ]
 	[ "$(of_target /run/target-state)" -eq 2 ]

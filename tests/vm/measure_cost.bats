@@ -24,15 +24,15 @@ setup_file() {
 		from fabtune.measure import fio, record
 		from pathlib import Path
 		(path,) = record.find(Path("runs"))
-		step = record.read(path)["steps"][0]
-		Path("job.fio").write_text(step["job"])
+		step = record.read(path).steps[0]
+		Path("job.fio").write_text(step.job)
 		alone = json.loads(subprocess.run(["fio", "--output-format=json", "job.fio"], capture_output=True, check=True).stdout)
 		def requests(document):
 		    return sum(fio.total(document, op, "total_ios") for op in ("read", "write"))
-		change = 1 - requests(step["fio"]) / requests(alone)
-		print(f"alone {requests(alone):.0f}, watched {requests(step['fio']):.0f} requests: {change:.2%} less")
-		print(f"{len(step['samples'])} samples, fabstat in {sum('fabstat.p99_ms' in s for s in step['samples'])}")
-		assert len(step["samples"]) >= 9 and requests(alone) > 10000
+		change = 1 - requests(step.fio) / requests(alone)
+		print(f"alone {requests(alone):.0f}, watched {requests(step.fio):.0f} requests: {change:.2%} less")
+		print(f"{len(step.samples)} samples, fabstat in {sum('fabstat.p99_ms' in s for s in step.samples)}")
+		assert len(step.samples) >= 9 and requests(alone) > 10000
 		assert change <= 0.01
 	END
 }

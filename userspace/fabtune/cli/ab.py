@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from fabtune import progress
 from fabtune.cli import compare as compare_cli
@@ -20,6 +22,9 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import require
 from fabtune.tune import signals
 from fabtune.tune.switch import UNTOUCHED, Ends, switch, target_values
+
+if TYPE_CHECKING:
+    from fabtune.model.runrecord import RunRecord
 
 # How long a LUN may take to come back after a re-login.
 _RETURN_S = 30.0
@@ -123,7 +128,7 @@ class _Session:
         self._ends = Ends(args.target_host, args.target_netns, args.switch)
         self._path = [f"--rtt={args.rtt:g}ms"] if args.rtt is not None else []
         self._path += [f"--rate={args.rate:.0f}bit"] if args.rate is not None else []
-        self._kept: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self._kept: dict[tuple[str, str], list[RunRecord]] = {}
         self._id = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         self._show = progress.for_stderr(measure_cli.REDRAWS_PER_S)
         expected_s = _SWITCH_S + args.settle + measure_cli.expected_s(args, load)
@@ -132,7 +137,7 @@ class _Session:
             self._show.begin([(self._name(part, side, pair), expected_s) for side, pair in turns])
         self.say = self._show.say
 
-    def sides(self, part: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def sides(self, part: str) -> "tuple[list[RunRecord], list[RunRecord]]":
         """Return the records of both sides of `part`."""
         return self._kept.get((part, "A"), []), self._kept.get((part, "B"), [])
 
@@ -151,6 +156,7 @@ class _Session:
 
     def _measure(self, part: str, turn: Any, profile: str) -> None:
         from fabtune.measure import record, run
+        from fabtune.model.runrecord import SessionTurn
 
         args = self._args
         interrupted = False
@@ -165,13 +171,13 @@ class _Session:
             result = error.record
             self.say(str(error))
             interrupted = isinstance(error, run.RunInterruptedError)
-        result["session"] = {"id": f"{self._id}-{part}", "pair": turn.pair, "side": turn.side}
-        result["command"] = ["fabtune", *sys.argv[1:]]
+        session = SessionTurn(f"{self._id}-{part}", turn.pair, turn.side)
+        result = attrs.evolve(result, session=session, command=("fabtune", *sys.argv[1:]))
         file = args.out / part / f"{turn.pair:02d}-{turn.side}-{measure_cli.record_name(result)}"
         record.write(result, file)
         if interrupted:
             raise KeyboardInterrupt
-        self._kept.setdefault((part, turn.side), []).append(result | {"file": str(file)})
+        self._kept.setdefault((part, turn.side), []).append(attrs.evolve(result, file=str(file)))
 
     def end(self) -> None:
         """Leave nothing applied; not even a second Ctrl-C stops that.  Says so and raises FabtuneError if it fails."""

@@ -4,11 +4,14 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fabtune.cli import console
 from fabtune.cli import measure as measure_cli
 from fabtune.model.units import parse_percent
+
+if TYPE_CHECKING:
+    from fabtune.model.runrecord import RunRecord
 
 
 def configure(parser: argparse.ArgumentParser, _: str) -> None:
@@ -31,11 +34,11 @@ def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _load(path: Path) -> list[dict[str, Any]]:
+def _load(path: Path) -> "list[RunRecord]":
     from fabtune.measure import record
 
     paths = record.find(path) if path.is_dir() else [path]
-    return [record.read(one) | {"file": str(one)} for one in paths]
+    return [record.read(one) for one in paths]
 
 
 def _compare(args: argparse.Namespace) -> int:

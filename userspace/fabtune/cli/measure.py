@@ -11,12 +11,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
 
 from fabtune import progress
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.measure import workload
 from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms
+
+if TYPE_CHECKING:
+    from fabtune.model.runrecord import PathTold, RunRecord
 
 T = TypeVar("T")
 
@@ -117,14 +122,12 @@ def show_workloads(name: str | None, as_json: bool) -> int:
     return ExitCode.DONE
 
 
-def path_of(args: argparse.Namespace) -> dict[str, float]:
+def path_of(args: argparse.Namespace) -> "PathTold":
     """Return what the user said about the network path."""
-    path: dict[str, float] = {"mtu": args.mtu}
-    if args.rtt is not None:
-        path["rtt_ms"] = args.rtt
-    if args.rate is not None:
-        path["rate_bytes_per_s"] = args.rate / 8
-    return path
+    from fabtune.model.runrecord import PathTold
+
+    rtt_s = None if args.rtt is None else args.rtt / 1e3
+    return PathTold(rtt_s, None if args.rate is None else args.rate / 8, args.mtu)
 
 
 def expected_s(args: argparse.Namespace, load: workload.Workload) -> float:
@@ -179,7 +182,7 @@ def _measure(args: argparse.Namespace) -> int:
     return _keep(args, result, code)
 
 
-def _net(args: argparse.Namespace) -> dict[str, Any]:
+def _net(args: argparse.Namespace) -> "RunRecord":
     from fabtune.measure import network
 
     if not args.peer:
@@ -196,7 +199,7 @@ def _net(args: argparse.Namespace) -> dict[str, Any]:
     )
 
 
-def _load(args: argparse.Namespace) -> dict[str, Any]:
+def _load(args: argparse.Namespace) -> "RunRecord":
     from fabtune.measure import capture, pcp, run
 
     load, place = prepare(args)
@@ -223,16 +226,16 @@ def _load(args: argparse.Namespace) -> dict[str, Any]:
                 show=show,
             )
     except run.IncompleteError as error:
-        error.record["pcp_archive"] = archive.name
+        error.record = attrs.evolve(error.record, pcp_archive=archive.name)
         raise
     finally:
         if archive.problem:
             say(archive.problem)
-    result["pcp_archive"] = archive.name
+    result = attrs.evolve(result, pcp_archive=archive.name)
     if args.capture:
         try:
             with show.step("capturing a short load of the same kind"):
-                result |= capture.prove(load, place, claims)
+                result = capture.prove(result, load, place, claims)
         except KeyboardInterrupt:
             raise run.RunInterruptedError("capture interrupted; the measured part is whole", result) from None
         except FabtuneError as error:
@@ -249,7 +252,7 @@ def say(text: str) -> None:
     print(f"fabtune: {text}", file=sys.stderr, flush=True)
 
 
-def _keep(args: argparse.Namespace, result: dict[str, Any], code: ExitCode) -> int:
+def _keep(args: argparse.Namespace, result: "RunRecord", code: ExitCode) -> int:
     """Write the record, show its figures and return the exit code.
 
     3 when the capture contradicts a claim, or a workload that judges by it saw a request stuck.
@@ -258,7 +261,8 @@ def _keep(args: argparse.Namespace, result: dict[str, Any], code: ExitCode) -> i
     from fabtune.measure import proof
     from fabtune.report import cells, runs, throughput
 
-    kept, code = _write(result | {"command": ["fabtune", *sys.argv[1:]]}, args.out / record_name(result), code)
+    result = attrs.evolve(result, command=("fabtune", *sys.argv[1:]))
+    kept, code = _write(result, args.out / record_name(result), code)
     if args.json:
         print(json.dumps(runs.as_json(result) | {"record": str(kept)}, indent=2))
     else:
@@ -268,14 +272,14 @@ def _keep(args: argparse.Namespace, result: dict[str, Any], code: ExitCode) -> i
         for table in (runs.network(result), runs.proof(result), runs.laws(result, only_failed=True)):
             if table.rows:
                 report_table(table)
-    said = "kept" if result["complete"] else "kept what was measured, marked incomplete"
+    said = "kept" if result.complete else "kept what was measured, marked incomplete"
     say(f"{said}: {kept}; see it with: fabtune report {kept.parent}")
-    failed = any(one["verdict"] == proof.NOT_AS_CONFIGURED for one in result.get("proof", []))
-    failed |= any(step["stuck"]["requests"] for step in result["steps"] if step.get("stuck"))
+    failed = any(one.verdict == proof.NOT_AS_CONFIGURED for one in result.proof)
+    failed |= any(step.stuck.requests for step in result.steps if step.stuck)
     return ExitCode.DRIFT if code == ExitCode.DONE and failed else code
 
 
-def _write(result: dict[str, Any], path: Path, code: ExitCode) -> tuple[Path, ExitCode]:
+def _write(result: "RunRecord", path: Path, code: ExitCode) -> tuple[Path, ExitCode]:
     """Write the record to `path`, or where that cannot be to the system's directory for temporary files.
 
     Return where it is and the exit code: what took hours to measure is not lost to a full disk, but it has failed.
@@ -289,12 +293,12 @@ def _write(result: dict[str, Any], path: Path, code: ExitCode) -> tuple[Path, Ex
         return record.write(result, Path(tempfile.gettempdir()) / path.name), code or ExitCode.FAILED
 
 
-def record_name(result: dict[str, Any]) -> str:
+def record_name(result: "RunRecord") -> str:
     """Return a file name that sorts by time: start, workload, label."""
-    start = result["started_unix_s"]
+    start = result.started_unix_s
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(start)) + f".{int(start % 1 * 1000):03d}"
-    label = re.sub(r"[^A-Za-z0-9._-]+", "-", result["label"])
-    return "-".join(part for part in (stamp, result["workload"]["name"], label) if part) + ".run.json.gz"
+    label = re.sub(r"[^A-Za-z0-9._-]+", "-", result.label)
+    return "-".join(part for part in (stamp, result.workload.name, label) if part) + ".run.json.gz"
 
 
 def environment() -> dict[str, Any]:

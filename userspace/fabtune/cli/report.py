@@ -32,7 +32,7 @@ def _report(args: argparse.Namespace) -> int:
         print(f"fabtune: not read: {file}: {why}", file=sys.stderr)
     code = ExitCode.FAILED if unreadable else ExitCode.DONE
     if args.json:
-        print(json.dumps([{"file": one["file"]} | runs.as_json(one) for one in records], indent=2))
+        print(json.dumps([{"file": one.file} | runs.as_json(one) for one in records], indent=2))
         return code
     html = suite.render(records, unreadable, ["fabtune", "report", str(args.directory)])
     print(page.write(html, args.out or args.directory / "report.html"))

@@ -13,11 +13,11 @@ import attrs
 from fabtune.errors import FabtuneError, InputError
 from fabtune.lab.waiting import until
 from fabtune.measure import counters, fio, target
-from fabtune.measure.record import begin
 from fabtune.measure.run import SAMPLE_S, host, new_result
 from fabtune.measure.watch import as_record
 from fabtune.measure.workload import Options, Step
 from fabtune.model.factors import Settings
+from fabtune.model.runrecord import Draft, PathTold, RunRecord, Stuck, WorkloadUsed, begin
 from fabtune.stat import DeviceInterval, diff, parse, stuck
 from fabtune.stat.snapshot import read_file
 
@@ -26,7 +26,7 @@ STUCK_S = 60.0
 _OPTIONS: Options = {"ioengine": "libaio", "direct": 1, "thread": 1, "norandommap": 1, "randrepeat": 0, "time_based": 1}
 
 
-def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[dict[str, Any], list[DeviceInterval]]:
+def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecord, list[DeviceInterval]]:
     """Return the record of one direction on all `disks`, and what fabstat saw of each in the measured part.
 
     Every disk gets ``queue_depth`` requests of ``size_bytes`` in a stream of its own; all begin at once.  A request
@@ -35,33 +35,33 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[dict[str
     """
     program, version = fio.find()
     # What all disks are alike in; the record is of no single one.
-    like = target.find(f"/dev/{disks[0]}").as_record() | {"path": f"{len(disks)} disks", "disk": None, "wwid": ""}
-    record = begin(
-        workload={"name": "crowd", "summary": f"{len(disks)} clients at once", "source": "GUPFS FY2003, D.3.6"},
-        target=like, host=host(), runtime_s=settings.runtime_s, ramp_s=settings.ramp_s, label=settings.profile,
-        path={
-            "rtt_ms": settings.rtt_ms, "mtu": settings.mtu, "rate_bytes_per_s": settings.rate_bit_per_s / 8,
-        },
+    like = attrs.evolve(target.find(f"/dev/{disks[0]}").as_record(), path=f"{len(disks)} disks", disk=None, wwid="")
+    draft = Draft(begin(
+        workload=WorkloadUsed("crowd", f"{len(disks)} clients at once", "GUPFS FY2003, D.3.6"), target=like,
+        host=host(), runtime_s=settings.runtime_s, ramp_s=settings.ramp_s, label=settings.profile,
+        path=PathTold(settings.rtt_ms / 1e3, settings.rate_bit_per_s / 8, settings.mtu),
         environment={"settings": attrs.asdict(settings)}, fio_version=version,
-    )  # fmt: skip
+    ))  # fmt: skip
     seen: list[DeviceInterval] = []
     with tempfile.TemporaryDirectory(prefix="fabtune-clients-") as scratch:
         gate = Path(scratch) / "gate"
         gate.touch()
         step = _step(disks, op, settings, gate)
-        record["steps"].append(result := new_result(step))
-        result["stuck"] = {"after_s": STUCK_S, "oldest_s": 0.0, "requests": []}
+        draft.add(new_result(step))
         try:
-            readings = _load(step, program, Path(scratch), gate, disks, result)
-            result["stuck"]["oldest_s"] = fio.longest_ns(result["fio"], op) / 1e9
-            record["complete"] = True
-            seen = measured_part(readings, result["begun_unix_s"] + settings.ramp_s, settings.runtime_s, disks)
-        except _HangingError:
+            readings = _load(step, program, Path(scratch), gate, disks, draft)
+            draft.note_step(stuck=Stuck(STUCK_S, fio.longest_ns(draft.step.document, op) / 1e9))
+            draft.note(complete=True)
+            begun_unix_s = draft.step.begun_unix_s or 0.0
+            seen = measured_part(readings, begun_unix_s + settings.ramp_s, settings.runtime_s, disks)
+        except _HangingError as error:
             # fio would wait for its requests for good.
-            hanging = len(result["stuck"]["requests"])
-            record["problem"] = result["problem"] = f"{hanging} requests stayed outstanding for more than {STUCK_S:g} s"
-    record["ended_unix_s"] = time.time()
-    return record, seen
+            hanging = error.stuck.requests
+            problem = f"{len(hanging)} requests stayed outstanding for more than {STUCK_S:g} s"
+            draft.note_step(stuck=error.stuck, problem=problem)
+            draft.note(problem=problem)
+    draft.note(ended_unix_s=time.time())
+    return draft.record, seen
 
 
 def _step(disks: Sequence[str], op: str, settings: Settings, gate: Path) -> Step:
@@ -80,30 +80,29 @@ def _step(disks: Sequence[str], op: str, settings: Settings, gate: Path) -> Step
 
 
 def _load(
-    step: Step, program: str, scratch: Path, gate: Path, disks: Sequence[str], result: dict[str, Any]
+    step: Step, program: str, scratch: Path, gate: Path, disks: Sequence[str], draft: Draft
 ) -> list[tuple[float, str]]:
-    """Run the load, fill `result` and return fabstat's readings (unix s, text).  Raises _HangingError."""
+    """Run the load, note it in `draft` and return fabstat's readings (unix s, text).  Raises _HangingError."""
     readings = []
     with gate.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with fio.Load(program, step.job_file(), scratch) as load:
             # fio leaves what the waiting program says in a file; before that the job is not ready.
             until(lambda: len(list(scratch.glob("*.prerun.txt"))) == len(disks), "fio to start its jobs")
-            result["begun_unix_s"] = time.time()
+            draft.note_step(begun_unix_s=time.time())
             fcntl.flock(lock, fcntl.LOCK_UN)
 
             def look() -> None:
-                result["samples"].append(counters.sample(None))
+                draft.note_step(samples=(*draft.step.samples, counters.sample(None)))
                 readings.append((time.time(), read_file("stats")))
                 # fabstat lists those alone that are beyond its threshold, a minute too.
                 hanging = [one for one in stuck().requests if one.disk in disks and one.age_ns > STUCK_S * 1e9]
                 if hanging:
-                    result["stuck"]["oldest_s"] = max(one.age_ns for one in hanging) / 1e9
-                    result["stuck"]["requests"] = [as_record(one) for one in hanging]
-                    raise _HangingError
+                    requests = tuple(as_record(one) for one in hanging)
+                    raise _HangingError(Stuck(STUCK_S, max(one.age_s for one in requests), requests))
 
             load.wait(look, SAMPLE_S)
-            result["fio"] = load.document()
+            draft.note_step(fio=load.document())
     return readings
 
 
@@ -124,12 +123,13 @@ def measured_part(
         raise FabtuneError(f"{error}: that client never got through") from None
 
 
-def figures(record: dict[str, Any], op: str, seen: Sequence[DeviceInterval]) -> dict[str, Any]:
+def figures(record: RunRecord, op: str, seen: Sequence[DeviceInterval]) -> dict[str, Any]:
     """Return throughput of all clients, of the slowest and the fastest, latency, refusals and the oldest request.
 
     `slowest_share` is the slowest client's throughput over the mean of all.
     """
-    found: dict[str, Any] = {"oldest_s": round(record["steps"][0]["stuck"]["oldest_s"], 3)}
+    stuck = record.steps[0].stuck
+    found: dict[str, Any] = {"oldest_s": round(stuck.oldest_s if stuck else 0.0, 3)}
     if not seen:
         return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)
@@ -148,3 +148,7 @@ def figures(record: dict[str, Any], op: str, seen: Sequence[DeviceInterval]) -> 
 
 class _HangingError(Exception):
     """A request hangs; the load is given up."""
+
+    def __init__(self, stuck: Stuck) -> None:
+        super().__init__()
+        self.stuck = stuck

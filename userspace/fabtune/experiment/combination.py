@@ -22,6 +22,7 @@ from fabtune.measure.run import measure
 from fabtune.measure.watch import seen_by_fabstat
 from fabtune.model.factors import FACTORS, Settings
 from fabtune.model.path import NetworkPath
+from fabtune.model.runrecord import PathTold, RunRecord
 
 RESULTS = Path("/results")
 MODULE = Path("/fabtune/kmod/fabstat.ko")
@@ -75,12 +76,12 @@ def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
     after = topology.qdisc_counters()
     if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
-    taken["environment"] |= {"qdiscs_before": before, "qdiscs_after": after}
-    record.write(taken, RESULTS / f"{op}.run.json.gz")
+    around = taken.environment | {"qdiscs_before": before, "qdiscs_after": after}
+    record.write(attrs.evolve(taken, environment=around), RESULTS / f"{op}.run.json.gz")
     return [add_bound(settings, path, point) for point in found] if testbed.fabric.CROSSES_PATH else found
 
 
-def measure_one(settings: Settings, path: topology.EmulatedPath, disk: str, op: str) -> dict[str, Any]:
+def measure_one(settings: Settings, path: topology.EmulatedPath, disk: str, op: str) -> RunRecord:
     """Return the run record of the combination's workload on one device, or on a file system on it."""
     work = workload.load(settings.workload)
     wanted = SMALL_FILES | {name: getattr(settings, FACTORS[factor].key) for name, factor in OF_WORKLOAD.items()}
@@ -93,7 +94,7 @@ def measure_one(settings: Settings, path: topology.EmulatedPath, disk: str, op: 
         work, target.find(mount(disk) if files else f"/dev/{disk}"), label=settings.profile,
         runtime_s=settings.runtime_s if timed else None, ramp_s=settings.ramp_s if timed else None,
         environment={"settings": attrs.asdict(settings)},
-        path={"rtt_ms": path.rtt_ms, "rate_bytes_per_s": path.rate_bit_per_s / 8, "mtu": path.mtu},
+        path=PathTold(path.rtt_ms / 1e3, path.rate_bit_per_s / 8, path.mtu),
     )  # fmt: skip
 
 
@@ -103,9 +104,9 @@ SMALL_FILES = {
 }  # fmt: skip
 
 
-def moved_data(taken: dict[str, Any], op: str) -> bool:
+def moved_data(taken: RunRecord, op: str) -> bool:
     """Tell whether any step of a record moved data in direction `op`."""
-    return any(one.key == f"{op}_mb_per_s" for step in taken["steps"] for one in metrics.of_step(step))
+    return any(one.key == f"{op}_mb_per_s" for step in taken.steps for one in metrics.of_step(step))
 
 
 def common(settings: Settings, path: topology.EmulatedPath, op: str) -> Point:
@@ -123,25 +124,25 @@ def common(settings: Settings, path: topology.EmulatedPath, op: str) -> Point:
     }
 
 
-def figures_of(op: str, taken: dict[str, Any]) -> Point:
+def figures_of(op: str, taken: RunRecord) -> Point:
     """Return the figures of one device's record that tables and curves are made of.
 
     Of a workload of several steps the last counts that moved data this way: after the cached ones, that on disk.
     """
-    steps = [(step, {one.key: one.value for one in metrics.of_step(step)}) for step in taken["steps"]]
+    steps = [(step, {one.key: one.value for one in metrics.of_step(step)}) for step in taken.steps]
     step, figures = [(step, found) for step, found in steps if f"{op}_mb_per_s" in found][-1]
-    disk = taken["target"]["disk"]
+    disk = taken.target.disk
     seen = seen_by_fabstat(step, disk)
     p50, p99 = (seen.percentile(50, op), seen.percentile(99, op)) if seen else (None, None)
     cpu = figures.get("cpu_s_per_gb")
     point = {
         "mb_per_s": round(figures[f"{op}_mb_per_s"], 2),
         "cpu_s_per_gb": None if cpu is None else round(cpu, 3),
-        "oldest_s": round(fio.longest_ns(step["fio"], op) / 1e9, 3),
+        "oldest_s": round(fio.longest_ns(step.document, op) / 1e9, 3),
     }
     if seen is None or p50 is None or p99 is None:
         # md passes requests on without a queue of its own, and the page cache may keep all of a phase from the disk.
-        if taken["target"]["kind"] == "device" and Path(f"/sys/block/{disk}/mq").exists():
+        if taken.target.kind == "device" and Path(f"/sys/block/{disk}/mq").exists():
             raise FabtuneError(f"fabstat saw no {op} on {disk}: is the module loaded?")
         return point | {name: round(figures[f"{op}_{name}"], 3) for name in ("p50_ms", "p99_ms")}
     return point | {

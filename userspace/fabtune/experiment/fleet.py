@@ -139,7 +139,7 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
     for host in inventory.initiators:
         taken = record.read(run.directory / host / f"{op}{record.SUFFIX}")
         start = json.loads((run.directory / host / f"{op}.start.json").read_text())
-        figures = {metric.key: metric.value for step in taken["steps"] for metric in metrics.of_step(step)}
+        figures = {metric.key: metric.value for step in taken.steps for metric in metrics.of_step(step)}
         late_s = start["begun_unix_s"] - start["wanted_unix_s"]
         for way in ways_of(op):
             if f"{way}_mb_per_s" not in figures:

@@ -34,11 +34,11 @@ def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, Any]
         server.wait()
     record.write(taken, results / "net.run.json.gz")
     found = []
-    for step in taken["steps"]:
+    for step in taken.steps:
         rates = [one.value for one in metrics.of_step(step) if one.key == "tcp_mb_per_s"]
         if not rates:
-            raise FabtuneError(f"{step['name']}: iperf3 said nothing of its rate")
-        found.append((_OPS[step["parameters"]["op"]], {"mb_per_s": round(rates[0], 2)}))
+            raise FabtuneError(f"{step.name}: iperf3 said nothing of its rate")
+        found.append((_OPS[str(step.parameters["op"])], {"mb_per_s": round(rates[0], 2)}))
     return found
 
 

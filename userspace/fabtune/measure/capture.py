@@ -4,7 +4,8 @@
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import attrs
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.sessions import Session, live_sessions
@@ -12,6 +13,7 @@ from fabtune.measure import fio, proof, wire
 from fabtune.measure.checks import bursts_of
 from fabtune.measure.target import Target
 from fabtune.measure.workload import Place, Step, Workload, expand
+from fabtune.model.runrecord import Captured, RunRecord
 
 # Enough for several bursts and a full queue, few enough that no frame is lost: tshark prints immediate data whole.
 _REQUESTS = 32
@@ -33,8 +35,8 @@ def check(target: Target) -> None:
     _session(target)
 
 
-def prove(workload: Workload, target: Target, extra: dict[str, str]) -> dict[str, Any]:
-    """Run a little of each kind of step of `workload` under capture and return what it adds to the run's record.
+def prove(record: RunRecord, workload: Workload, target: Target, extra: dict[str, str]) -> RunRecord:
+    """Run a little of each kind of step of `workload` under capture and return `record` with what it shows.
 
     ``proof``: what the session negotiated held against the wire, and `extra` with it (a claim in it
     replaces the negotiated one).  ``capture``: what the writes were (bytes each, R2Ts each).  Raises
@@ -45,10 +47,8 @@ def prove(workload: Workload, target: Target, extra: dict[str, str]) -> dict[str
     write_bytes = sizes.pop() if len(sizes) == 1 else None
     known = _claims(_session(target), write_bytes) | extra
     per_write = sum(len(write.r2ts) for write in seen.writes) / len(seen.writes) if seen.writes else None
-    return {
-        "proof": proof.as_json(proof.judge(known, seen)),
-        "capture": {"writes": len(seen.writes), "write_bytes": write_bytes, "r2ts_per_write": per_write},
-    }
+    captured = Captured(len(seen.writes), write_bytes, per_write)
+    return attrs.evolve(record, proof=tuple(proof.judge(known, seen)), capture=captured)
 
 
 def observe(workload: Workload, target: Target) -> proof.Seen:

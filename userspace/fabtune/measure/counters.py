@@ -12,20 +12,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from fabtune.errors import FabtuneError
 from fabtune.host.run import run
 from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import established
 from fabtune.measure.target import Target
+from fabtune.model.runrecord import Edge, Sample
 
 _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 _CPU = ("user", "nice", "sys", "idle", "wait.total", "irq.hard", "irq.soft", "steal")
 _TCP = {"RetransSegs": "network.tcp.retranssegs", "OutSegs": "network.tcp.outsegs", "InSegs": "network.tcp.insegs"}
 SECTOR_BYTES = 512
-
-Sample = dict[str, float]
 
 
 def sample(disk: str | None) -> Sample:
@@ -65,18 +62,18 @@ def _disk(disk: str) -> Sample:
     }
 
 
-def edges(target: Target) -> dict[str, Any]:
+def edges(target: Target) -> Edge:
     """Return the counters that are read before and after a step, by kind."""
     sessions = [one for one in live_sessions() if one.sid in target.sessions]
-    return {
-        "nics": nics(),
-        "session_nics": {str(one.sid): _nic_to(one.address) for one in sessions},
-        "qdiscs": json.loads(run(["tc", "-s", "-j", "qdisc", "show"], what="reading the queueing disciplines")),
-        "negotiated": {str(one.sid): one.negotiated for one in sessions},
-        "luns": {str(one.sid): list(one.luns) for one in sessions},
-        "iscsi": {str(sid): iscsi_session(sid) for sid in target.sessions},
-        "sockets": [attrs_of(one) for one in established() if one.remote_port in _portal_ports(target)],
-    }
+    return Edge(
+        nics=nics(),
+        session_nics={str(one.sid): _nic_to(one.address) for one in sessions},
+        qdiscs=tuple(json.loads(run(["tc", "-s", "-j", "qdisc", "show"], what="reading the queueing disciplines"))),
+        negotiated={str(one.sid): one.negotiated for one in sessions},
+        luns={str(one.sid): one.luns for one in sessions},
+        iscsi={str(sid): iscsi_session(sid) for sid in target.sessions},
+        sockets=tuple(vars(one) for one in established() if one.remote_port in _portal_ports(target)),
+    )
 
 
 def _nic_to(address: str) -> str | None:
@@ -86,11 +83,6 @@ def _nic_to(address: str) -> str | None:
     except FabtuneError:
         return None
     return str(route[0]["dev"])
-
-
-def attrs_of(one: Any) -> dict[str, Any]:
-    """Return a dataclass or attrs object as a plain dict."""
-    return dict(attrs.asdict(one)) if attrs.has(type(one)) else dict(vars(one))
 
 
 def _portal_ports(target: Target) -> set[int]:

@@ -7,8 +7,7 @@ from typing import Any
 import attrs
 
 from fabtune.measure import fio
-
-Result = Mapping[str, Any]
+from fabtune.model.runrecord import Sample, StepResult
 
 # Engines whose requests are whole files made, looked up or removed: nothing is moved, and fio calls all of it reading.
 _FILE_ENGINES = ("filecreate", "filestat", "filedelete")
@@ -27,13 +26,13 @@ class Metric:
     better: int
 
 
-def of_step(result: Result) -> list[Metric]:
+def of_step(result: StepResult) -> list[Metric]:
     """Return the figures of one step; none for a step that was skipped or left nothing."""
-    if result.get("iperf3"):
-        received = result["iperf3"]["end"]["sum_received"]["bits_per_second"]
+    if result.iperf3:
+        received = result.iperf3["end"]["sum_received"]["bits_per_second"]
         return [Metric("tcp_mb_per_s", "raw TCP", "MB/s", float(received) / 8e6, 1)]
-    document = result["fio"]
-    if not document or result.get("must_fail"):
+    document = result.fio
+    if not document or result.must_fail:
         return []
     if of_files(result):
         return _files(document)
@@ -44,12 +43,12 @@ def of_step(result: Result) -> list[Metric]:
     return found
 
 
-def of_files(result: Result) -> bool:
+def of_files(result: StepResult) -> bool:
     """Return whether the step made, looked up or removed files instead of moving data."""
-    return any(f"ioengine={engine}\n" in result["job"] for engine in _FILE_ENGINES)
+    return any(f"ioengine={engine}\n" in result.job for engine in _FILE_ENGINES)
 
 
-def _files(document: Result) -> list[Metric]:
+def _files(document: Mapping[str, Any]) -> list[Metric]:
     seconds = run_s(document)
     if not seconds:
         return []
@@ -57,17 +56,17 @@ def _files(document: Result) -> list[Metric]:
     return [rate, *_percentiles(document, "read", "a file's")]
 
 
-def run_s(document: Result) -> float:
+def run_s(document: Mapping[str, Any]) -> float:
     """Return the seconds that the measured part took, the ramp left out."""
     return max(float(job[op]["runtime"]) for job in document["jobs"] for op in ("read", "write")) / 1e3
 
 
-def moved_bytes(document: Result) -> float:
+def moved_bytes(document: Mapping[str, Any]) -> float:
     """Return the bytes that fio read and wrote in the measured part."""
     return sum(fio.total(document, op, "io_bytes") for op in ("read", "write"))
 
 
-def _of_direction(document: Result, op: str) -> list[Metric]:
+def _of_direction(document: Mapping[str, Any], op: str) -> list[Metric]:
     seconds = max(float(job[op]["runtime"]) for job in document["jobs"]) / 1e3
     if not seconds:
         return []
@@ -78,7 +77,7 @@ def _of_direction(document: Result, op: str) -> list[Metric]:
     return found + _percentiles(document, op, op)
 
 
-def _percentiles(document: Result, op: str, called: str) -> list[Metric]:
+def _percentiles(document: Mapping[str, Any], op: str, called: str) -> list[Metric]:
     histogram = fio.bins(document, op)
     found = []
     for name, fraction in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)):
@@ -88,12 +87,12 @@ def _percentiles(document: Result, op: str, called: str) -> list[Metric]:
     return found
 
 
-def window(result: Result) -> tuple[Mapping[str, float], Mapping[str, float]] | None:
+def window(result: StepResult) -> tuple[Sample, Sample] | None:
     """Return the first and last sample inside the measured part, or None with fewer than two there.
 
     The measured part ends when the load does; its length is fio's own.
     """
-    samples, document = result["samples"], result["fio"]
+    samples, document = result.samples, result.fio
     if not document or len(samples) < 3:
         return None
     end = samples[-1]["time.monotonic"]
@@ -103,7 +102,7 @@ def window(result: Result) -> tuple[Mapping[str, float], Mapping[str, float]] | 
     return inside[0], inside[-1]
 
 
-def _cpu(result: Result, document: Result) -> list[Metric]:
+def _cpu(result: StepResult, document: Mapping[str, Any]) -> list[Metric]:
     """Return CPU time per GB of the disk's own traffic, over the same seconds."""
     edges = window(result)
     if edges is None or "disk.dev.read_bytes" not in edges[1]:

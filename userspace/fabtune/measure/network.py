@@ -17,8 +17,8 @@ import attrs
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import require, run
-from fabtune.measure.record import Record, begin
 from fabtune.measure.run import IncompleteError, RunInterruptedError, host
+from fabtune.model.runrecord import Draft, RunRecord, StepResult, TargetUsed, Value, WorkloadUsed, begin
 from fabtune.progress import Progress
 
 # A probe a second finds idle CPUs and radios asleep and overstates the round trip that I/O sees.
@@ -64,7 +64,7 @@ def measure(
     streams: Sequence[int],
     label: str = "",
     show: Progress | None = None,
-) -> Record:
+) -> RunRecord:
     """Return a run record of the path to `peer`, where ``iperf3 --server`` has to run.
 
     Each of `windows` (bytes; 0 leaves the window to the kernel) is tried with each number of
@@ -76,11 +76,10 @@ def measure(
         socket.getaddrinfo(peer, port)
     except OSError as error:
         raise InputError(f"--peer {peer}: {error.strerror}; expected the name or address of a host") from None
-    record = begin(
-        workload={"name": "net", "summary": "raw TCP, round trip and MTU", "source": "GUPFS FY2003, E.5.2"},
-        target={"path": peer, "kind": "peer", "size_bytes": 0, "disk": None, "wwid": "", "queue": {}},
-        host=host(), runtime_s=seconds, ramp_s=0, label=label,
-    )  # fmt: skip
+    draft = Draft(begin(
+        workload=WorkloadUsed("net", "raw TCP, round trip and MTU", "GUPFS FY2003, E.5.2"),
+        target=TargetUsed(peer, "peer"), host=host(), runtime_s=seconds, ramp_s=0, label=label,
+    ))  # fmt: skip
     show = show or Progress(quiet=True)
     tests = list(_combinations(windows, streams))
     path = {"round trip": _PROBES * _PROBE_INTERVAL_S + 1, "MTU of the path": 5.0}
@@ -88,11 +87,12 @@ def measure(
     show.begin([(f"net: {_name(*test)}", seconds) for test in tests])
     try:
         with show.step("net: round trip"):
-            record["round_trips_ms"] = round_trips_ms(peer)
+            draft.note(round_trips_ms=tuple(round_trips_ms(peer)))
         with show.step("net: MTU of the path"):
             mtu = path_mtu(peer)
-            record |= {f"{key}_mtu_bytes": getattr(mtu, f"{key}_bytes") for key in ("path", "interface")}
-            record["path_mtu_verdict"] = mtu.verdict
+            draft.note(
+                path_mtu_bytes=mtu.path_bytes, interface_mtu_bytes=mtu.interface_bytes, path_mtu_verdict=mtu.verdict
+            )
         if mtu.black_hole:
             raise FabtuneError(f"TCP is not measured over a path that swallows packets above {mtu.path_bytes} bytes")
         for window, count, receive in tests:
@@ -101,20 +101,22 @@ def measure(
             command = [iperf3, "--json", "--client", peer, "--port", str(port), "--time", str(math.ceil(seconds))]
             command += ["--parallel", str(count), *(["--window", str(window)] if window else [])]
             command += ["--reverse"] if receive else []
-            parameters = {"window_bytes": window, "streams": count, "op": "receive" if receive else "send"}
-            record["steps"].append(result := _new_step(name, parameters))
+            parameters: dict[str, Value] = {
+                "window_bytes": window,
+                "streams": count,
+                "op": "receive" if receive else "send",
+            }
+            draft.add(StepResult(name, parameters))
             with show.step(f"net: {name}"):
-                result["iperf3"] = _iperf3(command)
+                draft.note_step(iperf3=_iperf3(command))
     except KeyboardInterrupt:
-        record["problem"] = "interrupted by the user"
-        raise RunInterruptedError("net: interrupted", record) from None
+        draft.note(problem="interrupted by the user", ended_unix_s=time.time())
+        raise RunInterruptedError("net: interrupted", draft.record) from None
     except FabtuneError as error:
-        record["problem"] = str(error)
-        raise IncompleteError(f"net: {error}", record) from error
-    finally:
-        record["ended_unix_s"] = time.time()
-    record["complete"] = True
-    return record
+        draft.note(problem=str(error), ended_unix_s=time.time())
+        raise IncompleteError(f"net: {error}", draft.record) from error
+    draft.note(complete=True, ended_unix_s=time.time())
+    return draft.record
 
 
 def _combinations(windows: Sequence[int], streams: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
@@ -127,13 +129,6 @@ def _combinations(windows: Sequence[int], streams: Sequence[int]) -> Iterator[tu
 def _name(window: int, count: int, receive: bool) -> str:
     size = f"window {window // 1024} KiB" if window else "window left to the kernel"
     return f"{'receive' if receive else 'send'}, {count} stream{'s' if count > 1 else ''}, {size}"
-
-
-def _new_step(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name, "parameters": parameters, "cache": None, "depth": 0, "closed_loop": False, "must_fail": None,
-        "job": "", "skipped": None, "problem": None, "fio": None, "fabstat": None, "samples": [],
-    }  # fmt: skip
 
 
 def _iperf3(command: Sequence[str]) -> dict[str, Any]:

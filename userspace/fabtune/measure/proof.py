@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Judges from the wire whether an iSCSI session does what was configured: "configured X, seen Y"."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
 from fabtune.measure.wire import COMMAND, DATA_IN, DATA_OUT, R2T, RESPONSE, UNSOLICITED, Pdu
 from fabtune.model.path import Bursts, unsolicited_bytes
+from fabtune.model.runrecord import JudgedClaim
 
 AS_CONFIGURED, NOT_AS_CONFIGURED, CANNOT_TELL = "as configured", "not as configured", "cannot tell"
 CLAIMS = (
@@ -41,16 +42,6 @@ class Seen:
     window: int
     closures: int
     most_tasks: int
-
-
-@attrs.frozen
-class Finding:
-    """One claim held against the capture."""
-
-    claim: str
-    configured: str
-    seen: str
-    verdict: str
 
 
 def observe(pdus: Iterable[Pdu]) -> Seen:
@@ -90,7 +81,7 @@ def _take_data(task: Task, pdu: Pdu) -> None:
             del task.open_r2ts[pdu.transfer_tag]
 
 
-def judge(claims: Mapping[str, str], seen: Seen) -> list[Finding]:
+def judge(claims: Mapping[str, str], seen: Seen) -> list[JudgedClaim]:
     """Return a finding for each of `claims` that this module knows, named as in RFC 7143 (``CLAIMS``)."""
     rules = {
         "ImmediateData": _immediate,
@@ -106,7 +97,7 @@ def judge(claims: Mapping[str, str], seen: Seen) -> list[Finding]:
     for claim, configured in claims.items():
         if claim in rules:
             said, verdict = rules[claim](configured, seen, claims)
-            found.append(Finding(claim, configured, said, verdict))
+            found.append(JudgedClaim(claim, configured, said, verdict))
     return found
 
 
@@ -207,8 +198,3 @@ def claims_of(negotiated: Mapping[str, Any], write_bytes: int | None, bursts: Bu
     if write_bytes and bursts:
         claims["R2TsPerWrite"] = str(expected_r2ts(write_bytes, bursts))
     return claims
-
-
-def as_json(findings: Sequence[Finding]) -> list[dict[str, str]]:
-    """Return the findings under stable keys."""
-    return [attrs.asdict(finding) for finding in findings]

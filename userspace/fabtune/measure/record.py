@@ -1,74 +1,34 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A run record: one immutable gzip JSON file with everything one run of a workload read and did."""
+"""Run records as files: one immutable gzip JSON file with everything one run of a workload read and did."""
 
 import gzip
 import io
 import json
 import os
-import time
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from fabtune import __version__
+import attrs
+
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host import userfile
+from fabtune.model import runrecord
+from fabtune.model.runrecord import SCHEMA, RunRecord
 
-SCHEMA = "fabtune-run/1"
 SUFFIX = ".run.json.gz"
 
 # What a record may take on disk and unpacked: hundreds of times a long run's.
 _MAX_BYTES, _MAX_JSON_BYTES = 64 << 20, 256 << 20
 
-Record = dict[str, Any]
 
-
-def begin(
-    *,
-    workload: Mapping[str, str],
-    target: Mapping[str, Any],
-    host: Mapping[str, Any],
-    runtime_s: float | None,
-    ramp_s: float | None,
-    label: str = "",
-    path: Mapping[str, float] | None = None,
-    environment: Mapping[str, Any] | None = None,
-    workload_text: str = "",
-    fio_version: str = "",
-) -> Record:
-    """Return the record of a run that begins now, with no step yet and not complete.
-
-    `workload` has ``name``, ``summary`` and ``source``; `path` gives what is known of the network (``rtt_ms``,
-    ``rate_bytes_per_s``, ``mtu``).  Whatever measures begins here, so that whatever reads finds the same keys.
-    """
-    return {
-        "schema": SCHEMA,
-        "complete": False,
-        "problem": None,
-        "label": label,
-        "path": dict(path or {}),
-        "workload": dict(workload),
-        "workload_text": workload_text,
-        "runtime_s": runtime_s,
-        "ramp_s": ramp_s,
-        "target": dict(target),
-        "host": dict(host),
-        "versions": {"fabtune": __version__, "fio": fio_version},
-        "environment": dict(environment or {}),
-        "started_unix_s": time.time(),
-        "steps": [],
-    }
-
-
-def write(record: Record, path: Path) -> Path:
+def write(record: RunRecord, path: Path) -> Path:
     """Write `record` to a new file and make it read-only; an existing file is never replaced.
 
     Raises FabtuneError when the file exists or there is no room; nothing partial is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(runrecord.as_json(record), sort_keys=True, separators=(",", ":"), allow_nan=False)
     try:
         partial.write_bytes(gzip.compress(text.encode(), 6, mtime=0))
         partial.chmod(0o444)
@@ -83,7 +43,7 @@ def write(record: Record, path: Path) -> Path:
     return path
 
 
-def read(path: Path) -> Record:
+def read(path: Path) -> RunRecord:
     """Return the record in `path`.  Raises InputError when it is none or of another version."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(userfile.read_bytes(path, _MAX_BYTES))) as file:
@@ -95,13 +55,10 @@ def read(path: Path) -> Record:
         raise InputError(f"{path}: {error.strerror or 'not a gzip file, so not a run record'}") from None
     except (EOFError, zlib.error, ValueError, RecursionError):
         raise InputError(f"{path}: damaged or cut short: not a whole gzip JSON file") from None
-    record: Record = data if isinstance(data, dict) else {}
-    schema = record.get("schema")
+    schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:
         raise InputError(f"{path}: schema is {schema!r}, expected '{SCHEMA}'; it was written by another version")
-    # Records of several clients were written without their maker's version at first.
-    record["versions"] = {"fabtune": "", "fio": ""} | record.get("versions", {})
-    return record
+    return attrs.evolve(runrecord.read(data, str(path)), file=str(path))
 
 
 def find(directory: Path) -> list[Path]:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.measure import counters, fio
-from fabtune.measure.record import Record, begin
+from fabtune.measure import counters, fio, metrics
 from fabtune.measure.target import Target
 from fabtune.measure.watch import Watch, check_judge
 from fabtune.measure.workload import Place, Step, Workload, expand, space_bytes
+from fabtune.model.runrecord import Draft, HostUsed, PathTold, RunRecord, Sample, StepResult, WorkloadUsed, begin
 from fabtune.progress import Progress
 
 SAMPLE_S = 1.0
@@ -26,7 +26,7 @@ _GUESS_S = 20.0
 class IncompleteError(FabtuneError):
     """A run that did not reach its end; `record` holds what was measured."""
 
-    def __init__(self, message: str, record: Record) -> None:
+    def __init__(self, message: str, record: RunRecord) -> None:
         super().__init__(message)
         self.record = record
 
@@ -40,18 +40,18 @@ def measure(
     target: Target,
     *,
     label: str = "",
-    path: Mapping[str, float] | None = None,
+    path: PathTold | None = None,
     runtime_s: float | None = None,
     ramp_s: float | None = None,
     environment: Mapping[str, Any] | None = None,
     keep_files: bool = False,
     begin_unix_s: float | None = None,
     show: Progress | None = None,
-) -> Record:
+) -> RunRecord:
     """Run `workload` on `target` and return its record.
 
-    `label` names what is being compared (a profile); `path` gives what is known of the network
-    (``rtt_ms``, ``rate_bytes_per_s``, ``mtu``) for the bounds; `environment` is kept as it is (the
+    `label` names what is being compared (a profile); `path` gives what is known of the network for
+    the bounds; `environment` is kept as it is (the
     tunables read back).  `runtime_s` and `ramp_s` override the workload's own.  `begin_unix_s` is the
     instant of this host's clock at which the first step's load begins, for hosts that start together; a host
     that is not ready by then fails.  The caller has checked that writing to the target is allowed.
@@ -62,11 +62,11 @@ def measure(
     runtime_s = workload.runtime_s if runtime_s is None else runtime_s
     ramp_s = workload.ramp_s if ramp_s is None else ramp_s
     check_target(workload, target)
-    record = begin(
-        workload={"name": workload.name, "summary": workload.summary, "source": workload.source},
-        workload_text=workload.text, runtime_s=runtime_s, ramp_s=ramp_s, target=target.as_record(), host=host(),
-        label=label, path=path, environment=environment, fio_version=version,
-    )  # fmt: skip
+    draft = Draft(begin(
+        workload=WorkloadUsed(workload.name, workload.summary, workload.source), workload_text=workload.text,
+        runtime_s=runtime_s, ramp_s=ramp_s, target=target.as_record(), host=host(), label=label, path=path,
+        environment=environment, fio_version=version,
+    ))  # fmt: skip
     show = show or Progress(quiet=True)
     with tempfile.TemporaryDirectory(prefix="fabtune-measure-") as scratch:
         place = _place(workload, target)
@@ -75,23 +75,22 @@ def measure(
             names = _numbered(workload, steps)
             show.begin([(name, runtime_s + ramp_s if runtime_s else _GUESS_S) for name in names])
             for number, (name, step) in enumerate(zip(names, steps, strict=True)):
-                record["steps"].append(result := new_result(step))
+                draft.add(new_result(step))
                 begin_at = begin_unix_s if number == 0 else None
                 with show.step(name):
-                    _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, begin_at, result)
+                    _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, begin_at, draft)
         except KeyboardInterrupt:
-            record["problem"] = "interrupted by the user"
-            raise RunInterruptedError(f"{workload.name}: interrupted", record) from None
+            draft.note(problem="interrupted by the user", ended_unix_s=time.time())
+            raise RunInterruptedError(f"{workload.name}: interrupted", draft.record) from None
         except (FabtuneError, OSError) as error:
             # An OSError: the device went away below what was being read, or there is no room for fio's output.
-            record["problem"] = str(error)
-            raise IncompleteError(f"{workload.name}: {error}", record) from error
+            draft.note(problem=str(error), ended_unix_s=time.time())
+            raise IncompleteError(f"{workload.name}: {error}", draft.record) from error
         finally:
-            record["ended_unix_s"] = time.time()
             if target.kind == "directory" and not keep_files:
                 shutil.rmtree(place.directory, ignore_errors=True)
-    record["complete"] = True
-    return record
+    draft.note(complete=True, ended_unix_s=time.time())
+    return draft.record
 
 
 def _numbered(workload: Workload, steps: Sequence[Step]) -> list[str]:
@@ -102,19 +101,15 @@ def _numbered(workload: Workload, steps: Sequence[Step]) -> list[str]:
     ]
 
 
-def host() -> dict[str, Any]:
+def host() -> HostUsed:
     """Return which machine this is, as far as figures depend on it."""
     governors = {
         path.read_text().strip() for path in Path("/sys/devices/system/cpu").glob("cpu*/cpufreq/scaling_governor")
     }
-    return {
-        "name": platform.node(),
-        "kernel": platform.release(),
-        "architecture": platform.machine(),
-        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-        "cpus": os.cpu_count(),
-        "governors": sorted(governors),
-    }
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return HostUsed(
+        platform.node(), platform.release(), platform.machine(), boot_id, os.cpu_count(), tuple(sorted(governors))
+    )
 
 
 def check_target(workload: Workload, target: Target) -> None:
@@ -148,24 +143,18 @@ def _place(workload: Workload, target: Target) -> Place:
     return Place(work / "data", work)
 
 
-def new_result(step: Step) -> dict[str, Any]:
+def new_result(step: Step) -> StepResult:
     """Return the record of a step that has yet to run."""
-    return {
-        "name": step.name,
-        "phase": step.phase,
-        "parameters": step.parameters,
-        "cache": step.cache,
-        "depth": step.depth,
-        "closed_loop": step.closed_loop,
-        "must_fail": step.must_fail,
-        "job": step.job_file(),
-        "skipped": None,
-        "problem": None,
-        "fio": None,
-        "fabstat": None,
-        "begun_unix_s": None,
-        "samples": [],
-    }
+    return StepResult(
+        step.name,
+        step.parameters,
+        step.phase,
+        step.cache,
+        step.depth,
+        step.closed_loop,
+        step.must_fail,
+        step.job_file(),
+    )
 
 
 def _run_step(
@@ -176,43 +165,49 @@ def _run_step(
     scratch: Path,
     stuck_after_s: float | None,
     begin_unix_s: float | None,
-    result: dict[str, Any],
+    draft: Draft,
 ) -> None:
-    """Run one step and fill `result` as it goes, so that an end at any point leaves what there is."""
+    """Run one step and note in `draft` what came of it as it goes, so that an end at any point leaves what there is."""
     smallest = step.parameters.get("block_bytes")
     if smallest and int(smallest) < target.logical_block_bytes:
-        result["skipped"] = f"{smallest} bytes is less than the device's block of {target.logical_block_bytes} bytes"
+        why = f"{smallest} bytes is less than the device's block of {target.logical_block_bytes} bytes"
+        draft.note_step(skipped=why)
         return
     if step.flip_byte_at is not None:
         _flip(place.file, step.flip_byte_at)
     watch = Watch(target, stuck_after_s)
-    result["before"] = counters.edges(target)
-    samples: list[counters.Sample] = result["samples"]
+    draft.note_step(before=counters.edges(target))
+    samples: list[Sample] = []
     try:
         if begin_unix_s is not None:
             _wait_until(begin_unix_s)
-        result["begun_unix_s"] = time.time()
+        draft.note_step(begun_unix_s=time.time())
         with fio.Load(program, step.job_file(), scratch) as load:
-            result["command"] = load.command
+            draft.note_step(command=tuple(load.command))
             try:
                 samples.append(watch.sample(edge=True))
                 load.wait(lambda: samples.append(watch.sample()), SAMPLE_S)
                 samples.append(watch.sample(edge=True))
-            except (KeyboardInterrupt, FabtuneError, OSError) as why:
-                if not load.stop():
-                    result["problem"] = "fio did not end: requests are outstanding on the target"
-                try:
-                    result["fio"] = load.document()
-                except fio.FioError as error:
-                    result["fio"] = error.document
+            except (KeyboardInterrupt, FabtuneError, OSError):
+                _end_early(load, draft)
                 samples.append(watch.sample(edge=True))
-                raise why
-            _take_document(step, load, result)
+                raise
+            _take_document(step, load, draft)
     finally:
-        result["after"] = counters.edges(target)
-        watch.finish(result)
+        draft.note_step(samples=tuple(samples), stuck=watch.stuck())
+        draft.note_step(after=counters.edges(target))
+        draft.note_step(fabstat=watch.fabstat(metrics.window(draft.step)))
         if step.flip_byte_at is not None:
             _flip(place.file, step.flip_byte_at)
+
+
+def _end_early(load: fio.Load, draft: Draft) -> None:
+    if not load.stop():
+        draft.note_step(problem="fio did not end: requests are outstanding on the target")
+    try:
+        draft.note_step(fio=load.document())
+    except fio.FioError as error:
+        draft.note_step(fio=error.document)
 
 
 def _wait_until(unix_s: float) -> None:
@@ -227,19 +222,18 @@ def _wait_until(unix_s: float) -> None:
         left_s = unix_s - time.time()
 
 
-def _take_document(step: Step, load: fio.Load, result: dict[str, Any]) -> None:
+def _take_document(step: Step, load: fio.Load, draft: Draft) -> None:
     try:
-        result["fio"] = load.document()
+        draft.note_step(fio=load.document())
     except fio.FioError as error:
-        result["fio"] = error.document
-        result["problem"] = str(error)
-        if step.must_fail is None or step.must_fail not in str(error):
+        as_it_must = step.must_fail is not None and step.must_fail in str(error)
+        draft.note_step(fio=error.document, **{"failed_as_expected" if as_it_must else "problem": str(error)})
+        if not as_it_must:
             raise
-        result["problem"], result["failed_as_expected"] = None, str(error)
         return
     if step.must_fail:
         problem = f"the {step.must_fail} step found nothing wrong after a byte was flipped"
-        result["problem"] = problem
+        draft.note_step(problem=problem)
         raise FabtuneError(problem)
 
 

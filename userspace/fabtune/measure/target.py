@@ -6,13 +6,13 @@ import os
 import shutil
 import stat
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import run
 from fabtune.host.users import Users
+from fabtune.model.runrecord import TargetUsed
 
 SYS_BLOCK = Path("/sys/block")
 
@@ -30,9 +30,12 @@ class Target:
     logical_block_bytes: int
     sessions: tuple[int, ...]
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> TargetUsed:
         """Return the target as a run record keeps it."""
-        return attrs.asdict(self) | {"path": str(self.path), "sessions": list(self.sessions), "queue": self.queue()}
+        return TargetUsed(
+            str(self.path), self.kind, self.size_bytes, self.disk, self.wwid, self.model, self.logical_block_bytes,
+            self.sessions, self.queue(),
+        )  # fmt: skip
 
     def queue(self) -> dict[str, str]:
         """Return the block queue's settings, as the kernel has them now."""

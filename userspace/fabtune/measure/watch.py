@@ -5,13 +5,12 @@ While the load runs readings are only taken; they are parsed when it has ended, 
 costs little.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.measure import counters, metrics
+from fabtune.measure import counters
 from fabtune.measure.target import Target
+from fabtune.model.runrecord import HangingRequest, Readings, Sample, StepResult, Stuck
 from fabtune.stat import DeviceInterval, Snapshot, StuckRequest, diff, parse, stuck
 from fabtune.stat.snapshot import read_file, words
 
@@ -34,9 +33,9 @@ def check_judge(stuck_after_s: float | None) -> None:
         )
 
 
-def as_record(request: StuckRequest) -> dict[str, Any]:
+def as_record(request: StuckRequest) -> HangingRequest:
     """Return what a step's record keeps of a request that hangs."""
-    return {"op": request.op, "sector": request.sector, "age_s": request.age_ns / 1e9, "state": request.state}
+    return HangingRequest(request.op, request.sector, request.age_ns / 1e9, request.state)
 
 
 class Watch:
@@ -45,12 +44,12 @@ class Watch:
     def __init__(self, target: Target, stuck_after_s: float | None) -> None:
         self._target = target
         self._stuck_after_s = stuck_after_s
-        self._readings: list[tuple[counters.Sample, str]] = []
+        self._readings: list[tuple[Sample, str]] = []
         self._oldest_s = 0.0
-        self._stuck: dict[tuple[str, int], dict[str, Any]] = {}
+        self._stuck: dict[tuple[str, int], HangingRequest] = {}
         self._fabstat = target.disk is not None and LOADED.exists()
 
-    def sample(self, *, edge: bool = False) -> counters.Sample:
+    def sample(self, *, edge: bool = False) -> Sample:
         """Return one sample; `edge` marks the first and last.  Raises FabtuneError when the disk has vanished."""
         disk = self._target.disk
         if disk and not Path(f"/sys/block/{disk}").exists() and not edge:
@@ -70,26 +69,25 @@ class Watch:
                 if age_s > after_s:
                     self._stuck[request.op, request.sector] = as_record(request)
 
-    def finish(self, result: dict[str, Any]) -> None:
-        """Add what fabstat saw to `result`: figures to its samples, the readings around the measured part."""
-        if self._stuck_after_s is not None:
-            result["stuck"] = {
-                "after_s": self._stuck_after_s,
-                "oldest_s": self._oldest_s,
-                "requests": list(self._stuck.values()),
-            }
+    def stuck(self) -> Stuck | None:
+        """Return the oldest request seen and those that hung; None where nothing is judged by it."""
+        if self._stuck_after_s is None:
+            return None
+        return Stuck(self._stuck_after_s, self._oldest_s, tuple(self._stuck.values()))
+
+    def fabstat(self, edges: tuple[Sample, Sample] | None) -> Readings | None:
+        """Add fabstat's figures to the samples; return its readings around the measured part (`edges`)."""
         if len(self._readings) < 2:
-            return
+            return None
         disk = self._target.disk or ""
         texts = [only_disk(text, disk) for _, text in self._readings]
         parsed = [parse(text) for text in texts]
         for (taken, _), before, after in zip(self._readings[1:], parsed, parsed[1:], strict=False):
             taken.update(_figures(before, after, disk))
-        edges = metrics.window(result)
         times = [taken["time.monotonic"] for taken, _ in self._readings]
         first = times.index(edges[0]["time.monotonic"]) if edges and edges[0]["time.monotonic"] in times else 0
         last = times.index(edges[1]["time.monotonic"]) if edges and edges[1]["time.monotonic"] in times else -1
-        result["fabstat"] = {"before": texts[first], "after": texts[last]}
+        return Readings(texts[first], texts[last])
 
 
 def _figures(before: Snapshot, after: Snapshot, disk: str) -> dict[str, float]:
@@ -117,12 +115,11 @@ def only_disk(text: str, disk: str) -> str:
     return "\n".join(kept) + "\n"
 
 
-def seen_by_fabstat(result: Mapping[str, Any], disk: str | None) -> DeviceInterval | None:
+def seen_by_fabstat(result: StepResult, disk: str | None) -> DeviceInterval | None:
     """Return what fabstat counted of `disk` in the measured part of a step, None where it did not look."""
-    readings = result.get("fabstat")
-    if not readings or not disk:
+    if result.fabstat is None or not disk:
         return None
     try:
-        return diff(*(parse(readings[when]) for when in ("before", "after"))).device(disk)
+        return diff(parse(result.fabstat.before), parse(result.fabstat.after)).device(disk)
     except InputError:
         return None

@@ -173,9 +173,8 @@ class Format:
             if type(raw) is not dict:
                 raise WrongError(raw, f"a table with the keys {', '.join(keys)}")
             if rest:
-                raw = {key: raw[key] for key in keys if key in raw} | {
-                    rest: {key: value for key, value in raw.items() if key not in keys}
-                }
+                unknown = {key: raw[key] for key in raw.keys() - keys}
+                raw = {key: raw[key] for key in raw.keys() & keys} | {rest: unknown}
             return read(raw, kind)
 
         return structure
@@ -217,7 +216,12 @@ class Format:
         def structure(raw: Any, _: Any) -> Any:
             if type(raw) is not dict:
                 raise WrongError(raw, "table")
-            return raw if inner is Any else {key: self._item(value, inner, f"key {key}") for key, value in raw.items()}
+            # Most of a run record is tables of numbers, which are looked at one by one only where something is odd.
+            if inner is Any or (inner in (int, float, str) and set(map(type, raw.values())) <= {inner} - {float}):
+                return raw
+            if inner is float and _all_finite(raw.values()):
+                return raw
+            return {key: self._item(value, inner, f"key {key}") for key, value in raw.items()}
 
         return structure
 
@@ -290,6 +294,14 @@ def _number(raw: Any, _: Any) -> float:
     if abs(raw) >= _MAX_INTEGER if type(raw) is int else not math.isfinite(raw):
         raise WrongError(raw, "a finite number")
     return typing.cast(float, raw)
+
+
+def _all_finite(values: Collection[Any]) -> bool:
+    """Tell quickly whether all of `values` are numbers that a float holds; no says nothing."""
+    try:
+        return set(map(type, values)) <= {int, float} and all(map(math.isfinite, values))
+    except OverflowError:
+        return False
 
 
 def _literal_reader(kind: Any) -> Callable[[Any, Any], Any]:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What was read around each step: R2Ts, the sessions' TCP connections, drops and resends."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fabtune.measure.counters import delta
+from fabtune.model.runrecord import Edge, RunRecord, StepResult
 from fabtune.report.page import Section
 from fabtune.report.table import Cell, Column, Table, decimals, plain
-
-Record = Mapping[str, Any]
 
 
 def _kib(value: float) -> str:
@@ -31,13 +30,13 @@ _COLUMNS = (
 )
 
 
-def section(records: Sequence[Record]) -> Section | None:
+def section(records: Sequence[RunRecord]) -> Section | None:
     """Return one row for each step over an iSCSI session; None without any."""
     rows = [
-        (record["file"], result["name"], *_row(result))
+        (record.file, result.name, *_row(result))
         for record in records
-        for result in record["steps"]
-        if (result.get("before") or {}).get("iscsi") and (result.get("after") or {}).get("iscsi")
+        for result in record.steps
+        if result.before.iscsi and result.after.iscsi
     ]
     if not rows:
         return None
@@ -49,43 +48,43 @@ def section(records: Sequence[Record]) -> Section | None:
     return Section("Sessions and network", text, tables=(table,))
 
 
-def _row(result: Record) -> tuple[Cell, ...]:
-    before, after = result["before"], result["after"]
-    sessions = (delta(after["iscsi"], before["iscsi"]) or {}).values()
+def _row(result: StepResult) -> tuple[Cell, ...]:
+    before, after = result.before, result.after
+    sessions = delta(after.iscsi, before.iscsi).values()
     # The disk's own count: among the sessions' commands are reads, which no R2T answers.
     writes = _samples(result, "disk.dev.write")
     r2ts = sum(one.get("r2t_pdus", 0) for one in sessions) / writes if writes else None
-    widest: Record = max(after.get("sockets", []), key=lambda one: int(one["cwnd_segments"]), default={})
+    widest: dict[str, Any] = max(after.sockets, key=lambda one: int(one["cwnd_segments"]), default={})
     keys = ("cwnd_segments", "rtt_ms", "send_buffer_bytes", "receive_buffer_bytes", "congestion_control")
     return (r2ts, *(widest.get(key) for key in keys), _resent(result), _nics(result), _qdiscs(result), _softnet(result))
 
 
-def _samples(result: Record, key: str) -> int | None:
-    samples = [one for one in result["samples"] if key in one]
+def _samples(result: StepResult, key: str) -> int | None:
+    samples = [one for one in result.samples if key in one]
     return int(samples[-1][key] - samples[0][key]) if len(samples) > 1 else None
 
 
-def _resent(result: Record) -> Cell:
+def _resent(result: StepResult) -> Cell:
     return _samples(result, "network.tcp.retranssegs")
 
 
-def _softnet(result: Record) -> Cell:
+def _softnet(result: StepResult) -> Cell:
     return _samples(result, "network.softnet.dropped")
 
 
-def _nics(result: Record) -> Cell:
-    change = delta(result["after"].get("nics"), result["before"].get("nics")) or {}
+def _nics(result: StepResult) -> Cell:
+    change = delta(result.after.nics, result.before.nics)
     return sum(one["rx_dropped"] + one["tx_dropped"] for one in change.values()) if change else None
 
 
-def _qdiscs(result: Record) -> Cell:
+def _qdiscs(result: StepResult) -> Cell:
     """Sum over every queueing discipline that was there before and after, by device, handle and parent."""
 
-    def drops(edge: Record) -> dict[str, int]:
+    def drops(edge: Edge) -> dict[str, int]:
         return {
             f"{one['dev']} {one.get('handle')} {one.get('parent', 'root')}": int(one.get("drops", 0))
-            for one in edge.get("qdiscs", [])
+            for one in edge.qdiscs
         }
 
-    change = delta(drops(result["after"]), drops(result["before"]))
+    change = delta(drops(result.after), drops(result.before))
     return sum(change.values()) if change else None

@@ -2,15 +2,13 @@
 """Run records sorted into cells: runs that differ in nothing but the draw."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
 
 from fabtune.measure import checks, fio, metrics
-
-Record = Mapping[str, Any]
-Result = Mapping[str, Any]
+from fabtune.model.runrecord import RunRecord, StepResult
 
 # What may stand on an x axis beside the path's RTT, and what it is called there.
 CLIENTS = ("processes", "threads", "streams")
@@ -29,7 +27,7 @@ class Cell:
     op: str
     label: str
     parameters: dict[str, Any]
-    runs: tuple[tuple[Record, Result], ...]
+    runs: tuple[tuple[RunRecord, StepResult], ...]
 
     def values(self, key: str) -> list[float]:
         """Return one figure of every run that has it."""
@@ -52,24 +50,24 @@ class Cell:
         """Return the completion latencies of all runs together: ns -> requests."""
         merged: dict[int, int] = {}
         for _, result in self.runs:
-            for ns, count in fio.bins(result["fio"], self.op).items():
+            for ns, count in fio.bins(result.document, self.op).items():
                 merged[ns] = merged.get(ns, 0) + count
         return merged
 
 
-def cells(records: Iterable[Record]) -> list[Cell]:
+def cells(records: Iterable[RunRecord]) -> list[Cell]:
     """Return the cells of all steps that measured something, in order of first appearance."""
-    found: dict[tuple[Any, ...], list[tuple[Record, Result]]] = {}
+    found: dict[tuple[Any, ...], list[tuple[RunRecord, StepResult]]] = {}
     for record in records:
-        for result in record["steps"]:
-            if not result["fio"] or result["must_fail"] or result["skipped"]:
+        for result in record.steps:
+            if not result.fio or result.must_fail or result.skipped:
                 continue
-            parameters = dict(result["parameters"])
-            if "rtt_ms" in record["path"]:
-                parameters["rtt_ms"] = record["path"]["rtt_ms"]
-            for op in fio.directions(result["fio"]):
-                step = (record["workload"]["name"], result.get("phase", result["name"]), result["name"])
-                found.setdefault((*step, op, record["label"], tuple(parameters.items())), []).append((record, result))
+            parameters = dict(result.parameters)
+            if record.path.rtt_ms is not None:
+                parameters["rtt_ms"] = record.path.rtt_ms
+            for op in fio.directions(result.fio):
+                step = (record.workload.name, result.phase or result.name, result.name)
+                found.setdefault((*step, op, record.label, tuple(parameters.items())), []).append((record, result))
     return [
         Cell(workload, phase, step, op, label, dict(parameters), tuple(runs))
         for (workload, phase, step, op, label, parameters), runs in found.items()

@@ -9,11 +9,12 @@ import attrs
 
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import checks, metrics, workload
+from fabtune.model import runrecord
+from fabtune.model.runrecord import RunRecord, StepResult
 from fabtune.report import statistics
 from fabtune.report.statistics import Comparison, Verdict
 from fabtune.report.table import Cell, Column, Table
 
-Record = Mapping[str, Any]
 _Pairs = tuple[tuple[float, float], ...]
 _Medians = tuple[float | None, float | None]
 
@@ -64,8 +65,8 @@ class Outcome:
 
 
 def compare(
-    a: Sequence[Record],
-    b: Sequence[Record],
+    a: Sequence[RunRecord],
+    b: Sequence[RunRecord],
     *,
     practical: float = statistics.PRACTICAL,
     noise: Mapping[tuple[str, str], float] | None = None,
@@ -78,7 +79,7 @@ def compare(
     """
     if not a or not b:
         raise InputError("nothing to compare: each side needs at least one run record")
-    workloads = {record["workload"]["name"] for record in (*a, *b)}
+    workloads = {record.workload.name for record in (*a, *b)}
     if len(workloads) > 1:
         raise InputError(f"cannot compare different workloads: {', '.join(sorted(workloads))}")
     invalid = [(name(record), why) for record in (*a, *b) if (why := invalid_because(record))]
@@ -110,30 +111,30 @@ def noise_of(outcome: Outcome) -> dict[tuple[str, str], float]:
     }
 
 
-def invalid_because(record: Record) -> str:
+def invalid_because(record: RunRecord) -> str:
     """Return why a record may not be compared, or nothing."""
-    if not record["complete"]:
-        return f"incomplete: {record['problem']}"
+    if not record.complete:
+        return f"incomplete: {record.problem}"
     broken = checks.failed(record)
     return "; ".join(f"{one.step}: broken law: {one.law} ({one.found}, expected {one.expected})" for one in broken)
 
 
-def name(record: Record) -> str:
+def name(record: RunRecord) -> str:
     """Return how a record is called in messages."""
-    return str(record.get("file") or f"{record['workload']['name']} started at {record['started_unix_s']:.0f}")
+    return str(record.file or f"{record.workload.name} started at {record.started_unix_s:.0f}")
 
 
-def _label(records: Sequence[Record], otherwise: str) -> str:
-    labels = {str(record["label"]) for record in records}
+def _label(records: Sequence[RunRecord], otherwise: str) -> str:
+    labels = {str(record.label) for record in records}
     return next(iter(labels)) if len(labels) == 1 and "" not in labels else otherwise
 
 
-def _pairs(a: Sequence[Record], b: Sequence[Record]) -> list[tuple[Record, Record]]:
+def _pairs(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[tuple[RunRecord, RunRecord]]:
     """Return the pairs of one interleaved session, or nothing."""
 
-    def places(side: Sequence[Record]) -> dict[tuple[str, int], Record]:
-        turns = [record.get("session") for record in side]
-        return {(turn["id"], turn["pair"]): record for turn, record in zip(turns, side, strict=True) if turn}
+    def places(side: Sequence[RunRecord]) -> dict[tuple[str, int], RunRecord]:
+        turns = [record.session for record in side]
+        return {(turn.id, turn.pair): record for turn, record in zip(turns, side, strict=True) if turn}
 
     in_a, in_b = places(a), places(b)
     if len(in_a) < len(a) or len(in_b) < len(b):
@@ -141,40 +142,41 @@ def _pairs(a: Sequence[Record], b: Sequence[Record]) -> list[tuple[Record, Recor
     return [(in_a[key], in_b[key]) for key in sorted(in_a.keys() & in_b.keys())]
 
 
-def figures(record: Record, told_apart_by: Sequence[str] = ()) -> dict[tuple[str, str], metrics.Metric]:
+def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[tuple[str, str], metrics.Metric]:
     """Return the compared figures of a record by step and key; the step is named with its `told_apart_by`."""
     return {
         (_step_name(record, result, told_apart_by), metric.key): metric
-        for result in record["steps"]
+        for result in record.steps
         for metric in metrics.of_step(result)
         if metric.key.endswith((*PRIMARY, *_SECONDARY)) and metric.value > 0 and "percent" not in metric.key
     }
 
 
-def _parameters(record: Record, result: Mapping[str, Any]) -> dict[str, Any]:
-    path = {key: record["path"][key] for key in ("rtt_ms", "rate_bytes_per_s") if key in record["path"]}
-    return {key: value for key, value in result["parameters"].items() if key != "op"} | path
+def _parameters(record: RunRecord, result: StepResult) -> dict[str, Any]:
+    path = {"rtt_ms": record.path.rtt_ms, "rate_bytes_per_s": record.path.rate_bytes_per_s}
+    known = {key: value for key, value in path.items() if value is not None}
+    return {key: value for key, value in result.parameters.items() if key != "op"} | known
 
 
-def _step_name(record: Record, result: Mapping[str, Any], told_apart_by: Sequence[str]) -> str:
+def _step_name(record: RunRecord, result: StepResult, told_apart_by: Sequence[str]) -> str:
     parameters = _parameters(record, result)
     said = (f"{key} {workload.said_value(key, parameters[key])}" for key in told_apart_by if key in parameters)
-    return ", ".join([result["name"], *said])
+    return ", ".join([result.name, *said])
 
 
-def _telling_apart(records: Sequence[Record]) -> list[str]:
+def _telling_apart(records: Sequence[RunRecord]) -> list[str]:
     """Return the parameters that differ between records although the step's name is the same."""
     seen: dict[tuple[str, str], set[str]] = {}
     for record in records:
-        for result in record["steps"]:
+        for result in record.steps:
             for name, value in _parameters(record, result).items():
-                seen.setdefault((result["name"], name), set()).add(str(value))
+                seen.setdefault((result.name, name), set()).add(str(value))
     return list(dict.fromkeys(name for (_, name), values in seen.items() if len(values) > 1))
 
 
 def _rows(
-    a: Sequence[Record],
-    b: Sequence[Record],
+    a: Sequence[RunRecord],
+    b: Sequence[RunRecord],
     paired: bool,
     practical: float,
     noise: Mapping[tuple[str, str], float],
@@ -219,12 +221,13 @@ def _median(values: Sequence[float]) -> float | None:
     return plain_statistics.median(values) if values else None
 
 
-def differences(a: Record, b: Record) -> list[tuple[str, str, str]]:
+def differences(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
     """Return what else differed between two runs: everything read back, the host, the versions, the parameters."""
     parts = ("environment", "versions", "host", "runtime_s", "ramp_s", "path", "target")
-    flat_a, flat_b = ({key: value for part in parts for key, value in _flat(part, side[part])} for side in (a, b))
+    raw = (runrecord.as_json(side) for side in (a, b))
+    flat_a, flat_b = ({key: value for part in parts for key, value in _flat(part, side[part])} for side in raw)
     # Each login is a session of its own; the size of a directory is the room that was left in it.
-    changing = {"target.sessions"} | ({"target.size_bytes"} if a["target"]["kind"] == "directory" else set())
+    changing = {"target.sessions"} | ({"target.size_bytes"} if a.target.kind == "directory" else set())
     keys = sorted((flat_a.keys() | flat_b.keys()) - changing)
     return [
         (key, flat_a.get(key, "absent"), flat_b.get(key, "absent"))

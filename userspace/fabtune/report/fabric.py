@@ -2,33 +2,32 @@
 """The network beside the storage, so that a slow path is not blamed on iSCSI; and what captures proved."""
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from fabtune.measure import metrics
+from fabtune.model.runrecord import RunRecord
 from fabtune.report import runs
 from fabtune.report.cells import cells
 from fabtune.report.page import Section
 from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
 
-Record = Mapping[str, Any]
 # Which way data flows for each block direction, seen from the initiator.
 _TCP_OF = {"read": "receive", "write": "send"}
 
 
-def section(records: Sequence[Record]) -> Section | None:
+def section(records: Sequence[RunRecord]) -> Section | None:
     """Return raw TCP, the bound and the block result in one line for each label; None without a network run."""
-    nets = [record for record in records if record["workload"]["name"] == "net" and record["complete"]]
+    nets = [record for record in records if record.workload.name == "net" and record.complete]
     if not nets:
         return None
     rows: list[tuple[Cell, ...]] = []
     for net in nets:
         for op, way in _TCP_OF.items():
             tcp = max((rate for way_of, rate in _rates(net) if way_of == way), default=None)
-            block, bound, name = _best_block(records, net["label"], op)
+            block, bound, name = _best_block(records, net.label, op)
             rows.append(
                 (
-                    net["label"], op, statistics.median(net["round_trips_ms"]), net["path_mtu_bytes"], tcp, bound,
+                    net.label, op, statistics.median(net.round_trips_ms), net.path_mtu_bytes, tcp, bound,
                     block, block / tcp if block and tcp else None, name,
                 )
             )  # fmt: skip
@@ -48,14 +47,14 @@ def section(records: Sequence[Record]) -> Section | None:
     return Section("Network, bound and block", text, tables=tables)
 
 
-def _rates(net: Record) -> list[tuple[str, float]]:
+def _rates(net: RunRecord) -> list[tuple[str, float]]:
     """Return direction and MB/s of each TCP test."""
-    return [(result["parameters"]["op"], metric.value) for result in net["steps"] for metric in metrics.of_step(result)]
+    return [(str(result.parameters["op"]), metric.value) for result in net.steps for metric in metrics.of_step(result)]
 
 
-def _best_block(records: Sequence[Record], label: str, op: str) -> tuple[float | None, float | None, str]:
+def _best_block(records: Sequence[RunRecord], label: str, op: str) -> tuple[float | None, float | None, str]:
     """Return throughput, bound and name of the fastest block result of `label` in direction `op`."""
-    mine = [one for one in records if one["workload"]["name"] != "net" and one["complete"] and one["label"] == label]
+    mine = [one for one in records if one.workload.name != "net" and one.complete and one.label == label]
     found = [(cell.median("mb_per_s") or 0.0, cell) for cell in cells(mine) if cell.op == op]
     if not found:
         return None, None, ""
@@ -64,25 +63,23 @@ def _best_block(records: Sequence[Record], label: str, op: str) -> tuple[float |
     return rate, cell.bound_mb_per_s, name
 
 
-def _paths(nets: Sequence[Record]) -> Table:
+def _paths(nets: Sequence[RunRecord]) -> Table:
     """Return round trip and MTU of each network run, with what its MTU means."""
-    tables = [(net["label"], runs.network(net)) for net in nets]
+    tables = [(net.label, runs.network(net)) for net in nets]
     rows = tuple((label, *row) for label, table in tables for row in table.rows)
     return Table("The path", (Column("label", "label"), *tables[0][1].columns), rows)
 
 
-def _tests(nets: Sequence[Record]) -> Table:
-    rows = [
-        (net["label"], step["name"], m.value) for net in nets for step in net["steps"] for m in metrics.of_step(step)
-    ]
+def _tests(nets: Sequence[RunRecord]) -> Table:
+    rows = [(net.label, step.name, m.value) for net in nets for step in net.steps for m in metrics.of_step(step)]
     columns = (Column("label", "label"), Column("test", "test"), Column("TCP", "tcp_mb_per_s", "MB/s", decimals(1)))
     return Table("Raw TCP", columns, tuple(rows), group_by=1)
 
 
-def proofs(records: Sequence[Record]) -> Section | None:
+def proofs(records: Sequence[RunRecord]) -> Section | None:
     """Return what captures said of the sessions, run by run; None without a capture."""
     keys = ("claim", "configured", "seen", "verdict")
-    rows = [(one["file"], *(finding[key] for key in keys)) for one in records for finding in one.get("proof", ())]
+    rows = [(one.file, *(getattr(finding, key) for key in keys)) for one in records for finding in one.proof]
     if not rows:
         return None
     columns = (Column("run", "run"), *(Column(key, key) for key in keys))

@@ -6,7 +6,7 @@ window, loss, a CPU.  The runs themselves stay valid.
 """
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -14,11 +14,10 @@ import attrs
 from fabtune.measure import checks, fio, metrics
 from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS, Check
 from fabtune.model.path import Bursts, NetworkPath, write_round_trips
+from fabtune.model.runrecord import RunRecord
 from fabtune.report import cells as cell_sets
 from fabtune.report import compare
 from fabtune.report.cells import Cell
-
-Record = Mapping[str, Any]
 
 TOLERANCE = 0.10
 # A rate this near the link's is the link's; one this far below its bound is held down by something else.
@@ -44,13 +43,13 @@ class Knee:
     why: str = ""
 
 
-def of_records(records: Sequence[Record]) -> list[Check]:
+def of_records(records: Sequence[RunRecord]) -> list[Check]:
     """Return every law held against every group of runs that it speaks of; `step` names the group."""
-    whole = [record for record in records if record["complete"] and not checks.failed(record)]
-    block = [record for record in whole if record["workload"]["name"] != "net"]
+    whole = [record for record in records if record.complete and not checks.failed(record)]
+    block = [record for record in whole if record.workload.name != "net"]
     group = cell_sets.cells(block)
     knees = list(_knees(group))
-    nets = [record for record in whole if record["workload"]["name"] == "net"]
+    nets = [record for record in whole if record.workload.name == "net"]
     return [
         *map(_knee, knees), *_doubled(knees), *_saved(group), *_block_windows(group), *_net_windows(nets),
         *_a_against_a(block),
@@ -69,10 +68,7 @@ def _within(found: float, expected: float) -> str:
 
 
 def _path(cell: Cell) -> NetworkPath | None:
-    path = cell.runs[0][0]["path"]
-    if "rtt_ms" not in path or "rate_bytes_per_s" not in path:
-        return None
-    return NetworkPath(path["rtt_ms"] / 1e3, path["rate_bytes_per_s"], int(path.get("mtu", 1500)))
+    return cell.runs[0][0].path.network
 
 
 def _bursts(cell: Cell) -> Bursts | None:
@@ -85,7 +81,7 @@ def _trips(cell: Cell) -> int:
 
 
 def _depth(cell: Cell) -> int:
-    return int(cell.runs[0][1]["depth"])
+    return int(cell.runs[0][1].depth)
 
 
 def _knees(group: Sequence[Cell]) -> Iterable[Knee]:
@@ -167,7 +163,7 @@ def _saved(group: Sequence[Cell]) -> Iterable[Check]:
 
 
 def _latency_ms(cell: Cell) -> float:
-    return statistics.median(fio.mean_latency_ns(result["fio"], cell.op) or 0.0 for _, result in cell.runs) / 1e6
+    return statistics.median(fio.mean_latency_ns(result.document, cell.op) or 0.0 for _, result in cell.runs) / 1e6
 
 
 def _block_windows(group: Sequence[Cell]) -> Iterable[Check]:
@@ -182,16 +178,16 @@ def _block_windows(group: Sequence[Cell]) -> Iterable[Check]:
             yield _one_window(_where(part[0], "rtt_ms"), [product for _, product in held], None)
 
 
-def _net_windows(nets: Sequence[Record]) -> Iterable[Check]:
+def _net_windows(nets: Sequence[RunRecord]) -> Iterable[Check]:
     """Raw TCP with a window that was asked for, at different round trips."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for net in nets:
-        rates = [(step, metric.value * 1e6) for step in net["steps"] for metric in metrics.of_step(step)]
+        rates = [(step, metric.value * 1e6) for step in net.steps for metric in metrics.of_step(step)]
         most = max((rate for _, rate in rates), default=0.0)
-        rtt_s = statistics.median(net["round_trips_ms"]) / 1e3
+        rtt_s = statistics.median(net.round_trips_ms) / 1e3
         for step, rate in rates:
-            if step["parameters"].get("window_bytes") and rate < _BELOW * most:
-                found.setdefault((net["label"], step["name"]), []).append((rtt_s, rate * rtt_s))
+            if step.parameters.get("window_bytes") and rate < _BELOW * most:
+                found.setdefault((net.label, step.name), []).append((rtt_s, rate * rtt_s))
     for (label, name), products in found.items():
         if len({round(rtt_s, 3) for rtt_s, _ in products}) > 1:
             where = f"net {name}, {label or 'no label'}"
@@ -206,17 +202,17 @@ def _one_window(where: str, products: Sequence[float], otherwise: str | None) ->
     return Check(where, WINDOW, PASS if same else otherwise or NOT_APPLICABLE, said, "the same within 10 %")
 
 
-def _a_against_a(records: Sequence[Record]) -> Iterable[Check]:
-    sessions: dict[str, list[Record]] = {}
+def _a_against_a(records: Sequence[RunRecord]) -> Iterable[Check]:
+    sessions: dict[str, list[RunRecord]] = {}
     for record in records:
-        turn = record.get("session")
-        if turn and turn["id"].endswith("-calibration"):
-            sessions.setdefault(turn["id"], []).append(record)
+        turn = record.session
+        if turn and turn.id.endswith("-calibration"):
+            sessions.setdefault(turn.id, []).append(record)
     for name, mine in sorted(sessions.items()):
-        a, b = ([one for one in mine if one["session"]["side"] == side] for side in "AB")
+        a, b = ([one for one in mine if one.session and one.session.side == side] for side in "AB")
         for row in compare.compare(a, b).rows if a and b else ():
             if row.primary and row.comparison:
                 holds = row.comparison.low <= 1 <= row.comparison.high
                 said = compare.change(row.comparison)
-                where = f"{a[0]['workload']['name']} {row.step}, {a[0]['label'] or 'no label'}, session {name}"
+                where = f"{a[0].workload.name} {row.step}, {a[0].label or 'no label'}, session {name}"
                 yield Check(where, A_AGAINST_A, PASS if holds else FAIL, said, "an interval around no change")

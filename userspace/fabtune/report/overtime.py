@@ -2,14 +2,12 @@
 """What happened during each run: throughput, depth, refusals, latency and CPU by the second."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
+from fabtune.model.runrecord import RunRecord
 from fabtune.report.chart import Axis, Series
 from fabtune.report.page import Detail, Figure, Section
 from fabtune.report.panels import Panel, panels
 from fabtune.report.table import Cell, Column, Table, decimals, plain
-
-Record = Mapping[str, Any]
 
 # All runs of a page together show about this many seconds; longer runs are shown in coarser steps.
 BUDGET_ROWS = 9_000
@@ -31,17 +29,17 @@ _COLUMNS = (
 )
 
 
-def section(records: Sequence[Record], workload: str) -> Section | None:
+def section(records: Sequence[RunRecord], workload: str) -> Section | None:
     """Return a fold for each step of each run with samples; None without any."""
-    runs = [(record, result) for record in records for result in record["steps"] if len(result["samples"]) > 2]
+    runs = [(record, result) for record in records for result in record.steps if len(result.samples) > 2]
     if not runs:
         return None
     limit = max(_LEAST_ROWS, BUDGET_ROWS // len(runs))
     details = []
     for number, (record, result) in enumerate(runs, 1):
-        rows = list(_rows(_thin(result["samples"], limit)))
-        label = f", {record['label']}" if record["label"] else ""
-        title = f"Run {number}: {result['name']}{label}"
+        rows = list(_rows(_thin(result.samples, limit)))
+        label = f", {record.label}" if record.label else ""
+        title = f"Run {number}: {result.name}{label}"
         empty = {i for i in range(len(_COLUMNS)) if all(row[i] is None for row in rows)}
         columns = tuple(column for i, column in enumerate(_COLUMNS) if i not in empty)
         table = Table(title, columns, tuple(tuple(c for i, c in enumerate(row) if i not in empty) for row in rows))

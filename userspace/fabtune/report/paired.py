@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Two settings against each other on a page: verdicts, ratios, runs in the order they were made, what else differed."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from fabtune.errors import InputError
+from fabtune.model.runrecord import RunRecord
 from fabtune.report import compare, statistics
 from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.compare import Outcome
@@ -13,38 +13,36 @@ from fabtune.report.page import Figure, Section
 from fabtune.report.statistics import Verdict
 from fabtune.report.table import Column, Table, decimals, plain
 
-Record = Mapping[str, Any]
-
 # A longer forest shows the figures that decide alone.
 MAX_ROWS = 12
 # So many pairs have room for a mark each.
 _NUMBERED_PAIRS = 20
 
 
-def sections(records: Sequence[Record], workload: str) -> list[Section]:
+def sections(records: Sequence[RunRecord], workload: str) -> list[Section]:
     """Return what can be said of the two sides among `records`, nothing where there are not two.
 
     Interleaved sessions are taken as such; otherwise the two labels, if there are just two.
     """
     found = []
-    sessions: dict[str, list[Record]] = {}
+    sessions: dict[str, list[RunRecord]] = {}
     for record in records:
-        if record.get("session"):
-            sessions.setdefault(record["session"]["id"], []).append(record)
+        if record.session:
+            sessions.setdefault(record.session.id, []).append(record)
     noise: dict[tuple[str, str], float] = {}
     for name, mine in sorted(sessions.items()):
-        a, b = ([one for one in mine if one["session"]["side"] == side] for side in "AB")
+        a, b = ([one for one in mine if one.session and one.session.side == side] for side in "AB")
         if not a or not b:
             continue
         calibration = name.endswith("-calibration")
         outcome = compare.compare(a, b, noise=None if calibration else noise)
         if calibration:
             noise = compare.noise_of(outcome)
-            outcome = compare.with_names(outcome, a[0]["label"], a[0]["label"], compare.calibration_notes(outcome))
+            outcome = compare.with_names(outcome, a[0].label, a[0].label, compare.calibration_notes(outcome))
         found.append(_section(outcome, f"{workload}: {outcome.b} against {outcome.a}, session {name}"))
-    labels = list(dict.fromkeys(record["label"] for record in records))
+    labels = list(dict.fromkeys(record.label for record in records))
     if not sessions and len(labels) == 2:
-        a, b = ([one for one in records if one["label"] == label] for label in labels)
+        a, b = ([one for one in records if one.label == label] for label in labels)
         try:
             outcome = compare.compare(a, b)
         except InputError:

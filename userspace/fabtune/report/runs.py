@@ -3,13 +3,13 @@
 
 import math
 import statistics
-from collections.abc import Mapping
 from typing import Any
 
-from fabtune.measure import checks, fio, metrics
-from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
+import attrs
 
-Record = Mapping[str, Any]
+from fabtune.measure import checks, fio, metrics
+from fabtune.model.runrecord import RunRecord, StepResult
+from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
 
 _COLUMNS = (
     Column("step", "step"),
@@ -31,52 +31,52 @@ _CHECK_COLUMNS = (
 )
 
 
-def title(record: Record) -> str:
+def title(record: RunRecord) -> str:
     """Return what was run and under which label."""
-    label = f" with {record['label']}" if record["label"] else ""
-    return f"{record['workload']['name']} on {record['target']['path']}{label}"
+    label = f" with {record.label}" if record.label else ""
+    return f"{record.workload.name} on {record.target.path}{label}"
 
 
-def figures(record: Record) -> Table:
+def figures(record: RunRecord) -> Table:
     """Return one row a step and direction."""
-    return Table(title(record), _COLUMNS, tuple(row for result in record["steps"] for row in _rows(record, result)))
+    return Table(title(record), _COLUMNS, tuple(row for result in record.steps for row in _rows(record, result)))
 
 
-def _rows(record: Record, result: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
+def _rows(record: RunRecord, result: StepResult) -> list[tuple[Cell, ...]]:
     values = {metric.key: metric.value for metric in metrics.of_step(result)}
     rows: list[tuple[Cell, ...]] = []
-    for op in fio.directions(result["fio"]) if values and result["fio"] else []:
+    for op in fio.directions(result.fio) if values and result.fio else []:
         limit = checks.bound(record, result, op)
         rate = values.get(f"{op}_mb_per_s")
         requests = values.get("files_per_s", values.get(f"{op}_iops"))
         cells = [requests, *(values.get(f"{op}_{key}") for key in ("p50_ms", "p99_ms"))]
         fraction = rate * 1e6 / limit if rate is not None and limit else None
         rows.append(
-            (result["name"], op, rate, limit / 1e6 if limit else None, fraction, *cells, values.get("cpu_s_per_gb"))
+            (result.name, op, rate, limit / 1e6 if limit else None, fraction, *cells, values.get("cpu_s_per_gb"))
         )
     if "tcp_mb_per_s" in values:
-        rows.append((result["name"], "tcp", values["tcp_mb_per_s"], *([None] * 6)))
+        rows.append((result.name, "tcp", values["tcp_mb_per_s"], *([None] * 6)))
     if not rows:
-        why = result["skipped"] or result["problem"] or result.get("failed_as_expected") or "nothing measured"
-        rows.append((f"{result['name']}: {why}", "", *([None] * 7)))
+        why = result.skipped or result.problem or result.failed_as_expected or "nothing measured"
+        rows.append((f"{result.name}: {why}", "", *([None] * 7)))
     return rows
 
 
-def laws(record: Record, *, only_failed: bool = False) -> Table:
+def laws(record: RunRecord, *, only_failed: bool = False) -> Table:
     """Return the laws held against the record."""
     found = checks.failed(record) if only_failed else checks.of_record(record)
     rows = tuple((check.verdict, check.step, check.law, check.found, check.expected) for check in found)
     return Table(f"Self-checks, {title(record)}", _CHECK_COLUMNS, rows)
 
 
-def proof(record: Record) -> Table:
+def proof(record: RunRecord) -> Table:
     """Return what a capture said of the session; no rows without a capture."""
     columns = tuple(Column(key, key) for key in ("claim", "configured", "seen", "verdict"))
-    rows = tuple(tuple(one[column.key] for column in columns) for one in record.get("proof", ()))
+    rows = tuple(tuple(getattr(one, column.key) for column in columns) for one in record.proof)
     return Table("From the wire", columns, rows)
 
 
-def network(record: Record) -> Table:
+def network(record: RunRecord) -> Table:
     """Return what was found of the path itself; no rows but for a network run."""
     columns = (
         Column("RTT p50", "rtt_p50_ms", "ms", decimals(3)),
@@ -89,35 +89,35 @@ def network(record: Record) -> Table:
     return Table("The path", columns, (tuple(found.get(column.key) for column in columns),) if found else ())
 
 
-def network_json(record: Record) -> dict[str, Any]:
+def network_json(record: RunRecord) -> dict[str, Any]:
     """Return the path's round trip and MTU of a network run under stable keys, as far as it came."""
     found: dict[str, Any] = {}
-    if times := sorted(record.get("round_trips_ms") or ()):
+    if times := sorted(record.round_trips_ms):
         found |= {"rtt_p50_ms": statistics.median(times), "rtt_p99_ms": times[math.ceil(0.99 * len(times)) - 1]}
     keys = ("interface_mtu_bytes", "path_mtu_bytes", "path_mtu_verdict")
-    return found | {key: record[key] for key in keys if key in record}
+    return found | {key: value for key in keys if (value := getattr(record, key))}
 
 
-def as_json(record: Record) -> dict[str, Any]:
+def as_json(record: RunRecord) -> dict[str, Any]:
     """Return the figures and checks of a record under stable keys."""
     return {
-        "workload": record["workload"]["name"],
-        "label": record["label"],
-        "target": record["target"]["path"],
-        "complete": record["complete"],
-        "problem": record["problem"],
+        "workload": record.workload.name,
+        "label": record.label,
+        "target": record.target.path,
+        "complete": record.complete,
+        "problem": record.problem,
         **network_json(record),
         "steps": [
             {
-                "name": result["name"],
-                "parameters": result["parameters"],
-                "skipped": result["skipped"],
-                "problem": result["problem"],
+                "name": result.name,
+                "parameters": result.parameters,
+                "skipped": result.skipped,
+                "problem": result.problem,
                 **{metric.key: metric.value for metric in metrics.of_step(result)},
             }
-            for result in record["steps"]
+            for result in record.steps
         ],
-        "proof": record.get("proof", []),
+        "proof": [attrs.asdict(one) for one in record.proof],
         "checks": [
             {"step": one.step, "law": one.law, "verdict": one.verdict, "found": one.found, "expected": one.expected}
             for one in checks.of_record(record)

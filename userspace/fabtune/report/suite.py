@@ -5,18 +5,18 @@ import hashlib
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import attrs
 
 from fabtune.errors import InputError
 from fabtune.measure import checks, record
+from fabtune.model.runrecord import RunRecord
 from fabtune.report import around, fabric, latency, laws, overtime, page, paired, runs, throughput
 from fabtune.report import cells as cell_sets
 from fabtune.report.table import Column, Table
 
-Record = dict[str, Any]
 
-
-def load(directory: Path) -> tuple[list[Record], list[tuple[str, str]]]:
+def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]]]:
     """Return the readable records below `directory` and, for the others, file and reason.
 
     Raises InputError when there is no readable one.
@@ -24,7 +24,7 @@ def load(directory: Path) -> tuple[list[Record], list[tuple[str, str]]]:
     found, unreadable = [], []
     for path in record.find(directory):
         try:
-            found.append(record.read(path) | {"file": str(path.relative_to(directory))})
+            found.append(attrs.evolve(record.read(path), file=str(path.relative_to(directory))))
         except InputError as error:
             unreadable.append((str(path.relative_to(directory)), str(error)))
     if not found:
@@ -32,15 +32,15 @@ def load(directory: Path) -> tuple[list[Record], list[tuple[str, str]]]:
     return found, unreadable
 
 
-def render(records: Sequence[Record], unreadable: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
+def render(records: Sequence[RunRecord], unreadable: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
     """Return the page.  `command` is the command line that asks for it."""
     sections = []
-    for workload in dict.fromkeys(one["workload"]["name"] for one in records):
+    for workload in dict.fromkeys(one.workload.name for one in records):
         if workload == "net":
             continue
-        mine = [one for one in records if one["workload"]["name"] == workload]
+        mine = [one for one in records if one.workload.name == workload]
         # What broke a law is named among the self-checks and shown over time; no curve is drawn through it.
-        whole = [one for one in mine if one["complete"] and not checks.failed(one)]
+        whole = [one for one in mine if one.complete and not checks.failed(one)]
         group = cell_sets.cells(whole)
         sections += paired.sections(mine, workload)
         sections += throughput.sections(group, workload)
@@ -54,18 +54,18 @@ def render(records: Sequence[Record], unreadable: Sequence[tuple[str, str]], com
     )
 
 
-def _lead(records: Sequence[Record]) -> str:
-    names = dict.fromkeys(one["workload"]["name"] for one in records)
-    labels = [label for label in dict.fromkeys(one["label"] for one in records) if label]
+def _lead(records: Sequence[RunRecord]) -> str:
+    names = dict.fromkeys(one.workload.name for one in records)
+    labels = [label for label in dict.fromkeys(one.label for one in records) if label]
     said = f"{len(records)} runs of {', '.join(names)}"
     said += f" with {', '.join(labels)}" if labels else ""
     broken = sum(bool(checks.failed(one)) for one in records)
-    partial = sum(not one["complete"] for one in records)
+    partial = sum(not one.complete for one in records)
     said += f". {partial} incomplete, {broken} that break a law; both are named below." if broken or partial else "."
     return said
 
 
-def _validity(records: Sequence[Record], unreadable: Sequence[tuple[str, str]]) -> page.Section:
+def _validity(records: Sequence[RunRecord], unreadable: Sequence[tuple[str, str]]) -> page.Section:
     """Every law held against every record: counted, and each failure in full."""
     counts: dict[str, list[int]] = {}
     failures = []
@@ -74,9 +74,9 @@ def _validity(records: Sequence[Record], unreadable: Sequence[tuple[str, str]]) 
             verdicts = counts.setdefault(check.law, [0, 0, 0])
             verdicts[(checks.PASS, checks.FAIL, checks.NOT_APPLICABLE).index(check.verdict)] += 1
             if check.verdict == checks.FAIL:
-                failures.append((one["file"], check.step, check.law, check.found, check.expected))
-        if not one["complete"]:
-            failures.append((one["file"], "", "the run reached its end", one["problem"], ""))
+                failures.append((one.file, check.step, check.law, check.found, check.expected))
+        if not one.complete:
+            failures.append((one.file, "", "the run reached its end", one.problem or "", ""))
     columns = (Column("law", "law"), *(Column(n, n, "", str) for n in ("held", "broken", "not applicable")))
     tables = [Table("Laws held against every run", columns, tuple((law, *found) for law, found in counts.items()))]
     if between := laws.of_records(records):
@@ -95,13 +95,13 @@ def _validity(records: Sequence[Record], unreadable: Sequence[tuple[str, str]]) 
     return page.Section("Self-checks", text, tables=tuple(tables))
 
 
-def _runs(records: Sequence[Record]) -> page.Section:
+def _runs(records: Sequence[RunRecord]) -> page.Section:
     columns = (Column("run", "run"), Column("kernel", "kernel"), *runs.figures(records[0]).columns)
-    rows = [(one["file"], one["host"]["kernel"], *row) for one in records for row in runs.figures(one).rows]
+    rows = [(one.file, one.host.kernel, *row) for one in records for row in runs.figures(one).rows]
     return page.Section("All runs", tables=(Table("All runs", columns, tuple(rows), group_by=2),))
 
 
-def _facts(records: Sequence[Record]) -> dict[str, object]:
+def _facts(records: Sequence[RunRecord]) -> dict[str, object]:
     """Return what the figures hold for: values that all runs share, and how many there are of others."""
 
     def said(values: list[str]) -> str:
@@ -110,19 +110,19 @@ def _facts(records: Sequence[Record]) -> dict[str, object]:
 
     digest = hashlib.sha256()
     for one in records:
-        digest.update(repr([step["fio"] for step in one["steps"]]).encode())
+        digest.update(repr([step.fio for step in one.steps]).encode())
     return {
-        "Hosts": said([one["host"]["name"] for one in records]),
-        "Kernels": said([one["host"]["kernel"] for one in records]),
-        "CPUs": said([str(one["host"]["cpus"]) for one in records]),
-        "fabtune": said([one["versions"]["fabtune"] for one in records]),
-        "fio": said([one["versions"]["fio"] for one in records]),
-        "Targets": said([f"{one['target']['path']} {one['target']['wwid']}".strip() for one in records]),
+        "Hosts": said([one.host.name for one in records]),
+        "Kernels": said([one.host.kernel for one in records]),
+        "CPUs": said([str(one.host.cpus) for one in records]),
+        "fabtune": said([one.versions.fabtune for one in records]),
+        "fio": said([one.versions.fio for one in records]),
+        "Targets": said([f"{one.target.path} {one.target.wwid}".strip() for one in records]),
         "SHA-256 of the raw fio results": digest.hexdigest(),
     }
 
 
-def _commands(records: Sequence[Record], command: Sequence[str]) -> list[str]:
+def _commands(records: Sequence[RunRecord], command: Sequence[str]) -> list[str]:
     """Return the distinct commands that made the records, then the one that made this page."""
-    made = [shlex.join(one["command"]) for one in records if one.get("command")]
+    made = [shlex.join(one.command) for one in records if one.command]
     return [*dict.fromkeys(made), shlex.join(command)]

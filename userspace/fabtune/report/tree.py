@@ -98,7 +98,7 @@ def _record(name: str, path: Path) -> Section:
     except InputError as error:
         return Section(name, notes=(str(error),))
     tables = [runs.figures(taken), runs.laws(taken), runs.proof(taken)]
-    notes = () if taken["complete"] else (f"Incomplete: {taken['problem']}",)
+    notes = () if taken.complete else (f"Incomplete: {taken.problem}",)
     return Section(name, notes=notes, tables=tuple(table for table in tables if table.rows))
 
 

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Run records of every producer: what is written is read again as it was, and records from before stay readable."""
+
+import gzip
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import attrs
+import pytest
+from run_records import make_record
+
+from fabtune.cli import measure as measure_cli
+from fabtune.cli.main import main
+from fabtune.errors import ExitCode, InputError
+from fabtune.experiment import clients, combination, raw
+from fabtune.experiment.settings import parse_settings
+from fabtune.lab import topology
+from fabtune.measure import capture, checks, fio, network, proof, record, run, target, workload
+from fabtune.model import runrecord
+from fabtune.model.runrecord import Edge, Readings, SessionTurn
+from fabtune.report import runs, suite
+from fabtune.stat.stuck import StuckList, StuckRequest
+
+BEFORE = Path(__file__).parent / "data/record-1.run.json.gz"
+MOVED = {"total_ios": 100, "io_bytes": 409600, "runtime": 1000, "clat_ns": {"bins": {"1000": 100}},
+         "lat_ns": {"mean": 1000.0, "N": 100, "max": 2000}}  # fmt: skip
+FIO = {"jobs": [{"read": MOVED, "write": MOVED}]}
+NIC = tuple(f"{way}_{what}" for way in ("rx", "tx") for what in ("bytes", "packets", "dropped", "errors"))
+IPERF3 = {"end": {"sum_received": {"bits_per_second": 8e8}}}
+
+
+class Load:
+    """Stands for fio: ready at once, ended after one look."""
+
+    def __init__(self, program, job_file, scratch):
+        self.command = [program, "job.fio"]
+        for name in (line[1:-1] for line in job_file.splitlines() if line.startswith("[")):
+            (scratch / f"{name}.prerun.txt").touch()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def wait(self, tick, interval_s):
+        tick()
+
+    def document(self):
+        return FIO
+
+
+@pytest.fixture
+def host(monkeypatch, tmp_path):
+    """What the producers would run or read, made up; the records are real."""
+    place = target.Target(tmp_path, "directory", 1 << 40, None, "", "", 512, (3,))
+    edge = Edge(
+        {"eth0": dict.fromkeys(NIC, 1)}, {"3": "eth0"}, ({"kind": "fq", "dev": "eth0", "drops": 0},),
+        {"3": {"InitialR2T": "Yes"}}, {"3": ("sdb",)}, {"3": {"r2t_pdus": 2}},
+        ({"cwnd_segments": 10, "rtt_ms": 20.5, "congestion_control": "cubic"},),
+    )  # fmt: skip
+    monkeypatch.setattr(fio, "find", lambda: ("/bin/true", "fio-3.33"))
+    monkeypatch.setattr(fio, "Load", Load)
+    monkeypatch.setattr(target, "find", lambda name: place)
+    monkeypatch.setattr("fabtune.measure.counters.edges", lambda at: edge)
+    monkeypatch.setattr(network, "require", lambda *words: "/bin/true")
+    monkeypatch.setattr(network, "round_trips_ms", lambda peer: [10.0, 10.5])
+    monkeypatch.setattr(network, "path_mtu", lambda peer: network.PathMtu(9000, 1500, told=True))
+    monkeypatch.setattr(network, "_iperf3", lambda command: IPERF3)
+    return place
+
+
+def settings(**texts):
+    return parse_settings({"runtime": "1s", "ramp": "0s", **texts}, "test")
+
+
+def of_run(place, _):
+    work = workload.load("xdd").with_parameters(["op=read"])
+    path = measure_cli.path_of(Namespace(rtt=20.3, rate=1e9, mtu=1500))
+    return run.measure(work, place, label="wan", path=path, runtime_s=1, ramp_s=0, environment={"a of host": "1"})
+
+
+def of_ab(place, monkeypatch):
+    return attrs.evolve(of_run(place, monkeypatch), session=SessionTurn("s-pairs", 0, "B"), command=("fabtune", "ab"))
+
+
+def of_failed_run(place, monkeypatch):
+    def fail(load):
+        raise fio.FioError("fio ended with status 1: no", FIO)
+
+    monkeypatch.setattr(Load, "document", fail)
+    with pytest.raises(run.IncompleteError) as caught:
+        of_run(place, monkeypatch)
+    return caught.value.record
+
+
+def of_capture(place, monkeypatch):
+    monkeypatch.setattr(capture, "observe", lambda load, at: proof.Seen((), 3, 64, 0, 2))
+    monkeypatch.setattr(capture, "_session", lambda at: Namespace(negotiated={"ImmediateData": "Yes"}))
+    return capture.prove(of_run(place, monkeypatch), workload.load("xdd"), place, {"CommandWindow": "64"})
+
+
+def of_net(place, monkeypatch):
+    return network.measure("127.0.0.1", port=1, seconds=1, windows=(0, 65536), streams=(1,), label="wan")
+
+
+def of_stopped_net(place, monkeypatch):
+    monkeypatch.setattr(network, "path_mtu", lambda peer: network.PathMtu(9000, 1500, told=False))
+    with pytest.raises(run.IncompleteError) as caught:
+        of_net(place, monkeypatch)
+    return caught.value.record
+
+
+def of_raw(place, monkeypatch):
+    """The network of a lab guest, which leaves its record itself."""
+    monkeypatch.setattr(raw, "require", lambda *words: "/bin/true")
+    monkeypatch.setattr(raw, "until", lambda *words: None)
+    monkeypatch.setattr(raw, "nsenter", lambda namespace: [])
+    assert raw.measure(settings(workload="net", streams="1"), place.path)[0] == ("write", {"mb_per_s": 100.0})
+    return record.read(place.path / "net.run.json.gz")
+
+
+def of_clients(place, monkeypatch, requests=()):
+    monkeypatch.setattr(clients, "read_file", lambda name: "reading")
+    monkeypatch.setattr(clients, "stuck", lambda: StuckList(0, 10**9, requests))
+    monkeypatch.setattr(clients, "measured_part", lambda *words: [])
+    return clients.measure(["sda", "sdb"], "read", settings(clients="2", rtt="10ms"))[0]
+
+
+def of_hanging_clients(place, monkeypatch):
+    age_ns = 61 * 10**9
+    hanging = StuckRequest(1, "sda", "8:0", "read", 8, 4096, age_ns, "in_flight", age_ns, 0)
+    return of_clients(place, monkeypatch, (hanging,))
+
+
+class Bed:
+    """A lab's testbed whose load is the only thing that is real."""
+
+    path = topology.Path(rtt_ms=20.0)
+
+    def __init__(self, wanted):
+        self.settings = wanted
+
+    def inject_faults(self):
+        return fio.Load("", "", Path("/nonexistent"))
+
+
+def of_combination(place, monkeypatch):
+    """One combination in a lab guest, which leaves its record itself."""
+    monkeypatch.setattr(topology, "qdisc_counters", lambda: {"s0": {"packets": 1}})
+    monkeypatch.setattr(topology, "assert_clean", lambda *words: None)
+    monkeypatch.setattr(combination, "RESULTS", place.path)
+    (point,) = combination.measure_op(Bed(settings(rtt="20ms")), ["sda"], "read")
+    assert point["bound_mb_per_s"] > 100 and point["mb_per_s"] == 0.41
+    return record.read(place.path / "read.run.json.gz")
+
+
+def of_the_tests(place, monkeypatch):
+    return make_record(100, "wan", 3, seconds=5, path={"rtt_ms": 0.3, "rate_bytes_per_s": 1.25e8})
+
+
+PRODUCERS = (
+    of_run, of_ab, of_failed_run, of_capture, of_net, of_stopped_net, of_raw, of_clients, of_hanging_clients,
+    of_combination, of_the_tests,
+)  # fmt: skip
+
+
+def raw_of(path):
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_what_is_written_is_read_again_and_reported(host, monkeypatch, producer, tmp_path, capsys):
+    taken = producer(host, monkeypatch)
+    path = record.write(attrs.evolve(taken, file=""), tmp_path / "kept" / "a.run.json.gz")
+    again = record.read(path)
+    assert attrs.evolve(again, file="") == attrs.evolve(taken, file="")
+    # Every producer's record has what every reader may ask for, under the keys of old.
+    assert raw_of(path).keys() >= raw_of(BEFORE).keys() - {"pcp_archive", "ended_unix_s", "command"}
+    assert raw_of(path)["versions"]["fabtune"]
+    assert main(["report", str(path.parent)]) == ExitCode.DONE
+    assert main(["report", str(path.parent), "--json"]) == ExitCode.DONE
+    assert taken.workload.name in (path.parent / "report.html").read_text()
+    runs.figures(again), runs.laws(again), runs.network(again), runs.proof(again)
+
+
+def test_a_record_keeps_the_keys_and_units_of_its_file(host, monkeypatch, tmp_path):
+    raw_record = runrecord.as_json(of_run(host, monkeypatch))
+    assert raw_record["path"] == {"rtt_ms": 20.3, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
+    old = raw_of(BEFORE)
+    for part in ("workload", "target", "host", "versions"):
+        assert raw_record[part].keys() == old[part].keys()
+    assert raw_record["steps"][0].keys() == old["steps"][0].keys()
+    assert raw_record["steps"][0]["before"].keys() == old["steps"][0]["before"].keys()
+    told = {"rate_bytes_per_s": 1.25e8}
+    assert (
+        runrecord.as_json(make_record(1, path=told))["path"] == told and runrecord.as_json(make_record(1))["path"] == {}
+    )
+
+
+def test_a_record_from_before_is_read_as_it_was(tmp_path):
+    """Made by the fabtune that had no types for records."""
+    taken = record.read(BEFORE)
+    assert json.loads(json.dumps(runrecord.as_json(attrs.evolve(taken, file="")))) == raw_of(BEFORE)
+    assert taken.complete and taken.label == "wan" and taken.path.rtt_s == pytest.approx(5e-5)
+    assert [step.name for step in taken.steps] == ["read", "write"] and len(taken.steps[0].samples) == 4
+    assert not checks.failed(taken)
+    (tmp_path / "a.run.json.gz").write_bytes(BEFORE.read_bytes())
+    assert main(["report", str(tmp_path)]) == ExitCode.DONE
+
+
+def test_a_record_without_its_maker_is_reported(tmp_path):
+    """Records of several clients were written without ``versions.fabtune``, some steps without a phase."""
+    old = raw_of(BEFORE)
+    del old["versions"]["fabtune"], old["steps"][0]["phase"]
+    (tmp_path / "a.run.json.gz").write_bytes(gzip.compress(json.dumps(old).encode()))
+    assert main(["report", str(tmp_path)]) == ExitCode.DONE
+    assert suite.load(tmp_path)[0][0].versions.fabtune == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda old: old["steps"][0].pop("name"), "key 'steps[0].name' is missing"),
+        (lambda old: old["steps"][1].update(samples=5), "key 'steps[1].samples': found 5 (integer), allowed: array"),
+        (lambda old: old["steps"][1]["samples"][2].update({"time.unix": "now"}),
+         "key 'steps[1].samples[2].time.unix': found 'now' (text), allowed: number"),
+        (lambda old: old["path"].update(rtt_ms="far"), "key 'path.rtt_ms': found 'far' (text), allowed: number"),
+        (lambda old: old.update(host=[]), "key 'host': found [] (array), allowed: a table with the keys name, kernel"),
+    ],
+)  # fmt: skip
+def test_a_damaged_record_is_refused_by_its_key(tmp_path, change, says):
+    old = raw_of(BEFORE)
+    change(old)
+    path = tmp_path / "a.run.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(old).encode()))
+    with pytest.raises(InputError) as error:
+        record.read(path)
+    assert str(error.value).startswith(str(path)) and says in str(error.value)
+
+
+def test_keys_of_a_later_fabtune_are_kept():
+    old = raw_of(BEFORE)
+    old["weather"], old["steps"][0]["mood"] = {"rain": True}, "good"
+    assert json.loads(json.dumps(runrecord.as_json(runrecord.read(old, "made")))) == old
+
+
+def test_readings_of_fabstat_belong_to_the_step():
+    step = attrs.evolve(make_record(1).steps[0], fabstat=Readings("a", "b"))
+    written = runrecord.as_json(attrs.evolve(make_record(1), steps=(step,)))
+    assert written["steps"][0]["fabstat"] == {"before": "a", "after": "b"}

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What one run read and did, as frozen types: times in s, rates in bytes/s, the file's own units in one place.
+
+Whatever measures makes a RunRecord, whatever reports reads one.  Of an unknown key nothing is lost: it is kept.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from fabtune import __version__
+from fabtune.model import typed
+from fabtune.model.path import NetworkPath
+
+SCHEMA = "fabtune-run/1"
+
+# A sample's keys are PCP's metric names; fio's, iperf3's and tc's documents are theirs.
+Sample = dict[str, float]
+Value = int | float | str
+
+
+@attrs.frozen
+class WorkloadUsed:
+    """Which workload was run, and where it comes from."""
+
+    name: str
+    summary: str = ""
+    source: str = ""
+
+
+@attrs.frozen
+class TargetUsed:
+    """What it ran on: a device, a directory, or the peer of a network run; `queue` has the block queue's settings."""
+
+    path: str
+    kind: str
+    size_bytes: int = 0
+    disk: str | None = None
+    wwid: str = ""
+    model: str = ""
+    logical_block_bytes: int = 512
+    sessions: tuple[int, ...] = ()
+    queue: dict[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class HostUsed:
+    """Which machine it was, as far as figures depend on it."""
+
+    name: str
+    kernel: str
+    architecture: str = ""
+    boot_id: str = ""
+    cpus: int | None = None
+    governors: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Versions:
+    """What made the record; empty where it is not known."""
+
+    fabtune: str = ""
+    fio: str = ""
+
+
+@attrs.frozen
+class PathTold:
+    """What was said of the network path; None for what was not."""
+
+    rtt_s: float | None = None
+    rate_bytes_per_s: float | None = None
+    mtu: int | None = None
+
+    @property
+    def rtt_ms(self) -> float | None:
+        """The round trip in ms, without what the conversion adds in the last place."""
+        return None if self.rtt_s is None else round(self.rtt_s * 1e3, 9)
+
+    @property
+    def network(self) -> NetworkPath | None:
+        """The path to compute with, None unless round trip and rate are known."""
+        if self.rtt_s is None or self.rate_bytes_per_s is None:
+            return None
+        return NetworkPath(self.rtt_s, self.rate_bytes_per_s, self.mtu or 1500)
+
+
+@attrs.frozen
+class Edge:
+    """The counters read before or after a step, by the id of the session where it is one's."""
+
+    nics: dict[str, dict[str, int]] = attrs.field(factory=dict)
+    session_nics: dict[str, str | None] = attrs.field(factory=dict)
+    qdiscs: tuple[dict[str, Any], ...] = ()
+    negotiated: dict[str, dict[str, str]] = attrs.field(factory=dict)
+    luns: dict[str, tuple[str, ...]] = attrs.field(factory=dict)
+    iscsi: dict[str, dict[str, int]] = attrs.field(factory=dict)
+    sockets: tuple[dict[str, Any], ...] = ()
+
+
+@attrs.frozen
+class Readings:
+    """fabstat's text before and after the measured part of a step."""
+
+    before: str
+    after: str
+
+
+@attrs.frozen
+class HangingRequest:
+    """A request that stayed outstanding too long."""
+
+    op: str
+    sector: int
+    age_s: float
+    state: str
+
+
+@attrs.frozen
+class Stuck:
+    """The oldest request seen, and those that stayed outstanding for longer than `after_s`."""
+
+    after_s: float
+    oldest_s: float
+    requests: tuple[HangingRequest, ...] = ()
+
+
+@attrs.frozen
+class StepResult:
+    """One step: what was asked of fio or iperf3, what they said, and what was read around it.
+
+    `phase` is the step's name whatever its parameters; `skipped`, `problem` and `failed_as_expected` say why there
+    are no figures, or what went wrong as it had to.
+    """
+
+    name: str
+    parameters: dict[str, Value]
+    phase: str = ""
+    cache: str | None = None
+    depth: int = 0
+    closed_loop: bool = False
+    must_fail: str | None = None
+    job: str = ""
+    skipped: str | None = None
+    problem: str | None = None
+    fio: dict[str, Any] | None = None
+    fabstat: Readings | None = None
+    begun_unix_s: float | None = None
+    samples: tuple[Sample, ...] = ()
+    before: Edge = typed.omitted(Edge())
+    after: Edge = typed.omitted(Edge())
+    command: tuple[str, ...] = typed.omitted(())
+    stuck: Stuck | None = typed.omitted()
+    failed_as_expected: str | None = typed.omitted()
+    iperf3: dict[str, Any] | None = typed.omitted()
+    others: dict[str, Any] = typed.others()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What fio said, without any job where it said nothing."""
+        return self.fio or {"jobs": []}
+
+
+@attrs.frozen
+class SessionTurn:
+    """The place of a run in an interleaved session; `side` is A or B."""
+
+    id: str
+    pair: int
+    side: str
+
+
+@attrs.frozen
+class JudgedClaim:
+    """One claim held against a capture."""
+
+    claim: str
+    configured: str
+    seen: str
+    verdict: str
+
+
+@attrs.frozen
+class Captured:
+    """What a capture's writes were: how many, bytes of each where all are alike, R2Ts of each on average."""
+
+    writes: int
+    write_bytes: int | None
+    r2ts_per_write: float | None
+
+
+@attrs.frozen
+class RunRecord:
+    """One run of a workload, or of the network alone, whole or as far as it came.
+
+    `environment` has every tunable read back, or the settings of an experiment; `file` is where it was read from.
+    """
+
+    workload: WorkloadUsed
+    target: TargetUsed
+    host: HostUsed
+    runtime_s: float | None
+    ramp_s: float | None
+    schema: str = SCHEMA
+    complete: bool = False
+    problem: str | None = None
+    label: str = ""
+    path: PathTold = PathTold()
+    workload_text: str = ""
+    versions: Versions = Versions()
+    environment: dict[str, Any] = attrs.field(factory=dict)
+    started_unix_s: float = 0.0
+    steps: tuple[StepResult, ...] = ()
+    ended_unix_s: float | None = typed.omitted()
+    command: tuple[str, ...] = typed.omitted(())
+    pcp_archive: str | None = None
+    session: SessionTurn | None = typed.omitted()
+    proof: tuple[JudgedClaim, ...] = typed.omitted(())
+    capture: Captured | None = typed.omitted()
+    round_trips_ms: tuple[float, ...] = typed.omitted(())
+    path_mtu_bytes: int | None = typed.omitted()
+    interface_mtu_bytes: int | None = typed.omitted()
+    path_mtu_verdict: str = typed.omitted("")
+    file: str = typed.omitted("")
+    others: dict[str, Any] = typed.others()
+
+
+def begin(
+    *,
+    workload: WorkloadUsed,
+    target: TargetUsed,
+    host: HostUsed,
+    runtime_s: float | None,
+    ramp_s: float | None,
+    label: str = "",
+    path: PathTold | None = None,
+    environment: Mapping[str, Any] | None = None,
+    workload_text: str = "",
+    fio_version: str = "",
+) -> RunRecord:
+    """Return the record of a run that begins now, with no step yet and not complete.
+
+    Whatever measures begins here, so that whatever reads finds the same keys.
+    """
+    return RunRecord(
+        workload=workload, target=target, host=host, runtime_s=runtime_s, ramp_s=ramp_s, label=label,
+        path=path or PathTold(), environment=dict(environment or {}), workload_text=workload_text,
+        versions=Versions(__version__, fio_version), started_unix_s=time.time(),
+    )  # fmt: skip
+
+
+class Draft:
+    """A record while it is being made: whenever it ends, `record` has what there is."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self.record = record
+
+    def note(self, **changes: Any) -> None:
+        """Set fields of the record."""
+        self.record = attrs.evolve(self.record, **changes)
+
+    def add(self, step: StepResult) -> None:
+        """Begin a step."""
+        self.note(steps=(*self.record.steps, step))
+
+    @property
+    def step(self) -> StepResult:
+        """The step under way."""
+        return self.record.steps[-1]
+
+    def note_step(self, **changes: Any) -> None:
+        """Set fields of the step under way."""
+        self.note(steps=(*self.record.steps[:-1], attrs.evolve(self.step, **changes)))
+
+
+@attrs.frozen
+class _PathKeys:
+    """A path as the file has it."""
+
+    rtt_ms: float | None = typed.omitted()
+    rate_bytes_per_s: float | None = typed.omitted()
+    mtu: int | None = typed.omitted()
+
+
+def _path_of(keys: _PathKeys) -> PathTold:
+    rtt_s = None if keys.rtt_ms is None else keys.rtt_ms / 1e3
+    return PathTold(rtt_s, keys.rate_bytes_per_s, keys.mtu)
+
+
+_FORMAT = typed.Format()
+_FORMAT.convert(PathTold, _PathKeys, _path_of, lambda path: _PathKeys(path.rtt_ms, path.rate_bytes_per_s, path.mtu))
+
+
+def read(raw: object, where: str) -> RunRecord:
+    """Return the record of parsed JSON.  Raises InputError naming `where` and the key."""
+    return _FORMAT.read(RunRecord, raw, where)
+
+
+def as_json(record: RunRecord) -> dict[str, Any]:
+    """Return the record as it stands in its file."""
+    written: dict[str, Any] = _FORMAT.write(record)
+    return written
