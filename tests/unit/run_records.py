@@ -1,29 +1,42 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Run records for tests: made up, but of the shape and with the consistency of measured ones."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
 
 from fabtune.model import runrecord
-from fabtune.model.runrecord import HostUsed, PathTold, SessionTurn, StepResult, TargetUsed, WorkloadUsed
+from fabtune.model.runrecord import (
+    HostUsed,
+    PathTold,
+    RunRecord,
+    Sample,
+    SessionTurn,
+    StepResult,
+    TargetUsed,
+    Value,
+    WorkloadUsed,
+)
 
 
 def make_record(
-    mb_per_s,
-    label="default",
-    pair=None,
+    mb_per_s: float,
+    label: str = "default",
+    pair: int | None = None,
     *,
-    workload="xdd",
-    op="read",
-    parameters=None,
-    path=None,
-    complete=True,
-    environment=None,
-    start=0.0,
-    seconds=1,
-):
+    workload: str = "xdd",
+    op: str = "read",
+    parameters: Mapping[str, Value] | None = None,
+    path: Mapping[str, float] | None = None,
+    complete: bool = True,
+    environment: Mapping[str, Any] | None = None,
+    start: float = 0.0,
+    seconds: int = 1,
+) -> RunRecord:
     """A run record of one step in a closed loop of depth 1 that obeys every law, with a sample a second."""
-    parameters = {"block_bytes": 1000} | (parameters or {})
-    size = parameters["block_bytes"]
+    parameters = {"block_bytes": 1000, **(parameters or {})}
+    size = int(parameters["block_bytes"])
     requests = round(mb_per_s * 1e6 / size * seconds)
     latency_ns = seconds * 1e9 / requests
     nothing = {"total_ios": 0, "io_bytes": 0, "runtime": 0, "clat_ns": {}, "lat_ns": {"mean": 0, "N": 0}}
@@ -36,7 +49,7 @@ def make_record(
     }
     step = StepResult(
         op,
-        parameters,
+        dict(parameters),
         depth=1,
         closed_loop=True,
         job="[x]\nioengine=libaio\n",
@@ -65,18 +78,18 @@ def make_record(
     )
 
 
-def told(path):
+def told(path: Mapping[str, float]) -> PathTold:
     """A path from what was said of it, as a record's file has it."""
     rtt_s = path["rtt_ms"] / 1e3 if "rtt_ms" in path else None
-    return PathTold(rtt_s, path.get("rate_bytes_per_s"), path.get("mtu"))
+    return PathTold(rtt_s, path.get("rate_bytes_per_s"), int(path["mtu"]) if "mtu" in path else None)
 
 
-def with_step(record, **changes):
+def with_step(record: RunRecord, **changes: Any) -> RunRecord:
     """The record with its first step changed."""
     return attrs.evolve(record, steps=(attrs.evolve(record.steps[0], **changes), *record.steps[1:]))
 
 
-def _sample(op, mb_per_s, second):
+def _sample(op: str, mb_per_s: float, second: int) -> Sample:
     """What the sampler reads after `second` seconds of an even load on two CPUs."""
     cpu = {
         "user": 100,

@@ -23,8 +23,7 @@ def two_disks(first: int, second: int, time_ns: int) -> str:
 
 
 def record(oldest_s: float = 0.5) -> RunRecord:
-    made: RunRecord = with_step(make_record(100), stuck=Stuck(clients.STUCK_S, oldest_s))
-    return made
+    return with_step(make_record(100), stuck=Stuck(clients.STUCK_S, oldest_s))
 
 
 READINGS = [

@@ -137,12 +137,13 @@ def of_hanging_clients(place, monkeypatch):
 class Bed:
     """A lab's testbed whose load is the only thing that is real."""
 
-    path = topology.Path(rtt_ms=20.0)
+    path = topology.EmulatedPath(rtt_ms=20.0)
+    fabric = Namespace(CROSSES_PATH=True, figures=dict)
 
     def __init__(self, wanted):
         self.settings = wanted
 
-    def inject_faults(self):
+    def faults(self):
         return fio.Load("", "", Path("/nonexistent"))
 
 
