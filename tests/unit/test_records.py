@@ -96,7 +96,7 @@ def of_failed_run(place, monkeypatch):
 
 
 def of_capture(place, monkeypatch):
-    monkeypatch.setattr(capture, "observe", lambda load, at: proof.Seen((), 3, 64, 0, 2))
+    monkeypatch.setattr(capture, "observe", lambda load, at: proof.Seen(writes=(), window=64, closures=0, most_tasks=2))
     monkeypatch.setattr(capture, "_session", lambda at: Namespace(negotiated={"ImmediateData": "Yes"}))
     return capture.prove(of_run(place, monkeypatch), workload.load("xdd"), place, {"CommandWindow": "64"})
 
