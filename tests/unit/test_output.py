@@ -66,3 +66,9 @@ def test_bytes_are_exact_where_rounding_hides_something() -> None:
 def test_a_cell_steers_no_terminal_and_a_file_is_told_by_its_length() -> None:
     assert table.one_line("a\x1b[2Jb\tc\n") == "a\\x1b[2Jb c "
     assert table.one_line("one\ntwo\nthree\n") == "(3 lines)"
+
+
+def test_a_paragraph_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    table.paragraph("seen: a\x02b\x1b[2J\u202e c\td")
+    table.labelled("seen", "a\x9bb", 6)
+    assert capsys.readouterr().out == "seen: a\\x02b\\x1b[2J\\x202e c d\nseen: a\\x9bb\n"

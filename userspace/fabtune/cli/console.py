@@ -10,8 +10,6 @@ from typing import TextIO
 
 from fabtune.errors import ExitCode
 
-_MOST_TEXT = 8192
-
 
 def make_whole() -> None:
     """Open what the caller closed, so that no file of ours, and none of a program we start, gets its number."""
@@ -37,12 +35,6 @@ def say(text: str) -> None:
     """Print one line to stderr.  What is told there matters less than what is being done: failure is ignored."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
-
-
-def harmless(text: str) -> str:
-    """Return `text`, which may quote a file made by somebody else, without what steers a terminal or floods it."""
-    text = text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]} ..."
-    return "".join(one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode() for one in text)
 
 
 def interactive() -> bool:

@@ -85,7 +85,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def _section(title: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     if rows:
-        print(f"\n{title}")
+        print(f"\n{table.one_line(title)}")
         table.table(headers, rows, wrapped=headers[-1])
 
 

@@ -12,7 +12,7 @@ from fabtune import __version__
 from fabtune.cli import console
 from fabtune.cli.arguments import Parser
 from fabtune.cli.examples import EXAMPLES, epilog
-from fabtune.errors import ExitCode, FabtuneError, InputError
+from fabtune.errors import ExitCode, FabtuneError, InputError, printable
 
 # verb -> (module that implements it, one line for --help).  The module is imported only when
 # its verb is called, which keeps `fabtune --version` and every other verb quick.
@@ -125,7 +125,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _failed(message: str, code: ExitCode, argv: Sequence[str], as_json: bool) -> ExitCode:
     """Say what is wrong, on stderr and where JSON was asked for on stdout too; return `code`."""
-    message = console.harmless(message)
+    message = printable(message)
     console.say(f"fabtune: {message}")
     if as_json:
         verb = argv[0] if argv and argv[0] in VERBS else None

@@ -105,12 +105,17 @@ def one_line(text: str) -> str:
     """Return `text` without what would break a row or steer a terminal; a file's content by its length alone."""
     if text.count("\n") > 1:
         return f"({len(text.splitlines())} lines)"
+    return _harmless(text)
+
+
+def _harmless(text: str) -> str:
+    """Return `text`, which may quote what others wrote, without what steers a terminal."""
     return "".join(one if one.isprintable() else " " if one.isspace() else f"\\x{ord(one):02x}" for one in text)
 
 
 def _wrap(text: str, width: int, indent: str = "", after: str = "") -> list[str]:
     """Return the lines of `text`, figures and their units kept together."""
-    kept = _FIGURE.sub("\u00a0", text)
+    kept = _FIGURE.sub("\u00a0", _harmless(text))
     lines = textwrap.wrap(kept, width, initial_indent=indent, subsequent_indent=after, break_on_hyphens=False)
     return [line.replace("\u00a0", " ") for line in lines] or [""]
 
