@@ -13,7 +13,7 @@ SEQUENCES ?= 1000
 FABTUNE := PYTHONPATH=userspace $(PYTHON) -m fabtune
 
 # What the package itself runs with, what boots guests, and what the tests need beside them.
-PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 python3-rtslib-fb
+PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2
 PACKAGES_LAB := qemu-system-x86 mmdebstrap squashfs-tools cpio kmod xz-utils util-linux debian-archive-keyring
 PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy python3-scipy python3-venv mypy shellcheck bats gcc libc6-dev fio \
 	iproute2 iperf3 ethtool procps tshark

@@ -101,7 +101,7 @@ def test_a_session_or_a_target_that_tells_no_number(host: Path, text: str) -> No
     hosttree.put(host / "proc/sys/net/ipv4/tcp_rmem", f"{text} {text} {text}")
     plan()
     carried(live_sessions()[0])
-    assert stranded.why_not(stranded.R2T, TPG, text, "6") == ""
+    assert stranded.why_not("lio.max_outstanding_r2t", TPG, text, "6") == ""
     assert sessions_wanted({"node.session.nr_sessions": text}) == 1
 
 

@@ -128,6 +128,8 @@ def _mounted_over_one_nic(facts: Facts) -> None:
 CHANGES: list[tuple[str, Change]] = [
     ("first-burst-above-max", _value("lio.first_burst", "2097152")),
     ("r2t-not-power-of-two", _value("lio.max_outstanding_r2t", "6")),
+    ("r2t-not-power-of-two", _value("tgt.max_outstanding_r2t", "6")),
+    ("offer-never-taken", _value("tgt.max_connections", "4")),
     ("queue-depth-above-session", _value("block.queue_depth", "200")),
     ("dead-knob", _value("tcp.adv_win_scale", "2")),
     ("offload-off", _value("nic.gso", "0")),

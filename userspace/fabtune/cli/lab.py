@@ -14,7 +14,7 @@ from fabtune.lab.accel import ACCELERATORS, choose_accelerator
 from fabtune.lab.image import Image, build_image, expected_steps, remove_images
 from fabtune.lab.job import write_job
 from fabtune.lab.module import build_module
-from fabtune.lab.recipe import SUITES
+from fabtune.lab.recipe import IMAGES, SUITES
 from fabtune.lab.uml import build_uml, make_state
 from fabtune.lab.vm import CLOCKS, Machine, run_guest, start
 
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     """Add the sub-verbs of ``lab``."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     build = actions.add_parser("build", help="make a suite's guest image and fabstat.ko, cached")
-    build.add_argument("--suite", default=SUITES[0], choices=SUITES)
+    build.add_argument("--suite", default=SUITES[0], choices=IMAGES)
     build.set_defaults(handler=_build)
     run = actions.add_parser("run", help="boot a guest, run a script in it as root, fetch its /results")
     _add_machine(run)
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--suite", default=SUITES[0], choices=SUITES, help="Debian suite of the guest")
+    parser.add_argument("--suite", default=SUITES[0], choices=IMAGES, help="Debian suite of the guest")
     parser.add_argument("--kernel-suite", choices=SUITES, help="take the kernel from another suite")
     parser.add_argument("--clock", default="virtual", choices=CLOCKS, help="virtual: repeatable; real: SMP")
     parser.add_argument("--accel", default="auto", choices=ACCELERATORS, help="accelerator of the real clock")

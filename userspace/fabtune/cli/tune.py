@@ -14,7 +14,7 @@ from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.cli import console, output, table
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts, collect, this_host
-from fabtune.host import namespaces
+from fabtune.host import namespaces, targets
 from fabtune.model import units
 from fabtune.tune import nextlogin
 from fabtune.tune import path as tune_path
@@ -141,7 +141,10 @@ def roles_of(role: str | None, facts: Facts | None = None) -> tuple[str, ...]:
         return (role,)
     if facts is None:
         return ROLES
-    present = {"initiator": bool(facts.sessions) or _has(facts, "record"), "target": _has(facts, "tpg")}
+    present = {
+        "initiator": bool(facts.sessions) or _has(facts, "record"),
+        "target": any(_has(facts, scope) for scope in targets.group_scopes()),
+    }
     return tuple(name for name in ROLES if present[name]) or ROLES
 
 

@@ -27,7 +27,7 @@ from fabtune.lab.image import Image, build_image, expected_steps
 from fabtune.lab.initramfs import GUEST_DIR
 from fabtune.lab.job import write_job
 from fabtune.lab.module import build_module
-from fabtune.lab.recipe import SUITES
+from fabtune.lab.recipe import SUITES, image_for
 from fabtune.lab.vm import Machine, run_guest
 from fabtune.model.factors import Settings
 from fabtune.progress import Progress
@@ -100,7 +100,7 @@ def run_all(
         if why := fabrics.find(run.settings.fabric).MISSING:
             _say_missing(run, why)
     waiting = [run for run in runs if run.points() is None]
-    suites = dict.fromkeys([SUITES[0], *(run.settings.kernel for run in waiting)])
+    suites = dict.fromkeys(name for run in waiting for name in _images(run.settings))
     workers = jobs or os.cpu_count() or 1
     progress.begin([step for suite in suites for step in expected_steps(suite)])
     progress.begin([(run.name, EXPECTED_RUN_S) for run in waiting], at_once=workers)
@@ -153,10 +153,16 @@ def _run_waiting(
     return failures
 
 
+def _images(settings: Settings) -> tuple[str, str]:
+    """Return the names of the images that a combination's root and kernel come from."""
+    root = image_for(settings.target)
+    return root, root if settings.kernel == SUITES[0] else settings.kernel
+
+
 def _run_one(
     definition: Definition, run: Run, images: dict[str, Image], stop: threading.Event, progress: Progress
 ) -> None:
-    image, kernel = images[SUITES[0]], images[run.settings.kernel]
+    image, kernel = (images[name] for name in _images(run.settings))
     machine = Machine(
         image,
         kernel if kernel is not image else None,

@@ -117,6 +117,16 @@ def read(tunable: Tunable, device: Device) -> Reading:
     return Reading(tunable.name, device, value, limit=limit, refusal=refusal.reason, unless=refusal.unless)
 
 
+def _devices(scope: str, around: Surroundings) -> list[Device]:
+    try:
+        return devices.find(scope, around)
+    except FabtuneError:
+        # A target that does not tell this user anything; the rest of the host is to be seen all the same.
+        if targets.of_scope(scope) is None:
+            raise
+        return []
+
+
 def collect(tunables: Iterable[Tunable], netns: str = "") -> Facts:
     """Return the facts of this host, with the values of `tunables` on every device of their scope."""
     around = Surroundings(netns)
@@ -124,7 +134,7 @@ def collect(tunables: Iterable[Tunable], netns: str = "") -> Facts:
     readings: list[Reading] = []
     for tunable in tunables:
         if tunable.scope not in found:
-            found[tunable.scope] = devices.find(tunable.scope, around)
+            found[tunable.scope] = _devices(tunable.scope, around)
         readings += [read(tunable, device) for device in found[tunable.scope]]
     host, elsewhere = this_host(), around.elsewhere
     return Facts(host, netns, around.sessions, around.sockets, around.nics, readings, elsewhere=elsewhere)

@@ -12,7 +12,7 @@ from fabtune.model.units import parse_bytes
 
 _OF_PATH = ("rtt", "rate", "loss", "loss_model", "mtu")
 # What every verb has to be told again.
-_OF_FABRIC = ("fabric", "sessions", "targets")
+_OF_FABRIC = ("fabric", "target", "sessions", "targets")
 
 
 def main() -> int:

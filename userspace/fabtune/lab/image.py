@@ -14,7 +14,7 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import privileged, require, run
 from fabtune.lab import apt, initramfs
 from fabtune.lab.cache import cache_dir, delete_tree, locked, making, require_space
-from fabtune.lab.recipe import SUITES, Recipe, recipe_for
+from fabtune.lab.recipe import IMAGES, Recipe, recipe_for
 from fabtune.progress import Progress
 
 # Expected times on 2 cores with a near archive; they only move the progress bar.
@@ -62,8 +62,8 @@ class Image:
 
 def find_image(suite: str) -> Image | None:
     """Return the cached image of `suite`, or None.  Raises InputError for an unknown suite."""
-    if suite not in SUITES:
-        raise InputError(f"suite '{suite}': expected one of {', '.join(SUITES)}")
+    if suite not in IMAGES:
+        raise InputError(f"suite '{suite}': expected one of {', '.join(IMAGES)}")
     recipe = recipe_for(suite)
     image = Image(cache_dir() / f"{suite}-{recipe.digest}", recipe)
     return image if (image.directory / "image.json").exists() else None

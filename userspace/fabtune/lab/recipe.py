@@ -5,7 +5,11 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 
+from fabtune.host import targets
+
 SUITES = ("trixie", "bookworm", "sid")
+# Images that few guests need: the default suite with a target that is a package of its own.
+IMAGES = (*SUITES, *(f"{SUITES[0]}+{kind.package}" for kind in targets.kinds() if kind.package))
 
 # The kernel, what compiles a module for it, and what a guest needs to boot, without systemd or with it.
 _BASE = (
@@ -52,7 +56,14 @@ class Recipe:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def recipe_for(suite: str) -> Recipe:
-    """Return the recipe of `suite`, one of SUITES."""
+def image_for(target: str) -> str:
+    """Return the image with what a target of the kind `target` needs.  Raises InputError for an unknown one."""
+    package = targets.named(target).package
+    return f"{SUITES[0]}+{package}" if package else SUITES[0]
+
+
+def recipe_for(name: str) -> Recipe:
+    """Return the recipe of the image `name`, one of IMAGES."""
+    suite, _, extra = name.partition("+")
     peers = _PEERS if suite == SUITES[0] else ()
-    return Recipe(suite, _BASE + _FABRIC + peers)
+    return Recipe(suite, _BASE + _FABRIC + peers + ((extra,) if extra else ()))

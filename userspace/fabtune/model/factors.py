@@ -93,6 +93,8 @@ class Settings:
     sessions: int = _factor(_integer(1, 8), "1", "sessions of one initiator, a portal each, joined by dm-multipath")
     cut_s: float = _factor(_seconds, "0s", "time after which one of two sessions' paths is cut, 0s for never", "cut")
     targets: int = _factor(_integer(1, 8), "1", "targets, striped by md RAID-0")
+    # Which there are is the host layer's to say.
+    target: str = _factor(_name, "lio", "what serves it")
     target_mib_per_s: int = _factor(
         _target_rate, "0", "MiB/s that one target's disk gives, 0 for no limit", "target_rate"
     )

@@ -9,7 +9,7 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.facts import devices
 from fabtune.facts.collect import this_host
 from fabtune.facts.surroundings import Surroundings
-from fabtune.host import namespaces, nics
+from fabtune.host import namespaces, nics, targets
 from fabtune.model.device import Device
 from fabtune.tune.transaction import Step
 
@@ -18,7 +18,6 @@ _BORN_ANEW = ("session", "block", "srp-port", "module")
 _HAVE_INSTANCES = ("session", "block", "srp-port", "nic")
 # What lives in these was never in the kernel alone: files, and targets that are restored from a file.
 _OUTLIVE_A_BOOT = ("record", "conf", "textfile", "link", "saveconfig", "srp_daemon")
-_RESTORED_FROM_A_FILE = ("tpg", "acl", "backstore", "srpt-tpg")
 _IN_A_NAMESPACE = ("netns", "nic", "route")
 
 
@@ -100,7 +99,10 @@ def _check(step: Step) -> None:
 
 
 def instance(device: Device) -> str:
-    """Return what tells this very object of the kernel from one that takes its place, '' where nothing does."""
+    """Return what tells this very object of kernel or target from one that takes its place, '' where nothing does."""
+    kind = targets.of_scope(device.scope)
+    if kind:
+        return kind.instance(device)
     directory = device.where.get("directory")
     if device.scope not in _HAVE_INSTANCES or not directory:
         return ""
@@ -114,8 +116,9 @@ def instance(device: Device) -> str:
 
 def rebooted(step: Step, boot_id: str) -> bool:
     """Tell whether the host was booted anew since the step, and lost its value with that."""
-    in_kernel = step.backend not in _OUTLIVE_A_BOOT and step.device.scope not in _RESTORED_FROM_A_FILE
-    return in_kernel and bool(boot_id) and step.boot_id != boot_id
+    kind = targets.of_scope(step.device.scope)
+    of_this_boot = step.backend not in _OUTLIVE_A_BOOT and not (kind and kind.outlives_boot)
+    return of_this_boot and bool(boot_id) and step.boot_id != boot_id
 
 
 def reborn(step: Step, device: Device, boot_id: str) -> bool:
@@ -125,6 +128,7 @@ def reborn(step: Step, device: Device, boot_id: str) -> bool:
 
 def why_nothing_is_owed(step: Step, boot_id: str) -> str:
     """Return why the value of an absent device can never come back, '' if it may return with the device."""
-    if step.device.scope in _BORN_ANEW:
+    kind = targets.of_scope(step.device.scope)
+    if step.device.scope in _BORN_ANEW or (kind and not kind.outlives_boot):
         return "the value is gone with it, and a new one starts with its own"
     return "the boot since has undone the value" if rebooted(step, boot_id) else ""

@@ -2,11 +2,13 @@
 """Previews of logins: a host's node records against a target's portal groups, as they are or as a profile has them."""
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fabtune.catalog.profile import Profile
 from fabtune.catalog.tunable import ROLES, Tunable, shipped_catalog
 from fabtune.facts.collect import Facts
+from fabtune.host import targets
 from fabtune.model.device import Device
 from fabtune.model.negotiate import Agreed, Value, preview
 from fabtune.model.path import NetworkPath
@@ -25,20 +27,6 @@ RECORD_KEYS = {
     "iscsi.cmds_max": "cmds_max",
     "iscsi.queue_depth": "queue_depth",
 }
-TPG_KEYS = {
-    "lio.initial_r2t": "InitialR2T",
-    "lio.immediate_data": "ImmediateData",
-    "lio.first_burst": "FirstBurstLength",
-    "lio.max_burst": "MaxBurstLength",
-    "lio.max_outstanding_r2t": "MaxOutstandingR2T",
-    "lio.max_xmit_segment": "MaxXmitDataSegmentLength",
-    "lio.header_digest": "HeaderDigest",
-    "lio.data_digest": "DataDigest",
-    "lio.max_connections": "MaxConnections",
-    "lio.error_recovery_level": "ErrorRecoveryLevel",
-    "lio.default_cmdsn_depth": "cmdsn_depth",
-}
-ACL_KEYS = {"lio.cmdsn_depth": "cmdsn_depth"}
 
 
 @dataclass(frozen=True)
@@ -85,10 +73,17 @@ def _fits(portal: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, str] | No
 def acl_of(facts: Facts, tpg: Device, record: Device) -> Device | None:
     """Return the ACL of `tpg` that the initiator of `record` logs in by, if it has one of its own."""
     identity = f"{tpg.identity},{record.where.get('initiator')}"
-    return next((device for device in _devices(facts, "lio.cmdsn_depth") if device.identity == identity), None)
+    known = [device for name in targets.acl_offers() for device in _devices(facts, name)]
+    return next((device for device in known if device.identity == identity), None)
 
 
-def readings_of(facts: Facts, keys: dict[str, str], device: Device | None) -> dict[str, Value]:
+def groups_of(facts: Facts) -> list[Device]:
+    """Return the portal groups of whatever kind of target."""
+    return [device for name, key in targets.offers().items() if key == "FirstBurstLength"
+            for device in _devices(facts, name)]  # fmt: skip
+
+
+def readings_of(facts: Facts, keys: Mapping[str, str], device: Device | None) -> dict[str, Value]:
     """Return the values of `device` by RFC name, as far as they could be read and are what the vocabulary says."""
     found: dict[str, Value] = {}
     catalog = shipped_catalog()
@@ -101,7 +96,7 @@ def readings_of(facts: Facts, keys: dict[str, str], device: Device | None) -> di
 
 def _values(
     facts: Facts,
-    keys: dict[str, str],
+    keys: Mapping[str, str],
     device: Device | None,
     role: str,
     profile: Profile | None,
@@ -129,7 +124,7 @@ def _devices(facts: Facts, tunable: str) -> list[Device]:
 def preview_logins(initiator: Facts, target: Facts, profile: Profile | None, path: NetworkPath | None) -> list[Login]:
     """Return the preview of each record with the TPG it names; a side that is not known stands with its defaults."""
     records: list[Device | None] = list(_devices(initiator, "iscsi.first_burst"))
-    tpgs = _devices(target, "lio.first_burst")
+    tpgs = groups_of(target)
     if not records and not tpgs and profile is None:
         return []
     found = []
@@ -137,11 +132,11 @@ def preview_logins(initiator: Facts, target: Facts, profile: Profile | None, pat
         matching: list[Device | None] = [tpg for tpg in tpgs if record is None or serves(tpg, record)]
         for tpg in matching or [None]:
             ours = _values(initiator, RECORD_KEYS, record, ROLES[0], profile, path)
-            theirs = _values(target, TPG_KEYS, tpg, ROLES[1], profile, path)
+            theirs = _values(target, targets.offers(), tpg, ROLES[1], profile, path)
             # An ACL has a command window of its own.
             acl = acl_of(target, tpg, record) if tpg and record else None
             if acl:
-                theirs |= _values(target, ACL_KEYS, acl, ROLES[1], profile, path)
+                theirs |= _values(target, targets.acl_offers(), acl, ROLES[1], profile, path)
             label = f"{record.label if record else 'open-iscsi defaults'} with {tpg.label if tpg else 'LIO defaults'}"
             found.append(
                 Login(label, record.identity if record else None, tpg.identity if tpg else None, preview(ours, theirs))

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from fabtune.errors import InputError
 from fabtune.facts.collect import Facts
-from fabtune.host import tree
+from fabtune.host import targets, tree
 from fabtune.tune.plan import Plan
 
 # Share of the host's memory, in percent, that the worst case may take, and the parameter that says otherwise.
 LIMIT = "memory_percent"
 _DEFAULT_PERCENT = 50.0
-_BUFFERS = ("tcp.rmem_max", "tcp.wmem_max", "lio.default_cmdsn_depth", "lio.first_burst")
+_SOCKETS = ("tcp.rmem_max", "tcp.wmem_max")
+_UNSOLICITED = ("FirstBurstLength", "cmdsn_depth")
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,24 @@ def worst_case(plan: Plan, facts: Facts) -> MemoryCost:
     """Return what `plan` may cost at worst with the sessions of now, at least one."""
     sessions = max(1, len(facts.sessions), len(facts.sockets))
     wanted = {row.tunable.name: number for row in plan.rows if (number := tree.whole(row.wanted)) is not None}
-    buffers = sum(wanted.get(name) or _now(facts, name) for name in ("tcp.rmem_max", "tcp.wmem_max"))
-    depth, burst = (wanted.get(name, 0) for name in ("lio.default_cmdsn_depth", "lio.first_burst"))
-    unsolicited = sessions * depth * burst if "target" in plan.roles else 0
+    buffers = sum(wanted.get(name) or _now(facts, name) for name in _SOCKETS)
+    worst = 0
+    for kind in targets.serving() if "target" in plan.roles else ():
+        depth, burst = (wanted.get(kind.offer(key), 0) for key in _UNSOLICITED)
+        worst = max(worst, depth * burst)
+    unsolicited = sessions * worst
     return MemoryCost(sessions, sessions * buffers, unsolicited, facts.host.memory_bytes)
+
+
+def _takes_memory(tunable: str) -> bool:
+    return tunable in _SOCKETS or targets.offers().get(tunable) in _UNSOLICITED
 
 
 def excess(plan: Plan, cost: MemoryCost) -> str:
     """Return why `plan` may take too much memory, '' where it does not or raises nothing that takes any."""
     allowed = plan.parameters.get(LIMIT, _DEFAULT_PERCENT)
     found = 100 * cost.fraction_of_host
-    if found <= allowed or not any(row.tunable.name in _BUFFERS for row in plan.changes):
+    if found <= allowed or not any(_takes_memory(row.tunable.name) for row in plan.changes):
         return ""
     say = f", or --set {LIMIT}={found + 1:.0f} to take it all the same" if LIMIT in plan.parameters else ""
     return (

@@ -19,7 +19,7 @@ from fabtune.host.sessions import Session
 from fabtune.model.device import Device
 from fabtune.model.negotiate import Agreed, Value, preview
 from fabtune.tune import journal
-from fabtune.tune.logins import ACL_KEYS, RECORD_KEYS, TPG_KEYS, acl_of, readings_of, serves
+from fabtune.tune.logins import RECORD_KEYS, acl_of, groups_of, readings_of, serves
 from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
 
 # Where this parameter of a profile is set, the user answers for the logins.
@@ -27,7 +27,6 @@ TRUST = "trust_logins"
 _NAMES = {key: name for name, key in RECORD_KEYS.items()}
 _DIGESTS = ("HeaderDigest", "DataDigest")
 _R2T = "MaxOutstandingR2T"
-_TPG_R2T = "lio.max_outstanding_r2t"
 
 
 def tunables(names: Iterable[str]) -> list[Tunable]:
@@ -36,7 +35,7 @@ def tunables(names: Iterable[str]) -> list[Tunable]:
     if not spoken & RECORD_KEYS.keys():
         return []
     catalog = shipped_catalog().tunables
-    return [catalog[name] for name in (*RECORD_KEYS, *TPG_KEYS, *ACL_KEYS) if name not in spoken]
+    return [catalog[name] for name in (*RECORD_KEYS, *targets.offers(), *targets.acl_offers()) if name not in spoken]
 
 
 def guard(plan: Plan, facts: Facts) -> None:
@@ -44,7 +43,7 @@ def guard(plan: Plan, facts: Facts) -> None:
     if plan.parameters.get(TRUST):
         return
     for index, row in enumerate(plan.rows):
-        if row.state == CHANGE and TPG_KEYS.get(row.tunable.name) in _DIGESTS and (note := _digest_taken(row)):
+        if row.state == CHANGE and targets.offers().get(row.tunable.name) in _DIGESTS and (note := _digest_taken(row)):
             plan.rows[index] = replace(row, state=REFUSED, note=note)
     mine = [index for index, row in enumerate(plan.rows) if row.state == CHANGE and row.tunable.name in RECORD_KEYS]
     for device in dict.fromkeys(plan.rows[index].device for index in mine):
@@ -117,15 +116,15 @@ def _offers(plan: Plan, facts: Facts, record: Device) -> Iterator[_Offer]:
     A record outlives a reboot; what LIO was told outlives neither a restart of the target nor a revert.
     """
     changes = [row for row in plan.rows if row.role == ROLES[1] and row.state == CHANGE and row.device is not None]
-    for reading in facts.of("lio.first_burst"):
-        tpg = reading.device
+    keys = targets.offers()
+    for tpg in groups_of(facts):
         if not serves(tpg, record):
             continue
-        now = readings_of(facts, TPG_KEYS, tpg)
+        now = readings_of(facts, keys, tpg)
         acl = acl_of(facts, tpg, record)
-        now |= readings_of(facts, ACL_KEYS, acl) if acl else {}
-        planned = {TPG_KEYS[row.tunable.name]: _wanted(row) for row in changes
-                   if row.device == tpg and row.tunable.name in TPG_KEYS}  # fmt: skip
+        now |= readings_of(facts, targets.acl_offers(), acl) if acl else {}
+        planned = {keys[row.tunable.name]: _wanted(row) for row in changes
+                   if row.device == tpg and row.tunable.name in keys}  # fmt: skip
         after = now | planned
         yield _Offer(f"target {tpg.label} on this host", after)
         for before in dict.fromkeys((now.get(_R2T), *_given_back(tpg))):
@@ -137,14 +136,17 @@ def _offers(plan: Plan, facts: Facts, record: Device) -> Iterator[_Offer]:
 
 def _given_back(tpg: Device) -> list[Value]:
     """Return the MaxOutstandingR2T that reverts would give back to `tpg`."""
-    tunable = shipped_catalog().tunables[_TPG_R2T]
     try:
         known = journal.transactions()
     except (FabtuneError, OSError):
         # A plan that is not root's; apply, which must read the journal, asks again.
         return []
     steps = [step for transaction in known for step in transaction.open_steps]
-    return [tunable.parse(step.old) for step in steps if step.tunable == _TPG_R2T and step.device.key == tpg.key]
+    return [
+        shipped_catalog().tunables[step.tunable].parse(step.old)
+        for step in steps
+        if targets.offers().get(step.tunable) == _R2T and step.device.key == tpg.key
+    ]
 
 
 def _same(session: Session, record: Device) -> bool:

@@ -11,6 +11,7 @@ from fabtune.catalog.profile import Entry, Profile, needs
 from fabtune.catalog.tunable import MOST, UNITS, Tunable, Value
 from fabtune.errors import InputError
 from fabtune.facts.collect import Facts, Reading
+from fabtune.host import targets
 from fabtune.model import formula
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
@@ -129,6 +130,8 @@ def _rows(entry: Entry, role: str, facts: Facts, variables: Mapping[str, float])
         yield replace(row, note=f"only when {entry.when}")
         return
     readings = facts.of(tunable.name)
+    if not readings and _of_another_kind(tunable, facts):
+        return
     if not readings:
         blank = Reading(tunable.name, Device(tunable.scope, "", ""), None)
         wanted, note = wanted_value(entry, blank, facts.host.kernel, variables)
@@ -140,6 +143,15 @@ def _rows(entry: Entry, role: str, facts: Facts, variables: Mapping[str, float])
         yield replace(row, wanted=native, state=NO_DEVICE, note=note)
     for reading in readings:
         yield _row(row, entry, reading, facts.host.kernel, variables)
+
+
+def _of_another_kind(tunable: Tunable, facts: Facts) -> bool:
+    """Tell whether `tunable` belongs to a kind of target that this host has no need of."""
+    mine = targets.of_scope(tunable.scope)
+    if mine is None or not mine.group:
+        return False
+    others = [kind.group for kind in targets.kinds() if kind.group and kind is not mine]
+    return not mine.usual or any(reading.device.scope in others for reading in facts.readings)
 
 
 def _row(row: Row, entry: Entry, reading: Reading, kernel: str, variables: Mapping[str, float]) -> Row:

@@ -12,14 +12,13 @@ from fabtune.host.sessions import live_sessions
 from fabtune.host.targets import Login
 from fabtune.model.device import Device
 
-R2T = "lio.max_outstanding_r2t"
 _KEY = "MaxOutstandingR2T"
 
 
 def why_not(tunable: str, device: Device, now: str, wanted: str) -> str:
-    """Return why `wanted` would keep initiators of the TPG `device` from coming back, '' where it does not."""
+    """Return why `wanted` would keep initiators of the portal group `device` from coming back, '' where it does not."""
     ours, value = tree.whole(now), tree.whole(wanted)
-    if tunable != R2T or device.scope != "tpg" or ours is None or value is None or value & (value - 1) == 0:
+    if targets.offers().get(tunable) != _KEY or ours is None or value is None or value & (value - 1) == 0:
         return ""
     target = device.identity.partition(",")[0]
     names = [one.initiator for one in targets.logins(device) if not _comes_back(one, target, ours, value)]

@@ -7,16 +7,20 @@ target keeps what it is told.
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import TypeVar
 
+from fabtune.errors import FabtuneError, InputError
 from fabtune.host.targets.kind import Backstore, Export, Kind, Login, Tpg
 from fabtune.model.device import SCOPES, Device
 
 __all__ = [
-    "Backstore", "Export", "Kind", "Login", "Tpg", "backstores", "devices", "every_scope", "exports", "groups",
-    "in_use", "kinds", "logins", "named", "of_scope", "tpgs",
+    "Backstore", "Export", "Kind", "Login", "Tpg", "acl_offers", "backstores", "devices", "every_scope", "exports",
+    "group_scopes", "groups", "in_use", "kinds", "logins", "named", "of_scope", "offers", "serving", "tpgs",
 ]  # fmt: skip
+
+_Thing = TypeVar("_Thing")
 
 
 @cache
@@ -27,8 +31,11 @@ def kinds() -> tuple[Kind, ...]:
 
 
 def named(name: str) -> Kind:
-    """Return the kind called `name`, which is one of them."""
-    return next(kind for kind in kinds() if kind.name == name)
+    """Return the kind called `name`.  Raises InputError for one that is unknown."""
+    found = {kind.name: kind for kind in serving()}
+    if name not in found:
+        raise InputError(f"target = '{name}': expected one of {', '.join(found)}")
+    return found[name]
 
 
 @cache
@@ -43,24 +50,52 @@ def every_scope() -> tuple[str, ...]:
 
 
 def devices(scope: str) -> list[Device]:
-    """Return the devices of `scope`, which is a target's."""
+    """Return the devices of `scope`, which is a target's.  Raises FabtuneError where it does not tell."""
     kind = of_scope(scope)
     return kind.devices(scope) if kind else []
 
 
+def serving() -> list[Kind]:
+    """Return the kinds that serve iSCSI portal groups."""
+    return [kind for kind in kinds() if kind.group]
+
+
+def offers() -> dict[str, str]:
+    """Return the tunables that a login negotiates with a portal group of any kind, with the name in RFC 7143."""
+    return {tunable: key for kind in kinds() for tunable, key in kind.offers.items()}
+
+
+def acl_offers() -> dict[str, str]:
+    """Return the tunables that an ACL has in the place of its portal group's, with the name in RFC 7143."""
+    return {tunable: key for kind in kinds() for tunable, key in kind.acl_offers.items()}
+
+
+def group_scopes() -> list[str]:
+    """Return the scopes of iSCSI portal groups."""
+    return [kind.group for kind in serving()]
+
+
 def groups() -> list[Device]:
-    """Return every iSCSI portal group, of whatever kind, with its portals in `where`."""
-    return [device for kind in kinds() if kind.group for device in kind.devices(kind.group)]
+    """Return the iSCSI portal groups that can be seen, of whatever kind, with their portals in `where`."""
+    return [device for kind in serving() for device in _seen(partial(kind.devices, kind.group))]
 
 
 def tpgs() -> list[Tpg]:
-    """Return every iSCSI portal group with who is logged in."""
-    return [tpg for kind in kinds() for tpg in kind.tpgs()]
+    """Return the iSCSI portal groups that can be seen, with who is logged in."""
+    return [tpg for kind in kinds() for tpg in _seen(kind.tpgs)]
 
 
 def backstores() -> list[Backstore]:
-    """Return every backstore."""
-    return [store for kind in kinds() for store in kind.backstores()]
+    """Return the backstores that can be seen."""
+    return [store for kind in kinds() for store in _seen(kind.backstores)]
+
+
+def _seen(ask: Callable[[], list[_Thing]]) -> list[_Thing]:
+    """Return what a target shows, nothing where it does not let this user see."""
+    try:
+        return ask()
+    except FabtuneError:
+        return []
 
 
 def exports() -> Iterator[Export]:

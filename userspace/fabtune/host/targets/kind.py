@@ -66,12 +66,24 @@ class Kind:
     """One kind of target; what stands here is the answer of one that has no such thing."""
 
     name: ClassVar[str]
+    # The Debian package that it needs besides the kernel ('' for none).
+    package: ClassVar[str] = ""
     # What its tunables belong to, and which of these is an iSCSI portal group ('' for none).
     scopes: ClassVar[tuple[str, ...]] = ()
     group: ClassVar[str] = ""
     # The tunables of a portal group and of an ACL that a login negotiates, with the name in RFC 7143.
     offers: ClassVar[Mapping[str, str]] = {}
     acl_offers: ClassVar[Mapping[str, str]] = {}
+    # What an experiment may ask of those that the lab builds, by the factors' names.
+    factors: ClassVar[frozenset[str]] = frozenset()
+    # Whether the boot gives it back what it was told; else that goes with its process.
+    outlives_boot: ClassVar[bool] = True
+    # Whether it stands for the target that a host does not have yet.
+    usual: ClassVar[bool] = False
+
+    def offer(self, key: str) -> str:
+        """Return the tunable by which a portal group offers `key` of RFC 7143."""
+        return next(tunable for tunable, offered in self.offers.items() if offered == key)
 
     def devices(self, scope: str) -> list[Device]:
         """Return the devices of `scope`, one of `scopes`."""
@@ -89,6 +101,10 @@ class Kind:
         """Return who is logged in by the portal group or ACL `device`."""
         return []
 
+    def instance(self, device: Device) -> str:
+        """Return what tells `device` from one that takes its place with values of its own, '' where nothing does."""
+        return ""
+
     def in_use(self, device: Device) -> bool:
         """Tell whether a live session depends on `device`."""
         return bool(self.logins(device))
@@ -103,11 +119,11 @@ class Kind:
 
     def read_saved(self, device: Device, key: str) -> str:
         """Return what the next boot gives `device`, '' for nothing.  Raises UnsupportedError, FabtuneError."""
-        raise UnsupportedError(f"{device.label}: what {self.name} is told lasts until it ends")
+        raise UnsupportedError(f"{device.label}: nothing gives {self.name} its parameters back at a boot")
 
     def write_saved(self, device: Device, key: str, value: str) -> None:
         """Set what the next boot gives `device`, '' for nothing.  Raises UnsupportedError, FabtuneError."""
-        raise UnsupportedError(f"{device.label}: what {self.name} is told lasts until it ends")
+        raise UnsupportedError(f"{device.label}: nothing gives {self.name} its parameters back at a boot")
 
     def exports(self) -> Iterator[Export]:
         """Yield what it holds without a process."""
@@ -132,6 +148,18 @@ class Kind:
 
         `inside` are the words that run a command in the portals' network namespace.
         """
+        raise NotImplementedError
+
+    def open_portal(self, name: str, portal: str, inside: Sequence[str]) -> None:
+        """Let target `name` listen on `portal` too.  Raises FabtuneError."""
+        raise NotImplementedError
+
+    def close_portal(self, name: str, portal: str) -> None:
+        """Let target `name` listen on `portal` no longer."""
+        raise NotImplementedError
+
+    def map_lun(self, name: str, initiator: str, number: int) -> None:
+        """Let `initiator` see LUN `number` of target `name` alone, as its LUN 0."""
         raise NotImplementedError
 
     def set_everywhere(self, key: str, value: str) -> None:

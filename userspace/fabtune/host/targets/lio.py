@@ -46,6 +46,11 @@ class _Lio(Kind):
     name = "lio"
     scopes = ("tpg", "acl", "backstore", "srpt-tpg")
     group = "tpg"
+    usual = True
+    factors = frozenset({
+        "clients", "lun", "sessions", "cut", "targets", "target_rate", "stall", "cmdsn_depth", "unsolicited",
+        "security",
+    })  # fmt: skip
     offers = {
         "lio.initial_r2t": "InitialR2T",
         "lio.immediate_data": "ImmediateData",
@@ -163,13 +168,11 @@ class _Lio(Kind):
         (tpg / "enable").write_text("1")
 
     def open_portal(self, name: str, portal: str, inside: Sequence[str]) -> None:
-        """Let target `name` listen on `portal` too.  Raises FabtuneError."""
         # The portal's socket belongs to the namespace of whoever makes this directory.
         place = configfs() / "iscsi" / name / "tpgt_1/np" / portal
         run([*inside, "mkdir", str(place)], what="opening the target's portal")
 
     def close_portal(self, name: str, portal: str) -> None:
-        """Let target `name` listen on `portal` no longer."""
         (configfs() / "iscsi" / name / "tpgt_1/np" / portal).rmdir()
 
     def offer_iser(self, name: str, portal: str) -> None:
@@ -178,7 +181,6 @@ class _Lio(Kind):
         (configfs() / "iscsi" / name / "tpgt_1/np" / portal / "iser").write_text("1")
 
     def map_lun(self, name: str, initiator: str, number: int) -> None:
-        """Let `initiator` see LUN `number` of target `name` alone, as its LUN 0."""
         _map_lun(configfs() / "iscsi" / name / "tpgt_1", initiator, number)
 
     def add_srp_target(self, port: str, stores: Sequence[str], initiators: Sequence[str], cm_port: int) -> None:

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""iSCSI over TCP: LIO and open-iscsi; the one fabric of several clients, sessions and targets.
+"""iSCSI over TCP: open-iscsi and a target of any kind; the one fabric of several clients, sessions and targets.
 
 clients:    each has a name and a session of its own, to one LUN that all share or to a LUN each
 sessions:   one initiator, a portal and a session each, joined by dm-multipath
 targets:    one session to each of them, striped by md RAID-0
 """
 
-from fabtune.host.targets.lio import KIND
+from fabtune.host import targets
+from fabtune.host.targets import Kind
 from fabtune.lab import iscsi_initiator, joined, security, topology
 from fabtune.lab.disks import add_store
 from fabtune.lab.fabrics import Fabric, Injection
 from fabtune.lab.shell import nsenter
 from fabtune.lab.waiting import until
+from fabtune.model.factors import Settings, differs
 
 TARGET_IQN = "iqn.2026-01.lab.fabtune:target"
 PORTAL = f"{topology.TARGET_ADDRESS}:3260"
@@ -20,16 +22,29 @@ _REPLACEMENT_S = 5
 
 
 class Iscsi(Fabric):
-    """A real LIO target and a real open-iscsi initiator."""
+    """A real target and a real open-iscsi initiator."""
 
     NAME = "iscsi"
     FACTORS = frozenset({
-        "clients", "lun", "sessions", "cut", "targets", "target_rate", "stall",
+        "clients", "lun", "sessions", "cut", "targets", "target", "target_rate", "stall",
         "cmds_max", "cmdsn_depth", "unsolicited", "security",
     })  # fmt: skip
     RELOGIN_BY_FABTUNE = True
     # The kernel's module that carries the sessions.
     TRANSPORT = "iscsi_tcp"
+
+    @classmethod
+    def refusal(cls, settings: Settings) -> str:
+        """Return which of the factors a target of that kind cannot be built with."""
+        kind = targets.named(settings.target)
+        of_some = {name for one in targets.kinds() for name in one.factors}
+        refused = [name for name in sorted(of_some - kind.factors) if differs(settings, name)]
+        return f"target = {kind.name} is not built with another {' or '.join(refused)} than usual" if refused else ""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of its target."""
+        return targets.named(self.settings.target)
 
     def start_target(self) -> None:
         """Export the disk: from each of the targets, or on each of the sessions' portals, or a LUN for each client."""
@@ -38,14 +53,14 @@ class Iscsi(Fabric):
         inside = nsenter(topology.target_namespace())
         if settings.targets > 1:
             for number, name in enumerate(self._targets()):
-                KIND.add_target(name, (_portal(number),), (add_store(KIND, self.disk, number),), inside)
+                self.kind.add_target(name, (_portal(number),), (add_store(self.kind, self.disk, number),), inside)
             return
         own_luns = settings.clients if settings.lun == "own" else 0
-        stores = [add_store(KIND, self.disk, number) for number in range(own_luns or 1)]
+        stores = [add_store(self.kind, self.disk, number) for number in range(own_luns or 1)]
         portals = [_portal(number) for number in range(settings.sessions)]
-        KIND.add_target(TARGET_IQN, portals, stores, inside)
+        self.kind.add_target(TARGET_IQN, portals, stores, inside)
         for number in range(own_luns):
-            KIND.map_lun(TARGET_IQN, iscsi_initiator.client_name(number), number)
+            self.kind.map_lun(TARGET_IQN, iscsi_initiator.client_name(number), number)
 
     def start_initiator(self) -> None:
         """Start iscsid, discover the targets, and give their records and the targets what the settings say."""
@@ -61,11 +76,11 @@ class Iscsi(Fabric):
             iscsi_initiator.discover(_portal(number))
         nodes, target = self._values()
         for key, value in target.items():
-            KIND.set_everywhere(key, value)
+            self.kind.set_everywhere(key, value)
         if moved := security.protect_path(settings.security):
             portal = f"{moved}:3260"
-            KIND.open_portal(TARGET_IQN, portal, nsenter(topology.target_namespace()))
-            KIND.close_portal(TARGET_IQN, PORTAL)
+            self.kind.open_portal(TARGET_IQN, portal, nsenter(topology.target_namespace()))
+            self.kind.close_portal(TARGET_IQN, PORTAL)
             iscsi_initiator.forget_nodes()
             iscsi_initiator.discover(portal, interfaces)
         for key, value in nodes.items():
@@ -112,9 +127,9 @@ class Iscsi(Fabric):
 
     def renew(self) -> None:
         """Log in anew: a target's new command window is for initiators that it does not remember."""
-        remembered = KIND.remembered()
+        remembered = self.kind.remembered()
         self.logout()
-        KIND.forget(remembered)
+        self.kind.forget(remembered)
         self.login()
 
     def join(self, disks: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ class Iser(Iscsi):
     """iSCSI's knobs, one session."""
 
     NAME = "iser"
-    FACTORS = Iscsi.FACTORS - {"clients", "lun", "sessions", "cut", "targets"}
+    FACTORS = Iscsi.FACTORS - {"clients", "lun", "sessions", "cut", "target", "targets"}
     ONE_NAMESPACE = True
     TRANSPORT = "ib_iser"
 

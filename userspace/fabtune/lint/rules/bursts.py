@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from fabtune.host import tree
+from fabtune.host import targets, tree
 from fabtune.lint.rule import Case, Scene, case, rule
 
 _KEYS = {
@@ -18,16 +18,17 @@ _KEYS = {
     "warning",
     seen="FirstBurstLength {first} > MaxBurstLength {maximum}",
     so="only {maximum} bytes are used",
-    fix="lower {side}.first_burst or raise {side}.max_burst",
+    fix="lower {lower} or raise {upper}",
     example={"iscsi.first_burst": "2097152"},
 )
 def first_burst_above_max(scene: Scene) -> Iterator[Case]:
     """RFC 7143, 13.14: FirstBurstLength must not exceed MaxBurstLength."""
-    for side in ("iscsi", "lio"):
-        for reading, first in scene.numbers(f"{side}.first_burst"):
-            maximum = scene.number(f"{side}.max_burst", reading.device.identity)
+    pairs = [(kind.offer("FirstBurstLength"), kind.offer("MaxBurstLength")) for kind in targets.serving()]
+    for lower, upper in [("iscsi.first_burst", "iscsi.max_burst"), *pairs]:
+        for reading, first in scene.numbers(lower):
+            maximum = scene.number(upper, reading.device.identity)
             if maximum is not None and first > maximum:
-                yield case(reading, first=first, maximum=maximum, side=side)
+                yield case(reading, first=first, maximum=maximum, lower=lower, upper=upper)
 
 
 @rule(
@@ -35,16 +36,18 @@ def first_burst_above_max(scene: Scene) -> Iterator[Case]:
     "notice",
     seen="FirstBurstLength {first} > the PDU size {segment}, and InitialR2T is Yes",
     so="{rest} bytes of each first burst are never sent unasked: they wait a round trip",
-    fix="raise lio.max_xmit_segment (LIO's declared PDU size) or set lio.initial_r2t to false",
+    fix="raise {pdu} (the target's declared PDU size) or set {asked} to false",
     example={"lio.max_xmit_segment": "65536"},
 )
 def first_burst_above_pdu(scene: Scene) -> Iterator[Case]:
     """With InitialR2T only immediate data goes unasked, and that is one PDU."""
-    asks = {one.device.identity: value for one, value in scene.readings("lio.initial_r2t")}
-    for reading, first in scene.numbers("lio.first_burst"):
-        segment = scene.number("lio.max_xmit_segment", reading.device.identity)
-        if segment is not None and first > segment and asks.get(reading.device.identity) is True:
-            yield case(reading, first=first, segment=segment, rest=first - segment)
+    for kind in targets.serving():
+        pdu, asked = kind.offer("MaxXmitDataSegmentLength"), kind.offer("InitialR2T")
+        asks = {one.device.identity: value for one, value in scene.readings(asked)}
+        for reading, first in scene.numbers(kind.offer("FirstBurstLength")):
+            segment = scene.number(pdu, reading.device.identity)
+            if segment is not None and first > segment and asks.get(reading.device.identity) is True:
+                yield case(reading, first=first, segment=segment, rest=first - segment, pdu=pdu, asked=asked)
 
 
 @rule(
@@ -57,7 +60,7 @@ def first_burst_above_pdu(scene: Scene) -> Iterator[Case]:
 )
 def r2t_not_power_of_two(scene: Scene) -> Iterator[Case]:
     """iscsi_tcp refuses any number that is no power of two, and the login fails."""
-    for reading, value in scene.numbers("iscsi.max_outstanding_r2t", "lio.max_outstanding_r2t"):
+    for reading, value in scene.numbers("iscsi.max_outstanding_r2t", *_offers("MaxOutstandingR2T")):
         if value < 1 or value & (value - 1):
             yield case(reading, value=value, name=reading.tunable, below=1 << max(value.bit_length() - 1, 0))
 
@@ -91,7 +94,30 @@ def session_older_than_record(scene: Scene) -> Iterator[Case]:
 )
 def offer_never_taken(scene: Scene) -> Iterator[Case]:
     """open-iscsi answers MaxConnections 1 and ErrorRecoveryLevel 0 to whatever is offered."""
-    for name, plain in (("lio.max_connections", 1), ("lio.error_recovery_level", 0)):
-        for reading, value in scene.numbers(name):
+    for key, plain in (("MaxConnections", 1), ("ErrorRecoveryLevel", 0)):
+        for reading, value in scene.numbers(*_offers(key)):
             if value > plain:
-                yield case(reading, name=name, value=value, plain=plain)
+                yield case(reading, name=reading.tunable, value=value, plain=plain)
+
+
+@rule(
+    "target-forgets",
+    "notice",
+    seen="{names} not as {kind} starts with",
+    so="nothing gives {kind} its parameters back: its next start, at a boot or by hand, has its own defaults",
+    fix="apply the profile after each start of {kind}, before the initiators log in",
+    example={"tgt.max_burst": "1048576"},
+)
+def target_forgets(scene: Scene) -> Iterator[Case]:
+    """What a target keeps in its process alone; tgt's targets.conf has no word for iSCSI parameters."""
+    for kind in [one for one in targets.serving() if not one.outlives_boot]:
+        changed: dict[str, list[str]] = {}
+        for reading, value in scene.readings(*kind.offers):
+            if value != scene.default(reading.tunable):
+                changed.setdefault(reading.device.label, []).append(reading.tunable)
+        for label, names in changed.items():
+            yield case(label, kind=kind.name, names=", ".join(names) + (" is" if len(names) == 1 else " are"))
+
+
+def _offers(key: str) -> list[str]:
+    return [kind.offer(key) for kind in targets.serving()]

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 
+from fabtune.host import targets
 from fabtune.lint.rule import Case, Scene, case, rule
 from fabtune.model.negotiate import MANAGEMENT_COMMANDS
 
@@ -82,12 +83,12 @@ def queue_depth_above_session(scene: Scene) -> Iterator[Case]:
     "notice",
     seen="the session may queue {can_queue} commands, the target's window is {window}",
     so="{waiting} commands wait for the window, unseen by the block layer's depth",
-    fix="raise lio.default_cmdsn_depth (or the ACL's lio.cmdsn_depth) to match",
+    fix="raise lio.default_cmdsn_depth (or the ACL's lio.cmdsn_depth), or tgt.max_queue_cmd, to match",
     example={"iscsi.cmds_max": "512"},
 )
 def queue_above_window(scene: Scene) -> Iterator[Case]:
     """Commands above the target's window wait in the session (RFC 7143, 4.2.2.1)."""
-    windows = [value for _, value in scene.numbers("lio.default_cmdsn_depth")]
+    windows = [value for _, value in scene.numbers(*(kind.offer("cmdsn_depth") for kind in targets.serving()))]
     for reading, value in scene.numbers("iscsi.cmds_max"):
         can_queue = _used(value) - MANAGEMENT_COMMANDS
         if windows and can_queue > max(windows):

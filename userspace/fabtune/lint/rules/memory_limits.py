@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 
+from fabtune.host import targets
 from fabtune.lint.rule import MIB, Case, Scene, case, rule
 
 
@@ -31,14 +32,16 @@ def tcp_memory(scene: Scene) -> Iterator[Case]:
     "warning",
     seen="{sessions} sessions x {depth} commands x {first} bytes of FirstBurst = {worst:.0f} MiB",
     so="{percent:.0f} % of this host's {memory:.0f} MiB at worst",
-    fix="lower lio.first_burst or lio.default_cmdsn_depth",
+    fix="lower {burst} or {window}",
     example={"lio.first_burst": "16777212", "lio.default_cmdsn_depth": "512"},
 )
 def unsolicited_memory(scene: Scene) -> Iterator[Case]:
     """Unsolicited data needs a buffer before the target can refuse it."""
     memory = scene.facts.host.memory_bytes
-    for reading, first in scene.numbers("lio.first_burst"):
-        depth = scene.number("lio.default_cmdsn_depth", reading.device.identity)
+    names = {kind.offer("FirstBurstLength"): kind.offer("cmdsn_depth") for kind in targets.serving()}
+    for reading, first in scene.numbers(*names):
+        window = names[reading.tunable]
+        depth = scene.number(window, reading.device.identity)
         tpg = next((one for one in scene.facts.tpgs if one.identity == reading.device.identity), None)
         if depth is None or tpg is None or not memory:
             continue
@@ -47,4 +50,4 @@ def unsolicited_memory(scene: Scene) -> Iterator[Case]:
         if worst > memory / 8:
             percent = 100 * worst / memory
             yield case(reading, sessions=sessions, depth=depth, first=first, worst=worst / MIB, percent=percent,
-                       memory=memory / MIB)  # fmt: skip
+                       memory=memory / MIB, burst=reading.tunable, window=window)  # fmt: skip

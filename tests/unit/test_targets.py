@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Kinds of targets: found in their directory, LIO and tgt side by side, and what each can and cannot be given."""
+
+import re
+import stat
+from pathlib import Path
+
+import hosttree
+import pytest
+
+from fabtune import backends
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.errors import FabtuneError, InputError, UnsupportedError
+from fabtune.facts.collect import Facts, survey
+from fabtune.host import targets
+from fabtune.model.path import NetworkPath
+from fabtune.tune import persist
+from fabtune.tune.locate import Locator
+from fabtune.tune.logins import preview_logins
+from fabtune.tune.plan import CHANGE, Plan, make_plan
+
+IQN = hosttree.iqn(1)
+PARAMETERS = {
+    "MaxRecvDataSegmentLength": "8192", "HeaderDigest": "None", "DataDigest": "None", "InitialR2T": "Yes",
+    "MaxOutstandingR2T": "1", "ImmediateData": "Yes", "FirstBurstLength": "65536", "MaxBurstLength": "262144",
+    "ErrorRecoveryLevel": "0", "MaxConnections": "1", "MaxXmitDataSegmentLength": "8192", "MaxQueueCmd": "128",
+}  # fmt: skip
+SHOWN = f"""Target 1: {IQN}
+    System information:
+        Driver: iscsi
+        State: ready
+        Nop interval: 0
+        Nop count: 0
+    I_T nexus information:
+        I_T nexus: 3
+            Initiator: iqn.i alias: guest
+            Connection: 0
+                IP Address: 10.1.0.1
+    LUN information:
+        LUN: 0
+            Type: controller
+            SCSI ID: IET     00010000
+            Backing store type: null
+            Backing store path: None
+        LUN: 1
+            Type: disk
+            SCSI ID: IET     00010001
+            Backing store type: rdwr
+            Backing store path: /dev/vg/disk
+    Account information:
+    ACL information:
+        ALL"""
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    hosttree.enter(hosttree.make(tmp_path, 1), monkeypatch)
+    return tmp_path
+
+
+@pytest.fixture
+def tgt(host: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tgtd with one target and one initiator; its parameters are a file of the tree."""
+    monkeypatch.setattr("fabtune.host.targets.tgt._runs", lambda: True)
+    hosttree.put(host / "run/tgtd/socket.0", "")
+    hosttree.put(host / "shown", SHOWN)
+    hosttree.put(host / "parameters", "\n".join(f"{key}={value}" for key, value in PARAMETERS.items()))
+    hosttree.put(host / "session", "FirstBurstLength=65536\nMaxOutstandingR2T=1")
+    script = host / "bin/tgtadm"
+    hosttree.put(
+        script,
+        f"""#!/bin/bash
+cd {host}; echo "$*" >> asked
+case "$*" in
+*"--op update"*) [ "${{*: -3:1}}" != Nonsense ] || {{ echo 'tgtadm: invalid request' >&2; exit 22; }}
+    sed -i "s/^${{*: -3:1}}=.*/${{*: -3:1}}=${{*: -1}}/" parameters;;
+*"--mode portal"*) echo 'Portal: 10.2.0.1:3260,1';;
+*"--mode session"*) cat session;;
+*"--tid"*) cat parameters;;
+*) cat shown;;
+esac""",
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return host
+
+
+def facts() -> Facts:
+    return survey(shipped_catalog().tunables.values())
+
+
+def planned(profile: str = "wan") -> Plan:
+    path = NetworkPath(0.05, 125e6, 1500)
+    return make_plan(load_profile(profile, shipped_catalog()), ("target",), facts(), path, {})
+
+
+def test_only_the_files_of_targets_know_where_the_kernels_targets_keep_things() -> None:
+    top = Path(targets.__file__).parents[2]
+    named = [str(path.relative_to(top)) for path in top.rglob("*.py") if path.parent.name != "targets"
+             and re.search(r"configfs|kernel/config|tgtadm", path.read_text())]  # fmt: skip
+    assert named == []
+
+
+def test_kinds_are_found_and_each_scope_belongs_to_one() -> None:
+    assert [kind.name for kind in targets.kinds()] == ["lio", "nvmet", "tgt"]
+    scopes = targets.every_scope()
+    assert len(scopes) == len(set(scopes))
+    for name in (*targets.offers(), *targets.acl_offers()):
+        assert targets.of_scope(shipped_catalog().tunables[name].scope)
+    with pytest.raises(InputError, match="expected one of lio, tgt"):
+        targets.named("scst")
+
+
+def test_tgt_shows_its_targets_portals_luns_and_initiators(tgt: Path) -> None:
+    (tpg,) = targets.tpgs()
+    assert (tpg.identity, tpg.enabled, tpg.portals) == (f"{IQN},tgt", True, ("10.2.0.1:3260",))
+    assert tpg.luns == ("rdwr:/dev/vg/disk",)
+    assert [(one.initiator, one.sid, one.negotiated["FirstBurstLength"]) for one in tpg.logins] == [
+        ("iqn.i", "3", "65536")
+    ]
+    (device,) = targets.groups()
+    assert targets.in_use(device)
+    assert Locator("")(device) == device
+
+
+def test_a_plan_speaks_of_the_target_that_is_there(tgt: Path) -> None:
+    rows = {row.tunable.name: row for row in planned().rows}
+    assert rows["tgt.first_burst"].state == CHANGE and rows["tgt.first_burst"].wanted == "262144"
+    assert not [name for name in rows if name.startswith("lio.") and rows[name].tunable.scope == "tpg"]
+
+
+def test_a_host_without_a_target_is_planned_as_one_with_lio(host: Path) -> None:
+    names = {row.tunable.name for row in planned().rows}
+    assert "lio.first_burst" in names and not [name for name in names if name.startswith("tgt.")]
+
+
+def test_values_are_written_by_tgtadm_and_read_back(tgt: Path) -> None:
+    (device,) = targets.groups()
+    backend = backends.get("attribute")
+    backend.write(device, "MaxBurstLength", "1048576")
+    assert backend.read(device, "MaxBurstLength") == "1048576"
+    backend.write(device, "DataDigest", "CRC32C")
+    assert backend.read(device, "DataDigest") == "CRC32C,None"
+    with pytest.raises(UnsupportedError, match="tgtd has no SmallBurst"):
+        backend.read(device, "SmallBurst")
+    with pytest.raises(FabtuneError, match="invalid request"):
+        backend.write(device, "Nonsense", "1")
+
+
+def test_what_tgt_is_told_cannot_be_kept_and_that_is_said(tgt: Path) -> None:
+    rows, remarks = persist.rows(planned())
+    assert not [row for row in rows if row.tunable.name.startswith("persist.save")]
+    assert any("tgt.first_burst" in one for one in remarks)
+    (device,) = targets.groups()
+    with pytest.raises(UnsupportedError, match="nothing gives tgt its parameters back"):
+        backends.get("saveconfig").read(device, "FirstBurstLength")
+
+
+def test_the_next_login_to_tgt_is_previewed_with_what_it_offers(tgt: Path) -> None:
+    known = facts()
+    agreed = {one.name: one for login in preview_logins(known, known, None, None) for one in login.agreed}
+    assert agreed["MaxXmitDataSegmentLength"].result == 8192
+    assert agreed["HeaderDigest"].target == "None"
+    assert agreed["commands in flight"].target == 128
+
+
+def test_a_daemon_that_does_not_answer_hides_nothing_else_and_is_never_taken_for_absent(
+    tgt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (device,) = targets.groups()
+    hosttree.put(tgt / "bin/tgtadm", "#!/bin/sh\nexit 1")
+    assert not facts().tpgs and facts().sessions
+    with pytest.raises(FabtuneError, match="tgtadm"):
+        Locator("")(device)

@@ -1,0 +1,169 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie+tgt --clock real --accel uml
+# tgt, the target of user space, in LIO's place: what fabtune sees of it, sets, takes back and cannot keep.
+
+IQN=iqn.2026-01.lab.fabtune:target
+LAB="python3 -m fabtune.lab.guest"
+PATH_WORDS="--rtt 50ms --rate 1gbit"
+
+setup_file() {
+	$LAB up --rtt 50ms --target tgt
+	$LAB login --target tgt
+}
+
+setup() {
+	load common
+}
+
+teardown() {
+	fabtune revert --force --allow-relogin >/dev/null 2>&1 || true
+}
+
+# tgtd's own word for what it gives the next login; of the session that is there with a number.
+parameter() {
+	tgtadm --lld iscsi --op show --mode ${2:+session} ${2:-target} --tid 1 ${2:+--sid $2} | sed -n "s/^$1=//p"
+}
+
+parameters() {
+	tgtadm --lld iscsi --op show --mode target --tid 1
+}
+
+@test "show tells the target, its portal, its LUN, who is logged in and what was agreed on" {
+	run fabtune show --netns target
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"$IQN,tgt"*"enabled"*"10.2.0.1:3260"* ]]
+	[[ "$output" == *"iqn.2026-01.lab.fabtune:initiator at $IQN,tgt"* ]]
+	[[ "$output" == *"MaxRecvDataSegmentLength"* ]]
+	[[ "$output" != *"no target"* ]]
+}
+
+@test "a plan for the target speaks of tgt and of no other kind" {
+	fabtune plan wan --role target --netns target $PATH_WORDS --json > plan.json
+	python3 - <<-'PYTHON'
+		import json
+		rows = {row["tunable"]: row for row in json.load(open("plan.json"))["rows"]}
+		wanted = {name: row["wanted"] for name, row in rows.items() if name.startswith("tgt.") and row["state"] == "change"}
+		assert wanted["tgt.first_burst"] == wanted["tgt.max_recv_segment"] == "262144", wanted
+		assert wanted["tgt.initial_r2t"] == "No" and wanted["tgt.max_burst"] == "1048576", wanted
+		assert all(row["effect"] == "relogin" for name, row in rows.items() if name.startswith("tgt.")), rows
+		assert not [name for name in rows if name.startswith("lio.") and rows[name]["device"]], rows
+	PYTHON
+}
+
+@test "apply changes the offer and leaves the live session alone; the next login has it; revert takes it back" {
+	parameters > before
+	session=$(ls /sys/class/iscsi_session)
+	run fabtune apply wan --role target --netns target $PATH_WORDS
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"iqn.2026-01.lab.fabtune:initiator"* ]]
+	[ "$(parameter FirstBurstLength)" = 262144 ]
+	[ "$(parameter MaxQueueCmd)" -ge 128 ]
+	[ "$(ls /sys/class/iscsi_session)" = "$session" ]
+	[ "$(cat /sys/class/iscsi_session/$session/first_burst_len)" -eq 65536 ]
+	run fabtune verify --role target --netns target
+	echo "$output"
+	[ "$status" -eq 0 ] || [ "$status" -eq 4 ]
+	fabtune apply wan --role initiator $PATH_WORDS --allow-relogin
+	[ "$(cat /sys/class/iscsi_session/*/first_burst_len)" -eq 262144 ]
+	[ "$(cat /sys/class/iscsi_session/*/initial_r2t)" -eq 0 ]
+	[ "$(cat /sys/class/iscsi_connection/*/max_xmit_dlength)" -eq 262144 ]
+	run fabtune revert --allow-relogin
+	echo "$output"
+	[ "$status" -eq 0 ] || [ "$status" -eq 4 ]
+	parameters > after
+	diff before after
+}
+
+@test "verify finds what somebody else told tgtd" {
+	fabtune apply wan --role target --netns target $PATH_WORDS || [ $? -eq 4 ]
+	tgtadm --lld iscsi --op update --mode target --tid 1 --name MaxBurstLength --value 65536
+	run fabtune verify --role target --netns target
+	[ "$status" -eq 3 ]
+	[[ "$output" == *"tgt.max_burst"* ]]
+	run fabtune revert --role target
+	[[ "$output" == *"tgt.max_burst"* ]]
+	[ "$(parameter MaxBurstLength)" = 65536 ]
+	tgtadm --lld iscsi --op update --mode target --tid 1 --name MaxBurstLength --value 262144
+}
+
+@test "--persist says that nothing keeps tgt's parameters, and lint that they go with tgtd" {
+	run fabtune apply wan --role target --netns target $PATH_WORDS --persist
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"tgt.first_burst"*"nothing native keeps it"* ]]
+	run fabtune lint --netns target
+	[[ "$output" == *"target-forgets"* ]]
+}
+
+@test "negotiate previews what a login to tgt agrees on" {
+	compare() {
+		fabtune negotiate --json > preview.json
+		$LAB logout --target tgt
+		$LAB login --target tgt
+		python3 - <<-'PYTHON'
+			import glob, json
+			agreed = {one["name"]: one["result"] for one in json.load(open("preview.json"))[0]["agreed"]}
+			def kernel(place, name):
+				return open(glob.glob(f"/sys/class/iscsi_{place}/*/{name}")[0]).read().strip()
+			for key, name in (("FirstBurstLength", "first_burst_len"), ("MaxBurstLength", "max_burst_len"),
+			                  ("InitialR2T", "initial_r2t"), ("ImmediateData", "immediate_data"),
+			                  ("MaxOutstandingR2T", "max_outstanding_r2t")):
+				assert int(agreed[key]) == int(kernel("session", name)), (key, agreed[key], kernel("session", name))
+			assert agreed["MaxXmitDataSegmentLength"] == int(kernel("connection", "max_xmit_dlength")), agreed
+			assert {"None": "0", "CRC32C": "1"}[agreed["DataDigest"]] == kernel("connection", "data_digest"), agreed
+		PYTHON
+	}
+	compare
+	fabtune apply wan --role target --netns target $PATH_WORDS || [ $? -eq 4 ]
+	compare
+	tgtadm --lld iscsi --op update --mode target --tid 1 --name DataDigest --value CRC32C
+	iscsiadm -m node -o update -n node.conn[0].iscsi.DataDigest -v CRC32C,None
+	compare
+	[ "$(cat /sys/class/iscsi_connection/*/data_digest)" -eq 1 ]
+	iscsiadm -m node -o update -n node.conn[0].iscsi.DataDigest -v None
+	tgtadm --lld iscsi --op update --mode target --tid 1 --name DataDigest --value None
+}
+
+@test "a digest that tgtd does not take is seen before the login that fails" {
+	iscsiadm -m node -o update -n node.conn[0].iscsi.DataDigest -v CRC32C
+	run fabtune negotiate
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"no common digest"* ]]
+	$LAB logout --target tgt
+	run $LAB login --target tgt
+	[ "$status" -ne 0 ]
+	iscsiadm -m node -o update -n node.conn[0].iscsi.DataDigest -v None
+	$LAB login --target tgt
+}
+
+@test "what is written to tgt is read back, and the module counts it" {
+	disk=$(ls /sys/class/iscsi_session/*/device/target*/*/block | tail -1)
+	dd if=/dev/zero of=/dev/$disk bs=256k count=8 oflag=direct
+	dd if=/dev/$disk of=/dev/null bs=256k count=8 iflag=direct
+}
+
+@test "a tgtd that was started anew has lost what it was told, and revert says so" {
+	fabtune apply wan --role target --netns target $PATH_WORDS || [ $? -eq 4 ]
+	$LAB logout --target tgt
+	pid=$(pidof tgtd)
+	kill -9 $pid
+	while [ -d /proc/$pid ]; do sleep 0.1; done
+	run fabtune show
+	[[ "$output" != *",tgt"* ]]
+	python3 -c "
+from fabtune.host.targets import named
+from fabtune.lab.shell import nsenter
+kind = named('tgt')
+kind.add_target('$IQN', ('10.2.0.1:3260',), ('',), nsenter('target'))"
+	[ "$(parameter FirstBurstLength)" = 65536 ]
+	run fabtune verify --role target --netns target
+	echo "$output"
+	[ "$status" -eq 3 ]
+	run fabtune revert --role target
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(parameter FirstBurstLength)" = 65536 ]
+	$LAB login --target tgt
+}

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""tgt, the iSCSI target of user space: one daemon, asked and told by tgtadm, whose texts are all that it has.
+
+Its parameters belong to a target and count from the next login; nothing of them is in targets.conf, so that they go
+with the daemon.  Only the daemon of the first control port is seen.
+"""
+
+import errno
+import re
+import socket
+import subprocess
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from fabtune.errors import FabtuneError, UnsupportedError
+from fabtune.host import tools, tree
+from fabtune.host.run import run
+from fabtune.host.targets.kind import Kind, Login, Store, Tpg
+from fabtune.model.device import Device
+
+_TARGET = re.compile(r"^Target (\d+): (\S+)$", re.MULTILINE)
+_NEXUS = re.compile(r"^ +I_T nexus: (\d+)\n +Initiator: (\S+)", re.MULTILINE)
+_LUN = re.compile(r"^ +LUN: (\d+)\n(.*?)(?=^ +LUN:|^ {4}\S|\Z)", re.MULTILINE | re.DOTALL)
+_STATE = re.compile(r"^ +State: (\S+)", re.MULTILINE)
+_PORTAL = re.compile(r"^Portal: (\S+),\d+$", re.MULTILINE)
+_PARAMETER = re.compile(r"^(\w+)=(.*)$", re.MULTILINE)
+_DIGESTS = ("HeaderDigest", "DataDigest")
+_WAIT_S = 30
+
+
+def _socket() -> Path:
+    return tree.ROOT / "run/tgtd/socket.0"
+
+
+def _runs() -> bool:
+    """Tell whether the daemon is there; a socket that nobody listens on is what a killed one left."""
+    if not _socket().exists():
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(_socket()))
+        except OSError as error:
+            return error.errno not in (errno.ECONNREFUSED, errno.ENOENT)
+    return True
+
+
+def _ask(*words: str) -> str:
+    """Return what tgtadm prints.  Raises UnsupportedError without it, FabtuneError where it fails."""
+    command = [tools.find("tgtadm", "tgt"), "--lld", "iscsi", *words]
+    return run(command, what=f"tgtadm {' '.join(words)}", timeout_s=_WAIT_S)
+
+
+def _targets() -> dict[tuple[str, str], str]:
+    """Return what tgtadm shows of each target, by its number and name; nothing where no daemon runs."""
+    if not _runs():
+        return {}
+    text = _ask("--op", "show", "--mode", "target")
+    heads = [*_TARGET.finditer(text)]
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    return {(head[1], head[2]): text[head.end() : end] for head, end in zip(heads, ends, strict=True)}
+
+
+def _parameters(*place: str) -> dict[str, str]:
+    return dict(_PARAMETER.findall(_ask("--op", "show", *place)))
+
+
+def _portals() -> list[str]:
+    """Return the portals: each target of the daemon is on all of them."""
+    return _PORTAL.findall(_ask("--op", "show", "--mode", "portal"))
+
+
+def _logins(tid: str, text: str) -> list[Login]:
+    return [
+        Login(initiator, False, _parameters("--mode", "session", "--tid", tid, "--sid", sid), sid)
+        for sid, initiator in _NEXUS.findall(text)
+    ]
+
+
+def _luns(text: str) -> tuple[str, ...]:
+    """Return what is behind each LUN; LUN 0 is the daemon's own controller."""
+    found = []
+    for _, lines in _LUN.findall(text):
+        words = dict(re.findall(r"^ +(Type|Backing store type|Backing store path): (.*)$", lines, re.MULTILINE))
+        if words.get("Type") != "controller":
+            found.append(f"{words.get('Backing store type', '?')}:{words.get('Backing store path', '?')}")
+    return tuple(found)
+
+
+class _Tgt(Kind):
+    name = "tgt"
+    package = "tgt"
+    scopes = ("tgt-target",)
+    group = "tgt-target"
+    outlives_boot = False
+    factors = frozenset({"target_rate"})
+    offers = {
+        "tgt.initial_r2t": "InitialR2T",
+        "tgt.immediate_data": "ImmediateData",
+        "tgt.first_burst": "FirstBurstLength",
+        "tgt.max_burst": "MaxBurstLength",
+        "tgt.max_outstanding_r2t": "MaxOutstandingR2T",
+        # What the initiator may send at most is what the target declares to receive.
+        "tgt.max_recv_segment": "MaxXmitDataSegmentLength",
+        "tgt.header_digest": "HeaderDigest",
+        "tgt.data_digest": "DataDigest",
+        "tgt.max_connections": "MaxConnections",
+        "tgt.error_recovery_level": "ErrorRecoveryLevel",
+        "tgt.max_queue_cmd": "cmdsn_depth",
+    }
+
+    def devices(self, scope: str) -> list[Device]:
+        found = _targets()
+        portals = " ".join(_portals()) if found else ""
+        return [
+            Device(scope, f"{name},tgt", f"{name.rpartition(':')[2] or name} tgt", {"tid": tid, "portals": portals})
+            for tid, name in found
+        ]
+
+    def tpgs(self) -> list[Tpg]:
+        found = _targets()
+        portals = tuple(_portals()) if found else ()
+        return [
+            Tpg(f"{name},tgt", bool((state := _STATE.search(text)) and state[1] == "ready"), portals, _luns(text),
+                tuple(_logins(tid, text)))
+            for (tid, name), text in found.items()
+        ]  # fmt: skip
+
+    def logins(self, device: Device) -> list[Login]:
+        wanted = device.identity.removesuffix(",tgt")
+        return [one for (tid, name), text in _targets().items() if name == wanted for one in _logins(tid, text)]
+
+    def instance(self, device: Device) -> str:
+        try:
+            # Each start of the daemon makes it anew.
+            return str(_socket().stat().st_ino)
+        except OSError:
+            return ""
+
+    def read(self, device: Device, key: str) -> str:
+        found = _parameters("--mode", "target", "--tid", self._tid(device))
+        if "RedirectAddress" in found or "RedirectCallback" in found:
+            raise UnsupportedError(
+                f"{device.label}: tgtadm shows no parameters of a target that redirects its initiators"
+            )
+        if key not in found:
+            raise UnsupportedError(f"{device.label}: tgtd has no {key}")
+        # It shows CRC32C where it takes both.
+        return "CRC32C,None" if key in _DIGESTS and found[key] == "CRC32C" else found[key]
+
+    def write(self, device: Device, key: str, value: str) -> None:
+        place = ("--mode", "target", "--tid", self._tid(device))
+        _ask("--op", "update", *place, "--name", key, "--value", value)
+
+    def _tid(self, device: Device) -> str:
+        tid = device.where.get("tid", "")
+        if not tid:
+            raise UnsupportedError(f"{device.label}: tgtd has no such target")
+        return tid
+
+    def lacking(self) -> tuple[str, str] | None:
+        return ("no target: tgtd runs, but has no target", "for a target on this host: tgt-admin") if _runs() else None
+
+    def add_store(self, store: Store) -> str:
+        if store.device is None and store.keeps_data:
+            # Sparse: what was never written takes no memory.
+            path = Path(f"/dev/shm/fabtune-lab-disk{store.index}")
+            path.touch()
+            run(["truncate", "-s", f"{store.size_mib}M", str(path)], what="making the target's file")
+            return str(path)
+        return str(store.device or "")
+
+    def add_target(self, name: str, portals: Sequence[str], stores: Sequence[str], inside: Sequence[str]) -> None:
+        tell = partial(self._tell, str(len(_targets()) + 1))
+        if not _runs():
+            self._start(portals, inside)
+        tell("--op", "new", "--mode", "target", "-T", name)
+        for number, store in enumerate(stores, 1):
+            # A store of nothing claims to be 1 TiB; its path is never opened.
+            words = ["--bstype", "rdwr" if store else "null", "--backing-store", store or "/dev/null"]
+            tell("--op", "new", "--mode", "logicalunit", "--lun", str(number), *words)
+        tell("--op", "bind", "--mode", "target", "-I", "ALL")
+
+    def _tell(self, tid: str, *words: str) -> None:
+        _ask(*words, "--tid", tid)
+
+    def _start(self, portals: Sequence[str], inside: Sequence[str]) -> None:
+        """Start the daemon in the portals' namespace; all of its targets are on all of these."""
+        words = [word for portal in portals for word in ("--iscsi", f"portal={portal}")]
+        # It goes to the background once it listens.
+        done = subprocess.run([*inside, tools.find("tgtd", "tgt"), *words], stdin=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            raise FabtuneError(f"starting tgtd failed (exit {done.returncode})")
+
+    def set_everywhere(self, key: str, value: str) -> None:
+        for tid, _ in _targets():
+            _ask("--op", "update", "--mode", "target", "--tid", tid, "--name", key, "--value", value)
+
+
+KIND = _Tgt()
