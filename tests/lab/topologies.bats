@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Topologies of sessions, small: clients of one LUN and a target that stalls, two paths of which one is cut, a stripe set.
-# Four guests in all, begun together: most of a guest's time is its start.
+# Topologies of sessions, small: clients of one LUN and a target that stalls, two paths of which one is cut, a stripe set,
+# no fabric at all and no storage at all; and `fabtune report` on the records of each.
+# Six guests in all, begun together: most of a guest's time is its start.
 bats_require_minimum_version 1.5.0
 
 setup_file() {
@@ -10,7 +11,8 @@ setup_file() {
 	clients > "$BATS_FILE_TMPDIR/clients.toml"
 	paths > "$BATS_FILE_TMPDIR/paths.toml"
 	stripes > "$BATS_FILE_TMPDIR/stripes.toml"
-	for name in clients paths stripes; do
+	others > "$BATS_FILE_TMPDIR/others.toml"
+	for name in clients paths stripes others; do
 		measured $name 3>&- &
 	done
 	wait
@@ -120,6 +122,7 @@ stripes() {
 		[factors]
 		targets = [2]
 		[fixed]
+		profile = "wan"
 		target_rate = 13
 		op = "read"
 		ramp = "1s"
@@ -134,7 +137,35 @@ stripes() {
 	EOF
 }
 
-@test "two striped targets give what their disks give together" {
+@test "two striped targets, their sessions logged in again for a profile, give what their disks give together" {
 	ended stripes 0
 	[ "$(grep -c '^as expected' <<< "$output")" -eq 1 ]
+}
+
+others() {
+	cat <<-EOF
+		[factors]
+		workload = ["xdd", "net"]
+		[fixed]
+		fabric = "scsi_debug"
+		op = "read"
+		depth = 8
+		size = "4KiB"
+		ramp = "1s"
+		runtime = "3s"
+		[plot]
+		x = "workload"
+	EOF
+}
+
+@test "every topology leaves records that fabtune report reads" {
+	ended others 0
+	for name in clients paths stripes others; do
+		run -0 /usr/bin/python3 -m fabtune report "$BATS_FILE_TMPDIR/$name"
+		echo "$name: $output"
+		[ -s "$BATS_FILE_TMPDIR/$name/report.html" ]
+		run -0 /usr/bin/python3 -m fabtune report "$BATS_FILE_TMPDIR/$name" --json
+		[ "$(grep -c '"file"' <<< "$output")" -eq "$(find "$BATS_FILE_TMPDIR/$name" -name '*.run.json.gz' | wc -l)" ]
+		[ "$(grep -c '"file"' <<< "$output")" -ge 1 ]
+	done
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What an experiment expects of its figures: each kind of statement can hold, fail, and be beyond telling."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition, expect
+from fabtune.lab import fabrics
 
 FACTORS = {"targets": ("1", "2", "4"), "fabric": ("iscsi", "srp")}
 
@@ -97,7 +99,11 @@ def test_a_bad_expectation_names_the_file_and_the_key(tmp_path: Path, text: str,
         ('fabric = "srp"\nsecurity = "chap"', "security with fabric = srp"),
         ('cut = "1s"', "cut with sessions = 1"),
         ('lun = "own"', "lun = own"),
-        ("task_set_full = 3", "task_set_full"),
+        ("task_set_full = 3", "task_set_full with fabric = iscsi: only scsi_debug"),
+        ('fabric = "srp"\ncmds_max = 64', "cmds_max with fabric = srp: only iscsi, iser"),
+        ('fabric = "iser"\nsessions = 2', "sessions with fabric = iser: only iscsi"),
+        ('fabric = "iser"\nsecurity = "ipsec"', "fabric = iser: expected security = none or chap"),
+        ('fabric = "nvme-tcp"\nstall = "1s"', "stall with fabric = nvme-tcp: only"),
         ("target_rate = 12", "target_rate = .12.*13"),
         ('fabric = "carrier-pigeon"', "fabric"),
     ],
@@ -105,6 +111,31 @@ def test_a_bad_expectation_names_the_file_and_the_key(tmp_path: Path, text: str,
 def test_an_impossible_combination_is_refused_before_anything_starts(tmp_path: Path, fixed: str, named: str) -> None:
     with pytest.raises(InputError, match=f"exp.toml.*{named}"):
         written(tmp_path, f'[factors]\nrtt = ["0ms"]\n[fixed]\n{fixed}\n').combinations()
+
+
+@pytest.mark.parametrize("knob", ["cmds_max = 64", "cmdsn_depth = 32", 'unsolicited = "all"', 'security = "chap"'])
+def test_iser_takes_the_knobs_of_iscsi(tmp_path: Path, knob: str) -> None:
+    (cell,) = written(tmp_path, f'[fixed]\nfabric = "iser"\n{knob}\n').combinations()
+    assert cell.settings.fabric == "iser"
+
+
+def test_a_fabric_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pigeon.py").write_text(
+        "from fabtune.lab.fabrics import Fabric\n\n\n"
+        "class Pigeon(Fabric):\n"
+        '    NAME = "pigeon"\n    FACTORS = frozenset({"sessions"})\n\n\n'
+        "FABRIC = Pigeon\n"
+    )
+    monkeypatch.setattr(fabrics, "__path__", [*fabrics.__path__, str(tmp_path)])
+    fabrics.known.cache_clear()
+    try:
+        (cell,) = written(tmp_path, '[fixed]\nfabric = "pigeon"\nsessions = 2\n').combinations()
+        assert fabrics.find(cell.settings.fabric).NAME == "pigeon"
+        with pytest.raises(InputError, match="targets with fabric = pigeon: only iscsi can"):
+            written(tmp_path, '[fixed]\nfabric = "pigeon"\ntargets = 2\n').combinations()
+    finally:
+        fabrics.known.cache_clear()
+        sys.modules.pop("fabtune.lab.fabrics.pigeon", None)
 
 
 def test_a_fabric_that_needs_hardware_is_said_to_be_missing_and_starts_no_guest(tmp_path: Path) -> None:
