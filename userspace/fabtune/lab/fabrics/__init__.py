@@ -47,8 +47,8 @@ class Fabric(ABC):
         self.settings = settings
         self.disk = disk
 
-    @classmethod
-    def refusal(cls, settings: Settings) -> str:
+    @staticmethod
+    def refusal(settings: Settings) -> str:
         """Return why it does not take the values that `settings` give its factors, nothing when it does."""
         return ""
 

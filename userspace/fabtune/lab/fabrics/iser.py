@@ -17,8 +17,8 @@ class Iser(Iscsi):
     ONE_NAMESPACE = True
     TRANSPORT = "ib_iser"
 
-    @classmethod
-    def refusal(cls, settings: Settings) -> str:
+    @staticmethod
+    def refusal(settings: Settings) -> str:
         """Refuse what protects TCP alone (RFC 7145, 6.1: no digests; soft RoCE sends past IP's filters)."""
         return "expected security = none or chap" if settings.security in _OF_TCP else ""
 
