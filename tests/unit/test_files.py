@@ -76,3 +76,27 @@ def test_drafts_of_crashed_writers_are_swept(tmp_path: Path) -> None:
     (etc / "linked").symlink_to(other / "real")
     files.sweep([etc, tmp_path / "absent"])
     assert not any(draft.exists() for draft in drafts) and (other / "real").exists()
+
+
+def test_a_result_is_whole_and_has_the_umask(tmp_path: Path) -> None:
+    was = os.umask(0o027)
+    try:
+        files.keep(tmp_path / "page", b"one", over=True)
+        files.keep(tmp_path / "page", b"two", over=True)
+        files.keep(tmp_path / "record", b"one", 0o444, over=False)
+    finally:
+        os.umask(was)
+    with pytest.raises(FileExistsError):
+        files.keep(tmp_path / "record", b"two", 0o444, over=False)
+    with pytest.raises(FileNotFoundError):
+        files.keep(tmp_path / "absent/page", b"", over=True)
+    assert {path.name: (path.read_bytes(), path.stat().st_mode & 0o777) for path in tmp_path.iterdir()} == {
+        "page": (b"two", 0o640), "record": (b"one", 0o440),
+    }  # fmt: skip
+
+
+def test_a_result_that_cannot_be_put_in_place_leaves_no_draft(tmp_path: Path) -> None:
+    (tmp_path / "page").mkdir()
+    with pytest.raises(IsADirectoryError):
+        files.keep(tmp_path / "page", b"x", over=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["page"]

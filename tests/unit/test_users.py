@@ -7,7 +7,7 @@ import hosttree
 import pytest
 
 from fabtune.host import hidden, tree
-from fabtune.host.blocks import BLOCK, CHARACTER, Node
+from fabtune.host.blocks import BLOCK, CHARACTER, Node, directory, wwid
 from fabtune.host.users import Users
 
 PROCESS = Path("/proc/self")
@@ -51,3 +51,41 @@ def test_a_swap_file_on_btrfs_lies_on_all_of_its_disks(tmp_path: Path, monkeypat
     assert [Users().system_on(disk) for disk in ("sda", "sdb", "sdc")] == ["swap space", "swap space", ""]
     hosttree.put(tmp_path / "proc/swaps", "Filename\n/nosuch/swap file 8 0 -1\n")
     assert "swap space, perhaps" in Users().system_on("sda")
+
+
+def test_a_disk_is_used_by_what_lies_on_it_or_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(tree, "PROC", tmp_path / "proc")
+    monkeypatch.setattr("fabtune.host.users.node_at", lambda path: Node(BLOCK, 8, 2) if path.name == "sda2" else None)
+    for name, number in (("sda", "8:0"), ("sda/sda1", "8:1"), ("sda/sda2", "8:2"), ("sdb", "8:16")):
+        hosttree.put(tmp_path / "sys/block" / name / "dev", number)
+        if "/" in name:
+            hosttree.put(tmp_path / "sys/block" / name / "partition", name[-1])
+            (tmp_path / "sys/class/block").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "sys/class/block" / Path(name).name).symlink_to(tmp_path / "sys/block" / name)
+    hosttree.put(tmp_path / "proc/swaps", "Filename\n/dev/sda2 partition 8 0 -1\n")
+    hosttree.put(
+        tmp_path / "proc/7/mountinfo", "1 0 8:1 / /data rw - ext4 /dev/sda1 rw\n2 1 8:1 / /data rw - ext4 x rw"
+    )
+    (tmp_path / "proc/7/ns").mkdir()
+    (tmp_path / "proc/7/ns/mnt").symlink_to("mnt:[1]")
+    (tmp_path / "sys/block/sda/sda1/holders/dm-0").mkdir(parents=True)
+    assert Users().of_block("sda") == [
+        "sda1 is mounted on /data: unmount it", "sda1 is held by dm-0: stop it first",
+        "/dev/sda2 is swap space: run swapoff",
+    ]  # fmt: skip
+    assert Users().of_block("sda1") == Users().of_block("sda")[:2]
+    # Nobody is known, and there is no node by which it could be claimed.
+    [reason] = Users().of_block("sdb")
+    assert "in use by somebody, perhaps" in reason
+
+
+@pytest.mark.parametrize("attribute", ["device/wwid", "wwid", "dm/uuid"])
+def test_a_wwid_is_read_wherever_the_kernel_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attribute: str
+) -> None:
+    monkeypatch.setattr(tree, "SYS", tmp_path)
+    hosttree.put(tmp_path / "block/a/dev", "8:0")
+    assert wwid(directory("a")) == ""
+    hosttree.put(tmp_path / "block/a" / attribute, "t10.ATA     DISK   1 ")
+    assert wwid(directory("a")) == "t10.ATA DISK 1"

@@ -181,7 +181,5 @@ def _run_one(
             said = (draft / "output.log").read_text(errors="replace").strip().splitlines()[-6:]
             raise FabtuneError("\n  ".join([f"exit {outcome.exit_status} (files in {run.directory})", *said]))
         run.directory.parent.mkdir(parents=True, exist_ok=True)
-        points = draft / "points.json"
-        last = points.rename(Path(name) / "points.json")
-        shutil.copytree(draft, run.directory, dirs_exist_ok=True)
-        shutil.copy(last, run.directory / "points.json")
+        shutil.copytree(draft, run.directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("points.json"))
+        shutil.copy(draft / "points.json", run.directory)

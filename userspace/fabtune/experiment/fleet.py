@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from fabtune.experiment.batch import Point, Run
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
-from fabtune.host.run import require, tail
+from fabtune.host.run import ended, launch, require, tail
 from fabtune.measure import metrics, record, workload
 from fabtune.paths import data_dir
 from fabtune.progress import Progress
@@ -207,22 +206,13 @@ def _said(failure: Mapping[str, Any]) -> str:
 
 def _to_its_end(command: Sequence[str], environment: Mapping[str, str], sink: Any) -> int:
     """Run `command` to its end; an interrupt of ours ends it in order first, so that no host is left half-way."""
-    # Its own session keeps the terminal's Ctrl-C for us: Ansible would drop its connections at once.
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=sink,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    # At the terminal's Ctrl-C Ansible would drop its connections at once.
+    process = launch(command, log=sink, env=environment)
     try:
         return process.wait()
     except BaseException:
         os.killpg(process.pid, signal.SIGINT)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
+        if not ended(process, 30):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         raise

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Inside a lab guest: the path's own TCP, without storage, by window and number of connections."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from fabtune.errors import FabtuneError
-from fabtune.host.run import require
+from fabtune.host.run import finish, launch, require
 from fabtune.lab.shell import nsenter
 from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
 from fabtune.lab.waiting import until
@@ -19,10 +18,7 @@ _OPS = {"send": "write", "receive": "read"}
 
 def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, Any]]]:
     """Send and receive; return (direction as a block device would call it, figures).  The record goes to `results`."""
-    server = subprocess.Popen(
-        [*nsenter(target_namespace()), require("iperf3", "iperf3"), "--server", "--port", str(_PORT)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    server = launch([*nsenter(target_namespace()), require("iperf3", "iperf3"), "--server", "--port", str(_PORT)])
     try:
         until(_listening, "iperf3 to listen")
         taken = network.measure(
@@ -44,4 +40,4 @@ def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, Any]
 
 def _listening() -> bool:
     ask = [*nsenter(target_namespace()), "ss", "-Hltn", f"sport = :{_PORT}"]
-    return bool(subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip())
+    return bool(finish(ask).stdout.strip())

@@ -2,7 +2,6 @@
 """Inside a lab guest: one combination's path, targets and sessions, brought up as its settings say."""
 
 import json
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.experiment.tuners import TUNERS, apply_tuner
-from fabtune.host.run import run
+from fabtune.host.run import launch, run
 from fabtune.lab import fabrics, topology
 from fabtune.lab.disks import Disk
 from fabtune.measure import workload
@@ -122,6 +121,6 @@ def mount(disk: str) -> str:
 
 def fabtune(allowed: tuple[ExitCode, ...], *words: str) -> None:
     """Run the command as an administrator would, its output to ours.  Raises FabtuneError for another exit code."""
-    status = subprocess.run(["fabtune", *words], check=False).returncode
+    status = launch(["fabtune", *words], on_terminal=True).wait()
     if status not in allowed:
         raise FabtuneError(f"fabtune {' '.join(words)}: exit {status}")

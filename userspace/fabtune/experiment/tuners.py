@@ -3,13 +3,12 @@
 
 import configparser
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
-from fabtune.host.run import require, run
+from fabtune.host.run import launch, require, run
 from fabtune.lab.shell import nsenter, write_sysctl
 from fabtune.lab.topology import TARGET
 
@@ -75,7 +74,7 @@ def _bpftune() -> None:
     program = require("bpftune", "bpftune")
     _BPFTUNE_LOG.parent.mkdir(exist_ok=True)
     with _BPFTUNE_LOG.open("wb") as log:
-        daemon = subprocess.Popen([program, "-s"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        daemon = launch([program, "-s"], log=log)
     deadline = time.monotonic() + _BPFTUNE_WAIT_S
     while not _catches(daemon.pid, signal.SIGTERM):
         if daemon.poll() is not None or time.monotonic() > deadline:

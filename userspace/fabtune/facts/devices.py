@@ -11,6 +11,7 @@ from fabtune.facts import routes
 from fabtune.facts.surroundings import Surroundings
 from fabtune.host import iscsiadm, namespaces, srp, targets, tree
 from fabtune.host import nics as nics_of
+from fabtune.host.blocks import wwid
 from fabtune.host.links import Links
 from fabtune.host.nics import Nic
 from fabtune.model.device import Device
@@ -129,9 +130,10 @@ def blocks(around: Surroundings) -> list[Device]:
     devices = []
     for name, session in sorted(paths.items()):
         directory = tree.SYS / "block" / name
-        wwid = " ".join((tree.read_text(directory / "device/wwid") or f"name:{name}").split())
         # Two paths to one LUN share its WWID; the session tells them apart.
-        devices.append(Device("block", f"{wwid},{session}", name, {"directory": str(directory)}))
+        devices.append(
+            Device("block", f"{wwid(directory) or f'name:{name}'},{session}", name, {"directory": str(directory)})
+        )
     return devices + _stacked(set(paths))
 
 

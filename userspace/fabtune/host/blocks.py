@@ -54,12 +54,29 @@ def blocks_of(device: Path) -> list[str]:
     return [name.name for disk in disks for name in (disk, *(part.parent for part in sorted(disk.glob("*/partition"))))]
 
 
+def directory(block: str) -> Path:
+    """Return where sysfs shows block device `block`, a disk or a partition."""
+    place = tree.SYS / "class/block" / block
+    return place if place.exists() else tree.SYS / "block" / block
+
+
+def wwid(place: Path) -> str:
+    """Return the name that the disk or SCSI device in sysfs directory `place` has for good, '' for none (a RAM disk).
+
+    Runs of blanks in it are one blank.
+    """
+    texts = (tree.read_text(place / attribute) for attribute in ("device/wwid", "wwid", "dm/uuid"))
+    return " ".join(next(filter(None, texts), "").split())
+
+
+def partitions(block: str) -> list[str]:
+    """Return the partitions of disk `block`."""
+    return sorted(part.parent.name for part in directory(block).glob("*/partition"))
+
+
 def holders(block: str) -> list[str]:
     """Return the block devices that are built directly on `block` or, for a disk, on its partitions."""
-    directory = tree.SYS / "class/block" / block
-    if not directory.exists():
-        directory = tree.SYS / "block" / block
-    places = [directory, *(part.parent for part in directory.glob("*/partition"))]
+    places = map(directory, (block, *partitions(block)))
     return sorted({holder.name for place in places for holder in place.glob("holders/*")})
 
 
@@ -77,15 +94,13 @@ def above(block: str) -> list[str]:
         if name in found:
             continue
         found.append(name)
-        directory = tree.SYS / "class/block" / name
-        left += [part.parent.name for part in directory.glob("*/partition")] + holders(name)
+        left += partitions(name) + holders(name)
     return found
 
 
 def block_node(name: str) -> Node | None:
     """Return the number of block device `name`."""
-    text = tree.read_text(tree.SYS / "class/block" / name / "dev") or tree.read_text(tree.SYS / "block" / name / "dev")
-    return numbered(BLOCK, text)
+    return numbered(BLOCK, tree.read_text(directory(name) / "dev"))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Replaces a configuration file as a whole: a crash leaves the old content or the new, never half.
+"""Writes files whole, configuration (`replace`) and results (`keep`): a crash leaves the old content or the new.
 
-What else the file was stays: a symbolic link is written through, and the new file gets the old one's
+What else a configuration file was stays: a symbolic link is written through, and the new file gets the old one's
 owner, mode, access list and labels.
 """
 
@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 # One name for every writer, so that a draft which a crash left behind is found again.
@@ -25,21 +25,42 @@ def replace(path: Path, text: str) -> None:
     for missing in reversed([parent for parent in path.parents if not parent.exists()]):
         make_directory(missing)
     draft = path.with_name(_DRAFT.format(name=path.name))
-    draft.unlink(missing_ok=True)
-    try:
-        # O_EXCL: the draft is a new file of ours, whatever anybody puts there at this moment.
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            _take_over(path, fd)
-            with os.fdopen(os.dup(fd), "w", errors="surrogateescape", newline="") as stream:
-                stream.write(text)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    with _drafted(draft, 0o600, text.encode(errors="surrogateescape"), like=path):
         draft.rename(path)
+    _sync(path.parent)
+
+
+def keep(path: Path, content: bytes, mode: int = 0o666, *, over: bool) -> None:
+    """Write a file of results, in the place of what is at `path` only if `over`; the umask counts.
+
+    Raises OSError (FileExistsError without `over`), with nothing changed.
+    """
+    # Several of us may write to one directory at once.
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with _drafted(draft, mode, content):
+        if over:
+            draft.rename(path)
+        else:
+            # A hard link, unlike a rename, fails where the name is taken.
+            os.link(draft, path)
+
+
+@contextlib.contextmanager
+def _drafted(draft: Path, mode: int, content: bytes, like: Path | None = None) -> Iterator[None]:
+    """Make the file `draft`, durable within the block and gone after it; it is like `like` in all but content."""
+    draft.unlink(missing_ok=True)
+    # O_EXCL: the draft is a new file of ours, whatever anybody puts there at this moment.
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(fd, "wb") as stream:
+            if like is not None:
+                _take_over(like, fd)
+            stream.write(content)
+            stream.flush()
+            os.fsync(fd)
+        yield
     finally:
         draft.unlink(missing_ok=True)
-    _sync(path.parent)
 
 
 def _take_over(path: Path, draft: int) -> None:

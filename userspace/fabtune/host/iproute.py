@@ -2,11 +2,11 @@
 """Runs iproute2's tools (`ip`, `tc`) for their JSON, inside a network namespace."""
 
 import json
-import subprocess
 from typing import Any
 
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.host import namespaces, tools, tree
+from fabtune.host.run import finish
 
 _TIMEOUT_S = 30
 
@@ -18,13 +18,9 @@ def run(program: str, *arguments: str, netns: str = "", stdin: str = "", toleran
     """
     path = tools.find(program, "iproute2")
     with namespaces.inside(netns):
-        done = subprocess.run(
-            [path, *arguments],
-            input=stdin, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False,
-            pass_fds=tree.held, start_new_session=True,
-        )  # fmt: skip
-    if done.returncode and not tolerant:
-        message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
+        done = finish([path, *arguments], stdin=stdin, timeout_s=_TIMEOUT_S, own_session=True, pass_fds=tree.held)
+    if done.status and not tolerant:
+        message = (done.stderr.strip().splitlines() or [f"exit status {done.status}"])[0]
         if any(words in message for words in ("is unknown", "not supported", "No such file", "Cannot find device")):
             raise UnsupportedError(f"{program} {' '.join(arguments)}: {message}")
         raise FabtuneError(f"{program} {' '.join(arguments)}: {message}")

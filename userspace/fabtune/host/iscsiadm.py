@@ -8,11 +8,11 @@ reach output, journal or facts.
 import contextlib
 import glob
 import re
-import subprocess
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
 from fabtune.host import tools, tree
+from fabtune.host.run import Ended, TimeLimitError, finish
 
 _SECRET = re.compile(r"password|username|\.auth\.|chap", re.IGNORECASE)
 _TIMEOUT_S = 60
@@ -23,30 +23,24 @@ BEGIN = "# BEGIN RECORD\n"
 
 def iscsiadm(*arguments: str) -> str:
     """Run iscsiadm and return its output, '' for "no records found".  Raises FabtuneError."""
-    status, output, errors = _run(*arguments)
-    if status == _NO_RECORDS:
+    done = _run(*arguments)
+    if done.status == _NO_RECORDS:
         return ""
-    if status:
-        lines = errors.strip().splitlines() or [f"exit status {status}"]
+    if done.status:
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.status}"]
         raise FabtuneError(f"iscsiadm {' '.join(arguments)}: {lines[-1]}")
-    return output
+    return done.stdout
 
 
-def _run(*arguments: str) -> tuple[int, str, str]:
-    """Run iscsiadm and return its exit status, output and errors.  Raises FabtuneError."""
+def _run(*arguments: str) -> Ended:
+    """Run iscsiadm to its end.  Raises FabtuneError."""
     # A login may start iscsid, which must not keep our lock for ever.
     held = tree.held if "update" in arguments or "--logout" in arguments else []
     program = tools.find("iscsiadm", "open-iscsi")
     try:
-        done = subprocess.run(
-            [program, *arguments],
-            capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False, pass_fds=held,
-            # Ctrl-C and a hang-up of the terminal are for us alone.
-            start_new_session=True,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
+        return finish([program, *arguments], timeout_s=_TIMEOUT_S, own_session=True, pass_fds=held)
+    except TimeLimitError:
         raise FabtuneError(f"iscsiadm {' '.join(arguments)}: no answer within {_TIMEOUT_S} s") from None
-    return done.returncode, done.stdout, done.stderr
 
 
 def parse_records(text: str) -> list[dict[str, str]]:
@@ -111,7 +105,8 @@ def _places() -> list[Path]:
     told = ""
     with contextlib.suppress(FabtuneError):
         # It stops at a damaged record, but names the directory before that (libopeniscsiusr, iscsi_nodes_get).
-        told = "".join(_run("-d", "8", "-m", "node")[1:])
+        done = _run("-d", "8", "-m", "node")
+        told = done.stdout + done.stderr
     return [place for place in places if f" from {place} nodes folder" in told] or places
 
 

@@ -1,18 +1,39 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One way to run another program: the command is logged, its failure becomes a readable error."""
+"""The one way to run another program: to its end (`run`, `finish`) or in the background (`launch`).
+
+Each command is logged, and its failure becomes a readable error.
+"""
 
 import logging
 import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from fabtune.errors import FabtuneError
 
 _log = logging.getLogger(__name__)
 _TAIL_LINES = 12
+
+# What `launch` returns.
+Process = subprocess.Popen
+
+
+class TimeLimitError(FabtuneError):
+    """A program had not ended when its time was up, and was killed."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended: its exit status (negative: a signal's number) and what it printed."""
+
+    status: int
+    stdout: str
+    stderr: str
 
 
 def require(program: str, package: str) -> str:
@@ -32,7 +53,7 @@ def run(
     command: Sequence[str | Path],
     *,
     what: str,
-    stdin: str | None = None,
+    stdin: str = "",
     env: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
 ) -> str:
@@ -40,21 +61,90 @@ def run(
 
     Raises FabtuneError with `what`, the exit status and the end of the output when it fails.
     """
-    words = [str(word) for word in command]
-    _log.debug("run: %s", shlex.join(words))
+    try:
+        done = finish(command, stdin=stdin, env=env, timeout_s=timeout_s)
+    except FabtuneError as error:
+        raise FabtuneError(f"{what}: {error}") from None
+    if done.status != 0:
+        words = shlex.join(str(word) for word in command)
+        raise FabtuneError(f"{what} failed (exit {done.status}): {words}\n{tail(done.stderr or done.stdout)}")
+    return done.stdout
+
+
+def finish(
+    command: Sequence[str | Path],
+    *,
+    stdin: str = "",
+    env: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+    own_session: bool = False,
+    pass_fds: Collection[int] = (),
+) -> Ended:
+    """Run `command` to its end, whatever that is; output that is no UTF-8 is read as well as it can be.
+
+    In a session of its own it gets neither the terminal's Ctrl-C nor its hang-up, which are then for us alone.
+    Raises TimeLimitError, or FabtuneError where it cannot be started.
+    """
+    words = _logged(command)
     try:
         done = subprocess.run(
-            words, input=stdin, capture_output=True, text=True, env=env, timeout=timeout_s, check=False
-        )
-    except FileNotFoundError:
-        raise FabtuneError(f"{what}: {words[0]} not found") from None
+            words, input=stdin, capture_output=True, text=True, errors="replace", env=env, timeout=timeout_s,
+            check=False, start_new_session=own_session, pass_fds=pass_fds,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise FabtuneError(f"{what}: no end after {timeout_s:g} s: {shlex.join(words)}") from None
-    if done.returncode != 0:
-        raise FabtuneError(
-            f"{what} failed (exit {done.returncode}): {shlex.join(words)}\n{tail(done.stderr or done.stdout)}"
-        )
-    return done.stdout
+        raise TimeLimitError(f"no end after {timeout_s:g} s: {shlex.join(words)}") from None
+    except OSError as error:
+        raise _not_started(words, error) from None
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def launch(
+    command: Sequence[str | Path],
+    *,
+    log: IO[bytes] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    on_terminal: bool = False,
+    pass_fds: Collection[int] = (),
+    dies_by: str = "",
+) -> "Process[bytes]":
+    """Start `command` in the background, in a session of its own: the terminal's Ctrl-C is for us, who then end it.
+
+    What it prints goes to `log`, else nowhere.  `on_terminal` leaves it our terminal instead, Ctrl-C included; stderr
+    still goes to `log`, if there is one.  `dies_by` names the signal that it gets when this process dies, however
+    that happens.  Raises FabtuneError where it cannot be started.
+    """
+    guarded = [require("setpriv", "util-linux"), "--pdeathsig", dies_by, *command] if dies_by else command
+    words = _logged(guarded)
+    sink: IO[bytes] | int = subprocess.DEVNULL if log is None else log
+    try:
+        return subprocess.Popen(
+            words, env=env, cwd=cwd, pass_fds=pass_fds, start_new_session=not on_terminal,
+            stdin=None if on_terminal else subprocess.DEVNULL,
+            stdout=None if on_terminal else sink, stderr=log if on_terminal else sink,
+        )  # fmt: skip
+    except OSError as error:
+        raise _not_started(words, error) from None
+
+
+def ended(process: "Process[bytes]", within_s: float) -> bool:
+    """Wait so long for `process` to end, and tell whether it has."""
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _logged(command: Sequence[str | Path]) -> list[str]:
+    words = [str(word) for word in command]
+    _log.debug("run: %s", shlex.join(words))
+    return words
+
+
+def _not_started(words: Sequence[str], error: OSError) -> FabtuneError:
+    why = "not found" if isinstance(error, FileNotFoundError) else f"cannot be started: {error.strerror}"
+    return FabtuneError(f"{words[0]} {why}")
 
 
 def tail(text: str, lines: int = _TAIL_LINES) -> str:

@@ -6,13 +6,13 @@ udevadm itself is asked which file wins.  Before systemd 257 its dry run sets th
 """
 
 import re
-import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.host import tools, tree
+from fabtune.host.run import TimeLimitError, finish
 
 _TIMEOUT_S = 30
 # .link files have had drop-ins since systemd 243.
@@ -57,14 +57,12 @@ def run(*arguments: str) -> str:
     """Return what ``udevadm`` prints.  Raises UnsupportedError where there is no udev, FabtuneError."""
     path, setpriv = tools.find("udevadm", "udev"), tools.find("setpriv", "util-linux")
     try:
-        done = subprocess.run(
-            [setpriv, "--bounding-set", "-net_admin", path, *arguments],
-            capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False, start_new_session=True,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
+        command = [setpriv, "--bounding-set", "-net_admin", path, *arguments]
+        done = finish(command, timeout_s=_TIMEOUT_S, own_session=True)
+    except TimeLimitError:
         raise FabtuneError(f"udevadm {' '.join(arguments)}: no end after {_TIMEOUT_S} s") from None
-    if done.returncode:
-        message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    if done.status:
+        message = (done.stderr.strip().splitlines() or [f"exit status {done.status}"])[-1]
         raise FabtuneError(f"udevadm {' '.join(arguments)}: {message}")
     return done.stdout
 

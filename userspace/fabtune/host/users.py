@@ -22,7 +22,23 @@ from functools import cached_property
 from pathlib import Path
 
 from fabtune.host import hidden, targets, tree
-from fabtune.host.blocks import BLOCK, Node, above, block_node, blocks_of, holders, node_at, nodes_of, numbered, rdev
+from fabtune.host.blocks import (
+    BLOCK,
+    InUseError,
+    Node,
+    above,
+    block_node,
+    blocks_of,
+    claimed,
+    directory,
+    holders,
+    node_at,
+    nodes_of,
+    numbered,
+    partitions,
+    rdev,
+    wwid,
+)  # fmt: skip
 
 # Loses nothing with a path: it only asks whether the path is alive.
 _CHECKERS = ("multipathd",)
@@ -62,14 +78,28 @@ class Users:
         address = tuple(int(part) for part in device.name.split(":") if part.isdigit())
         return self._passed_through.get(address, "") or next(iter(self._all_doubts), "")
 
-    def of_block(self, block: str) -> str:
-        """Return who has block device `block` or one of its partitions open, mounted or exported, '' for nobody.
+    def of_block(self, block: str) -> list[str]:
+        """Return who uses block device `block` or one of its partitions, each with what to do; nothing when it is free.
 
-        Unlike `of_device`, what cannot be looked at does not count.
+        Unlike `of_device`, what cannot be looked at does not count, but a claim does.
         """
-        parts = [part.parent.name for part in (tree.SYS / "class/block" / block).glob("*/partition")]
-        nodes = [node for node in map(block_node, (block, *parts)) if node]
-        return next(filter(None, map(self._of_node, nodes)), "")
+        nodes = {part: node for part in (block, *partitions(block)) if (node := block_node(part))}
+        found = []
+        for part, node in nodes.items():
+            places = dict.fromkeys(self.mounts.get(node, ()))
+            found += [f"{part} is mounted on {place}: unmount it" for place in places]
+            found += [f"{self.swaps[node]} is swap space: run swapoff"] if node in self.swaps else []
+            held = sorted(holder.name for holder in directory(part).glob("holders/*"))
+            found += [f"{part} is held by {holder}: stop it first" for holder in held]
+        if not found:
+            user = next(filter(None, map(self._of_node, nodes.values())), "")
+            found += [f"{block} is in use by {user}: end that first"] if user else []
+        try:
+            # What says who it is says more.
+            with claimed([] if found else [block]):
+                return found
+        except InUseError as error:
+            return [str(error)]
 
     def system_on(self, block: str) -> str:
         """Return what of the running system lies on `block` or on anything built on it, '' for nothing."""
@@ -305,11 +335,11 @@ def _below_file(path: str) -> list[Node]:
 
 def _same_disk(node: Node) -> Iterator[Node]:
     """Yield the disks with the WWID of the one that `node`, or the partition `node`, belongs to."""
-    directory = (tree.SYS / f"dev/block/{node.major}:{node.minor}").resolve()
-    wwid = tree.read_text(directory / "device/wwid") or tree.read_text(directory.parent / "device/wwid")
-    for disk in (tree.SYS / "block").glob("*") if wwid and node.kind == BLOCK else ():
+    place = (tree.SYS / f"dev/block/{node.major}:{node.minor}").resolve()
+    name = wwid(place) or wwid(place.parent)
+    for disk in (tree.SYS / "block").glob("*") if name and node.kind == BLOCK else ():
         number = numbered(BLOCK, tree.read_text(disk / "dev"))
-        if number and tree.read_text(disk / "device/wwid") == wwid:
+        if number and wwid(disk) == name:
             yield number
 
 

@@ -8,12 +8,11 @@ open the device proves nothing.  The verdict of the probe guest is kept in the l
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 from fabtune.errors import InputError
-from fabtune.host.run import require, run
+from fabtune.host.run import TimeLimitError, finish, require, run
 from fabtune.lab import initramfs
 from fabtune.lab.cache import cache_dir
 from fabtune.lab.image import Image
@@ -70,7 +69,7 @@ def _probe_boots(image: Image) -> bool:
             "-initrd", f"{name}/probe.cpio", "-append", "console=ttyS0 quiet panic=-1",
         ]  # fmt: skip
         try:
-            subprocess.run(command, timeout=_PROBE_LIMIT_S, capture_output=True, check=False)
-        except subprocess.TimeoutExpired:
+            finish(command, timeout_s=_PROBE_LIMIT_S)
+        except TimeLimitError:
             return False
         return console.exists() and "up" in console.read_text(errors="replace").split()

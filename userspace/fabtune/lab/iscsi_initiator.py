@@ -2,11 +2,10 @@
 """The iSCSI initiator of the lab: a real open-iscsi, its records and its sessions' disks."""
 
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from fabtune.host.run import run
+from fabtune.host.run import finish, launch, run
 from fabtune.lab.waiting import until
 
 INITIATOR_IQN = "iqn.2026-01.lab.fabtune:initiator"
@@ -19,10 +18,7 @@ def start(transport: str) -> None:
     run(["modprobe", transport], what=f"loading {transport}")
     run(["modprobe", "sd_mod"], what="loading sd_mod")
     Path("/etc/iscsi/initiatorname.iscsi").write_text(f"InitiatorName={INITIATOR_IQN}\n")
-    subprocess.Popen(
-        ["iscsid", "-f"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
+    launch(["iscsid", "-f"])
     until(lambda: _answers_iscsid(), "iscsid to answer")
 
 
@@ -85,4 +81,4 @@ def disks() -> list[str]:
 
 def _answers_iscsid() -> bool:
     # 21: no sessions, said by an iscsid that answers; 20 and others: not there yet.
-    return subprocess.run(["iscsiadm", "-m", "session"], capture_output=True, check=False).returncode in (0, 21)
+    return finish(["iscsiadm", "-m", "session"]).status in (0, 21)

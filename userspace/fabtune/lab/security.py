@@ -2,10 +2,9 @@
 """What protects an iSCSI session: CHAP at login, digests over PDUs, IPsec or WireGuard below TCP."""
 
 import base64
-import subprocess
 from pathlib import Path
 
-from fabtune.host.run import run
+from fabtune.host.run import finish, run
 from fabtune.lab.shell import ip_batch, nsenter
 from fabtune.lab.topology import INITIATOR_ADDRESS, TARGET, TARGET_ADDRESS
 
@@ -50,7 +49,7 @@ def _ipsec() -> None:
     """AES-128-GCM in transport mode, both directions, every packet between the two addresses."""
     run(["modprobe", "esp4"], what="loading esp4")
     # What udev loads on a host whose CPU has AES; without it ESP computes in plain C.
-    subprocess.run(["modprobe", "--quiet", "aesni_intel"], check=False)
+    finish(["modprobe", "--quiet", "aesni_intel"])
     ends = ((INITIATOR_ADDRESS, TARGET_ADDRESS), (TARGET_ADDRESS, INITIATOR_ADDRESS))
     for namespace, own in ((None, INITIATOR_ADDRESS), (TARGET, TARGET_ADDRESS)):
         lines = []

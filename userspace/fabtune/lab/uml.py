@@ -9,13 +9,12 @@ else that tuning touches, but neither the virtual clock nor RDMA, NVMe, null_blk
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
-from fabtune.host.run import privileged, require, run
+from fabtune.host.run import Process, launch, privileged, require, run
 from fabtune.lab import apt, initramfs
 from fabtune.lab.cache import cache_dir, delete_tree, locked, making
 from fabtune.lab.image import Image
@@ -96,7 +95,7 @@ def make_state(path: Path) -> None:
 def start(
     uml: Path, host: Image, guest: Image, *, memory_mib: int, append: str, job: Path, ttys: Sequence[str], log: Path,
     state: Path | None = None,
-) -> "subprocess.Popen[bytes]":  # fmt: skip
+) -> "Process[bytes]":  # fmt: skip
     """Start a guest with `guest`'s root and return its process, which dies with this one.
 
     The program needs a newer C library than a stable host has: it runs inside `host`'s root, in a mount namespace
@@ -130,17 +129,16 @@ def start(
             require("setpriv", "util-linux"), "--pdeathsig", "KILL", require("unshare", "util-linux"), "--mount",
             "--propagation", "private", "sh", "-c", script, "uml", *kernel,
         ])  # fmt: skip
-        interactive = any(tty.startswith("stdio") for tty in ttys)
-        with log.open("wb") as stderr:
-            return subprocess.Popen(
-                command,
-                stdin=None if interactive else subprocess.DEVNULL, stderr=stderr,
-                stdout=None if interactive else subprocess.DEVNULL,
-                pass_fds=opened, start_new_session=not interactive,
-            )  # fmt: skip
+        with log.open("wb") as said:
+            return launch(command, log=said, on_terminal=on_terminal(ttys), pass_fds=opened)
     finally:
         for descriptor in opened:
             os.close(descriptor)
+
+
+def on_terminal(ttys: Sequence[str]) -> bool:
+    """Tell whether one of a guest's serial lines is the terminal that we run on."""
+    return any(tty.startswith("stdio") for tty in ttys)
 
 
 def _quoted(words: Sequence[str]) -> str:

@@ -8,7 +8,6 @@ real: KVM where a probe guest boots under it, else TCG, with as many vCPUs as as
 
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
-from fabtune.host.run import require, run, tail
+from fabtune.host.run import Process, launch, require, run, tail
 from fabtune.lab import uml
 from fabtune.lab.image import Image
 
@@ -95,7 +94,7 @@ def qemu_command(machine: Machine, ttys: Sequence[str]) -> list[str]:
     return command
 
 
-def start(machine: Machine, job: Path, ttys: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+def start(machine: Machine, job: Path, ttys: Sequence[str], log: Path) -> "Process[bytes]":
     """Start the guest with `job` and return its process (QEMU's, or the kernel itself), which dies with this one."""
     if machine.uml is not None:
         program, host = machine.uml
@@ -109,14 +108,8 @@ def start(machine: Machine, job: Path, ttys: Sequence[str], log: Path) -> "subpr
         for part in (machine.kernel.initramfs, job):
             whole.write(part.read_bytes())
     command = qemu_command(machine, ttys) + ["-initrd", str(joined)]
-    # Its own session keeps the terminal's Ctrl-C for us, who then end it in order.
-    with log.open("wb") as stderr:
-        return subprocess.Popen(
-            [require("setpriv", "util-linux"), "--pdeathsig", "KILL", *command],
-            stdin=None if any(tty.startswith("stdio") for tty in ttys) else subprocess.DEVNULL,
-            stderr=stderr,
-            start_new_session=not any(tty.startswith("stdio") for tty in ttys),
-        )
+    with log.open("wb") as said:
+        return launch(command, log=said, on_terminal=uml.on_terminal(ttys), dies_by="KILL")
 
 
 def run_guest(

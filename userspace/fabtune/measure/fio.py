@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fio as a process: start it, wait for it with samples in between, read what it says."""
 
-import contextlib
 import json
 import math
 import os
 import re
 import select
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fabtune.errors import FabtuneError
-from fabtune.host.run import require, run
+from fabtune.host.run import ended, launch, require, run
 
 # How long fio may take to end its jobs after SIGINT.  Requests that never return keep it longer.
 STOP_S = 10.0
@@ -48,15 +46,7 @@ class Load:
         self._job.write_text(job_file, encoding="utf-8")
         self._errors = (scratch / "fio.err").open("w+b")
         self.command = [fio, "--output-format=json+", "--eta=never", f"--output={self._output}", str(self._job)]
-        # A session of its own: Ctrl-C reaches this process first, which then stops the load in order.
-        self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", *self.command],
-            stdin=subprocess.DEVNULL,
-            stdout=self._errors,
-            stderr=self._errors,
-            start_new_session=True,
-            cwd=scratch,
-        )
+        self._process = launch(self.command, log=self._errors, cwd=scratch, dies_by="KILL")
 
     def __enter__(self) -> "Load":
         return self
@@ -65,8 +55,7 @@ class Load:
         if self._process.poll() is None:
             self._process.kill()
             # A process whose requests never return cannot end; the kernel reaps it when they do.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(KILL_S)
+            ended(self._process, KILL_S)
         self._errors.close()
 
     def wait(self, tick: Callable[[], None], interval_s: float) -> None:
@@ -87,11 +76,7 @@ class Load:
         """Ask fio to end and print what it has; return False when requests held it up too long."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        return ended(self._process, STOP_S)
 
     def document(self) -> dict[str, Any]:
         """Return fio's JSON.  Raises FioError with fio's own words when it ended badly, or not at all."""

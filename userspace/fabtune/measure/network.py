@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.host.run import require, run
+from fabtune.host.run import Ended, finish, require, run
 from fabtune.measure.run import IncompleteError, RunInterruptedError, host
 from fabtune.model.runrecord import Draft, RunRecord, StepResult, TargetUsed, Value, WorkloadUsed, begin
 from fabtune.progress import Progress
@@ -133,7 +132,7 @@ def _name(window: int, count: int, receive: bool) -> str:
 
 def _iperf3(command: Sequence[str]) -> dict[str, Any]:
     """Run one test and return iperf3's JSON.  Raises FabtuneError with its own words."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = finish(command)
     try:
         document: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError:
@@ -143,9 +142,9 @@ def _iperf3(command: Sequence[str]) -> dict[str, Any]:
     return document
 
 
-def _ping(peer: str, *words: str) -> subprocess.CompletedProcess[str]:
+def _ping(peer: str, *words: str) -> Ended:
     command = [require("ping", "iputils-ping"), "-n", *words, peer]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"LC_ALL": "C"})
+    return finish(command, env=os.environ | {"LC_ALL": "C"})
 
 
 def round_trips_ms(peer: str) -> list[float]:
@@ -172,7 +171,7 @@ def path_mtu(peer: str) -> PathMtu:
         done = _ping(peer, "-c", "2", "-i", "0.05", "-W", "2", "-M", "do", "-s", str(size - headers))
         # A router's answer, or this host's memory of one: "Frag needed and DF set (mtu = 1400)", "mtu=1400".
         told |= re.search(r"mtu ?[=:]", done.stdout + done.stderr) is not None
-        return done.returncode == 0
+        return done.status == 0
 
     low, high = _SMALLEST_BYTES, top
     if passes(high):

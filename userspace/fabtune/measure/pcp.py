@@ -2,9 +2,10 @@
 """A PCP archive of a run, where pmcd is running: the built-in sampler's metrics and the site's own beside them."""
 
 import shutil
-import subprocess
 from pathlib import Path
 from types import TracebackType
+
+from fabtune.host.run import Process, ended, launch
 
 PMCD_SOCKET = Path("/run/pcp/pmcd.socket")
 # What the built-in sampler reads, by PCP's names, and what explains it; metrics that pmcd does not have are skipped.
@@ -39,7 +40,7 @@ class Archive:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.problem = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process[bytes] | None = None
 
     @property
     def name(self) -> str | None:
@@ -58,27 +59,9 @@ class Archive:
             if made:
                 shutil.rmtree(self.directory, ignore_errors=True)
             return self
-        # It ends with this process, however that ends.
-        words = [
-            "setpriv",
-            "--pdeathsig",
-            "TERM",
-            "pmlogger",
-            "-c",
-            str(config),
-            "-h",
-            "local:",
-            "-l",
-            str(self.directory / "pmlogger.log"),
-        ]
-        self._process = subprocess.Popen(
-            [*words, str(self.directory / "run")],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            # Ctrl-C is for the load; the archive ends with the block.
-            start_new_session=True,
-        )
+        log = self.directory / "pmlogger.log"
+        words: list[str | Path] = ["pmlogger", "-c", config, "-h", "local:", "-l", log, self.directory / "run"]
+        self._process = launch(words, dies_by="TERM")
         return self
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
@@ -86,9 +69,7 @@ class Archive:
             return
         early = self._process.poll() is not None
         self._process.terminate()
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
+        if not ended(self._process, _STOP_S):
             self._process.kill()
             self._process.wait()
         if (self.directory / "run.0").exists() and not early:

@@ -4,14 +4,13 @@
 import gzip
 import io
 import json
-import os
 import zlib
 from pathlib import Path
 
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.host import userfile
+from fabtune.host import files, userfile
 from fabtune.model import runrecord
 from fabtune.model.runrecord import SCHEMA, RunRecord
 
@@ -26,20 +25,14 @@ def write(record: RunRecord, path: Path) -> Path:
 
     Raises FabtuneError when the file exists or there is no room; nothing partial is left.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     text = json.dumps(runrecord.as_json(record), sort_keys=True, separators=(",", ":"), allow_nan=False)
     try:
-        partial.write_bytes(gzip.compress(text.encode(), 6, mtime=0))
-        partial.chmod(0o444)
-        # A hard link, unlike a rename, fails where the name is taken.
-        os.link(partial, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.keep(path, gzip.compress(text.encode(), 6, mtime=0), 0o444, over=False)
     except FileExistsError:
         raise FabtuneError(f"{path}: exists already; a run record is never overwritten") from None
     except OSError as error:
         raise FabtuneError(f"{path}: cannot keep the run record: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
     return path
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.host import blocks, tree
 from fabtune.host.run import run
 from fabtune.host.users import Users
 from fabtune.model.runrecord import TargetUsed
-
-SYS_BLOCK = Path("/sys/block")
 
 
 @attrs.frozen
@@ -42,11 +41,10 @@ class Target:
         if not self.disk:
             return {}
         settings = {}
-        for path in sorted((SYS_BLOCK / self.disk / "queue").glob("*")):
-            try:
-                settings[path.name] = path.read_text().strip()
-            except OSError:
-                continue  # a directory, or an attribute this driver does not have
+        for path in sorted((blocks.directory(self.disk) / "queue").glob("*")):
+            # Some are directories, or attributes that this driver does not have.
+            if (value := tree.read_text(path)) is not None:
+                settings[path.name] = value
         return settings
 
 
@@ -73,7 +71,7 @@ def find(name: str) -> Target:
         kind=kind,
         size_bytes=size,
         disk=disk,
-        wwid=_wwid(disk),
+        wwid=blocks.wwid(blocks.directory(disk)) if disk else "",
         model=_text(disk, "device/model"),
         logical_block_bytes=int(_text(disk, "queue/logical_block_size") or 512),
         sessions=tuple(sorted(_sessions(disk))),
@@ -83,29 +81,18 @@ def find(name: str) -> Target:
 def _disk(device: int) -> str | None:
     """Return the whole disk that a device number belongs to."""
     node = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
-    if not node.exists():
-        return None
-    node = node.resolve()
-    return node.parent.name if (node / "partition").exists() else node.name
+    return _disk_of(node) if node.exists() else None
 
 
 def _text(disk: str | None, attribute: str) -> str:
-    try:
-        return (SYS_BLOCK / (disk or "") / attribute).read_text().strip() if disk else ""
-    except OSError:
-        return ""
-
-
-def _wwid(disk: str | None) -> str:
-    """Return the name that survives renaming; empty where the device has none (a RAM disk)."""
-    return _text(disk, "wwid") or _text(disk, "device/wwid") or _text(disk, "dm/uuid")
+    return (tree.read_text(blocks.directory(disk) / attribute) or "") if disk else ""
 
 
 def _sessions(disk: str | None) -> set[int]:
     """Return the iSCSI sessions below `disk`, through device-mapper and md."""
     if not disk:
         return set()
-    node = SYS_BLOCK / disk
+    node = blocks.directory(disk)
     found = {
         int(part.removeprefix("session"))
         for part in node.resolve().parts
@@ -117,6 +104,7 @@ def _sessions(disk: str | None) -> set[int]:
 
 
 def _disk_of(node: Path) -> str:
+    """Return the whole disk of the disk or partition in sysfs directory `node`."""
     node = node.resolve()
     return node.parent.name if (node / "partition").exists() else node.name
 
@@ -134,30 +122,10 @@ def in_use(target: Target) -> list[str]:
     Each entry says what to do about it.
     """
     assert target.kind == "device"
-    name = Path(target.path).name
-    node = Path(f"/sys/class/block/{name}")
-    reasons = []
-    parts = [node.name, *(child.parent.name for child in node.glob("*/partition"))]
-    numbers = {Path(f"/sys/class/block/{part}/dev").read_text().strip(): part for part in parts}
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        fields = line.split()
-        if fields[2] in numbers:
-            reasons.append(f"{numbers[fields[2]]} is mounted on {fields[4]}: unmount it")
-    for line in Path("/proc/swaps").read_text().splitlines()[1:]:
-        if Path(line.split()[0]).resolve().name in parts:
-            reasons.append(f"{line.split()[0]} is swap space: run swapoff")
-    for part in parts:
-        for holder in Path(f"/sys/class/block/{part}/holders").glob("*"):
-            reasons.append(f"{part} is held by {holder.name}: stop it first")
-    if not reasons:
-        try:
-            os.close(os.open(target.path, os.O_RDONLY | os.O_EXCL))
-        except OSError as error:
-            reasons.append(f"{target.path} cannot be opened for exclusive use: {error.strerror}")
-    user = "" if reasons else Users().of_block(name)
-    if user:
-        reasons.append(f"{name} is in use by {user}: end that first")
-    return reasons
+    if Path("/") != tree.ROOT:
+        return [f"FABTUNE_ROOT={tree.ROOT} is not the host that {target.path} belongs to: unset it"]
+    number = target.path.stat().st_rdev
+    return Users().of_block(Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve().name)
 
 
 def signatures(target: Target) -> list[str]:

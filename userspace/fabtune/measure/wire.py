@@ -3,7 +3,6 @@
 
 import json
 import re
-import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError
-from fabtune.host.run import require, run
+from fabtune.host.run import launch, require, run
 
 # Opcodes of RFC 7143, 11.2.1.2.
 COMMAND, DATA_OUT, RESPONSE, DATA_IN, R2T = 0x01, 0x05, 0x21, 0x25, 0x31
@@ -57,8 +56,8 @@ class Capture:
         ]  # fmt: skip
 
     def __enter__(self) -> "Capture":
-        with self._log.open("w") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        with self._log.open("wb") as log:
+            self._process = launch(self._command, log=log, dies_by="TERM")
         deadline = time.monotonic() + _START_S
         while "File:" not in (said := self._log.read_text()):
             if self._process.poll() is not None or time.monotonic() > deadline:

@@ -2,13 +2,13 @@
 """One self-contained HTML page from figures, tables and facts: no script, font or request from elsewhere."""
 
 import base64
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
+from fabtune.host import files
 from fabtune.report.table import Table
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -99,12 +99,7 @@ def render(
 def write(page: str, path: Path) -> Path:
     """Write `page` whole or not at all, and return `path`.  Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    files.keep(path, page.encode(), over=True)
     return path
 
 

@@ -19,7 +19,7 @@ from fabtune.errors import FabtuneError
 from fabtune.facts import devices
 from fabtune.facts.collect import this_host
 from fabtune.facts.surroundings import Surroundings
-from fabtune.host import iscsiadm, tree
+from fabtune.host import blocks, iscsiadm, tree
 from fabtune.host.run import require, run
 from fabtune.host.sessions import Session, scsi_devices
 from fabtune.model.device import Device
@@ -122,8 +122,7 @@ def _disks(session: Session) -> dict[str, Device]:
     for device in scsi_devices(session):
         name = disk_of(device)
         if name:
-            wwid = " ".join((tree.read_text(device / "wwid") or "").split())
-            place = f"LUN {device.name.rpartition(':')[2]} {wwid}".rstrip()
+            place = f"LUN {device.name.rpartition(':')[2]} {blocks.wwid(device)}".rstrip()
             found[place] = Device("block", place, name, {"directory": str(tree.SYS / "block" / name)})
     return found
 

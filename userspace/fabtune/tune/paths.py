@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """dm-multipath's own view of its paths: whether a device above one path can do without it, and when it has it back."""
 
-import subprocess
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError
 from fabtune.host import blocks, tree
-from fabtune.host.run import require, run
+from fabtune.host.run import ended, launch, require, run
 from fabtune.host.sessions import Session
 
 # multipathd takes a path back in when udev tells of its disk; the next path must not go before that.
@@ -158,16 +157,12 @@ def _answers(name: str) -> bool:
     """Tell whether disk `name` can be read; what hangs is left to the kernel's own time limits."""
     command = ["dd", f"if=/dev/{name}", "of=/dev/null", "bs=4096", "count=1", "iflag=direct"]
     try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-    except OSError:
+        process = launch(command)
+    except FabtuneError:
         return False
-    try:
-        return process.wait(_ANSWER_WAIT_S) == 0
-    except subprocess.TimeoutExpired:
+    if not ended(process, _ANSWER_WAIT_S):
         process.kill()
-        return False
+    return process.returncode == 0
 
 
 def wait_until_back(holders: Collection[str], session: Session) -> str:
@@ -186,13 +181,9 @@ def wait_until_back(holders: Collection[str], session: Session) -> str:
 def lacking(session: Session) -> list[str]:
     """Return the dm-multipath devices of `session`'s disks that are not known to have a usable path through it."""
     maps = [entry.name for entry in (tree.SYS / "block").glob("dm-*") if is_map(entry.name)]
-    mine = {_wwid(lun) for lun in session.luns} - {""}
-    above = [one for one in maps if mine & {_wwid(disk) for disk in blocks.slaves(one)}]
+    mine = {blocks.wwid(blocks.directory(lun)) for lun in session.luns} - {""}
+    above = [one for one in maps if mine & {blocks.wwid(blocks.directory(disk)) for disk in blocks.slaves(one)}]
     return sorted(one for one in above if not _has_path(one, session))
-
-
-def _wwid(disk: str) -> str:
-    return (tree.read_text(tree.SYS / "block" / disk / "device/wwid") or "").strip()
 
 
 def _has_path(holder: str, session: Session) -> bool:

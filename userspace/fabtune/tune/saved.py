@@ -34,6 +34,7 @@ from fabtune.catalog.schema import Key
 from fabtune.catalog.tunable import ROLES, Catalog, Tunable
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts
+from fabtune.host import files
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 from fabtune.tune import plan as planning
@@ -195,15 +196,7 @@ def write(saved: SavedPlan, path: Path) -> None:
     try:
         if path.exists() and not (path.is_file() and b'"fabtune_plan"' in _read(path)[:64]):
             raise InputError(f"{path}: exists and is no saved plan; give another name")
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        try:
-            with os.fdopen(fd, "w") as file:
-                file.write(text)
-            draft.replace(path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        files.keep(path, text.encode(), over=True)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
 

@@ -5,15 +5,16 @@ Every switch is alike: what is applied is taken back, the sessions log in anew, 
 A run after a switch from a profile to itself would otherwise keep a warm connection that the others lost.
 """
 
+import contextlib
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 
 import attrs
 
 from fabtune.errors import ExitCode, FabtuneError
+from fabtune.host.run import finish
 from fabtune.host.sessions import live_sessions
 from fabtune.tune import journal, relogin, signals
 
@@ -105,7 +106,8 @@ def _forget_paths(ends: Ends) -> None:
         commands.append([*_on_target(ends), *inside, *flush])
     for command in commands:
         # Where this fails the runs are only a little less alike.
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        with contextlib.suppress(FabtuneError):
+            finish(command)
 
 
 def _run(profile: str, command: Sequence[str], allowed: Sequence[ExitCode]) -> str:
@@ -113,29 +115,14 @@ def _run(profile: str, command: Sequence[str], allowed: Sequence[ExitCode]) -> s
 
     Ctrl-C waits until it has ended, so that nothing is left half done; a second one kills it.
     """
-    process = None
     with signals.noted(second_raises=True) as stop:
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-            said, errors = process.communicate()
-        except KeyboardInterrupt:
-            if process is not None:
-                process.kill()
-                process.wait()
-            raise
+        done = finish(command, own_session=True)
     stop.check()
-    if process.returncode not in allowed:
-        words = " ".join((errors or said).strip().splitlines()[-3:])
+    if done.status not in allowed:
+        words = " ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
         doing = f"switching to '{profile}'" if profile else "reading the target's values"
-        raise FabtuneError(f"{doing} failed: {shlex.join(command)}: {words or process.returncode}")
-    return said
+        raise FabtuneError(f"{doing} failed: {shlex.join(command)}: {words or done.status}")
+    return done.stdout
 
 
 def _log_in_anew(profile: str, sids: Sequence[int]) -> None:

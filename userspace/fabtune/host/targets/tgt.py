@@ -8,14 +8,13 @@ with the daemon.  Only the daemon of the first control port is seen.
 import errno
 import re
 import socket
-import subprocess
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.host import tools, tree
-from fabtune.host.run import run
+from fabtune.host.run import launch, run
 from fabtune.host.targets.kind import Kind, Login, Store, Tpg
 from fabtune.model.device import Device
 
@@ -188,9 +187,9 @@ class _Tgt(Kind):
         """Start the daemon in the portals' namespace; all of its targets are on all of these."""
         words = [word for portal in portals for word in ("--iscsi", f"portal={portal}")]
         # It goes to the background once it listens.
-        done = subprocess.run([*inside, tools.find("tgtd", "tgt"), *words], stdin=subprocess.DEVNULL, check=False)
-        if done.returncode:
-            raise FabtuneError(f"starting tgtd failed (exit {done.returncode})")
+        status = launch([*inside, tools.find("tgtd", "tgt"), *words]).wait()
+        if status:
+            raise FabtuneError(f"starting tgtd failed (exit {status})")
 
     def set_everywhere(self, key: str, value: str) -> None:
         for tid, _ in _targets():

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Other programs run one way: what they say, how they end, and who gets the terminal's Ctrl-C."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fabtune.errors import FabtuneError
+from fabtune.host.run import TimeLimitError, ended, finish, launch, run
+
+_SESSION = [sys.executable, "-c", "import os; print(os.getsid(0))"]
+
+
+def test_run_returns_what_is_printed_and_names_what_failed() -> None:
+    assert run(["cat"], what="copying", stdin="text") == "text"
+    with pytest.raises(FabtuneError, match=r"(?s)looking failed \(exit 3\): sh -c .*\n  no such luck"):
+        run(["sh", "-c", "echo no such luck >&2; exit 3"], what="looking")
+    with pytest.raises(FabtuneError, match=r"looking: no-such-program not found"):
+        run(["no-such-program"], what="looking")
+    with pytest.raises(FabtuneError, match=r"looking: no end after 0.1 s: sleep 9"):
+        run(["sleep", "9"], what="looking", timeout_s=0.1)
+
+
+def test_finish_tells_how_it_ended() -> None:
+    done = finish(["sh", "-c", r"printf '\303\050'; echo bad >&2; exit 21"])
+    assert (done.status, done.stdout, done.stderr) == (21, "\N{REPLACEMENT CHARACTER}(", "bad\n")
+    assert finish(["sh", "-c", "kill -9 $$"]).status == -9
+    assert finish(["cat"]).stdout == ""
+    with pytest.raises(TimeLimitError):
+        finish(["sleep", "9"], timeout_s=0.1)
+    with pytest.raises(FabtuneError, match="/ cannot be started: Permission denied"):
+        finish(["/"])
+
+
+def test_a_session_of_its_own_keeps_the_terminal_away() -> None:
+    assert int(finish(_SESSION).stdout) == os.getsid(0)
+    assert int(finish(_SESSION, own_session=True).stdout) != os.getsid(0)
+
+
+def test_descriptors_that_it_shall_hold_stay_open(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        there = ["test", "-e", f"/proc/self/fd/{lock.fileno()}"]
+        assert finish(there, pass_fds=[lock.fileno()]).status == 0
+        assert finish(there).status == 1
+
+
+def test_launch_runs_in_the_background_in_its_own_session(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as sink:
+        process = launch(
+            [*_SESSION[:2], "import os, sys; print(os.getsid(0)); sys.exit(len(sys.stdin.read()))"], log=sink
+        )
+    assert ended(process, 30) and process.returncode == 0
+    assert int(log.read_text()) == process.pid
+    sleeper = launch(["sleep", "60"])
+    assert not ended(sleeper, 0.1)
+    sleeper.kill()
+    assert ended(sleeper, 30)
+    with pytest.raises(FabtuneError, match="no-such-program not found"):
+        launch(["no-such-program"])
+
+
+def test_what_is_to_die_with_us_does() -> None:
+    code = "from fabtune.host.run import launch; print(launch(['sleep', '60'], dies_by='KILL').pid, flush=True)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_environment())
+    gone = Path(f"/proc/{done.stdout.strip()}/comm")
+    deadline = time.monotonic() + 30
+    while gone.exists() and gone.read_text().strip() in ("sleep", "setpriv") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not gone.exists()
+
+
+def test_nobody_else_reads_what_is_typed_for_us(tmp_path: Path) -> None:
+    script = f"cat >> {tmp_path / 'typed'}"
+    code = f"from fabtune.host.run import finish, launch; finish(['sh', '-c', {script!r}]); "
+    code += f"launch(['sh', '-c', {script!r}]).wait()"
+    subprocess.run([sys.executable, "-c", code], input="y\n", text=True, check=True, env=_environment())
+    assert (tmp_path / "typed").read_text() == ""
+
+
+def test_on_our_terminal_it_has_our_session_and_our_output(capfd: pytest.CaptureFixture[str]) -> None:
+    assert launch(_SESSION, on_terminal=True).wait() == 0
+    assert int(capfd.readouterr().out) == os.getsid(0)
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "userspace")}
