@@ -22,6 +22,7 @@ maximum = 100
 default = 10
 effect = "live"
 roles = ["initiator"]
+persist = "sysctl.d"
 source = "nowhere"
 """
 PROFILE = """summary = "a profile"
@@ -102,6 +103,18 @@ def test_defaults_move_with_the_kernel() -> None:
             "found 'new', allowed: a kernel such as 6.16",
         ),
         ("maximum = 100", "maximum = 100\nmultiple_of = 0", "key 'multiple_of': found 0"),
+        ('persist = "sysctl.d"', "", "key 'persist' is missing"),
+        ('"sysctl.d"', '"sysctl"', "key 'persist': found 'sysctl' (text), allowed: "),
+        ('"sysctl.d"', '"none"', "key 'persist_why': expected with persist = \"none\""),
+        ('"sysctl.d"', '"sysctl.d"\npersist_why = "x"', "key 'persist_why': expected with persist = \"none\""),
+        ('"sysctl.d"', '"sysctl.d"\npersist_as = "x"', "key 'persist_as': 'sysctl.d' keeps it under its own key"),
+        (
+            '"sysctl.d"',
+            '"iscsid.conf"',
+            "'iscsid.conf' cannot keep a tunable of backend 'sysctl', allowed: backend rec",
+        ),
+        ('"sysctl.d"', '"link"', "'link' cannot keep a tunable of scope 'netns', allowed: scope nic"),
+        ('"sysctl.d"', '"modprobe.d"', "key 'persist_as': found 'net.ipv4.knob', allowed: MODULE/parameters/NAME"),
     ],
 )
 def test_a_wrong_tunable_is_named_by_file_table_and_key(tmp_path: Path, old: str, new: str, problem: str) -> None:

@@ -2,6 +2,7 @@
 """The native files that keep values over a reboot."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 
 from fabtune import backends
 from fabtune.backends.textfile import HEADER
-from fabtune.catalog.tunable import shipped_catalog
+from fabtune.catalog.tunable import load_catalog, shipped_catalog
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.model.device import Device
-from fabtune.tune import persist
+from fabtune.paths import data_dir
+from fabtune.tune import persist, persist_links
 from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
 
 NIC = Device("nic", "pci:0000:00:03.0,netns:init", "eth0", {"name": "eth0"})
@@ -117,6 +119,44 @@ def test_a_copy_of_the_distributions_link_file_keeps_how_nics_are_named(host: Pa
     assert "etc/systemd/network/" in made and "etc/systemd/" in made
 
 
+JUMBO_RING = """
+[rx_jumbo_ring]
+summary = "descriptors of the receive queue for jumbo frames"
+why = "As for rx_ring."
+backend = "ethtool"
+key = "rings.rx-jumbo"
+scope = "nic"
+type = "int"
+minimum = 1
+effect = "live"
+roles = ["initiator", "target"]
+persist = "link"
+persist_as = "RxJumboBufferSize"
+source = "Documentation/networking/ethtool-netlink.rst"
+"""
+
+
+def test_a_nic_tunable_that_stands_in_a_toml_file_alone_is_kept(
+    host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(data_dir("tunables"), tmp_path / "tunables")
+    with (tmp_path / "tunables/nic.toml").open("a") as file:
+        file.write(JUMBO_RING)
+    catalog = load_catalog(tmp_path / "tunables")
+    monkeypatch.setattr(persist_links, "shipped_catalog", lambda: catalog)
+    added = Row(catalog.tunables["nic.rx_jumbo_ring"], "initiator", NIC, "?", "512", CHANGE, "x")
+    made = contents(Plan("x", ("initiator",), "", None, {}, [added]))
+    assert "RxJumboBufferSize=512" in made[LINK].splitlines()
+    hosttree.put(host / LINK, made[LINK].strip())
+    again = contents(plan(("nic.rx_ring", NIC, "4096")))[LINK].splitlines()
+    assert "RxJumboBufferSize=512" in again and "RxBufferSize=4096" in again
+
+
+def test_what_nothing_keeps_says_why() -> None:
+    for tunable in shipped_catalog().tunables.values():
+        assert (tunable.persist == "none") == tunable.kept_by().startswith("nothing: ")
+
+
 SAN0 = "[Match]\nPath=pci-0000:00:03.0\n[Link]\nName=san0"
 DROP_IN = "etc/systemd/network/70-san0.link.d/50-fabtune.conf"
 SAN_NIC = Device("nic", NIC.identity, "san0", {"name": "san0"})
@@ -203,11 +243,11 @@ def test_a_second_profile_adds_to_a_link_file(host: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "device", "value", "remark"),
     [
-        ("qdisc.kind", NIC, "fq", "qdisc.kind: nothing native keeps it"),
+        ("qdisc.kind", NIC, "fq", "qdisc.kind: nothing native keeps it: only what manages the network"),
         ("tcp.sack", OTHER_NETNS, "1", "tcp.sack of netns tgt: sysctl.d sets the first network namespace alone"),
         ("nic.mtu", VETH, "9000", "nic.mtu of veth0: no native file matches it"),
         ("nic.gro_flush_timeout", VETH, "1", "nic.gro_flush_timeout of veth0: no native file matches it"),
-        ("nic.rps_cpus", NIC, "3", "nic.rps_cpus of eth0: no native file matches it"),
+        ("nic.rps_cpus", NIC, "3", "nic.rps_cpus: nothing native keeps it: each queue has its own value"),
         ("block.scheduler", NAMELESS, "none", "block.scheduler of sdb: the disk has no WWID"),
         ("lio.first_burst", TPG, "262144", "disk1 tpgt_1: not in the saved configuration"),
     ],

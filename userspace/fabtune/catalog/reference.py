@@ -34,7 +34,7 @@ def _facts(tunable: Tunable) -> Iterable[tuple[str, str]]:
     yield "Default", _default(tunable)
     yield "Takes effect", EFFECTS[tunable.effect]
     yield "Roles", ", ".join(tunable.roles)
-    yield "Kept by", tunable.persist
+    yield "Kept by", tunable.kept_by()
     if tunable.after:
         yield "Written after", ", ".join(f"`{name}`" for name in tunable.after)
     if tunable.not_above:

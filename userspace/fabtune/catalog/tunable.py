@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fabtune import backends
-from fabtune.catalog import schema
+from fabtune.catalog import keepers, schema
 from fabtune.catalog.schema import Key
 from fabtune.errors import InputError
 from fabtune.host import targets
@@ -28,7 +28,6 @@ EFFECTS = {
     "reboot": "reboot",
 }
 ROLES = ("initiator", "target")
-PERSIST = ("sysctl.d", "udev", "link", "modprobe.d", "iscsid.conf", "record", "saveconfig", "srp_daemon.conf", "none")
 UNITS = {  # unit -> how many of it make one base unit (byte, second, count)
     "": 1.0, "bytes": 1.0, "KiB": 1 / 1024, "sectors": 1 / 512, "pages": 1 / 4096,
     "s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9, "bytes/s": 1.0,
@@ -64,7 +63,9 @@ _KEYS = {
     "auto": _VALUE,
     "effect": Key((str,), required=True, allowed=EFFECTS),
     "roles": Key((list,), required=True, allowed=ROLES),
-    "persist": Key((str,), allowed=PERSIST),
+    "persist": Key((str,), required=True, allowed=keepers.KEEPERS),
+    "persist_as": _TEXT,
+    "persist_why": _TEXT,
     "after": _ARRAY,
     "not_above": _TEXT,
     "disturbs": _ARRAY,
@@ -125,7 +126,10 @@ class Tunable:
     # The kernel gives at most this fraction of its memory: 128 for a 128th.
     default_memory_share: int = 0
     auto: Value | None = None
-    persist: str = "none"
+    # What keeps it over a reboot, by which name where that is not its key, or why nothing does.
+    persist: str = keepers.NONE
+    persist_as: str = ""
+    persist_why: str = ""
     after: tuple[str, ...] = ()
     not_above: str = ""
     disturbs: tuple[str, ...] = ()
@@ -138,6 +142,12 @@ class Tunable:
             if kernel_version(release) >= kernel_version(since):
                 default = value
         return default
+
+    def kept_by(self) -> str:
+        """Return in words what keeps the value over a reboot, or why nothing does."""
+        if self.persist == keepers.NONE:
+            return f"nothing: {self.persist_why}"
+        return f"{self.persist} ({self.persist_as})" if self.persist_as else self.persist
 
     def parse(self, native: str) -> Value:
         """Return the typed value of native text; text that does not fit its type stays text."""
@@ -242,6 +252,9 @@ def parse_tunable(name: str, table: object, where: str) -> Tunable:
     if data.get("multiple_of", 1) < 1:
         raise InputError(f"{where}: key 'multiple_of': found {data['multiple_of']}, allowed: 1 or more")
     tunable = Tunable(name=name, **data)
+    keepers.check(
+        tunable.persist, tunable.backend, tunable.scope, tunable.key, tunable.persist_as, tunable.persist_why, where
+    )
     for value in (tunable.default, tunable.auto, *(value for _, value in tunable.default_since)):
         if value is not None:
             tunable.check(value, where)

@@ -45,6 +45,8 @@ def tunable_json(tunable: Tunable) -> dict[str, object]:
         "effect": tunable.effect,
         "roles": list(tunable.roles),
         "persist": tunable.persist,
+        "persist_as": tunable.persist_as,
+        "persist_why": tunable.persist_why,
         "source": tunable.source,
         "note": tunable.note,
     }
@@ -94,7 +96,7 @@ def run_explain(args: argparse.Namespace) -> int:
         ("default", default_text(tunable)),
         ("takes effect", EFFECTS[tunable.effect]),
         ("roles", ", ".join(tunable.roles)),
-        ("kept by", tunable.persist),
+        ("kept by", tunable.kept_by()),
         ("note", tunable.note),
         ("source", tunable.source),
     ]

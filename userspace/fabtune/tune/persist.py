@@ -14,6 +14,7 @@ from pathlib import Path
 from fabtune import backends
 from fabtune.backends.sysctl import split_key
 from fabtune.backends.textfile import DIRECTORY, HEADER, is_ours
+from fabtune.catalog.keepers import NONE
 from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.facts import boot
@@ -30,7 +31,7 @@ _UDEV = "etc/udev/rules.d/99-fabtune.rules"
 _FILES = ("textfile", "link")
 _FIRST_NAMESPACE = ("host", "netns:init")
 _UNTIL_DISCOVERY = "today's records keep it until a discovery writes them anew"
-_NO_RULE = "no native file matches it: not a PCI device, or a value of each queue"
+_NO_RULE = "no native file matches it: not a PCI device"
 
 
 def rows(plan: Plan) -> tuple[list[Row], list[str]]:
@@ -47,8 +48,8 @@ def rows(plan: Plan) -> tuple[list[Row], list[str]]:
         "iscsid.conf": partial(_iscsid, refused), "saveconfig": _saved,
     }  # fmt: skip
     for kind, group in by_kind.items():
-        if kind == "none":
-            remarks += [f"{row.tunable.name}: nothing native keeps it" for row in group]
+        if kind == NONE:
+            remarks += [f"{row.tunable.name}: nothing native keeps it: {row.tunable.persist_why}" for row in group]
         # Node records and srp_daemon.conf are files already.
         elif kind in makers:
             try:
@@ -120,7 +121,7 @@ def what_keeps(name: str, device: Device) -> str:
         rivals = [boot.module_option(*_module_parameter(tunable), Path(_MODPROBE).name)]
     elif tunable and tunable.persist == "udev":
         rivals = boot.rule(device, tunable.key, Path(_UDEV).name)
-    elif tunable is None or tunable.persist in ("none", "sysctl.d"):
+    elif tunable is None or tunable.persist in (NONE, "sysctl.d"):
         return "nothing native keeps it; apply again"
     stronger = [one for one in rivals if one and one.prevails]
     if stronger:
@@ -130,9 +131,9 @@ def what_keeps(name: str, device: Device) -> str:
 
 
 def _module_parameter(tunable: Tunable) -> tuple[str, str]:
-    """Return module and parameter; an SRP port's own timeouts are what its module's next ports get."""
-    module, _, parameter = tunable.key.partition("/parameters/")
-    return (module, parameter) if parameter else ("ib_srp", tunable.key)
+    """Return module and parameter."""
+    module, _, parameter = (tunable.persist_as or tunable.key).partition("/parameters/")
+    return module, parameter
 
 
 def _beaten(what: str, rival: boot.Rival, key: str) -> str:
@@ -222,7 +223,7 @@ def _rule_match(row: Row, remarks: list[str]) -> str:
         return f'ACTION=="add", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", ATTR{{device/wwid}}=="{identity}"'
     if row.device.scope == "block":
         remarks.append(f"{what}: the disk has no WWID for a udev rule to match")
-    elif not identity.startswith("pci:") or "*" in row.tunable.key:
+    elif not identity.startswith("pci:"):
         remarks.append(f"{what}: {_NO_RULE}")
     elif rest.rpartition(",")[2] != "netns:init":
         remarks.append(f"{what}: udev sets up the NICs of the first network namespace alone")

@@ -10,21 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.host import udevadm
 from fabtune.host.udevadm import Link, Setting
 from fabtune.tune.plan import Row
 
-# ethtool key -> the setting of systemd.link(5).
-_NAMES = {
-    "nic.mtu": "MTUBytes", "nic.txqueuelen": "TransmitQueueLength", "nic.rx_ring": "RxBufferSize",
-    "nic.tx_ring": "TxBufferSize", "nic.channels": "CombinedChannels", "nic.tso": "TCPSegmentationOffload",
-    "nic.gso": "GenericSegmentationOffload", "nic.gro": "GenericReceiveOffload", "nic.lro": "LargeReceiveOffload",
-    "nic.rx_usecs": "RxCoalesceSec", "nic.tx_usecs": "TxCoalesceSec", "nic.rx_frames": "RxMaxCoalescedFrames",
-    "nic.adaptive_rx": "UseAdaptiveRxCoalesce", "nic.adaptive_tx": "UseAdaptiveTxCoalesce",
-    "nic.pause_rx": "RxFlowControl", "nic.pause_tx": "TxFlowControl", "nic.pause_autoneg": "AutoNegotiationFlowControl",
-}  # fmt: skip
-_NO_FILE = "no native file matches it: not a PCI device, or a value of each queue"
+_NO_FILE = "no native file matches it: not a PCI device"
 _OTHER_NAMESPACE = "udev sets up the NICs of the first network namespace alone"
 _DROP_IN = "50-fabtune.conf"
 _MARK = "-fabtune-"
@@ -48,7 +40,7 @@ def files(group: Iterable[Row], remarks: list[str]) -> Iterable[LinkFile]:
     for row in group:
         assert row.device is not None
         pci, _, namespace = row.device.identity.partition(",")
-        if not pci.startswith("pci:") or row.tunable.name not in _NAMES:
+        if not pci.startswith("pci:"):
             remarks.append(f"{row.tunable.name} of {row.device.label}: {_NO_FILE}")
         elif namespace.rpartition(",")[2] != "netns:init":
             remarks.append(f"{row.tunable.name} of {row.device.label}: {_OTHER_NAMESPACE}")
@@ -75,9 +67,9 @@ def _file(label: str, wishes: list[Row], links: list[Link], remarks: list[str]) 
     ours = {f"/{udevadm.DIRECTORIES[0]}/{Path(link.file).name}.d/{_DROP_IN}"}
     if _MARK in Path(link.file).name:
         ours.add(link.file)
-    settings = {_NAMES[row.tunable.name]: _value(row) for row in wishes}
+    settings = {row.tunable.persist_as: _value(row) for row in wishes}
     for row in wishes:
-        name = _NAMES[row.tunable.name]
+        name = row.tunable.persist_as
         other = next((one for one in reversed(link.settings) if _is(one, name) and one.file not in ours), None)
         if other is None or other.file.startswith("/usr/"):
             continue
@@ -92,7 +84,8 @@ def _file(label: str, wishes: list[Row], links: list[Link], remarks: list[str]) 
         return None
     copied = link.file in ours
     mine = [one for one in link.settings if one.file in ours and one.section == "Link"]
-    kept = {one.name: one.value for one in mine if not copied or one.name in _NAMES.values()}
+    known = {one.persist_as for one in shipped_catalog().tunables.values()}
+    kept = {one.name: one.value for one in mine if not copied or one.name in known}
     others = {f"{name}={value}" for name, value in kept.items() if name not in settings}
     made = _made(link, copied, kept | settings, wishes[0].role)
     return replace(made, share=tuple(line for line in made.lines if line not in others))
