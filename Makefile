@@ -76,7 +76,7 @@ bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools, on 
 	$(PYTHON) tests/bench/module.py --out $(OUT)/bench
 	$(PYTHON) tests/bench/snapshot.py --out $(OUT)/bench
 
-bench-wan: deps-lab ## throughput over RTT against default and other tuners (out/bench/wan.json)
+bench-wan: deps-lab ## throughput over RTT against untouched and other tuners (out/bench/wan.json)
 	$(PYTHON) tests/bench/wan.py --out $(OUT)/bench
 
 bench-experiments: deps-lab ## every other shipped experiment, whole (out/bench/NAME)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Throughput over RTT of the WAN profiles, beside the untouched default and other tuners, and the bars they must pass.
+"""Throughput over RTT of the WAN profiles, beside untouched and other tuners, and the bars they must pass.
 
 Runs the shipped experiments on WANs; every point is a login of its own, tuned by `fabtune apply` on both ends or by the
 other tuner's own files or daemon.  Prints tables, writes wan.json, and fails when a bar is missed.
@@ -19,6 +19,7 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "userspace"))
 
+from fabtune.model.untouched import UNTOUCHED  # noqa: E402
 from fabtune.report.demo import print_table  # noqa: E402
 
 # Shipped experiments that together answer the bars; their definitions say what is measured.
@@ -74,7 +75,7 @@ def bars_of(points: Sequence[Point]) -> list[Bar]:
             bars.append(Bar(f"98 % of the bound, {where}", point["mb_per_s"], 0.98 * bound, remark))
         for peer in find(clean, rtt_ms=point["rtt_ms"], op=point["op"]):
             is_peer = not peer["profile"].startswith("wan")
-            if is_peer and (peer["profile"] == "default" or point["rtt_ms"] >= 10):
+            if is_peer and (peer["profile"] == UNTOUCHED or point["rtt_ms"] >= 10):
                 bars.append(
                     Bar(f"not below {peer['profile']}, {where}", point["mb_per_s"], peer["mb_per_s"], tolerance=NOISE)
                 )

@@ -8,7 +8,7 @@ setup() {
 	export PYTHONPATH=userspace
 	cat > "$BATS_TEST_TMPDIR/repeat.toml" <<-EOF
 		[factors]
-		profile = ["default", "wan"]
+		profile = ["untouched", "wan"]
 		[fixed]
 		rtt = "20ms"
 		ramp = "1s"

@@ -42,7 +42,7 @@ def test_the_fraction_of_the_bound_is_judged(bench: ModuleType) -> None:
 
 def test_a_better_peer_is_a_miss_from_10_ms_on_and_the_default_at_any_round_trip(bench: ModuleType) -> None:
     better = {"mb_per_s": 119.5, "bound_mb_per_s": 110.0}
-    for rtt_ms, profile, is_missed in ((50.0, "bpftune", True), (0.0, "bpftune", False), (0.0, "default", True)):
+    for rtt_ms, profile, is_missed in ((50.0, "bpftune", True), (0.0, "bpftune", False), (0.0, "untouched", True)):
         ours = point(rtt_ms=rtt_ms, mb_per_s=118.0, bound_mb_per_s=110.0)
         found = missed(bench, ours, point(profile=profile, rtt_ms=rtt_ms, **better))
         assert bool(found) == is_missed, (rtt_ms, profile)

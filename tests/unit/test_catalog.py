@@ -65,6 +65,32 @@ def test_the_shipped_profiles_speak_to_both_roles(name: str) -> None:
     assert all(profile.entries[role] for role in ROLES)
 
 
+def test_the_profile_of_defaults_is_made_of_the_vocabulary() -> None:
+    catalog = shipped_catalog()
+    entries = load_profile("default", catalog).entries
+    assert entries["initiator"].keys() - entries["target"].keys() == {
+        name
+        for name, one in catalog.tunables.items()
+        if one.backend == "record" and one.in_default and one.default is not None
+    }
+    found = [entry for role in ROLES for entry in entries[role].values()]
+    assert len({entry.tunable.name for entry in found}) > 60 and {entry.wanted for entry in found} == {"default"}
+    assert {entry.why for entry in found if entry.tunable.name.startswith("lio.")} == {"LIO's own default"}
+    # What another value was chosen for, or each kernel has its own of, is left alone.
+    left = {"iscsi.nr_sessions", "net.default_qdisc", "tcp.congestion_control", "block.read_ahead_kb"}
+    assert not left & {entry.tunable.name for entry in found}
+
+
+def test_a_user_profile_may_extend_the_defaults_under_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FABTUNE_PROFILES", str(tmp_path))
+    (tmp_path / "default.toml").write_text('summary = "mine"\ninclude = ["default"]\n[both."tcp.sack"]\ndrop = true\n')
+    profile = load_profile("default", shipped_catalog())
+    assert profile.summary == "mine" and "tcp.sack" not in profile.entries["target"]
+    assert "tcp.ecn" in profile.entries["target"]
+
+
 def test_no_shipped_profile_touches_what_loses_data() -> None:
     for name in available().keys() - {"default"}:
         profile = load_profile(name, shipped_catalog())

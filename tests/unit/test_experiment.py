@@ -19,10 +19,12 @@ def _write(tmp_path: Path, text: str) -> definition.Definition:
 
 
 def test_combinations_vary_the_last_factor_first_and_fix_the_rest(tmp_path: Path) -> None:
-    wanted = _write(tmp_path, '[factors]\nprofile = ["default", "wan"]\nrtt = ["0ms", "50ms"]\n[fixed]\ndepth = 128\n')
+    wanted = _write(
+        tmp_path, '[factors]\nprofile = ["untouched", "wan"]\nrtt = ["0ms", "50ms"]\n[fixed]\ndepth = 128\n'
+    )
     cells = wanted.combinations()
     assert [cell.name for cell in cells] == [
-        "profile=default,rtt=0ms", "profile=default,rtt=50ms", "profile=wan,rtt=0ms", "profile=wan,rtt=50ms",
+        "profile=untouched,rtt=0ms", "profile=untouched,rtt=50ms", "profile=wan,rtt=0ms", "profile=wan,rtt=50ms",
     ]  # fmt: skip
     assert cells[3].settings.rtt_ms == 50 and cells[3].settings.queue_depth == 128
     assert cells[0].settings.size_bytes == 262144
@@ -46,6 +48,20 @@ def test_combinations_vary_the_last_factor_first_and_fix_the_rest(tmp_path: Path
 def test_a_bad_definition_names_the_file_and_the_key(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(InputError, match=f"exp.toml.*({named})"):
         _write(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[factors]\nprofile = ["default", "wan"]\n',
+        '[fixed]\nprofile = "default"\n',
+        '[factors]\nprofile = ["untouched", "wan"]\n'
+        '[[expect]]\nsays = "x"\nat_least = 1\nof = { profile = "wan" }\nto = { profile = "default" }\n',
+    ],
+)
+def test_a_definition_that_calls_nothing_applied_default_is_told_the_new_word(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match=r"exp.toml: .*profile = 'default': .*; nothing applied is 'untouched' now"):
+        _write(tmp_path, text).combinations()
 
 
 @pytest.mark.parametrize("name", definition.names())

@@ -54,7 +54,7 @@ def test_what_only_the_lab_can_vary_is_refused(tmp_path: Path) -> None:
         path.write_text(f'[factors]\nprofile = ["wan"]\n[fixed]\n{fixed}\n')
         with pytest.raises(InputError, match=f"fixed.{fixed.split()[0]}: a fleet's"):
             fleet.check(definition.load(str(path)))
-    path.write_text('[factors]\nprofile = ["default", "wan"]\n[fixed]\nrtt = "20ms"\n')
+    path.write_text('[factors]\nprofile = ["untouched", "wan"]\n[fixed]\nrtt = "20ms"\n')
     fleet.check(definition.load(str(path)))
 
 

@@ -251,30 +251,38 @@ def test_ab_switches_before_every_run_and_back_at_the_end(disk_dir, capsys):
     switch = disk_dir / "switch"
     switch.write_text(f'#!/bin/sh\necho "$1" >> {disk_dir}/log\n')
     switch.chmod(0o755)
-    words = ["ab", "default", "wan", "xdd", "--on", str(disk_dir), "--out", str(disk_dir / "runs"), "--settle", "0s"]
+    words = ["ab", "untouched", "wan", "xdd", "--on", str(disk_dir), "--out", str(disk_dir / "runs"), "--settle", "0s"]
     words += ["--set", "total_bytes=4m", "--set", "op=read", "--pairs", "2", "--calibrate", "2"]
     assert main([*words, "--switch", str(switch), "--json"]) == ExitCode.CANNOT_TELL
     outcome = json.loads(capsys.readouterr().out)
-    assert (outcome["a"], outcome["b"]) == ("default", "wan")
+    assert (outcome["a"], outcome["b"]) == ("untouched", "wan")
     assert outcome["rows"][0]["figure"] == "read_mb_per_s" and outcome["rows"][0]["n"] == 2
     assert "at least 6 are needed" in outcome["rows"][0]["why"]
     assert outcome["notes"][0].startswith("A against A, read: ")
     log = (disk_dir / "log").read_text().split()
-    assert log[:4] == ["default"] * 4 and sorted(log[4:8]) == ["default", "default", "wan", "wan"]
-    assert log[8:] == ["default"]
+    assert log[:4] == ["untouched"] * 4 and sorted(log[4:8]) == ["untouched", "untouched", "wan", "wan"]
+    assert log[8:] == ["untouched"]
     sides = [(one.session.side, one.label) for one in records(disk_dir) if "pairs" in one.session.id]
-    assert sorted(sides) == [("A", "default"), ("A", "default"), ("B", "wan"), ("B", "wan")]
+    assert sorted(sides) == [("A", "untouched"), ("A", "untouched"), ("B", "wan"), ("B", "wan")]
     # The whole session is one report.
     assert main(["report", str(disk_dir / "runs")]) == ExitCode.DONE
     html = (disk_dir / "runs/report.html").read_text()
-    assert "xdd: wan against default, session" in html
+    assert "xdd: wan against untouched, session" in html
 
 
 def test_a_switch_that_fails_ends_the_session(disk_dir, capsys):
-    words = ["ab", "default", "wan", "xdd", "--on", str(disk_dir), "--switch", "/bin/false", "--calibrate", "0"]
+    words = ["ab", "untouched", "wan", "xdd", "--on", str(disk_dir), "--switch", "/bin/false", "--calibrate", "0"]
     assert main(words) == ExitCode.FAILED
-    assert "switching to 'default' failed: /bin/false default" in capsys.readouterr().err
+    assert "switching to 'untouched' failed: /bin/false untouched" in capsys.readouterr().err
     assert not (disk_dir / "runs").exists()
+
+
+@pytest.mark.parametrize("more", [[], ["--switch", "/bin/true"]])
+@pytest.mark.parametrize("sides", [("default", "wan"), ("wan", "default")])
+def test_ab_tells_the_new_word_for_nothing_applied(disk_dir, capsys, sides, more):
+    assert main(["ab", *sides, "xdd", "--on", str(disk_dir), *more]) == ExitCode.USAGE
+    assert "ab default: 'default' is a profile" in (said := capsys.readouterr().err)
+    assert "nothing applied is 'untouched' now" in said
 
 
 @pytest.mark.parametrize("command", ["/no/such/program", "'", ""])

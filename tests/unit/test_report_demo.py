@@ -48,6 +48,12 @@ def csv_rows(html):
         yield list(csv.DictReader(io.StringIO(base64.b64decode(encoded).decode())))
 
 
+def test_the_untouched_are_the_first_whatever_they_were_called():
+    for name in ("untouched", "default"):
+        points = [point | {"profile": name if point["profile"] == "default" else "wan"} for point in make_points()]
+        assert demo._profiles(points) == [name, "wan"]
+
+
 def test_same_points_give_same_bytes(tmp_path):
     assert page(make_points(), tmp_path / "a") == page(make_points(), tmp_path / "b")
 

@@ -15,7 +15,7 @@ setup() {
 	disk=$(basename /sys/class/iscsi_session/session*/device/target*/*/block/*)
 	load_words=(xdd --on "/dev/$disk" --confirm="$disk" --rtt 50ms --rate 1gbit
 		--set op=read --settle 100ms --runtime 2s --ramp 1s)
-	words=(ab default wan "${load_words[@]}" --target-netns target)
+	words=(ab untouched wan "${load_words[@]}" --target-netns target)
 }
 
 # verdict_of: the verdict and the number of pairs of the row that decides, from --json in $output.
@@ -43,14 +43,14 @@ of_sides() {
 	cp runs/"$1"/*-B-* "$1-B"
 }
 
-@test "wan against default: six pairs, calibrated, a verdict, and every value back" {
+@test "wan against untouched: six pairs, calibrated, a verdict, and every value back" {
 	all_values > before
 	run --separate-stderr fabtune "${words[@]}" --pairs 6 --calibrate 6 --json
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ "$(verdict_of)" = "better 6" ]
 	[[ "$output" == *"A against A, read: "*"the interval holds 1"* ]]
-	[[ "$stderr" == *"default against wan: pair 1, run of "* ]]
+	[[ "$stderr" == *"untouched against wan: pair 1, run of "* ]]
 	# Each run had a session of its own, with the values of its side.
 	[ "$(of_records 'len({next(iter(step.before.negotiated)) for step in steps})')" -eq 24 ]
 	[ "$(of_records '{negotiated(one)["MaxOutstandingR2T"] for one in side("A")}, len(side("A"))')" = "({'1'}, 6)" ]
@@ -58,7 +58,7 @@ of_sides() {
 	all_values > after
 	diff before after
 	fabtune report runs
-	grep -q "xdd: wan against default, session" runs/report.html
+	grep -q "xdd: wan against untouched, session" runs/report.html
 	# What was better is worse the other way round, and A is no different from itself.
 	of_sides pairs
 	run fabtune compare pairs-B pairs-A --json
@@ -83,7 +83,7 @@ of_sides() {
 	wait $session || status=$?
 	cat err
 	[ "$status" -eq 130 ]
-	grep -q "back to default" err
+	grep -q "back to untouched" err
 	run ! grep Traceback err
 	run ! pgrep -x fio
 	[ "$(of_records 'runs[-1].complete, runs[-1].problem')" = "(False, 'interrupted by the user')" ]
@@ -121,7 +121,7 @@ of_target() {
 
 @test "the target's end on a host of its own, reached by ssh" {
 	target_host
-	words=(ab default wan "${load_words[@]}" --pairs 2 --calibrate 0 --json)
+	words=(ab untouched wan "${load_words[@]}" --pairs 2 --calibrate 0 --json)
 	all_values > before
 	here=$(of_target /var/lib/fabtune)
 	# Who may not log in there changes nothing here.

@@ -19,6 +19,12 @@ FORMS = ("value", "at_least", "at_most")
 PATH_VARIABLES = ("rtt", "rate", "bdp", "estimated")
 HOST_VARIABLES = ("mtu", "memory", "cpus", "sessions", "page")
 WORDS = ("max", "auto", "default")
+# The profile that is made of the vocabulary's own defaults, and where these are the same on every host.
+DEFAULT = "default"
+_DEFAULTS_OF = {
+    ("sysctl", "netns"): "the kernel's", ("sysctl", "host"): "the kernel's", ("record", "record"): "open-iscsi's",
+    ("attribute", "tpg"): "LIO's", ("attribute", "acl"): "LIO's",
+}  # fmt: skip
 # Includes in a row, and files that one profile may be made of in all.
 _MAX_DEPTH, _MAX_FILES = 8, 16
 
@@ -122,8 +128,23 @@ def directories() -> list[Path]:
 
 
 def available() -> dict[str, Path]:
-    """Return every profile's file by name."""
-    return {path.stem: path for directory in directories() for path in sorted(directory.glob("*.toml"))}
+    """Return every profile's file by name; that of the profile of defaults is the vocabulary."""
+    files = {path.stem: path for directory in directories() for path in sorted(directory.glob("*.toml"))}
+    return {DEFAULT: data_dir("tunables")} | files
+
+
+def _defaults(catalog: Catalog, path: Path) -> Profile:
+    """Return the profile of what an untouched system does."""
+    entries: dict[str, dict[str, Entry]] = {role: {} for role in ROLES}
+    for tunable in catalog.tunables.values():
+        whose = _DEFAULTS_OF.get((tunable.backend, tunable.scope))
+        if whose and tunable.in_default and tunable.default is not None:
+            for role in tunable.roles:
+                entries[role][tunable.name] = Entry(
+                    tunable, "value", "default", f"{whose} own default", "", f"{path}: {tunable.name}"
+                )
+    summary = "what an untouched system does: the kernel's, open-iscsi's and LIO's own values"
+    return Profile(DEFAULT, summary, path, {}, entries)
 
 
 def load_profile(name: str, catalog: Catalog) -> Profile:
@@ -146,6 +167,8 @@ class _Loader:
 
     def load(self, path: Path, including: tuple[Path, ...]) -> Profile:
         """Return the profile in `path`, reached through the files `including`.  Raises InputError."""
+        if path == data_dir("tunables"):
+            return _defaults(self._catalog, path)
         same = Path(os.path.realpath(path))
         chain = " -> ".join(step.stem for step in (*including, same))
         if same in including:
@@ -170,6 +193,8 @@ def _read(path: Path, catalog: Catalog, load: Callable[[Path], Profile]) -> Prof
         # A profile may extend a shipped one of its own name, so its own file is no candidate.
         candidates = [directory / f"{word}.toml" for directory in (path.parent, *reversed(directories()))]
         found = next((file for file in candidates if _is_file(file) and file != path), None)
+        if found is None and word == DEFAULT:
+            found = data_dir("tunables")
         if found is None:
             schema.one_of(word, set(available()) - {path.stem}, f"{path}: key 'include'", "profile")
             raise InputError(f"{path}: key 'include': profile '{word}' not found")

@@ -60,6 +60,7 @@ _KEYS = {
     "default_since": Key((dict,)),
     "default_note": _TEXT,
     "default_memory_share": _INT,
+    "in_default": _BOOL,
     "auto": _VALUE,
     "effect": Key((str,), required=True, allowed=EFFECTS),
     "roles": Key((list,), required=True, allowed=ROLES),
@@ -125,6 +126,8 @@ class Tunable:
     default_note: str = ""
     # The kernel gives at most this fraction of its memory: 128 for a 128th.
     default_memory_share: int = 0
+    # Whether profile `default` gives its default back: not where it is the administrator's choice or each host's own.
+    in_default: bool = True
     auto: Value | None = None
     # What keeps it over a reboot, by which name where that is not its key, or why nothing does.
     persist: str = keepers.NONE

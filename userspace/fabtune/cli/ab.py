@@ -20,8 +20,9 @@ from fabtune.cli import console
 from fabtune.cli import measure as measure_cli
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import require
+from fabtune.model.untouched import UNTOUCHED, refuse_default
 from fabtune.tune import signals
-from fabtune.tune.switch import UNTOUCHED, Ends, switch, target_values
+from fabtune.tune.switch import Ends, switch, target_values
 
 if TYPE_CHECKING:
     from fabtune.model.runrecord import RunRecord
@@ -72,8 +73,9 @@ def _check(args: argparse.Namespace) -> None:
         require("ssh", "openssh-client")
         if args.target_host.startswith("-"):
             raise InputError(f"--target-host {args.target_host}: expected the name or address of a host")
-    for profile in () if args.switch else (args.a, args.b):
-        if profile != UNTOUCHED:
+    for profile in (args.a, args.b):
+        refuse_default(profile, f"ab {profile}")
+        if profile != UNTOUCHED and not args.switch:
             load_profile(profile, shipped_catalog())
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import attrs
 
 from fabtune.errors import InputError
+from fabtune.model.untouched import refuse_default
 
 # A run's factors as written, beside one of its points.
 Row = Mapping[str, Any]
@@ -44,6 +45,9 @@ class Expectation:
             raise InputError("expected along = a factor together with shape = rises, falls or level")
         if self.along is None and self.at_least is None and self.at_most is None:
             raise InputError("expected at_least or at_most, or along and shape")
+        for side in (self.where, self.of, self.to):
+            for word in side.get("profile", Text()).split(","):
+                refuse_default(word, f"profile = '{word}'")
 
 
 @attrs.frozen

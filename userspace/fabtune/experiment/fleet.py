@@ -28,7 +28,6 @@ from fabtune.progress import Progress
 _OURS = ("profile", "workload", "size", "depth", "op", "ramp", "runtime")
 # What may be said of the path so that formulas and bounds know it, and the replicate's number.
 _SAID = ("rtt", "rate", "seed")
-_UNTOUCHED = "default"
 # A host that dies must not hang the others: ssh asks a silent host three times in 15 s.
 _SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 
@@ -89,7 +88,7 @@ def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: 
     settings = run.settings
     path = {key: definition.fixed[key] for key in ("rtt", "rate") if key in definition.fixed}
     tuning: dict[str, Any] = {**path, "profile": settings.profile, "allow_relogin": allow_relogin}
-    untouched = settings.profile == _UNTOUCHED
+    untouched = settings.profile == UNTOUCHED
     run.keep(_measure(run, inventory) if untouched else _with_profile(run, inventory, tuning))
 
 

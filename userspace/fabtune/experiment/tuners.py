@@ -11,6 +11,7 @@ from fabtune.errors import FabtuneError
 from fabtune.host.run import launch, require, run
 from fabtune.lab.shell import nsenter, write_sysctl
 from fabtune.lab.topology import TARGET
+from fabtune.model.untouched import UNTOUCHED
 
 _TUNED_PROFILES = Path("/usr/lib/tuned/profiles")
 # ESnet's fasterdata advice for a data transfer node with a 10 Gb/s NIC.
@@ -99,7 +100,7 @@ def _write_everywhere(key: str, value: str) -> None:
 
 
 TUNERS: dict[str, Callable[[], None]] = {
-    "default": lambda: None,
+    UNTOUCHED: lambda: None,
     "network-throughput": _tuned,
     "fasterdata": _fasterdata,
     "bpftune": _bpftune,

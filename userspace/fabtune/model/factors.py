@@ -8,6 +8,7 @@ import attrs
 
 from fabtune.errors import InputError
 from fabtune.model import units
+from fabtune.model.untouched import UNTOUCHED, refuse_default
 
 Parse = Callable[[str, str], Any]
 # Less is no rate that a disk with a limit can hold: see `host.targets.null_blk.make`.
@@ -51,6 +52,11 @@ def _name(text: str, what: str) -> str:
     return text
 
 
+def _profile(text: str, what: str) -> str:
+    refuse_default(text, f"{what} = '{text}'")
+    return _name(text, what)
+
+
 def _seconds(text: str, what: str) -> float:
     return units.parse_ms(text, what) / 1e3
 
@@ -71,7 +77,7 @@ def _factor(parse: Parse, default: str, summary: str, name: str = "") -> Any:
 class Settings:
     """One combination, everything parsed; what nobody asked for has its default."""
 
-    profile: str = _factor(_name, "default", "a fabtune profile, or the name of another tuner to compare with")
+    profile: str = _factor(_profile, UNTOUCHED, "a fabtune profile, 'untouched', or another tuner to compare with")
     known: str = _factor(
         _one_of("given", "measured"), "given", "whether a profile is told the path's round trip and rate"
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fabtune.errors import InputError
+from fabtune.model.untouched import UNTOUCHED
 from fabtune.report import page
 from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.table import Column, Table, decimals, percent, plain, times
@@ -30,7 +31,8 @@ FACETS: dict[str, Callable[[Any], str]] = {
     "queue_depth": lambda value: f"queue depth {value:g}",
 }
 # The reference of every gain; where it was not measured, the first profile is.
-BASELINE = "default"
+# As the same was called before.
+BASELINES = (UNTOUCHED, "default")
 
 _COLUMNS = (
     Column("RTT", "rtt_ms", "ms", plain),
@@ -102,7 +104,7 @@ def _facets(points: Sequence[Point]) -> list[tuple[str, list[Point]]]:
 
 def _profiles(points: Sequence[Point]) -> list[str]:
     names = list(dict.fromkeys(point["profile"] for point in points))
-    return sorted(names, key=lambda name: name != BASELINE)
+    return sorted(names, key=lambda name: name not in BASELINES)
 
 
 def _table(caption: str, points: Sequence[Point]) -> Table:

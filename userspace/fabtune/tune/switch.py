@@ -16,10 +16,9 @@ import attrs
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.host.run import finish
 from fabtune.host.sessions import live_sessions
+from fabtune.model.untouched import UNTOUCHED
 from fabtune.tune import journal, relogin, signals
 
-# The name that stands for "nothing applied".
-UNTOUCHED = "default"
 # No question that nobody answers, and an end within seconds when the target's host is gone.
 _SSH_OPTIONS = ("-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=5")
 
