@@ -23,6 +23,7 @@ from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 from fabtune.tune import fault, journal
 from fabtune.tune.apply import Result, apply
+from fabtune.tune.lines import LoginLine
 from fabtune.tune.plan import Plan, make_plan, tunables_of
 from fabtune.tune.undo import Report, undo
 from fabtune.tune.verify import verify
@@ -426,9 +427,9 @@ def test_a_logout_without_its_login_is_owed(host: Path) -> None:
         for sid in ("1", "2")
     )
     writer = journal.Writer(journal.transactions()[0].path)
-    writer.append("logout", **first.as_json())
-    writer.append("logout", **second.as_json())
-    writer.append("login", sid="1", identity=first.identity)
+    writer.append(first)
+    writer.append(second)
+    writer.append(LoginLine("1", first.identity))
     writer.close()
     assert journal.owed_logins(journal.transactions(), "boot") == [second]
     assert journal.owed_logins(journal.transactions(), "another boot") == []

@@ -14,7 +14,8 @@ from fabtune.model.device import Device
 from fabtune.tune.plan import CHANGE, KEPT, SAME, Row, make_plan
 
 THING = {"summary": "x", "backend": "attribute", "key": "x", "scope": "host", "type": "int", "effect": "live",
-         "roles": ["initiator"], "persist": "none", "persist_why": "x", "source": "x", "minimum": 3, "maximum": 60}  # fmt: skip
+         "roles": ["initiator"], "persist": "none", "persist_why": "x", "source": "x", "minimum": 3,
+         "maximum": 60}  # fmt: skip
 
 
 def planned(name: str, now: str, words: str, directory: Path) -> Row:

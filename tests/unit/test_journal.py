@@ -4,20 +4,24 @@
 import json
 import shutil
 import time
+import typing
 from pathlib import Path
 
+import attrs
 import hosttree
 import pytest
 
 from fabtune import backends
 from fabtune.backends import record
+from fabtune.backends.textfile import HEADER
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import collect
 from fabtune.model.device import Device
-from fabtune.tune import journal, relogin
+from fabtune.tune import journal, lines, relogin
 from fabtune.tune.apply import Result, apply
+from fabtune.tune.lines import DeviceField
 from fabtune.tune.plan import make_plan, tunables_of
 from fabtune.tune.transaction import parse
 from fabtune.tune.undo import Report, undo
@@ -200,7 +204,7 @@ def test_a_session_that_was_logged_out_and_never_came_back_is_drift(host: Path) 
     lost = journal.Logout("9", "iqn.lost,10.2.0.9:3260,default", "iqn.lost", "10.2.0.9:3260", "default",
                           hosttree.SYSCTLS["kernel/random/boot_id"])  # fmt: skip
     writer = journal.Writer(journal.transactions()[0].path)
-    writer.append("logout", **lost.as_json())
+    writer.append(lost)
     writer.close()
     assert [(one.tunable, one.found) for one in drifted()] == [("session", "logged out")]
 
@@ -347,7 +351,7 @@ def test_a_logout_is_read_back_whatever_the_newest_transaction_is(host: Path, ne
         back()
     away = journal.Logout("3", "iqn.t,10.2.0.1:3260,default", "iqn.t", "10.2.0.1:3260", "default", "boot")
     with journal.locked(), relogin.journalled() as log:
-        log("logout", **away.as_json())
+        log(away)
         assert journal.owed_logins(journal.transactions(), "boot") == [away]
     assert journal.owed_logins(journal.transactions(), "boot") == [away]
     assert all(one.closed for one in journal.transactions() if one.profile == "relogin")
@@ -432,3 +436,64 @@ def test_a_line_that_nobody_could_act_on_is_damage(
     begin = {"kind": "begin", "version": 1, "roles": ["initiator"], "netns": "", "profile": "x", "boot_id": ""}
     data = "".join(json.dumps(line) + "\n" for line in ({**begin, **first}, second)).encode()
     assert what in parse(tmp_path / "x.jsonl", data).damage
+
+
+OLD_FILES = {
+    "etc/sysctl.d/90-fabtune.conf": ("net.core.netdev_max_backlog = 2000", "net.ipv4.tcp_rmem = 4096 131072 12000000"),
+    "etc/udev/rules.d/99-fabtune.rules": (
+        'ACTION=="add", SUBSYSTEM=="block", ENV{DEVTYPE}=="disk", ATTR{device/wwid}=="naa.6001405000000001", '
+        'ATTR{queue/rq_affinity}="2"',
+    ),
+}
+
+
+def old_journal(host: Path) -> None:
+    """Put the journal of two profiles in place, one taken back, as fabtune wrote it before its lines had classes."""
+    (disk,) = (one for one in collect([]).sessions[0].luns)
+    directory = host / "state/journal"
+    directory.mkdir(mode=0o700, parents=True)
+    directory.parent.chmod(0o700)
+    for number in ("000", "001"):
+        text = (Path(__file__).parent / f"data/journal-2-{number}.jsonl").read_text()
+        text = text.replace("INSTANCE", str((host / "sys/block" / disk).stat().st_ino))
+        hosttree.put(directory / f"20261122T080000Z-{number}.jsonl", text.rstrip("\n"))
+
+
+def test_a_journal_of_the_earlier_lines_is_verified_and_taken_back(host: Path) -> None:
+    rmem = host / "proc/sys/net/ipv4/tcp_rmem"
+    before = read(rmem)
+    old_journal(host)
+    first, second = journal.transactions()
+    assert (first.state, second.state) == ("taken back", "in force") and not second.damage
+    (host / BACKLOG).write_text("2000\n")
+    rmem.write_text("4096\t131072\t12000000\n")
+    (host / "sys/block/sd1/queue/rq_affinity").write_text("2\n")
+    for name, text in OLD_FILES.items():
+        hosttree.put(host / name, "\n".join((HEADER, *text)))
+    assert drifted() == []
+    (host / BACKLOG).write_text("7\n")
+    assert [one.tunable for one in drifted()] == ["net.netdev_max_backlog"]
+    (host / BACKLOG).write_text("2000\n")
+    report = back()
+    assert report.exit_code == ExitCode.DONE and set(states(report)) == {"restored"}
+    assert [one.state for one in journal.transactions()] == ["taken back"] * 2
+    assert (read(host / BACKLOG), read(rmem)) == ("1000", before)
+    assert read(host / "sys/block/sd1/queue/rq_affinity") == "1"
+    assert not any((host / name).exists() for name in OLD_FILES)
+
+
+def test_each_kind_of_line_is_read_as_it_was_written() -> None:
+    device = DeviceField("netns", "netns:init", "host")
+    for kind in typing.get_args(lines.Line):
+        words = {
+            "device": device,
+            "backend": "sysctl",
+            "sid": "1",
+            "successor": "2",
+            "version": 1,
+            "step": 1,
+            "rounds": True,
+        }
+        wanted = {one.name: words.get(one.name, "x") for one in attrs.fields(kind) if one.default is attrs.NOTHING}
+        line = kind(**wanted | ({"roles": ("target",)} if kind is lines.BeginLine else {}))
+        assert lines.read(lines.text(line).encode(), "here") == line

@@ -2,9 +2,9 @@
 """Which session may be logged out, as far as a copied tree can show it; the rest is tests/vm/harm_*.bats."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
+import attrs
 import hosttree
 import pytest
 
@@ -16,8 +16,18 @@ from fabtune.facts.surroundings import Surroundings
 from fabtune.host import blocks, luns
 from fabtune.host.sessions import live_sessions
 from fabtune.model.address import canonical
-from fabtune.tune import carry, journal, logout, owed, paths, relogin
+from fabtune.tune import carry, journal, lines, logout, owed, paths, relogin
 from fabtune.tune.journal import Logout
+from fabtune.tune.lines import (
+    BeginLine,
+    ClosedLine,
+    DeviceField,
+    DueLine,
+    LoginLine,
+    RefusedLine,
+    RestoredLine,
+    WriteLine,
+)
 from fabtune.tune.paths import MapPath
 from fabtune.tune.relogin import Pending, merge
 from fabtune.tune.successor import is_away, is_back
@@ -130,10 +140,10 @@ def test_what_a_session_carries_is_journalled_with_its_logout(host: Path) -> Non
     away = owe(host, "1")
     kept = {"session": {"recovery_tmo": "7"}, "LUN 0 naa.1": {"device/timeout": "180"}}
     with journal.locked(), relogin.journalled() as log:
-        log("logout", **replace(away, sid="5", kept=kept).as_json())
+        log(attrs.evolve(away, sid="5", kept=kept))
     assert [one.kept for one in owed_now()] == [{}, kept]
     with (host / "state/journal/20260101T000000Z-000.jsonl").open("a") as stream:
-        stream.write(json.dumps({"kind": "logout", **away.as_json(), "kept": {"session": {"recovery_tmo": 7}}}) + "\n")
+        stream.write(json.dumps({**json.loads(lines.text(away)), "kept": {"session": {"recovery_tmo": 7}}}) + "\n")
     assert "recovery_tmo" in journal.transactions()[0].damage
 
 
@@ -162,10 +172,8 @@ def owe(host: Path, sid: str, transaction: str = "20260101T000000Z-000") -> Logo
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.parent.chmod(0o700)
     writer = journal.Writer(directory / f"{transaction}.jsonl")
-    writer.append(
-        "begin", version=1, transaction=transaction, boot_id="boot", profile="p", roles=["initiator"], netns=""
-    )
-    writer.append("logout", **away.as_json())
+    writer.append(BeginLine(1, ("initiator",), "", "p", "boot", transaction))
+    writer.append(away)
     writer.close()
     return away
 
@@ -214,7 +222,7 @@ def test_verify_says_that_a_login_failed_where_that_is_known(host: Path) -> None
     ):
         if refused_in:
             with journal.locked(), relogin.journalled() as log:
-                log("refused", sid=away.sid, identity=away.identity, boot_id=refused_in, why="no such")
+                log(RefusedLine(*away.session, refused_in, "no such"))
         found = verify(None, ("initiator",), "")
         assert [one.tunable for one in found] == ["session"] and expected in found[0].note
 
@@ -230,7 +238,7 @@ def test_a_login_settles_a_logout_of_an_earlier_transaction(host: Path) -> None:
     first = owe(host, "1")
     owe(host, "5", "20260102T000000Z-000")
     with journal.locked(), relogin.journalled() as log:
-        log("login", sid="1", identity=first.identity)
+        log(LoginLine("1", first.identity))
     assert [one.sid for one in owed_now()] == ["5"]
 
 
@@ -243,8 +251,8 @@ def owe_values(host: Path, tmo: str) -> None:
     hosttree.put(host / "sys/class/iscsi_session/session1/recovery_tmo", "120")
     away = owe(host, "9")
     with journal.locked(), relogin.journalled() as log:
-        log("logout", **replace(away, sid="0", kept={"session": {"recovery_tmo": tmo}}).as_json())
-        log("login", sid="9", identity=away.identity)
+        log(attrs.evolve(away, sid="0", kept={"session": {"recovery_tmo": tmo}}))
+        log(LoginLine("9", away.identity))
 
 
 def test_what_was_set_by_hand_is_owed_until_it_is_given_back_whoever_logged_the_session_in(host: Path) -> None:
@@ -283,18 +291,17 @@ def test_a_value_that_a_closed_transaction_mentions_is_the_administrators(host: 
     session = live_sessions()[0]
     hosttree.put(host / "sys/class/iscsi_session/session1/recovery_tmo", "7")
     owe(host, "9")
-    device = {"scope": "record", "identity": session.identity, "label": "x"}
-    step = {"step": 1, "boot_id": "boot", "tunable": "iscsi.recovery_timeout", "backend": "record", "old": "120",
-            "wrote": "7", "key": "node.session.timeo.replacement_timeout", "device": device, "effect": "relogin",
-            "rounds": False}  # fmt: skip
+    device = DeviceField("record", session.identity, "x")
+    key = "node.session.timeo.replacement_timeout"
+    step = WriteLine(1, "boot", "iscsi.recovery_timeout", "record", key, device, "120", "7", "relogin", False)
     with journal.locked(), relogin.journalled() as log:
-        log("write", **step)
+        log(step)
         assert "recovery_tmo" not in carry.of(session)["session"]
-        log("restored", step=1)
-        log("closed")
+        log(RestoredLine(1))
+        log(ClosedLine())
     assert carry.of(session)["session"]["recovery_tmo"] == "7"
     with journal.locked(), relogin.journalled() as log:
-        log("due", **relogin.of_session(session, this_host().boot_id).as_json())
+        log(relogin.of_session(session, this_host().boot_id).line(DueLine))
     assert "recovery_tmo" not in carry.of(session)["session"]
 
 
@@ -303,15 +310,14 @@ def test_a_profiles_value_is_not_given_back_once_it_was_taken_back(host: Path) -
     file = host / "sys/class/iscsi_session/session1/recovery_tmo"
     hosttree.put(file, "7")
     owe(host, "9")
-    device = {"scope": "session", "identity": session.own_identity, "label": "x"}
-    step = {"step": 1, "boot_id": "boot", "tunable": "x", "backend": "attribute", "old": "120", "wrote": "7",
-            "key": "recovery_tmo", "device": device, "effect": "now", "rounds": False}  # fmt: skip
+    device = DeviceField("session", session.own_identity, "x")
+    step = WriteLine(1, "boot", "x", "attribute", "recovery_tmo", device, "120", "7", "now", False)
     with journal.locked(), relogin.journalled() as log:
-        log("write", **step)
+        log(step)
         kept = carry.of(session)
         file.write_text("120")
         assert [(one.what, one.was) for one in carry.differing(kept, session)] == [("recovery_tmo", "7")]
-        log("restored", step=1)
+        log(RestoredLine(1))
     assert carry.differing(kept, session) == [] and carry.give_back(kept, session, print) == []
     assert file.read_text() == "120"
 
@@ -321,7 +327,7 @@ def test_nothing_is_journalled_behind_a_damaged_line(host: Path) -> None:
     with (host / "state/journal/20260101T000000Z-000.jsonl").open("a") as stream:
         stream.write("damaged\n")
     with journal.locked(), relogin.journalled() as log:
-        log("logout", **Logout("7", *list(away.as_json().values())[1:]).as_json())
+        log(attrs.evolve(away, sid="7"))
     assert [one.sid for one in owed_now()] == ["1", "7"]
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from fabtune.errors import FabtuneError
+from fabtune.model.untouched import UNTOUCHED
 from fabtune.tune import switch as switching
-from fabtune.tune.switch import UNTOUCHED, Ends, switch
+from fabtune.tune.switch import Ends, switch
 
 PATH = ["--rtt=50ms"]
 OPTIONS = "-oBatchMode=yes -oConnectTimeout=10 -oServerAliveInterval=5"

@@ -221,9 +221,7 @@ def show_history(transactions: Sequence[Transaction], as_json: bool) -> None:
     if as_json:
         print_json([_transaction_json(one) for one in transactions])
         return
-    rows = [
-        (one.name, one.profile, " ".join(one.header["roles"]), str(len(one.steps)), one.state) for one in transactions
-    ]
+    rows = [(one.name, one.profile, " ".join(one.header.roles), str(len(one.steps)), one.state) for one in transactions]
     if rows:
         table(("transaction", "profile", "roles", "values", "state"), rows)
     else:
@@ -232,11 +230,16 @@ def show_history(transactions: Sequence[Transaction], as_json: bool) -> None:
 
 def _transaction_json(one: Transaction) -> dict[str, object]:
     return {
-        **{key: one.header.get(key) for key in ("transaction", "time", "boot_id", "kernel", "fabtune", "profile")},
-        "roles": one.header["roles"],
-        "netns": one.header["netns"],
-        "rtt_ms": one.header.get("rtt_ms"),
-        "rate_bit_per_s": one.header.get("rate_bit_per_s"),
+        "transaction": one.header.transaction,
+        "time": one.header.time,
+        "boot_id": one.header.boot_id,
+        "kernel": one.header.kernel,
+        "fabtune": one.header.fabtune,
+        "profile": one.header.profile,
+        "roles": one.header.roles,
+        "netns": one.header.netns,
+        "rtt_ms": one.header.rtt_ms,
+        "rate_bit_per_s": one.header.rate_bit_per_s,
         "state": one.state,
         "steps": [
             {"tunable": s.tunable, "device": s.device.label, "old": s.old, "wrote": s.wrote, "restored": s.restored}

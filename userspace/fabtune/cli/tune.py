@@ -49,7 +49,7 @@ def _known_namespace(netns: str) -> None:
     """Raise InputError for a namespace that is neither there nor in the journal, which knows those that are gone."""
     from fabtune.tune import journal
 
-    if netns and netns not in {str(transaction.header["netns"]) for transaction in journal.transactions()}:
+    if netns and netns not in {transaction.header.netns for transaction in journal.transactions()}:
         namespaces.netns_path(netns)
 
 

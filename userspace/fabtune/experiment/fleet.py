@@ -21,6 +21,7 @@ from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.measure import metrics, record, workload
+from fabtune.model.untouched import UNTOUCHED
 from fabtune.paths import data_dir
 from fabtune.progress import Progress
 

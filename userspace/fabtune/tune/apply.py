@@ -14,6 +14,17 @@ from fabtune.host.sessions import live_sessions
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, owed, relogin, signals
 from fabtune.tune.journal import Step, Transaction, Writer
+from fabtune.tune.lines import (
+    AppliedLine,
+    ClaimLine,
+    ClosedLine,
+    HoldsLine,
+    Line,
+    LoginLine,
+    PendingLine,
+    RestoredLine,
+    WriteLine,
+)  # fmt: skip
 from fabtune.tune.plan import CHANGE, KEPT, REFUSED, SAME, Plan, Row, better
 from fabtune.tune.relogin import Pending
 from fabtune.tune.revert import Locator, Outcome, StepOutcome, as_line, revert_transaction
@@ -133,7 +144,7 @@ class _Apply:
         """Write everything; re-login between what sessions are made from and what they bring with them."""
         for row in claims:
             assert row.device is not None and row.now is not None
-            self._journal_write("claim", row.tunable, row.device, row.now, row.now, share=row.share, form=row.form)
+            self._journal_write(ClaimLine, row.tunable, row.device, row.now, row.now, share=row.share, form=row.form)
         for row in self.plan.changes:
             if row.tunable.scope not in _BORN_AT_LOGIN:
                 self._write(row)
@@ -141,7 +152,7 @@ class _Apply:
         needed = relogin.needed(written, self.plan.roles, self.host.boot_id)
         self.result.pending = relogin.merge(carried, needed)
         for pending in self.result.pending:
-            self.writer.append("pending", **pending.as_json())
+            self.writer.append(pending.line(PendingLine))
         if self.allow_relogin:
             self.result.relogged, self.result.pending = relogin.perform(self.result.pending, self.progress, self._log)
         for row in self._late_rows():
@@ -150,13 +161,18 @@ class _Apply:
         self.result.transaction = self.transaction.name
         # The last moment: what comes after it finds everything applied, and says so.
         self.stop.check()
-        self.writer.append("applied" if self.transaction.steps else "closed")
+        self.writer.append(AppliedLine() if self.transaction.steps else ClosedLine())
 
-    def _log(self, kind: str, **values: object) -> None:
+    def _log(self, line: Line) -> None:
         """Journal a logout or a login."""
-        self.writer.append(kind, **values)
-        if kind == "login":
-            self.relogged.add(str(values["identity"]))
+        self.writer.append(line)
+        if isinstance(line, LoginLine):
+            self.relogged.add(line.identity)
+
+    def _journal(self, line: Line) -> None:
+        """Put one line on disk, and take it for read."""
+        self.writer.append(line)
+        journal.take(self.transaction, line)
 
     def _owing(self, outcomes: list[StepOutcome]) -> list[Pending]:
         """Return the sessions that logged in meanwhile: they keep values which are taken back, whichever end's."""
@@ -198,7 +214,7 @@ class _Apply:
             row = replace(row, now=backend.read(device, tunable.key))
         assert row.now is not None and row.wanted is not None
         disturbed = self._journal_disturbed(tunable, device)
-        step = self._journal_write("write", tunable, device, row.now, row.wanted, share=row.share, form=row.form)
+        step = self._journal_write(WriteLine, tunable, device, row.now, row.wanted, share=row.share, form=row.form)
         self.progress(_told(row))
         try:
             with signals.deferred():
@@ -207,17 +223,16 @@ class _Apply:
             self.result.refused.append((row, str(error)))
             # Nothing was written, so there is nothing to take back or to watch.
             for place in (*(place for _, place in disturbed), step):
-                self.writer.append("restored", step=place)
-                journal.take(self.transaction, {"kind": "restored", "step": place})
+                self._journal(RestoredLine(place))
             return
         fault.checkpoint()
         now = backend.read(device, tunable.key)
         if not tunable.same(now, row.wanted) and not tunable.rounds:
             raise FabtuneError(f"{tunable.name} of {device.label}: wrote {row.wanted}, but it reads {now}")
         if now.split() != row.wanted.split():
-            self._journal_holds(step, now)
+            self._journal(HoldsLine(step, now))
         for other, place in disturbed:
-            self._journal_holds(place, backends.get(other.backend).read(device, other.key))
+            self._journal(HoldsLine(place, backends.get(other.backend).read(device, other.key)))
         self.result.written.append(row)
 
     def _why_not(self, tunable: Tunable, device: Device) -> str:
@@ -232,7 +247,7 @@ class _Apply:
 
     def _journal_write(
         self,
-        kind: str,
+        kind: type[WriteLine] | type[ClaimLine],
         tunable: Tunable,
         device: Device,
         old: str,
@@ -248,14 +263,8 @@ class _Apply:
             tunable.effect, tunable.rounds, disturbed=disturbed, share=share,
             form="" if form == "value" else form,
         )  # fmt: skip
-        line: dict[str, object] = {"transaction": self.transaction.name, **as_line(step)}
-        self.writer.append(kind, **line)
-        journal.take(self.transaction, {"kind": kind, **line})
+        self._journal(as_line(step, kind, self.transaction.name))
         return number
-
-    def _journal_holds(self, step: int, value: str) -> None:
-        self.writer.append("holds", step=step, value=value)
-        journal.take(self.transaction, {"kind": "holds", "step": step, "value": value})
 
     def _journal_disturbed(self, tunable: Tunable, device: Device) -> list[tuple[Tunable, int]]:
         """Put down what writing `tunable` may move besides itself (a scheduler resets nr_requests)."""
@@ -264,7 +273,7 @@ class _Apply:
             other = shipped_catalog().tunables[name]
             value = read(other, device).value
             if value is not None:
-                found.append((other, self._journal_write("write", other, device, value, value, disturbed=True)))
+                found.append((other, self._journal_write(WriteLine, other, device, value, value, disturbed=True)))
         return found
 
     def rolled_back(self, error: BaseException) -> FabtuneError:

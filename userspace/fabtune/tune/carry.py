@@ -24,6 +24,7 @@ from fabtune.host.run import require, run
 from fabtune.host.sessions import Session, scsi_devices
 from fabtune.model.device import Device
 from fabtune.tune import journal
+from fabtune.tune.lines import DueLine, PendingLine
 from fabtune.tune.paths import disk_of
 from fabtune.tune.plan import better
 
@@ -283,9 +284,9 @@ def _at_login(transaction: journal.Transaction, step: journal.Step, session: Ses
     return old if before and transaction.applied else old | {step.wrote, step.holds or step.wrote}
 
 
-def _waits(lines: Iterable[Mapping[str, str]], session: Session) -> bool:
+def _waits(lines: Iterable[PendingLine | DueLine], session: Session) -> bool:
     own = "relogin", session.identity, str(session.sid), this_host().boot_id
-    return any((one["action"], one["identity"], one["sid"], one["boot_id"]) == own for one in lines)
+    return any((one.action, one.identity, one.sid, one.boot_id) == own for one in lines)
 
 
 def _steps(key: str, identity: str, known: Transactions) -> list[tuple[journal.Transaction, journal.Step]]:

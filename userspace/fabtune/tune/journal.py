@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The write-ahead journal: one text file a transaction, one JSON line a step, fsynced before each write.
 
-What the lines say stands in fabtune.tune.transaction; here are the files, and the lock that keeps two
+What the lines say stands in fabtune.tune.lines; here are the files, and the lock that keeps two
 processes from changing one host.  They tell root what to write, so nobody else may have had a hand in them.
 """
 
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import re
 import signal
@@ -22,9 +21,10 @@ from fabtune import __version__
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Host
 from fabtune.host import files, tree
-from fabtune.tune import fault
+from fabtune.tune import fault, lines
+from fabtune.tune.lines import VERSION, BeginLine, Line, Logout
 from fabtune.tune.plan import Plan
-from fabtune.tune.transaction import VERSION, Logout, Step, Transaction, parse, take
+from fabtune.tune.transaction import Step, Transaction, parse, take
 
 __all__ = [
     "Logout", "Step", "Transaction", "Writer", "begin", "locked", "owed_logins", "owed_values", "state_dir",
@@ -160,16 +160,16 @@ class Writer:
         if data and not data.endswith(b"\n"):
             os.ftruncate(self._fd, data.rfind(b"\n") + 1)
 
-    def append(self, kind: str, **values: object) -> None:
+    def append(self, line: Line) -> None:
         """Write one line and wait until the disk has it.  Raises OSError."""
-        line = (json.dumps({"kind": kind, **values}) + "\n").encode()
+        data = f"{lines.text(line)}\n".encode()
         if fault.checkpoint() == "torn":
-            os.write(self._fd, line[: len(line) // 2])
+            os.write(self._fd, data[: len(data) // 2])
             os.fsync(self._fd)
             os.kill(os.getpid(), signal.SIGKILL)
         start = os.fstat(self._fd).st_size
         try:
-            if os.write(self._fd, line) != len(line):
+            if os.write(self._fd, data) != len(data):
                 raise OSError(28, "No space left on device", str(self.path))
             os.fsync(self._fd)
         except OSError:
@@ -200,21 +200,21 @@ def begin(plan: Plan, host: Host) -> tuple[Writer, Transaction]:
     directory = state_dir() / "journal"
     try:
         name = _new_name(path.stem for path in directory.glob("*.jsonl"))
-        header: dict[str, Any] = {
-            "version": VERSION,
-            "transaction": name,
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "boot_id": host.boot_id,
-            "kernel": host.kernel,
-            "fabtune": __version__,
-            "profile": plan.profile,
-            "roles": list(plan.roles),
-            "netns": plan.netns,
-            "rtt_ms": plan.path.rtt_s * 1e3 if plan.path else None,
-            "rate_bit_per_s": plan.path.rate_bytes_per_s * 8 if plan.path else None,
-        }
+        header = BeginLine(
+            version=VERSION,
+            transaction=name,
+            time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            boot_id=host.boot_id,
+            kernel=host.kernel,
+            fabtune=__version__,
+            profile=plan.profile,
+            roles=plan.roles,
+            netns=plan.netns,
+            rtt_ms=plan.path.rtt_s * 1e3 if plan.path else None,
+            rate_bit_per_s=plan.path.rate_bytes_per_s * 8 if plan.path else None,
+        )
         writer = Writer(directory / f"{name}.jsonl")
-        writer.append("begin", **header)
+        writer.append(header)
         # The new name itself must survive a crash, not only the bytes.
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         os.fsync(fd)
@@ -241,7 +241,7 @@ def transactions() -> list[Transaction]:
     except OSError as error:
         raise FabtuneError(f"journal {error.filename}: {error.strerror}; run as root") from error
     # A crash during the very first line leaves a file without one, and nothing was written then.
-    return [transaction for transaction in found if transaction.header]
+    return [transaction for transaction in found if transaction.begun]
 
 
 def _read(path: Path) -> Transaction:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from fabtune.errors import FabtuneError
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.tune import carry, journal, relogin, signals, successor
+from fabtune.tune.lines import Logout
 from fabtune.tune.relogin import Pending
-from fabtune.tune.transaction import Logout, Transaction
+from fabtune.tune.transaction import Transaction
 
 
 def label(away: Logout) -> str:

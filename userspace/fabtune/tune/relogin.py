@@ -5,8 +5,9 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
@@ -17,11 +18,13 @@ from fabtune.host.sessions import Session, live_sessions, scsi_devices
 from fabtune.model.device import Device
 from fabtune.tune import carry, fault, journal, logout, paths, signals, successor
 from fabtune.tune.journal import Logout, Step, Transaction, Writer
+from fabtune.tune.lines import ClosedLine, DueLine, PendingLine
 from fabtune.tune.plan import Plan
 from fabtune.tune.successor import Log
 
 # A session that is up again has its disks within this time, or something is wrong with the path.
 _LOGIN_TIMEOUT_S = 60
+_Task = TypeVar("_Task", PendingLine, DueLine)
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,9 @@ class Pending:
     boot_id: str
     reason: str = ""
 
-    def as_json(self) -> dict[str, str]:
-        """Return the line of the journal."""
-        return {key: value for key, value in asdict(self).items() if key != "reason"}
+    def line(self, kind: type[_Task]) -> _Task:
+        """Return it as the journal has it."""
+        return kind(self.action, self.identity, self.label, self.sid, self.boot_id)
 
 
 class SessionDownError(FabtuneError):
@@ -138,7 +141,7 @@ def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pen
     found: dict[tuple[str, str, str], Pending] = {}
     for transaction in transactions:
         for line in (*([] if transaction.closed else transaction.pending), *transaction.due):
-            pending = Pending(**line)
+            pending = Pending(line.action, line.identity, line.label, line.sid, line.boot_id)
             if pending.boot_id != boot_id:
                 continue
             if pending.action in ("relogin", "srp-relogin") and (pending.identity, pending.sid) not in alive():
@@ -159,7 +162,7 @@ def journalled() -> Iterator[Log]:
     newest = next(iter(reversed(journal.transactions())), None)
     if newest is None or newest.damage:
         writer, _ = journal.begin(Plan("relogin", (), "", None, {}), this_host())
-        writer.append("closed")
+        writer.append(ClosedLine())
     else:
         writer = Writer(newest.path)
     try:
@@ -228,7 +231,7 @@ def _away(session: Session) -> Logout:
 def _again(session: Session, away: Logout, progress: Callable[[str], None], log: Log) -> tuple[str, Session | None]:
     """Log `session` out and in; return the reason for which it stayed untouched, or the session that follows it."""
     wanted = len(scsi_devices(session)), len(session.luns)
-    log("logout", **away.as_json())
+    log(away)
     try:
         # Asked again at the last moment, and from here on nobody mounts one of its disks.
         with logout.kept(session) as reason:

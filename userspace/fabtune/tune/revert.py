@@ -15,6 +15,18 @@ from fabtune.host import targets
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, shares
 from fabtune.tune.journal import Step, Transaction, Writer
+from fabtune.tune.lines import (
+    ClaimLine,
+    ClosedLine,
+    DeviceField,
+    DueLine,
+    HoldsLine,
+    InheritLine,
+    Line,
+    RestoredLine,
+    WaitingLine,
+    WriteLine,
+)  # fmt: skip
 from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed
 from fabtune.tune.relogin import Pending
 from fabtune.tune.stranded import why_not
@@ -75,12 +87,12 @@ def is_ours(step: Step, found: str, in_doubt: bool) -> bool:
     return in_doubt and (step.rounds or step.backend in _SEVERAL_WRITES)
 
 
-def note(writer: Writer | None, kind: str, **fields: object) -> bool:
+def note(writer: Writer | None, line: Line) -> bool:
     """Write a line to the journal if there is one; tell whether its disk took it."""
     if writer is None:
         return False
     try:
-        writer.append(kind, **fields)
+        writer.append(line)
     except OSError:
         return False
     return True
@@ -123,7 +135,7 @@ class _Revert:
 
     def run(self) -> list[StepOutcome]:
         """Give back what can be, then read all of it again: one write may have moved another value."""
-        self.locate = Locator(str(self.transaction.header["netns"]))
+        self.locate = Locator(self.transaction.header.netns)
         steps = [step for step in self.transaction.open_steps if not step.empty]
         self.moved = {step.number for step in steps if step.disturbed and self._moved_by_us(step)}
         # A value that another step's value still forbids (nr_requests under the wrong scheduler) goes
@@ -269,13 +281,13 @@ class _Revert:
     def _pass_on(self, step: Step, heir: Transaction, other: Step) -> StepOutcome:
         """Leave the value to `heir`, which from now on gives back what `step` would have."""
         whose = f"profile {heir.profile} ({heir.name})"
-        line: dict[str, object]
+        line: Line | None = None
         if other is step:
-            line = {**as_line(step), "kind": "claim", "step": len(heir.steps) + 1}
+            line = as_line(replace(step, number=len(heir.steps) + 1), ClaimLine)
         elif other.old.split() == step.old.split():
-            line = {}
+            pass
         elif self.force or is_ours(step, other.old, self._in_doubt(step)):
-            line = {"kind": "inherit", "step": other.number, "old": step.old, "ours": step.holds or step.wrote}
+            line = InheritLine(other.number, step.old, step.holds or step.wrote)
         elif step.instance and other.instance and step.instance != other.instance:
             return StepOutcome(step, Outcome.ALREADY, note="made anew since, with a value of its own")
         else:
@@ -307,10 +319,10 @@ class _Revert:
         for other, one in heirs:
             others.append(one.share)
             text = shares.left(one.holds or one.wrote, step.old, others)
-            lines: list[dict[str, object]] = [
-                {"kind": "inherit", "step": one.number, "old": old, "ours": one.holds or one.wrote},
-                {"kind": "holds", "step": one.number, "value": text},
-            ]
+            lines: tuple[Line, ...] = (
+                InheritLine(one.number, old, one.holds or one.wrote),
+                HoldsLine(one.number, text),
+            )
             if (old, text) != (one.old, one.holds or one.wrote) and not all(_append(other, line) for line in lines):
                 return StepOutcome(step, Outcome.FAILED, found, "the journal cannot be written")
             old = text
@@ -341,18 +353,20 @@ class _Revert:
         """Put down what became of every step, in the file and in `transaction`."""
         try:
             for pending in self.owing(list(self.outcomes.values())):
-                note(self.writer, "due", **pending.as_json())
+                note(self.writer, pending.line(DueLine))
         except (FabtuneError, OSError):
             # Left open, the transaction is asked again, and by then finds its values back.
             return
         for step in self.transaction.open_steps:
             state = Outcome.ALREADY if step.empty else self.outcomes[step.number].state
-            kind = "restored" if state in _SETTLED else "waiting" if state == Outcome.WAITING else ""
-            if kind and not (kind == "waiting" and step.waiting):
-                note(self.writer, kind, step=step.number)
-                journal.take(self.transaction, {"kind": kind, "step": step.number})
+            line: Line | None = RestoredLine(step.number) if state in _SETTLED else None
+            if state == Outcome.WAITING and not step.waiting:
+                line = WaitingLine(step.number)
+            if line:
+                note(self.writer, line)
+                journal.take(self.transaction, line)
         if not self.transaction.open_steps and not self.transaction.damage:
-            note(self.writer, "closed")
+            note(self.writer, ClosedLine())
             self.transaction.closed = True
 
 
@@ -361,7 +375,7 @@ def _texts(step: Step) -> tuple[str, ...]:
     return step.wrote, step.holds or step.wrote, *step.ours
 
 
-def _append(transaction: Transaction, line: dict[str, object]) -> bool:
+def _append(transaction: Transaction, line: Line) -> bool:
     """Journal one line for another transaction; tell whether it is on disk."""
     try:
         writer = None if transaction.damage else Writer(transaction.path)
@@ -370,7 +384,7 @@ def _append(transaction: Transaction, line: dict[str, object]) -> bool:
     if writer is None:
         return False
     try:
-        done = note(writer, str(line["kind"]), **{key: value for key, value in line.items() if key != "kind"})
+        done = note(writer, line)
     finally:
         writer.close()
     if done:
@@ -378,22 +392,22 @@ def _append(transaction: Transaction, line: dict[str, object]) -> bool:
     return done
 
 
-def as_line(step: Step) -> dict[str, object]:
-    """Return the fields of the journal's line of a step that was written, or that is claimed."""
+def as_line(step: Step, kind: type[WriteLine] | type[ClaimLine], transaction: str = "") -> WriteLine | ClaimLine:
+    """Return the journal's line of a step that is written, or that is claimed."""
     device = step.device
-    named = {"scope": device.scope, "identity": device.identity, "label": device.label}
-    place = step.instance or instance(device)
-    return {
-        "step": step.number,
-        "boot_id": step.boot_id,
-        "tunable": step.tunable,
-        "backend": step.backend,
-        "key": step.key,
-        "device": {**named, "instance": place} if place else named,
-        "old": step.old,
-        "wrote": step.holds or step.wrote,
-        "effect": step.effect,
-        "rounds": step.rounds,
-        **({"disturbed": True} if step.disturbed else {}),
-        **{name: text for name, text in (("share", step.share), ("form", step.form)) if text},
-    }
+    return kind(
+        step=step.number,
+        boot_id=step.boot_id,
+        tunable=step.tunable,
+        backend=step.backend,
+        key=step.key,
+        device=DeviceField(device.scope, device.identity, device.label, step.instance or instance(device)),
+        old=step.old,
+        wrote=step.holds or step.wrote,
+        effect=step.effect,
+        rounds=step.rounds,
+        disturbed=step.disturbed,
+        share=step.share,
+        form=step.form,
+        transaction=transaction,
+    )

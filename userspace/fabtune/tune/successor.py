@@ -2,19 +2,16 @@
 """Whether a session that was logged out for a re-login is back, as which one, and what the journal is told of it."""
 
 import contextlib
-from typing import Protocol
+from collections.abc import Callable
 
 from fabtune.backends import record
 from fabtune.host import iscsiadm
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.tune import logout
-from fabtune.tune.journal import Logout
+from fabtune.tune.lines import GivenBackLine, Line, LoginLine, Logout, PathLine, RefusedLine
 
-
-class Log(Protocol):
-    """Puts one line into the journal; it is on disk when the call returns.  Raises OSError."""
-
-    def __call__(self, kind: str, **values: object) -> None: ...
+# Puts one line into the journal; it is on disk when the call returns.  Raises OSError.
+Log = Callable[[Line], None]
 
 
 def of(away: Logout) -> list[Session]:
@@ -35,28 +32,28 @@ def note_login(away: Logout, log: Log, successor: Session | None) -> None:
     """Journal that the session of `away` is back as `successor`, or with None that it never went or is given up."""
     # Without this line it is looked up again whether the session is there.
     with contextlib.suppress(OSError):
-        log("login", sid=away.sid, identity=away.identity, successor=str(successor.sid) if successor else "")
+        log(LoginLine(*away.session, str(successor.sid) if successor else ""))
 
 
 def note_given(away: Logout, log: Log) -> None:
     """Journal that the session of `away` has what it kept, or was told what of it is lost."""
     # Without this line the values are looked at again.
     with contextlib.suppress(OSError):
-        log("given-back", sid=away.sid, identity=away.identity)
+        log(GivenBackLine(*away.session))
 
 
 def note_path(away: Logout, log: Log) -> None:
     """Journal that a multipath device has not taken its path through the session of `away` back."""
     # Without this line `verify` does not say it.
     with contextlib.suppress(OSError):
-        log("path", sid=away.sid, identity=away.identity, boot_id=away.boot_id)
+        log(PathLine(*away.session, away.boot_id))
 
 
 def note_refused(away: Logout, log: Log, why: str) -> None:
     """Journal why the login of the session of `away` failed."""
     # Without this line it is told that a run was stopped.
     with contextlib.suppress(OSError):
-        log("refused", sid=away.sid, identity=away.identity, boot_id=away.boot_id, why=why)
+        log(RefusedLine(*away.session, away.boot_id, why))
 
 
 def is_away(away: Logout) -> bool:

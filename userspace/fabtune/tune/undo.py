@@ -56,8 +56,8 @@ def _chosen(
         if not transaction.closed
         and (not name or transaction.name == name)
         and (not profile or transaction.profile == profile)
-        and (not role or role == "both" or role in transaction.header["roles"])
-        and (not netns or transaction.header["netns"] == netns)
+        and (not role or role == "both" or role in transaction.header.roles)
+        and (not netns or transaction.header.netns == netns)
     ]
 
 
@@ -72,8 +72,8 @@ def _due(transaction: Transaction, boot_id: str, outcomes: list[StepOutcome]) ->
     # connection of the same session has today's sysctls and module parameters, and what an earlier transaction
     # wrote may be in any.
     record = [step for step in back if step.device.scope == "record" and not (step.ours or step.claim)]
-    before = {(one["identity"], one["sid"]) for one in transaction.pending if one["boot_id"] == boot_id}
-    roles = transaction.header["roles"]
+    before = {(one.identity, one.sid) for one in transaction.pending if one.boot_id == boot_id}
+    roles = transaction.header.roles
     felt = [one for one in relogin.needed(record, roles, boot_id) if (one.identity, one.sid) not in before]
     return relogin.merge(felt, relogin.needed([step for step in back if step not in record], roles, boot_id))
 

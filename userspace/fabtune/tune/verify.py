@@ -75,7 +75,7 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
             continue
         if transaction.damage:
             latest[transaction.name,] = Drift("journal", transaction.name, "readable", None, True, transaction.damage)
-        locate = Locator(str(transaction.header["netns"]))
+        locate = Locator(transaction.header.netns)
         for step in [step for step in transaction.open_steps if not step.disturbed]:
             latest[_place(step, locate)] = (
                 _waits(step, locate) if step.waiting else _held(step, locate, present, boot_id)
@@ -99,7 +99,7 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
 def _asked(transaction: Transaction, roles: tuple[str, ...], netns: str) -> bool:
     """Tell whether `transaction` is of one of `roles`, and of the network namespace `netns` where one is given."""
     header = transaction.header
-    return bool(set(roles) & set(header["roles"])) and (not netns or header["netns"] == netns)
+    return bool(set(roles) & set(header.roles)) and (not netns or header.netns == netns)
 
 
 def _place(step: Step, locate: Locator) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ def _lacking(everything: list[Transaction], boot_id: str) -> list[Drift]:
 
 def _unfelt(everything: list[Transaction], boot_id: str) -> list[Drift]:
     """Return the sessions that may still run with the values from before an apply, or before a revert."""
-    owing = {(line["identity"], line["sid"]) for one in everything for line in one.due}
+    owing = {(line.identity, line.sid) for one in everything for line in one.due}
     found = []
     for one in relogin.still_pending(everything, boot_id):
         back = (one.identity, one.sid) in owing

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The lines of the journal: one class a kind, each a JSON object with its kind and the fields of the class.
+
+    {"kind": "begin", "transaction": ..., "boot_id": ..., "profile": "wan", ...}
+    {"kind": "write", "step": 2, "tunable": ..., "device": {...}, "old": "0", "wrote": "1", ...}
+
+A `write` line stands on disk before the value changes; a line without its newline never preceded a change and is
+dropped.  Each line carries all that revert needs (backend, key, device identity), so a journal outlives renamed
+tunables and package upgrades.  A key that is no field, from a later fabtune, is passed over.
+"""
+
+import json
+import typing
+from typing import Annotated, Any, ClassVar
+
+import attrs
+
+from fabtune import backends
+from fabtune.catalog.tunable import ROLES
+from fabtune.host import targets, tree
+from fabtune.model import typed
+from fabtune.model.typed import Check, omitted
+
+VERSION = 1
+_JOURNAL = typed.TOLERANT
+
+
+def _is_known(version: int) -> bool:
+    if version != VERSION:
+        raise ValueError(f"version {version}, this fabtune reads {VERSION}")
+    return True
+
+
+def _is_scope(scope: str) -> bool:
+    if scope not in targets.every_scope():
+        raise ValueError("device needs a known scope")
+    return True
+
+
+def _is_backend(name: str) -> bool:
+    if name not in backends.NAMES:
+        raise ValueError(f"unknown backend {name!r:.60}")
+    return True
+
+
+def _is_session(sid: str) -> bool:
+    if not sid.isdecimal() or tree.whole(sid) is None:
+        raise ValueError(f"session id: found {sid!r:.60}, expected a number")
+    return True
+
+
+_SessionId = Annotated[str, Check(_is_session, "a number")]
+
+
+@attrs.frozen
+class BeginLine:
+    """The first line, and only it: what was applied, on which boot of what host."""
+
+    kind: ClassVar = "begin"
+    version: Annotated[int, Check(_is_known, str(VERSION))]
+    roles: Annotated[
+        tuple[str, ...], Check(lambda roles: set(roles) <= set(ROLES), f"an array of {' and '.join(ROLES)}")
+    ]
+    netns: str
+    profile: str = "?"
+    boot_id: str = ""
+    transaction: str | None = None
+    time: str | None = None
+    kernel: str | None = None
+    fabtune: str | None = None
+    rtt_ms: float | None = None
+    rate_bit_per_s: float | None = None
+
+
+@attrs.frozen
+class DeviceField:
+    """Which device a value belongs to; `instance` tells the very device from one that took its place since."""
+
+    scope: Annotated[str, Check(_is_scope, "a known scope")]
+    identity: str
+    label: str
+    instance: str = omitted("")
+
+
+@attrs.frozen
+class _Value:
+    step: int
+    boot_id: str
+    tunable: str
+    backend: Annotated[str, Check(_is_backend, "a known backend")]
+    key: str
+    device: DeviceField
+    old: str
+    wrote: str
+    effect: str
+    rounds: bool
+    disturbed: bool = omitted(False)
+    share: str = omitted("")
+    form: str = omitted("")
+    transaction: str = omitted("")
+
+
+@attrs.frozen
+class WriteLine(_Value):
+    """A value about to be written.
+
+    `share`: of a file that several profiles write, this one's lines.  `disturbed`: not written itself; the next
+    step's write may move it.  `form`: at_least or at_most where the profile asked for a bound alone.
+    """
+
+    kind: ClassVar = "write"
+
+
+@attrs.frozen
+class ClaimLine(_Value):
+    """A value found as wanted; another transaction wrote it."""
+
+    kind: ClassVar = "claim"
+
+
+@attrs.frozen
+class HoldsLine:
+    """What the kernel made of the value of a step, if it differs."""
+
+    kind: ClassVar = "holds"
+    step: int
+    value: str
+
+
+@attrs.frozen
+class InheritLine:
+    """An earlier transaction went; its old value is ours to give."""
+
+    kind: ClassVar = "inherit"
+    step: int
+    old: str
+    ours: str
+
+
+@attrs.frozen
+class WaitingLine:
+    """Revert did not find the device of a step; it is still owed."""
+
+    kind: ClassVar = "waiting"
+    step: int
+
+
+@attrs.frozen
+class RestoredLine:
+    """Nothing is left to do for a step."""
+
+    kind: ClassVar = "restored"
+    step: int
+
+
+@attrs.frozen
+class _Task:
+    action: str
+    identity: str
+    label: str
+    sid: str
+    boot_id: str
+
+
+@attrs.frozen
+class PendingLine(_Task):
+    """What must happen before what was written is felt."""
+
+    kind: ClassVar = "pending"
+
+
+@attrs.frozen
+class DueLine(_Task):
+    """What must happen before the old values are felt."""
+
+    kind: ClassVar = "due"
+
+
+@attrs.frozen
+class _OfSession:
+    """A session by its id (`sid`) when it was logged out and its name in facts.sessions (`identity`)."""
+
+    sid: _SessionId
+    identity: str
+
+    @property
+    def session(self) -> tuple[str, str]:
+        """What tells the session from every other of this boot."""
+        return self.sid, self.identity
+
+
+@attrs.frozen
+class Logout(_OfSession):
+    """A session about to be logged out; without its `login` line it may have stayed away.
+
+    Target, portal and interface are what iscsiadm needs to log it in again; `kept` holds what a login would not
+    bring back (tune.carry).
+    """
+
+    kind: ClassVar = "logout"
+    target: str
+    portal: str
+    interface: str
+    boot_id: str
+    kept: dict[str, dict[str, str]] = attrs.field(factory=dict, hash=False)
+
+
+@attrs.frozen
+class LoginLine(_OfSession):
+    """The session of the `logout` line with this id is back as session `successor`.
+
+    Without one it never went, or is given up.
+    """
+
+    kind: ClassVar = "login"
+    successor: Annotated[str, Check(lambda sid: not sid or _is_session(sid), "a number")] = ""
+
+
+@attrs.frozen
+class GivenBackLine(_OfSession):
+    """What that `logout` line kept is there again, or was said to be lost."""
+
+    kind: ClassVar = "given-back"
+
+
+@attrs.frozen
+class RefusedLine(_OfSession):
+    """A login was tried, and the session is not back."""
+
+    kind: ClassVar = "refused"
+    boot_id: str
+    why: str
+
+
+@attrs.frozen
+class PathLine(_OfSession):
+    """After its login a multipath device lacked the session."""
+
+    kind: ClassVar = "path"
+    boot_id: str
+
+
+@attrs.frozen
+class AppliedLine:
+    """All was written."""
+
+    kind: ClassVar = "applied"
+
+
+@attrs.frozen
+class ClosedLine:
+    """Nothing of the transaction is left to take back."""
+
+    kind: ClassVar = "closed"
+
+
+Line = (
+    BeginLine | WriteLine | ClaimLine | HoldsLine | InheritLine | WaitingLine | RestoredLine | PendingLine | DueLine
+    | Logout | LoginLine | GivenBackLine | RefusedLine | PathLine | AppliedLine | ClosedLine
+)  # fmt: skip
+_KINDS: dict[str, Any] = {one.kind: one for one in typing.get_args(Line)}
+
+
+def read(raw: bytes, where: str) -> Line:
+    """Return the line that the bytes `raw` are.  Raises InputError, which begins with `where`, or ValueError."""
+    table: Any = json.loads(raw)
+    kind = table.get("kind") if isinstance(table, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"unknown kind {kind!r:.60}")
+    line: Line = _JOURNAL.read(_KINDS[kind], table, where)
+    return line
+
+
+def text(line: Line) -> str:
+    """Return `line` as it is written, without its newline."""
+    return json.dumps({"kind": line.kind, **_JOURNAL.write(line)})
