@@ -42,7 +42,7 @@ def test_fio_accepts_every_shipped_job(name, tmp_path):
     load = workload.load(name)
     place = Place(tmp_path / "data", tmp_path, 2**30)
     job = tmp_path / "job.fio"
-    steps = workload.expand(load, place, runtime_s=load.runtime_s, ramp_s=load.ramp_s)
+    steps = workload.expand(load, place, runtime_s=load.time.runtime_s, ramp_s=load.time.ramp_s)
     job.write_text("".join(step.job_file() for step in steps))
     done = subprocess.run(["fio", "--parse-only", str(job)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -58,9 +58,7 @@ def test_every_shipped_workload_explains_itself(name, capsys):
 def test_the_list_names_all(capsys):
     assert main(["workloads"]) == ExitCode.DONE
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == sorted(
-        ["xdd", "pioraw", "mptio", "lmdd", "pileup", "daq", "ioverify", "metabench", "stress128", "oltp", "latency"]
-    )
+    assert listed == workload.names() and {"xdd", "oltp", "ioverify"} < set(listed)
 
 
 def test_steps_are_every_combination():
@@ -128,14 +126,14 @@ def test_bad_settings_are_refused(setting):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (("target =", "targt ="), "unknown key targt"),
-        (('"any"', '"disk"'), "target is 'disk'"),
-        (("[4096, 8192]", "[]"), "parameters.block_bytes"),
+        (("target =", "targt ="), r"unknown key 'targt' \(did you mean 'target'\?\)"),
+        (('"any"', '"disk"'), "key 'target': found 'disk' .text., allowed: any, device, directory"),
+        (("[4096, 8192]", "[]"), "key 'parameters.block_bytes': found .. .array., allowed: an array of one or more"),
         (("[4096, 8192]", '[4096, "8k"]'), "one type"),
-        (("[[steps]]", "[steps]"), "steps is"),
-        (('name = "${op}', 'names = "${op}'), r"steps\[0\].names"),
-        (('summary = "s"', ""), "no 'summary'"),
-        (('summary = "s"', "summary = 1"), "summary is 1"),
+        (("[[steps]]", "[steps]"), "key 'steps': found .*allowed: array"),
+        (('name = "${op}', 'names = "${op}'), r"unknown key 'steps\[0\].names' \(did you mean 'name'\?\)"),
+        (('summary = "s"', ""), "key 'summary' is missing"),
+        (('summary = "s"', "summary = 1"), "key 'summary': found 1 .integer., allowed: text"),
         (("[parameters]", 'space = ["size"]\n[parameters]'), "space names 'size'"),
         (("[parameters]", "[parameters"), "mine.toml"),
     ],

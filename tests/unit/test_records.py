@@ -4,7 +4,9 @@
 import gzip
 import json
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -15,13 +17,17 @@ from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import clients, combination, raw
 from fabtune.experiment.settings import parse_settings
+from fabtune.experiment.testbed import Testbed
 from fabtune.lab import topology
 from fabtune.measure import capture, checks, fio, network, proof, record, run, target, workload
 from fabtune.model import runrecord
-from fabtune.model.runrecord import Edge, Readings, SessionTurn
-from fabtune.report import runs, suite
+from fabtune.model.factors import Settings
+from fabtune.model.runrecord import Edge, Readings, RunRecord, SessionTurn
+from fabtune.report import suite
 from fabtune.stat.stuck import StuckList, StuckRequest
 
+Patch = pytest.MonkeyPatch
+Producer = Callable[[target.Target, Patch], RunRecord]
 BEFORE = Path(__file__).parent / "data/record-1.run.json.gz"
 MOVED = {"total_ios": 100, "io_bytes": 409600, "runtime": 1000, "clat_ns": {"bins": {"1000": 100}},
          "lat_ns": {"mean": 1000.0, "N": 100, "max": 2000}}  # fmt: skip
@@ -33,26 +39,26 @@ IPERF3 = {"end": {"sum_received": {"bits_per_second": 8e8}}}
 class Load:
     """Stands for fio: ready at once, ended after one look."""
 
-    def __init__(self, program, job_file, scratch):
+    def __init__(self, program: str, job_file: str, scratch: Path) -> None:
         self.command = [program, "job.fio"]
         for name in (line[1:-1] for line in job_file.splitlines() if line.startswith("[")):
             (scratch / f"{name}.prerun.txt").touch()
 
-    def __enter__(self):
+    def __enter__(self) -> "Load":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         pass
 
-    def wait(self, tick, interval_s):
+    def wait(self, tick: Callable[[], None], interval_s: float) -> None:
         tick()
 
-    def document(self):
+    def document(self) -> dict[str, Any]:
         return FIO
 
 
 @pytest.fixture
-def host(monkeypatch, tmp_path):
+def host(monkeypatch: Patch, tmp_path: Path) -> target.Target:
     """What the producers would run or read, made up; the records are real."""
     place = target.Target(tmp_path, "directory", 1 << 40, None, "", "", 512, (3,))
     edge = Edge(
@@ -71,22 +77,22 @@ def host(monkeypatch, tmp_path):
     return place
 
 
-def settings(**texts):
+def settings(**texts: str) -> Settings:
     return parse_settings({"runtime": "1s", "ramp": "0s", **texts}, "test")
 
 
-def of_run(place, _):
+def of_run(place: target.Target, _: Patch) -> RunRecord:
     work = workload.load("xdd").with_parameters(["op=read"])
     path = measure_cli.path_of(Namespace(rtt=20.3, rate=1e9, mtu=1500))
     return run.measure(work, place, label="wan", path=path, runtime_s=1, ramp_s=0, environment={"a of host": "1"})
 
 
-def of_ab(place, monkeypatch):
+def of_ab(place: target.Target, monkeypatch: Patch) -> RunRecord:
     return attrs.evolve(of_run(place, monkeypatch), session=SessionTurn("s-pairs", 0, "B"), command=("fabtune", "ab"))
 
 
-def of_failed_run(place, monkeypatch):
-    def fail(load):
+def of_failed_run(place: target.Target, monkeypatch: Patch) -> RunRecord:
+    def fail(load: Load) -> None:
         raise fio.FioError("fio ended with status 1: no", FIO)
 
     monkeypatch.setattr(Load, "document", fail)
@@ -95,24 +101,24 @@ def of_failed_run(place, monkeypatch):
     return caught.value.record
 
 
-def of_capture(place, monkeypatch):
+def of_capture(place: target.Target, monkeypatch: Patch) -> RunRecord:
     monkeypatch.setattr(capture, "observe", lambda load, at: proof.Seen(writes=(), window=64, closures=0, most_tasks=2))
     monkeypatch.setattr(capture, "_session", lambda at: Namespace(negotiated={"ImmediateData": "Yes"}))
     return capture.prove(of_run(place, monkeypatch), workload.load("xdd"), place, {"CommandWindow": "64"})
 
 
-def of_net(place, monkeypatch):
+def of_net(place: target.Target, monkeypatch: Patch) -> RunRecord:
     return network.measure("127.0.0.1", port=1, seconds=1, windows=(0, 65536), streams=(1,), label="wan")
 
 
-def of_stopped_net(place, monkeypatch):
+def of_stopped_net(place: target.Target, monkeypatch: Patch) -> RunRecord:
     monkeypatch.setattr(network, "path_mtu", lambda peer: network.PathMtu(9000, 1500, told=False))
     with pytest.raises(run.IncompleteError) as caught:
         of_net(place, monkeypatch)
     return caught.value.record
 
 
-def of_raw(place, monkeypatch):
+def of_raw(place: target.Target, monkeypatch: Patch) -> RunRecord:
     """The network of a lab guest, which leaves its record itself."""
     monkeypatch.setattr(raw, "require", lambda *words: "/bin/true")
     monkeypatch.setattr(raw, "until", lambda *words: None)
@@ -121,14 +127,14 @@ def of_raw(place, monkeypatch):
     return record.read(place.path / "net.run.json.gz")
 
 
-def of_clients(place, monkeypatch, requests=()):
+def of_clients(place: target.Target, monkeypatch: Patch, requests: tuple[StuckRequest, ...] = ()) -> RunRecord:
     monkeypatch.setattr(clients, "read_file", lambda name: "reading")
     monkeypatch.setattr(clients, "stuck", lambda: StuckList(0, 10**9, requests))
     monkeypatch.setattr(clients, "measured_part", lambda *words: [])
     return clients.measure(["sda", "sdb"], "read", settings(clients="2", rtt="10ms"))[0]
 
 
-def of_hanging_clients(place, monkeypatch):
+def of_hanging_clients(place: target.Target, monkeypatch: Patch) -> RunRecord:
     age_ns = 61 * 10**9
     hanging = StuckRequest(1, "sda", "8:0", "read", 8, 4096, age_ns, "in_flight", age_ns, 0)
     return of_clients(place, monkeypatch, (hanging,))
@@ -140,24 +146,24 @@ class Bed:
     path = topology.EmulatedPath(rtt_ms=20.0)
     fabric = Namespace(CROSSES_PATH=True, figures=dict)
 
-    def __init__(self, wanted):
+    def __init__(self, wanted: Settings) -> None:
         self.settings = wanted
 
-    def faults(self):
+    def faults(self) -> Any:
         return fio.Load("", "", Path("/nonexistent"))
 
 
-def of_combination(place, monkeypatch):
+def of_combination(place: target.Target, monkeypatch: Patch) -> RunRecord:
     """One combination in a lab guest, which leaves its record itself."""
     monkeypatch.setattr(topology, "qdisc_counters", lambda: {"s0": {"packets": 1}})
     monkeypatch.setattr(topology, "assert_clean", lambda *words: None)
     monkeypatch.setattr(combination, "RESULTS", place.path)
-    (point,) = combination.measure_op(Bed(settings(rtt="20ms")), ["sda"], "read")
+    (point,) = combination.measure_op(cast(Testbed, Bed(settings(rtt="20ms"))), ["sda"], "read")
     assert point["bound_mb_per_s"] > 100 and point["mb_per_s"] == 0.41
     return record.read(place.path / "read.run.json.gz")
 
 
-def of_the_tests(place, monkeypatch):
+def of_the_tests(place: target.Target, monkeypatch: Patch) -> RunRecord:
     return make_record(100, "wan", 3, seconds=5, path={"rtt_ms": 0.3, "rate_bytes_per_s": 1.25e8})
 
 
@@ -167,12 +173,15 @@ PRODUCERS = (
 )  # fmt: skip
 
 
-def raw_of(path):
-    return json.loads(gzip.decompress(path.read_bytes()))
+def raw_of(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return found
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_what_is_written_is_read_again_and_reported(host, monkeypatch, producer, tmp_path, capsys):
+def test_what_is_written_is_read_again_and_reported(
+    host: target.Target, monkeypatch: Patch, producer: Producer, tmp_path: Path
+) -> None:
     taken = producer(host, monkeypatch)
     path = record.write(attrs.evolve(taken, file=""), tmp_path / "kept" / "a.run.json.gz")
     again = record.read(path)
@@ -183,10 +192,9 @@ def test_what_is_written_is_read_again_and_reported(host, monkeypatch, producer,
     assert main(["report", str(path.parent)]) == ExitCode.DONE
     assert main(["report", str(path.parent), "--json"]) == ExitCode.DONE
     assert taken.workload.name in (path.parent / "report.html").read_text()
-    runs.figures(again), runs.laws(again), runs.network(again), runs.proof(again)
 
 
-def test_a_record_keeps_the_keys_and_units_of_its_file(host, monkeypatch, tmp_path):
+def test_a_record_keeps_the_keys_and_units_of_its_file(host: target.Target, monkeypatch: Patch) -> None:
     raw_record = runrecord.as_json(of_run(host, monkeypatch))
     assert raw_record["path"] == {"rtt_ms": 20.3, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
     old = raw_of(BEFORE)
@@ -200,7 +208,7 @@ def test_a_record_keeps_the_keys_and_units_of_its_file(host, monkeypatch, tmp_pa
     )
 
 
-def test_a_record_from_before_is_read_as_it_was(tmp_path):
+def test_a_record_from_before_is_read_as_it_was(tmp_path: Path) -> None:
     """Made by the fabtune that had no types for records."""
     taken = record.read(BEFORE)
     assert json.loads(json.dumps(runrecord.as_json(attrs.evolve(taken, file="")))) == raw_of(BEFORE)
@@ -211,7 +219,7 @@ def test_a_record_from_before_is_read_as_it_was(tmp_path):
     assert main(["report", str(tmp_path)]) == ExitCode.DONE
 
 
-def test_a_record_without_its_maker_is_reported(tmp_path):
+def test_a_record_without_its_maker_is_reported(tmp_path: Path) -> None:
     """Records of several clients were written without ``versions.fabtune``, some steps without a phase."""
     old = raw_of(BEFORE)
     del old["versions"]["fabtune"], old["steps"][0]["phase"]
@@ -231,7 +239,9 @@ def test_a_record_without_its_maker_is_reported(tmp_path):
         (lambda old: old.update(host=[]), "key 'host': found [] (array), allowed: a table with the keys name, kernel"),
     ],
 )  # fmt: skip
-def test_a_damaged_record_is_refused_by_its_key(tmp_path, change, says):
+def test_a_damaged_record_is_refused_by_its_key(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], says: str
+) -> None:
     old = raw_of(BEFORE)
     change(old)
     path = tmp_path / "a.run.json.gz"
@@ -241,13 +251,13 @@ def test_a_damaged_record_is_refused_by_its_key(tmp_path, change, says):
     assert str(error.value).startswith(str(path)) and says in str(error.value)
 
 
-def test_keys_of_a_later_fabtune_are_kept():
+def test_keys_of_a_later_fabtune_are_kept() -> None:
     old = raw_of(BEFORE)
     old["weather"], old["steps"][0]["mood"] = {"rain": True}, "good"
     assert json.loads(json.dumps(runrecord.as_json(runrecord.read(old, "made")))) == old
 
 
-def test_readings_of_fabstat_belong_to_the_step():
+def test_readings_of_fabstat_belong_to_the_step() -> None:
     step = attrs.evolve(make_record(1).steps[0], fabstat=Readings("a", "b"))
     written = runrecord.as_json(attrs.evolve(make_record(1), steps=(step,)))
     assert written["steps"][0]["fabstat"] == {"before": "a", "after": "b"}

@@ -111,8 +111,9 @@ def show_workloads(name: str | None, as_json: bool) -> int:
     """Print the list of workloads, or one in full, and return the exit code."""
     known = [workload.load(one) for one in ([name] if name else workload.names())]
     if as_json:
-        keys = ("name", "summary", "source", "description", "target", "parameters", "runtime_s", "ramp_s")
-        print(json.dumps([{key: getattr(one, key) for key in keys} for one in known], indent=2))
+        keys = ("name", "summary", "source", "description", "target", "parameters")
+        rows = [{key: getattr(one, key) for key in keys} | attrs.asdict(one.time) for one in known]
+        print(json.dumps(rows, indent=2))
     elif name:
         print(workload.explain(known[0]))
     else:
@@ -132,8 +133,8 @@ def path_of(args: argparse.Namespace) -> "PathTold":
 
 def expected_s(args: argparse.Namespace, load: workload.Workload) -> float:
     """Return about how long one run of `load` takes."""
-    runtime_s = load.runtime_s if args.runtime is None else args.runtime
-    ramp_s = load.ramp_s if args.ramp is None else args.ramp
+    runtime_s = load.time.runtime_s if args.runtime is None else args.runtime
+    ramp_s = load.time.ramp_s if args.ramp is None else args.ramp
     steps = len(list(load.combinations())) * len(load.steps)
     return float(steps * (runtime_s + ramp_s if runtime_s else 20.0))
 

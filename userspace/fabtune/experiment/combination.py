@@ -89,7 +89,7 @@ def measure_one(settings: Settings, path: topology.EmulatedPath, disk: str, op: 
     work = work.with_parameters([f"{name}={value}" for name, value in wanted.items() if name in work.parameters])
     files = work.target == "directory"
     # Phases that move a given amount end with it.
-    timed = not files or work.runtime_s is not None
+    timed = not files or work.time.runtime_s is not None
     return measure(
         work, target.find(mount(disk) if files else f"/dev/{disk}"), label=settings.profile,
         runtime_s=settings.runtime_s if timed else None, ramp_s=settings.ramp_s if timed else None,

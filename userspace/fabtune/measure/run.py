@@ -59,8 +59,8 @@ def measure(
     fails, RunInterruptedError on Ctrl-C.
     """
     program, version = fio.find()
-    runtime_s = workload.runtime_s if runtime_s is None else runtime_s
-    ramp_s = workload.ramp_s if ramp_s is None else ramp_s
+    runtime_s = workload.time.runtime_s if runtime_s is None else runtime_s
+    ramp_s = workload.time.ramp_s if ramp_s is None else ramp_s
     check_target(workload, target)
     draft = Draft(begin(
         workload=WorkloadUsed(workload.name, workload.summary, workload.source), workload_text=workload.text,

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import attrs
 
 from fabtune.errors import InputError
 from fabtune.host import userfile
+from fabtune.model import typed
 from fabtune.model.units import parse_bytes
 
 SHIPPED = Path(__file__).resolve().parent / "workloads"
@@ -20,47 +21,62 @@ Value = int | float | str
 Options = dict[str, Value]
 
 _MAX_BYTES = 128 << 10
-_TARGETS = ("any", "device", "directory")
-_STEP_KEYS = {"name", "cache", "options", "jobs", "per_process", "flip_byte_at", "must_fail"}
-_KEYS = {
-    "summary", "source", "description", "target", "parameters", "options", "steps", "time", "space", "stuck_after_s",
-}  # fmt: skip
+_ONE_TYPE = typed.Check(
+    lambda values: len({type(value) for value in values}) == 1, "an array of one or more values of one type"
+)
+_SOME_STEPS = typed.Check(bool, "one or more tables [[steps]]")
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class StepTemplate:
     """One fio invocation before its parameters are filled in.
 
-    `jobs` maps section names to options; `per_process` makes one section a process instead,
-    with ``${process}`` and ``${neighbour}`` filled in.  `must_fail` names the kind of failure
-    (``verify``) without which the step has not passed.
+    `jobs` maps section names to options, without it there is one section called like the workload; `options` are of
+    all.  `per_process` makes one section a process instead, with ``${process}`` and ``${neighbour}`` filled in.
+    `must_fail` names the kind of failure (``verify``) without which the step has not passed.
     """
 
     name: str
-    jobs: dict[str, Options]
-    per_process: Options | None
-    cache: str | None
-    flip_byte_at: int | None
-    must_fail: str | None
+    options: Options = attrs.field(factory=dict)
+    jobs: dict[str, Options] | None = None
+    per_process: Options | None = None
+    cache: str | None = None
+    flip_byte_at: int | None = None
+    must_fail: str | None = None
+
+    def sections(self, workload: str) -> dict[str, Options]:
+        """Return the options of each section; those of `per_process` are the caller's."""
+        return {name: self.options | own for name, own in (self.jobs or {workload: {}}).items()}
 
 
-@attrs.frozen
-class Workload:
-    """A template of one or more steps and the parameters over which they repeat."""
+@attrs.frozen(kw_only=True)
+class _Time:
+    runtime_s: float | None = None
+    ramp_s: float = 0
 
-    name: str
-    text: str
+
+@attrs.frozen(kw_only=True)
+class _File:
+    """What a workload's file states."""
+
     summary: str
     source: str
     description: str
-    target: str
-    parameters: dict[str, list[Value]]
-    options: Options
-    steps: tuple[StepTemplate, ...]
-    runtime_s: float | None
-    ramp_s: float
-    space: tuple[str, ...]
-    stuck_after_s: float | None
+    target: Literal["any", "device", "directory"]
+    steps: Annotated[tuple[StepTemplate, ...], _SOME_STEPS]
+    parameters: dict[str, Annotated[list[Value], _ONE_TYPE]] = attrs.field(factory=dict)
+    options: Options = attrs.field(factory=dict)
+    time: _Time = _Time()
+    space: tuple[str, ...] = ()
+    stuck_after_s: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Workload(_File):
+    """A template of one or more steps and the parameters over which they repeat; `text` is its file's."""
+
+    name: str
+    text: str
 
     def with_parameters(self, settings: Sequence[str]) -> "Workload":
         """Return the workload with ``NAME=VALUE[,VALUE...]`` in place of its own lists.
@@ -158,41 +174,13 @@ def load(name: str) -> Workload:
 
 def parse(text: str, path: Path) -> Workload:
     """Return the workload that `text` describes.  Raises InputError naming `path` and the key."""
-    data = userfile.parse_toml(text, path)
-    read = _Reader(path)
-    read.only(data, _KEYS, "")
-    target = read.take(data, "target", str)
-    if target not in _TARGETS:
-        raise InputError(f"{path}: target is '{target}', expected one of {', '.join(_TARGETS)}")
-    parameters = read.take(data, "parameters", dict, {})
-    for name, values in parameters.items():
-        if not isinstance(values, list) or not values or len({type(value) for value in values}) != 1:
-            raise InputError(f"{path}: parameters.{name}: expected a list of one or more values of one type")
-    time = read.take(data, "time", dict, {})
-    read.only(time, {"runtime_s", "ramp_s"}, "time.")
-    options = read.take(data, "options", dict, {})
-    steps = read.take(data, "steps", list)
-    if not steps:
-        raise InputError(f"{path}: no [[steps]]: a workload needs at least one")
-    space = tuple(read.take(data, "space", list, []))
-    for name in space:
-        if name not in parameters:
+    stated = typed.STRICT.read(_File, userfile.parse_toml(text, path), str(path))
+    for name in stated.space:
+        if name not in stated.parameters:
             raise InputError(f"{path}: space names '{name}', which is not a parameter")
-    return Workload(
-        name=path.stem,
-        text=text,
-        summary=read.take(data, "summary", str),
-        source=read.take(data, "source", str),
-        description=read.take(data, "description", str).strip(),
-        target=target,
-        parameters=parameters,
-        options=options,
-        steps=tuple(_step(read, step, f"steps[{index}].", path.stem) for index, step in enumerate(steps)),
-        runtime_s=read.take(time, "runtime_s", (int, float), None),
-        ramp_s=read.take(time, "ramp_s", (int, float), 0),
-        space=space,
-        stuck_after_s=read.take(data, "stuck_after_s", (int, float), None),
-    )
+    fields: dict[str, Any] = {one.name: getattr(stated, one.name) for one in attrs.fields(_File)}
+    fields["description"] = stated.description.strip()
+    return Workload(name=path.stem, text=text, **fields)
 
 
 def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s: float) -> list[Step]:
@@ -210,7 +198,7 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
         names = parameters | _places(workload, parameters, place)
         for template in workload.steps:
             filler = _Filler(workload.name, names)
-            jobs = template.jobs
+            jobs = template.sections(workload.name)
             if template.per_process is not None:
                 jobs = {}
                 for index in range(int(parameters["processes"])):
@@ -302,43 +290,6 @@ class _Filler:
         return {key: self.text(value) for key, value in options.items()}
 
 
-class _Reader:
-    """Takes typed values out of a parsed file and says which key is wrong."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def take(self, table: Mapping[str, Any], key: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
-        value = table.get(key, default)
-        if value is ...:
-            raise InputError(f"{self.path}: no '{key}', which every workload needs")
-        if value is not default and not isinstance(value, kind):
-            kinds = kind if isinstance(kind, tuple) else (kind,)
-            raise InputError(f"{self.path}: {key} is {value!r}, expected {' or '.join(k.__name__ for k in kinds)}")
-        return value
-
-    def only(self, table: Mapping[str, Any], allowed: set[str], where: str) -> None:
-        unknown = sorted(table.keys() - allowed)
-        if unknown:
-            raise InputError(f"{self.path}: unknown key {where}{unknown[0]}; allowed are {', '.join(sorted(allowed))}")
-
-
-def _step(read: _Reader, table: Any, where: str, name: str) -> StepTemplate:
-    if not isinstance(table, dict):
-        raise InputError(f"{read.path}: {where.rstrip('.')}: expected a table")
-    read.only(table, _STEP_KEYS, where)
-    options = read.take(table, "options", dict, {})
-    jobs = read.take(table, "jobs", dict, {name: {}})
-    return StepTemplate(
-        name=read.take(table, "name", str),
-        jobs={section: options | own for section, own in jobs.items()},
-        per_process=read.take(table, "per_process", dict, None),
-        cache=read.take(table, "cache", str, None),
-        flip_byte_at=read.take(table, "flip_byte_at", int, None),
-        must_fail=read.take(table, "must_fail", str, None),
-    )
-
-
 def _parse_like(example: Value, word: str, name: str) -> Value:
     """Return `word` as the type of `example`; sizes may carry a unit."""
     if isinstance(example, str):
@@ -361,9 +312,8 @@ def _join(values: Sequence[Value]) -> str:
 
 def explain(workload: Workload) -> str:
     """Return what the workload is, where it comes from and what may be set, as text for a terminal."""
-    runtime = (
-        f"{workload.runtime_s:g} s after {workload.ramp_s:g} s of ramp" if workload.runtime_s else "until all is moved"
-    )
+    time = workload.time
+    runtime = f"{time.runtime_s:g} s after {time.ramp_s:g} s of ramp" if time.runtime_s else "until all is moved"
     target = "a block device or a directory" if workload.target == "any" else f"a {workload.target}"
     lines = [f"{workload.name}: {workload.summary}", "", workload.description, "", f"Source   {workload.source}"]
     lines += [f"Runs on  {target}", f"Each step runs {runtime}", "", "Parameters (--set NAME=VALUE[,VALUE...]):"]
