@@ -2,11 +2,13 @@
 """What the documentation says of the tree is so: the tests that keep the promises of safety.md exist."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
+PACKAGE = TOP / "userspace/fabtune"
 SAFETY = (TOP / "Documentation/safety.md").read_text()
 NAMED = re.findall(r"`(tests/[a-z_/]+\.(?:bats|py))`(?:: \"([^\"]+)\")?", SAFETY)
 
@@ -24,3 +26,20 @@ def test_a_promise_has_its_test(file: str, name: str) -> None:
 @pytest.mark.parametrize("target", re.findall(r"`make ([a-z-]+)`", SAFETY))
 def test_a_promise_has_its_make_target(target: str) -> None:
     assert re.search(rf"^{target}:", (TOP / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_the_picture_of_the_floors_is_the_contract() -> None:
+    text = (TOP / "Documentation/architecture.md").read_text().partition("<!-- floors -->")[2].split("```")[1]
+    rows = [[cell.split()[0] for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line[:1] == "|"]
+    layers = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
+    floors = [layer.split(" | ") for layer in layers]
+    assert rows == [row for row in floors if all((PACKAGE / name).is_dir() for name in row)]
+
+
+@pytest.mark.parametrize("page", ["Documentation/architecture.md", "CONTRIBUTING.md"])
+def test_what_a_page_names_is_there(page: str) -> None:
+    text = (TOP / page).read_text()
+    named = re.findall(r"`((?:userspace|tests|tunables|profiles|kmod|Documentation)/[A-Za-z_./-]*)`", text)
+    assert named and not [path for path in named if not (TOP / path).exists()]
+    links = re.findall(r"\]\(([A-Za-z./]+)\)", text)
+    assert not [link for link in links if not (TOP / page).parent.joinpath(link).exists()]
