@@ -33,12 +33,14 @@ SHARES = {
     "profile": 22, "tunables": 10, "formula": 11, "journal": 20, "plan": 15, "facts": 12, "record": 6, "ip and tc": 2,
     "host text": 2,
 }  # fmt: skip
-# Of CPU time: a busy machine is no hang.  Waiting for what never comes takes none, so there is a limit to that too.
+# Of CPU time: a busy machine is no hang.  Waiting for what never comes takes none, so there is a limit to that too;
+# a process that could run and does not get to is not counted as waiting.
 HANG_S = 2.0
-_WAIT_S = 20.0
+WAIT_S = 20.0
+_LOOK_S = 0.25
 _KEPT_PER_PLACE = 3
-# Kind, number, CPU time and wall time at which the case began.
-_PROGRESS = struct.Struct("=qqdd")
+# Kind, number, and the CPU time at which the case began.
+_PROGRESS = struct.Struct("=qqd")
 
 
 @dataclass
@@ -89,7 +91,7 @@ class Worker:
         fd = os.memfd_create("progress")
         os.ftruncate(fd, _PROGRESS.size)
         self.progress = mmap.mmap(fd, _PROGRESS.size)
-        self.progress[:] = _PROGRESS.pack(0, -1, 0.0, 0.0)
+        self.progress[:] = _PROGRESS.pack(0, -1, 0.0)
         self.process = subprocess.Popen(
             [*COMMAND, sys.executable, str(HERE / "worker.py"), str(fd)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=(fd,),
@@ -109,7 +111,7 @@ class Worker:
 
     def running(self) -> tuple[int, int]:
         """Return kind and number of the case under way; number -1 for none."""
-        kind, number, _, _ = _PROGRESS.unpack_from(self.progress)
+        kind, number, _ = _PROGRESS.unpack_from(self.progress)
         return kind, number
 
     def stop(self) -> None:
@@ -117,15 +119,22 @@ class Worker:
         self.stopped = True
         self.process.kill()
 
-    def hangs(self) -> bool:
-        """Tell whether the case under way has taken too long."""
-        _, number, cpu_s, begin = _PROGRESS.unpack_from(self.progress)
+    def used_s(self) -> float:
+        """Return the CPU time of the case under way, 0 where there is none."""
+        _, number, begin_s = _PROGRESS.unpack_from(self.progress)
         try:
             # clock_getcpuclockid(3): the CPU time of another process.
-            used_s = time.clock_gettime((~self.process.pid << 3) | 2) - cpu_s
+            return float(time.clock_gettime((~self.process.pid << 3) | 2) - begin_s) if number >= 0 else 0.0
+        except OSError:
+            return 0.0
+
+    def waits(self) -> bool:
+        """Tell whether a case is under way and could not go on if it had a CPU."""
+        try:
+            state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             return False
-        return bool(number >= 0) and (used_s > HANG_S or time.monotonic() - begin > _WAIT_S)
+        return self.running()[1] >= 0 and state != "R"
 
     def end(self) -> int:
         """Wait for the process and return its status."""
@@ -200,10 +209,11 @@ def _judge_alone(names: list[str], kind: int, number: int, order: dict[str, Any]
 
 def _watch(worker: Worker, stop: threading.Event) -> None:
     """Kill `worker` when one case takes too long.  Seen twice: what is read while it is being written is nothing."""
-    seen = b""
-    while not stop.wait(0.25):
+    seen, waited = b"", 0
+    while not stop.wait(_LOOK_S):
         now = worker.progress[:]
-        if now == seen and worker.hangs():
+        waited = waited + 1 if now == seen and worker.waits() else 0
+        if now == seen and (worker.used_s() > HANG_S or waited * _LOOK_S > WAIT_S):
             worker.stop()
             return
         seen = now

@@ -5,6 +5,7 @@ import contextlib
 import os
 import random
 import signal
+import time
 from pathlib import Path
 
 from bench import Bench, Files
@@ -22,11 +23,15 @@ class Pretended:
         return {"how": b"nothing"}
 
     def run(self, files: Files) -> bool:
-        how = files["how"].decode()
+        how, begun_s = files["how"].decode(), time.process_time()
         with self.bench.armed():
             if how == "loop":
                 while True:
                     pass
+            if how == "wait":
+                time.sleep(30)
+            while how == "work" and time.process_time() < begun_s + 1.5:
+                pass
             if how == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "write":

@@ -3,7 +3,7 @@
 
 stdin holds one JSON order: {"scratch", "seed", "kinds": {name: count}, "worker", "workers", "from": [kind, number]}
 or {"scratch", "replay": {...}}.  stdout carries one JSON line a failure and a last one with the counts;
-the memory behind --progress says which case runs since when, for the runner's watchdog.
+the memory behind its argument says which case runs since which CPU time, for the runner's watchdog.
 """
 
 import gc
@@ -27,7 +27,7 @@ import bench as benches  # noqa: E402
 import guard  # noqa: E402
 from bench import Bench, Files  # noqa: E402
 
-PROGRESS = struct.Struct("=qqdd")
+PROGRESS = struct.Struct("=qqd")
 _MEMORY_BYTES = 1 << 30
 
 
@@ -103,7 +103,7 @@ def run_all(order: dict[str, Any], bench: Bench, progress: mmap.mmap) -> None:
         for number in range(start, order["kinds"][kind.name], order["workers"]):
             files = kind.draw(random.Random(f"{order['seed']}:{kind.name}:{number}"))
             begin_s = time.process_time()
-            progress[:] = PROGRESS.pack(index, number, begin_s, time.monotonic())
+            progress[:] = PROGRESS.pack(index, number, begin_s)
             accepted, wrong, place = one(kind, files, bench)
             slowest_s = max(slowest_s, time.process_time() - begin_s)
             counts["cases"] += 1
@@ -111,7 +111,7 @@ def run_all(order: dict[str, Any], bench: Bench, progress: mmap.mmap) -> None:
             if wrong:
                 counts["failed"] += 1
                 say({"failure": replay_of(kind.name, order["seed"], number, files), "place": place, "happened": wrong})
-        progress[:] = PROGRESS.pack(index, -1, 0.0, 0.0)
+        progress[:] = PROGRESS.pack(index, -1, 0.0)
         say(
             {
                 "kind": kind.name,
@@ -143,7 +143,7 @@ def replay(order: dict[str, Any], bench: Bench, progress: mmap.mmap) -> None:
         files = kind.draw(random.Random(f"{wanted['seed']}:{kind.name}:{wanted['number']}"))
     say({"failure": replay_of(kind.name, wanted["seed"], wanted["number"], files)})
     begin_s = time.process_time()
-    progress[:] = PROGRESS.pack(0, wanted["number"], begin_s, time.monotonic())
+    progress[:] = PROGRESS.pack(0, wanted["number"], begin_s)
     accepted, wrong, place = one(kind, files, bench)
     say(
         {"done": True, "accepted": accepted, "happened": wrong, "place": place, "took_s": time.process_time() - begin_s}

@@ -12,6 +12,7 @@ import pytest
 FUZZ = Path(__file__).resolve().parents[1] / "fuzz"
 sys.path.insert(0, str(FUZZ))
 
+import fuzz  # noqa: E402
 from guard import COMMAND  # noqa: E402
 
 _ATTEMPTS = """
@@ -120,3 +121,13 @@ def test_a_case_that_hangs_dies_or_writes_is_told(how: str, told: str, tmp_path:
     command = [sys.executable, str(FUZZ / "fuzz.py"), "--replay", str(tmp_path / "case.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == (how != "nothing") and told in done.stdout
+
+
+@needs_namespaces
+@pytest.mark.parametrize(("how", "place"), [("wait", "hang"), ("work", "")])
+def test_waiting_is_a_hang_and_work_that_takes_its_time_is_none(
+    how: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fuzz, "WAIT_S", 1.0)
+    case = {"kind": "pretended", "seed": 1, "number": 1, "files": {"how": b64encode(how.encode()).decode()}}
+    assert fuzz.run_alone(case)["place"] == place
