@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError
+from fabtune.host import tools
 from fabtune.host.run import TimeLimitError, ended, finish, launch, run
 
 _SESSION = [sys.executable, "-c", "import os; print(os.getsid(0))"]
@@ -46,6 +47,22 @@ def test_descriptors_that_it_shall_hold_stay_open(tmp_path: Path) -> None:
         there = ["test", "-e", f"/proc/self/fd/{lock.fileno()}"]
         assert finish(there, pass_fds=[lock.fileno()]).status == 0
         assert finish(there).status == 1
+
+
+def test_a_tool_holds_our_lock_and_is_out_of_the_terminals_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        monkeypatch.setattr(tools, "held", [lock.fileno()])
+        there = ("test", "coreutils", "-e", f"/proc/self/fd/{lock.fileno()}")
+        assert tools.ask(*there).status == 0
+        assert tools.ask(*there, keeps_lock=False).status == 1
+    monkeypatch.setattr(tools, "held", [])
+    assert int(tools.ask("python3", "python3", *_SESSION[1:]).stdout) != os.getsid(0)
+    with pytest.raises(FabtuneError, match="sleep 9: no answer within 1 s"):
+        tools.ask("sleep", "coreutils", "9", timeout_s=1)
+    with pytest.raises(UnsupportedError, match="no-such-program is not installed .package none"):
+        tools.ask("no-such-program", "none")
 
 
 def test_launch_runs_in_the_background_in_its_own_session(tmp_path: Path) -> None:

@@ -5,10 +5,7 @@ import json
 from typing import Any
 
 from fabtune.errors import FabtuneError, UnsupportedError
-from fabtune.host import namespaces, tools, tree
-from fabtune.host.run import finish
-
-_TIMEOUT_S = 30
+from fabtune.host import namespaces, tools
 
 
 def run(program: str, *arguments: str, netns: str = "", stdin: str = "", tolerant: bool = False) -> str:
@@ -16,9 +13,8 @@ def run(program: str, *arguments: str, netns: str = "", stdin: str = "", toleran
 
     Raises UnsupportedError where the kernel lacks the thing, FabtuneError for other failures.
     """
-    path = tools.find(program, "iproute2")
     with namespaces.inside(netns):
-        done = finish([path, *arguments], stdin=stdin, timeout_s=_TIMEOUT_S, own_session=True, pass_fds=tree.held)
+        done = tools.ask(program, "iproute2", *arguments, stdin=stdin)
     if done.status and not tolerant:
         message = (done.stderr.strip().splitlines() or [f"exit status {done.status}"])[0]
         if any(words in message for words in ("is unknown", "not supported", "No such file", "Cannot find device")):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError
 from fabtune.host import tools, tree
-from fabtune.host.run import Ended, TimeLimitError, finish
+from fabtune.host.run import Ended
 
 _SECRET = re.compile(r"password|username|\.auth\.|chap", re.IGNORECASE)
 _TIMEOUT_S = 60
@@ -27,20 +27,15 @@ def iscsiadm(*arguments: str) -> str:
     if done.status == _NO_RECORDS:
         return ""
     if done.status:
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.status}"]
-        raise FabtuneError(f"iscsiadm {' '.join(arguments)}: {lines[-1]}")
+        raise FabtuneError(f"iscsiadm {' '.join(arguments)}: {tools.last_words(done)}")
     return done.stdout
 
 
 def _run(*arguments: str) -> Ended:
     """Run iscsiadm to its end.  Raises FabtuneError."""
     # A login may start iscsid, which must not keep our lock for ever.
-    held = tree.held if "update" in arguments or "--logout" in arguments else []
-    program = tools.find("iscsiadm", "open-iscsi")
-    try:
-        return finish([program, *arguments], timeout_s=_TIMEOUT_S, own_session=True, pass_fds=held)
-    except TimeLimitError:
-        raise FabtuneError(f"iscsiadm {' '.join(arguments)}: no answer within {_TIMEOUT_S} s") from None
+    keeps_lock = "update" in arguments or "--logout" in arguments
+    return tools.ask("iscsiadm", "open-iscsi", *arguments, timeout_s=_TIMEOUT_S, keeps_lock=keeps_lock)
 
 
 def parse_records(text: str) -> list[dict[str, str]]:

@@ -1,11 +1,38 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where other programs are: this host's for this host alone."""
+"""The tools that show and set what this host is: where they are, and one question to one of them."""
 
 import shutil
 from pathlib import Path
 
-from fabtune.errors import UnsupportedError
+from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.host import tree
+from fabtune.host.run import Ended, TimeLimitError, finish
+
+# Descriptors that a tool which writes keeps open: if we are killed, the lock lasts until it has ended.
+held: list[int] = []
+
+
+def ask(
+    program: str, package: str, *arguments: str, stdin: str = "", timeout_s: int = 30, without: str = "",
+    keeps_lock: bool = True,
+) -> Ended:  # fmt: skip
+    """Run a tool of this host to its end, `without` a capability; Ctrl-C and hang-up are for us alone.
+
+    Raises UnsupportedError where it is not installed, FabtuneError where it does not end.
+    """
+    command = [find(program, package), *arguments]
+    if without:
+        command = [find("setpriv", "util-linux"), "--bounding-set", f"-{without}", *command]
+    locks = held if keeps_lock else ()
+    try:
+        return finish(command, stdin=stdin, timeout_s=timeout_s, own_session=True, pass_fds=locks)
+    except TimeLimitError:
+        raise FabtuneError(f"{program} {' '.join(arguments)}: no answer within {timeout_s} s") from None
+
+
+def last_words(done: Ended) -> str:
+    """Return the last line of what a tool said of its failure."""
+    return (done.stderr.strip().splitlines() or [f"exit status {done.status}"])[-1]
 
 
 def find(program: str, package: str) -> str:

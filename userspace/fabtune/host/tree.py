@@ -13,9 +13,6 @@ ETC = ROOT / "etc"
 
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 
-# Descriptors that a tool which writes keeps open: if we are killed, the lock lasts until it has ended.
-held: list[int] = []
-
 
 def read_text(path: Path) -> str | None:
     """Return the stripped text of `path`, or None when it is absent or not readable."""

@@ -12,9 +12,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.host import tools, tree
-from fabtune.host.run import TimeLimitError, finish
 
-_TIMEOUT_S = 30
 # .link files have had drop-ins since systemd 243.
 _LEAST_VERSION = 243
 # systemd's order: a file of the same name in an earlier directory stands for all others.
@@ -55,15 +53,9 @@ class Link:
 
 def run(*arguments: str) -> str:
     """Return what ``udevadm`` prints.  Raises UnsupportedError where there is no udev, FabtuneError."""
-    path, setpriv = tools.find("udevadm", "udev"), tools.find("setpriv", "util-linux")
-    try:
-        command = [setpriv, "--bounding-set", "-net_admin", path, *arguments]
-        done = finish(command, timeout_s=_TIMEOUT_S, own_session=True)
-    except TimeLimitError:
-        raise FabtuneError(f"udevadm {' '.join(arguments)}: no end after {_TIMEOUT_S} s") from None
+    done = tools.ask("udevadm", "udev", *arguments, without="net_admin", keeps_lock=False)
     if done.status:
-        message = (done.stderr.strip().splitlines() or [f"exit status {done.status}"])[-1]
-        raise FabtuneError(f"udevadm {' '.join(arguments)}: {message}")
+        raise FabtuneError(f"udevadm {' '.join(arguments)}: {tools.last_words(done)}")
     return done.stdout
 
 

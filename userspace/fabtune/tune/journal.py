@@ -20,7 +20,7 @@ from typing import Any
 from fabtune import __version__
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Host
-from fabtune.host import files, tree
+from fabtune.host import files, tools, tree
 from fabtune.tune import fault, lines
 from fabtune.tune.lines import VERSION, BeginLine, Line, Logout
 from fabtune.tune.plan import Plan
@@ -103,13 +103,13 @@ def locked() -> Iterator[None]:
             # Who holds it is told to those who wait; a full or read-only disk does not matter.
             os.ftruncate(fd, 0)
             os.pwrite(fd, str(os.getpid()).encode(), 0)
-        tree.held.append(fd)
+        tools.held.append(fd)
         # A killed writer's draft of iscsid.conf holds CHAP secrets too: it must not lie about.
         with contextlib.suppress(OSError):
             files.sweep(tree.ETC / name for name in _WRITTEN_DIRECTORIES)
         yield
     finally:
-        tree.held.clear()
+        tools.held.clear()
         os.close(fd)
 
 

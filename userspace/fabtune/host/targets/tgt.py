@@ -25,7 +25,6 @@ _STATE = re.compile(r"^ +State: (\S+)", re.MULTILINE)
 _PORTAL = re.compile(r"^Portal: (\S+),\d+$", re.MULTILINE)
 _PARAMETER = re.compile(r"^(\w+)=(.*)$", re.MULTILINE)
 _DIGESTS = ("HeaderDigest", "DataDigest")
-_WAIT_S = 30
 
 
 def _socket() -> Path:
@@ -46,8 +45,10 @@ def _runs() -> bool:
 
 def _ask(*words: str) -> str:
     """Return what tgtadm prints.  Raises UnsupportedError without it, FabtuneError where it fails."""
-    command = [tools.find("tgtadm", "tgt"), "--lld", "iscsi", *words]
-    return run(command, what=f"tgtadm {' '.join(words)}", timeout_s=_WAIT_S)
+    done = tools.ask("tgtadm", "tgt", "--lld", "iscsi", *words)
+    if done.status:
+        raise FabtuneError(f"tgtadm {' '.join(words)}: {tools.last_words(done)}")
+    return done.stdout
 
 
 def _targets() -> dict[tuple[str, str], str]:
