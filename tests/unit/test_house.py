@@ -3,10 +3,15 @@
 
 import ast
 import re
+import subprocess
+import tomllib
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
-PACKAGE = Path(__file__).parents[2] / "userspace/fabtune"
+import pytest
+
+TOP = Path(__file__).parents[2]
+PACKAGE = TOP / "userspace/fabtune"
 
 
 def _sources() -> Iterator[tuple[str, ast.Module]]:
@@ -75,3 +80,21 @@ def test_the_host_layer_knows_nothing_above_it() -> None:
 
 
 _BELOW = ("errors", "host", "model", "stat", "paths")
+
+
+def test_every_file_names_its_licence() -> None:
+    if not (TOP / ".git").exists():
+        pytest.skip("not a git tree")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=TOP, check=True, capture_output=True, text=True).stdout
+    globs = [glob for one in tomllib.loads((TOP / "REUSE.toml").read_text())["annotations"] for glob in one["path"]]
+    without = {
+        name
+        for name in listed.strip("\0").split("\0")
+        # The text of the licence itself.
+        if name != "LICENSE"
+        and not any(PurePath(name).match(glob) for glob in globs)
+        # A file that somebody is about to delete is listed, but not there.
+        and (TOP / name).is_file()
+        and b"SPDX-License-Identifier: " not in (TOP / name).read_bytes()[:1000]
+    }
+    assert without == set()

@@ -49,11 +49,13 @@ def _facts(tunable: Tunable) -> Iterable[tuple[str, str]]:
 def reference(tunables: Iterable[Tunable]) -> str:
     """Return the page."""
     lines = [
+        "<!-- SPDX-License-Identifier: GPL-2.0-or-later -->",
         "<!-- Made by `fabtune tunables --markdown`; edit tunables/*.toml instead. -->",
         "# Tunables",
         "",
-        "Every value that fabtune can show, plan, write and take back.  `fabtune explain NAME` adds what it is on",
-        "your host and what the profiles want of it.",
+        "This page lists every value that fabtune can show, plan, write and restore: where it lives, what it may be",
+        "and when a change takes effect.  `fabtune explain NAME` adds its value on your host and what each profile",
+        "wants of it.",
     ]
     group = ""
     for tunable in tunables:
