@@ -19,8 +19,9 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "userspace"))
 
+from fabtune.cli.table import report_table  # noqa: E402
 from fabtune.model.untouched import UNTOUCHED  # noqa: E402
-from fabtune.report.demo import print_table  # noqa: E402
+from fabtune.report.demo import tables  # noqa: E402
 
 # Shipped experiments that together answer the bars; their definitions say what is measured.
 EXPERIMENTS = ("wan-rtt", "wan-known", "wan-deep", "wan-far", "wan-loss")
@@ -136,7 +137,8 @@ def main() -> int:
     points = read_points(out)
     (out.parent / "wan.json").write_text(json.dumps(points, indent=1, sort_keys=True) + "\n")
     if points:
-        print_table(points)
+        for one in tables(points):
+            report_table(one)
     bars = bars_of(points)
     if bars:
         print_bars(bars)

@@ -20,15 +20,15 @@ def test_the_table_shows_what_varies_and_the_figures_there_are() -> None:
     assert table.rows[2] == ("fc", "4KiB", None, None)
 
 
-def test_a_missing_fabric_is_said_and_drawn_nowhere(tmp_path: Path, capsys: object) -> None:
+def test_a_missing_fabric_is_said_and_drawn_nowhere(tmp_path: Path) -> None:
     page = figure.write(
         ROWS, ("fabric", "size"), PLOT, [("rises", "as expected: 2 30")], {"experiment": "fabrics"}, tmp_path
     )
     html = page.read_text()
     assert html.count("<svg") == 1 and "rises" in html and "as expected: 2 30" in html
-    figure.print_table("fabrics", ROWS, ("fabric", "size"))
-    said = capsys.readouterr().out  # type: ignore[attr-defined]
-    assert "not available here: no adapter" in said and "30.0" in said and " 0.0" not in said
+    assert figure.reasons(ROWS) == ["fc: not available here: no adapter"]
+    shown = [cell for row in figure.table("fabrics", ROWS, ("fabric", "size")).shown() for cell in row]
+    assert "30.0" in shown and "0.0" not in shown
 
 
 def test_one_point_makes_a_table_but_no_curve(tmp_path: Path) -> None:

@@ -244,7 +244,9 @@ def test_a_saved_facts_file_gives_the_same_findings(tmp_path: Path) -> None:
         ('{"fabtune_facts": 1, "sockets": [NaN]}', "not JSON: NaN is no number"),
         *(
             (
-                f'{{"fabtune_facts": 1, "host": {{"name": "", "kernel": "", "boot_id": "", "memory_bytes": {number}}}}}',
+                '{"fabtune_facts": 1, "host": {"name": "", "kernel": "", "boot_id": "", "memory_bytes": '
+                + number
+                + "}}",
                 text,
             )
             for number, text in (

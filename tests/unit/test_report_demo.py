@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fabtune.cli import table
 from fabtune.errors import InputError
 from fabtune.report import demo
 
@@ -101,8 +102,9 @@ def test_bound_of_another_shape_is_joined_as_it_is():
 
 
 def test_terminal_table_fits_80_columns(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    demo.print_table(make_points())
+    monkeypatch.setattr(table, "room", lambda: 80)
+    for one in demo.tables(make_points()):
+        table.report_table(one)
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
     assert not [line for line in lines if "…" in line]

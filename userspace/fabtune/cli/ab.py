@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -33,26 +32,6 @@ _RETURN_S = 30.0
 _SWITCH_S = 10.0
 
 CALIBRATION, PAIRS = "calibration", "pairs"
-
-
-def configure(parser: argparse.ArgumentParser, _: str) -> None:
-    """Add the arguments."""
-    compare_cli.add_judging_arguments(parser)
-    parser.add_argument("a", metavar="PROFILE_A", help=f"a profile, or '{UNTOUCHED}' for nothing applied")
-    parser.add_argument("b", metavar="PROFILE_B", help="the same, to hold against it")
-    parser.add_argument("workload", metavar="WORKLOAD", help="one of `fabtune workloads`, or the path of a file")
-    measure_cli.add_load_arguments(parser)
-    parser.add_argument("--pairs", type=int, default=10, help="runs of each, interleaved in ABBA blocks (10)")
-    parser.add_argument("--calibrate", type=int, default=6, metavar="PAIRS", help="pairs of A against A before (6)")
-    parser.add_argument("--settle", type=measure_cli.seconds, default=2.0, metavar="TIME",
-                        help="wait this long after each switch (2s)")  # fmt: skip
-    parser.add_argument("--target-host", default="", metavar="HOST", help="also switch the target's end, there by ssh")
-    parser.add_argument("--target-netns", default="", metavar="NAME", help="network namespace of the target's portals")
-    parser.add_argument("--switch", default="", metavar="COMMAND",
-                        help="run COMMAND PROFILE to switch, instead of apply and revert")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=1, help="decides the order within each block (1)")
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="keep the records in DIR (runs)")
-    parser.set_defaults(handler=_ab)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -89,7 +68,8 @@ def _check_command(command: str) -> None:
         raise InputError(f"--switch {command}: no such program; expected a command that takes a profile's name")
 
 
-def _ab(args: argparse.Namespace) -> int:
+def run_ab(args: argparse.Namespace) -> int:
+    """Measure two profiles in interleaved runs; the exit code says what came of it."""
     from fabtune.measure import interleave
     from fabtune.report import compare
 

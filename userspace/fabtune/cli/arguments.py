@@ -3,10 +3,16 @@
 
 import argparse
 import re
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
 
 from fabtune.errors import InputError
+from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms, parse_percent
+
+T = TypeVar("T")
+
+# As catalog/ has them; importing that takes longer than all the rest of a `--help`.
+ROLES = ("initiator", "target")
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,6 +60,33 @@ def _suggestion(word: str, known: Sequence[str]) -> str:
 def _near_choice(message: str) -> str:
     match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
     return _suggestion(match[1], [word.strip("' ") for word in match[2].split(",")]) if match else ""
+
+
+def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Return `parse` as an argument type: its InputError becomes a usage error."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except InputError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+seconds = quantity(lambda text: parse_ms(text) / 1e3)
+milliseconds = quantity(parse_ms)
+bit_per_s = quantity(parse_bit_per_s)
+percent = quantity(parse_percent)
+sizes = quantity(lambda text: [parse_bytes(word) for word in text.split(",")])
+
+
+def counts(text: str) -> list[int]:
+    """Return whole numbers from 1, separated by commas.  Raises ArgumentTypeError."""
+    numbers = [int(word) if word.isdigit() else 0 for word in text.split(",")]
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}': expected whole numbers above zero, such as 1,4")
+    return numbers
 
 
 def count(text: str) -> int:

@@ -7,31 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fabtune.cli import console
-from fabtune.cli import measure as measure_cli
-from fabtune.model.units import parse_percent
 
 if TYPE_CHECKING:
     from fabtune.model.runrecord import RunRecord
-
-
-def configure(parser: argparse.ArgumentParser, _: str) -> None:
-    """Add the arguments."""
-    add_judging_arguments(parser)
-    parser.add_argument("a", type=Path, metavar="A", help="a run record, or a directory of them")
-    parser.add_argument("b", type=Path, metavar="B", help="the same, to hold against A")
-    parser.set_defaults(handler=_compare)
-
-
-def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says how a difference is judged and shown."""
-    parser.add_argument(
-        "--practical",
-        type=measure_cli.quantity(parse_percent),
-        default=0.02,
-        metavar="PERCENT",
-        help="a smaller difference does not matter (2%%)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _load(path: Path) -> "list[RunRecord]":
@@ -41,7 +19,8 @@ def _load(path: Path) -> "list[RunRecord]":
     return [record.read(one) for one in paths]
 
 
-def _compare(args: argparse.Namespace) -> int:
+def run_compare(args: argparse.Namespace) -> int:
+    """Hold records against records; the exit code says how it went."""
     from fabtune.report import compare
 
     outcome = compare.compare(_load(args.a), _load(args.b), practical=args.practical)

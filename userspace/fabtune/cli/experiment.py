@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from fabtune import progress
-from fabtune.cli.arguments import count
+from fabtune.cli import table
 from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import batch, definition, results
 from fabtune.experiment.definition import Definition
@@ -18,29 +18,11 @@ from fabtune.lab.recipe import SUITES, recipe_for
 _WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
 
 
-def configure(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Add the arguments of `fabtune run`."""
-    parser.add_argument("experiment", nargs="?", help="a shipped experiment's name or a .toml file; without: list them")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the results (default: out/NAME)")
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="FACTOR=VALUE[,VALUE]", help="run part of the matrix"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print the combinations and the time they will take")
-    parser.add_argument("--resume", action="store_true", help="keep the runs that --out already holds")
-    parser.add_argument("--jobs", type=count, default=0, metavar="N", help="guests at a time (default: one a core)")
-    parser.add_argument(
-        "--fleet", type=Path, metavar="INVENTORY", help="run on the hosts of an Ansible inventory, not in the lab"
-    )
-    parser.add_argument("--allow-relogin", action="store_true", help="with --fleet: let profiles log sessions in again")
-    parser.add_argument("--json", action="store_true", help="print the points as JSON instead of a table")
-    parser.set_defaults(handler=run)
-
-
-def run(args: argparse.Namespace) -> int:
+def run_experiment(args: argparse.Namespace) -> int:
     """Run one experiment; exit 0 when every combination was measured and the figures are as expected."""
     if args.experiment is None:
-        for name in definition.names():
-            print(f"{name:16} {definition.load(name).summary}")
+        found = [(name, definition.load(name).summary) for name in definition.names()]
+        table.table(("experiment", "summary"), found, wrapped="summary")
         return ExitCode.DONE
     wanted = definition.load(args.experiment)
     cells = wanted.combinations(args.only)
@@ -114,13 +96,16 @@ def _figures(
         from fabtune.report import demo
 
         if not quiet:
-            demo.print_table(points)
+            for one in demo.tables(points):
+                table.report_table(one)
         return demo.write(points, meta, out)
     from fabtune.report import figure
 
     rows = batch.rows_of(runs)
     if not quiet:
-        figure.print_table(wanted.summary, rows, tuple(wanted.factors))
+        table.report_table(figure.table(wanted.summary, rows, tuple(wanted.factors)))
+        for why in figure.reasons(rows):
+            table.paragraph(why)
     x = wanted.plot.x
     numbers, words = wanted.numbers(x), wanted.is_of_words(x)
     plot = figure.Plot(

@@ -21,28 +21,6 @@ from fabtune.tune.missing import missing, unseen
 from fabtune.tune.plan import make_plan
 
 
-def configure(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Add the arguments of one of the inspecting verbs."""
-    parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
-    parser.add_argument("--netns", default="", metavar="NAME", help="network namespace of the portals, name or path")
-    parser.add_argument("--rtt", metavar="TIME", help="round trip, such as 50ms (default: from live sessions)")
-    parser.add_argument("--rate", metavar="RATE", help="rate of its slowest link, such as 1gbit (default: link speed)")
-    if verb == "show":
-        parser.add_argument(
-            "profile", nargs="?", metavar="PROFILE", help="also show what this profile wants of sessions"
-        )
-        parser.set_defaults(handler=run_show)
-        return
-    if verb == "lint":
-        parser.add_argument("file", nargs="?", metavar="FACTS", help="a file made by `fabtune show --json`, elsewhere")
-        parser.set_defaults(handler=run_lint)
-    else:
-        parser.add_argument("profile", nargs="?", metavar="PROFILE", help="with what this profile would set")
-        parser.add_argument("--initiator", metavar="FACTS", help="facts file of the initiator (default: this host)")
-        parser.add_argument("--target", metavar="FACTS", help="facts file of the target (default: this host)")
-        parser.set_defaults(handler=run_negotiate)
-
-
 def _facts(name: str | None, netns: str) -> Facts:
     return saved.load(Path(name)) if name else survey(shipped_catalog().tunables.values(), netns)
 

@@ -10,49 +10,13 @@ from pathlib import Path
 
 from fabtune import progress
 from fabtune.errors import ExitCode, FabtuneError, InputError
-from fabtune.lab.accel import ACCELERATORS, choose_accelerator
+from fabtune.lab.accel import choose_accelerator
 from fabtune.lab.image import Image, build_image, expected_steps, remove_images
 from fabtune.lab.job import write_job
 from fabtune.lab.module import build_module
-from fabtune.lab.recipe import IMAGES, SUITES
+from fabtune.lab.recipe import SUITES
 from fabtune.lab.uml import build_uml, make_state
-from fabtune.lab.vm import CLOCKS, Machine, run_guest, start
-
-
-def configure(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Add the sub-verbs of ``lab``."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    build = actions.add_parser("build", help="make a suite's guest image and fabstat.ko, cached")
-    build.add_argument("--suite", default=SUITES[0], choices=IMAGES)
-    build.set_defaults(handler=_build)
-    run = actions.add_parser("run", help="boot a guest, run a script in it as root, fetch its /results")
-    _add_machine(run)
-    run.add_argument("--timeout-s", type=float, default=600.0, help="wall time after which a guest counts as stalled")
-    run.add_argument("--out", type=Path, help="directory for results and logs (default: discarded)")
-    run.add_argument(
-        "--state", type=Path, metavar="FILE",
-        help="boot with systemd, and keep what the guest writes in FILE (made when absent) for the next one",
-    )  # fmt: skip
-    run.add_argument("script", type=Path)
-    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG")
-    run.set_defaults(handler=_run)
-    shell = actions.add_parser("shell", help="enter a booted guest with the WAN topology up")
-    _add_machine(shell)
-    shell.set_defaults(handler=_shell, clock="real")
-    clean = actions.add_parser("clean", help="delete all cached images")
-    clean.set_defaults(handler=_clean)
-
-
-def _add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--suite", default=SUITES[0], choices=IMAGES, help="Debian suite of the guest")
-    parser.add_argument("--kernel-suite", choices=SUITES, help="take the kernel from another suite")
-    parser.add_argument("--clock", default="virtual", choices=CLOCKS, help="virtual: repeatable; real: SMP")
-    parser.add_argument("--accel", default="auto", choices=ACCELERATORS, help="accelerator of the real clock")
-    parser.add_argument("--smp", type=int, default=1, metavar="N", help="vCPUs; the virtual clock has one")
-    parser.add_argument("--memory-mib", type=int, default=2048, metavar="N")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of every random choice in the guest")
-    parser.add_argument("--append", default="", metavar="WORDS", help="more words for the kernel's command line")
-    parser.add_argument("--device", action="append", default=[], metavar="'-device X'", help="one more QEMU option")
+from fabtune.lab.vm import Machine, run_guest, start
 
 
 def _machine(args: argparse.Namespace) -> tuple[Machine, Path | None]:
@@ -90,14 +54,16 @@ def _images(suites: list[str]) -> tuple[Image, Image]:
     return built[suites[0]], built[suites[1]]
 
 
-def _build(args: argparse.Namespace) -> int:
+def run_build(args: argparse.Namespace) -> int:
+    """Make an image and the module for its kernel."""
     image, _ = _images([args.suite, args.suite])
     module = build_module(image)
     print(f"{image.suite}: kernel {image.kernel_release}, image {image.squashfs}, module {module}")
     return ExitCode.DONE
 
 
-def _run(args: argparse.Namespace) -> int:
+def run_job(args: argparse.Namespace) -> int:
+    """Boot a guest and run a script in it; return its exit status."""
     if args.state and args.accel != "uml":
         raise InputError("--state: goes with --accel uml; an emulated CPU takes minutes to boot systemd")
     machine, module = _machine(args)
@@ -115,7 +81,8 @@ def _run(args: argparse.Namespace) -> int:
     return outcome.exit_status
 
 
-def _shell(args: argparse.Namespace) -> int:
+def run_shell(args: argparse.Namespace) -> int:
+    """Enter a booted guest."""
     machine, module = _machine(args)
     columns, lines = shutil.get_terminal_size()
     with tempfile.TemporaryDirectory(prefix="fabtune-lab-") as name:
@@ -137,6 +104,7 @@ def _shell(args: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _clean(_args: argparse.Namespace) -> int:
+def run_clean(_args: argparse.Namespace) -> int:
+    """Delete all cached images."""
     print(f"freed {remove_images() / 2**30:.1f} GiB")
     return ExitCode.DONE

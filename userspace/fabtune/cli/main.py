@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fabtune import __version__
 from fabtune.cli import console
@@ -14,29 +14,29 @@ from fabtune.cli.arguments import Parser
 from fabtune.cli.examples import EXAMPLES, epilog
 from fabtune.errors import ExitCode, FabtuneError, InputError, printable
 
-# verb -> (module that implements it, one line for --help).  The module is imported only when
-# its verb is called, which keeps `fabtune --version` and every other verb quick.
+# verb -> (module with its arguments, one line for --help).  The function that runs it is named there and imported only
+# when it runs, which keeps `fabtune --version`, every `--help` and all other verbs quick.
 VERBS = {
-    "plan": ("fabtune.cli.tune", "show what a profile would change, and why; writes nothing"),
-    "apply": ("fabtune.cli.tune", "write a profile's values, journalled"),
-    "verify": ("fabtune.cli.tune", "compare this host with what was applied"),
-    "revert": ("fabtune.cli.tune", "take back what apply wrote"),
-    "history": ("fabtune.cli.tune", "list the journal's transactions"),
-    "measure": ("fabtune.cli.measure", "run a workload and keep a record of it"),
-    "compare": ("fabtune.cli.compare", "hold one set of run records against another"),
-    "ab": ("fabtune.cli.ab", "measure two profiles in interleaved runs and judge the difference"),
-    "report": ("fabtune.cli.report", "make one offline page from run records"),
-    "workloads": ("fabtune.cli.measure", "list the workloads, or explain one"),
-    "run": ("fabtune.cli.experiment", "run an experiment's matrix and show its result"),
-    "stat": ("fabtune.cli.stat", "show each device's latency, queue depth and refusals (fabstat.ko)"),
-    "stuck": ("fabtune.cli.stat", "list requests that have been under way for too long (fabstat.ko)"),
-    "show": ("fabtune.cli.inspect", "show sessions, paths, NICs, targets and who else tunes"),
-    "lint": ("fabtune.cli.inspect", "look for settings that lose data, stall or cost throughput"),
-    "negotiate": ("fabtune.cli.inspect", "preview what an iSCSI login would agree on"),
-    "tunables": ("fabtune.cli.vocabulary", "list every tunable"),
-    "explain": ("fabtune.cli.vocabulary", "say what a tunable is, where it lives, what it is now and why it matters"),
-    "profiles": ("fabtune.cli.vocabulary", "list the profiles"),
-    "lab": ("fabtune.cli.lab", "build, run and enter guests with an emulated WAN"),
+    "plan": ("parse_tuning", "show what a profile would change, and why; writes nothing"),
+    "apply": ("parse_tuning", "write a profile's values, journalled"),
+    "verify": ("parse_tuning", "compare this host with what was applied"),
+    "revert": ("parse_tuning", "take back what apply wrote"),
+    "history": ("parse_tuning", "list the journal's transactions"),
+    "measure": ("parse_measuring", "run a workload and keep a record of it"),
+    "compare": ("parse_measuring", "hold one set of run records against another"),
+    "ab": ("parse_measuring", "measure two profiles in interleaved runs and judge the difference"),
+    "report": ("parse_measuring", "make one offline page from run records"),
+    "workloads": ("parse_measuring", "list the workloads, or explain one"),
+    "run": ("parse_measuring", "run an experiment's matrix and show its result"),
+    "stat": ("parse_viewing", "show each device's latency, queue depth and refusals (fabstat.ko)"),
+    "stuck": ("parse_viewing", "list requests that have been under way for too long (fabstat.ko)"),
+    "show": ("parse_viewing", "show sessions, paths, NICs, targets and who else tunes"),
+    "lint": ("parse_viewing", "look for settings that lose data, stall or cost throughput"),
+    "negotiate": ("parse_viewing", "preview what an iSCSI login would agree on"),
+    "tunables": ("parse_viewing", "list every tunable"),
+    "explain": ("parse_viewing", "say what a tunable is, where it lives, what it is now and why it matters"),
+    "profiles": ("parse_viewing", "list the profiles"),
+    "lab": ("parse_lab", "build, run and enter guests with an emulated WAN"),
 }
 # Options that may stand before the verb and take the word after them.
 _TAKE_A_VALUE = ("--netns", "--role", "--rtt", "--rate", "--set")
@@ -67,8 +67,15 @@ def verb_parser(verb: str) -> Parser:
         epilog=epilog(EXAMPLES[verb]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    importlib.import_module(module).configure(parser, verb)
+    importlib.import_module(f"fabtune.cli.{module}").configure(parser, verb)
     return parser
+
+
+def handler(name: str) -> Callable[[argparse.Namespace], int]:
+    """Return the function that `name`, MODULE:FUNCTION, runs a verb with."""
+    module, _, function = name.partition(":")
+    found: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(module), function)
+    return found
 
 
 def verb_first(argv: Sequence[str]) -> list[str]:
@@ -107,7 +114,7 @@ def _run(argv: Sequence[str]) -> int:
     try:
         args = parse(argv)
         as_json = getattr(args, "json", False)
-        return int(args.handler(args))
+        return int(handler(args.handler)(args))
     except SystemExit as end:
         # argparse has printed help or version.
         return int(end.code or 0)

@@ -9,101 +9,25 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from fabtune import progress
+from fabtune.cli import table
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.measure import workload
-from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms
 
 if TYPE_CHECKING:
     from fabtune.model.runrecord import PathTold, RunRecord
-
-T = TypeVar("T")
 
 # Drawing the bar takes about a millisecond: ten times a second that would be a per cent of a CPU, taken from the load.
 REDRAWS_PER_S = 0.5
 
 
-def configure(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Add the arguments of `verb`."""
-    if verb == "workloads":
-        parser.add_argument("name", nargs="?", metavar="WORKLOAD", help="show this one in full")
-        parser.add_argument("--json", action="store_true", help="print JSON")
-        parser.set_defaults(handler=_workloads)
-        return
-    parser.add_argument(
-        "workload",
-        metavar="WORKLOAD",
-        help="one of `fabtune workloads`, the path of a file, or net for the network alone",
-    )
-    add_load_arguments(parser)
-    parser.add_argument("--label", default="", help="what is being compared, such as the profile in force")
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="keep the record in DIR (runs)")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument(
-        "--at", type=float, metavar="SECONDS", help="begin the load when this host's clock shows this UNIX time"
-    )
-    parser.add_argument("--capture", action="store_true", help="then prove from a capture what the session does")
-    parser.add_argument("--claim", action="append", default=[], metavar="NAME=VALUE",
-                        help="hold this against the capture too, such as CommandWindow=64")  # fmt: skip
-    net = parser.add_argument_group("net")
-    net.add_argument("--peer", metavar="HOST", help="where iperf3 --server runs")
-    net.add_argument("--port", type=int, default=5201, help="its port (5201)")
-    net.add_argument("--windows", type=_sizes, default=[0], metavar="SIZE[,SIZE]", help="0 for the kernel's own (0)")
-    net.add_argument("--streams", type=_counts, default=[1, 4], metavar="N[,N]", help="parallel connections (1,4)")
-    parser.set_defaults(handler=_measure)
-
-
-def add_load_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says where and how a workload runs."""
-    parser.add_argument("--on", metavar="DEVICE|DIR", help="block device or directory to load")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE[,VALUE]", help="change a parameter")
-    parser.add_argument("--runtime", type=seconds, metavar="TIME", help="measure each step this long, such as 30s")
-    parser.add_argument("--ramp", type=seconds, metavar="TIME", help="let the load run this long before, such as 6s")
-    parser.add_argument("--rtt", type=_ms, metavar="TIME", help="round trip of the path, for the bound")
-    parser.add_argument(
-        "--rate", type=_bit_per_s, metavar="RATE", help="rate of the path, for the bound, such as 1gbit"
-    )
-    parser.add_argument("--mtu", type=int, default=1500, help="MTU of the path, for the bound (1500)")
-    parser.add_argument("--confirm", metavar="NAME", help="allow overwriting this device, such as sdb")
-    parser.add_argument(
-        "--keep-files", action="store_true", help="leave the files of a directory workload for the next run"
-    )
-
-
-def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Return `parse` as an argument type: its InputError becomes a usage error."""
-
-    def convert(text: str) -> T:
-        try:
-            return parse(text)
-        except InputError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
-
-
-seconds = quantity(lambda text: parse_ms(text) / 1e3)
-_ms = quantity(parse_ms)
-_bit_per_s = quantity(parse_bit_per_s)
-
-
-_sizes = quantity(lambda text: [parse_bytes(word) for word in text.split(",")])
-
-
-def _counts(text: str) -> list[int]:
-    counts = [int(word) if word.isdigit() else 0 for word in text.split(",")]
-    if min(counts) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}': expected whole numbers above zero, such as 1,4")
-    return counts
-
-
-def _workloads(args: argparse.Namespace) -> int:
+def run_workloads(args: argparse.Namespace) -> int:
+    """List the workloads, or show one."""
     return show_workloads(args.name, args.json)
 
 
@@ -117,9 +41,7 @@ def show_workloads(name: str | None, as_json: bool) -> int:
     elif name:
         print(workload.explain(known[0]))
     else:
-        width = max(len(one.name) for one in known)
-        for one in known:
-            print(f"{one.name:<{width}}  {one.summary}")
+        table.table(("workload", "summary"), [(one.name, one.summary) for one in known], wrapped="summary")
     return ExitCode.DONE
 
 
@@ -168,7 +90,8 @@ def writes(load: workload.Workload, place: Any) -> bool:
     return any(step.writes for step in workload.expand(load, where, runtime_s=None, ramp_s=0))
 
 
-def _measure(args: argparse.Namespace) -> int:
+def run_measure(args: argparse.Namespace) -> int:
+    """Run a workload and keep its record; exit 3 when the wire shows something else than was claimed."""
     from fabtune.measure import run
 
     # A service manager's stop is handled like Ctrl-C: the load ends, the record stays.
@@ -258,7 +181,6 @@ def _keep(args: argparse.Namespace, result: "RunRecord", code: ExitCode) -> int:
 
     3 when the capture contradicts a claim, or a workload that judges by it saw a request stuck.
     """
-    from fabtune.cli.table import paragraph, report_table
     from fabtune.measure import proof
     from fabtune.report import cells, runs, throughput
 
@@ -267,15 +189,15 @@ def _keep(args: argparse.Namespace, result: "RunRecord", code: ExitCode) -> int:
     if args.json:
         print(json.dumps(runs.as_json(result) | {"record": str(kept)}, indent=2))
     else:
-        report_table(runs.figures(result))
+        table.report_table(runs.figures(result))
         for sentence in throughput.balanced(cells.cells([result])):
-            paragraph(sentence)
-        for table in (runs.network(result), runs.proof(result), runs.laws(result, only_failed=True)):
-            if table.rows:
-                report_table(table)
+            table.paragraph(sentence)
+        for one in (runs.network(result), runs.proof(result), runs.laws(result, only_failed=True)):
+            if one.rows:
+                table.report_table(one)
     said = "kept" if result.complete else "kept what was measured, marked incomplete"
     say(f"{said}: {kept}; see it with: fabtune report {kept.parent}")
-    failed = any(one.verdict == proof.NOT_AS_CONFIGURED for one in result.proof)
+    failed = any(claim.verdict == proof.NOT_AS_CONFIGURED for claim in result.proof)
     failed |= any(step.stuck.requests for step in result.steps if step.stuck)
     return ExitCode.DRIFT if code == ExitCode.DONE and failed else code
 

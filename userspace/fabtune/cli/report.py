@@ -9,20 +9,8 @@ from pathlib import Path
 from fabtune.errors import ExitCode
 
 
-def configure(parser: argparse.ArgumentParser, _: str) -> None:
-    """Add the arguments."""
-    parser.add_argument("directory", type=Path, metavar="DIR", help="where the run records are")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the page here (DIR/report.html)")
-    parser.add_argument(
-        "--tree",
-        action="store_true",
-        help="DIR holds experiments of `fabtune run`: link them as one suite (DIR/index.html)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the figures of every run as JSON; write no page")
-    parser.set_defaults(handler=_report)
-
-
-def _report(args: argparse.Namespace) -> int:
+def run_report(args: argparse.Namespace) -> int:
+    """Write the page of all records below a directory; exit 1 when one cannot be read."""
     from fabtune.report import page, runs, suite
 
     if args.tree:

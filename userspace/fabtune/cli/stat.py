@@ -2,43 +2,15 @@
 """The verbs ``stat`` and ``stuck``: what fabstat.ko has seen."""
 
 import argparse
-import math
 import sys
 import time
-from pathlib import Path
 
-from fabtune.cli.arguments import count
 from fabtune.errors import ExitCode, InputError
 from fabtune.stat import Interval, Snapshot, StuckList, diff, load, since_seen, snapshot, stuck
 
 
-def configure(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Add the arguments of `verb`."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    if verb == "stuck":
-        parser.set_defaults(handler=_stuck)
-        return
-    parser.add_argument("device", nargs="*", metavar="DEV", help="only this disk, in detail, such as sda")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--watch", type=_seconds, metavar="SECONDS", help="show what happens, again and again")
-    mode.add_argument("--diff", nargs=2, type=Path, metavar=("A", "B"), help="compare two saved readings")
-    mode.add_argument("--save", type=Path, metavar="FILE", help="keep this reading for --diff")
-    parser.add_argument("--count", type=count, metavar="N", help="with --watch: stop after N times")
-    parser.add_argument("--all", action="store_true", help="idle devices and removed ones too")
-    parser.set_defaults(handler=_stat)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0.05 <= value <= 86400:
-        raise argparse.ArgumentTypeError(f"'{text}': expected seconds from 0.05 to 86400, such as 1")
-    return value
-
-
-def _stat(args: argparse.Namespace) -> int:
+def run_stat(args: argparse.Namespace) -> int:
+    """Show what happened since the module was loaded, between two readings, or as it happens."""
     if args.count and not args.watch:
         raise InputError("--count N goes with --watch SECONDS")
     if args.diff:
@@ -87,7 +59,8 @@ def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> Non
         stat_output.print_table(interval, chosen, latest)
 
 
-def _stuck(args: argparse.Namespace) -> int:
+def run_stuck(args: argparse.Namespace) -> int:
+    """List the requests that have been under way for too long."""
     from fabtune.cli import stat_output
 
     found: StuckList = stuck()

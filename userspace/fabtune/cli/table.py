@@ -40,14 +40,14 @@ def table(
     fold: Sequence[str] = (),
     right: Collection[str] = (),
 ) -> None:
-    """Print rows under headers, each row on one line.
+    """Print rows under headers, each row on one line; a header may have several.
 
     Column `wrapped` alone may take several lines beside the others; where they leave too little
     room to read it, it stands below its row.  Columns that do not fit follow it there, each with
     its heading: those in `fold` first, then the last.  Columns in `right` are of figures.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+    widths = [max(map(len, [*heading.split("\n"), *column])) for heading, *column in zip(headers, *cells, strict=True)]
     column = headers.index(wrapped) if wrapped else -1
     shown, below = _folded([index for index in range(len(headers)) if index != column], headers, widths, fold)
     if wrapped:
@@ -57,24 +57,29 @@ def table(
             widths[column] = min(left, widths[column])
         else:
             below.append(column)
-    for line in (headers, ["-" * width for width in widths]):
-        _print_line([line[index] for index in shown], shown, headers, widths, right)
+    for line in zip_longest(*(headers[index].split("\n") for index in shown), fillvalue=""):
+        _print_line(line, shown, headers, widths, right)
+    _print_line(["-" * widths[index] for index in shown], shown, headers, widths, right)
     for row in cells:
         beside = [_wrap(row[index], widths[index]) if index == column else [row[index]] for index in shown]
         for parts in zip_longest(*beside, fillvalue=""):
             _print_line(parts, shown, headers, widths, right)
         left_over = [index for index in below if index != column and row[index].strip("-–")]
-        named = [f"{headers[index]}: {row[index]}".removeprefix(": ") for index in left_over]
+        titles = [headers[index].replace("\n", " ") for index in left_over]
+        named = [f"{title}: {row[index]}".removeprefix(": ") for title, index in zip(titles, left_over, strict=True)]
         for text in filter(None, ["; ".join(named), row[column] if column in below else ""]):
             text_below(text)
 
 
 def report_table(found: "Table", fold: Sequence[str] = ()) -> None:
-    """Print a report's table under its caption."""
+    """Print a report's table under its caption; units stand below their titles where that makes it fit."""
     print(found.caption)
+    shown = found.shown()
     headers = [f"{column.title} {column.unit}".strip() for column in found.columns]
+    if sum(max(map(len, column)) + len(_GAP) for column in zip(headers, *shown, strict=True)) - len(_GAP) > room():
+        headers = [f"{column.title}\n{column.unit}".strip() for column in found.columns]
     right = [header for header, column in zip(headers, found.columns, strict=True) if column.show]
-    table(headers, found.shown(), fold=fold, right=right)
+    table(headers, shown, fold=fold, right=right)
 
 
 def _folded(

@@ -12,21 +12,6 @@ from fabtune.facts.collect import Reading, collect
 from fabtune.measure import workload
 
 
-def configure(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Add the arguments of one of the vocabulary verbs."""
-    parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
-    if verb == "tunables":
-        parser.add_argument("--role", choices=ROLES, help="only what this end has")
-        parser.add_argument("--markdown", action="store_true", help="print the reference page")
-        parser.set_defaults(handler=run_tunables)
-    elif verb == "explain":
-        parser.add_argument("tunable", metavar="NAME", help="a tunable, such as iscsi.tcp_window, or a workload")
-        parser.add_argument("--netns", default="", metavar="NAME", help="network namespace to read it in")
-        parser.set_defaults(handler=run_explain)
-    else:
-        parser.set_defaults(handler=run_profiles)
-
-
 def tunable_json(tunable: Tunable) -> dict[str, object]:
     """Return a tunable with stable keys."""
     return {

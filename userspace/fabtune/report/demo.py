@@ -48,16 +48,9 @@ _COLUMNS = (
 )
 
 
-def print_table(points: Sequence[Point]) -> None:
-    """Print one table for each set of path parameters to stdout; 80 columns hold it.
-
-    Raises InputError when a point lacks a key.
-    """
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    for heading, group in _facets(points):
-        console.print(_table(heading or "Throughput over round-trip time", group).to_rich())
+def tables(points: Sequence[Point]) -> list[Table]:
+    """Return one table for each set of path parameters.  Raises InputError when a point lacks a key."""
+    return [_table(heading or "Throughput over round-trip time", group) for heading, group in _facets(points)]
 
 
 def write(points: Sequence[Point], meta: Mapping[str, Any], out_dir: Path) -> Path:

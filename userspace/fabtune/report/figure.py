@@ -62,14 +62,9 @@ def table(caption: str, rows: Sequence[Row], factors: Sequence[str]) -> Table:
     return Table(caption, (*(Column(name, name) for name in varying), *shown), tuple(cells), group_by=len(varying) - 1)
 
 
-def print_table(caption: str, rows: Sequence[Row], factors: Sequence[str]) -> None:
-    """Print the table to stdout, and below it why rows are empty."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(table(caption, rows, factors).to_rich())
-    for why in dict.fromkeys(f"{row['fabric']}: {row['missing']}" for row in rows if row.get("missing")):
-        console.print(why)
+def reasons(rows: Sequence[Row]) -> list[str]:
+    """Return why rows are empty, each reason once."""
+    return list(dict.fromkeys(f"{row['fabric']}: {row['missing']}" for row in rows if row.get("missing")))
 
 
 def write(

@@ -4,12 +4,8 @@
 import csv
 import io
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import attrs
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 Cell = str | float | int | None
 
@@ -85,21 +81,6 @@ class Table:
         writer.writerow([column.key for column in self.columns])
         writer.writerows(self.rows)
         return text.getvalue()
-
-    def to_rich(self) -> "RichTable":
-        """Return the table for the terminal."""
-        from rich.table import Table as RichTable
-
-        table = RichTable(title=self.caption, box=None, padding=(0, 1), collapse_padding=True, pad_edge=False)
-        table.title_justify = "left"
-        for column in self.columns:
-            heading = f"{column.title}\n{column.unit}" if column.unit else f"{column.title}\n"
-            table.add_column(heading, justify="right" if column.show else "left", no_wrap=column.show is not None)
-        shown = self.shown()
-        for index, cells in enumerate(shown):
-            last = index + 1 == len(shown) or (self.group_by > 0 and shown[index + 1][0] != "")
-            table.add_row(*cells, end_section=last)
-        return table
 
 
 def _text(column: Column, cell: Cell) -> str:

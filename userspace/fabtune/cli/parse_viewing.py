@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The arguments of the verbs that look at a host or the vocabulary; what runs them is imported when it does."""
+
+import argparse
+import math
+from pathlib import Path
+
+from fabtune.cli.arguments import ROLES, count
+
+
+def configure(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Add the arguments of `verb`."""
+    if verb in ("stat", "stuck"):
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        parser.set_defaults(handler=f"fabtune.cli.stat:run_{verb}")
+        if verb == "stat":
+            _stat(parser)
+        return
+    parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
+    if verb in ("tunables", "explain", "profiles"):
+        parser.set_defaults(handler=f"fabtune.cli.vocabulary:run_{verb}")
+        _vocabulary(parser, verb)
+    else:
+        parser.set_defaults(handler=f"fabtune.cli.inspect:run_{verb}")
+        _inspect(parser, verb)
+
+
+def _stat(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("device", nargs="*", metavar="DEV", help="only this disk, in detail, such as sda")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--watch", type=_seconds, metavar="SECONDS", help="show what happens, again and again")
+    mode.add_argument("--diff", nargs=2, type=Path, metavar=("A", "B"), help="compare two saved readings")
+    mode.add_argument("--save", type=Path, metavar="FILE", help="keep this reading for --diff")
+    parser.add_argument("--count", type=count, metavar="N", help="with --watch: stop after N times")
+    parser.add_argument("--all", action="store_true", help="idle devices and removed ones too")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.05 <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"'{text}': expected seconds from 0.05 to 86400, such as 1")
+    return value
+
+
+def _vocabulary(parser: argparse.ArgumentParser, verb: str) -> None:
+    if verb == "tunables":
+        parser.add_argument("--role", choices=ROLES, help="only what this end has")
+        parser.add_argument("--markdown", action="store_true", help="print the reference page")
+    elif verb == "explain":
+        parser.add_argument("tunable", metavar="NAME", help="a tunable, such as iscsi.tcp_window, or a workload")
+        parser.add_argument("--netns", default="", metavar="NAME", help="network namespace to read it in")
+
+
+def _inspect(parser: argparse.ArgumentParser, verb: str) -> None:
+    parser.add_argument("--netns", default="", metavar="NAME", help="network namespace of the portals, name or path")
+    parser.add_argument("--rtt", metavar="TIME", help="round trip, such as 50ms (default: from live sessions)")
+    parser.add_argument("--rate", metavar="RATE", help="rate of its slowest link, such as 1gbit (default: link speed)")
+    if verb == "show":
+        parser.add_argument(
+            "profile", nargs="?", metavar="PROFILE", help="also show what this profile wants of sessions"
+        )
+    elif verb == "lint":
+        parser.add_argument("file", nargs="?", metavar="FACTS", help="a file made by `fabtune show --json`, elsewhere")
+    else:
+        parser.add_argument("profile", nargs="?", metavar="PROFILE", help="with what this profile would set")
+        parser.add_argument("--initiator", metavar="FACTS", help="facts file of the initiator (default: this host)")
+        parser.add_argument("--target", metavar="FACTS", help="facts file of the target (default: this host)")
