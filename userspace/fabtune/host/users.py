@@ -21,24 +21,8 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from fabtune.host import hidden, targets, tree
-from fabtune.host.blocks import (
-    BLOCK,
-    InUseError,
-    Node,
-    above,
-    block_node,
-    blocks_of,
-    claimed,
-    directory,
-    holders,
-    node_at,
-    nodes_of,
-    numbered,
-    partitions,
-    rdev,
-    wwid,
-)  # fmt: skip
+from fabtune.host import blocks, hidden, targets, tree
+from fabtune.host.blocks import BLOCK, Node, above, block_node, holders, node_at, numbered, rdev
 
 # Loses nothing with a path: it only asks whether the path is alive.
 _CHECKERS = ("multipathd",)
@@ -67,11 +51,11 @@ class Users:
 
         Claims are not looked at: see `claimed`.
         """
-        for name in blocks_of(device):
+        for name in blocks.blocks_of(device):
             held = [holder for holder in holders(name) if holder not in passing]
             if held:
                 return f"{self._described(held[0])}"
-        for node in nodes_of(device):
+        for node in blocks.nodes_of(device):
             user = self._of_node(node)
             if user:
                 return user
@@ -83,22 +67,22 @@ class Users:
 
         Unlike `of_device`, what cannot be looked at does not count, but a claim does.
         """
-        nodes = {part: node for part in (block, *partitions(block)) if (node := block_node(part))}
+        nodes = {part: node for part in (block, *blocks.partitions(block)) if (node := block_node(part))}
         found = []
         for part, node in nodes.items():
             places = dict.fromkeys(self.mounts.get(node, ()))
             found += [f"{part} is mounted on {place}: unmount it" for place in places]
             found += [f"{self.swaps[node]} is swap space: run swapoff"] if node in self.swaps else []
-            held = sorted(holder.name for holder in directory(part).glob("holders/*"))
+            held = sorted(holder.name for holder in blocks.directory(part).glob("holders/*"))
             found += [f"{part} is held by {holder}: stop it first" for holder in held]
         if not found:
             user = next(filter(None, map(self._of_node, nodes.values())), "")
             found += [f"{block} is in use by {user}: end that first"] if user else []
         try:
             # What says who it is says more.
-            with claimed([] if found else [block]):
+            with blocks.claimed([] if found else [block]):
                 return found
-        except InUseError as error:
+        except blocks.InUseError as error:
             return [str(error)]
 
     def system_on(self, block: str) -> str:
@@ -336,10 +320,10 @@ def _below_file(path: str) -> list[Node]:
 def _same_disk(node: Node) -> Iterator[Node]:
     """Yield the disks with the WWID of the one that `node`, or the partition `node`, belongs to."""
     place = (tree.SYS / f"dev/block/{node.major}:{node.minor}").resolve()
-    name = wwid(place) or wwid(place.parent)
+    name = blocks.wwid(place) or blocks.wwid(place.parent)
     for disk in (tree.SYS / "block").glob("*") if name and node.kind == BLOCK else ():
         number = numbered(BLOCK, tree.read_text(disk / "dev"))
-        if number and wwid(disk) == name:
+        if number and blocks.wwid(disk) == name:
             yield number
 
 
