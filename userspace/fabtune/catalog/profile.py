@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fabtune.catalog import schema
-from fabtune.catalog.schema import Key
-from fabtune.catalog.tunable import ROLES, Catalog, Tunable
+import attrs
+
+from fabtune.catalog.tunable import MAX_FILE_BYTES, ROLES, Catalog, Tunable, Value
 from fabtune.errors import InputError
-from fabtune.model import formula
+from fabtune.host import userfile
+from fabtune.model import formula, typed
 from fabtune.paths import data_dir
 
 FORMS = ("value", "at_least", "at_most")
@@ -28,21 +29,37 @@ _DEFAULTS_OF = {
 # Includes in a row, and files that one profile may be made of in all.
 _MAX_DEPTH, _MAX_FILES = 8, 16
 
-_FORM = Key((int, bool, str))
-_ENTRY_KEYS = {
-    **dict.fromkeys(FORMS, _FORM),
-    "when": Key((str,)),
-    "why": Key((str,)),
-    "drop": Key((bool,)),
-}
-_PARAMETER_KEYS = {"default": Key((str, int), required=True), "summary": Key((str,), required=True)}
-_PROFILE_KEYS = {
-    "summary": Key((str,), required=True),
-    "include": Key((list,)),
-    "parameters": Key((dict,)),
-    "both": Key((dict,)),
-    **dict.fromkeys(ROLES, Key((dict,))),
-}
+
+@attrs.frozen
+class _EntryTable:
+    """The table of one wanted value: one form, or `drop` to leave out what an include wants."""
+
+    value: Value | None = None
+    at_least: Value | None = None
+    at_most: Value | None = None
+    when: str | None = None
+    why: str = ""
+    drop: bool = False
+
+
+@attrs.frozen
+class _ParameterTable:
+    """The table of one parameter."""
+
+    default: str | int
+    summary: str
+
+
+@attrs.frozen
+class _ProfileTable:
+    """A whole file; its entries are read one by one, for errors that name their tables."""
+
+    summary: str
+    include: tuple[str, ...] = ()
+    parameters: dict[str, Any] = attrs.field(factory=dict)
+    both: dict[str, Any] = attrs.field(factory=dict)
+    initiator: dict[str, Any] = attrs.field(factory=dict)
+    target: dict[str, Any] = attrs.field(factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,7 +100,7 @@ class Profile:
         One that needs a path which is not known is left out.  Raises InputError.
         """
         for name in overrides:
-            schema.one_of(name, self.parameters, f"profile '{self.name}'", "parameter")
+            typed.one_of(name, self.parameters, f"profile '{self.name}'", "parameter")
         known = {**host, **overrides}
         left = {name: one for name, one in self.parameters.items() if name not in overrides}
         while ready := [name for name, one in left.items() if not needs(one.default, known)]:
@@ -154,7 +171,7 @@ def load_profile(name: str, catalog: Catalog) -> Profile:
         return loader.load(Path(name), ())
     known = available()
     if name not in known:
-        raise InputError(f"unknown profile '{name}'{schema.suggestion(name, known)}; known: {', '.join(sorted(known))}")
+        raise InputError(f"unknown profile '{name}'{typed.suggestion(name, known)}; known: {', '.join(sorted(known))}")
     return loader.load(known[name], ())
 
 
@@ -183,30 +200,30 @@ class _Loader:
 
 
 def _read(path: Path, catalog: Catalog, load: Callable[[Path], Profile]) -> Profile:
-    table = schema.read_table(schema.load(path), _PROFILE_KEYS, str(path))
+    table = typed.STRICT.read(_ProfileTable, userfile.read_toml(path, MAX_FILE_BYTES), str(path))
     parameters: dict[str, Parameter] = {}
     entries: dict[str, dict[str, Entry]] = {role: {} for role in ROLES}
-    included = schema.check_texts(table.get("include", []), str(path), "include")
-    if len(included) > _MAX_FILES:
-        raise InputError(f"{path}: key 'include': found {len(included)} profiles, allowed: {_MAX_FILES}")
-    for word in included:
+    if len(table.include) > _MAX_FILES:
+        raise InputError(f"{path}: key 'include': found {len(table.include)} profiles, allowed: {_MAX_FILES}")
+    for word in table.include:
         # A profile may extend a shipped one of its own name, so its own file is no candidate.
         candidates = [directory / f"{word}.toml" for directory in (path.parent, *reversed(directories()))]
         found = next((file for file in candidates if _is_file(file) and file != path), None)
         if found is None and word == DEFAULT:
             found = data_dir("tunables")
         if found is None:
-            schema.one_of(word, set(available()) - {path.stem}, f"{path}: key 'include'", "profile")
+            typed.one_of(word, set(available()) - {path.stem}, f"{path}: key 'include'", "profile")
             raise InputError(f"{path}: key 'include': profile '{word}' not found")
         base = load(found)
         parameters |= base.parameters
         for role in ROLES:
             entries[role] |= base.entries[role]
-    parameters |= _parameters(table.get("parameters", {}), path)
+    parameters |= _parameters(table.parameters, path)
     variables = dict.fromkeys((*PATH_VARIABLES, *HOST_VARIABLES, *parameters), 1.0)
-    for section in ("both", *ROLES):
+    sections = {"both": table.both, "initiator": table.initiator, "target": table.target}
+    for section, tables in sections.items():
         roles = ROLES if section == "both" else (section,)
-        for name, raw in table.get(section, {}).items():
+        for name, raw in tables.items():
             where = f'{path}: [{section}."{name}"]'
             entry = _entry(catalog.get(name, where), raw, where, variables, section)
             for role in roles:
@@ -214,7 +231,7 @@ def _read(path: Path, catalog: Catalog, load: Callable[[Path], Profile]) -> Prof
                     entries[role].pop(name, None)
                 else:
                     entries[role][name] = entry
-    return Profile(path.stem, str(table["summary"]), path, parameters, entries)
+    return Profile(path.stem, table.summary, path, parameters, entries)
 
 
 def _parameters(table: Mapping[str, Any], path: Path) -> dict[str, Parameter]:
@@ -223,8 +240,8 @@ def _parameters(table: Mapping[str, Any], path: Path) -> dict[str, Parameter]:
         where = f"{path}: [parameters.{name}]"
         if not name.isidentifier() or name != name.lower() or name in (*PATH_VARIABLES, *HOST_VARIABLES):
             raise InputError(f"{where}: expected a new name in lower case that is not a variable of the path or host")
-        data = schema.read_table(raw, _PARAMETER_KEYS, where)
-        parameters[name] = Parameter(name, str(data["default"]), data["summary"], where)
+        data = typed.STRICT.read(_ParameterTable, raw, where)
+        parameters[name] = Parameter(name, str(data.default), data.summary, where)
     sample = dict.fromkeys((*PATH_VARIABLES, *HOST_VARIABLES, *parameters), 1.0)
     for parameter in parameters.values():
         _check_formula(parameter.default, sample, parameter.where)
@@ -241,23 +258,23 @@ def _check_formula(text: str, variables: Mapping[str, float], where: str) -> Non
 
 
 def _entry(tunable: Tunable, raw: object, where: str, variables: Mapping[str, float], section: str) -> Entry | None:
-    data = schema.read_table(raw, _ENTRY_KEYS, where)
-    if data.get("drop"):
+    data = typed.STRICT.read(_EntryTable, raw, where)
+    if data.drop:
         return None
-    forms = [form for form in FORMS if form in data]
+    forms = {form: value for form in FORMS if (value := getattr(data, form)) is not None}
     if len(forms) != 1:
         raise InputError(f"{where}: expected exactly one of {', '.join(FORMS)}, found {', '.join(forms) or 'none'}")
-    if not data.get("why"):
+    if not data.why:
         raise InputError(f"{where}: key 'why' is missing: every value needs its reason")
     wrong = [role for role in (ROLES if section == "both" else (section,)) if role not in tunable.roles]
     if wrong:
         raise InputError(f"{where}: {tunable.name} has no meaning for a {wrong[0]}; roles: {', '.join(tunable.roles)}")
-    form, wanted = forms[0], data[forms[0]]
+    ((form, wanted),) = forms.items()
     if form != "value" and tunable.type != "int":
         raise InputError(f"{where}: '{form}' needs a number, and {tunable.name} is {tunable.type}; use 'value'")
-    if "when" in data:
-        _check_formula(data["when"], variables, f"{where}: when")
-    entry = Entry(tunable, form, wanted, data["why"], data.get("when", ""), where)
+    if data.when is not None:
+        _check_formula(data.when, variables, f"{where}: when")
+    entry = Entry(tunable, form, wanted, data.why, data.when or "", where)
     if form == "value" and isinstance(wanted, str) and wanted in dict(tunable.words):
         return replace(entry, wanted=dict(tunable.words)[wanted])
     if isinstance(wanted, str) and wanted in WORDS:

@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, cast
 
 from fabtune import backends
-from fabtune.catalog import keepers, schema
-from fabtune.catalog.schema import Key
+from fabtune.catalog import keepers
 from fabtune.errors import InputError
-from fabtune.host import targets
+from fabtune.host import targets, userfile
+from fabtune.model import typed
+from fabtune.model.typed import Check, WrongError, at_least, one_of_words
 from fabtune.paths import data_dir
 
 Value = int | bool | str
@@ -33,46 +34,8 @@ UNITS = {  # unit -> how many of it make one base unit (byte, second, count)
     "s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9, "bytes/s": 1.0,
 }  # fmt: skip
 
-# Numbers that are no amount but switch a thing off, or take its bound away.
-_SPECIAL = Key((int, list))
-_TEXT, _INT, _BOOL, _ARRAY = Key((str,)), Key((int,)), Key((bool,)), Key((list,))
-_VALUE = Key((int, bool, str))
-_KEYS = {
-    "summary": Key((str,), required=True),
-    "why": _TEXT,
-    "backend": Key((str,), required=True, allowed=backends.NAMES),
-    "key": Key((str,), required=True),
-    "scope": Key((str,), required=True, allowed=targets.every_scope()),
-    "type": Key((str,), required=True, allowed=("int", "bool", "text")),
-    "spelling": _ARRAY,
-    "values": _ARRAY,
-    "unit": Key((str,), allowed=UNITS),
-    "minimum": _INT,
-    "maximum": _INT,
-    "limit": _TEXT,
-    "multiple_of": _INT,
-    "power_of_two": _BOOL,
-    "off": _SPECIAL,
-    "unlimited": _SPECIAL,
-    "words": Key((dict,)),
-    "rounds": _BOOL,
-    "default": _VALUE,
-    "default_since": Key((dict,)),
-    "default_note": _TEXT,
-    "default_memory_share": _INT,
-    "in_default": _BOOL,
-    "auto": _VALUE,
-    "effect": Key((str,), required=True, allowed=EFFECTS),
-    "roles": Key((list,), required=True, allowed=ROLES),
-    "persist": Key((str,), required=True, allowed=keepers.KEEPERS),
-    "persist_as": _TEXT,
-    "persist_why": _TEXT,
-    "after": _ARRAY,
-    "not_above": _TEXT,
-    "disturbs": _ARRAY,
-    "source": Key((str,), required=True),
-    "note": _TEXT,
-}
+# Ten times the largest file that is shipped; its parser takes a second for a megabyte.
+MAX_FILE_BYTES = 128 << 10
 _KERNEL = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 # The kernel's largest types have 64 bits: a text with more digits is damage, and no number.
 LEAST, MOST = -(1 << 63), (1 << 64) - 1
@@ -95,44 +58,65 @@ def _number(native: str) -> Value:
     return number if LEAST <= number <= MOST else native
 
 
+def _are_roles(found: tuple[str, ...]) -> bool:
+    for word in found:
+        if word not in ROLES:
+            raise WrongError(word, ", ".join(ROLES))
+    return True
+
+
+class Numbers(tuple[int, ...]):
+    """Numbers that are no amount but switch a thing off, or take its bound away: one in a table, or an array."""
+
+
+class Words(tuple[tuple[str, int], ...]):
+    """The words that some numbers are written as: a table."""
+
+
+class Since(tuple[tuple[str, Value], ...]):
+    """The defaults of later kernels, oldest first: a table."""
+
+
 @dataclass(frozen=True)
 class Tunable:
     """One knob: what it is, where it lives, which values it takes and when they are felt."""
 
     name: str
     summary: str
-    backend: str
+    backend: Annotated[str, one_of_words(*backends.NAMES)]
     key: str
-    scope: str
-    type: str
-    effect: str
-    roles: tuple[str, ...]
+    scope: Annotated[str, one_of_words(*targets.every_scope())]
+    type: Literal["int", "bool", "text"]
+    effect: Annotated[str, one_of_words(*EFFECTS)]
+    roles: Annotated[tuple[str, ...], Check(_are_roles, "")]
     source: str
+    # What keeps it over a reboot, by which name where that is not its key, or why nothing does.
+    persist: Annotated[str, one_of_words(*keepers.KEEPERS)]
+    persist_as: str = ""
+    persist_why: str = ""
     why: str = ""
-    spelling: tuple[str, ...] = ("0", "1")
+    spelling: Annotated[
+        tuple[str, ...], Check(lambda found: len(found) == 2, "two texts, the one for false and the one for true")
+    ] = ("0", "1")
     values: tuple[str, ...] = ()
-    unit: str = ""
+    unit: Annotated[str, one_of_words(*UNITS)] = ""
     minimum: int | None = None
     maximum: int | None = None
     limit: str = ""
-    multiple_of: int = 1
+    multiple_of: Annotated[int, at_least(1)] = 1
     power_of_two: bool = False
-    off: tuple[int, ...] = ()
-    unlimited: tuple[int, ...] = ()
-    words: tuple[tuple[str, int], ...] = ()
+    off: Numbers = Numbers()
+    unlimited: Numbers = Numbers()
+    words: Words = Words()
     rounds: bool = False
     default: Value | None = None
-    default_since: tuple[tuple[str, Value], ...] = ()
+    default_since: Since = Since()
     default_note: str = ""
     # The kernel gives at most this fraction of its memory: 128 for a 128th.
     default_memory_share: int = 0
     # Whether profile `default` gives its default back: not where it is the administrator's choice or each host's own.
     in_default: bool = True
     auto: Value | None = None
-    # What keeps it over a reboot, by which name where that is not its key, or why nothing does.
-    persist: str = keepers.NONE
-    persist_as: str = ""
-    persist_why: str = ""
     after: tuple[str, ...] = ()
     not_above: str = ""
     disturbs: tuple[str, ...] = ()
@@ -198,7 +182,7 @@ class Tunable:
     def check(self, value: object, where: str) -> Value:
         """Return `value` if this tunable may take it.  Raises InputError naming `where` and what is allowed."""
         if not self.fits(value):
-            raise InputError(f"{where}: {self.name}: found {schema.describe(value)}, allowed: {self.allowed()}")
+            raise InputError(f"{where}: {self.name}: found {typed.describe(value)}, allowed: {self.allowed()}")
         assert isinstance(value, int | bool | str)
         if self.type == "int":
             number = int(value)
@@ -237,24 +221,34 @@ class Tunable:
         return text
 
 
+def _numbers(raw: Any) -> Numbers:
+    found = raw if isinstance(raw, list) else [raw]
+    for number in found:
+        if type(number) is not int:
+            raise WrongError(number, "integer")
+    return Numbers(found)
+
+
+def _since(raw: dict[str, Value]) -> Since:
+    for release in raw:
+        if not _KERNEL.fullmatch(release):
+            raise InputError(f"found '{release}', allowed: a kernel such as 6.16")
+    return Since(sorted(raw.items(), key=lambda pair: kernel_version(pair[0])))
+
+
+_FORMAT = typed.Format()
+_FORMAT.convert(Numbers, cast(Any, Any), _numbers, list)
+_FORMAT.convert(Words, dict[str, int], lambda raw: Words(raw.items()), dict)
+_FORMAT.convert(Since, cast(Any, dict[str, int | bool | str]), _since, dict)
+
+
 def parse_tunable(name: str, table: object, where: str) -> Tunable:
     """Return the tunable that `table` describes.  Raises InputError."""
-    data: dict[str, Any] = dict(schema.read_table(table, _KEYS, where))
-    _check_special(data, where)
-    for array in ("spelling", "values", "roles", "after", "disturbs"):
-        if array in data:
-            data[array] = schema.check_texts(data[array], where, array)
-    if "default_since" in data:
-        pairs = sorted(data["default_since"].items(), key=lambda pair: kernel_version(pair[0]))
-        for release, _ in pairs:
-            if not _KERNEL.fullmatch(release):
-                raise InputError(f"{where}: key 'default_since': found '{release}', allowed: a kernel such as 6.16")
-        data["default_since"] = tuple(pairs)
-    if len(data.get("spelling", "ab")) != 2:
-        raise InputError(f"{where}: key 'spelling': expected two texts, the one for false and the one for true")
-    if data.get("multiple_of", 1) < 1:
-        raise InputError(f"{where}: key 'multiple_of': found {data['multiple_of']}, allowed: 1 or more")
-    tunable = Tunable(name=name, **data)
+    named = {**table, "name": table.get("name", name)} if isinstance(table, dict) else table
+    tunable = _FORMAT.read(Tunable, named, where)
+    if tunable.name != name:
+        raise InputError(f"{where}: unknown key 'name': a tunable is called after its file and table")
+    _check_special(tunable, where)
     keepers.check(
         tunable.persist, tunable.backend, tunable.scope, tunable.key, tunable.persist_as, tunable.persist_why, where
     )
@@ -264,31 +258,19 @@ def parse_tunable(name: str, table: object, where: str) -> Tunable:
     return tunable
 
 
-def _check_special(data: dict[str, Any], where: str) -> None:
-    """Check and make tuples of the numbers that mean off or unlimited and of the words for them."""
-    seen: dict[int, str] = {}
-    for key in ("off", "unlimited"):
-        numbers = data.get(key, [])
-        numbers = numbers if isinstance(numbers, list) else [numbers]
-        for number in numbers:
-            if type(number) is not int:
-                raise InputError(f"{where}: key '{key}': found {schema.describe(number)}, allowed: integer")
-            if number in seen:
-                raise InputError(
-                    f"{where}: {number} stands in both '{seen[number]}' and '{key}'; it can mean one thing"
-                )
-            seen[number] = key
-        data[key] = tuple(numbers)
-    words = data.get("words", {})
-    for word, number in words.items():
-        if number not in seen or type(number) is not int:
+def _check_special(tunable: Tunable, where: str) -> None:
+    """Check the numbers that mean off or unlimited and the words for them."""
+    special = (*tunable.off, *tunable.unlimited)
+    for number in special:
+        if number in tunable.off and number in tunable.unlimited:
+            raise InputError(f"{where}: {number} stands in both 'off' and 'unlimited'; it can mean one thing")
+    for word, number in tunable.words:
+        if number not in special:
             raise InputError(
-                f"{where}: key 'words': '{word}' is {schema.describe(number)}, "
-                "allowed: a number of 'off' or 'unlimited'"
+                f"{where}: key 'words': '{word}' is {typed.describe(number)}, allowed: a number of 'off' or 'unlimited'"
             )
-    data["words"] = tuple(words.items())
-    if seen and data["type"] != "int":
-        raise InputError(f"{where}: 'off' and 'unlimited' need type \"int\", found {schema.describe(data['type'])}")
+    if special and tunable.type != "int":
+        raise InputError(f"{where}: 'off' and 'unlimited' need type \"int\", found {typed.describe(tunable.type)}")
 
 
 @dataclass(frozen=True)
@@ -300,7 +282,7 @@ class Catalog:
     def get(self, name: str, where: str) -> Tunable:
         """Return the tunable called `name`.  Raises InputError with the nearest name."""
         if name not in self.tunables:
-            near = schema.suggestion(name, self.tunables)
+            near = typed.suggestion(name, self.tunables)
             raise InputError(f"{where}: unknown tunable '{name}'{near}; `fabtune tunables` lists all")
         return self.tunables[name]
 
@@ -310,13 +292,13 @@ def load_catalog(directory: Path) -> Catalog:
     tunables: dict[str, Tunable] = {}
     files: dict[str, Path] = {}
     for path in sorted(directory.glob("*.toml")):
-        for table_name, table in schema.load(path).items():
+        for table_name, table in userfile.read_toml(path, MAX_FILE_BYTES).items():
             name = f"{path.stem}.{table_name}"
             tunables[name] = parse_tunable(name, table, f"{path}: [{table_name}]")
             files[name] = path
     for name, tunable in tunables.items():
         for other in (*tunable.after, *tunable.disturbs, *filter(None, [tunable.not_above])):
-            schema.one_of(other, tunables, f"{files[name]}: [{name.partition('.')[2]}]", "tunable")
+            typed.one_of(other, tunables, f"{files[name]}: [{name.partition('.')[2]}]", "tunable")
     return Catalog(tunables)
 
 

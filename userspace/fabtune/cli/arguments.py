@@ -52,9 +52,9 @@ class Parser(argparse.ArgumentParser):
 
 def _suggestion(word: str, known: Sequence[str]) -> str:
     # Imported here: it brings what only an error needs.
-    from fabtune.catalog import schema
+    from fabtune.model import typed
 
-    return schema.suggestion(word, known)
+    return typed.suggestion(word, known)
 
 
 def _near_choice(message: str) -> str:

@@ -93,9 +93,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     found = argparse.Namespace()
     if not argv or argv[0] not in VERBS:
         if argv and not argv[0].startswith("-"):
-            from fabtune.catalog import schema
+            from fabtune.model import typed
 
-            raise InputError(f"unknown verb '{argv[0]}'{schema.suggestion(argv[0], VERBS)}; see `fabtune --help`")
+            raise InputError(f"unknown verb '{argv[0]}'{typed.suggestion(argv[0], VERBS)}; see `fabtune --help`")
         _top_parser().parse_args(argv, found)
     else:
         verb_parser(argv[0]).parse_args(argv[1:], found)

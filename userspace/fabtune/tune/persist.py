@@ -70,7 +70,7 @@ def rows(plan: Plan) -> tuple[list[Row], list[str]]:
 def _row(name: str, backend: str, key: str, device: Device, wanted: str, role: str, share: str = "") -> Row:
     tunable = Tunable(
         name=f"persist.{name}", summary="", backend=backend, key=key, scope=device.scope, type="text", effect="live",
-        roles=(role,), source="",
+        roles=(role,), source="", persist=NONE,
     )  # fmt: skip
     now = backends.get(backend).read(device, key)
     state = SAME if now == wanted else CHANGE
