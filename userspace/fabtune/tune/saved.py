@@ -17,26 +17,27 @@ shows as a value.
 
 import hashlib
 import json
-import math
 import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import attrs
 
 from fabtune import __version__
-from fabtune.catalog import schema
 from fabtune.catalog.profile import FORMS
-from fabtune.catalog.schema import Key
 from fabtune.catalog.tunable import ROLES, Catalog, Tunable
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts
 from fabtune.host import files
+from fabtune.model import typed
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
+from fabtune.model.typed import Check, at_least, omitted, one_of_words
 from fabtune.tune import plan as planning
 from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, REFUSED, SAME, Plan, Row, ordered
 
@@ -47,29 +48,71 @@ _MAX_TEXT = 4096
 _MOST_TOLD = 12
 _STATES = (CHANGE, SAME, KEPT, planning.UNSUPPORTED, planning.UNREADABLE, NOT_NEEDED, NO_DEVICE, REFUSED)
 
-_TEXT, _NEEDED = Key((str,)), Key((str,), required=True)
-_NUMBER = Key((int, float), required=True)
-_KEYS = {
-    "fabtune_plan": Key((int,), required=True),
-    **dict.fromkeys(("made", "fabtune", "host", "kernel", "vocabulary", "profile", "netns"), _NEEDED),
-    "roles": Key((list,), required=True),
-    "sessions": Key((list,), required=True),
-    "path": Key((dict,)),
-    "parameters": Key((dict,), required=True),
-    "rows": Key((list,), required=True),
-}
-_PATH_KEYS = {"rtt_ms": _NUMBER, "rate_bit_per_s": _NUMBER, "mtu_bytes": Key((int,), required=True),
-              "estimated": Key((bool,), required=True)}  # fmt: skip
-_ROW_KEYS = {
-    "tunable": _NEEDED,
-    "role": Key((str,), required=True, allowed=ROLES),
-    "state": Key((str,), required=True, allowed=_STATES),
-    "form": Key((str,), required=True, allowed=FORMS),
-    **dict.fromkeys(("now", "wanted", "why", "note"), _TEXT),
-    "device": Key((dict,)),
-}
-_DEVICE_KEYS = {"identity": _NEEDED, "label": _NEEDED}
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def _is_line(text: str) -> bool:
+    """Tell whether `text` can be printed on one line."""
+    return len(text) <= _MAX_TEXT and text.replace("\t", " ").isprintable()
+
+
+_Line = Annotated[str, Check(_is_line, "one line of printable text")]
+
+
+@attrs.frozen
+class _PathTable:
+    """The path that the plan was made for, in the file's units."""
+
+    rtt_ms: Annotated[float, at_least(0)]
+    rate_bit_per_s: Annotated[float, at_least(1)]
+    mtu_bytes: Annotated[int, at_least(68)]
+    estimated: bool
+
+
+@attrs.frozen
+class _DeviceTable:
+    """A device by what survives renaming; its scope is the tunable's."""
+
+    identity: _Line
+    label: _Line
+
+
+@attrs.frozen
+class _RowTable:
+    """One row of the plan."""
+
+    tunable: _Line
+    role: Annotated[str, one_of_words(*ROLES)]
+    state: Annotated[str, one_of_words(*_STATES)]
+    form: Annotated[str, one_of_words(*FORMS)]
+    device: _DeviceTable | None = omitted()
+    now: _Line | None = omitted()
+    wanted: _Line | None = omitted()
+    why: _Line = ""
+    note: _Line = ""
+
+
+@attrs.frozen
+class _PlanTable:
+    """The whole file; path and rows are read one by one, for errors that name them."""
+
+    made: _Line
+    fabtune: _Line
+    host: _Line
+    kernel: _Line
+    vocabulary: _Line
+    profile: _Line
+    netns: Annotated[str, Check(lambda name: not name or bool(_NAMESPACE.fullmatch(name)), "a namespace's name")]
+    roles: Annotated[
+        tuple[str, ...],
+        Check(lambda found: 0 < len(set(found)) == len(found) and set(found) <= set(ROLES), " and ".join(ROLES)),
+    ]
+    sessions: tuple[_Line, ...]
+    parameters: Annotated[
+        dict[str, float], Check(lambda found: all(map(_is_line, found)), "names of one line of printable text")
+    ]
+    rows: list[Any]
+    path: Any = omitted()
 
 
 class HostChangedError(FabtuneError):
@@ -201,33 +244,26 @@ def write(saved: SavedPlan, path: Path) -> None:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-def _as_json(saved: SavedPlan) -> dict[str, Any]:
+def _as_json(saved: SavedPlan) -> Any:
     if saved.netns and not _NAMESPACE.fullmatch(saved.netns):
         raise InputError(f"--netns {saved.netns}: a saved plan names its namespace, it holds no path")
     path = saved.path
-    return {
-        "fabtune_plan": VERSION,
-        **{key: getattr(saved, key) for key in ("made", "fabtune", "host", "kernel", "vocabulary", "profile", "netns")},
-        "roles": list(saved.roles),
-        "sessions": list(saved.sessions),
-        **({"path": {"rtt_ms": path.rtt_s * 1e3, "rate_bit_per_s": path.rate_bytes_per_s * 8, "mtu_bytes": path.mtu,
-                     "estimated": path.estimated}} if path else {}),
-        "parameters": saved.parameters,
-        "rows": [_row_json(row) for row in saved.rows],
-    }  # fmt: skip
+    table = _PlanTable(
+        saved.made, saved.fabtune, saved.host, saved.kernel, saved.vocabulary, saved.profile, saved.netns,
+        saved.roles, saved.sessions, saved.parameters, [typed.STRICT.write(_row_table(row)) for row in saved.rows],
+        path and typed.STRICT.write(
+            _PathTable(path.rtt_s * 1e3, path.rate_bytes_per_s * 8, path.mtu, path.estimated)
+        ),
+    )  # fmt: skip
+    return {"fabtune_plan": VERSION, **typed.STRICT.write(table)}
 
 
-def _row_json(row: Row) -> dict[str, Any]:
-    told = {"now": row.now, "wanted": row.wanted, "why": " ".join(row.why.split()), "note": " ".join(row.note.split())}
-    device = {"device": {"identity": row.device.identity, "label": row.device.label}} if row.device else {}
-    return {
-        "tunable": row.tunable.name,
-        "role": row.role,
-        **device,
-        **{key: value for key, value in told.items() if value is not None},
-        "state": row.state,
-        "form": row.form,
-    }
+def _row_table(row: Row) -> _RowTable:
+    return _RowTable(
+        row.tunable.name, row.role, row.state, row.form,
+        _DeviceTable(row.device.identity, row.device.label) if row.device else None,
+        row.now, row.wanted, " ".join(row.why.split()), " ".join(row.note.split()),
+    )  # fmt: skip
 
 
 def load(path: Path, catalog: Catalog) -> SavedPlan:
@@ -240,27 +276,18 @@ def load(path: Path, catalog: Catalog) -> SavedPlan:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}; make a plan with `fabtune plan --out FILE`") from None
     where = str(path)
-    if not isinstance(table, dict) or table.get("fabtune_plan") != VERSION or table["fabtune_plan"] is True:
+    version = table.pop("fabtune_plan", None) if isinstance(table, dict) else None
+    if version != VERSION or version is True:
         raise InputError(f"{where}: no saved plan of version {VERSION}; make one with `fabtune plan --out FILE`")
-    data = schema.read_table(table, _KEYS, where)
-    texts = {name: _text(data, name, where) for name in _KEYS if _KEYS[name] is _NEEDED}
-    if texts["vocabulary"] != digest(catalog):
+    data = typed.STRICT.read(_PlanTable, table, where)
+    if data.vocabulary != digest(catalog):
         raise HostChangedError(
-            f"{where}: made by fabtune {texts['fabtune']} with another vocabulary than this fabtune ({__version__}) "
+            f"{where}: made by fabtune {data.fabtune} with another vocabulary than this fabtune ({__version__}) "
             "has; make a new plan"
         )
-    if texts["netns"] and not _NAMESPACE.fullmatch(texts["netns"]):
-        raise InputError(f"{where}: key 'netns': found {schema.describe(texts['netns'])}, allowed: a namespace's name")
-    roles = schema.check_texts(data["roles"], where, "roles")
-    if not roles or len(set(roles)) != len(roles) or not set(roles) <= set(ROLES):
-        raise InputError(f"{where}: key 'roles': found {', '.join(roles)[:60]!r}, allowed: {' and '.join(ROLES)}")
-    rows = _rows(data["rows"], catalog, roles, where)
-    sessions = schema.check_texts(data["sessions"], where, "sessions")
-    for one in sessions:
-        _text({"sessions": one}, "sessions", where)
     return SavedPlan(
-        **texts, roles=roles, sessions=sessions, path=_path(data.get("path"), f"{where}: path"), rows=rows,
-        parameters=_parameters(data["parameters"], f"{where}: parameters"),
+        data.made, data.fabtune, data.host, data.kernel, data.vocabulary, data.profile, data.roles, data.sessions,
+        data.netns, _path(data.path, f"{where}: path"), data.parameters, _rows(data.rows, catalog, data.roles, where),
     )  # fmt: skip
 
 
@@ -284,36 +311,11 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _text(table: Mapping[str, Any], key: str, where: str) -> str:
-    """Return a text that can be printed on one line, '' where there is none.  Raises InputError."""
-    text = str(table.get(key, ""))
-    if len(text) > _MAX_TEXT or not text.replace("\t", " ").isprintable():
-        raise InputError(f"{where}: key '{key}': found {text[:60]!r}, allowed: one line of printable text")
-    return text
-
-
-def _number(table: Mapping[str, Any], key: str, where: str, least: float) -> float:
-    try:
-        number = float(table[key])
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number) or number < least:
-        raise InputError(f"{where}: key '{key}': found {schema.describe(table[key])}, allowed: a number from {least:g}")
-    return number
-
-
 def _path(table: object, where: str) -> NetworkPath | None:
     if table is None:
         return None
-    data = schema.read_table(table, _PATH_KEYS, where)
-    rtt_ms, rate = _number(data, "rtt_ms", where, 0), _number(data, "rate_bit_per_s", where, 1)
-    return NetworkPath(rtt_ms / 1e3, rate / 8, int(_number(data, "mtu_bytes", where, 68)), data["estimated"])
-
-
-def _parameters(table: dict[str, Any], where: str) -> dict[str, float]:
-    keys = dict.fromkeys(table, _NUMBER)
-    data = schema.read_table(table, keys, where)
-    return {_text({"name": name}, "name", where): _number(data, name, where, -math.inf) for name in data}
+    path = typed.STRICT.read(_PathTable, table, where)
+    return NetworkPath(path.rtt_ms / 1e3, path.rate_bit_per_s / 8, path.mtu_bytes, path.estimated)
 
 
 def _rows(items: list[Any], catalog: Catalog, roles: tuple[str, ...], where: str) -> tuple[Row, ...]:
@@ -330,15 +332,11 @@ def _rows(items: list[Any], catalog: Catalog, roles: tuple[str, ...], where: str
 
 
 def _row(item: object, catalog: Catalog, where: str) -> Row:
-    data = schema.read_table(item, _ROW_KEYS, where)
-    tunable = catalog.get(_text(data, "tunable", where), where)
-    texts = {key: _text(data, key, where) for key in ("now", "wanted", "why", "note") if key in data}
-    device = None
-    if "device" in data:
-        names = schema.read_table(data["device"], _DEVICE_KEYS, f"{where}: device")
-        identity, label = (_text(names, key, f"{where}: device") for key in _DEVICE_KEYS)
-        device = Device(tunable.scope, identity, label)
-    state, now, wanted = data["state"], texts.get("now"), texts.get("wanted")
+    data = typed.STRICT.read(_RowTable, item, where)
+    tunable = catalog.get(data.tunable, where)
+    named = data.device
+    device = Device(tunable.scope, named.identity, named.label) if named else None
+    state, now, wanted = data.state, data.now, data.wanted
     if (device is None) != (state in (NOT_NEEDED, NO_DEVICE)):
         raise InputError(f"{where}: key 'device' and state '{state}' do not fit")
     if state in (CHANGE, SAME, KEPT):
@@ -349,6 +347,4 @@ def _row(item: object, catalog: Catalog, where: str) -> Row:
             wanted = tunable.native(tunable.check(tunable.parse(wanted), where))
         elif not tunable.same(now, wanted):
             raise InputError(f"{where}: state '{state}', but now is {now[:60]!r} and wanted {wanted[:60]!r}")
-    return Row(
-        tunable, data["role"], device, now, wanted, state, texts.get("why", ""), texts.get("note", ""), data["form"]
-    )
+    return Row(tunable, data.role, device, now, wanted, state, data.why, data.note, data.form)
