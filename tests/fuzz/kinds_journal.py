@@ -126,7 +126,19 @@ class Journal:
         elif action < 0.37:
             data = mutate.noise(draw)
         how = draw.choices((b"undo", b"revert", b"verify", b"history", b"force"), (950, 3, 4, 3, 40))[0]
-        return {f"file:state/journal/{_FILE}": data, "how": how}
+        return {f"file:state/journal/{_FILE}": data, "how": how} | self._kept_by_others(draw)
+
+    @staticmethod
+    def _kept_by_others(draw: random.Random) -> Files:
+        """Return, now and then, a file that --persist writes single values into, broken."""
+        action = draw.random()
+        if action < 0.03:
+            return {"file:host/etc/iscsi/iscsid.conf": mutate.break_lines(world.ISCSID_CONF.encode(), draw)}
+        if action < 0.08:
+            target = mutate.break_json(json.loads(json.dumps(world.SAVED_TARGET)), draw)
+            data = mutate.dump(target, draw)
+            return {"file:host/etc/target/saveconfig.json": mutate.break_bytes(data, draw) if action < 0.04 else data}
+        return {}
 
     def run(self, files: Files) -> bool:
         how, names = files["how"].decode(), str(self.bench.state)
@@ -164,15 +176,15 @@ class Journal:
     def _check_contents(self, before: dict[str, bytes]) -> None:
         """Check that no setting outside the vocabulary changed in a file that others' settings stand in."""
         for name in before.keys() & self.bench.watch.written:
-            old, new = ((_settings(data)) for data in (before[name], Path(name).read_bytes()))
+            old, new = (_settings(name, data) for data in (before[name], Path(name).read_bytes()))
             changed = {key for key, value in (old ^ new)}
             claim(changed <= self.record_keys | self.keys, f"it changed {sorted(changed)} in {name}")
 
 
-def _settings(data: bytes) -> set[tuple[str, str]]:
+def _settings(name: str, data: bytes) -> set[tuple[str, str]]:
     """Return the settings of iscsid.conf or of a saved target, each with its last name alone."""
     text = data.decode(errors="replace")
-    if not text.startswith("{"):
+    if not name.endswith(".json"):
         return {(line.partition("=")[0].strip(), line) for line in text.splitlines()}
     found: set[tuple[str, str]] = set()
 
