@@ -15,8 +15,8 @@ teardown() {
 	mdadm --stop /dev/md0 || true
 	iscsiadm -m node --logout || true
 	iscsiadm -m node -o delete || true
-	kill "$(cat /run/iscsid.pid 2>/dev/null || pidof iscsid)" || true
-	nsenter --net=/run/netns/target targetcli clearconfig confirm=true || true
+	pidof iscsid | xargs -r kill
+	targetctl clear
 	for netns in shaper wan target; do ip netns del $netns || true; done
 	rmmod fabstat || true
 	rm -rf /var/lib/fabtune /run/fabtune
@@ -29,11 +29,6 @@ import attrs, json, sys
 from fabtune.experiment.settings import parse_settings
 print(json.dumps(attrs.asdict(parse_settings(dict(word.split("=", 1) for word in sys.argv[1:]), "test"))))' \
 		rtt=20ms depth=8 size=64KiB ramp=1s runtime=3s "$@")"
-}
-
-# every VALUE: each session's locked socket buffer, asked for as `fabtune show` reads it, is what wan makes of the path.
-values() {
-	iscsiadm -m session -P 2 | grep -E 'Target: |Persistent Portal|FirstBurstLength|ImmediateData|InitialR2T|MaxBurst'
 }
 
 sessions() {
