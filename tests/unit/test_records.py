@@ -17,7 +17,6 @@ from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import clients, combination, raw
 from fabtune.experiment.settings import parse_settings
-from fabtune.experiment.testbed import Testbed
 from fabtune.lab import topology
 from fabtune.measure import capture, checks, fio, network, proof, record, run, target, workload
 from fabtune.model import runrecord
@@ -158,7 +157,7 @@ def of_combination(place: target.Target, monkeypatch: Patch) -> RunRecord:
     monkeypatch.setattr(topology, "qdisc_counters", lambda: {"s0": {"packets": 1}})
     monkeypatch.setattr(topology, "assert_clean", lambda *words: None)
     monkeypatch.setattr(combination, "RESULTS", place.path)
-    (point,) = combination.measure_op(cast(Testbed, Bed(settings(rtt="20ms"))), ["sda"], "read")
+    (point,) = combination.measure_op(cast(Any, Bed(settings(rtt="20ms"))), ["sda"], "read")
     assert point["bound_mb_per_s"] > 100 and point["mb_per_s"] == 0.41
     return record.read(place.path / "read.run.json.gz")
 

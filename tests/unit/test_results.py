@@ -15,6 +15,7 @@ from fabtune.cli.main import main
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition, results
 from fabtune.measure import record
+from fabtune.model.results import FORMAT, Point
 from fabtune.report import tree as pages
 
 POINT = {"profile": "wan", "rtt_ms": 50.0, "op": "read", "mb_per_s": 119.5}
@@ -82,17 +83,31 @@ def test_every_page_is_reached_from_the_top_and_every_link_holds_after_a_move(tm
 def test_the_index_tells_measured_failed_and_not_run_apart(tmp_path: Path) -> None:
     out = _tree(tmp_path / "suite", "one")
     index = results.read(out / "index.json")
-    states = {(cell["name"], run["number"]): run["status"] for cell in index["combinations"] for run in cell["runs"]}
+    states = {(cell.name, run.number): run.status for cell in index.combinations for run in cell.runs}
     assert states == {
         ("profile=wan", 1): "measured", ("profile=wan", 2): "failed",
         ("profile=lan", 1): "not run", ("profile=lan", 2): "not run",
     }  # fmt: skip
-    measured = index["combinations"][0]["runs"][0]
-    assert measured["points"] == [POINT]
-    assert measured["files"] == ["points.json", "read.run.json.gz"]
-    assert (out / measured["directory"] / "points.json").exists()
+    measured = index.combinations[0].runs[0]
+    assert [dict(one) for one in measured.points] == [POINT]
+    assert measured.files == ("points.json", "read.run.json.gz")
+    assert (out / measured.directory / "points.json").exists()
     suite = results.of_suite(out.parent)
-    assert suite["experiments"][0]["runs"] == {"measured": 1, "failed": 1, "not run": 2}
+    assert suite.experiments[0].runs == {"measured": 1, "failed": 1, "not run": 2}
+
+
+def test_an_index_is_read_as_it_was_written_and_one_that_is_damaged_is_refused_by_its_key(tmp_path: Path) -> None:
+    out = _tree(tmp_path / "suite", "one")
+    written = json.loads((out / "index.json").read_text())
+    keys = "schema name summary source clock repetitions factors fixed commands combinations"
+    assert written.keys() == set(keys.split()) and written["combinations"][0]["runs"][0]["points"] == [POINT]
+    assert json.loads(json.dumps(FORMAT.write(results.read(out / "index.json")))) == written
+    written["combinations"][0]["runs"][1]["status"] = "lost"
+    (out / "index.json").write_text(json.dumps(written))
+    with pytest.raises(
+        InputError, match=r"key 'combinations\[0\].runs\[1\].status': found 'lost' \(text\)"
+    ):
+        results.read(out / "index.json")
 
 
 def test_the_xml_holds_options_runs_and_figures(tmp_path: Path) -> None:
@@ -122,7 +137,7 @@ def test_points_stand_beside_the_factors_that_they_do_not_name_themselves(tmp_pa
     wanted = definition.load(str(path))
     runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     for run in runs:
-        run.keep([POINT])
+        run.keep([Point(POINT)])
     index = results.of_experiment(wanted, runs, tmp_path / "out", [])
     page = pages.write_experiment(index, tmp_path / "out", in_suite=False).read_text()
     assert ">clients" in page and ">rtt ms" in page and ">rtt<" not in page.split("How this was made")[0]

@@ -14,6 +14,7 @@ from fabtune.experiment import batch, definition, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import Verdict
 from fabtune.lab.recipe import SUITES, recipe_for
+from fabtune.model.results import Point
 
 _WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
 
@@ -65,7 +66,7 @@ def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int) -> int:
 def _write(
     wanted: Definition,
     runs: list[batch.Run],
-    points: list[batch.Point],
+    points: list[Point],
     verdicts: list[Verdict],
     out: Path,
     args: argparse.Namespace,
@@ -88,7 +89,7 @@ def _write(
 
 
 def _figures(
-    wanted: Definition, runs: list[batch.Run], points: list[batch.Point], verdicts: list[Verdict],
+    wanted: Definition, runs: list[batch.Run], points: list[Point], verdicts: list[Verdict],
     meta: dict[str, object], out: Path, *, quiet: bool,
 ) -> Path:  # fmt: skip
     """Print the table unless `quiet`, write the page, return its path."""

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from fabtune import progress
 from fabtune.experiment import fleet, inventory
-from fabtune.experiment.batch import Point, Run, as_text
+from fabtune.experiment.batch import Run, as_text
 from fabtune.experiment.definition import Definition
+from fabtune.model.results import Point
 from fabtune.report.table import Column, Table, decimals
 
 

@@ -33,8 +33,8 @@ def _tree(directory: Path) -> int:
     from fabtune.report import tree as pages
 
     index = results.of_suite(directory)
-    for one in index["experiments"]:
-        below = directory / one["directory"]
+    for one in index.experiments:
+        below = directory / one.directory
         pages.write_experiment(results.read(below / results.INDEX), below, in_suite=True)
     results.write(index, directory)
     print(pages.write_suite(index, directory))

@@ -13,11 +13,10 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
 
 import attrs
 
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment import expect
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.settings import ops_of
@@ -30,9 +29,9 @@ from fabtune.lab.module import build_module
 from fabtune.lab.recipe import SUITES, image_for
 from fabtune.lab.vm import Machine, run_guest
 from fabtune.model.factors import Settings
+from fabtune.model.results import FORMAT, Point
 from fabtune.progress import Progress
 
-Point = dict[str, Any]
 # A guest that measures one combination took this long at most on 2 cores; only the time shown as left depends on it.
 EXPECTED_RUN_S = 75.0
 # 128 sessions logging in, in a guest that shares its core, are the slowest of the shipped ones.
@@ -60,10 +59,10 @@ class Run:
     def points(self) -> list[Point] | None:
         """Return what the run measured, None when it has not ended well."""
         try:
-            points: list[Point] = json.loads((self.directory / "points.json").read_text())
-        except (OSError, ValueError):
+            raw = json.loads((self.directory / "points.json").read_text())
+            return list(FORMAT.read(tuple[Point, ...], raw, "points.json"))
+        except (OSError, ValueError, InputError):
             return None
-        return points
 
     def keep(self, points: list[Point]) -> None:
         """Write what the run measured, which ends it well; its other files are there already."""
@@ -73,7 +72,7 @@ class Run:
 
 def as_text(points: Sequence[Point]) -> str:
     """Return `points` as JSON whose bytes depend on nothing else."""
-    return json.dumps(points, indent=1, sort_keys=True) + "\n"
+    return json.dumps([dict(one) for one in points], indent=1, sort_keys=True) + "\n"
 
 
 def runs_of(definition: Definition, cells: Sequence[Combination], out: Path) -> list[Run]:
@@ -113,7 +112,7 @@ def run_all(
 
 def rows_of(runs: Sequence[Run]) -> list[Point]:
     """Return every point of `runs` with its factors as written beside the figures."""
-    return [{**point, **run.combination.factors} for run in runs for point in run.points() or []]
+    return [point | run.combination.factors for run in runs for point in run.points() or []]
 
 
 def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.Verdict]:
@@ -125,7 +124,7 @@ def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.Verdict]:
 def _say_missing(run: Run, why: str) -> None:
     """Leave a point a direction that says why it has no figures."""
     fabric, seed = run.settings.fabric, run.settings.seed
-    run.keep([{"fabric": fabric, "op": op, "seed": seed, "missing": why} for op in ops_of(run.settings)])
+    run.keep([Point({"fabric": fabric, "op": op, "seed": seed, "missing": why}) for op in ops_of(run.settings)])
 
 
 def _run_waiting(

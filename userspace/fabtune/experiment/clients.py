@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -123,13 +122,13 @@ def measured_part(
         raise FabtuneError(f"{error}: that client never got through") from None
 
 
-def figures(record: RunRecord, op: str, seen: Sequence[DeviceInterval]) -> dict[str, Any]:
+def figures(record: RunRecord, op: str, seen: Sequence[DeviceInterval]) -> dict[str, float | None]:
     """Return throughput of all clients, of the slowest and the fastest, latency, refusals and the oldest request.
 
     `slowest_share` is the slowest client's throughput over the mean of all.
     """
     stuck = record.steps[0].stuck
-    found: dict[str, Any] = {"oldest_s": round(stuck.oldest_s if stuck else 0.0, 3)}
+    found: dict[str, float | None] = {"oldest_s": round(stuck.oldest_s if stuck else 0.0, 3)}
     if not seen:
         return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)

@@ -7,7 +7,6 @@ Run as ``python3 -m fabtune.experiment.combination SETTINGS-AS-JSON``.
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -22,11 +21,11 @@ from fabtune.measure.run import measure
 from fabtune.measure.watch import seen_by_fabstat
 from fabtune.model.factors import FACTORS, Settings
 from fabtune.model.path import NetworkPath
+from fabtune.model.results import Point
 from fabtune.model.runrecord import PathTold, RunRecord
 
 RESULTS = Path("/results")
 MODULE = Path("/fabtune/kmod/fabstat.ko")
-Point = dict[str, Any]
 
 
 def main() -> int:
@@ -36,7 +35,7 @@ def main() -> int:
     except FabtuneError as error:
         print(f"fabtune: {error}", file=sys.stderr)
         return error.exit_code
-    (RESULTS / "points.json").write_text(json.dumps(points, indent=1, sort_keys=True) + "\n")
+    (RESULTS / "points.json").write_text(json.dumps([dict(one) for one in points], indent=1, sort_keys=True) + "\n")
     return 0
 
 
@@ -111,7 +110,7 @@ def moved_data(taken: RunRecord, op: str) -> bool:
 
 def common(settings: Settings, path: topology.EmulatedPath, op: str) -> Point:
     """Return what every point says of its settings."""
-    return {
+    return Point({
         "profile": settings.profile + ("-measured" if settings.known == "measured" else ""),
         "fabric": settings.fabric,
         "rtt_ms": path.rtt_ms,
@@ -121,10 +120,10 @@ def common(settings: Settings, path: topology.EmulatedPath, op: str) -> Point:
         "size_bytes": settings.size_bytes,
         "seed": settings.seed,
         "op": op,
-    }
+    })  # fmt: skip
 
 
-def figures_of(op: str, taken: RunRecord) -> Point:
+def figures_of(op: str, taken: RunRecord) -> dict[str, float | None]:
     """Return the figures of one device's record that tables and curves are made of.
 
     Of a workload of several steps the last counts that moved data this way: after the cached ones, that on disk.
@@ -135,7 +134,7 @@ def figures_of(op: str, taken: RunRecord) -> Point:
     seen = seen_by_fabstat(step, disk)
     p50, p99 = (seen.percentile(50, op), seen.percentile(99, op)) if seen else (None, None)
     cpu = figures.get("cpu_s_per_gb")
-    point = {
+    point: dict[str, float | None] = {
         "mb_per_s": round(figures[f"{op}_mb_per_s"], 2),
         "cpu_s_per_gb": None if cpu is None else round(cpu, 3),
         "oldest_s": round(fio.longest_ns(step.document, op) / 1e9, 3),

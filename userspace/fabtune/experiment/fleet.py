@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment.batch import Point, Run
+from fabtune.experiment.batch import Run
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.measure import metrics, record, workload
+from fabtune.model.results import Point
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.paths import data_dir
 from fabtune.progress import Progress
@@ -144,7 +145,7 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
             if f"{way}_mb_per_s" not in figures:
                 continue
             found.append(
-                {
+                Point({
                     "profile": run.settings.profile,
                     "host": host,
                     "op": way,
@@ -154,8 +155,8 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
                     "begun_late_ms": round(late_s * 1e3 - start["clock_offset_ms"], 1),
                     "clock_offset_ms": round(start["clock_offset_ms"], 3),
                     "clock_uncertainty_ms": round(start["clock_uncertainty_ms"], 3),
-                }
-            )
+                })
+            )  # fmt: skip
     return found + [
         _sum([one for one in found if one["op"] == way]) for way in dict.fromkeys(one["op"] for one in found)
     ]
@@ -165,7 +166,7 @@ def _sum(points: Sequence[Point]) -> Point:
     """Return all hosts' points of one direction as one: what they moved together, and the worst of the rest."""
     worst = {key: max(one[key] for one in points) for key in ("p99_ms", "begun_late_ms")}
     total = round(sum(one["mb_per_s"] for one in points), 2)
-    return {"profile": points[0]["profile"], "host": "all", "op": points[0]["op"], "mb_per_s": total, **worst}
+    return Point({"profile": points[0]["profile"], "host": "all", "op": points[0]["op"], "mb_per_s": total, **worst})
 
 
 def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directory: Path) -> None:

@@ -2,7 +2,6 @@
 """Inside a lab guest: the path's own TCP, without storage, by window and number of connections."""
 
 from pathlib import Path
-from typing import Any
 
 from fabtune.errors import FabtuneError
 from fabtune.host.run import finish, launch, require
@@ -16,7 +15,7 @@ _PORT = 5201
 _OPS = {"send": "write", "receive": "read"}
 
 
-def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, Any]]]:
+def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, float]]]:
     """Send and receive; return (direction as a block device would call it, figures).  The record goes to `results`."""
     server = launch([*nsenter(target_namespace()), require("iperf3", "iperf3"), "--server", "--port", str(_PORT)])
     try:

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The index of a tree of results: suite / experiment / combination / run, as JSON and as XML.
-
-All paths in an index are relative to the directory that it stands in, so a tree may be moved anywhere.
-"""
+"""The index of a tree of results: suite / experiment / combination / run, made, read, and written as JSON and XML."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree
 
 import attrs
@@ -16,123 +13,135 @@ from fabtune.errors import InputError
 from fabtune.experiment.batch import Run
 from fabtune.experiment.definition import Definition
 from fabtune.host import files, userfile
+from fabtune.model.results import (
+    EXPERIMENT,
+    FORMAT,
+    SUITE,
+    CombinationEntry,
+    ExperimentEntry,
+    ExperimentIndex,
+    RunEntry,
+    Status,
+    SuiteIndex,
+)  # fmt: skip
 
-Index = dict[str, Any]
 INDEX = "index.json"
 XML = "testrun.xml"
-EXPERIMENT = "fabtune-experiment-index/1"
-SUITE = "fabtune-suite-index/1"
 _MAX_BYTES = 64 << 20
 # What the tree itself puts beside a run's own files.
 _PAGES = {"index.html", INDEX, XML}
 
 
-def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, commands: Sequence[str]) -> Index:
+def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, commands: Sequence[str]) -> ExperimentIndex:
     """Return the index of the experiment in `out`: every run of `runs`, whether measured, failed or not yet run.
 
     A run that left files but no points has failed; its files say why.
     """
-    cells: dict[str, dict[str, Any]] = {}
+    cells: dict[str, list[Run]] = {}
     for run in runs:
-        cell = cells.setdefault(
-            run.combination.name,
-            {
-                "name": run.combination.name,
-                "directory": str(run.directory.parent.relative_to(out)),
-                "factors": dict(run.combination.factors),
-                "runs": [],
-            },
-        )
-        points = run.points()
-        left = _files(run.directory)
-        status = "measured" if points is not None else "failed" if left else "not run"
-        cell["runs"].append(
-            {
-                "number": run.repetition + 1,
-                "directory": str(run.directory.relative_to(out)),
-                "status": status,
-                "settings": attrs.asdict(run.settings),
-                "files": left,
-                "points": points or [],
-            }
-        )
-    return {
-        "schema": EXPERIMENT,
-        "name": definition.name,
-        "summary": definition.summary,
-        "source": definition.source,
-        "clock": definition.clock,
-        "repetitions": definition.repetitions,
-        "factors": {name: list(values) for name, values in definition.factors.items()},
-        "fixed": dict(definition.fixed),
-        "commands": list(commands),
-        "combinations": list(cells.values()),
-    }
+        cells.setdefault(run.combination.name, []).append(run)
+    return ExperimentIndex(
+        name=definition.name,
+        summary=definition.summary,
+        source=definition.source,
+        clock=definition.clock,
+        repetitions=definition.repetitions,
+        factors={name: tuple(values) for name, values in definition.factors.items()},
+        fixed=dict(definition.fixed),
+        commands=tuple(commands),
+        combinations=tuple(
+            CombinationEntry(
+                name=name,
+                directory=str(mine[0].directory.parent.relative_to(out)),
+                factors=dict(mine[0].combination.factors),
+                runs=tuple(_entry(run, out) for run in mine),
+            )
+            for name, mine in cells.items()
+        ),
+    )
 
 
-def of_suite(directory: Path) -> Index:
+def _entry(run: Run, out: Path) -> RunEntry:
+    points, left = run.points(), _files(run.directory)
+    return RunEntry(
+        number=run.repetition + 1,
+        directory=str(run.directory.relative_to(out)),
+        status="measured" if points is not None else "failed" if left else "not run",
+        settings=attrs.asdict(run.settings),
+        files=tuple(left),
+        points=tuple(points or ()),
+    )
+
+
+def of_suite(directory: Path) -> SuiteIndex:
     """Return the index of the experiments right below `directory`, in name order.
 
     Raises InputError when there is none, or one of them was indexed by another version.
     """
     experiments = []
     for path in sorted(directory.glob(f"*/{INDEX}")):
-        index = read(path)
-        if index.get("schema") != EXPERIMENT:
+        index = _read(path)
+        if not isinstance(index, ExperimentIndex):
             continue
-        runs = [run for cell in index["combinations"] for run in cell["runs"]]
+        statuses = [run.status for cell in index.combinations for run in cell.runs]
         experiments.append(
-            {
-                "name": index["name"],
-                "directory": path.parent.name,
-                "summary": index["summary"],
-                "combinations": len(index["combinations"]),
-                "runs": {
-                    status: sum(run["status"] == status for run in runs) for status in ("measured", "failed", "not run")
-                },
-            }
+            ExperimentEntry(
+                name=index.name,
+                directory=path.parent.name,
+                summary=index.summary,
+                combinations=len(index.combinations),
+                runs={status: statuses.count(status) for status in get_args(Status)},
+            )
         )
     if not experiments:
         raise InputError(f"{directory}: no experiment's {INDEX} in a directory below; make one with fabtune run")
-    return {"schema": SUITE, "name": directory.resolve().name, "experiments": experiments}
+    return SuiteIndex(name=directory.resolve().name, experiments=tuple(experiments))
 
 
-def read(path: Path) -> Index:
-    """Return the index in `path`.  Raises InputError when it cannot be read or is of another version."""
+def read(path: Path) -> ExperimentIndex:
+    """Return the experiment's index in `path`.  Raises InputError when it is none, or of another version."""
+    index = _read(path)
+    if not isinstance(index, ExperimentIndex):
+        raise InputError(f"{path}: schema is '{index.schema}', expected '{EXPERIMENT}'")
+    return index
+
+
+def _read(path: Path) -> ExperimentIndex | SuiteIndex:
     try:
         index = json.loads(userfile.read_bytes(path, _MAX_BYTES))
     except (ValueError, RecursionError):
         raise InputError(f"{path}: damaged or cut short: not whole JSON") from None
     schema = index.get("schema") if isinstance(index, dict) else None
-    if schema not in (EXPERIMENT, SUITE):
+    if schema == SUITE:
+        return FORMAT.read(SuiteIndex, index, str(path))
+    if schema != EXPERIMENT:
         raise InputError(f"{path}: schema is {schema!r}, expected '{EXPERIMENT}' or '{SUITE}'")
-    found: Index = index
-    return found
+    return FORMAT.read(ExperimentIndex, index, str(path))
 
 
-def write(index: Index, directory: Path) -> None:
+def write(index: ExperimentIndex | SuiteIndex, directory: Path) -> None:
     """Write `index` to `directory` as JSON, an experiment's as XML too; each whole or not at all."""
-    files.replace(directory / INDEX, json.dumps(index, indent=1, sort_keys=True) + "\n")
-    if index["schema"] == EXPERIMENT:
+    files.replace(directory / INDEX, json.dumps(FORMAT.write(index), indent=1, sort_keys=True) + "\n")
+    if isinstance(index, ExperimentIndex):
         files.replace(directory / XML, to_xml(index))
 
 
-def to_xml(index: Index) -> str:
+def to_xml(index: ExperimentIndex) -> str:
     """Return an experiment's index as XML: options with their values, then combinations, runs and their figures."""
-    root = ElementTree.Element("testrun", name=index["name"], clock=index["clock"], schema="1")
+    root = ElementTree.Element("testrun", name=index.name, clock=index.clock, schema="1")
     for key in ("summary", "source"):
-        ElementTree.SubElement(root, key).text = index[key]
-    for command in index["commands"]:
+        ElementTree.SubElement(root, key).text = getattr(index, key)
+    for command in index.commands:
         ElementTree.SubElement(root, "command").text = command
-    for name, values in (*index["factors"].items(), *((name, [value]) for name, value in index["fixed"].items())):
+    for name, values in (*index.factors.items(), *((name, (value,)) for name, value in index.fixed.items())):
         option = ElementTree.SubElement(root, "option", name=name)
         for value in values:
             ElementTree.SubElement(option, "value").text = str(value)
-    for cell in index["combinations"]:
-        combination = ElementTree.SubElement(root, "combination", name=cell["name"])
-        for name, value in cell["factors"].items():
+    for cell in index.combinations:
+        combination = ElementTree.SubElement(root, "combination", name=cell.name)
+        for name, value in cell.factors.items():
             ElementTree.SubElement(combination, "option", name=name).text = str(value)
-        for run in cell["runs"]:
+        for run in cell.runs:
             _run(combination, run)
     ElementTree.indent(root)
     # Plain ASCII, other letters as references: the file reads the same whatever locale writes it.
@@ -140,15 +149,13 @@ def to_xml(index: Index) -> str:
     return text.decode() + "\n"
 
 
-def _run(parent: ElementTree.Element, run: Index) -> None:
-    element = ElementTree.SubElement(
-        parent, "run", number=str(run["number"]), directory=run["directory"], status=run["status"]
-    )
-    for name, value in run["settings"].items():
+def _run(parent: ElementTree.Element, run: RunEntry) -> None:
+    element = ElementTree.SubElement(parent, "run", number=str(run.number), directory=run.directory, status=run.status)
+    for name, value in run.settings.items():
         ElementTree.SubElement(element, "setting", name=name).text = _text(value)
-    for file in run["files"]:
+    for file in run.files:
         ElementTree.SubElement(element, "file").text = file
-    for point in run["points"]:
+    for point in run.points:
         result = ElementTree.SubElement(element, "result")
         for name, value in point.items():
             ElementTree.SubElement(result, "figure", name=name).text = _text(value)

@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 from fabtune.errors import InputError
 from fabtune.measure import record
+from fabtune.model.results import CombinationEntry, ExperimentIndex, RunEntry, SuiteIndex
 from fabtune.report import page, runs
 from fabtune.report.page import Link, Section
 from fabtune.report.table import Cell, Column, Table, plain
 
-Index = Mapping[str, Any]
 PAGE = "index.html"
 # Columns that say which point a row is stand before its figures.
 _FIRST = ("run", "profile", "fabric", "rtt_ms", "loss", "queue_depth", "size_bytes", "host", "op")
@@ -23,72 +23,72 @@ _FIRST = ("run", "profile", "fabric", "rtt_ms", "loss", "queue_depth", "size_byt
 _FIGURES = {"report.html": "figures", "summary.json": "all points as JSON", "testrun.xml": "all results as XML"}
 
 
-def write_suite(index: Index, directory: Path) -> Path:
+def write_suite(index: SuiteIndex, directory: Path) -> Path:
     """Write the page of the suite `index` to `directory` and return its path."""
     links = []
-    for one in index["experiments"]:
-        counts = ", ".join(f"{count} {status}" for status, count in one["runs"].items() if count)
-        links.append(Link(one["name"], _href(one["directory"], PAGE), f"{one['summary']} ({counts})"))
+    for one in index.experiments:
+        counts = ", ".join(f"{count} {status}" for status, count in one.runs.items() if count)
+        links.append(Link(one.name, _href(one.directory, PAGE), f"{one.summary} ({counts})"))
     lead = f"{_count(len(links), 'experiment')}."
     section = Section("Experiments", links=tuple(links))
-    return page.write(page.render(f"Suite {index['name']}", lead, [section], {}, ()), directory / PAGE)
+    return page.write(page.render(f"Suite {index.name}", lead, [section], {}, ()), directory / PAGE)
 
 
-def write_experiment(index: Index, directory: Path, *, in_suite: bool) -> Path:
+def write_experiment(index: ExperimentIndex, directory: Path, *, in_suite: bool) -> Path:
     """Write the pages of the experiment `index`, its combinations and runs below `directory`.
 
     Returns the experiment's page.  `in_suite` says whether a suite's page stands above it.
     """
     above = [Link("suite", _href("..", PAGE))] if in_suite else []
-    for cell in index["combinations"]:
-        cell_directory = directory / cell["directory"]
+    for cell in index.combinations:
+        cell_directory = directory / cell.directory
         if cell_directory.is_dir():
-            trail = _moved(above, 1) + [Link(index["name"], _href("..", PAGE))]
+            trail = _moved(above, 1) + [Link(index.name, _href("..", PAGE))]
             _write_combination(index, cell, cell_directory, trail)
     links = [
-        Link(cell["name"], _href(cell["directory"], PAGE), _statuses(cell["runs"]))
-        if (directory / cell["directory"]).is_dir()
-        else Link(cell["name"], "", "not run")
-        for cell in index["combinations"]
+        Link(cell.name, _href(cell.directory, PAGE), _statuses(cell.runs))
+        if (directory / cell.directory).is_dir()
+        else Link(cell.name, "", "not run")
+        for cell in index.combinations
     ]
     files = [Link(what, name) for name, what in _FIGURES.items() if (directory / name).exists()]
     points = [
-        _unsaid(cell["factors"], point) | point
-        for cell in index["combinations"] for run in cell["runs"] for point in run["points"]
+        {**_unsaid(cell.factors, point), **point}
+        for cell in index.combinations for run in cell.runs for point in run.points
     ]  # fmt: skip
     sections = [Section("Results", links=tuple(files), tables=_points("All points", points))]
     sections.append(Section("Combinations", links=tuple(links)))
     html = page.render(
-        f"Experiment {index['name']}", index["summary"], sections,
-        {"source": index["source"], "clock": index["clock"], "repetitions": index["repetitions"], **index["fixed"]},
-        index["commands"], trail=above,
+        f"Experiment {index.name}", index.summary, sections,
+        {"source": index.source, "clock": index.clock, "repetitions": index.repetitions, **index.fixed},
+        index.commands, trail=above,
     )  # fmt: skip
     return page.write(html, directory / PAGE)
 
 
-def _write_combination(index: Index, cell: Index, directory: Path, trail: Sequence[Link]) -> None:
+def _write_combination(index: ExperimentIndex, cell: CombinationEntry, directory: Path, trail: Sequence[Link]) -> None:
     links = []
-    for run in cell["runs"]:
-        name = f"run {run['number']}"
-        run_directory = Path(run["directory"]).name
-        if run["status"] == "not run":
+    for run in cell.runs:
+        name = f"run {run.number}"
+        run_directory = Path(run.directory).name
+        if run.status == "not run":
             links.append(Link(name, "", "not run"))
             continue
-        links.append(Link(name, _href(run_directory, PAGE), run["status"]))
-        _write_run(run, directory / run_directory, _moved(trail, 1) + [Link(cell["name"], _href("..", PAGE))], name)
-    points = [{"run": run["number"], **point} for run in cell["runs"] for point in run["points"]]
+        links.append(Link(name, _href(run_directory, PAGE), run.status))
+        _write_run(run, directory / run_directory, _moved(trail, 1) + [Link(cell.name, _href("..", PAGE))], name)
+    points = [{"run": run.number, **point} for run in cell.runs for point in run.points]
     sections = [Section("Runs", links=tuple(links), tables=_points("Points of all runs", points))]
-    lead = f"{_statuses(cell['runs'])}. {index['summary']}"
-    page.write(page.render(cell["name"], lead, sections, cell["factors"], (), trail=trail), directory / PAGE)
+    lead = f"{_statuses(cell.runs)}. {index.summary}"
+    page.write(page.render(cell.name, lead, sections, cell.factors, (), trail=trail), directory / PAGE)
 
 
-def _write_run(run: Index, directory: Path, trail: Sequence[Link], name: str) -> None:
-    sections = [Section("Figures", tables=_points("Points", run["points"]))] if run["points"] else []
-    for file in run["files"]:
+def _write_run(run: RunEntry, directory: Path, trail: Sequence[Link], name: str) -> None:
+    sections = [Section("Figures", tables=_points("Points", run.points))] if run.points else []
+    for file in run.files:
         if file.endswith(record.SUFFIX):
             sections.append(_record(file, directory / file))
-    sections.append(Section("Files", links=tuple(Link(file, _href(file)) for file in run["files"])))
-    html = page.render(f"{trail[-1].text}, {name}", run["status"], sections, run["settings"], (), trail=trail)
+    sections.append(Section("Files", links=tuple(Link(file, _href(file)) for file in run.files)))
+    html = page.render(f"{trail[-1].text}, {name}", run.status, sections, run.settings, (), trail=trail)
     page.write(html, directory / PAGE)
 
 
@@ -128,8 +128,8 @@ def _cell(value: Any) -> Cell:
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
-def _statuses(found: Sequence[Index]) -> str:
-    counts = {status: sum(run["status"] == status for run in found) for status in ("measured", "failed", "not run")}
+def _statuses(found: Sequence[RunEntry]) -> str:
+    counts = {status: sum(run.status == status for run in found) for status in ("measured", "failed", "not run")}
     return ", ".join(f"{_count(count, 'run')} {status}" for status, count in counts.items() if count)
 
 

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What experiments leave: points (one direction of one run) and the indexes of a tree of results, as files have them.
+
+All paths in an index are relative to the directory that it stands in, so a tree may be moved anywhere.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, cast
+
+import attrs
+
+from fabtune.model import typed
+from fabtune.model.runrecord import Value
+
+EXPERIMENT, SUITE = "fabtune-experiment-index/1", "fabtune-suite-index/1"
+Status = Literal["measured", "failed", "not run"]
+
+
+@attrs.frozen(eq=False)
+class Point(Mapping[str, Any]):
+    """One direction of one run: what was asked for (``profile``, ``op``, ``rtt_ms``) and every figure by its name.
+
+    Which there are depends on the workload and the fabric, so they are reached by name.
+    """
+
+    values_by_name: dict[str, Value | None]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values_by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_by_name)
+
+    def __len__(self) -> int:
+        return len(self.values_by_name)
+
+    def __or__(self, other: Mapping[str, Any]) -> "Point":
+        return Point({**self, **other})
+
+
+@attrs.frozen(kw_only=True)
+class RunEntry:
+    """One run; `files` are those it left, in name order, `points` none where it failed."""
+
+    number: int
+    directory: str
+    status: Status
+    settings: dict[str, Value | None]
+    files: tuple[str, ...]
+    points: tuple[Point, ...]
+
+
+@attrs.frozen(kw_only=True)
+class CombinationEntry:
+    """One combination and its runs; `factors` are the texts as written."""
+
+    name: str
+    directory: str
+    factors: dict[str, str]
+    runs: tuple[RunEntry, ...]
+
+
+@attrs.frozen(kw_only=True)
+class ExperimentIndex:
+    """An experiment with every run of its definition, whether measured, failed or not yet run."""
+
+    name: str
+    summary: str
+    source: str
+    clock: str
+    repetitions: int
+    factors: dict[str, tuple[str, ...]]
+    fixed: dict[str, str]
+    commands: tuple[str, ...]
+    combinations: tuple[CombinationEntry, ...]
+    schema: str = EXPERIMENT
+
+
+@attrs.frozen(kw_only=True)
+class ExperimentEntry:
+    """What a suite says of one experiment; `runs` counts them by status."""
+
+    name: str
+    directory: str
+    summary: str
+    combinations: int
+    runs: dict[str, int]
+
+
+@attrs.frozen(kw_only=True)
+class SuiteIndex:
+    """All experiments right below one directory."""
+
+    name: str
+    experiments: tuple[ExperimentEntry, ...]
+    schema: str = SUITE
+
+
+# An index that a later fabtune wrote may say more.
+FORMAT = typed.Format(unknown_keys=True)
+FORMAT.convert(Point, cast(Any, dict[str, int | float | str | None]), Point, dict)
