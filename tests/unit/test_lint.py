@@ -239,7 +239,10 @@ def test_a_saved_facts_file_gives_the_same_findings(tmp_path: Path) -> None:
         ("{", "not JSON"),
         ("[]", "not a facts file"),
         ('{"fabtune_facts": 1}', "key 'host' is missing"),
-        ('{"fabtune_facts": 1, "host": 5, "netns": ""}', "key 'host': found 5 (integer), allowed: a table with the keys name, kernel"),
+        (
+            '{"fabtune_facts": 1, "host": 5, "netns": ""}',
+            "key 'host': found 5 (integer), allowed: a table with the keys name, kernel",
+        ),
         ('{"fabtune_facts": 1, "host": {"name": 1}, "netns": ""}', "key 'host.name': found 1 (integer), allowed: text"),
         ('{"fabtune_facts": 1, "sockets": [NaN]}', "not JSON: NaN is no number"),
         *(
