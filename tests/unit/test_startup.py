@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ import pytest
 
 from fabtune.catalog import tunable
 from fabtune.cli import arguments, parse_lab
-from fabtune.cli.main import VERBS, handler, verb_parser
+from fabtune.cli.examples import EXAMPLES
+from fabtune.cli.main import VERBS, handler, parse, verb_parser
 from fabtune.lab import accel, recipe, vm
+from fabtune.model.untouched import refuse_default
 
 # What may be there when the words of a command line have been understood.
 LIGHT = (
@@ -31,6 +34,7 @@ before = set(sys.modules)
 from fabtune.cli.main import main
 status = main(sys.argv[1:])
 import json
+import shlex
 print(json.dumps([status, sorted(set(sys.modules) - before)]))
 """
 
@@ -76,3 +80,10 @@ def test_choices_are_those_of_what_runs() -> None:
     assert (parse_lab.SUITES, parse_lab.CLOCKS, parse_lab.ACCELERATORS) == (
         recipe.SUITES, vm.CLOCKS, accel.ACCELERATORS,
     )  # fmt: skip
+
+
+def test_no_example_of_ab_names_a_profile_that_ab_refuses() -> None:
+    for words, _ in EXAMPLES["ab"]:
+        args = parse(shlex.split(words))
+        refuse_default(args.a, words)
+        refuse_default(args.b, words)

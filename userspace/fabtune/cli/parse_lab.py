@@ -22,21 +22,23 @@ _SUITE: dict[str, Any] = {
 def configure(parser: argparse.ArgumentParser, _: str) -> None:
     """Add the sub-verbs of ``lab``."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    build = actions.add_parser("build", help="make a suite's guest image and fabstat.ko, cached")
+    build = actions.add_parser("build", help="build and cache a suite's guest image and fabstat.ko")
     build.add_argument("--suite", **_SUITE)
     build.set_defaults(handler="fabtune.cli.lab:run_build")
-    run = actions.add_parser("run", help="boot a guest, run a script in it as root, fetch its /results")
+    run = actions.add_parser("run", help="boot a guest, run a script in it as root and fetch its /results")
     _add_machine(run)
-    run.add_argument("--timeout-s", type=float, default=600.0, help="wall time after which a guest counts as stalled")
-    run.add_argument("--out", type=Path, help="directory for results and logs (default: discarded)")
+    run.add_argument(
+        "--timeout-s", type=float, default=600.0, help="wall time after which a guest counts as stalled (default: 600)"
+    )
+    run.add_argument("--out", type=Path, metavar="DIR", help="directory for results and logs (default: discard them)")
     run.add_argument(
         "--state", type=Path, metavar="FILE",
-        help="boot with systemd, and keep what the guest writes in FILE (made when absent) for the next one",
+        help="boot with systemd, and keep what the guest writes in FILE (created if missing) for the next boot",
     )  # fmt: skip
-    run.add_argument("script", type=Path)
-    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG")
+    run.add_argument("script", type=Path, metavar="SCRIPT", help="the script to run in the guest")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
     run.set_defaults(handler="fabtune.cli.lab:run_job")
-    shell = actions.add_parser("shell", help="enter a booted guest with the WAN topology up")
+    shell = actions.add_parser("shell", help="enter a running guest with the WAN topology up")
     _add_machine(shell)
     shell.set_defaults(handler="fabtune.cli.lab:run_shell", clock="real")
     clean = actions.add_parser("clean", help="delete all cached images")
@@ -45,11 +47,15 @@ def configure(parser: argparse.ArgumentParser, _: str) -> None:
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", **_SUITE)
-    parser.add_argument("--kernel-suite", choices=SUITES, help="take the kernel from another suite")
-    parser.add_argument("--clock", default="virtual", choices=CLOCKS, help="virtual: repeatable; real: SMP")
-    parser.add_argument("--accel", default="auto", choices=ACCELERATORS, help="accelerator of the real clock")
-    parser.add_argument("--smp", type=int, default=1, metavar="N", help="vCPUs; the virtual clock has one")
-    parser.add_argument("--memory-mib", type=int, default=2048, metavar="N")
+    parser.add_argument("--kernel-suite", choices=SUITES, help="take the kernel from this suite instead")
+    parser.add_argument(
+        "--clock", default="virtual", choices=CLOCKS, help="virtual: repeatable, one vCPU; real: the host's, any number"
+    )
+    parser.add_argument("--accel", default="auto", choices=ACCELERATORS, help="accelerator for the real clock")
+    parser.add_argument(
+        "--smp", type=int, default=1, metavar="N", help="number of vCPUs; with the virtual clock always 1"
+    )
+    parser.add_argument("--memory-mib", type=int, default=2048, metavar="N", help="memory in MiB (default: 2048)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of every random choice in the guest")
     parser.add_argument("--append", default="", metavar="WORDS", help="more words for the kernel's command line")
-    parser.add_argument("--device", action="append", default=[], metavar="'-device X'", help="one more QEMU option")
+    parser.add_argument("--device", action="append", default=[], metavar="'-device X'", help="another QEMU option")

@@ -19,43 +19,67 @@ def _measure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "workload",
         metavar="WORKLOAD",
-        help="one of `fabtune workloads`, the path of a file, or net for the network alone",
+        help="one of `fabtune workloads`, the path of a file, or net for just the network",
     )
     _add_load(parser)
-    parser.add_argument("--label", default="", help="what is being compared, such as the profile in force")
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="keep the record in DIR (runs)")
+    parser.add_argument("--label", default="", help="a name for these settings in reports, such as the profile applied")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help="save the record in DIR (default: runs)"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument(
-        "--at", type=float, metavar="SECONDS", help="begin the load when this host's clock shows this UNIX time"
+        "--at", type=float, metavar="SECONDS", help="start the load when this host's clock reaches this UNIX time"
     )
-    parser.add_argument("--capture", action="store_true", help="then prove from a capture what the session does")
+    parser.add_argument(
+        "--capture", action="store_true", help="afterwards capture packets to prove what the session does"
+    )
     parser.add_argument("--claim", action="append", default=[], metavar="NAME=VALUE",
-                        help="hold this against the capture too, such as CommandWindow=64")  # fmt: skip
+                        help="also check this against the capture, such as CommandWindow=64")  # fmt: skip
     net = parser.add_argument_group("net")
-    net.add_argument("--peer", metavar="HOST", help="where iperf3 --server runs")
-    net.add_argument("--port", type=int, default=5201, help="its port (5201)")
-    net.add_argument("--windows", type=sizes, default=[0], metavar="SIZE[,SIZE]", help="0 for the kernel's own (0)")
-    net.add_argument("--streams", type=counts, default=[1, 4], metavar="N[,N]", help="parallel connections (1,4)")
+    net.add_argument("--peer", metavar="HOST", help="the host that runs iperf3 --server")
+    net.add_argument("--port", type=int, default=5201, help="its port (default: 5201)")
+    net.add_argument(
+        "--windows",
+        type=sizes,
+        default=[0],
+        metavar="SIZE[,SIZE]",
+        help="socket buffers to try; 0 is the kernel's own (default: 0)",
+    )
+    net.add_argument(
+        "--streams",
+        type=counts,
+        default=[1, 4],
+        metavar="N[,N]",
+        help="numbers of parallel connections to try (default: 1,4)",
+    )
     parser.set_defaults(handler="fabtune.cli.measure:run_measure")
 
 
 def _add_load(parser: argparse.ArgumentParser) -> None:
     """Add what says where and how a workload runs."""
     parser.add_argument("--on", metavar="DEVICE|DIR", help="block device or directory to load")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE[,VALUE]", help="change a parameter")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE[,VALUE]", help="change a parameter of the workload"
+    )
     parser.add_argument("--runtime", type=seconds, metavar="TIME", help="measure each step this long, such as 30s")
-    parser.add_argument("--ramp", type=seconds, metavar="TIME", help="let the load run this long before, such as 6s")
-    parser.add_argument("--rtt", type=milliseconds, metavar="TIME", help="round trip of the path, for the bound")
-    parser.add_argument("--rate", type=bit_per_s, metavar="RATE", help="rate of the path, for the bound, such as 1gbit")
-    parser.add_argument("--mtu", type=int, default=1500, help="MTU of the path, for the bound (1500)")
+    parser.add_argument(
+        "--ramp", type=seconds, metavar="TIME", help="run the load this long before measuring, such as 6s"
+    )
+    parser.add_argument(
+        "--rtt", type=milliseconds, metavar="TIME", help="round-trip time of the path, to compute the bound"
+    )
+    parser.add_argument(
+        "--rate", type=bit_per_s, metavar="RATE", help="rate of the path, such as 1gbit, to compute the bound"
+    )
+    parser.add_argument("--mtu", type=int, default=1500, help="MTU of the path, to compute the bound (default: 1500)")
     parser.add_argument("--confirm", metavar="NAME", help="allow overwriting this device, such as sdb")
     parser.add_argument(
-        "--keep-files", action="store_true", help="leave the files of a directory workload for the next run"
+        "--keep-files", action="store_true", help="keep the files that a workload made in DIR for the next run"
     )
 
 
 def _workloads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="WORKLOAD", help="show this one in full")
+    parser.add_argument("name", nargs="?", metavar="WORKLOAD", help="show everything about this one")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(handler="fabtune.cli.measure:run_workloads")
 
@@ -63,7 +87,7 @@ def _workloads(parser: argparse.ArgumentParser) -> None:
 def _compare(parser: argparse.ArgumentParser) -> None:
     _add_judging(parser)
     parser.add_argument("a", type=Path, metavar="A", help="a run record, or a directory of them")
-    parser.add_argument("b", type=Path, metavar="B", help="the same, to hold against A")
+    parser.add_argument("b", type=Path, metavar="B", help="the same, to compare with A")
     parser.set_defaults(handler="fabtune.cli.compare:run_compare")
 
 
@@ -74,7 +98,7 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
         type=percent,
         default=0.02,
         metavar="PERCENT",
-        help="a smaller difference does not matter (2%%)",
+        help="ignore smaller differences (default: 2%%)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -82,46 +106,74 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
 def _ab(parser: argparse.ArgumentParser) -> None:
     _add_judging(parser)
     parser.add_argument("a", metavar="PROFILE_A", help=f"a profile, or '{UNTOUCHED}' for nothing applied")
-    parser.add_argument("b", metavar="PROFILE_B", help="the same, to hold against it")
+    parser.add_argument("b", metavar="PROFILE_B", help="the same, to compare with PROFILE_A")
     parser.add_argument("workload", metavar="WORKLOAD", help="one of `fabtune workloads`, or the path of a file")
     _add_load(parser)
-    parser.add_argument("--pairs", type=int, default=10, help="runs of each, interleaved in ABBA blocks (10)")
-    parser.add_argument("--calibrate", type=int, default=6, metavar="PAIRS", help="pairs of A against A before (6)")
+    parser.add_argument(
+        "--pairs", type=int, default=10, help="runs of each profile, interleaved in ABBA blocks (default: 10)"
+    )
+    parser.add_argument(
+        "--calibrate",
+        type=int,
+        default=6,
+        metavar="PAIRS",
+        help="pairs of PROFILE_A with itself, measured first (default: 6)",
+    )
     parser.add_argument("--settle", type=seconds, default=2.0, metavar="TIME",
-                        help="wait this long after each switch (2s)")  # fmt: skip
-    parser.add_argument("--target-host", default="", metavar="HOST", help="also switch the target's end, there by ssh")
+                        help="wait this long after each switch (default: 2s)")  # fmt: skip
+    parser.add_argument(
+        "--target-host", default="", metavar="HOST", help="also switch the profile on the target HOST, over ssh"
+    )
     parser.add_argument("--target-netns", default="", metavar="NAME", help="network namespace of the target's portals")
     parser.add_argument("--switch", default="", metavar="COMMAND",
                         help="run COMMAND PROFILE to switch, instead of apply and revert")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=1, help="decides the order within each block (1)")
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="keep the records in DIR (runs)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the order within each block (default: 1)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help="save the records in DIR (default: runs)"
+    )
     parser.set_defaults(handler="fabtune.cli.ab:run_ab")
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="where the run records are")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the page here (DIR/report.html)")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="directory of the run records")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the page here (default: DIR/report.html)")
     parser.add_argument(
         "--tree",
         action="store_true",
         help="DIR holds experiments of `fabtune run`: link them as one suite (DIR/index.html)",
     )
-    parser.add_argument("--json", action="store_true", help="print the figures of every run as JSON; write no page")
+    parser.add_argument(
+        "--json", action="store_true", help="print the figures of every run as JSON instead of writing a page"
+    )
     parser.set_defaults(handler="fabtune.cli.report:run_report")
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", nargs="?", help="a shipped experiment's name or a .toml file; without: list them")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the results (default: out/NAME)")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="FACTOR=VALUE[,VALUE]", help="run part of the matrix"
+        "experiment", nargs="?", help="a shipped experiment's name or a .toml file (default: list them)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the combinations and the time they will take")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="directory for the results (default: out/NAME)")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="FACTOR=VALUE[,VALUE]",
+        help="run only the combinations with these values",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only print the combinations and how long they will take"
+    )
     parser.add_argument("--resume", action="store_true", help="keep the runs that --out already holds")
-    parser.add_argument("--jobs", type=count, default=0, metavar="N", help="guests at a time (default: one a core)")
     parser.add_argument(
-        "--fleet", type=Path, metavar="INVENTORY", help="run on the hosts of an Ansible inventory, not in the lab"
+        "--jobs", type=count, default=0, metavar="N", help="how many guests to run at a time (default: one per core)"
     )
-    parser.add_argument("--allow-relogin", action="store_true", help="with --fleet: let profiles log sessions in again")
+    parser.add_argument(
+        "--fleet", type=Path, metavar="INVENTORY", help="run on the hosts of an Ansible inventory instead of in the lab"
+    )
+    parser.add_argument(
+        "--allow-relogin",
+        action="store_true",
+        help="with --fleet: log sessions out and in again where a profile needs it",
+    )
     parser.add_argument("--json", action="store_true", help="print the points as JSON instead of a table")
     parser.set_defaults(handler="fabtune.cli.experiment:run_experiment")

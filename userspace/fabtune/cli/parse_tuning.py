@@ -18,9 +18,9 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
 
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--role", choices=(*ROLES, "both"), help="which end this host is (default: what it has)")
+    parser.add_argument("--role", choices=(*ROLES, "both"), help="which end this host is (default: whatever it has)")
     parser.add_argument(
-        "--netns", type=_namespace, default="", metavar="NAME", help="network namespace of the portals, name or path"
+        "--netns", type=_namespace, default="", metavar="NAME", help="network namespace of the portals, by name or path"
     )
 
 
@@ -33,23 +33,23 @@ def _add_path(parser: argparse.ArgumentParser) -> None:
     # argparse would take the value of `--rtt -5ms` for an option and say only that one is missing.
     parser._negative_number_matcher = re.compile(r"-\d")
     parser.add_argument(
-        "--rtt", metavar="TIME", help="round trip of the path, such as 50ms (default: from live sessions)"
+        "--rtt", metavar="TIME", help="round-trip time of the path, such as 50ms (default: from the live sessions)"
     )
     parser.add_argument(
         "--rate",
         metavar="RATE",
-        help="rate of its slowest link, such as 1gbit; 'measure' reads 3 MB of a session's disk (default: link speed)",
+        help="rate of the slowest link, such as 1gbit; 'measure' reads 3 MB from a session's disk (default: the NIC's)",
     )
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override a profile parameter")
 
 
 def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", nargs="?", default="wan", metavar="PROFILE", help="a profile's name or file")
-    parser.add_argument("--all", action="store_true", help="also list what is right already or not needed")
+    parser.add_argument("--all", action="store_true", help="also list values that are right already or not needed")
     _add_where(parser)
     _add_path(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="also save the plan, for `fabtune apply --plan FILE`")
-    parser.add_argument("--exit-code", action="store_true", help="exit 3 if there is something to change, 0 if not")
+    parser.add_argument("--exit-code", action="store_true", help="exit 3 if there is anything to change, else 0")
 
 
 def _apply(parser: argparse.ArgumentParser) -> None:
@@ -58,10 +58,10 @@ def _apply(parser: argparse.ArgumentParser) -> None:
         "--plan",
         type=Path,
         metavar="FILE",
-        help="instead: what `fabtune plan --out FILE` saved, if the host is still so",
+        help="write what `fabtune plan --out FILE` saved, if the host has not changed since",
     )
     parser.add_argument(
-        "--yes", "-y", action="store_true", help="do not ask; without a terminal nothing is asked anyway"
+        "--yes", "-y", action="store_true", help="do not ask first; without a terminal nothing is asked anyway"
     )
     _add_where(parser)
     _add_path(parser)
@@ -69,20 +69,22 @@ def _apply(parser: argparse.ArgumentParser) -> None:
         "--allow-relogin", action="store_true", help="log sessions out and in again, one at a time, where that is safe"
     )
     parser.add_argument(
-        "--persist", action="store_true", help="also write the native files that set the values at boot"
+        "--persist", action="store_true", help="also write the system's own files that set the values at boot"
     )
     parser.add_argument("--dry-run", action="store_true", help="only show the plan")
 
 
 def _verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("profile", nargs="?", metavar="PROFILE", help="also hold this profile's plan against the host")
+    parser.add_argument("profile", nargs="?", metavar="PROFILE", help="also compare the host with this profile's plan")
     _add_where(parser)
     _add_path(parser)
 
 
 def _revert(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("profile", nargs="?", metavar="PROFILE", help="take back only what this profile wrote")
-    parser.add_argument("--transaction", metavar="ID", help="take back only this transaction (see fabtune history)")
+    parser.add_argument("profile", nargs="?", metavar="PROFILE", help="restore only what this profile changed")
+    parser.add_argument("--transaction", metavar="ID", help="restore only this transaction (see `fabtune history`)")
     _add_where(parser)
-    parser.add_argument("--force", action="store_true", help="also overwrite values somebody else changed since")
+    parser.add_argument(
+        "--force", action="store_true", help="also overwrite values that somebody else has changed since"
+    )
     parser.add_argument("--allow-relogin", action="store_true", help="log sessions in again with the old values")

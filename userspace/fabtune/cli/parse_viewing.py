@@ -28,11 +28,11 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
 def _stat(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("device", nargs="*", metavar="DEV", help="only this disk, in detail, such as sda")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--watch", type=_seconds, metavar="SECONDS", help="show what happens, again and again")
+    mode.add_argument("--watch", type=_seconds, metavar="SECONDS", help="print what happened every so many seconds")
     mode.add_argument("--diff", nargs=2, type=Path, metavar=("A", "B"), help="compare two saved readings")
-    mode.add_argument("--save", type=Path, metavar="FILE", help="keep this reading for --diff")
-    parser.add_argument("--count", type=count, metavar="N", help="with --watch: stop after N times")
-    parser.add_argument("--all", action="store_true", help="idle devices and removed ones too")
+    mode.add_argument("--save", type=Path, metavar="FILE", help="save this reading for --diff")
+    parser.add_argument("--count", type=count, metavar="N", help="with --watch: stop after N intervals")
+    parser.add_argument("--all", action="store_true", help="also show idle and removed devices")
 
 
 def _seconds(text: str) -> float:
@@ -47,24 +47,28 @@ def _seconds(text: str) -> float:
 
 def _vocabulary(parser: argparse.ArgumentParser, verb: str) -> None:
     if verb == "tunables":
-        parser.add_argument("--role", choices=ROLES, help="only what this end has")
-        parser.add_argument("--markdown", action="store_true", help="print the reference page")
+        parser.add_argument("--role", choices=ROLES, help="only those of this end")
+        parser.add_argument(
+            "--markdown", action="store_true", help="print the reference page, Documentation/tunables.md"
+        )
     elif verb == "explain":
         parser.add_argument("tunable", metavar="NAME", help="a tunable, such as iscsi.tcp_window, or a workload")
         parser.add_argument("--netns", default="", metavar="NAME", help="network namespace to read it in")
 
 
 def _inspect(parser: argparse.ArgumentParser, verb: str) -> None:
-    parser.add_argument("--netns", default="", metavar="NAME", help="network namespace of the portals, name or path")
-    parser.add_argument("--rtt", metavar="TIME", help="round trip, such as 50ms (default: from live sessions)")
-    parser.add_argument("--rate", metavar="RATE", help="rate of its slowest link, such as 1gbit (default: link speed)")
+    parser.add_argument("--netns", default="", metavar="NAME", help="network namespace of the portals, by name or path")
+    parser.add_argument("--rtt", metavar="TIME", help="round-trip time, such as 50ms (default: from live sessions)")
+    parser.add_argument("--rate", metavar="RATE", help="rate of the slowest link, such as 1gbit (default: the NIC's)")
     if verb == "show":
         parser.add_argument(
-            "profile", nargs="?", metavar="PROFILE", help="also show what this profile wants of sessions"
+            "profile", nargs="?", metavar="PROFILE", help="also show the values that this profile wants for sessions"
         )
     elif verb == "lint":
-        parser.add_argument("file", nargs="?", metavar="FACTS", help="a file made by `fabtune show --json`, elsewhere")
+        parser.add_argument(
+            "file", nargs="?", metavar="FACTS", help="another host's `fabtune show --json` (default: this host)"
+        )
     else:
-        parser.add_argument("profile", nargs="?", metavar="PROFILE", help="with what this profile would set")
+        parser.add_argument("profile", nargs="?", metavar="PROFILE", help="preview with this profile applied")
         parser.add_argument("--initiator", metavar="FACTS", help="facts file of the initiator (default: this host)")
         parser.add_argument("--target", metavar="FACTS", help="facts file of the target (default: this host)")

@@ -20,14 +20,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="fabtune.lab.guest", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("up", "path"):
-        words = verbs.add_parser(verb, help="make or change the emulated path")
+        words = verbs.add_parser(verb, help="create or change the emulated path")
         _add_factors(words, _OF_PATH)
-        words.add_argument("--buffer", help="the bottleneck's queue, such as 1MiB; default: never drops")
+        words.add_argument("--buffer", help="queue of the bottleneck, such as 1MiB (default: never drops)")
         if verb == "up":
-            words.add_argument("--size-mib", type=int, default=1024)
-            words.add_argument("--keeps-data", action="store_true", help="a RAM disk that returns what was written")
-            words.add_argument("--tail-delay-ms", type=int, default=0, help="what its last MiB takes longer")
-    verbs.add_parser("login", help="log in, print the disk, or the device that joins the disks")
+            words.add_argument("--size-mib", type=int, default=1024, help="size of each LUN")
+            words.add_argument("--keeps-data", action="store_true", help="let the disk return what was written to it")
+            words.add_argument(
+                "--tail-delay-ms", type=int, default=0, help="extra time that requests to its last MiB take"
+            )
+    verbs.add_parser("login", help="log in and print the disk, or the device that joins several")
     verbs.add_parser("logout", help="log out")
     for words in verbs.choices.values():
         _add_factors(words, _OF_FABRIC)
