@@ -123,6 +123,15 @@ def test_tgt_shows_its_targets_portals_luns_and_initiators(tgt: Path) -> None:
     assert Locator("")(device) == device
 
 
+def test_a_daemon_without_a_target_serves_nobody_and_says_what_to_do(tgt: Path) -> None:
+    (tgt / "shown").write_text("")
+    assert targets.groups() == [] and targets.tpgs() == []
+    assert targets.named("tgt").lacking() == (
+        "no target: tgtd runs, but has no target",
+        "for a target on this host: tgt-admin",
+    )
+
+
 def test_a_plan_speaks_of_the_target_that_is_there(tgt: Path) -> None:
     rows = {row.tunable.name: row for row in planned().rows}
     assert rows["tgt.first_burst"].state == CHANGE and rows["tgt.first_burst"].wanted == "262144"

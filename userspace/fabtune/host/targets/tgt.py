@@ -8,13 +8,14 @@ with the daemon.  Only the daemon of the first control port is seen.
 import errno
 import re
 import socket
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.host import tools, tree
-from fabtune.host.run import launch, run
+from fabtune.host.run import run
 from fabtune.host.targets.kind import Kind, Login, Store, Tpg
 from fabtune.model.device import Device
 
@@ -56,9 +57,9 @@ def _targets() -> dict[tuple[str, str], str]:
     if not _runs():
         return {}
     text = _ask("--op", "show", "--mode", "target")
-    heads = [*_TARGET.finditer(text)]
-    ends = [*(head.start() for head in heads[1:]), len(text)]
-    return {(head[1], head[2]): text[head.end() : end] for head, end in zip(heads, ends, strict=True)}
+    # What stands before the first one, then number, name and lines of each.
+    words = iter(_TARGET.split(text)[1:])
+    return {(tid, name): lines for tid, name, lines in zip(words, words, words, strict=True)}
 
 
 def _parameters(*place: str) -> dict[str, str]:
@@ -187,10 +188,12 @@ class _Tgt(Kind):
     def _start(self, portals: Sequence[str], inside: Sequence[str]) -> None:
         """Start the daemon in the portals' namespace; all of its targets are on all of these."""
         words = [word for portal in portals for word in ("--iscsi", f"portal={portal}")]
-        # It goes to the background once it listens.
-        status = launch([*inside, tools.find("tgtd", "tgt"), *words]).wait()
-        if status:
-            raise FabtuneError(f"starting tgtd failed (exit {status})")
+        run([*inside, tools.find("tgtd", "tgt"), *words], what="starting tgtd", timeout_s=_WAIT_S)
+        deadline = time.monotonic() + _WAIT_S
+        while not _runs():
+            if time.monotonic() > deadline:
+                raise FabtuneError(f"tgtd does not answer after {_WAIT_S} s")
+            time.sleep(0.05)
 
     def set_everywhere(self, key: str, value: str) -> None:
         for tid, _ in _targets():
