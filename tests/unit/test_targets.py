@@ -3,6 +3,7 @@
 
 import re
 import stat
+import subprocess
 from pathlib import Path
 
 import hosttree
@@ -12,8 +13,10 @@ from fabtune import backends
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError, UnsupportedError
+from fabtune.experiment.settings import check_settings, parse_settings
 from fabtune.facts.collect import Facts, survey
 from fabtune.host import targets
+from fabtune.lab.recipe import IMAGES, SUITES, image_for, recipe_for
 from fabtune.model.path import NetworkPath
 from fabtune.tune import persist
 from fabtune.tune.locate import Locator
@@ -181,3 +184,29 @@ def test_a_daemon_that_does_not_answer_hides_nothing_else_and_is_never_taken_for
     assert not facts().tpgs and facts().sessions
     with pytest.raises(FabtuneError, match="tgtadm"):
         Locator("")(device)
+
+
+def test_the_page_of_targets_is_what_the_kept_points_and_the_vocabulary_say() -> None:
+    top = Path(__file__).parents[2]
+    done = subprocess.run([top / "tests/bench/target_kinds.py", "--check"], check=False)
+    assert done.returncode == 0, "run: tests/bench/target_kinds.py"
+
+
+@pytest.mark.parametrize(
+    ("texts", "why"),
+    [
+        ({"target": "scst"}, "expected one of lio, tgt"),
+        ({"target": "tgt", "sessions": "2"}, "target = tgt is not built with another sessions than usual"),
+        ({"target": "tgt", "fabric": "srp"}, "target with fabric = srp: only iscsi can be given that"),
+    ],
+)
+def test_an_experiment_is_refused_what_its_target_cannot_be(texts: dict[str, str], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        check_settings(parse_settings(texts, "test"), "test")
+
+
+def test_an_experiment_with_tgt_boots_the_image_that_has_it() -> None:
+    check_settings(parse_settings({"target": "tgt", "target_rate": "100"}, "test"), "test")
+    assert (image_for("lio"), image_for("tgt")) == (SUITES[0], f"{SUITES[0]}+tgt")
+    assert recipe_for(image_for("tgt")).packages == (*recipe_for(SUITES[0]).packages, "tgt")
+    assert (*SUITES, f"{SUITES[0]}+tgt") == IMAGES
