@@ -20,21 +20,21 @@ teardown() {
 	fabtune revert --force --allow-relogin >/dev/null 2>&1 || true
 }
 
-# tgtd's own word for what it gives the next login; of the session that is there with a number.
+# tgtd's own word for what it gives the next login.
 parameter() {
-	tgtadm --lld iscsi --op show --mode ${2:+session} ${2:-target} --tid 1 ${2:+--sid $2} | sed -n "s/^$1=//p"
+	parameters | sed -n "s/^$1=//p"
 }
 
 parameters() {
 	tgtadm --lld iscsi --op show --mode target --tid 1
 }
 
-@test "show tells the target, its portal, its LUN, who is logged in and what was agreed on" {
+@test "show tells the target, its portal, its LUN and who is logged in" {
 	run fabtune show --netns target
+	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"$IQN,tgt"*"enabled"*"10.2.0.1:3260"* ]]
-	[[ "$output" == *"iqn.2026-01.lab.fabtune:initiator at $IQN,tgt"* ]]
-	[[ "$output" == *"MaxRecvDataSegmentLength"* ]]
+	[[ "$output" == *"null:/dev/null"*"iqn.2026-01.lab.fabtune:initiator"* ]]
 	[[ "$output" != *"no target"* ]]
 }
 

@@ -71,11 +71,9 @@ def _portals() -> list[str]:
     return _PORTAL.findall(_ask("--op", "show", "--mode", "portal"))
 
 
-def _logins(tid: str, text: str) -> list[Login]:
-    return [
-        Login(initiator, False, _parameters("--mode", "session", "--tid", tid, "--sid", sid), sid)
-        for sid, initiator in _NEXUS.findall(text)
-    ]
+def _logins(text: str) -> list[Login]:
+    # The daemon refuses to show what a session has agreed on.
+    return [Login(initiator, False, {}, sid) for sid, initiator in _NEXUS.findall(text)]
 
 
 def _luns(text: str) -> tuple[str, ...]:
@@ -123,13 +121,13 @@ class _Tgt(Kind):
         portals = tuple(_portals()) if found else ()
         return [
             Tpg(f"{name},tgt", bool((state := _STATE.search(text)) and state[1] == "ready"), portals, _luns(text),
-                tuple(_logins(tid, text)))
-            for (tid, name), text in found.items()
+                tuple(_logins(text)))
+            for (_, name), text in found.items()
         ]  # fmt: skip
 
     def logins(self, device: Device) -> list[Login]:
         wanted = device.identity.removesuffix(",tgt")
-        return [one for (tid, name), text in _targets().items() if name == wanted for one in _logins(tid, text)]
+        return [one for (_, name), text in _targets().items() if name == wanted for one in _logins(text)]
 
     def instance(self, device: Device) -> str:
         try:
