@@ -13,7 +13,7 @@ from fabtune.model.device import Device
 
 @dataclass(frozen=True)
 class Login:
-    """One initiator logged in to a TPG; `negotiated` is empty if the target does not show it (LIO's dynamic ACLs, tgt)."""
+    """One initiator logged in to a TPG; `negotiated` is empty where it is not shown (LIO's dynamic ACLs, tgt)."""
 
     initiator: str
     dynamic: bool

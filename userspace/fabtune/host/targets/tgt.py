@@ -25,6 +25,7 @@ _LUN = re.compile(r"^ +LUN: (\d+)\n(.*?)(?=^ +LUN:|^ {4}\S|\Z)", re.MULTILINE | 
 _STATE = re.compile(r"^ +State: (\S+)", re.MULTILINE)
 _PORTAL = re.compile(r"^Portal: (\S+),\d+$", re.MULTILINE)
 _PARAMETER = re.compile(r"^(\w+)=(.*)$", re.MULTILINE)
+_WAIT_S = 30
 _DIGESTS = ("HeaderDigest", "DataDigest")
 
 
