@@ -76,6 +76,13 @@ parameters() {
 	diff before after
 }
 
+@test "every tunable of tgt is written, read back and taken back" {
+	run python3 /fabtune/tests/vm/vocabulary.py tgt
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "${lines[-1]}" == "12 tried, 0 refused, 0 failures" ]]
+}
+
 @test "verify finds what somebody else told tgtd" {
 	fabtune apply wan --role target --netns target $PATH_WORDS || [ $? -eq 4 ]
 	tgtadm --lld iscsi --op update --mode target --tid 1 --name MaxBurstLength --value 65536

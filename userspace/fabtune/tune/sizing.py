@@ -19,6 +19,6 @@ def in_words(plan: Plan) -> str:
     )
     needed = plan.path.bdp_bytes / _SMALL_BYTES
     if io_bytes > _SMALL_BYTES and needed > queue:
-        capped = "" if needed <= _LARGEST_QUEUE else f" (LIO takes {_LARGEST_QUEUE})"
+        capped = "" if needed <= _LARGEST_QUEUE else f" (a target takes {_LARGEST_QUEUE})"
         text += f"; requests of 4 KiB fill this path with {needed:.0f}{capped}: --set io_size=4KiB"
     return text
