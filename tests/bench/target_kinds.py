@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes the tables of Documentation/targets.md: what LIO and tgt reach, and what each can be given.
 
-fabtune run target-kinds && tests/bench/target_kinds.py     # keeps the points in Documentation/target-kinds.json
+fabtune run target-kinds && tests/bench/target_kinds.py     # keeps the points in Documentation/target-kinds.toml
 tests/bench/target_kinds.py --check                         # the page is what the kept points and the vocabulary say
 """
 
@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from fabtune.catalog.tunable import Tunable, shipped_catalog  # noqa: E402
 from fabtune.host import targets  # noqa: E402
 
 PAGE = TOP / "Documentation/targets.md"
-KEPT = TOP / "Documentation/target-kinds.json"
+KEPT = TOP / "Documentation/target-kinds.toml"
 MEASURED = TOP / "out/target-kinds/summary.json"
 # What a figure of the page is made of, besides the factors.
 _KEYS = ("target", "profile", "rtt", "op", "mb_per_s", "bound_mb_per_s")
+_HEADER = "# SPDX-License-Identifier: GPL-2.0-or-later\n# What `fabtune run target-kinds` measured, kept by tests/bench/target_kinds.py."
 Point = dict[str, Any]
 
 
@@ -103,10 +105,11 @@ def main() -> int:
     parser.add_argument("summary", nargs="?", type=Path, default=MEASURED)
     args = parser.parse_args()
     if not args.check and args.summary.exists():
-        measured = [{key: one[key] for key in _KEYS} for one in json.loads(args.summary.read_text())]
-        KEPT.write_text("[\n" + ",\n".join(json.dumps(one) for one in measured) + "\n]\n")
+        measured = json.loads(args.summary.read_text())
+        lines = ("{ " + ", ".join(f"{key} = {json.dumps(one[key])}" for key in _KEYS) + " }," for one in measured)
+        KEPT.write_text("\n".join([_HEADER, "points = [", *lines, "]", ""]))
     now = PAGE.read_text()
-    fresh = page(now, json.loads(KEPT.read_text()))
+    fresh = page(now, tomllib.loads(KEPT.read_text())["points"])
     if args.check:
         return int(fresh != now)
     PAGE.write_text(fresh)
