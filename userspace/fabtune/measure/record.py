@@ -4,6 +4,9 @@
 import gzip
 import io
 import json
+import re
+import tempfile
+import time
 import zlib
 from pathlib import Path
 
@@ -28,12 +31,35 @@ def write(record: RunRecord, path: Path) -> Path:
     text = json.dumps(runrecord.as_json(record), sort_keys=True, separators=(",", ":"), allow_nan=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FabtuneError(f"{path.parent}: cannot keep the run record here: {error.strerror}") from None
+    try:
         files.keep(path, gzip.compress(text.encode(), 6, mtime=0), 0o444, over=False)
     except FileExistsError:
         raise FabtuneError(f"{path}: exists already; a run record is never overwritten") from None
     except OSError as error:
         raise FabtuneError(f"{path}: cannot keep the run record: {error.strerror}") from None
     return path
+
+
+def keep(record: RunRecord, directory: Path) -> tuple[Path, str]:
+    """Write `record` to `directory`, or where that cannot be to the system's directory for temporary files.
+
+    Return where it is, and why it is there: what took hours to measure is not lost to a full disk.
+    """
+    path = directory / file_name(record)
+    try:
+        return write(record, path), ""
+    except FabtuneError as error:
+        return write(record, Path(tempfile.gettempdir()) / path.name), str(error)
+
+
+def file_name(record: RunRecord) -> str:
+    """Return a file name that sorts by time: start, workload, label."""
+    start = record.started_unix_s
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(start)) + f".{int(start % 1 * 1000):03d}"
+    label = re.sub(r"[^A-Za-z0-9._-]+", "-", record.label)
+    return "-".join(part for part in (stamp, record.workload.name, label) if part) + SUFFIX
 
 
 def read(path: Path) -> RunRecord:

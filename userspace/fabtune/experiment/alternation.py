@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Two profiles in interleaved runs on this host: before each run its profile is switched to, then a record is kept."""
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import attrs
+
+from fabtune.errors import FabtuneError, InputError
+from fabtune.measure import measurement, record, run
+from fabtune.measure import target as targets
+from fabtune.measure.interleave import Turn
+from fabtune.measure.measurement import Measurement
+from fabtune.measure.target import Target
+from fabtune.model.runrecord import RunRecord, SessionTurn
+from fabtune.model.untouched import UNTOUCHED
+from fabtune.progress import Progress
+from fabtune.tune import signals
+from fabtune.tune.switch import Ends, switch, target_values
+
+# How long a LUN may take to come back after a re-login.
+_RETURN_S = 30.0
+# What a switch takes, for the time left.
+_SWITCH_S = 10.0
+
+CALIBRATION, PAIRS = "calibration", "pairs"
+
+
+@attrs.frozen
+class Contest:
+    """Profile `a` against `b`, `on` what `asked` names; `path` are the options that tell apply about the network."""
+
+    a: str
+    b: str
+    on: str
+    asked: Measurement
+    ends: Ends
+    path: tuple[str, ...]
+    settle_s: float
+    out: Path
+    command: tuple[str, ...]
+
+    def name(self, part: str, side: str, pair: int) -> str:
+        """Return what one run is called."""
+        what = "A against A" if part == CALIBRATION else f"{self.a} against {self.b}"
+        return f"{what}: pair {pair + 1}, run of {side}"
+
+
+class Alternation:
+    """The runs of one contest, and what has been measured so far; `pairs` are those of each part."""
+
+    def __init__(self, contest: Contest, pairs: Mapping[str, int], show: Progress) -> None:
+        self._contest = contest
+        self._asked = contest.asked
+        self._kept: dict[tuple[str, str], list[RunRecord]] = {}
+        self._id = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        self._show = show
+        expected_s = _SWITCH_S + contest.settle_s + contest.asked.expected_s
+        for part, count in pairs.items():
+            turns = [(side, pair) for side in "AB" for pair in range(count)]
+            show.begin([(contest.name(part, side, pair), expected_s) for side, pair in turns])
+
+    def sides(self, part: str) -> tuple[list[RunRecord], list[RunRecord]]:
+        """Return the records of both sides of `part`."""
+        return self._kept.get((part, "A"), []), self._kept.get((part, "B"), [])
+
+    def run(self, part: str, turns: Iterable[Turn]) -> None:
+        """Make the runs of `part`: before each the switch to its side's profile; calibration holds A against A."""
+        contest = self._contest
+        profiles = {"A": contest.a, "B": contest.a if part == CALIBRATION else contest.b}
+        for turn in turns:
+            with self._show.step(contest.name(part, turn.side, turn.pair)):
+                switch(profiles[turn.side], contest.ends, contest.path, self._asked.place.sessions)
+                time.sleep(contest.settle_s)
+                place = _returned(contest.on, contest.asked.place, contest.asked.writes)
+                self._asked = attrs.evolve(contest.asked, place=place)
+                self._measure(part, turn, profiles[turn.side])
+
+    def _measure(self, part: str, turn: Turn, profile: str) -> None:
+        interrupted = False
+        around = measurement.tunables_now()
+        around |= {f"target: {name}": value for name, value in target_values(self._contest.ends).items()}
+        try:
+            result = self._asked.measure(profile, around)
+        except run.IncompleteError as error:
+            result = error.record
+            self._show.say(str(error))
+            interrupted = isinstance(error, run.RunInterruptedError)
+        session = SessionTurn(f"{self._id}-{part}", turn.pair, turn.side)
+        result = attrs.evolve(result, session=session, command=self._contest.command)
+        file = self._contest.out / part / f"{turn.pair:02d}-{turn.side}-{record.file_name(result)}"
+        record.write(result, file)
+        if interrupted:
+            raise KeyboardInterrupt
+        self._kept.setdefault((part, turn.side), []).append(attrs.evolve(result, file=str(file)))
+
+    def end(self) -> None:
+        """Leave nothing applied; not even a second Ctrl-C stops that.  Says so and raises FabtuneError if it fails."""
+        self._show.say(f"back to {UNTOUCHED}")
+        try:
+            with signals.ignored():
+                switch(UNTOUCHED, self._contest.ends, self._contest.path, self._asked.place.sessions)
+        except FabtuneError as error:
+            self._show.say(f"{error}; take the rest back with: fabtune revert --allow-relogin")
+            raise
+
+
+def _returned(on: str, first: Target, written: bool) -> Target:
+    """Return the target `on` once it is there again, checked to be `first`, and still free where it is `written`.
+
+    Raises FabtuneError.
+    """
+    deadline = time.monotonic() + _RETURN_S
+    while True:
+        try:
+            place = targets.find(on)
+            break
+        except InputError as error:
+            if time.monotonic() > deadline:
+                raise FabtuneError(f"{on} did not come back after the switch: {error}") from None
+            time.sleep(0.1)
+    if place.wwid != first.wwid:
+        raise FabtuneError(
+            f"{on} is another device after the switch (WWID {place.wwid}, was {first.wwid}); give a by-id path"
+        )
+    reasons = targets.in_use(place) if written and place.kind == "device" else []
+    if reasons:
+        raise FabtuneError(f"{on} was taken into use since the session began: {'; '.join(reasons)}")
+    return place
