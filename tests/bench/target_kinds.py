@@ -23,10 +23,12 @@ from fabtune.host import targets  # noqa: E402
 
 PAGE = TOP / "Documentation/targets.md"
 KEPT = TOP / "Documentation/target-kinds.toml"
-MEASURED = TOP / "out/target-kinds/summary.json"
+MEASURED = TOP / "out/target-kinds"
 # What a figure of the page is made of, besides the factors.
 _KEYS = ("target", "profile", "rtt", "op", "mb_per_s", "bound_mb_per_s")
-_HEADER = "# SPDX-License-Identifier: GPL-2.0-or-later\n# What `fabtune run target-kinds` measured, kept by tests/bench/target_kinds.py."
+_HEADER = """\
+# SPDX-License-Identifier: GPL-2.0-or-later
+# What `fabtune run target-kinds` measured, kept by tests/bench/target_kinds.py."""
 Point = dict[str, Any]
 
 
@@ -37,6 +39,8 @@ def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def throughput(points: Sequence[Point]) -> str:
     """Return MB/s over the round trip, read / write, a column for each kind of target and profile."""
+    if not points:
+        return "Not measured yet on this version: the commands above fill the table in.\n"
     columns = list(dict.fromkeys((str(one["target"]), str(one["profile"])) for one in points))
     figures = {(one["target"], one["profile"], one["rtt"], one["op"]): one["mb_per_s"] for one in points}
     bounds = {one["rtt"]: one["bound_mb_per_s"] for one in points}
@@ -83,6 +87,17 @@ def only_some() -> str:
     return _table(["target", "of each", "besides"], rows)
 
 
+def measured_in(results: Path) -> list[Point]:
+    """Return the points of every combination that `fabtune run` left below `results`, with its factors."""
+    found: list[Point] = []
+    for file in results.glob("*/run-1/points.json"):
+        factors = dict(word.split("=", 1) for word in file.parents[1].name.split(","))
+        found += [{**point, **factors} for point in json.loads(file.read_text())]
+    return sorted(
+        found, key=lambda one: (one["target"], one["profile"], float(one["rtt"].removesuffix("ms")), one["op"])
+    )
+
+
 def blocks(points: Sequence[Point]) -> Iterator[tuple[str, str]]:
     """Yield name and text of each block of the page."""
     yield "throughput", throughput(points)
@@ -102,10 +117,10 @@ def main() -> int:
     """Write the page, or tell whether it is stale."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is stale")
-    parser.add_argument("summary", nargs="?", type=Path, default=MEASURED)
+    parser.add_argument("results", nargs="?", type=Path, default=MEASURED, help="what `fabtune run` wrote")
     args = parser.parse_args()
-    if not args.check and args.summary.exists():
-        measured = json.loads(args.summary.read_text())
+    measured = [] if args.check else measured_in(args.results)
+    if measured:
         lines = ("{ " + ", ".join(f"{key} = {json.dumps(one[key])}" for key in _KEYS) + " }," for one in measured)
         KEPT.write_text("\n".join([_HEADER, "points = [", *lines, "]", ""]))
     now = PAGE.read_text()
