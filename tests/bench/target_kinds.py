@@ -8,7 +8,6 @@ tests/bench/target_kinds.py --check                         # the page is what t
 
 import argparse
 import json
-import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
@@ -108,8 +107,9 @@ def blocks(points: Sequence[Point]) -> Iterator[tuple[str, str]]:
 def page(text: str, points: Sequence[Point]) -> str:
     """Return the page `text` with its tables made anew."""
     for name, table in blocks(points):
-        pattern = rf"(?<=<!-- made: {name} -->\n).*?(?=<!-- end -->)"
-        text = re.sub(pattern, lambda _, new=table: new, text, count=1, flags=re.DOTALL)
+        before, _, rest = text.partition(f"<!-- made: {name} -->\n")
+        _, _, after = rest.partition("<!-- end -->")
+        text = f"{before}<!-- made: {name} -->\n{table}<!-- end -->{after}"
     return text
 
 
