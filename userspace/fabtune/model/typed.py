@@ -15,6 +15,7 @@ be there, ``X | None`` may be null, ``Annotated[int, at_least(1)]`` says what is
     # InputError: disks.toml: key 'size_bytes': found 0 (integer), allowed: 1 or more
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
@@ -118,7 +119,7 @@ class Format:
         for fits, factory in (
             (_is_class, self._class_reader),
             (lambda kind: typing.get_origin(kind) in (list, tuple), self._array_reader),
-            (lambda kind: typing.get_origin(kind) in (dict, Mapping), self._table_reader),
+            (_is_table, self._table_reader),
             (lambda kind: typing.get_origin(kind) in (typing.Union, types.UnionType), self._union_reader),
             (lambda kind: typing.get_origin(kind) is typing.Literal, _literal_reader),
             (lambda kind: typing.get_origin(kind) is typing.Annotated, self._annotated_reader),
@@ -198,10 +199,15 @@ class Format:
         inner = typing.get_args(kind)
         make = list if typing.get_origin(kind) is list else tuple
         fixed = None if make is list or inner[-1] is ... else len(inner)
+        tables = self._table_reader(inner[0]) if fixed is None and _is_table(inner[0]) else None
 
         def structure(raw: Any, _: Any) -> Any:
             if type(raw) is not list or (fixed is not None and len(raw) != fixed):
                 raise WrongError(raw, "array" if fixed is None else f"array of {fixed}")
+            if tables is not None:
+                # The samples of a run record, by the thousand; which one is wrong is looked for only where one is.
+                with contextlib.suppress(Exception):
+                    return make([tables(value, None) for value in raw])
             kinds = inner if fixed is not None else inner[:1] * len(raw)
             return make(
                 self._item(value, one, f"index {index}")
@@ -212,14 +218,13 @@ class Format:
 
     def _table_reader(self, kind: Any) -> Callable[[Any, Any], Any]:
         _, inner = typing.get_args(kind)
+        plain = {int, float} if inner is float else {inner} if inner in (int, str) else set()
 
         def structure(raw: Any, _: Any) -> Any:
             if type(raw) is not dict:
                 raise WrongError(raw, "table")
-            # Most of a run record is tables of numbers, which are looked at one by one only where something is odd.
-            if inner is Any or (inner in (int, float, str) and set(map(type, raw.values())) <= {inner} - {float}):
-                return raw
-            if inner is float and _all_finite(raw.values()):
+            # Looked at one by one only where something is odd; a sum is finite where all are.
+            if inner is Any or (plain and plain.issuperset(map(type, raw.values())) and _sums_up(raw.values(), inner)):
                 return raw
             return {key: self._item(value, inner, f"key {key}") for key, value in raw.items()}
 
@@ -264,6 +269,10 @@ class Format:
         return structure
 
 
+def _is_table(kind: Any) -> bool:
+    return typing.get_origin(kind) in (dict, Mapping)
+
+
 def _is_class(kind: Any) -> bool:
     return isinstance(kind, type) and (attrs.has(kind) or dataclasses.is_dataclass(kind))
 
@@ -296,10 +305,10 @@ def _number(raw: Any, _: Any) -> float:
     return typing.cast(float, raw)
 
 
-def _all_finite(values: Collection[Any]) -> bool:
-    """Tell quickly whether all of `values` are numbers that a float holds; no says nothing."""
+def _sums_up(values: Collection[Any], kind: type) -> bool:
+    """Tell quickly whether numbers that are to be floats all are finite; a no may be wrong."""
     try:
-        return set(map(type, values)) <= {int, float} and all(map(math.isfinite, values))
+        return kind is not float or math.isfinite(sum(values))
     except OverflowError:
         return False
 
