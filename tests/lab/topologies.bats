@@ -161,9 +161,9 @@ others() {
 @test "every topology leaves records that fabtune report reads" {
 	ended others 0
 	for name in clients paths stripes others; do
-		run -0 /usr/bin/python3 -m fabtune report "$BATS_FILE_TMPDIR/$name"
+		run -0 /usr/bin/python3 -m fabtune report "$BATS_FILE_TMPDIR/$name" --out "$BATS_TEST_TMPDIR/$name.html"
 		echo "$name: $output"
-		[ -s "$BATS_FILE_TMPDIR/$name/report.html" ]
+		[ -s "$BATS_TEST_TMPDIR/$name.html" ]
 		run -0 /usr/bin/python3 -m fabtune report "$BATS_FILE_TMPDIR/$name" --json
 		[ "$(grep -c '"file"' <<< "$output")" -eq "$(find "$BATS_FILE_TMPDIR/$name" -name '*.run.json.gz' | wc -l)" ]
 		[ "$(grep -c '"file"' <<< "$output")" -ge 1 ]
