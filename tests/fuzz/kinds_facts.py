@@ -18,13 +18,13 @@ class FactsFile:
     def __init__(self, bench: Bench) -> None:
         from fabtune.catalog.profile import load_profile
         from fabtune.catalog.tunable import shipped_catalog
-        from fabtune.facts import saved
+        from fabtune.facts import saved_facts
         from fabtune.facts.collect import survey
 
         self.bench, self.path = bench, bench.scratch / "facts.json"
         self.catalog = shipped_catalog()
         self.profile = load_profile("lan", self.catalog)
-        facts: dict[str, Any] = json.loads(json.dumps(saved.to_json(survey(self.catalog.tunables.values()))))
+        facts: dict[str, Any] = json.loads(json.dumps(saved_facts.to_json(survey(self.catalog.tunables.values()))))
         self.readings = [one for one in facts.pop("readings") if one["value"] is not None]
         facts["sockets"] = [
             {"local": "10.2.0.9", "remote": "10.2.0.1", "local_port": 4000, "remote_port": 3260,
@@ -66,12 +66,12 @@ class FactsFile:
         return self.bench.result(lambda: self._use(how), str(self.path)) is not None
 
     def _use(self, how: str) -> bool:
-        from fabtune.facts import saved
+        from fabtune.facts import saved_facts
         from fabtune.lint.hazards import lint
         from fabtune.model.path import NetworkPath
         from fabtune.tune.logins import preview_logins
 
-        facts = saved.load(self.path)
+        facts = saved_facts.load(self.path)
         if how == "lint":
             lint(facts, self.catalog, NetworkPath(0.05, 125e6))
         if how == "negotiate":

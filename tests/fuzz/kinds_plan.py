@@ -20,7 +20,7 @@ class SavedPlan:
         from fabtune.catalog.tunable import shipped_catalog
         from fabtune.facts.collect import collect
         from fabtune.model.path import NetworkPath
-        from fabtune.tune import saved
+        from fabtune.tune import saved_plan
         from fabtune.tune.plan import make_plan, tunables_of
 
         self.bench, self.path = bench, bench.scratch / "plan.json"
@@ -29,7 +29,7 @@ class SavedPlan:
         profile = load_profile("wan", self.catalog)
         self.facts = collect(tunables_of(profile))
         plan = make_plan(profile, ("initiator", "target"), self.facts, NetworkPath(0.05, 125e6), {})
-        saved.write(saved.of(plan, self.facts, self.catalog), self.path)
+        saved_plan.write(saved_plan.of(plan, self.facts, self.catalog), self.path)
         self.plan = json.loads(self.path.read_text())
         rows = self.plan.pop("rows")
         # A tunable's rows belong together: a device without one would be new since.
@@ -60,9 +60,9 @@ class SavedPlan:
             for name in self.bench.watch.written:
                 claim(self.allowed.fullmatch(name) is not None, f"it wrote {name}, which no tunable names")
             return code in (0, 4)
-        from fabtune.tune import saved
+        from fabtune.tune import saved_plan
 
-        loaded = self.bench.result(lambda: saved.load(self.path, self.catalog), str(self.path), bad_input=False)
+        loaded = self.bench.result(lambda: saved_plan.load(self.path, self.catalog), str(self.path), bad_input=False)
         if loaded is None:
             return False
-        return self.bench.result(lambda: saved.resume(loaded, self.facts), "plan", bad_input=False) is not None
+        return self.bench.result(lambda: saved_plan.resume(loaded, self.facts), "plan", bad_input=False) is not None

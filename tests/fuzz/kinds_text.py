@@ -46,7 +46,7 @@ class Profile:
     def __init__(self, bench: Bench) -> None:
         from fabtune.catalog.tunable import shipped_catalog
         from fabtune.facts.collect import collect
-        from fabtune.paths import data_dir
+        from fabtune.installed import data_dir
 
         self.bench = bench
         self.catalog = shipped_catalog()
@@ -103,7 +103,7 @@ class Tunables:
     name = "tunables"
 
     def __init__(self, bench: Bench) -> None:
-        from fabtune.paths import data_dir
+        from fabtune.installed import data_dir
 
         self.bench = bench
         (bench.scratch / "vocabulary").mkdir()
@@ -132,7 +132,7 @@ class Formula:
     name = "formula"
 
     def __init__(self, bench: Bench) -> None:
-        from fabtune.paths import data_dir
+        from fabtune.installed import data_dir
 
         self.bench = bench
         text = "".join(path.read_text() for path in sorted(data_dir("profiles").glob("*.toml")))

@@ -10,13 +10,13 @@ import pytest
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.facts import devices
 from fabtune.facts.collect import survey
-from fabtune.facts.surroundings import Surroundings
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import sockets, srp, targets
 from fabtune.host.iscsiadm import parse_records
 from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import live_sessions
 from fabtune.model.device import Device
-from fabtune.tune import path as tune_path
+from fabtune.tune import path_choice as tune_path
 from fabtune.tune.revert import Locator
 
 
@@ -111,7 +111,7 @@ def test_srp_logins_show_their_credits(host: Path) -> None:
     )
     (host / "sys/devices/x/host9/target9:0:0/9:0:0:1/block/sd9").mkdir(parents=True)
     hosttree.put(host / "sys/block/sd9/device/wwid", "naa.9")
-    assert "naa.9,fe80" in [disk.identity for disk in devices.find("block", Surroundings())]
+    assert "naa.9,fe80" in [disk.identity for disk in devices.find("block", HostSnapshot())]
 
 
 def test_a_disk_is_found_again_under_another_name(host: Path) -> None:
@@ -131,4 +131,4 @@ def test_the_survey_of_a_host_is_complete_and_its_path_unknown(host: Path) -> No
     assert tune_path.choose(facts, None, None) is None
     given = tune_path.choose(facts, 50.0, 1e9)
     assert given and given.bdp_bytes == 6.25e6
-    assert Surroundings().peers == ["10.2.0.1", "10.2.0.2"]
+    assert HostSnapshot().peers == ["10.2.0.1", "10.2.0.2"]

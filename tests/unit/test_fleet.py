@@ -10,7 +10,7 @@ from run_records import make_record
 
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition, fleet, inventory
-from fabtune.measure import record
+from fabtune.measure import recordfile
 
 pytestmark = pytest.mark.skipif(shutil.which("ansible-inventory") is None, reason="ansible-core is not installed")
 
@@ -64,7 +64,7 @@ def test_points_are_a_host_each_and_their_sum(tmp_path: Path) -> None:
     wanted = definition.load(str(path))
     (run,) = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     for host, rate, late_s in (("a", 100, 0.002), ("b", 50, 0.001)):
-        record.write(make_record(rate), run.directory / host / f"read{record.SUFFIX}")
+        recordfile.write(make_record(rate), run.directory / host / f"read{recordfile.SUFFIX}")
         start = {
             "wanted_unix_s": 1e9,
             "begun_unix_s": 1e9 + late_s,
@@ -73,7 +73,7 @@ def test_points_are_a_host_each_and_their_sum(tmp_path: Path) -> None:
         }
         (run.directory / host / "read.start.json").write_text(json.dumps(start))
         (run.directory / host / "mixed.start.json").write_text(json.dumps(start))
-        record.write(make_record(rate), run.directory / host / f"mixed{record.SUFFIX}")
+        recordfile.write(make_record(rate), run.directory / host / f"mixed{recordfile.SUFFIX}")
     hosts = inventory.Inventory(path, ("a", "b"), ("t",))
     points = fleet._points(run, hosts, "read")
     assert [(one["host"], one["op"], one["mb_per_s"]) for one in points] == [

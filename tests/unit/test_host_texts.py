@@ -15,7 +15,7 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.facts import routes
 from fabtune.facts.collect import Facts, collect
-from fabtune.facts.surroundings import Surroundings
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import iproute, tree
 from fabtune.host.links import Links
 from fabtune.host.sessions import live_sessions
@@ -169,10 +169,10 @@ def test_an_interface_that_no_kernel_has(host: Path, name: str) -> None:
 )
 def test_a_route_without_its_gateway(host: Path, row: dict[str, object]) -> None:
     says(host, "ip", json.dumps([row]))
-    routes.routes(Surroundings())
+    routes.routes(HostSnapshot())
     for identity in ("10.2.0.1,direct,netns:init", "10.2.0.1", "x,y,z", ""):
         try:
-            routes.locate(Device("route", identity, "r"), Surroundings())
+            routes.locate(Device("route", identity, "r"), HostSnapshot())
         except FabtuneError as error:
             assert "route" in str(error)
     plan()

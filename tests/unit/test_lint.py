@@ -10,7 +10,7 @@ import pytest
 
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import InputError
-from fabtune.facts import saved
+from fabtune.facts import saved_facts
 from fabtune.facts.collect import Facts, Host, Reading
 from fabtune.host.nics import Nic
 from fabtune.host.owners import Owner
@@ -228,9 +228,9 @@ def cmds_max_odd(scene):
 def test_a_saved_facts_file_gives_the_same_findings(tmp_path: Path) -> None:
     facts = facts_with(iscsi__max_outstanding_r2t="6", tcp__sack="0")
     path = tmp_path / "host.json"
-    path.write_text(json.dumps(saved.to_json(facts)))
-    assert saved.load(path) == facts
-    assert lint(saved.load(path), shipped_catalog(), WAN) == lint(facts, shipped_catalog(), WAN)
+    path.write_text(json.dumps(saved_facts.to_json(facts)))
+    assert saved_facts.load(path) == facts
+    assert lint(saved_facts.load(path), shipped_catalog(), WAN) == lint(facts, shipped_catalog(), WAN)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_wrong_facts_file_is_named(tmp_path: Path, text: str, problem: str) ->
     path = tmp_path / "host.json"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
-        saved.load(path)
+        saved_facts.load(path)
     assert problem in str(caught.value) and str(path) in str(caught.value)
 
 

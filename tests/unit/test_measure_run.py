@@ -17,7 +17,7 @@ import pytest
 from fabtune import progress
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
-from fabtune.measure import checks, fio, metrics, pcp, record, run, target, workload
+from fabtune.measure import checks, fio, metrics, pcp, recordfile, target, workload, workload_run
 from fabtune.measure.watch import Watch
 
 TOP = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def measure(disk_dir, *words):
 
 
 def records(disk_dir):
-    return [record.read(path) for path in record.find(disk_dir / "runs")]
+    return [recordfile.read(path) for path in recordfile.find(disk_dir / "runs")]
 
 
 def test_one_run_is_one_record_with_all_steps(disk_dir, capsys):
@@ -128,8 +128,8 @@ def test_trouble_during_the_first_sample_keeps_what_was_measured(disk_dir, monke
 
     monkeypatch.setattr(Watch, "sample", first)
     load = workload.load("xdd").with_parameters(["op=read", "total_bytes=16m"])
-    with pytest.raises(run.IncompleteError) as caught:
-        run.measure(load, target.find(str(disk_dir)), runtime_s=60, ramp_s=0)
+    with pytest.raises(workload_run.IncompleteError) as caught:
+        workload_run.measure(load, target.find(str(disk_dir)), runtime_s=60, ramp_s=0)
     assert metrics.moved_bytes(caught.value.record.steps[0].fio) > 0
 
 
@@ -198,9 +198,9 @@ def test_a_record_that_cannot_be_kept_where_asked_is_kept_elsewhere(disk_dir, ca
     assert measure(disk_dir, "xdd", "--set", "total_bytes=4m") == ExitCode.FAILED
     errors = capsys.readouterr().err
     assert "no PCP archive" in errors
-    (kept,) = record.find(tmp_path)
+    (kept,) = recordfile.find(tmp_path)
     assert f"kept: {kept}" in errors and "File exists" in errors
-    assert record.read(kept).complete
+    assert recordfile.read(kept).complete
 
 
 def test_every_thread_of_pileup_reads(disk_dir):

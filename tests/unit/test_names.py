@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The house's own rules, as far as no tool has them: licences, and names that mean one thing."""
 
+import ast
+import importlib
+import re
 import subprocess
+from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -29,3 +33,52 @@ def test_every_file_says_its_licence() -> None:
         and "SPDX-License-Identifier: GPL-2.0" not in path.read_text(errors="replace")[:400]
     ]
     assert unsigned == []
+
+
+PACKAGE = TOP / "userspace/fabtune"
+# Modules that share a name because they are about one thing.
+ONE_MEANING = {
+    **dict.fromkeys(("compare", "fleet", "table"), "cli/ prints what the module below makes"),
+    "results": "an index of results: its types, and what makes it",
+    "srp": "the protocol, on this host and as a fabric of the lab",
+}
+
+
+def _trees() -> dict[str, ast.Module]:
+    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def _several(found: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the names that stand in more than one file, with these."""
+    files: dict[str, list[str]] = {}
+    for name, file in found:
+        files.setdefault(name, []).append(file)
+    return {name: where for name, where in files.items() if len(where) > 1}
+
+
+def test_a_module_s_name_means_one_thing() -> None:
+    found = _several((Path(file).stem, file) for file in _trees() if not Path(file).stem.startswith("__"))
+    assert set(found) == set(ONE_MEANING), found
+
+
+def test_a_class_s_name_means_one_thing() -> None:
+    found = _several(
+        (node.name, file)
+        for file, tree in _trees().items()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert found == {}
+
+
+def test_what_tests_in_guests_import_is_there() -> None:
+    wrong = []
+    for path in (path for path in _files() if path.suffix in (".bats", ".bash")):
+        for module, names in re.findall(r"from (fabtune[\w.]*) import ([\w, ]+)", path.read_text()):
+            for name in (one.split()[0] for one in names.split(",")):
+                try:
+                    if not hasattr(importlib.import_module(module), name):
+                        importlib.import_module(f"{module}.{name}")
+                except ImportError:
+                    wrong.append(f"{path.relative_to(TOP)}: from {module} import {name}")
+    assert wrong == []

@@ -10,8 +10,8 @@ import pytest
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.facts.sharing import who_else
-from fabtune.facts.surroundings import Surroundings
 from fabtune.host import iproute, namespaces, nics, tree
 from fabtune.host.links import Link, Links
 from fabtune.host.sockets import TcpSocket
@@ -88,10 +88,10 @@ def test_usb_nics_on_one_controller_differ(host: Path) -> None:
 
 def test_a_pci_nic_without_an_interface_is_not_taken_for_absent(host: Path) -> None:
     device = Device("nic", "pci:0000:03:00.0,netns:init", "a")
-    assert devices.locate(device, Surroundings()) is None
+    assert devices.locate(device, HostSnapshot()) is None
     (host / "sys/bus/pci/devices/0000:03:00.0").mkdir(parents=True)
     with pytest.raises(FabtuneError, match="without an interface"):
-        devices.locate(device, Surroundings())
+        devices.locate(device, HostSnapshot())
 
 
 def test_a_namespace_without_a_name_cannot_be_told_and_a_gone_one_is_absent(host: Path) -> None:

@@ -13,8 +13,8 @@ from fabtune import backends
 from fabtune.backends.textfile import HEADER
 from fabtune.catalog.tunable import load_catalog, shipped_catalog
 from fabtune.errors import FabtuneError, UnsupportedError
+from fabtune.installed import data_dir
 from fabtune.model.device import Device
-from fabtune.paths import data_dir
 from fabtune.tune import persist, persist_links
 from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
 

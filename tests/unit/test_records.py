@@ -18,7 +18,7 @@ from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import clients, combination, raw
 from fabtune.experiment.settings import parse_settings
 from fabtune.lab import topology
-from fabtune.measure import capture, checks, fio, network, proof, record, run, target, workload
+from fabtune.measure import capture, checks, fio, network, proof, recordfile, target, workload, workload_run
 from fabtune.model import runrecord
 from fabtune.model.factors import Settings
 from fabtune.model.runrecord import Edge, Readings, RunRecord, SessionTurn
@@ -83,7 +83,9 @@ def settings(**texts: str) -> Settings:
 def of_run(place: target.Target, _: Patch) -> RunRecord:
     work = workload.load("xdd").with_parameters(["op=read"])
     path = measure_cli.path_of(Namespace(rtt=20.3, rate=1e9, mtu=1500))
-    return run.measure(work, place, label="wan", path=path, runtime_s=1, ramp_s=0, environment={"a of host": "1"})
+    return workload_run.measure(
+        work, place, label="wan", path=path, runtime_s=1, ramp_s=0, environment={"a of host": "1"}
+    )
 
 
 def of_ab(place: target.Target, monkeypatch: Patch) -> RunRecord:
@@ -95,7 +97,7 @@ def of_failed_run(place: target.Target, monkeypatch: Patch) -> RunRecord:
         raise fio.FioError("fio ended with status 1: no", FIO)
 
     monkeypatch.setattr(Load, "document", fail)
-    with pytest.raises(run.IncompleteError) as caught:
+    with pytest.raises(workload_run.IncompleteError) as caught:
         of_run(place, monkeypatch)
     return caught.value.record
 
@@ -112,7 +114,7 @@ def of_net(place: target.Target, monkeypatch: Patch) -> RunRecord:
 
 def of_stopped_net(place: target.Target, monkeypatch: Patch) -> RunRecord:
     monkeypatch.setattr(network, "path_mtu", lambda peer: network.PathMtu(9000, 1500, told=False))
-    with pytest.raises(run.IncompleteError) as caught:
+    with pytest.raises(workload_run.IncompleteError) as caught:
         of_net(place, monkeypatch)
     return caught.value.record
 
@@ -123,7 +125,7 @@ def of_raw(place: target.Target, monkeypatch: Patch) -> RunRecord:
     monkeypatch.setattr(raw, "until", lambda *words: None)
     monkeypatch.setattr(raw, "nsenter", lambda namespace: [])
     assert raw.measure(settings(workload="net", streams="1"), place.path)[0] == ("write", {"mb_per_s": 100.0})
-    return record.read(place.path / "net.run.json.gz")
+    return recordfile.read(place.path / "net.run.json.gz")
 
 
 def of_clients(place: target.Target, monkeypatch: Patch, requests: tuple[StuckRequest, ...] = ()) -> RunRecord:
@@ -159,7 +161,7 @@ def of_combination(place: target.Target, monkeypatch: Patch) -> RunRecord:
     monkeypatch.setattr(combination, "RESULTS", place.path)
     (point,) = combination.measure_op(cast(Any, Bed(settings(rtt="20ms"))), ["sda"], "read")
     assert point["bound_mb_per_s"] > 100 and point["mb_per_s"] == 0.41
-    return record.read(place.path / "read.run.json.gz")
+    return recordfile.read(place.path / "read.run.json.gz")
 
 
 def of_the_tests(place: target.Target, monkeypatch: Patch) -> RunRecord:
@@ -182,8 +184,8 @@ def test_what_is_written_is_read_again_and_reported(
     host: target.Target, monkeypatch: Patch, producer: Producer, tmp_path: Path
 ) -> None:
     taken = producer(host, monkeypatch)
-    path = record.write(attrs.evolve(taken, file=""), tmp_path / "kept" / "a.run.json.gz")
-    again = record.read(path)
+    path = recordfile.write(attrs.evolve(taken, file=""), tmp_path / "kept" / "a.run.json.gz")
+    again = recordfile.read(path)
     assert attrs.evolve(again, file="") == attrs.evolve(taken, file="")
     # Every producer's record has what every reader may ask for, under the keys of old.
     assert raw_of(path).keys() >= raw_of(BEFORE).keys() - {"pcp_archive", "ended_unix_s", "command"}
@@ -209,7 +211,7 @@ def test_a_record_keeps_the_keys_and_units_of_its_file(host: target.Target, monk
 
 def test_a_record_from_before_is_read_as_it_was(tmp_path: Path) -> None:
     """Made by the fabtune that had no types for records."""
-    taken = record.read(BEFORE)
+    taken = recordfile.read(BEFORE)
     assert json.loads(json.dumps(runrecord.as_json(attrs.evolve(taken, file="")))) == raw_of(BEFORE)
     assert taken.complete and taken.label == "wan" and taken.path.rtt_s == pytest.approx(5e-5)
     assert [step.name for step in taken.steps] == ["read", "write"] and len(taken.steps[0].samples) == 4
@@ -246,7 +248,7 @@ def test_a_damaged_record_is_refused_by_its_key(
     path = tmp_path / "a.run.json.gz"
     path.write_bytes(gzip.compress(json.dumps(old).encode()))
     with pytest.raises(InputError) as error:
-        record.read(path)
+        recordfile.read(path)
     assert str(error.value).startswith(str(path)) and says in str(error.value)
 
 

@@ -12,11 +12,11 @@ from fabtune.backends import record
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
 from fabtune.facts.collect import this_host
-from fabtune.facts.surroundings import Surroundings
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import blocks, luns
 from fabtune.host.sessions import live_sessions
 from fabtune.model.address import canonical
-from fabtune.tune import carry, journal, lines, logout, owed, paths, relogin
+from fabtune.tune import carry, journal, lines, logout, map_paths, owed, relogin
 from fabtune.tune.journal import Logout
 from fabtune.tune.lines import (
     BeginLine,
@@ -28,7 +28,7 @@ from fabtune.tune.lines import (
     RestoredLine,
     WriteLine,
 )
-from fabtune.tune.paths import MapPath
+from fabtune.tune.map_paths import MapPath
 from fabtune.tune.relogin import Pending, merge
 from fabtune.tune.successor import is_away, is_back
 from fabtune.tune.verify import verify
@@ -69,7 +69,7 @@ def test_sessions_of_one_record_have_names_of_their_own_that_outlive_a_login(hos
     (host / "sys/class/iscsi_session/session1").rename(host / "sys/class/iscsi_session/session7")
     (host / f"{CONNECTIONS}/connection1:0").rename(host / f"{CONNECTIONS}/connection7:0")
     assert [(one.sid, one.place) for one in live_sessions()] == [(7, 1), (2, 2)]
-    assert [one.identity for one in devices.find("session", Surroundings())] == [first.identity, second.own_identity]
+    assert [one.identity for one in devices.find("session", HostSnapshot())] == [first.identity, second.own_identity]
 
 
 def test_each_session_of_a_record_is_to_be_done() -> None:
@@ -130,7 +130,7 @@ def test_two_records_of_one_identity_have_only_the_values_that_they_share(host: 
     text = file.read_text()
     stale = text.replace("queue_depth = 32", "queue_depth = 16")
     file.write_text(f"{text}node.tpgt = 1\n# BEGIN RECORD 2.1.11\n{stale}node.tpgt = 2\n")
-    device = next(one for one in devices.find("record", Surroundings()) if hosttree.iqn(1) in one.identity)
+    device = next(one for one in devices.find("record", HostSnapshot()) if hosttree.iqn(1) in one.identity)
     assert record.BACKEND.read(device, "node.session.cmds_max") == "128"
     with pytest.raises(FabtuneError, match=r"is 16 in that of TPGT 2, 32 in that of TPGT 1"):
         record.BACKEND.read(device, "node.session.queue_depth")
@@ -349,14 +349,14 @@ def test_reported_luns_are_numbered_as_the_kernel_does() -> None:
 
 def test_device_mappers_status_is_read_as_the_kernel_writes_it() -> None:
     two_groups = "0 131072 multipath 2 1 0 0 2 1 A 0 1 2 8:16 A 0 0 1 D 0 1 2 8:0 A 0 0 1 \n"
-    assert paths.parse_status(two_groups) == [[MapPath("8:16", True), MapPath("8:0", False)]]
+    assert map_paths.parse_status(two_groups) == [[MapPath("8:16", True), MapPath("8:0", False)]]
     failed = "0 131072 multipath 2 0 1 1 alua 1 1 E 0 2 2 8:0 F 1 0 1 8:16 A 0 0 1"
-    assert paths.parse_status(failed) == [[MapPath("8:0", False), MapPath("8:16", True)]]
+    assert map_paths.parse_status(failed) == [[MapPath("8:0", False), MapPath("8:16", True)]]
     round_robin = "0 8 multipath 2 0 0 0 1 1 E 0 2 0 8:0 A 0 8:16 A 0"
-    assert len(paths.parse_status(round_robin)[0]) == 2
+    assert len(map_paths.parse_status(round_robin)[0]) == 2
     for damaged in ("0 8 linear 8:0 0", "0 8 multipath 2 0 0 0 1 1 E 0 2 0 8:0 A", "0 8 multipath x"):
         with pytest.raises(ValueError):
-            paths.parse_status(damaged)
+            map_paths.parse_status(damaged)
 
 
 def test_every_node_of_a_scsi_device_counts(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from run_records import make_record
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
-from fabtune.measure import interleave, record
+from fabtune.measure import interleave, recordfile
 from fabtune.report import compare
 from fabtune.report.statistics import Verdict
 
@@ -86,7 +86,7 @@ def test_calibration_noise_keeps_a_verdict_back():
 def test_compare_verb_reads_directories(tmp_path, capsys):
     for side, records in zip("ab", sides(0.9), strict=True):
         for number, one in enumerate(records):
-            record.write(one, tmp_path / side / f"{number}.run.json.gz")
+            recordfile.write(one, tmp_path / side / f"{number}.run.json.gz")
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == ExitCode.DRIFT
     found = json.loads(capsys.readouterr().out)
     assert found["rows"][0]["verdict"] == "worse" and found["rows"][0]["n"] == 8
@@ -98,7 +98,7 @@ def test_single_records_show_their_figures_and_the_reason_once(tmp_path, capsys)
     for name, rate in (("a", 100), ("b", 125)):
         one = make_record(rate, name)
         one = attrs.evolve(one, target=attrs.evolve(one.target, kind="directory", size_bytes=rate))
-        record.write(one, tmp_path / f"{name}.run.json.gz")
+        recordfile.write(one, tmp_path / f"{name}.run.json.gz")
     paths = [str(tmp_path / f"{name}.run.json.gz") for name in "ab"]
     assert main(["compare", *paths]) == ExitCode.CANNOT_TELL
     said = capsys.readouterr().out
@@ -121,7 +121,7 @@ def test_single_records_show_their_figures_and_the_reason_once(tmp_path, capsys)
 )
 @pytest.mark.parametrize("directory", [False, True])
 def test_records_that_cannot_be_read_are_named(tmp_path, capsys, content, says, directory):
-    record.write(make_record(100), tmp_path / "a" / "0.run.json.gz")
+    recordfile.write(make_record(100), tmp_path / "a" / "0.run.json.gz")
     (tmp_path / "b").mkdir()
     bad = tmp_path / "b" / "0.run.json.gz"
     bad.write_bytes(content)

@@ -12,7 +12,7 @@ from run_records import make_record, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
-from fabtune.measure import record
+from fabtune.measure import recordfile
 from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS
 from fabtune.model.path import NetworkPath, bound_bytes_per_s
 from fabtune.model.runrecord import Edge, SessionTurn, StepResult
@@ -142,7 +142,7 @@ def test_a_against_itself_holds_one(shift, expected):
 
 def test_the_report_names_them(tmp_path):
     for number, one in enumerate(curve()):
-        record.write(one, tmp_path / "runs" / f"{number}.run.json.gz")
+        recordfile.write(one, tmp_path / "runs" / f"{number}.run.json.gz")
     assert main(["report", str(tmp_path / "runs")]) == ExitCode.DONE
     html = (tmp_path / "runs/report.html").read_text()
     shown = [

@@ -15,7 +15,7 @@ from run_records import make_record, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
-from fabtune.measure import record
+from fabtune.measure import recordfile
 from fabtune.model.runrecord import Edge, JudgedClaim, StepResult, WorkloadUsed
 from fabtune.report import latency, overtime, paired, suite, throughput
 
@@ -24,7 +24,7 @@ RUNS = 200
 
 def write_all(records, directory):
     for number, one in enumerate(records):
-        record.write(one, directory / f"{number:03d}.run.json.gz")
+        recordfile.write(one, directory / f"{number:03d}.run.json.gz")
 
 
 def many(runs=RUNS, seconds=60):
@@ -232,16 +232,16 @@ def test_directory_without_a_readable_record(tmp_path, content, capsys):
 
 def test_record_of_another_version_is_refused(tmp_path, capsys):
     made = attrs.evolve(make_record(1), schema="fabtune-run/99")
-    record.write(made, tmp_path / "a.run.json.gz")
+    recordfile.write(made, tmp_path / "a.run.json.gz")
     assert main(["report", str(tmp_path)]) == ExitCode.USAGE
     assert "fabtune-run/99" in capsys.readouterr().err
 
 
 def test_a_record_is_never_overwritten(tmp_path):
-    path = record.write(make_record(1), tmp_path / "a.run.json.gz")
+    path = recordfile.write(make_record(1), tmp_path / "a.run.json.gz")
     before = path.read_bytes()
     with pytest.raises(Exception, match="never overwritten"):
-        record.write(make_record(2), path)
+        recordfile.write(make_record(2), path)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["a.run.json.gz"]
     assert suite.load(tmp_path)[0][0].label == "default"

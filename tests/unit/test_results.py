@@ -14,9 +14,9 @@ from run_records import make_record
 from fabtune.cli.main import main
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition, results
-from fabtune.measure import record
+from fabtune.measure import recordfile
 from fabtune.model.results import FORMAT, Point
-from fabtune.report import tree as pages
+from fabtune.report import results_pages as pages
 
 POINT = {"profile": "wan", "rtt_ms": 50.0, "op": "read", "mb_per_s": 119.5}
 
@@ -30,7 +30,7 @@ def _tree(suite: Path, name: str) -> Path:
     out = suite / name
     runs = batch.runs_of(wanted, wanted.combinations(), out)
     measured, failed = runs[0].directory, runs[2].directory
-    record.write(make_record(119.5), measured / f"read{record.SUFFIX}")
+    recordfile.write(make_record(119.5), measured / f"read{recordfile.SUFFIX}")
     (measured / "points.json").write_text(json.dumps([POINT]))
     failed.mkdir(parents=True)
     (failed / "console.log").write_text("Kernel panic\n")
@@ -104,9 +104,7 @@ def test_an_index_is_read_as_it_was_written_and_one_that_is_damaged_is_refused_b
     assert json.loads(json.dumps(FORMAT.write(results.read(out / "index.json")))) == written
     written["combinations"][0]["runs"][1]["status"] = "lost"
     (out / "index.json").write_text(json.dumps(written))
-    with pytest.raises(
-        InputError, match=r"key 'combinations\[0\].runs\[1\].status': found 'lost' \(text\)"
-    ):
+    with pytest.raises(InputError, match=r"key 'combinations\[0\].runs\[1\].status': found 'lost' \(text\)"):
         results.read(out / "index.json")
 
 

@@ -10,7 +10,7 @@ import pytest
 from fabtune.backends import record
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.facts.collect import Facts, collect
-from fabtune.tune import saved
+from fabtune.tune import saved_plan
 from fabtune.tune.plan import SAME, Plan, Row
 
 RECORD = "iscsi.cmds_max"
@@ -24,22 +24,24 @@ def facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Facts:
     return collect([shipped_catalog().get(RECORD, "test")])
 
 
-def kept(facts: Facts, path: Path, role: str = "initiator") -> saved.SavedPlan:
+def kept(facts: Facts, path: Path, role: str = "initiator") -> saved_plan.SavedPlan:
     """Return a plan of one row, of a record, as it comes back from its file."""
     (reading,) = facts.of(RECORD)
     tunable = shipped_catalog().get(RECORD, "test")
     row = Row(tunable, role, reading.device, reading.value, reading.value, SAME, "a test")
-    saved.write(saved.of(Plan("p", (role,), "", None, {}, [row]), facts, shipped_catalog()), path)
-    return saved.load(path, shipped_catalog())
+    saved_plan.write(saved_plan.of(Plan("p", (role,), "", None, {}, [row]), facts, shipped_catalog()), path)
+    return saved_plan.load(path, shipped_catalog())
 
 
 def test_sessions_that_went_or_came_are_a_change_of_the_host_even_where_no_row_is_theirs(
     facts: Facts, tmp_path: Path
 ) -> None:
     plan = kept(facts, tmp_path / "a.plan")
-    assert saved.differences(plan, facts) == []
+    assert saved_plan.differences(plan, facts) == []
     away = replace(facts, sessions=[])
-    assert saved.differences(plan, away) == [f"gone: session {SESSION}"]
-    assert saved.differences(kept(away, tmp_path / "b.plan"), facts) == [f"new: session {SESSION}"]
+    assert saved_plan.differences(plan, away) == [f"gone: session {SESSION}"]
+    assert saved_plan.differences(kept(away, tmp_path / "b.plan"), facts) == [f"new: session {SESSION}"]
     second = replace(facts.sessions[0], place=2)
-    assert saved.differences(plan, replace(facts, sessions=[*facts.sessions, second])) == [f"new: session {SESSION}#2"]
+    assert saved_plan.differences(plan, replace(facts, sessions=[*facts.sessions, second])) == [
+        f"new: session {SESSION}#2"
+    ]

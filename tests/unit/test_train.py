@@ -11,7 +11,7 @@ import pytest
 from fabtune.errors import FabtuneError, InputError
 from fabtune.facts import train
 from fabtune.facts.collect import collect
-from fabtune.tune import path as tune_path
+from fabtune.tune import path_choice as tune_path
 
 
 def test_two_sizes_tell_the_rate_whatever_the_round_trip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import InputError
 from fabtune.experiment import definition, results
-from fabtune.facts import saved
-from fabtune.measure import record, workload
+from fabtune.facts import saved_facts
+from fabtune.measure import recordfile, workload
 from fabtune.stat.snapshot import load as load_snapshot
 
 READERS: dict[str, Callable[[Path], object]] = {
     "profile": lambda path: load_profile(str(path), shipped_catalog()),
-    "facts": saved.load,
+    "facts": saved_facts.load,
     "experiment": lambda path: definition.load(str(path)),
     "workload": lambda path: workload.load(str(path)),
-    "record": record.read,
+    "record": recordfile.read,
     "index": results.read,
     "snapshot": load_snapshot,
 }

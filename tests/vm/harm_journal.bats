@@ -162,7 +162,7 @@ tuned_or_not() {
 	fabtune apply "${WAN[@]}" || [ $? -eq 4 ]
 	file=$(ls /var/lib/fabtune/journal/*.jsonl)
 	cp "$file" whole
-	disk=$(python3 -c "from fabtune.facts import devices; from fabtune.facts.surroundings import Surroundings as S; print(devices.blocks(S())[0].identity)")
+	disk=$(python3 -c "from fabtune.facts import devices; from fabtune.facts.host_snapshot import HostSnapshot as S; print(devices.blocks(S())[0].identity)")
 	cat >> "$file" <<-EOF
 		{"kind": "write", "step": $(($(grep -c '"kind": "write"' "$file") + 1)), "boot_id": "x", "tunable": "x", "backend": "attribute", "key": "../../../..$PWD/victim", "device": {"scope": "block", "identity": "$disk", "label": "x"}, "old": "2", "wrote": "1", "effect": "live", "rounds": false}
 	EOF

@@ -27,8 +27,8 @@ of_records() {
 	python3 - "$1" <<- 'END'
 		import sys
 		from pathlib import Path
-		from fabtune.measure import record
-		runs = [record.read(path) for path in record.find(Path("runs"))]
+		from fabtune.measure import recordfile
+		runs = [recordfile.read(path) for path in recordfile.find(Path("runs"))]
 		steps = [one.steps[0] for one in runs]
 		side = lambda letter: [one for one in runs if one.session.side == letter and "pairs" in one.session.id]
 		negotiated = lambda one: next(iter(one.steps[0].before.negotiated.values()))

@@ -21,10 +21,10 @@ setup_file() {
 	fi
 	python3 - <<- 'END'
 		import json, subprocess
-		from fabtune.measure import fio, record
+		from fabtune.measure import fio, recordfile
 		from pathlib import Path
-		(path,) = record.find(Path("runs"))
-		step = record.read(path).steps[0]
+		(path,) = recordfile.find(Path("runs"))
+		step = recordfile.read(path).steps[0]
 		Path("job.fio").write_text(step.job)
 		alone = json.loads(subprocess.run(["fio", "--output-format=json", "job.fio"], capture_output=True, check=True).stdout)
 		def requests(document):

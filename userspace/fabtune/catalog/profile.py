@@ -12,8 +12,8 @@ import attrs
 from fabtune.catalog.tunable import MAX_FILE_BYTES, ROLES, Catalog, Tunable, Value
 from fabtune.errors import InputError
 from fabtune.host import userfile
+from fabtune.installed import data_dir
 from fabtune.model import formula, typed
-from fabtune.paths import data_dir
 
 FORMS = ("value", "at_least", "at_most")
 # What a formula may use besides the profile's own parameters: the path, then the host.

@@ -12,9 +12,9 @@ from fabtune import backends
 from fabtune.catalog import keepers
 from fabtune.errors import InputError
 from fabtune.host import targets, userfile
+from fabtune.installed import data_dir
 from fabtune.model import typed
 from fabtune.model.typed import Check, WrongError, at_least, one_of_words
-from fabtune.paths import data_dir
 
 Value = int | bool | str
 

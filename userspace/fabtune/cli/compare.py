@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def _load(path: Path) -> "list[RunRecord]":
-    from fabtune.measure import record
+    from fabtune.measure import recordfile
 
-    paths = record.find(path) if path.is_dir() else [path]
-    return [record.read(one) for one in paths]
+    paths = recordfile.find(path) if path.is_dir() else [path]
+    return [recordfile.read(one) for one in paths]
 
 
 def run_compare(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from fabtune.cli import table
 from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import batch, definition, results
 from fabtune.experiment.definition import Definition
-from fabtune.experiment.expect import Verdict
+from fabtune.experiment.expect import JudgedExpectation
 from fabtune.lab.recipe import SUITES, recipe_for
 from fabtune.model.results import Point
 
@@ -67,7 +67,7 @@ def _write(
     wanted: Definition,
     runs: list[batch.Run],
     points: list[Point],
-    verdicts: list[Verdict],
+    verdicts: list[JudgedExpectation],
     out: Path,
     args: argparse.Namespace,
 ) -> None:
@@ -89,7 +89,7 @@ def _write(
 
 
 def _figures(
-    wanted: Definition, runs: list[batch.Run], points: list[Point], verdicts: list[Verdict],
+    wanted: Definition, runs: list[batch.Run], points: list[Point], verdicts: list[JudgedExpectation],
     meta: dict[str, object], out: Path, *, quiet: bool,
 ) -> Path:  # fmt: skip
     """Print the table unless `quiet`, write the page, return its path."""
@@ -123,7 +123,7 @@ def _figures(
 
 def _write_tree(wanted: Definition, out: Path, args: argparse.Namespace) -> None:
     """Write the pages and indexes of the experiment; those of the suite above where the directory is the usual one."""
-    from fabtune.report import tree as pages
+    from fabtune.report import results_pages as pages
 
     index = results.of_experiment(wanted, batch.runs_of(wanted, wanted.combinations(), out), out, [_command(args)])
     results.write(index, out)

@@ -9,20 +9,20 @@ from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
-from fabtune.facts import saved
+from fabtune.facts import saved_facts
 from fabtune.facts.collect import Facts, survey
 from fabtune.host.sockets import TcpSocket
 from fabtune.lint.hazards import lint
 from fabtune.lint.rule import SEVERITIES, Hazard
 from fabtune.model import units
-from fabtune.tune import path as tune_path
-from fabtune.tune.logins import Login, preview_logins
+from fabtune.tune import path_choice as tune_path
+from fabtune.tune.logins import LoginPreview, preview_logins
 from fabtune.tune.missing import missing, unseen
 from fabtune.tune.plan import make_plan
 
 
 def _facts(name: str | None, netns: str) -> Facts:
-    return saved.load(Path(name)) if name else survey(shipped_catalog().tunables.values(), netns)
+    return saved_facts.load(Path(name)) if name else survey(shipped_catalog().tunables.values(), netns)
 
 
 def _given(args: argparse.Namespace) -> tuple[float | None, float | None]:
@@ -34,7 +34,7 @@ def run_show(args: argparse.Namespace) -> int:
     """Show the facts of this host; --json writes the file that lint and negotiate read."""
     facts = _facts(None, args.netns)
     if args.json:
-        table.print_json(saved.to_json(facts))
+        table.print_json(saved_facts.to_json(facts))
         return ExitCode.DONE
     host = facts.host
     print(f"{host.name}: Linux {host.kernel}, {host.cpus} CPUs, {host.memory_bytes / 2**30:.1f} GiB")
@@ -168,7 +168,7 @@ def run_negotiate(args: argparse.Namespace) -> int:
     return ExitCode.FAILED if failing else ExitCode.DONE
 
 
-def _show_login(login: Login) -> None:
+def _show_login(login: LoginPreview) -> None:
     rows = [
         (one.name, _word(one.initiator), _word(one.target), one.rule, _word(one.result), one.problem)
         for one in login.agreed

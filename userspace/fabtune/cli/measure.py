@@ -11,7 +11,7 @@ import attrs
 from fabtune import progress
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
-from fabtune.measure import capture, measurement, network, proof, record, run, workload
+from fabtune.measure import capture, measurement, network, proof, recordfile, workload, workload_run
 from fabtune.measure.measurement import Measurement
 from fabtune.model.runrecord import PathTold, RunRecord
 from fabtune.report import cells, runs, throughput
@@ -68,9 +68,9 @@ def run_measure(args: argparse.Namespace) -> int:
     code = ExitCode.DONE
     try:
         result = _net(args) if args.workload == "net" else _load(args)
-    except run.IncompleteError as error:
+    except workload_run.IncompleteError as error:
         result = error.record
-        code = ExitCode.INTERRUPTED if isinstance(error, run.RunInterruptedError) else ExitCode.FAILED
+        code = ExitCode.INTERRUPTED if isinstance(error, workload_run.RunInterruptedError) else ExitCode.FAILED
         _say(str(error))
     return _keep(args, result, code)
 
@@ -110,7 +110,7 @@ def _keep(args: argparse.Namespace, result: RunRecord, code: ExitCode) -> int:
     3 when the capture contradicts a claim, or a workload that judges by it saw a request stuck.
     """
     result = attrs.evolve(result, command=("fabtune", *sys.argv[1:]))
-    kept, problem = record.keep(result, args.out)
+    kept, problem = recordfile.keep(result, args.out)
     if problem:
         _say(problem)
         code = code or ExitCode.FAILED

@@ -30,7 +30,7 @@ def run_report(args: argparse.Namespace) -> int:
 def _tree(directory: Path) -> int:
     """Write the pages of all experiments below `directory` anew, and the suite's."""
     from fabtune.experiment import results
-    from fabtune.report import tree as pages
+    from fabtune.report import results_pages as pages
 
     index = results.of_suite(directory)
     for one in index.experiments:

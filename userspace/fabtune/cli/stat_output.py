@@ -8,7 +8,7 @@ from typing import Any
 
 from fabtune.cli.table import paragraph, print_json, room, table
 from fabtune.stat import (
-    Device,
+    CountedDevice,
     DeviceInterval,
     Interval,
     Percentile,
@@ -37,13 +37,13 @@ def _busy(one: DeviceInterval) -> bool:
     return bool(one.completed or one.device.in_flight or any(one.events.values()))
 
 
-def label(device: Device) -> str:
+def label(device: CountedDevice) -> str:
     """Return the disk with the target and portal behind it, as far as known."""
     path = _path(device)
     return f"{device.disk} ({path})" if path else device.disk
 
 
-def _path(device: Device) -> str:
+def _path(device: CountedDevice) -> str:
     end = endpoint(device)
     return " ".join(word for word in (end.target, end.portal) if word)
 
@@ -242,11 +242,11 @@ def _percentiles(one: DeviceInterval, op: str, time: str) -> dict[str, float | N
     return data
 
 
-def _name(one: StuckRequest, devices: Mapping[int, Device]) -> str:
+def _name(one: StuckRequest, devices: Mapping[int, CountedDevice]) -> str:
     return label(devices[one.id]) if one.id in devices else one.disk
 
 
-def print_stuck(found: StuckList, devices: Mapping[int, Device], *, as_json: bool) -> None:
+def print_stuck(found: StuckList, devices: Mapping[int, CountedDevice], *, as_json: bool) -> None:
     """Print the requests that have been under way for too long, oldest first."""
     if as_json:
         print_json({

@@ -10,7 +10,7 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import console, output, table
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts, this_host
-from fabtune.tune import journal, memory, owed, saved
+from fabtune.tune import journal, memory, owed, saved_plan
 from fabtune.tune.apply import apply
 from fabtune.tune.plan import Plan
 from fabtune.tune.request import (
@@ -23,7 +23,7 @@ from fabtune.tune.request import (
     resumed,
     roles_of,
 )  # fmt: skip
-from fabtune.tune.saved import SavedPlan
+from fabtune.tune.saved_plan import SavedPlan
 from fabtune.tune.undo import undo
 from fabtune.tune.verify import verify
 
@@ -36,7 +36,7 @@ def run_plan(args: argparse.Namespace) -> int:
     """Show what a profile would change; with --exit-code exit 3 if that is anything."""
     plan, facts = plan_for(_asked(args))
     if args.out:
-        saved.write(saved.of(plan, facts, shipped_catalog()), args.out)
+        saved_plan.write(saved_plan.of(plan, facts, shipped_catalog()), args.out)
     _show_plan(plan, facts, args.json, args.all)
     if args.out:
         console.say(f"saved; to write it: fabtune apply --plan {args.out}")
@@ -70,7 +70,7 @@ def run_apply(args: argparse.Namespace) -> int:
             console.say("nothing was changed")
             return ExitCode.DONE
         # What was agreed to is written, or nothing: the host may change while somebody reads.
-        kept = kept or saved.of(plan, facts, shipped_catalog())
+        kept = kept or saved_plan.of(plan, facts, shipped_catalog())
     with journal.locked():
         for label in owed.bring_back(this_host().boot_id, console.say)[0]:
             console.say(f"logged in again: {label}")
@@ -101,7 +101,7 @@ def _saved_plan(args: argparse.Namespace) -> SavedPlan | None:
     for option, value in given.items():
         if value:
             raise InputError(f"apply: --plan {args.plan} is the whole plan; it cannot go with {option}")
-    return saved.load(args.plan, shipped_catalog())
+    return saved_plan.load(args.plan, shipped_catalog())
 
 
 def _current(asked: Request | None, kept: SavedPlan | None) -> tuple[Plan, Facts]:

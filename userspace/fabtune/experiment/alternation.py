@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.measure import measurement, record, run
+from fabtune.measure import measurement, recordfile, workload_run
 from fabtune.measure import target as targets
 from fabtune.measure.interleave import Turn
 from fabtune.measure.measurement import Measurement
@@ -83,14 +83,14 @@ class Alternation:
         around |= {f"target: {name}": value for name, value in target_values(self._contest.ends).items()}
         try:
             result = self._asked.measure(profile, around)
-        except run.IncompleteError as error:
+        except workload_run.IncompleteError as error:
             result = error.record
             self._show.say(str(error))
-            interrupted = isinstance(error, run.RunInterruptedError)
+            interrupted = isinstance(error, workload_run.RunInterruptedError)
         session = SessionTurn(f"{self._id}-{part}", turn.pair, turn.side)
         result = attrs.evolve(result, session=session, command=self._contest.command)
-        file = self._contest.out / part / f"{turn.pair:02d}-{turn.side}-{record.file_name(result)}"
-        record.write(result, file)
+        file = self._contest.out / part / f"{turn.pair:02d}-{turn.side}-{recordfile.file_name(result)}"
+        recordfile.write(result, file)
         if interrupted:
             raise KeyboardInterrupt
         self._kept.setdefault((part, turn.side), []).append(attrs.evolve(result, file=str(file)))

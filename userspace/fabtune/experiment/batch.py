@@ -115,7 +115,7 @@ def rows_of(runs: Sequence[Run]) -> list[Point]:
     return [point | run.combination.factors for run in runs for point in run.points() or []]
 
 
-def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.Verdict]:
+def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpectation]:
     """Return what became of everything that `definition` expects of its figures."""
     rows = rows_of(runs)
     return [expect.judge(one, rows, definition.factors) for one in definition.expect]

@@ -12,9 +12,9 @@ import attrs
 from fabtune.errors import FabtuneError, InputError
 from fabtune.lab.waiting import until
 from fabtune.measure import counters, fio, target
-from fabtune.measure.run import SAMPLE_S, host, new_result
 from fabtune.measure.watch import as_record
-from fabtune.measure.workload import Options, Step
+from fabtune.measure.workload import LoadStep, Options
+from fabtune.measure.workload_run import SAMPLE_S, host, new_result
 from fabtune.model.factors import Settings
 from fabtune.model.runrecord import Draft, PathTold, RunRecord, Stuck, WorkloadUsed, begin
 from fabtune.stat import DeviceInterval, diff, parse, stuck
@@ -63,7 +63,7 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
     return draft.record, seen
 
 
-def _step(disks: Sequence[str], op: str, settings: Settings, gate: Path) -> Step:
+def _step(disks: Sequence[str], op: str, settings: Settings, gate: Path) -> LoadStep:
     """Return one job a disk; each waits for `gate` when ready, or the first would keep the CPU from the others."""
     parameters: dict[str, int | float | str] = {
         "block_bytes": settings.size_bytes,
@@ -75,11 +75,11 @@ def _step(disks: Sequence[str], op: str, settings: Settings, gate: Path) -> Step
         "ramp_time": settings.ramp_s, "exec_prerun": f"flock --shared {gate} true",
     }  # fmt: skip
     jobs: dict[str, Options] = {disk: {"filename": f"/dev/{disk}", **options} for disk in disks}
-    return Step(f"{op} by {len(disks)}", op, parameters, jobs, cache=None, flip_byte_at=None, must_fail=None)
+    return LoadStep(f"{op} by {len(disks)}", op, parameters, jobs, cache=None, flip_byte_at=None, must_fail=None)
 
 
 def _load(
-    step: Step, program: str, scratch: Path, gate: Path, disks: Sequence[str], draft: Draft
+    step: LoadStep, program: str, scratch: Path, gate: Path, disks: Sequence[str], draft: Draft
 ) -> list[tuple[float, str]]:
     """Run the load, note it in `draft` and return fabstat's readings (unix s, text).  Raises _HangingError."""
     readings = []

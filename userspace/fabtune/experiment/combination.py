@@ -16,9 +16,9 @@ from fabtune.experiment.settings import OF_WORKLOAD, ops_of, ways_of
 from fabtune.experiment.testbed import Testbed, mount
 from fabtune.host.run import run
 from fabtune.lab import topology
-from fabtune.measure import fio, metrics, record, target, workload
-from fabtune.measure.run import measure
+from fabtune.measure import fio, metrics, recordfile, target, workload
 from fabtune.measure.watch import seen_by_fabstat
+from fabtune.measure.workload_run import measure
 from fabtune.model.factors import FACTORS, Settings
 from fabtune.model.path import NetworkPath
 from fabtune.model.results import Point
@@ -76,7 +76,7 @@ def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
     if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
     around = taken.environment | {"qdiscs_before": before, "qdiscs_after": after}
-    record.write(attrs.evolve(taken, environment=around), RESULTS / f"{op}.run.json.gz")
+    recordfile.write(attrs.evolve(taken, environment=around), RESULTS / f"{op}.run.json.gz")
     return [add_bound(settings, path, point) for point in found] if testbed.fabric.CROSSES_PATH else found
 
 

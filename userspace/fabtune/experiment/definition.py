@@ -13,9 +13,9 @@ from fabtune.errors import InputError
 from fabtune.experiment.expect import Expectation, Text
 from fabtune.experiment.settings import check_settings, parse_settings
 from fabtune.host import userfile
+from fabtune.installed import data_dir
 from fabtune.model import typed
 from fabtune.model.factors import FACTORS, Settings
-from fabtune.paths import data_dir
 
 # More than a machine can run in its lifetime; a typo in a list reaches it easily.
 MAX_COMBINATIONS = 10_000

@@ -51,7 +51,7 @@ class Expectation:
 
 
 @attrs.frozen
-class Verdict:
+class JudgedExpectation:
     """Whether an expectation holds; None when points that it needs were not measured.  `found` says what was there."""
 
     says: str
@@ -59,7 +59,7 @@ class Verdict:
     found: str
 
 
-def judge(expectation: Expectation, rows: Sequence[Row], factors: Mapping[str, Sequence[str]]) -> Verdict:
+def judge(expectation: Expectation, rows: Sequence[Row], factors: Mapping[str, Sequence[str]]) -> JudgedExpectation:
     """Return whether `rows` are as expected; `factors` gives the order of each factor's values."""
     named = {*expectation.of, *expectation.to, *([expectation.along] if expectation.along else [])}
     # Repetitions differ in their seed alone; their mean is what is judged.
@@ -74,9 +74,9 @@ def judge(expectation: Expectation, rows: Sequence[Row], factors: Mapping[str, S
         if one is not None:
             held.append(one)
     if not held:
-        return Verdict(expectation.says, None, "the points it needs were not measured")
+        return JudgedExpectation(expectation.says, None, "the points it needs were not measured")
     wrong = [found for holds, found in held if not holds]
-    return Verdict(expectation.says, not wrong, "; ".join(wrong or [found for _, found in held][:3]))
+    return JudgedExpectation(expectation.says, not wrong, "; ".join(wrong or [found for _, found in held][:3]))
 
 
 def _bounds(expectation: Expectation, group: Sequence[Row]) -> tuple[bool, str] | None:

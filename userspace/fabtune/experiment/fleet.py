@@ -20,10 +20,10 @@ from fabtune.experiment.definition import Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.host.run import ended, launch, require, tail
-from fabtune.measure import metrics, record, workload
+from fabtune.installed import data_dir
+from fabtune.measure import metrics, recordfile, workload
 from fabtune.model.results import Point
 from fabtune.model.untouched import UNTOUCHED
-from fabtune.paths import data_dir
 from fabtune.progress import Progress
 
 # What a fleet can be told; its path, kernels, sessions and targets are what they are.
@@ -137,7 +137,7 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
     """Return one point a host, and their sum under the host name ``all``."""
     found: list[Point] = []
     for host in inventory.initiators:
-        taken = record.read(run.directory / host / f"{op}{record.SUFFIX}")
+        taken = recordfile.read(run.directory / host / f"{op}{recordfile.SUFFIX}")
         start = json.loads((run.directory / host / f"{op}.start.json").read_text())
         figures = {metric.key: metric.value for step in taken.steps for metric in metrics.of_step(step)}
         late_s = start["begun_unix_s"] - start["wanted_unix_s"]

@@ -8,7 +8,7 @@ from fabtune.host.run import finish, launch, require
 from fabtune.lab.shell import nsenter
 from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
 from fabtune.lab.waiting import until
-from fabtune.measure import metrics, network, record
+from fabtune.measure import metrics, network, recordfile
 from fabtune.model.factors import Settings
 
 _PORT = 5201
@@ -27,7 +27,7 @@ def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, floa
     finally:
         server.kill()
         server.wait()
-    record.write(taken, results / "net.run.json.gz")
+    recordfile.write(taken, results / "net.run.json.gz")
     found = []
     for step in taken.steps:
         rates = [one.value for one in metrics.of_step(step) if one.key == "tcp_mb_per_s"]

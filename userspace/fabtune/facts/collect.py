@@ -10,7 +10,7 @@ from fabtune import backends
 from fabtune.catalog.tunable import Tunable
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.facts import devices
-from fabtune.facts.surroundings import Surroundings
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import srp, targets, tree
 from fabtune.host.nics import Nic
 from fabtune.host.owners import Owner, owners
@@ -117,7 +117,7 @@ def read(tunable: Tunable, device: Device) -> Reading:
     return Reading(tunable.name, device, value, limit=limit, refusal=refusal.reason, unless=refusal.unless)
 
 
-def _devices(scope: str, around: Surroundings) -> list[Device]:
+def _devices(scope: str, around: HostSnapshot) -> list[Device]:
     try:
         return devices.find(scope, around)
     except FabtuneError:
@@ -129,7 +129,7 @@ def _devices(scope: str, around: Surroundings) -> list[Device]:
 
 def collect(tunables: Iterable[Tunable], netns: str = "") -> Facts:
     """Return the facts of this host, with the values of `tunables` on every device of their scope."""
-    around = Surroundings(netns)
+    around = HostSnapshot(netns)
     found: dict[str, list[Device]] = {}
     readings: list[Reading] = []
     for tunable in tunables:

@@ -8,7 +8,7 @@ from pathlib import Path
 from fabtune.backends import record
 from fabtune.errors import FabtuneError
 from fabtune.facts import routes
-from fabtune.facts.surroundings import Surroundings
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import iscsiadm, namespaces, srp, targets, tree
 from fabtune.host import nics as nics_of
 from fabtune.host.blocks import wwid
@@ -17,12 +17,12 @@ from fabtune.host.nics import Nic
 from fabtune.model.device import Device
 
 
-def host(_: Surroundings) -> list[Device]:
+def host(_: HostSnapshot) -> list[Device]:
     """Return the host itself: for values that are global whatever the namespace."""
     return [Device("host", "host", "host", {"directory": str(tree.ROOT)})]
 
 
-def netns(around: Surroundings) -> list[Device]:
+def netns(around: HostSnapshot) -> list[Device]:
     """Return the network namespace to tune: the one asked for, else our own under the name it has."""
     return [_netns(namespaces.identity(around.netns), around.netns)]
 
@@ -32,13 +32,13 @@ def _netns(identity: str, name: str) -> Device:
     return Device("netns", identity, label.removesuffix(" self"), {"netns": name})
 
 
-def locate_netns(device: Device, around: Surroundings) -> Device | None:
+def locate_netns(device: Device, around: HostSnapshot) -> Device | None:
     """Return the namespace of that name, whichever one the caller works in."""
     name = namespaces.find(device.identity, around.netns)
     return None if name is None else _netns(device.identity, name)
 
 
-def nics(around: Surroundings) -> list[Device]:
+def nics(around: HostSnapshot) -> list[Device]:
     """Return the NICs that storage uses and every layer below them, the lowest first, by PCI path if they have one."""
     return [_nic(nic, around.netns) for nic in around.nics]
 
@@ -52,7 +52,7 @@ def _nic(nic: Nic, netns: str) -> Device:
     return Device("nic", f"{nic.identity},{namespaces.identity(netns)}", nic.name, where)
 
 
-def locate_nic(device: Device, around: Surroundings) -> Device | None:
+def locate_nic(device: Device, around: HostSnapshot) -> Device | None:
     """Return the NIC of that identity, whether or not anything of storage still points at it."""
     identity, _, place = device.identity.rpartition(",")
     netns = namespaces.find(place, around.netns)
@@ -68,14 +68,14 @@ def locate_nic(device: Device, around: Surroundings) -> Device | None:
     return _nic(found[0], netns) if found else None
 
 
-def again(device: Device, inode: str, around: Surroundings) -> Device | None:
+def again(device: Device, inode: str, around: HostSnapshot) -> Device | None:
     """Return the NIC that `device` was when its directory had number `inode`: in its namespace, under whatever name."""
     netns = namespaces.find(device.identity.rpartition(",")[2], around.netns)
     found = None if netns is None else nics_of.with_inode(inode, Links(netns))
     return _nic(found, netns or "") if found else None
 
 
-def records(around: Surroundings) -> list[Device]:
+def records(around: HostSnapshot) -> list[Device]:
     """Return the node records of open-iscsi, each with the name that the initiator logs in under."""
     devices = []
     own = re.search(r"^InitiatorName=(\S+)", tree.read_text(tree.ETC / "iscsi/initiatorname.iscsi") or "", re.MULTILINE)
@@ -97,7 +97,7 @@ def _tail(iqn: str) -> str:
     return iqn.rpartition(":")[2] or iqn
 
 
-def sessions(around: Surroundings) -> list[Device]:
+def sessions(around: HostSnapshot) -> list[Device]:
     """Return the live sessions (their sysfs attributes)."""
     return [
         Device(
@@ -110,7 +110,7 @@ def sessions(around: Surroundings) -> list[Device]:
     ]
 
 
-def srp_ports(_: Surroundings) -> list[Device]:
+def srp_ports(_: HostSnapshot) -> list[Device]:
     """Return the SRP targets this initiator is logged in to, by their port id."""
     return [
         Device("srp-port", tree.read_text(port / "port_id") or port.name, port.name, {"directory": str(port)})
@@ -118,12 +118,12 @@ def srp_ports(_: Surroundings) -> list[Device]:
     ]
 
 
-def modules(_: Surroundings) -> list[Device]:
+def modules(_: HostSnapshot) -> list[Device]:
     """Return the place of all module parameters; a module that is not loaded has none there."""
     return [Device("module", "modules", "kernel modules", {"directory": str(tree.SYS / "module")})]
 
 
-def blocks(around: Surroundings) -> list[Device]:
+def blocks(around: HostSnapshot) -> list[Device]:
     """Return the disks behind iSCSI sessions and SRP ports, by WWID and session, and what lies on these alone."""
     paths = {lun: session.own_identity for session in around.sessions for lun in session.luns}
     paths |= srp.disks()
@@ -167,7 +167,7 @@ def _whole_disk(slave: Path) -> str:
     return real.parent.name if (real / "partition").exists() else real.name
 
 
-_FINDERS: dict[str, Callable[[Surroundings], list[Device]]] = {
+_FINDERS: dict[str, Callable[[HostSnapshot], list[Device]]] = {
     "host": host,
     "netns": netns,
     "nic": nics,
@@ -180,12 +180,12 @@ _FINDERS: dict[str, Callable[[Surroundings], list[Device]]] = {
 }
 
 
-def find(scope: str, around: Surroundings) -> list[Device]:
+def find(scope: str, around: HostSnapshot) -> list[Device]:
     """Return the devices of `scope`, one of model.device.SCOPES or of a kind of target."""
     return _FINDERS[scope](around) if scope in _FINDERS else targets.devices(scope)
 
 
-def locate(device: Device, around: Surroundings) -> Device | None:
+def locate(device: Device, around: HostSnapshot) -> Device | None:
     """Return the journalled `device` as it is reached today, or None where it is positively absent.
 
     Found by its identity alone: no session has to point at it.  Raises FabtuneError where it
@@ -194,12 +194,12 @@ def locate(device: Device, around: Surroundings) -> Device | None:
     return _LOCATORS.get(device.scope, _listed)(device, around)
 
 
-def _listed(device: Device, around: Surroundings) -> Device | None:
+def _listed(device: Device, around: HostSnapshot) -> Device | None:
     """Look for `device` among all of its scope: right only where the listing is complete or raises."""
     return next((one for one in find(device.scope, around) if one.key == device.key), None)
 
 
-def _record(device: Device, around: Surroundings) -> Device | None:
+def _record(device: Device, around: HostSnapshot) -> Device | None:
     """Look for a node record; what iscsiadm does not show is absent only where it has no file either."""
     around.records = record.BACKEND.all()
     found = _listed(device, around)
@@ -209,7 +209,7 @@ def _record(device: Device, around: Surroundings) -> Device | None:
 
 
 # Finders by identity, of the scopes whose listing depends on sessions or leaves out what it cannot read.
-_LOCATORS: dict[str, Callable[[Device, Surroundings], Device | None]] = {
+_LOCATORS: dict[str, Callable[[Device, HostSnapshot], Device | None]] = {
     "netns": locate_netns,
     "nic": locate_nic,
     "route": routes.locate,

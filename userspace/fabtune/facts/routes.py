@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fabtune.errors import FabtuneError
-from fabtune.facts.surroundings import Surroundings
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import iproute, namespaces
 from fabtune.host.sockets import ISCSI_PORT
 from fabtune.model.device import Device
@@ -15,7 +15,7 @@ _MAIN = "main"
 _USUAL_METRICS = ("", "0", "256", "1024")
 
 
-def routes(around: Surroundings) -> list[Device]:
+def routes(around: HostSnapshot) -> list[Device]:
     """Return the routes that peers are reached by, each once."""
     found: dict[str, Device] = {}
     for family in ("-4", "-6"):
@@ -31,7 +31,7 @@ def routes(around: Surroundings) -> list[Device]:
     return list(found.values())
 
 
-def _questions(around: Surroundings) -> Iterable[tuple[str, str]]:
+def _questions(around: HostSnapshot) -> Iterable[tuple[str, str]]:
     """Yield each peer with the question for the route that its connection's packets match."""
     served = {port for _, port in around.portals}
     for one in around.sockets:
@@ -71,7 +71,7 @@ def _device(row: dict[str, Any], family: str, netns: str) -> Device:
     return Device("route", ",".join(parts), label + (f" table {table}" if table != _MAIN else ""), where)
 
 
-def locate(device: Device, around: Surroundings) -> Device | None:
+def locate(device: Device, around: HostSnapshot) -> Device | None:
     """Return the route that `device.identity` names, as it is now; None where it is positively absent.
 
     Raises FabtuneError where that cannot be told, or where two routes answer to the identity.

@@ -34,7 +34,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkSetup:
     """How udev sets up one NIC: its name, the path udev knows it by, the .link file and what it says.
 
     Files are absolute paths of the host; `file` is '' where no .link file matches.
@@ -65,14 +65,14 @@ def _version() -> int:
     return int(match[0]) if match else 0
 
 
-def links() -> list[Link]:
+def links() -> list[LinkSetup]:
     """Return every hardware NIC of the first network namespace.  Raises UnsupportedError, FabtuneError."""
     if _version() < _LEAST_VERSION:
         raise UnsupportedError(f"systemd {_version()} has no drop-ins for .link files; {_LEAST_VERSION} has")
     return [_link(device.parent.name) for device in sorted((tree.SYS / "class/net").glob("*/device"))]
 
 
-def _link(name: str) -> Link:
+def _link(name: str) -> LinkSetup:
     told = dict(
         line.split("=", 1)
         for line in run("test-builtin", "net_setup_link", f"/sys/class/net/{name}").splitlines()
@@ -81,7 +81,7 @@ def _link(name: str) -> Link:
     known = dict(line.split("=", 1) for line in run("info", "--query=property", f"/sys/class/net/{name}").splitlines())
     file = told.get("ID_NET_LINK_FILE", "")
     settings = tuple(setting for part in (file, *_drop_ins(file)) if part for setting in _parse(part))
-    return Link(told.get("ID_NET_NAME", name), known.get("ID_PATH", ""), file, settings)
+    return LinkSetup(told.get("ID_NET_NAME", name), known.get("ID_PATH", ""), file, settings)
 
 
 def _drop_ins(file: str) -> list[str]:

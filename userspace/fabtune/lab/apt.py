@@ -13,7 +13,7 @@ _TRANSPORT = ("Acquire::http", "Acquire::https", "Acquire::Retries", "Acquire::F
 
 
 @dataclass(frozen=True)
-class Archive:
+class AptCache:
     """Where packages come from: an archive URI, the keyring that signs it, and apt options."""
 
     uri: str
@@ -21,7 +21,7 @@ class Archive:
     apt_options: tuple[str, ...]
 
 
-def host_archive() -> Archive:
+def host_archive() -> AptCache:
     """Return the Debian archive that this host's apt is configured with.
 
     Raises FabtuneError when apt knows none (its lists were never fetched, or the host is not Debian).
@@ -36,7 +36,7 @@ def host_archive() -> Archive:
         raise FabtuneError("apt knows no Debian archive on this host; run 'apt-get update' and try again")
     if not _KEYRING.exists():
         raise FabtuneError(f"{_KEYRING} not found; install it with: apt-get install debian-archive-keyring")
-    return Archive(uris[0], _KEYRING, _transport_options())
+    return AptCache(uris[0], _KEYRING, _transport_options())
 
 
 def _transport_options() -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fabtune.host.run import require, run
-from fabtune.paths import PACKAGE
+from fabtune.installed import PACKAGE
 
 _BOOT_MODULES = ("nfit", "nd_pmem", "squashfs", "overlay")
 GUEST_DIR = PACKAGE / "lab" / "guestfs"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.installed import PACKAGE, data_dir
 from fabtune.lab import initramfs
-from fabtune.paths import PACKAGE, data_dir
 
 # What a guest gets of this tree, beside the package itself.
 _DATA = ("tunables", "profiles")

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 from fabtune.host.run import privileged, require, run
+from fabtune.installed import data_dir
 from fabtune.lab.cache import delete_tree, locked, making
 from fabtune.lab.image import Image
-from fabtune.paths import data_dir
 
 _SOURCES = ("Makefile", "Kbuild", "*.c", "*.h")
 

@@ -58,7 +58,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GuestOutcome:
     """What a finished guest left: the job's exit status and the directory of its results."""
 
     exit_status: int
@@ -120,7 +120,7 @@ def run_guest(
     timeout_s: float = 600.0,
     on_output: Callable[[str], None] | None = None,
     stop: threading.Event | None = None,
-) -> Outcome:
+) -> GuestOutcome:
     """Boot `machine` with the archive `job`, run it and return what it left in `out`.
 
     `on_output` gets the job's output line by line while it runs (default: copied to stderr).  `out` gets the
@@ -151,7 +151,7 @@ def run_guest(
             (out / archive).unlink(missing_ok=True)
     if process.returncode != 0:
         raise FabtuneError(_story(f"the guest's process ended with exit {process.returncode}", out))
-    return Outcome(_unpack(results, out), out)
+    return GuestOutcome(_unpack(results, out), out)
 
 
 def _unpack(results: Path, out: Path) -> int:

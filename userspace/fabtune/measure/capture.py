@@ -12,7 +12,7 @@ from fabtune.host.sessions import Session, live_sessions
 from fabtune.measure import fio, proof, wire
 from fabtune.measure.checks import bursts_of
 from fabtune.measure.target import Target
-from fabtune.measure.workload import Place, Step, Workload, expand
+from fabtune.measure.workload import LoadStep, Place, Workload, expand
 from fabtune.model.runrecord import Captured, RunRecord
 
 # Enough for several bursts and a full queue, few enough that no frame is lost: tshark prints immediate data whole.
@@ -77,13 +77,13 @@ def _claims(session: Session, write_bytes: int | None) -> dict[str, str]:
     return proof.claims_of(session.negotiated, write_bytes, bursts_of(session.negotiated))
 
 
-def _representative(steps: Sequence[Step]) -> list[Step]:
+def _representative(steps: Sequence[LoadStep]) -> list[LoadStep]:
     """Return one step of each direction; of several the last, which has the largest requests."""
     found = {str(next(iter(step.jobs.values())).get("rw")): step for step in steps if not step.must_fail}
     return list(found.values())
 
 
-def _load(step: Step, scratch: Path) -> None:
+def _load(step: LoadStep, scratch: Path) -> None:
     for name, job in step.jobs.items():
         short = {key: value for key, value in job.items() if not key.startswith("verify")}
         short |= {"number_ios": _REQUESTS, "numjobs": 1}

@@ -11,7 +11,7 @@ import attrs
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
 from fabtune.facts.collect import collect
-from fabtune.measure import capture, pcp, run, workload
+from fabtune.measure import capture, pcp, workload, workload_run
 from fabtune.measure import target as targets
 from fabtune.measure.target import Target
 from fabtune.measure.workload import Workload
@@ -52,7 +52,7 @@ class Measurement:
 
         `ask` gets what is about to happen and the name that allows it; None where nobody can be asked.
         """
-        run.check_target(self.load, self.place)
+        workload_run.check_target(self.load, self.place)
         if not self.writes:
             return
         if confirm is None and ask and self.place.kind == "device" and not targets.in_use(self.place):
@@ -67,8 +67,8 @@ class Measurement:
         begin_unix_s: float | None = None,
         show: Progress | None = None,
     ) -> RunRecord:
-        """Return the record of one run, with `around` beside it.  Raises what run.measure raises."""
-        return run.measure(
+        """Return the record of one run, with `around` beside it.  Raises what workload_run.measure raises."""
+        return workload_run.measure(
             self.load, self.place, label=label, path=self.path, runtime_s=self.runtime_s, ramp_s=self.ramp_s,
             environment=around, keep_files=self.keep_files, begin_unix_s=begin_unix_s, show=show,
         )  # fmt: skip
@@ -96,18 +96,18 @@ def whole(
 ) -> RunRecord:  # fmt: skip
     """Return the record of one run, with PCP's archive in `out`, and proven by a capture unless `claims` is None.
 
-    Raises InputError before anything runs, run.IncompleteError with what was measured so far.
+    Raises InputError before anything runs, workload_run.IncompleteError with what was measured so far.
     """
     if claims is not None:
         capture.check(asked.place)
     around = tunables_now()
-    archive = pcp.Archive(out / time.strftime(f"%Y%m%dT%H%M%S-{asked.load.name}.pcp", time.gmtime()))
+    archive = pcp.PcpArchive(out / time.strftime(f"%Y%m%dT%H%M%S-{asked.load.name}.pcp", time.gmtime()))
     try:
         with contextlib.ExitStack() as stack:
             if pcp.available():
                 stack.enter_context(archive)
             result = asked.measure(label, around, begin_unix_s, show)
-    except run.IncompleteError as error:
+    except workload_run.IncompleteError as error:
         error.record = attrs.evolve(error.record, pcp_archive=archive.name)
         raise
     finally:
@@ -122,6 +122,6 @@ def _proven(result: RunRecord, asked: Measurement, claims: dict[str, str], show:
         with show.step("capturing a short load of the same kind"):
             return capture.prove(result, asked.load, asked.place, claims)
     except KeyboardInterrupt:
-        raise run.RunInterruptedError("capture interrupted; the measured part is whole", result) from None
+        raise workload_run.RunInterruptedError("capture interrupted; the measured part is whole", result) from None
     except FabtuneError as error:
-        raise run.IncompleteError(f"no proof from the wire: {error}", result) from error
+        raise workload_run.IncompleteError(f"no proof from the wire: {error}", result) from error

@@ -16,7 +16,7 @@ import attrs
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import Ended, finish, require, run
-from fabtune.measure.run import IncompleteError, RunInterruptedError, host
+from fabtune.measure.workload_run import IncompleteError, RunInterruptedError, host
 from fabtune.model.runrecord import Draft, RunRecord, StepResult, TargetUsed, Value, WorkloadUsed, begin
 from fabtune.progress import Progress
 

@@ -31,7 +31,7 @@ def available() -> bool:
     return PMCD_SOCKET.exists() and shutil.which("pmlogger") is not None
 
 
-class Archive:
+class PcpArchive:
     """Logs into the archive `directory`/run while the ``with`` block runs.
 
     A run is worth keeping without its archive: what went wrong with it is in `problem`, nothing is raised.
@@ -47,7 +47,7 @@ class Archive:
         """The directory's name as a record keeps it, None where no archive was made."""
         return self.directory.name if self._process is not None and self.directory.exists() else None
 
-    def __enter__(self) -> "Archive":
+    def __enter__(self) -> "PcpArchive":
         config = self.directory / "pmlogger.config"
         made = False
         try:

@@ -100,7 +100,7 @@ class Workload(_File):
 
 
 @attrs.frozen
-class Step:
+class LoadStep:
     """One fio invocation with everything filled in; `jobs` maps section names to options.
 
     `phase` is what it is called whatever its parameters: the template of its name.
@@ -183,7 +183,7 @@ def parse(text: str, path: Path) -> Workload:
     return Workload(name=path.stem, text=text, **fields)
 
 
-def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s: float) -> list[Step]:
+def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s: float) -> list[LoadStep]:
     """Return the steps of `workload` at `place`, one for each template and parameter combination.
 
     With `runtime_s` every step runs that long after `ramp_s`; without, until its data is moved.
@@ -208,7 +208,7 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
             if not workload.options.get("ioengine") and not any(job.get("ioengine") for job in filled.values()):
                 raise InputError(f"workload '{workload.name}': no ioengine is set")
             steps.append(
-                Step(
+                LoadStep(
                     name=_step_name(workload.name, template.name, parameters, several),
                     phase=template.name,
                     parameters=parameters,

@@ -24,7 +24,7 @@ _SECONDARY = ("p50_ms", "p99_ms", "cpu_s_per_gb")
 
 
 @attrs.frozen
-class Row:
+class MetricRow:
     """One figure of one step, compared; `comparison` is None with fewer than two runs a side.
 
     `medians` are A's and B's, None for a side without the figure.
@@ -45,12 +45,12 @@ class Row:
 
 
 @attrs.frozen
-class Outcome:
+class Judgement:
     """A comparison of two sides, named by their labels."""
 
     a: str
     b: str
-    rows: tuple[Row, ...]
+    rows: tuple[MetricRow, ...]
     invalid: tuple[tuple[str, str], ...]
     differences: tuple[tuple[str, str, str], ...]
     notes: tuple[str, ...]
@@ -70,7 +70,7 @@ def compare(
     *,
     practical: float = statistics.PRACTICAL,
     noise: Mapping[tuple[str, str], float] | None = None,
-) -> Outcome:
+) -> Judgement:
     """Return B against A.  Runs that belong to one interleaved session are paired, others are not.
 
     `noise` is what `noise_of` an A/A session gave.  Invalid runs are named in the outcome and take
@@ -92,7 +92,7 @@ def compare(
         notes.append("The runs were not interleaved: drift between the two sets counts as a difference here.")
         a, b = ([record for record in side if not invalid_because(record)] for side in (a, b))
     rows = _rows(a, b, bool(paired), practical, noise or {})
-    return Outcome(
+    return Judgement(
         a=_label(a, "A"),
         b=_label(b, "B"),
         rows=tuple(rows),
@@ -102,7 +102,7 @@ def compare(
     )
 
 
-def noise_of(outcome: Outcome) -> dict[tuple[str, str], float]:
+def noise_of(outcome: Judgement) -> dict[tuple[str, str], float]:
     """Return how far from 1 the interval of A against A reaches, by step and figure."""
     return {
         (row.step, row.metric.key): max(1 / row.comparison.low, row.comparison.high) - 1
@@ -180,7 +180,7 @@ def _rows(
     paired: bool,
     practical: float,
     noise: Mapping[tuple[str, str], float],
-) -> list[Row]:
+) -> list[MetricRow]:
     apart = _telling_apart((*a, *b))
     of_a, of_b = [figures(record, apart) for record in a], [figures(record, apart) for record in b]
     keys = list(dict.fromkeys(key for side in (*of_a, *of_b) for key in side))
@@ -204,7 +204,7 @@ def _rows(
         for key, metric, comparison, pairs, medians in family:
             if comparison is None:
                 why = "fewer than two valid runs a side"
-                rows.append(Row(key[0], metric, None, Verdict.CANNOT_TELL, why, pairs, medians))
+                rows.append(MetricRow(key[0], metric, None, Verdict.CANNOT_TELL, why, pairs, medians))
                 continue
             verdict, why = statistics.verdict(
                 comparison,
@@ -213,7 +213,7 @@ def _rows(
                 practical=practical,
                 noise=noise.get(key, 0.0),
             )
-            rows.append(Row(key[0], metric, comparison, verdict, why, pairs, medians))
+            rows.append(MetricRow(key[0], metric, comparison, verdict, why, pairs, medians))
     return rows
 
 
@@ -265,7 +265,7 @@ _COLUMNS = (
 )
 
 
-def table(outcome: Outcome) -> Table:
+def table(outcome: Judgement) -> Table:
     """Return one benchstat-like row a figure, those that decide first; `reasons` says why one cannot be told."""
     rows: list[tuple[Cell, ...]] = []
     for row in outcome.rows:
@@ -288,7 +288,7 @@ def table(outcome: Outcome) -> Table:
     return Table(f"{outcome.b} against {outcome.a}", columns, tuple(rows), group_by=1)
 
 
-def reasons(outcome: Outcome) -> list[str]:
+def reasons(outcome: Judgement) -> list[str]:
     """Return each reason for which a verdict cannot be given, with the figures that it holds for."""
     found: dict[str, list[str]] = {}
     for row in outcome.rows:
@@ -301,7 +301,7 @@ def reasons(outcome: Outcome) -> list[str]:
     ]
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: Judgement) -> dict[str, Any]:
     """Return the outcome under stable keys."""
     return {
         "a": outcome.a,
@@ -326,7 +326,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def calibration_notes(same: Outcome) -> list[str]:
+def calibration_notes(same: Judgement) -> list[str]:
     """Return what A against A says about the set-up itself."""
     notes = []
     for row in same.rows:
@@ -338,7 +338,7 @@ def calibration_notes(same: Outcome) -> list[str]:
     return notes
 
 
-def with_names(outcome: Outcome, a: str, b: str, notes: Sequence[str]) -> Outcome:
+def with_names(outcome: Judgement, a: str, b: str, notes: Sequence[str]) -> Judgement:
     """Return `outcome` under the profiles' names, with further notes."""
     names = (a, b) if a != b else (f"{a} (A)", f"{b} (B)")
     return attrs.evolve(outcome, a=names[0], b=names[1], notes=(*outcome.notes, *notes))

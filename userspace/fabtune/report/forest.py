@@ -12,7 +12,7 @@ _ROW, _TOP, _BOTTOM, _LEFT, _RIGHT = 34, 12, 44, 24, 24
 
 
 @attrs.frozen
-class Interval:
+class Spread:
     """One row: what it is, the ratio and its interval, and whether it means better (+1), worse (-1) or neither."""
 
     name: str
@@ -22,7 +22,7 @@ class Interval:
     sense: int
 
 
-def forest_plot(title: str, rows: Sequence[Interval], practical: float, axis: str) -> str:
+def forest_plot(title: str, rows: Sequence[Spread], practical: float, axis: str) -> str:
     """Return the drawing; the shaded band is what makes no practical difference."""
     height = _TOP + _ROW * len(rows) + _BOTTOM
     bottom = height - _BOTTOM

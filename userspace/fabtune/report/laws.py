@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from fabtune.measure import checks, fio, metrics
-from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS, Check
+from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS, LawCheck
 from fabtune.model.path import Bursts, NetworkPath, write_round_trips
 from fabtune.model.runrecord import RunRecord
 from fabtune.report import cells as cell_sets
@@ -43,7 +43,7 @@ class Knee:
     why: str = ""
 
 
-def of_records(records: Sequence[RunRecord]) -> list[Check]:
+def of_records(records: Sequence[RunRecord]) -> list[LawCheck]:
     """Return every law held against every group of runs that it speaks of; `step` names the group."""
     whole = [record for record in records if record.complete and not checks.failed(record)]
     block = [record for record in whole if record.workload.name != "net"]
@@ -129,23 +129,25 @@ def _bend(part: Sequence[Cell]) -> Knee:
     return knee((depth - 1) * size / level / taken * 1e3)
 
 
-def _knee(knee: Knee) -> Check:
+def _knee(knee: Knee) -> LawCheck:
     if knee.found_ms is None:
-        return Check(knee.where, KNEE, NOT_APPLICABLE, knee.why, "")
+        return LawCheck(knee.where, KNEE, NOT_APPLICABLE, knee.why, "")
     verdict = _within(knee.found_ms, knee.predicted_ms)
-    return Check(knee.where, KNEE, verdict, f"{knee.found_ms:.1f} ms", f"{knee.predicted_ms:.1f} ms within 10 %")
+    return LawCheck(knee.where, KNEE, verdict, f"{knee.found_ms:.1f} ms", f"{knee.predicted_ms:.1f} ms within 10 %")
 
 
-def _doubled(knees: Sequence[Knee]) -> Iterable[Check]:
+def _doubled(knees: Sequence[Knee]) -> Iterable[LawCheck]:
     for one in knees:
         for other in knees:
             if other.family == one.family and other.depth == 2 * one.depth and one.found_ms and other.found_ms:
                 found, expected = other.found_ms / one.found_ms, other.predicted_ms / one.predicted_ms
                 said = f"{one.found_ms:.1f} to {other.found_ms:.1f} ms: {found:.2f} times"
-                yield Check(other.where, DOUBLED, _within(found, expected), said, f"{expected:.2f} times within 10 %")
+                yield LawCheck(
+                    other.where, DOUBLED, _within(found, expected), said, f"{expected:.2f} times within 10 %"
+                )
 
 
-def _saved(group: Sequence[Cell]) -> Iterable[Check]:
+def _saved(group: Sequence[Cell]) -> Iterable[LawCheck]:
     """Two labels with one write outstanding, whose bursts make it wait for different numbers of R2Ts."""
     single = [c for c in group if c.op == "write" and _depth(c) == 1 and c.parameters.get("block_bytes") and _bursts(c)]
     found: dict[tuple[Any, ...], list[Cell]] = {}
@@ -159,14 +161,14 @@ def _saved(group: Sequence[Cell]) -> Iterable[Check]:
             expected_ms = slow.parameters["rtt_ms"] * (_trips(slow) - _trips(quick))
             where = f"{_where(slow)}, against {quick.label or 'no label'}"
             said = f"{saved_ms:.2f} ms for {_trips(slow)} round trips made {_trips(quick)}"
-            yield Check(where, SAVED, _within(saved_ms, expected_ms), said, f"{expected_ms:.2f} ms within 10 %")
+            yield LawCheck(where, SAVED, _within(saved_ms, expected_ms), said, f"{expected_ms:.2f} ms within 10 %")
 
 
 def _latency_ms(cell: Cell) -> float:
     return statistics.median(fio.mean_latency_ns(result.document, cell.op) or 0.0 for _, result in cell.runs) / 1e6
 
 
-def _block_windows(group: Sequence[Cell]) -> Iterable[Check]:
+def _block_windows(group: Sequence[Cell]) -> Iterable[LawCheck]:
     """What lies far below its bound over two or more round trips: held by one window, or by something else."""
     for part in _curves(group).values():
         held: list[tuple[float, float]] = []
@@ -178,7 +180,7 @@ def _block_windows(group: Sequence[Cell]) -> Iterable[Check]:
             yield _one_window(_where(part[0], "rtt_ms"), [product for _, product in held], None)
 
 
-def _net_windows(nets: Sequence[RunRecord]) -> Iterable[Check]:
+def _net_windows(nets: Sequence[RunRecord]) -> Iterable[LawCheck]:
     """Raw TCP with a window that was asked for, at different round trips."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for net in nets:
@@ -194,15 +196,15 @@ def _net_windows(nets: Sequence[RunRecord]) -> Iterable[Check]:
             yield _one_window(where, [product for _, product in products], FAIL)
 
 
-def _one_window(where: str, products: Sequence[float], otherwise: str | None) -> Check:
+def _one_window(where: str, products: Sequence[float], otherwise: str | None) -> LawCheck:
     """Judge rate × RTT in bytes; with no window asked for, different products only say that there is none."""
     low, high = min(products) / 1024, max(products) / 1024
     same = high / low <= 1 + TOLERANCE
     said = f"{low:.0f} to {high:.0f} KiB" + ("" if same else ": no single window")
-    return Check(where, WINDOW, PASS if same else otherwise or NOT_APPLICABLE, said, "the same within 10 %")
+    return LawCheck(where, WINDOW, PASS if same else otherwise or NOT_APPLICABLE, said, "the same within 10 %")
 
 
-def _a_against_a(records: Sequence[RunRecord]) -> Iterable[Check]:
+def _a_against_a(records: Sequence[RunRecord]) -> Iterable[LawCheck]:
     sessions: dict[str, list[RunRecord]] = {}
     for record in records:
         turn = record.session
@@ -215,4 +217,4 @@ def _a_against_a(records: Sequence[RunRecord]) -> Iterable[Check]:
                 holds = row.comparison.low <= 1 <= row.comparison.high
                 said = compare.change(row.comparison)
                 where = f"{a[0].workload.name} {row.step}, {a[0].label or 'no label'}, session {name}"
-                yield Check(where, A_AGAINST_A, PASS if holds else FAIL, said, "an interval around no change")
+                yield LawCheck(where, A_AGAINST_A, PASS if holds else FAIL, said, "an interval around no change")

@@ -34,7 +34,7 @@ class Detail:
 
 
 @attrs.frozen
-class Link:
+class PageLink:
     """Another page or file, by a path relative to the page; with an empty path only its name."""
 
     text: str
@@ -52,7 +52,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     details: tuple[Detail, ...] = ()
-    links: tuple[Link, ...] = ()
+    links: tuple[PageLink, ...] = ()
 
     @property
     def side_by_side(self) -> bool:
@@ -73,7 +73,7 @@ def render(
     commands: Sequence[str],
     *,
     zoom: bool = False,
-    trail: Sequence[Link] = (),
+    trail: Sequence[PageLink] = (),
 ) -> str:
     """Return the page.  The same arguments give the same bytes.
 

@@ -7,8 +7,8 @@ from fabtune.errors import InputError
 from fabtune.model.runrecord import RunRecord
 from fabtune.report import compare, statistics
 from fabtune.report.chart import Axis, Series, line_chart
-from fabtune.report.compare import Outcome
-from fabtune.report.forest import Interval, forest_plot
+from fabtune.report.compare import Judgement
+from fabtune.report.forest import Spread, forest_plot
 from fabtune.report.page import Figure, Section
 from fabtune.report.statistics import Verdict
 from fabtune.report.table import Column, Table, decimals, plain
@@ -51,7 +51,7 @@ def sections(records: Sequence[RunRecord], workload: str) -> list[Section]:
     return found
 
 
-def _section(outcome: Outcome, heading: str) -> Section:
+def _section(outcome: Judgement, heading: str) -> Section:
     figures = []
     shown = [row for row in outcome.rows if row.comparison and (row.primary or len(outcome.rows) <= MAX_ROWS)]
     intervals = [_interval(row) for row in shown]
@@ -92,14 +92,14 @@ def _section(outcome: Outcome, heading: str) -> Section:
     )
 
 
-def outcome_names(outcome: Outcome) -> tuple[str, str]:
+def outcome_names(outcome: Judgement) -> tuple[str, str]:
     """Return the names of both sides."""
     return outcome.a, outcome.b
 
 
-def _interval(row: compare.Row) -> Interval:
+def _interval(row: compare.MetricRow) -> Spread:
     assert row.comparison is not None
     sense = {Verdict.BETTER: 1, Verdict.WORSE: -1}.get(row.verdict, 0)
     figure = row.metric.title if row.metric.title.startswith(row.step) else f"{row.step}: {row.metric.title}"
     name = f"{figure}, {row.verdict.value}"
-    return Interval(name, row.comparison.ratio, row.comparison.low, row.comparison.high, sense)
+    return Spread(name, row.comparison.ratio, row.comparison.low, row.comparison.high, sense)

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from fabtune.errors import InputError
-from fabtune.measure import checks, record
+from fabtune.measure import checks, recordfile
 from fabtune.model.runrecord import RunRecord
 from fabtune.report import around, fabric, latency, laws, overtime, page, paired, runs, throughput
 from fabtune.report import cells as cell_sets
@@ -22,9 +22,9 @@ def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]]]:
     Raises InputError when there is no readable one.
     """
     found, unreadable = [], []
-    for path in record.find(directory):
+    for path in recordfile.find(directory):
         try:
-            found.append(attrs.evolve(record.read(path), file=str(path.relative_to(directory))))
+            found.append(attrs.evolve(recordfile.read(path), file=str(path.relative_to(directory))))
         except InputError as error:
             unreadable.append((str(path.relative_to(directory)), str(error)))
     if not found:

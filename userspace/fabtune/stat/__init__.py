@@ -11,10 +11,10 @@ from fabtune.stat.endpoint import Endpoint, endpoint
 from fabtune.stat.histogram import Histogram, Percentile
 from fabtune.stat.host import HostLoad, host_loads
 from fabtune.stat.interval import DeviceInterval, Interval, diff, since_seen
-from fabtune.stat.snapshot import Device, Op, Snapshot, load, parse, snapshot
+from fabtune.stat.snapshot import CountedDevice, Op, Snapshot, load, parse, snapshot
 from fabtune.stat.stuck import StuckList, StuckRequest, stuck
 
 __all__ = [
-    "Device", "DeviceInterval", "Endpoint", "Histogram", "HostLoad", "Interval", "Op", "Percentile", "Snapshot",
+    "CountedDevice", "DeviceInterval", "Endpoint", "Histogram", "HostLoad", "Interval", "Op", "Percentile", "Snapshot",
     "StuckList", "StuckRequest", "diff", "endpoint", "host_loads", "load", "parse", "since_seen", "snapshot", "stuck",
 ]  # fmt: skip

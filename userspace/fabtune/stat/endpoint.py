@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.stat.snapshot import Device
+from fabtune.stat.snapshot import CountedDevice
 
 SYS = Path("/sys")
 
@@ -22,7 +22,7 @@ class Endpoint:
     portal: str = ""
 
 
-def endpoint(device: Device, sys: Path = SYS) -> Endpoint:
+def endpoint(device: CountedDevice, sys: Path = SYS) -> Endpoint:
     """Return where `device` leads; an empty Endpoint for a local disk or one whose transport is gone."""
     if re.fullmatch(r"session\d+", device.parent):
         return _iscsi(device.parent.removeprefix("session"), sys / "class")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from fabtune.errors import InputError
 from fabtune.stat.histogram import Histogram, Percentile
-from fabtune.stat.snapshot import HELD_EVENTS, OPS, QUEUE_FULL_EVENTS, TIMES, Device, Op, Snapshot
+from fabtune.stat.snapshot import HELD_EVENTS, OPS, QUEUE_FULL_EVENTS, TIMES, CountedDevice, Op, Snapshot
 
 _COUNTERS = tuple(field.name for field in fields(Op) if field.name not in ("errors_by_class", "histograms"))
 
@@ -15,7 +15,7 @@ _COUNTERS = tuple(field.name for field in fields(Op) if field.name not in ("erro
 class DeviceInterval:
     """One device over `elapsed_ns`: the counters' increase.  `device` is its latest reading."""
 
-    device: Device
+    device: CountedDevice
     elapsed_ns: int
     ops: Mapping[str, Op]
     events: Mapping[str, int]
@@ -97,7 +97,7 @@ def since_seen(snapshot: Snapshot) -> Interval:
     return Interval(snapshot.time_ns - snapshot.loaded_ns, devices)
 
 
-def _subtract(after: Device, before: Device | None, modulus_ns: int) -> DeviceInterval:
+def _subtract(after: CountedDevice, before: CountedDevice | None, modulus_ns: int) -> DeviceInterval:
     ops = {name: _subtract_op(op, before.ops.get(name) if before else None) for name, op in after.ops.items()}
     return DeviceInterval(
         device=after,

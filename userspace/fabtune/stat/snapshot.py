@@ -44,7 +44,7 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class CountedDevice:
     """One block device: who it is, and everything counted of it.
 
     `id` is given once and never again while the module is loaded.  `hctl` is host:channel:id:lun and
@@ -86,10 +86,10 @@ class Snapshot:
     depth_modulus_ns: int
     module: Mapping[str, str]
     event_names: tuple[str, ...]
-    devices: tuple[Device, ...]
+    devices: tuple[CountedDevice, ...]
     text: str = field(repr=False, compare=False)
 
-    def device(self, disk: str) -> Device:
+    def device(self, disk: str) -> CountedDevice:
         """Return the live device called `disk` (``sda`` or ``/dev/sda``).  Raises InputError."""
         name = disk.removeprefix("/dev/")
         found = [device for device in self.devices if device.disk == name and device.state != "gone"]
@@ -174,11 +174,11 @@ def _groups(records: Iterator[str]) -> Iterator[list[str]]:
 
 
 _TEXT_FIELDS = frozenset(("state", "disk", "dev", "hctl", "driver", "parent"))
-_DEVICE_FIELDS = frozenset(Device.__slots__) - {"events", "ops"}  # type: ignore[attr-defined]
+_DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - {"events", "ops"}  # type: ignore[attr-defined]
 _OP_FIELDS = frozenset(Op.__slots__) - {"errors_by_class", "histograms"}  # type: ignore[attr-defined]
 
 
-def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogram) -> Device:
+def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogram) -> CountedDevice:
     first = words(lines[0])
     known = ((key, value) for key, value in first.items() if key in _DEVICE_FIELDS)
     fields = {key: value if key in _TEXT_FIELDS else int(value) for key, value in known}
@@ -207,4 +207,4 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
         # The module leaves the total times out while they equal the device times.
         times = {"device": device, "total": device, "refused": empty} | histograms[name]
         ops[name] = Op(**values, errors_by_class=classes.get(name, {}), histograms=times)
-    return Device(**fields, events=events, ops=ops)  # type: ignore[arg-type]
+    return CountedDevice(**fields, events=events, ops=ops)  # type: ignore[arg-type]

@@ -18,14 +18,14 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
 from fabtune.facts.collect import this_host
-from fabtune.facts.surroundings import Surroundings
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import blocks, iscsiadm, tree
 from fabtune.host.run import require, run
 from fabtune.host.sessions import Session, scsi_devices
 from fabtune.model.device import Device
 from fabtune.tune import journal
 from fabtune.tune.lines import DueLine, PendingLine
-from fabtune.tune.paths import disk_of
+from fabtune.tune.map_paths import disk_of
 from fabtune.tune.plan import better
 
 # Values by key, for the session and for each of its disks by LUN and WWID.
@@ -73,7 +73,7 @@ def of(session: Session) -> Values:
         for found in values.values():
             if found.get(key) in said:
                 del found[key]
-    journalled = {disk.label: disk.identity for disk in devices.find("block", Surroundings())}
+    journalled = {disk.label: disk.identity for disk in devices.find("block", HostSnapshot())}
     identities = {place: journalled.get(disk.label) for place, disk in disks.items()} | {_SESSION: session.own_identity}
     return {place: found | _ours(identities[place], found, known) for place, found in values.items()}
 

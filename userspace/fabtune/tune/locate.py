@@ -8,7 +8,7 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
 from fabtune.facts import devices
 from fabtune.facts.collect import this_host
-from fabtune.facts.surroundings import Surroundings
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import namespaces, nics, targets
 from fabtune.model.device import Device
 from fabtune.tune.transaction import Step
@@ -27,11 +27,11 @@ class Locator:
     def __init__(self, netns: str) -> None:
         self._trouble: FabtuneError | None = None
         try:
-            self._around = Surroundings(netns)
+            self._around = HostSnapshot(netns)
         except FabtuneError as error:
             # Its links, routes and sysctls are out of reach; sessions, disks and targets are not in it.
             self._trouble = error
-            self._around = Surroundings()
+            self._around = HostSnapshot()
         self._found: dict[tuple[str, str], Device | None] = {}
         self._boot_id = this_host().boot_id
 

@@ -30,7 +30,7 @@ RECORD_KEYS = {
 
 
 @dataclass(frozen=True)
-class Login:
+class LoginPreview:
     """One record that would log in to one TPG; either may be missing, and its defaults stand in."""
 
     label: str
@@ -121,7 +121,9 @@ def _devices(facts: Facts, tunable: str) -> list[Device]:
     return [reading.device for reading in facts.of(tunable)]
 
 
-def preview_logins(initiator: Facts, target: Facts, profile: Profile | None, path: NetworkPath | None) -> list[Login]:
+def preview_logins(
+    initiator: Facts, target: Facts, profile: Profile | None, path: NetworkPath | None
+) -> list[LoginPreview]:
     """Return the preview of each record with the TPG it names; a side that is not known stands with its defaults."""
     records: list[Device | None] = list(_devices(initiator, "iscsi.first_burst"))
     tpgs = groups_of(target)
@@ -139,6 +141,8 @@ def preview_logins(initiator: Facts, target: Facts, profile: Profile | None, pat
                 theirs |= _values(target, targets.acl_offers(), acl, ROLES[1], profile, path)
             label = f"{record.label if record else 'open-iscsi defaults'} with {tpg.label if tpg else 'LIO defaults'}"
             found.append(
-                Login(label, record.identity if record else None, tpg.identity if tpg else None, preview(ours, theirs))
+                LoginPreview(
+                    label, record.identity if record else None, tpg.identity if tpg else None, preview(ours, theirs)
+                )
             )
     return found

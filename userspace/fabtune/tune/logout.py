@@ -10,7 +10,7 @@ from fabtune.errors import FabtuneError
 from fabtune.host import blocks, iscsiadm, luns, tree
 from fabtune.host.sessions import Session, connections, live_sessions, scsi_devices, transport
 from fabtune.host.users import Users
-from fabtune.tune import paths
+from fabtune.tune import map_paths
 
 # Drivers whose sessions iscsid makes; an offload card's own sessions live by other rules.
 _SOFTWARE = ("iscsi_tcp", "iscsi_iser", "iser")
@@ -65,7 +65,7 @@ def _used(session: Session, devices: list[Path], present: Users) -> str:
             system = present.system_on(holder)
             if system:
                 return f"{name} carries {system}"
-            reason = paths.why_not_without(holder, session)
+            reason = map_paths.why_not_without(holder, session)
             if reason:
                 return f"{name} is in use: {reason}"
     return ""
@@ -91,12 +91,12 @@ def _why_not_the_same(session: Session, devices: list[Path]) -> str:
 
 
 def _named(device: Path) -> str:
-    return paths.disk_of(device) or f"SCSI device {device.name}"
+    return map_paths.disk_of(device) or f"SCSI device {device.name}"
 
 
 def _maps(device: Path) -> list[str]:
-    disk = paths.disk_of(device)
-    return [holder for holder in blocks.holders(disk) if paths.is_map(holder)] if disk else []
+    disk = map_paths.disk_of(device)
+    return [holder for holder in blocks.holders(disk) if map_paths.is_map(holder)] if disk else []
 
 
 def _why_not_back(session: Session) -> str:

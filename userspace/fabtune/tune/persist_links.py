@@ -13,7 +13,7 @@ from pathlib import Path
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.host import udevadm
-from fabtune.host.udevadm import Link, Setting
+from fabtune.host.udevadm import LinkSetup, Setting
 from fabtune.tune.plan import Row
 
 _NO_FILE = "no native file matches it: not a PCI device"
@@ -59,7 +59,7 @@ def files(group: Iterable[Row], remarks: list[str]) -> Iterable[LinkFile]:
             yield found
 
 
-def _file(label: str, wishes: list[Row], links: list[Link], remarks: list[str]) -> LinkFile | None:
+def _file(label: str, wishes: list[Row], links: list[LinkSetup], remarks: list[str]) -> LinkFile | None:
     link = next((one for one in links if one.name == label), None)
     if link is None or not link.file or not link.path:
         remarks.append(f"settings of {label}: udev has no .link file for it under this name")
@@ -91,7 +91,7 @@ def _file(label: str, wishes: list[Row], links: list[Link], remarks: list[str]) 
     return replace(made, share=tuple(line for line in made.lines if line not in others))
 
 
-def _made(link: Link, copied: bool, settings: dict[str, str], role: str) -> LinkFile:
+def _made(link: LinkSetup, copied: bool, settings: dict[str, str], role: str) -> LinkFile:
     base = Path(link.file).name
     lines = [f"{name}={settings[name]}" for name in sorted(settings)]
     if not copied and not link.file.startswith("/usr/"):
@@ -103,7 +103,7 @@ def _made(link: Link, copied: bool, settings: dict[str, str], role: str) -> Link
     return LinkFile(f"{udevadm.DIRECTORIES[0]}/{name}", text, role, ())
 
 
-def _problem(link: Link, links: list[Link], ours: set[str]) -> str:
+def _problem(link: LinkSetup, links: list[LinkSetup], ours: set[str]) -> str:
     """Return why nothing may be added to what sets up this NIC, '' if it may."""
     if link.file in ours:
         return ""

@@ -12,11 +12,11 @@ from typing import TypeVar
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
 from fabtune.facts.collect import this_host
-from fabtune.facts.surroundings import Surroundings
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import iscsiadm, targets
 from fabtune.host.sessions import Session, live_sessions, scsi_devices
 from fabtune.model.device import Device
-from fabtune.tune import carry, fault, journal, logout, paths, signals, successor
+from fabtune.tune import carry, fault, journal, logout, map_paths, signals, successor
 from fabtune.tune.journal import Logout, Step, Transaction, Writer
 from fabtune.tune.lines import ClosedLine, DueLine, PendingLine
 from fabtune.tune.plan import Plan
@@ -111,7 +111,7 @@ def _srp_logins() -> list[tuple[str, str, str]]:
     The kernel gives names and host numbers of an old login to a new one, but never an inode number of sysfs.
     """
     found = []
-    for port in devices.srp_ports(Surroundings()):
+    for port in devices.srp_ports(HostSnapshot()):
         # One that goes while we look is logged out.
         with contextlib.suppress(FileNotFoundError):
             found.append((port.identity, str(Path(port.where["directory"]).stat().st_ino), port.label))
@@ -205,12 +205,12 @@ def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -
 
 def _anew(session: Session, one: Pending, progress: Callable[[str], None], log: Log) -> tuple[str, str, list[Pending]]:
     """Log `session` out and in; return why it stayed untouched, why no other may follow it, and what is left of it."""
-    maps, away = paths.maps_above(session), _away(session)
+    maps, away = map_paths.maps_above(session), _away(session)
     reason, again = _again(session, away, progress, log)
     if again is None:
         return reason, "", []
     left: list[Pending] = []
-    late = paths.wait_until_back(maps, again)
+    late = map_paths.wait_until_back(maps, again)
     stop = f"{late} has not taken its path through {one.label} back yet" if late else ""
     if late:
         successor.note_path(away, log)

@@ -11,10 +11,10 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.facts.collect import Facts, collect
 from fabtune.host import namespaces, targets
 from fabtune.model import units
-from fabtune.tune import journal, nextlogin, persist, rounded, saved
-from fabtune.tune import path as tune_path
+from fabtune.tune import journal, nextlogin, persist, rounded, saved_plan
+from fabtune.tune import path_choice as tune_path
 from fabtune.tune.plan import Plan, make_plan, tunables_of
-from fabtune.tune.saved import SavedPlan
+from fabtune.tune.saved_plan import SavedPlan
 
 # What stands in a rate's place when the path shall be asked.
 MEASURE = "measure"
@@ -94,7 +94,7 @@ def plan_for(asked: Request) -> tuple[Plan, Facts]:
 def resumed(kept: SavedPlan) -> tuple[Plan, Facts]:
     """Return the plan `kept` for this host as it is now.  Raises HostChangedError if the host no longer fits it."""
     facts = collect(kept.tunables, kept.netns)
-    plan = saved.resume(kept, facts)
+    plan = saved_plan.resume(kept, facts)
     # The target may have changed where the host has not.
     facts.readings += collect(nextlogin.tunables(one.name for one in kept.tunables), kept.netns).readings
     nextlogin.guard(plan, facts)

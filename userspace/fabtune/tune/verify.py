@@ -8,7 +8,7 @@ from fabtune.facts.collect import this_host
 from fabtune.host import tree
 from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import live_sessions
-from fabtune.tune import journal, owed, paths, persist, relogin
+from fabtune.tune import journal, map_paths, owed, persist, relogin
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, rebooted, reborn
 from fabtune.tune.plan import Plan
@@ -175,7 +175,7 @@ def _lacking(everything: list[Transaction], boot_id: str) -> list[Drift]:
     found = []
     for session in live_sessions() if late else []:
         if any(identity == session.identity and session.sid > (tree.whole(sid) or 0) for sid, identity in late):
-            for device in paths.lacking(session):
+            for device in map_paths.lacking(session):
                 label = f"{session.target} at {session.portal}"
                 note = f"{device} lacks its path through it since it logged in anew; "
                 note += "see `multipath -ll` and multipathd's log"

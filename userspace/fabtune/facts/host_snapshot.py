@@ -26,7 +26,7 @@ def _held(links: Links) -> frozenset[str]:
         return frozenset()
 
 
-class Surroundings:
+class HostSnapshot:
     """One namespace of this host at one moment."""
 
     def __init__(self, netns: str = "") -> None:

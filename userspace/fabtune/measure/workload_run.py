@@ -14,7 +14,7 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.measure import counters, fio, metrics
 from fabtune.measure.target import Target
 from fabtune.measure.watch import Watch, check_judge
-from fabtune.measure.workload import Place, Step, Workload, expand, space_bytes
+from fabtune.measure.workload import LoadStep, Place, Workload, expand, space_bytes
 from fabtune.model.runrecord import Draft, HostUsed, PathTold, RunRecord, Sample, StepResult, WorkloadUsed, begin
 from fabtune.progress import Progress
 
@@ -93,7 +93,7 @@ def measure(
     return draft.record
 
 
-def _numbered(workload: Workload, steps: Sequence[Step]) -> list[str]:
+def _numbered(workload: Workload, steps: Sequence[LoadStep]) -> list[str]:
     """Return how each step is called while it runs."""
     return [
         f"{workload.name}: {step.name}" + (f" ({number} of {len(steps)})" if len(steps) > 1 else "")
@@ -143,7 +143,7 @@ def _place(workload: Workload, target: Target) -> Place:
     return Place(work / "data", work)
 
 
-def new_result(step: Step) -> StepResult:
+def new_result(step: LoadStep) -> StepResult:
     """Return the record of a step that has yet to run."""
     return StepResult(
         step.name,
@@ -158,7 +158,7 @@ def new_result(step: Step) -> StepResult:
 
 
 def _run_step(
-    step: Step,
+    step: LoadStep,
     target: Target,
     place: Place,
     program: str,
@@ -222,7 +222,7 @@ def _wait_until(unix_s: float) -> None:
         left_s = unix_s - time.time()
 
 
-def _take_document(step: Step, load: fio.Load, draft: Draft) -> None:
+def _take_document(step: LoadStep, load: fio.Load, draft: Draft) -> None:
     try:
         draft.note_step(fio=load.document())
     except fio.FioError as error:

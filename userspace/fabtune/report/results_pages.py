@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 from fabtune.errors import InputError
-from fabtune.measure import record
+from fabtune.measure import recordfile
 from fabtune.model.results import CombinationEntry, ExperimentIndex, RunEntry, SuiteIndex
 from fabtune.report import page, runs
-from fabtune.report.page import Link, Section
+from fabtune.report.page import PageLink, Section
 from fabtune.report.table import Cell, Column, Table, plain
 
 PAGE = "index.html"
@@ -28,7 +28,7 @@ def write_suite(index: SuiteIndex, directory: Path) -> Path:
     links = []
     for one in index.experiments:
         counts = ", ".join(f"{count} {status}" for status, count in one.runs.items() if count)
-        links.append(Link(one.name, _href(one.directory, PAGE), f"{one.summary} ({counts})"))
+        links.append(PageLink(one.name, _href(one.directory, PAGE), f"{one.summary} ({counts})"))
     lead = f"{_count(len(links), 'experiment')}."
     section = Section("Experiments", links=tuple(links))
     return page.write(page.render(f"Suite {index.name}", lead, [section], {}, ()), directory / PAGE)
@@ -39,19 +39,19 @@ def write_experiment(index: ExperimentIndex, directory: Path, *, in_suite: bool)
 
     Returns the experiment's page.  `in_suite` says whether a suite's page stands above it.
     """
-    above = [Link("suite", _href("..", PAGE))] if in_suite else []
+    above = [PageLink("suite", _href("..", PAGE))] if in_suite else []
     for cell in index.combinations:
         cell_directory = directory / cell.directory
         if cell_directory.is_dir():
-            trail = _moved(above, 1) + [Link(index.name, _href("..", PAGE))]
+            trail = _moved(above, 1) + [PageLink(index.name, _href("..", PAGE))]
             _write_combination(index, cell, cell_directory, trail)
     links = [
-        Link(cell.name, _href(cell.directory, PAGE), _statuses(cell.runs))
+        PageLink(cell.name, _href(cell.directory, PAGE), _statuses(cell.runs))
         if (directory / cell.directory).is_dir()
-        else Link(cell.name, "", "not run")
+        else PageLink(cell.name, "", "not run")
         for cell in index.combinations
     ]
-    files = [Link(what, name) for name, what in _FIGURES.items() if (directory / name).exists()]
+    files = [PageLink(what, name) for name, what in _FIGURES.items() if (directory / name).exists()]
     points = [
         {**_unsaid(cell.factors, point), **point}
         for cell in index.combinations for run in cell.runs for point in run.points
@@ -66,35 +66,37 @@ def write_experiment(index: ExperimentIndex, directory: Path, *, in_suite: bool)
     return page.write(html, directory / PAGE)
 
 
-def _write_combination(index: ExperimentIndex, cell: CombinationEntry, directory: Path, trail: Sequence[Link]) -> None:
+def _write_combination(
+    index: ExperimentIndex, cell: CombinationEntry, directory: Path, trail: Sequence[PageLink]
+) -> None:
     links = []
     for run in cell.runs:
         name = f"run {run.number}"
         run_directory = Path(run.directory).name
         if run.status == "not run":
-            links.append(Link(name, "", "not run"))
+            links.append(PageLink(name, "", "not run"))
             continue
-        links.append(Link(name, _href(run_directory, PAGE), run.status))
-        _write_run(run, directory / run_directory, _moved(trail, 1) + [Link(cell.name, _href("..", PAGE))], name)
+        links.append(PageLink(name, _href(run_directory, PAGE), run.status))
+        _write_run(run, directory / run_directory, _moved(trail, 1) + [PageLink(cell.name, _href("..", PAGE))], name)
     points = [{"run": run.number, **point} for run in cell.runs for point in run.points]
     sections = [Section("Runs", links=tuple(links), tables=_points("Points of all runs", points))]
     lead = f"{_statuses(cell.runs)}. {index.summary}"
     page.write(page.render(cell.name, lead, sections, cell.factors, (), trail=trail), directory / PAGE)
 
 
-def _write_run(run: RunEntry, directory: Path, trail: Sequence[Link], name: str) -> None:
+def _write_run(run: RunEntry, directory: Path, trail: Sequence[PageLink], name: str) -> None:
     sections = [Section("Figures", tables=_points("Points", run.points))] if run.points else []
     for file in run.files:
-        if file.endswith(record.SUFFIX):
+        if file.endswith(recordfile.SUFFIX):
             sections.append(_record(file, directory / file))
-    sections.append(Section("Files", links=tuple(Link(file, _href(file)) for file in run.files)))
+    sections.append(Section("Files", links=tuple(PageLink(file, _href(file)) for file in run.files)))
     html = page.render(f"{trail[-1].text}, {name}", run.status, sections, run.settings, (), trail=trail)
     page.write(html, directory / PAGE)
 
 
 def _record(name: str, path: Path) -> Section:
     try:
-        taken = record.read(path)
+        taken = recordfile.read(path)
     except InputError as error:
         return Section(name, notes=(str(error),))
     tables = [runs.figures(taken), runs.laws(taken), runs.proof(taken)]
@@ -137,9 +139,9 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _moved(links: Sequence[Link], levels: int) -> list[Link]:
+def _moved(links: Sequence[PageLink], levels: int) -> list[PageLink]:
     """Return the links as they read from a page `levels` further down."""
-    return [Link(link.text, "../" * levels + link.href, link.note) for link in links]
+    return [PageLink(link.text, "../" * levels + link.href, link.note) for link in links]
 
 
 def _href(*parts: str) -> str:
