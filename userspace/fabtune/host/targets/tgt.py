@@ -171,6 +171,8 @@ class _Tgt(Kind):
         return str(store.device or "")
 
     def add_target(self, name: str, portals: Sequence[str], stores: Sequence[str], inside: Sequence[str]) -> None:
+        # A re-login asks every LUN, and LUN 0, the daemon's controller, has no other node to be asked by.
+        run(["modprobe", "sg"], what="loading sg")
         tell = partial(self._tell, str(len(_targets()) + 1))
         if not _runs():
             self._start(portals, inside)
