@@ -58,11 +58,11 @@ def test_what_is_no_plain_small_file_is_refused_unread(
     reader: str, make: Callable[[Path], Path], words: str, tmp_path: Path
 ) -> None:
     path = make(tmp_path / "odd.toml")
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(InputError, match=words) as caught:
         READERS[reader](path)
     assert str(path) in str(caught.value)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 def profile(path: Path, include: list[str]) -> Path:
@@ -74,10 +74,10 @@ def test_an_include_bomb_ends_at_once_by_its_number_of_files(tmp_path: Path) -> 
     for level in range(7):
         for place in range(12):
             profile(tmp_path / f"p{level}-{place}.toml", [f"p{level + 1}-{one}" for one in range(12) if level < 6])
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(InputError, match="more than 16 files"):
         load_profile(str(tmp_path / "p0-0.toml"), shipped_catalog())
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_circle_of_includes_is_named(tmp_path: Path) -> None:
