@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie+tgt --clock real --accel uml
+# guest-full: --suite trixie+tgt --clock real --accel uml
 # tgt, the target of user space, in LIO's place: what fabtune sees of it, sets, takes back and cannot keep.
 
 IQN=iqn.2026-01.lab.fabtune:target
