@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a capture is taken to show: hand-made PDUs of known exchanges, right claims and wrong ones."""
 
+from typing import Any
+
 import pytest
 
 from fabtune.errors import InputError
@@ -9,7 +11,16 @@ from fabtune.measure.proof import AS_CONFIGURED, CANNOT_TELL, NOT_AS_CONFIGURED
 from fabtune.measure.wire import COMMAND, DATA_IN, DATA_OUT, R2T, RESPONSE, UNSOLICITED, Pdu
 
 
-def write_of(task, *, size=256, immediate=64, unsolicited=0, bursts=(64, 64, 64), at_once=1, window=(10, 41)):
+def write_of(
+    task: Any,
+    *,
+    size: Any = 256,
+    immediate: Any = 64,
+    unsolicited: Any = 0,
+    bursts: Any = (64, 64, 64),
+    at_once: Any = 1,
+    window: Any = (10, 41),
+) -> Any:
     """The PDUs of one write, in KiB: R2Ts are handed out `at_once`, each answered by two Data-Outs."""
     expected, highest = window
     numbers = {"exp_cmd_sn": expected, "max_cmd_sn": highest}
@@ -22,16 +33,16 @@ def write_of(task, *, size=256, immediate=64, unsolicited=0, bursts=(64, 64, 64)
     return [*found, Pdu(RESPONSE, task, 0, **numbers)]
 
 
-def read_of(task):
+def read_of(task: Any) -> Any:
     return [Pdu(COMMAND, task, 0, expected_bytes=4096), Pdu(DATA_IN, task, 4096, status=True)]
 
 
-def verdict(claim, value, pdus, **others):
+def verdict(claim: Any, value: Any, pdus: Any, **others: Any) -> Any:
     (finding,) = [one for one in proof.judge({**others, claim: value}, proof.observe(pdus)) if one.claim == claim]
     return finding.verdict
 
 
-def test_what_is_seen():
+def test_what_is_seen() -> None:
     seen = proof.observe([*write_of(1), *read_of(2), *write_of(3, at_once=3)])
     assert len(seen.writes) == 2
     assert [task.r2ts for task in seen.writes] == [[65536] * 3] * 2
@@ -51,26 +62,26 @@ def test_what_is_seen():
         ("WindowClosed", "No", "Yes"),
     ],
 )
-def test_right_claims_hold_and_wrong_ones_do_not(claim, right, wrong):
+def test_right_claims_hold_and_wrong_ones_do_not(claim: Any, right: Any, wrong: Any) -> None:
     assert verdict(claim, right, write_of(1)) == AS_CONFIGURED
     assert verdict(claim, wrong, write_of(1)) == NOT_AS_CONFIGURED
 
 
-def test_unsolicited_data_shows_initial_r2t_off():
+def test_unsolicited_data_shows_initial_r2t_off() -> None:
     pdus = write_of(1, immediate=8, unsolicited=56)
     assert verdict("InitialR2T", "No", pdus) == AS_CONFIGURED
     assert verdict("InitialR2T", "Yes", pdus) == NOT_AS_CONFIGURED
     assert verdict("FirstBurstLength", "131072", pdus) == NOT_AS_CONFIGURED
 
 
-def test_a_write_that_waits_shows_initial_r2t_on():
+def test_a_write_that_waits_shows_initial_r2t_on() -> None:
     pdus = write_of(1, immediate=8, bursts=(248,))
     assert verdict("InitialR2T", "Yes", pdus, FirstBurstLength="65536") == AS_CONFIGURED
     assert verdict("InitialR2T", "No", pdus, FirstBurstLength="65536") == NOT_AS_CONFIGURED
     assert verdict("FirstBurstLength", "65536", pdus) == CANNOT_TELL
 
 
-def test_what_cannot_be_told():
+def test_what_cannot_be_told() -> None:
     full = write_of(1, immediate=64, bursts=(192,))
     assert verdict("InitialR2T", "No", full, FirstBurstLength="65536") == CANNOT_TELL
     assert verdict("MaxOutstandingR2T", "4", full) == CANNOT_TELL
@@ -78,12 +89,12 @@ def test_what_cannot_be_told():
     assert verdict("MaxBurstLength", "65536", read_of(1)) == CANNOT_TELL
 
 
-def test_outstanding_r2ts():
+def test_outstanding_r2ts() -> None:
     assert verdict("MaxOutstandingR2T", "3", write_of(1, at_once=3)) == AS_CONFIGURED
     assert verdict("MaxOutstandingR2T", "1", write_of(1, at_once=3)) == NOT_AS_CONFIGURED
 
 
-def test_a_window_that_closes_and_wraps():
+def test_a_window_that_closes_and_wraps() -> None:
     pdus = [*write_of(1, window=(2**32 - 1, 30)), *write_of(2, window=(31, 30))]
     seen = proof.observe(pdus)
     assert seen.window == 32
@@ -91,7 +102,7 @@ def test_a_window_that_closes_and_wraps():
     assert verdict("WindowClosed", "Yes", pdus) == AS_CONFIGURED
 
 
-def test_unknown_claims_are_refused():
+def test_unknown_claims_are_refused() -> None:
     assert capture.claims(["CommandWindow=64"]) == {"CommandWindow": "64"}
     for word in ("CommandWindow", "Window=3"):
         with pytest.raises(InputError, match="expected NAME=VALUE with NAME one of"):

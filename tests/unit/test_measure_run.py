@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +26,7 @@ TOP = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def disk_dir(tmp_path_factory):
+def disk_dir(tmp_path_factory: Any) -> Iterator[Any]:
     """A directory that O_DIRECT works on: pytest's own may be a tmpfs."""
     path = Path("/var/tmp") / f"fabtune-test-{os.getpid()}"
     path.mkdir()
@@ -32,15 +34,15 @@ def disk_dir(tmp_path_factory):
     shutil.rmtree(path)
 
 
-def measure(disk_dir, *words):
+def measure(disk_dir: Path, *words: Any) -> Any:
     return main(["measure", *words, "--on", str(disk_dir), "--out", str(disk_dir / "runs")])
 
 
-def records(disk_dir):
+def records(disk_dir: Path) -> Any:
     return [recordfile.read(path) for path in recordfile.find(disk_dir / "runs")]
 
 
-def test_one_run_is_one_record_with_all_steps(disk_dir, capsys):
+def test_one_run_is_one_record_with_all_steps(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert measure(disk_dir, "xdd", "--set", "total_bytes=16m", "--label", "lan", "--json") == ExitCode.DONE
     shown = json.loads(capsys.readouterr().out)
     (kept,) = records(disk_dir)
@@ -53,7 +55,9 @@ def test_one_run_is_one_record_with_all_steps(disk_dir, capsys):
     assert not list(disk_dir.glob("fabtune-*"))
 
 
-def test_the_load_begins_at_the_instant_asked_for_or_not_at_all(disk_dir, capsys):
+def test_the_load_begins_at_the_instant_asked_for_or_not_at_all(
+    disk_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     begin = time.time() + 4
     words = ("xdd", "--set", "total_bytes=16m", "--at", f"{begin:.3f}")
     assert measure(disk_dir, *words) == ExitCode.DONE
@@ -64,7 +68,7 @@ def test_the_load_begins_at_the_instant_asked_for_or_not_at_all(disk_dir, capsys
     assert [one.complete for one in records(disk_dir)] == [True, False]
 
 
-def test_bins_and_percentiles_agree_with_fio(disk_dir):
+def test_bins_and_percentiles_agree_with_fio(disk_dir: Path) -> None:
     assert measure(disk_dir, "oltp", "--set", "total_bytes=16m", "--runtime", "1s", "--ramp", "0s") == ExitCode.DONE
     step = records(disk_dir)[0].steps[0]
     for op in ("read", "write"):
@@ -74,7 +78,7 @@ def test_bins_and_percentiles_agree_with_fio(disk_dir):
     assert mix == pytest.approx(0.7, abs=0.02)
 
 
-def test_flipped_byte_is_found_and_put_back(disk_dir):
+def test_flipped_byte_is_found_and_put_back(disk_dir: Path) -> None:
     assert measure(disk_dir, "ioverify", "--set", "total_bytes=4m", "--keep-files") == ExitCode.DONE
     (kept,) = records(disk_dir)
     assert "offset 65536" in kept.steps[1].failed_as_expected
@@ -86,7 +90,7 @@ def test_flipped_byte_is_found_and_put_back(disk_dir):
     assert subprocess.run(["fio", str(job)], capture_output=True, cwd=disk_dir, check=False).returncode == 0
 
 
-def test_an_unnoticed_flipped_byte_fails(disk_dir, capsys):
+def test_an_unnoticed_flipped_byte_fails(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (TOP / "userspace/fabtune/measure/workloads/ioverify.toml").read_text()
     blind = disk_dir / "blind.toml"
     blind.write_text(text.replace("{ verify_only = 1 }", '{ rw = "read", verify = "null" }'))
@@ -95,13 +99,13 @@ def test_an_unnoticed_flipped_byte_fails(disk_dir, capsys):
     assert not records(disk_dir)[0].complete
 
 
-def test_a_byte_to_flip_beyond_the_end_is_said(disk_dir, capsys):
+def test_a_byte_to_flip_beyond_the_end_is_said(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert measure(disk_dir, "ioverify", "--set", "total_bytes=32k", "--set", "block_bytes=4k") == ExitCode.FAILED
     assert "no byte 65600" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interruption_ends_the_load_and_keeps_the_record(disk_dir, number):
+def test_interruption_ends_the_load_and_keeps_the_record(disk_dir: Path, number: Any) -> None:
     command = [
         sys.executable, "-m", "fabtune", "measure", "xdd", "--on", str(disk_dir), "--out", str(disk_dir / "runs"),
         "--set", "total_bytes=16m", "--runtime", "60s", "--ramp", "0s",
@@ -120,8 +124,10 @@ def test_interruption_ends_the_load_and_keeps_the_record(disk_dir, number):
 
 
 @pytest.mark.parametrize("trouble", [KeyboardInterrupt(), OSError(errno.ENODEV, "No such device")])
-def test_trouble_during_the_first_sample_keeps_what_was_measured(disk_dir, monkeypatch, trouble):
-    def first(watch, *, edge=False):
+def test_trouble_during_the_first_sample_keeps_what_was_measured(
+    disk_dir: Path, monkeypatch: pytest.MonkeyPatch, trouble: Any
+) -> None:
+    def first(watch: Any, *, edge: Any = False) -> None:
         monkeypatch.undo()
         wait_for(lambda: moving(os.getpid()))
         raise trouble
@@ -130,10 +136,11 @@ def test_trouble_during_the_first_sample_keeps_what_was_measured(disk_dir, monke
     load = workload.load("xdd").with_parameters(["op=read", "total_bytes=16m"])
     with pytest.raises(workload_run.IncompleteError) as caught:
         workload_run.measure(load, target.find(str(disk_dir)), runtime_s=60, ramp_s=0)
-    assert metrics.moved_bytes(caught.value.record.steps[0].fio) > 0
+    fio = caught.value.record.steps[0].fio
+    assert fio is not None and metrics.moved_bytes(fio) > 0
 
 
-def test_the_load_dies_with_its_starter(disk_dir):
+def test_the_load_dies_with_its_starter(disk_dir: Path) -> None:
     command = [
         sys.executable, "-m", "fabtune", "measure", "xdd", "--on", str(disk_dir), "--out", str(disk_dir / "runs"),
         "--set", "total_bytes=16m", "--runtime", "60s", "--ramp", "0s",
@@ -145,7 +152,7 @@ def test_the_load_dies_with_its_starter(disk_dir):
     wait_for(lambda: not Path(f"/proc/{load}").exists() or "zombie" in Path(f"/proc/{load}/status").read_text())
 
 
-def moving(parent):
+def moving(parent: Any) -> Any:
     """The pid of the fio below `parent`, once it has moved data."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -158,7 +165,7 @@ def moving(parent):
     return None
 
 
-def wait_for(found, timeout_s=20):
+def wait_for(found: Any, timeout_s: Any = 20) -> Any:
     deadline = time.monotonic() + timeout_s
     while not (value := found()):
         assert time.monotonic() < deadline, "did not happen in time"
@@ -166,7 +173,7 @@ def wait_for(found, timeout_s=20):
     return value
 
 
-def test_fio_failing_is_said_in_its_own_words(disk_dir, capsys):
+def test_fio_failing_is_said_in_its_own_words(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = disk_dir / "bad.toml"
     text = (TOP / "userspace/fabtune/measure/workloads/oltp.toml").read_text()
     bad.write_text(text.replace('rw = "randrw"', 'rw = "randrw"\nfilename = "/proc/nothing/here"\n# ').replace(
@@ -177,20 +184,24 @@ def test_fio_failing_is_said_in_its_own_words(disk_dir, capsys):
     assert records(disk_dir)[0].problem
 
 
-def test_missing_fio_is_said(disk_dir, capsys, monkeypatch):
+def test_missing_fio_is_said(
+    disk_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(disk_dir))
     monkeypatch.setattr("fabtune.host.run.shutil.which", lambda *_, **__: None)
     assert measure(disk_dir, "xdd") == ExitCode.FAILED
     assert "apt-get install fio" in capsys.readouterr().err
 
 
-def test_no_room_is_said_before_anything_runs(disk_dir, capsys):
+def test_no_room_is_said_before_anything_runs(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert measure(disk_dir, "lmdd", "--set", "total_bytes=900000g") == ExitCode.FAILED
     assert "make it smaller with --set" in capsys.readouterr().err
     assert not (disk_dir / "runs").exists()
 
 
-def test_a_record_that_cannot_be_kept_where_asked_is_kept_elsewhere(disk_dir, capsys, monkeypatch, tmp_path):
+def test_a_record_that_cannot_be_kept_where_asked_is_kept_elsewhere(
+    disk_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     # Where pmcd runs its archive has nowhere to go either.
     monkeypatch.setattr(pcp, "available", lambda: True)
@@ -203,20 +214,22 @@ def test_a_record_that_cannot_be_kept_where_asked_is_kept_elsewhere(disk_dir, ca
     assert recordfile.read(kept).complete
 
 
-def test_every_thread_of_pileup_reads(disk_dir):
+def test_every_thread_of_pileup_reads(disk_dir: Path) -> None:
     words = ["--set", "files=4", "--set", "file_bytes=2m", "--set", "threads=8", "--runtime", "300ms", "--ramp", "0s"]
     assert measure(disk_dir, "pileup", *words) == ExitCode.DONE
     (step,) = records(disk_dir)[0].steps
     assert len(step.fio["jobs"]) == 8 and all(job["read"]["total_ios"] for job in step.fio["jobs"])
 
 
-def test_daq_names_the_highest_rate_that_both_sides_held(disk_dir, capsys):
+def test_daq_names_the_highest_rate_that_both_sides_held(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--set", "stream_bytes_per_s=100000,200000000000", "--set", "file_bytes=2m", "--set", "block_bytes=10k"]
     assert measure(disk_dir, "daq", *words, "--runtime", "1s", "--ramp", "0s") == ExitCode.DONE
     assert "readers and writers both held: 0.8 MB/s each way" in capsys.readouterr().out
 
 
-def test_metabench_counts_files_and_each_phase_has_its_own_curve(disk_dir, capsys):
+def test_metabench_counts_files_and_each_phase_has_its_own_curve(
+    disk_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert measure(disk_dir, "metabench", "--set", "files=300", "--set", "processes=1,2", "--json") == ExitCode.DONE
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert len(steps) == 12
@@ -236,18 +249,18 @@ def test_metabench_counts_files_and_each_phase_has_its_own_curve(disk_dir, capsy
         (["latency", "--on", "/var/tmp", "--set", "nope=1"], "has the parameters"),
     ],
 )
-def test_bad_targets_are_refused(words, says, capsys):
+def test_bad_targets_are_refused(words: Any, says: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", *words]) == ExitCode.USAGE
     assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--runtime", "5"], ["--rtt", "-5ms"], ["--rate", "fast"]])
-def test_bad_quantities_are_refused(words, capsys):
+def test_bad_quantities_are_refused(words: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", "xdd", "--on", "/var/tmp", *words]) == ExitCode.USAGE
     assert words[0] in capsys.readouterr().err
 
 
-def test_ab_switches_before_every_run_and_back_at_the_end(disk_dir, capsys):
+def test_ab_switches_before_every_run_and_back_at_the_end(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     switch = disk_dir / "switch"
     switch.write_text(f'#!/bin/sh\necho "$1" >> {disk_dir}/log\n')
     switch.chmod(0o755)
@@ -270,7 +283,7 @@ def test_ab_switches_before_every_run_and_back_at_the_end(disk_dir, capsys):
     assert "xdd: wan against untouched, session" in html
 
 
-def test_a_switch_that_fails_ends_the_session(disk_dir, capsys):
+def test_a_switch_that_fails_ends_the_session(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["ab", "untouched", "wan", "xdd", "--on", str(disk_dir), "--switch", "/bin/false", "--calibrate", "0"]
     assert main(words) == ExitCode.FAILED
     assert "switching to 'untouched' failed: /bin/false untouched" in capsys.readouterr().err
@@ -279,33 +292,37 @@ def test_a_switch_that_fails_ends_the_session(disk_dir, capsys):
 
 @pytest.mark.parametrize("more", [[], ["--switch", "/bin/true"]])
 @pytest.mark.parametrize("sides", [("default", "wan"), ("wan", "default")])
-def test_ab_tells_the_new_word_for_nothing_applied(disk_dir, capsys, sides, more):
+def test_ab_tells_the_new_word_for_nothing_applied(
+    disk_dir: Path, capsys: pytest.CaptureFixture[str], sides: Any, more: Any
+) -> None:
     assert main(["ab", *sides, "xdd", "--on", str(disk_dir), *more]) == ExitCode.USAGE
     assert "ab default: 'default' is a profile" in (said := capsys.readouterr().err)
     assert "nothing applied is 'untouched' now" in said
 
 
 @pytest.mark.parametrize("command", ["/no/such/program", "'", ""])
-def test_a_switch_that_cannot_be_run_is_refused(disk_dir, capsys, command):
+def test_a_switch_that_cannot_be_run_is_refused(
+    disk_dir: Path, capsys: pytest.CaptureFixture[str], command: Any
+) -> None:
     code = main(["ab", "a", "b", "xdd", "--on", str(disk_dir), "--switch", command or " "])
     assert code == ExitCode.USAGE
     assert f"--switch {command or ' '}: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("term", "bar"), [("xterm", True), ("dumb", False), ("unknown", False)])
-def test_a_terminal_that_cannot_redraw_gets_lines(monkeypatch, term, bar):
+def test_a_terminal_that_cannot_redraw_gets_lines(monkeypatch: pytest.MonkeyPatch, term: Any, bar: Any) -> None:
     monkeypatch.setattr("sys.stderr", type("Terminal", (), {"isatty": lambda self: True})())
     monkeypatch.setenv("TERM", term)
     assert isinstance(progress.for_stderr(), progress.TerminalProgress) is bar
 
 
-def test_odd_numbers_of_pairs_are_refused(disk_dir, capsys):
+def test_odd_numbers_of_pairs_are_refused(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ab", "a", "b", "xdd", "--on", str(disk_dir), "--pairs", "7"]) == ExitCode.USAGE
     assert "even number of pairs" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(Path("/sys/module/fabstat").exists(), reason="fabstat is loaded here")
-def test_what_cannot_begin_leaves_no_record(disk_dir, capsys):
+def test_what_cannot_begin_leaves_no_record(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert measure(disk_dir, "stress128", "--set", "total_bytes=4m") == ExitCode.FAILED
     assert "load fabstat.ko first" in capsys.readouterr().err
     assert main(["measure", "net", "--peer", "no-such-host.invalid", "--out", str(disk_dir / "runs")]) == ExitCode.USAGE
@@ -314,7 +331,7 @@ def test_what_cannot_begin_leaves_no_record(disk_dir, capsys):
 
 
 @pytest.mark.skipif(not pcp.available(), reason="no pmcd is running here")
-def test_archive_where_pmcd_runs_has_the_samplers_metrics(disk_dir):
+def test_archive_where_pmcd_runs_has_the_samplers_metrics(disk_dir: Path) -> None:
     assert measure(disk_dir, "oltp", "--set", "total_bytes=16m", "--runtime", "4s", "--ramp", "0s") == ExitCode.DONE
     (kept,) = records(disk_dir)
     archive = disk_dir / "runs" / kept.pcp_archive / "run"
@@ -323,7 +340,9 @@ def test_archive_where_pmcd_runs_has_the_samplers_metrics(disk_dir):
     assert [line.split()[0] for line in found.stdout.splitlines() if int(line.split()[1]) >= 0] == names
 
 
-def test_a_broken_pmlogger_costs_the_archive_alone(disk_dir, monkeypatch, capsys):
+def test_a_broken_pmlogger_costs_the_archive_alone(
+    disk_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     fake = disk_dir / "bin"
     fake.mkdir()
     (fake / "pmlogger").write_text("#!/bin/sh\nexit 1\n")

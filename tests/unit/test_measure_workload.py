@@ -3,6 +3,7 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,17 +29,17 @@ options = { rw = "${op}", bs = "${block_bytes}" }
 """
 
 
-def parse(text):
+def parse(text: Any) -> Any:
     return workload.parse(text, Path("/w/mine.toml"))
 
 
-def steps(name, *settings, runtime_s=None):
+def steps(name: Any, *settings: Any, runtime_s: Any = None) -> Any:
     load = workload.load(name).with_parameters(settings)
     return workload.expand(load, PLACE, runtime_s=runtime_s, ramp_s=2)
 
 
 @pytest.mark.parametrize("name", workload.names())
-def test_fio_accepts_every_shipped_job(name, tmp_path):
+def test_fio_accepts_every_shipped_job(name: str, tmp_path: Path) -> None:
     load = workload.load(name)
     place = Place(tmp_path / "data", tmp_path, 2**30)
     job = tmp_path / "job.fio"
@@ -49,25 +50,25 @@ def test_fio_accepts_every_shipped_job(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", workload.names())
-def test_every_shipped_workload_explains_itself(name, capsys):
+def test_every_shipped_workload_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["workloads", name]) == ExitCode.DONE
     text = capsys.readouterr().out
     assert text.startswith(f"{name}: ") and "Source" in text and "${" not in text
 
 
-def test_the_list_names_all(capsys):
+def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["workloads"]) == ExitCode.DONE
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:] if not line.startswith(" ")]
     assert listed == workload.names() and {"xdd", "oltp", "ioverify"} < set(listed)
 
 
-def test_steps_are_every_combination():
+def test_steps_are_every_combination() -> None:
     found = workload.expand(parse(MINIMAL), PLACE, runtime_s=None, ramp_s=0)
     assert [step.name for step in found] == ["read 4 KiB", "read 8 KiB"]
     assert found[1].job_file() == "[mine]\nioengine=psync\nrw=read\nbs=8192\n"
 
 
-def test_steps_that_differ_have_names_that_differ():
+def test_steps_that_differ_have_names_that_differ() -> None:
     assert [step.name for step in steps("oltp", "queue_depth=1,16")] == [
         "4 KiB 70/30, queue_depth 1",
         "4 KiB 70/30, queue_depth 16",
@@ -81,44 +82,44 @@ def test_steps_that_differ_have_names_that_differ():
         assert len(set(found)) == len(found)
 
 
-def test_run_time_makes_a_step_time_based():
+def test_run_time_makes_a_step_time_based() -> None:
     job = steps("xdd", runtime_s=3)[0].job_file()
     assert "time_based=1\nruntime=3000ms\nramp_time=2000ms\n" in job
     assert "time_based" not in steps("xdd")[0].job_file()
 
 
-def test_what_writes_is_known():
+def test_what_writes_is_known() -> None:
     assert [step.writes for step in steps("xdd")] == [False, True]
     assert [step.writes for step in steps("ioverify")] == [True, False]
     assert steps("oltp")[0].writes and not steps("latency")[0].writes
 
 
-def test_depth_counts_jobs_and_queue():
+def test_depth_counts_jobs_and_queue() -> None:
     assert steps("xdd")[0].depth == 32
     assert steps("stress128")[0].depth == 512
     assert steps("pileup", "threads=8")[0].depth == 8
     assert not steps("daq")[0].closed_loop
 
 
-def test_processes_have_slices_of_their_own():
+def test_processes_have_slices_of_their_own() -> None:
     for step in steps("pioraw", "processes=4", "block_bytes=1m", "op=write"):
         job = step.jobs["pioraw"]
         assert job["offset_increment"] == job["size"] == str(2**28)
 
 
-def test_rotated_reads_are_the_neighbours_file():
+def test_rotated_reads_are_the_neighbours_file() -> None:
     rotated = next(step for step in steps("mptio", "processes=3") if step.name == "disk rotate read")
     assert [job["filename"] for job in rotated.jobs.values()] == [f"/mnt/work/disk.{n}" for n in (1, 2, 0)]
 
 
-def test_settings_replace_lists_and_take_units():
+def test_settings_replace_lists_and_take_units() -> None:
     load = workload.load("pioraw").with_parameters(["block_bytes=4k,1MiB", "op=write"])
     assert load.parameters["block_bytes"] == [4096, 2**20]
     assert load.parameters["op"] == ["write"]
 
 
 @pytest.mark.parametrize("setting", ["nope=1", "block_bytes", "block_bytes=many", "block_bytes=0", "processes=-1"])
-def test_bad_settings_are_refused(setting):
+def test_bad_settings_are_refused(setting: Any) -> None:
     with pytest.raises(InputError, match=setting.split("=")[0]):
         workload.load("pioraw").with_parameters([setting])
 
@@ -138,18 +139,18 @@ def test_bad_settings_are_refused(setting):
         (("[parameters]", "[parameters"), "mine.toml"),
     ],
 )
-def test_faulty_files_are_named(change, says):
+def test_faulty_files_are_named(change: Any, says: Any) -> None:
     assert change[0] in MINIMAL
     with pytest.raises(InputError, match=says):
-        parse(MINIMAL.replace(*change, 1))
+        parse(MINIMAL.replace(change[0], change[1], 1))
 
 
-def test_unknown_names_in_a_template_are_refused():
+def test_unknown_names_in_a_template_are_refused() -> None:
     with pytest.raises(InputError, match="names block_size; known are block_bytes, op, file"):
         workload.expand(parse(MINIMAL.replace("${block_bytes}", "${block_size}")), PLACE, runtime_s=None, ramp_s=0)
 
 
-def test_a_file_of_ones_own_is_taken_by_path(tmp_path, capsys):
+def test_a_file_of_ones_own_is_taken_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.toml").write_text(MINIMAL)
     assert main(["workloads", str(tmp_path / "mine.toml")]) == ExitCode.DONE
     assert main(["workloads", "unheard-of"]) == ExitCode.USAGE

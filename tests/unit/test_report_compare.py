@@ -3,6 +3,8 @@
 
 import gzip
 import json
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -12,70 +14,75 @@ from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import interleave, recordfile
 from fabtune.report import compare
-from fabtune.report.statistics import Verdict
+from fabtune.report.statistics import Comparison, Verdict
 
 
-def sides(ratio, pairs=8):
+def sides(ratio: Any, pairs: Any = 8) -> Any:
     drift = [1 + 0.01 * (pair % 3) for pair in range(pairs)]
     a = [make_record(100 * factor, "default", pair) for pair, factor in enumerate(drift)]
     b = [make_record(100 * ratio * (factor + 0.002), "wan", pair) for pair, factor in enumerate(drift)]
     return a, b
 
 
-def test_interleaved_runs_are_paired():
+def compared(row: compare.MetricRow) -> Comparison:
+    assert row.comparison is not None
+    return row.comparison
+
+
+def test_interleaved_runs_are_paired() -> None:
     outcome = compare.compare(*sides(1.10))
     throughput = outcome.rows[0]
-    assert throughput.primary and throughput.comparison.paired
-    assert throughput.comparison.ratio == pytest.approx(1.102, abs=0.001)
+    assert throughput.primary and compared(throughput).paired
+    assert compared(throughput).ratio == pytest.approx(1.102, abs=0.001)
     assert (outcome.a, outcome.b) == ("default", "wan")
     assert [row.verdict for row in outcome.rows] == [Verdict.BETTER] * 3
     assert [row.metric.key for row in outcome.rows] == ["read_mb_per_s", "read_p50_ms", "read_p99_ms"]
     assert outcome.exit_code == ExitCode.DONE
 
 
-def test_a_regression_has_its_exit_code():
+def test_a_regression_has_its_exit_code() -> None:
     assert compare.compare(*sides(0.90)).exit_code == ExitCode.DRIFT
     assert compare.compare(*sides(1.0)).exit_code == ExitCode.DONE
     assert compare.compare(*sides(0.90, pairs=4)).exit_code == ExitCode.CANNOT_TELL
 
 
-def test_runs_without_a_session_are_not_paired_and_it_is_said():
+def test_runs_without_a_session_are_not_paired_and_it_is_said() -> None:
     a = [make_record(100 + n) for n in range(8)]
     b = [make_record(150 + n, "wan") for n in range(8)]
     outcome = compare.compare(a, b)
-    assert not outcome.rows[0].comparison.paired
+    assert not compared(outcome.rows[0]).paired
     assert "not interleaved" in outcome.notes[0]
 
 
-def test_an_invalid_run_takes_its_pair_along_and_is_named():
+def test_an_invalid_run_takes_its_pair_along_and_is_named() -> None:
     a, b = sides(1.10)
     a[2] = make_record(500, "default", 2, complete=False, start=77.0)
     outcome = compare.compare(a, b)
-    assert outcome.rows[0].comparison.n == 7
+    assert compared(outcome.rows[0]).n == 7
     assert outcome.invalid == (("xdd started at 77", "incomplete: fio ended"),)
 
 
-def test_a_run_that_breaks_a_law_is_not_used():
+def test_a_run_that_breaks_a_law_is_not_used() -> None:
     a, b = sides(1.10)
     b[0].steps[0].fio["jobs"][0]["read"]["lat_ns"]["mean"] *= 2
     outcome = compare.compare(a, b)
-    assert outcome.rows[0].comparison.n == 7
+    assert compared(outcome.rows[0]).n == 7
     assert "Little's law" in outcome.invalid[0][1]
 
 
-def test_what_differed_is_listed():
+def test_what_differed_is_listed() -> None:
     a, b = sides(1.10)
     a = [attrs.evolve(one, environment={"net.ipv4.tcp_rmem": "4096"}) for one in a]
     b = [attrs.evolve(one, environment={"net.ipv4.tcp_rmem": "16384"}) for one in b]
     assert compare.compare(a, b).differences == (("environment.net.ipv4.tcp_rmem", "4096", "16384"),)
 
 
-def test_different_workloads_are_refused():
+def test_different_workloads_are_refused() -> None:
     with pytest.raises(InputError, match="different workloads: oltp, xdd"):
         compare.compare([make_record(1)], [make_record(1, workload="oltp")])
 
 
-def test_calibration_noise_keeps_a_verdict_back():
+def test_calibration_noise_keeps_a_verdict_back() -> None:
     same = compare.compare(*sides(1.03))
     noise = compare.noise_of(same)
     assert noise["read", "read_mb_per_s"] > 0.03
@@ -83,7 +90,7 @@ def test_calibration_noise_keeps_a_verdict_back():
     assert compare.compare(*sides(1.025)).rows[0].verdict is Verdict.BETTER
 
 
-def test_compare_verb_reads_directories(tmp_path, capsys):
+def test_compare_verb_reads_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for side, records in zip("ab", sides(0.9), strict=True):
         for number, one in enumerate(records):
             recordfile.write(one, tmp_path / side / f"{number}.run.json.gz")
@@ -94,7 +101,9 @@ def test_compare_verb_reads_directories(tmp_path, capsys):
     assert "-9.8%" in capsys.readouterr().out
 
 
-def test_single_records_show_their_figures_and_the_reason_once(tmp_path, capsys):
+def test_single_records_show_their_figures_and_the_reason_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name, rate in (("a", 100), ("b", 125)):
         one = make_record(rate, name)
         one = attrs.evolve(one, target=attrs.evolve(one.target, kind="directory", size_bytes=rate))
@@ -120,7 +129,9 @@ def test_single_records_show_their_figures_and_the_reason_once(tmp_path, capsys)
     ],
 )
 @pytest.mark.parametrize("directory", [False, True])
-def test_records_that_cannot_be_read_are_named(tmp_path, capsys, content, says, directory):
+def test_records_that_cannot_be_read_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, says: Any, directory: Any
+) -> None:
     recordfile.write(make_record(100), tmp_path / "a" / "0.run.json.gz")
     (tmp_path / "b").mkdir()
     bad = tmp_path / "b" / "0.run.json.gz"
@@ -130,7 +141,7 @@ def test_records_that_cannot_be_read_are_named(tmp_path, capsys, content, says, 
     assert f"{bad}: " in errors and says in errors
 
 
-def test_order_is_in_abba_blocks():
+def test_order_is_in_abba_blocks() -> None:
     turns = list(interleave.order(10, seed=3))
     assert len(turns) == 20
     blocks = ["".join(turn.side for turn in turns[at : at + 4]) for at in range(0, 20, 4)]

@@ -5,6 +5,9 @@ import base64
 import csv
 import io
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -17,7 +20,7 @@ META = {"Kernel": "6.12.107", "Seed": 7, "commands": ["make demo", "echo '<&>'"]
 WINDOW_MB_MS = 8388.608  # 32 requests of 256 KiB
 
 
-def make_points(**extra):
+def make_points(**extra: Any) -> Any:
     points = []
     for rtt_ms, default, wan in ((0, 119.5, 112.9), (50, 5.2, 110.3), (100, 2.6, 81.1)):
         bound = min(119.5, WINDOW_MB_MS / rtt_ms) if rtt_ms else 119.5
@@ -40,33 +43,33 @@ def make_points(**extra):
     return points
 
 
-def page(points, out_dir, meta=META):
+def page(points: Any, out_dir: Any, meta: Any = META) -> Any:
     return demo.write(points, meta, out_dir).read_text()
 
 
-def csv_rows(html):
+def csv_rows(html: Any) -> Iterator[Any]:
     for encoded in re.findall(r"data:text/csv;base64,([^\"]+)", html):
         yield list(csv.DictReader(io.StringIO(base64.b64decode(encoded).decode())))
 
 
-def test_the_untouched_are_the_first_whatever_they_were_called():
+def test_the_untouched_are_the_first_whatever_they_were_called() -> None:
     for name in ("untouched", "default"):
         points = [point | {"profile": name if point["profile"] == "default" else "wan"} for point in make_points()]
         assert demo._profiles(points) == [name, "wan"]
 
 
-def test_same_points_give_same_bytes(tmp_path):
+def test_same_points_give_same_bytes(tmp_path: Path) -> None:
     assert page(make_points(), tmp_path / "a") == page(make_points(), tmp_path / "b")
 
 
-def test_nothing_is_fetched(tmp_path):
+def test_nothing_is_fetched(tmp_path: Path) -> None:
     html = page(make_points(), tmp_path)
     assert "default-src 'none'" in html
     assert not re.search(r"(?:src|href)=\"(?!#|data:text/csv)", html)
     assert "@import" not in html and "url(" not in html
 
 
-def test_every_measured_number_is_in_a_table(tmp_path):
+def test_every_measured_number_is_in_a_table(tmp_path: Path) -> None:
     points = make_points()
     rows = [row for rows in csv_rows(page(points, tmp_path)) for row in rows]
     assert len(rows) == len(points)
@@ -75,10 +78,10 @@ def test_every_measured_number_is_in_a_table(tmp_path):
     assert [float(row["gain"]) for row in wan] == [pytest.approx(110.3 / 5.2)] * 2
 
 
-def test_marks_stand_where_the_numbers_are(tmp_path):
+def test_marks_stand_where_the_numbers_are(tmp_path: Path) -> None:
     """The heights of the markers, measured against the tick labels, give the throughput back."""
     html = page(make_points(), tmp_path)
-    svg = ElementTree.fromstring(re.search(r"<svg.*?</svg>", html, re.DOTALL)[0])
+    svg: Any = ElementTree.fromstring(re.findall(r"<svg.*?</svg>", html, re.DOTALL)[0])
     ticks = {float(text.text): float(text.get("y")) - 4 for text in svg.findall("g[@text-anchor='end']/text")}
     per_unit = (ticks[0] - ticks[100]) / 100
     curve = svg.find("g[@class='s1']")
@@ -87,7 +90,7 @@ def test_marks_stand_where_the_numbers_are(tmp_path):
     assert rates == pytest.approx([112.9, 110.3, 81.1], abs=0.2)
 
 
-def test_bound_bends_at_the_knee():
+def test_bound_bends_at_the_knee() -> None:
     points = [point for point in make_points() if point["op"] == "read"]
     curve = dict(demo._bound_curve(points))
     knee = WINDOW_MB_MS / 119.5
@@ -96,12 +99,12 @@ def test_bound_bends_at_the_knee():
     assert all(bound == pytest.approx(min(119.5, WINDOW_MB_MS / rtt)) for rtt, bound in curve.items() if rtt)
 
 
-def test_bound_of_another_shape_is_joined_as_it_is():
+def test_bound_of_another_shape_is_joined_as_it_is() -> None:
     points = [point | {"bound_mb_per_s": 100 - point["rtt_ms"] / 2} for point in make_points()]
     assert demo._bound_curve(points) == ((0, 100), (50, 75), (100, 50))
 
 
-def test_terminal_table_fits_80_columns(capsys, monkeypatch):
+def test_terminal_table_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "room", lambda: 80)
     for one in demo.tables(make_points()):
         table.report_table(one)
@@ -112,13 +115,13 @@ def test_terminal_table_fits_80_columns(capsys, monkeypatch):
     assert row == ["wan", "110.3", "119.5", "92.3", "%", "21.2×", "70.25", "–", "3"]
 
 
-def test_path_parameters_that_vary_are_drawn_apart(tmp_path):
+def test_path_parameters_that_vary_are_drawn_apart(tmp_path: Path) -> None:
     html = page(make_points(loss=0.0) + make_points(loss=0.0001), tmp_path)
     headings = re.findall(r"<h2 [^>]*>([^<]*)</h2>", html)
     assert headings[:4] == ["Reads, loss 0 %", "Writes, loss 0 %", "Reads, loss 0.01 %", "Writes, loss 0.01 %"]
 
 
-def test_commands_are_escaped_and_kept(tmp_path):
+def test_commands_are_escaped_and_kept(tmp_path: Path) -> None:
     html = page(make_points(), tmp_path)
     assert "make demo\n" in html and "&lt;&amp;&gt;" in html
 
@@ -131,13 +134,13 @@ def test_commands_are_escaped_and_kept(tmp_path):
         ([make_points()[0] | {"op": "trim"}], "op is 'trim', expected one of read, write"),
     ],
 )
-def test_bad_points_are_named(points, says, tmp_path):
+def test_bad_points_are_named(points: Any, says: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):
         demo.write(points, META, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failed_write_leaves_nothing(tmp_path):
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "report.html").mkdir()
     with pytest.raises(OSError):
         demo.write(make_points(), META, tmp_path)

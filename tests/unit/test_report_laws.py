@@ -5,6 +5,8 @@ import base64
 import csv
 import io
 import re
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -16,7 +18,7 @@ from fabtune.measure import recordfile
 from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS
 from fabtune.model.path import NetworkPath, bound_bytes_per_s
 from fabtune.model.runrecord import Edge, SessionTurn, StepResult
-from fabtune.report import laws
+from fabtune.report import cells, laws
 
 SIZE = 262144
 RTTS_MS = (1, 10, 50, 100, 150)
@@ -26,7 +28,7 @@ BURSTS = {
 }  # fmt: skip
 
 
-def at_depth(record, depth):
+def at_depth(record: Any, depth: Any) -> Any:
     """Give a record of depth 1 the latency that goes with `depth`."""
     for job in record.steps[0].fio["jobs"]:
         for op in ("read", "write"):
@@ -34,7 +36,7 @@ def at_depth(record, depth):
     return with_step(record, depth=depth)
 
 
-def curve(depth=32, rtts_ms=RTTS_MS, label="wan", slower=1.0, stretched=1.0):
+def curve(depth: Any = 32, rtts_ms: Any = RTTS_MS, label: Any = "wan", slower: Any = 1.0, stretched: Any = 1.0) -> Any:
     """Runs that follow the bound: `slower` scales the whole, `stretched` the round trips that each request takes."""
     made = []
     for rtt_ms in rtts_ms:
@@ -46,7 +48,7 @@ def curve(depth=32, rtts_ms=RTTS_MS, label="wan", slower=1.0, stretched=1.0):
     return made
 
 
-def verdicts(records, law):
+def verdicts(records: Any, law: Any) -> Any:
     return [check.verdict for check in laws.of_records(records) if check.law == law]
 
 
@@ -61,28 +63,28 @@ def verdicts(records, law):
         (curve(slower=0.5), NOT_APPLICABLE),
     ],
 )
-def test_the_knee_is_where_the_queue_stops_filling_the_link(made, expected):
+def test_the_knee_is_where_the_queue_stops_filling_the_link(made: Any, expected: Any) -> None:
     assert verdicts(made, laws.KNEE) == [expected]
 
 
-def test_a_curve_that_does_not_bend_where_it_must_fails():
+def test_a_curve_that_does_not_bend_where_it_must_fails() -> None:
     made = curve(rtts_ms=(1, 50, 80))
     flat = make_record(118, "wan", parameters=made[-1].steps[0].parameters, seconds=100)
     flat = attrs.evolve(flat, path=made[-1].path)
     # Past its bound the run breaks a law of its own too, and so takes no part in the report's laws between runs.
     assert verdicts([*made[:2], at_depth(flat, 32)], laws.KNEE) == [NOT_APPLICABLE]
-    assert [one.verdict for one in map(laws._knee, laws._knees(laws.cell_sets.cells([*made[:2], flat])))] == [FAIL]
+    assert [one.verdict for one in map(laws._knee, laws._knees(cells.cells([*made[:2], flat])))] == [FAIL]
 
 
 @pytest.mark.parametrize(("stretched", "expected"), [(1.0, PASS), (0.7, FAIL)])
-def test_twice_the_depth_moves_the_knee_to_twice_its_place(stretched, expected):
+def test_twice_the_depth_moves_the_knee_to_twice_its_place(stretched: Any, expected: Any) -> None:
     deeper = curve(64, rtts_ms=(1, 50, 150, 300), stretched=stretched)
-    found = [c.verdict for c in laws._doubled(list(laws._knees(laws.cell_sets.cells([*curve(), *deeper]))))]
+    found = [c.verdict for c in laws._doubled(list(laws._knees(cells.cells([*curve(), *deeper]))))]
     assert found == [expected]
 
 
 @pytest.mark.parametrize(("extra_ms", "expected"), [(0, PASS), (12, FAIL)])
-def test_fewer_r2ts_save_their_round_trips(extra_ms, expected):
+def test_fewer_r2ts_save_their_round_trips(extra_ms: Any, expected: Any) -> None:
     made = []
     for label, outstanding, trips in (("default", "1", 4), ("wan", "16", 2)):
         latency_ms = 10 * trips + 3 + (extra_ms if label == "default" else 0)
@@ -99,8 +101,8 @@ def test_fewer_r2ts_save_their_round_trips(extra_ms, expected):
     assert verdicts(made, laws.SAVED) == [expected]
 
 
-def test_one_window_is_the_same_product_at_every_round_trip():
-    def runs(windows):
+def test_one_window_is_the_same_product_at_every_round_trip() -> None:
+    def runs(windows: Any) -> Any:
         path = {"rate_bytes_per_s": 1.25e8, "mtu": 1500}
         return [
             make_record(window / rtt / 1e3, path=path | {"rtt_ms": rtt}, parameters={"block_bytes": 10**6}, seconds=100)
@@ -112,8 +114,8 @@ def test_one_window_is_the_same_product_at_every_round_trip():
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, PASS), (1.3, FAIL)])
-def test_a_window_that_was_asked_for_bounds_raw_tcp_at_every_round_trip(factor, expected):
-    def net(rtt_ms, window_rate):
+def test_a_window_that_was_asked_for_bounds_raw_tcp_at_every_round_trip(factor: Any, expected: Any) -> None:
+    def net(rtt_ms: Any, window_rate: Any) -> Any:
         steps = tuple(
             StepResult(
                 name,
@@ -128,7 +130,7 @@ def test_a_window_that_was_asked_for_bounds_raw_tcp_at_every_round_trip(factor, 
 
 
 @pytest.mark.parametrize(("shift", "expected"), [(0, PASS), (2, FAIL)])
-def test_a_against_itself_holds_one(shift, expected):
+def test_a_against_itself_holds_one(shift: Any, expected: Any) -> None:
     made = []
     for pair in range(6):
         for side in "AB":
@@ -136,11 +138,12 @@ def test_a_against_itself_holds_one(shift, expected):
                 100 + pair % 3 + (shift if side == "B" else 0) + (pair % 2) * (side == "B") * 0.1, pair=pair
             )
             made.append(attrs.evolve(one, session=SessionTurn("s-calibration", pair, side)))
-    made[1].steps[0].fio["jobs"][0]["read"]["io_bytes"] -= 3 * 10**6 * (shift == 0)
+    document: Any = made[1].steps[0].fio
+    document["jobs"][0]["read"]["io_bytes"] -= 3 * 10**6 * (shift == 0)
     assert verdicts(made, laws.A_AGAINST_A) == [expected]
 
 
-def test_the_report_names_them(tmp_path):
+def test_the_report_names_them(tmp_path: Path) -> None:
     for number, one in enumerate(curve()):
         recordfile.write(one, tmp_path / "runs" / f"{number}.run.json.gz")
     assert main(["report", str(tmp_path / "runs")]) == ExitCode.DONE

@@ -8,6 +8,9 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -18,16 +21,17 @@ from fabtune.errors import ExitCode
 from fabtune.measure import recordfile
 from fabtune.model.runrecord import Edge, JudgedClaim, StepResult, WorkloadUsed
 from fabtune.report import latency, overtime, paired, suite, throughput
+from fabtune.report import page as pages
 
 RUNS = 200
 
 
-def write_all(records, directory):
+def write_all(records: Any, directory: Any) -> None:
     for number, one in enumerate(records):
         recordfile.write(one, directory / f"{number:03d}.run.json.gz")
 
 
-def many(runs=RUNS, seconds=60):
+def many(runs: Any = RUNS, seconds: Any = 60) -> Any:
     """A session of interleaved runs over RTT and request size."""
     made = []
     for number in range(runs):
@@ -43,18 +47,18 @@ def many(runs=RUNS, seconds=60):
     return made
 
 
-def page(directory, name="report.html"):
+def page(directory: Any, name: Any = "report.html") -> Any:
     out = directory.parent / name
     code = main(["report", str(directory), "--out", str(out)])
     return code, out.read_text()
 
 
-def tables(html):
+def tables(html: Any) -> Iterator[Any]:
     for encoded in re.findall(r"data:text/csv;base64,([^\"]+)", html):
         yield list(csv.DictReader(io.StringIO(base64.b64decode(encoded).decode())))
 
 
-def test_a_page_of_two_hundred_runs_has_three_megabytes_and_its_time_grows_with_the_runs(tmp_path):
+def test_a_page_of_two_hundred_runs_has_three_megabytes_and_its_time_grows_with_the_runs(tmp_path: Path) -> None:
     taken_s = {}
     for runs in (RUNS // 4, RUNS):
         write_all(many(runs), tmp_path / f"{runs}/runs")
@@ -69,25 +73,25 @@ def test_a_page_of_two_hundred_runs_has_three_megabytes_and_its_time_grows_with_
     assert html.count('<details class="run">') == RUNS
 
 
-def test_same_runs_give_same_bytes(tmp_path):
+def test_same_runs_give_same_bytes(tmp_path: Path) -> None:
     write_all(many(8), tmp_path / "runs")
     assert page(tmp_path / "runs", "a.html") == page(tmp_path / "runs", "b.html")
 
 
-def test_nothing_is_fetched(tmp_path):
+def test_nothing_is_fetched(tmp_path: Path) -> None:
     write_all(many(8), tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     assert "default-src 'none'" in html
     assert not re.search(r"(?:src|href)=\"(?!#|data:text/csv)", html)
 
 
-def test_licence_of_the_drawing_library_is_kept(tmp_path):
+def test_licence_of_the_drawing_library_is_kept(tmp_path: Path) -> None:
     write_all(many(2), tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     assert "Copyright (c) 2022 Leon Sorokin" in html and "MIT" in html
 
 
-def test_medians_over_rtt_and_size_are_in_the_table(tmp_path):
+def test_medians_over_rtt_and_size_are_in_the_table(tmp_path: Path) -> None:
     write_all(many(48), tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     rows = next(rows for rows in tables(html) if rows and "rtt_ms" in rows[0])
@@ -103,7 +107,7 @@ def test_medians_over_rtt_and_size_are_in_the_table(tmp_path):
         assert f"xdd: {words}" in html
 
 
-def test_interleaved_session_shows_verdicts_pairs_and_ratios(tmp_path):
+def test_interleaved_session_shows_verdicts_pairs_and_ratios(tmp_path: Path) -> None:
     pairs = [make_record(rate, label, n) for n in range(8) for label, rate in (("default", 100 + n), ("wan", 110 + n))]
     write_all(pairs, tmp_path / "runs")
     _, html = page(tmp_path / "runs")
@@ -115,7 +119,9 @@ def test_interleaved_session_shows_verdicts_pairs_and_ratios(tmp_path):
     assert html.count('class="unity"') == 1
 
 
-def test_broken_law_incomplete_and_unreadable_runs_are_named(tmp_path, capsys):
+def test_broken_law_incomplete_and_unreadable_runs_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     records = many(6, seconds=2)
     records[1].steps[0].fio["jobs"][0]["read"]["lat_ns"]["mean"] *= 3
     records[2] = attrs.evolve(records[2], complete=False, problem="sdb has vanished")
@@ -130,8 +136,8 @@ def test_broken_law_incomplete_and_unreadable_runs_are_named(tmp_path, capsys):
     assert "sdb has vanished" in html and "damaged or cut short" in html
 
 
-def test_network_bound_and_block_stand_in_one_line(tmp_path):
-    def step(op, mb_per_s):
+def test_network_bound_and_block_stand_in_one_line(tmp_path: Path) -> None:
+    def step(op: Any, mb_per_s: Any) -> Any:
         received = {"sum_received": {"bits_per_second": mb_per_s * 8e6}}
         return StepResult(op, {"op": op}, iperf3={"end": received})
 
@@ -152,7 +158,7 @@ def test_network_bound_and_block_stand_in_one_line(tmp_path):
     assert float(write["rtt_ms"]) == 10.2 and write["workload"] == "xdd"
 
 
-def test_highest_balanced_rate_is_named(tmp_path):
+def test_highest_balanced_rate_is_named(tmp_path: Path) -> None:
     records = []
     # At 3 MB/s a stream the readers fall behind.
     for stream, written, read in ((10**6, 8.0, 7.95), (2 * 10**6, 16.0, 15.8), (3 * 10**6, 24.0, 20.0)):
@@ -165,7 +171,7 @@ def test_highest_balanced_rate_is_named(tmp_path):
     assert "Highest rate that readers and writers both held, wan: 16.0 MB/s each way." in html
 
 
-def test_a_window_shows_as_the_same_product_at_every_rtt(tmp_path):
+def test_a_window_shows_as_the_same_product_at_every_rtt(tmp_path: Path) -> None:
     window = 65536
     paths = [{"rtt_ms": rtt, "rate_bytes_per_s": 1.25e8, "mtu": 1500} for rtt in (10, 20, 50)]
     parameters = {"block_bytes": 10**6}
@@ -176,7 +182,7 @@ def test_a_window_shows_as_the_same_product_at_every_rtt(tmp_path):
     assert [float(row["implied_window_kib"]) for row in rows] == pytest.approx([64] * 3, rel=0.03)
 
 
-def test_findings_from_the_wire_are_shown(tmp_path):
+def test_findings_from_the_wire_are_shown(tmp_path: Path) -> None:
     finding = {"claim": "ImmediateData", "configured": "Yes", "seen": "No: none", "verdict": "not as configured"}
     write_all([attrs.evolve(make_record(100), proof=(JudgedClaim(**finding),))], tmp_path / "runs")
     _, html = page(tmp_path / "runs")
@@ -184,10 +190,10 @@ def test_findings_from_the_wire_are_shown(tmp_path):
     assert rows == [{"run": "000.run.json.gz"} | finding]
 
 
-def test_what_was_read_around_a_step_is_shown(tmp_path):
+def test_what_was_read_around_a_step_is_shown(tmp_path: Path) -> None:
     one = make_record(100, op="write", seconds=8)
 
-    def edge(commands, r2ts, drops, cwnd):
+    def edge(commands: Any, r2ts: Any, drops: Any, cwnd: Any) -> Any:
         nic = {"rx_dropped": drops, "tx_dropped": 0}
         qdiscs = [{"kind": "fq", "dev": "eth0", "handle": "1:", "root": True, "drops": 2 * drops}]
         socket = {"cwnd_segments": cwnd, "rtt_ms": 10.5, "send_buffer_bytes": 1, "receive_buffer_bytes": 2}
@@ -207,7 +213,7 @@ def test_what_was_read_around_a_step_is_shown(tmp_path):
     assert (row["cwnd_segments"], row["congestion_control"]) == ("900", "cubic")
 
 
-def test_cpu_is_split_into_user_sys_and_softirq(tmp_path):
+def test_cpu_is_split_into_user_sys_and_softirq(tmp_path: Path) -> None:
     write_all([make_record(100, seconds=10)], tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     (row,) = next(rows for rows in tables(html) if rows and "user_s_per_gb" in rows[0])
@@ -216,28 +222,28 @@ def test_cpu_is_split_into_user_sys_and_softirq(tmp_path):
     assert shares == pytest.approx([1, 3, 2, 6])
 
 
-def test_text_from_records_is_escaped(tmp_path):
+def test_text_from_records_is_escaped(tmp_path: Path) -> None:
     write_all([make_record(100, "<script>alert(1)</script>")], tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     assert "<script>alert" not in html
 
 
 @pytest.mark.parametrize("content", [b"", b"no gzip", None])
-def test_directory_without_a_readable_record(tmp_path, content, capsys):
+def test_directory_without_a_readable_record(tmp_path: Path, content: Any, capsys: pytest.CaptureFixture[str]) -> None:
     if content is not None:
         (tmp_path / "a.run.json.gz").write_bytes(content)
     assert main(["report", str(tmp_path)]) == ExitCode.USAGE
     assert str(tmp_path) in capsys.readouterr().err
 
 
-def test_record_of_another_version_is_refused(tmp_path, capsys):
+def test_record_of_another_version_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = attrs.evolve(make_record(1), schema="fabtune-run/99")
     recordfile.write(made, tmp_path / "a.run.json.gz")
     assert main(["report", str(tmp_path)]) == ExitCode.USAGE
     assert "fabtune-run/99" in capsys.readouterr().err
 
 
-def test_a_record_is_never_overwritten(tmp_path):
+def test_a_record_is_never_overwritten(tmp_path: Path) -> None:
     path = recordfile.write(make_record(1), tmp_path / "a.run.json.gz")
     before = path.read_bytes()
     with pytest.raises(Exception, match="never overwritten"):
@@ -249,7 +255,7 @@ def test_a_record_is_never_overwritten(tmp_path):
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed here")
 @pytest.mark.parametrize("width", [390, 1280, 2560])
-def test_the_page_opens_without_a_word_on_the_console(tmp_path, width):
+def test_the_page_opens_without_a_word_on_the_console(tmp_path: Path, width: Any) -> None:
     write_all(many(8), tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     # Opening the folds makes their drawings zoomable.
@@ -268,22 +274,34 @@ def test_the_page_opens_without_a_word_on_the_console(tmp_path, width):
     assert (tmp_path / "page.png").stat().st_size > 50_000
 
 
-def test_every_plotted_number_is_in_a_table(tmp_path, monkeypatch):
+def test_every_plotted_number_is_in_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the drawing functions are given is held against the tables of the same page."""
-    plotted, kept = [], []
+    plotted: list[float] = []
+    kept: list[Any] = []
 
-    def spy(module, name, numbers):
+    def spy(module: Any, name: Any, numbers: Any) -> None:
         drawing = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *args, **kw: plotted.extend(numbers(*args)) or drawing(*args, **kw))
 
-    points = lambda series: [value for one in series for point in one.points for value in point]  # noqa: E731
+        def told(*args: Any, **keywords: Any) -> Any:
+            plotted.extend(numbers(*args))
+            return drawing(*args, **keywords)
+
+        monkeypatch.setattr(module, name, told)
+
+    def points(series: Any) -> list[float]:
+        return [value for one in series for point in one.points for value in point]
+
     for module in (throughput, latency, paired):
         spy(module, "line_chart", lambda title, series, *axes: points(series))
     spy(overtime, "panels", lambda title, x, parts: [value for part in parts for value in points(part.series)])
     spy(paired, "forest_plot", lambda title, rows, *rest: [v for one in rows for v in (one.ratio, one.low, one.high)])
-    render = suite.page.render
-    monkeypatch.setattr(suite.page, "render", lambda t, lead, found, *rest, **kw: kept.extend(found) or render(
-        t, lead, found, *rest, **kw))  # fmt: skip
+    render = pages.render
+
+    def rendered(title: str, lead: Any, found: Any, *rest: Any, **keywords: Any) -> str:
+        kept.extend(found)
+        return render(title, lead, found, *rest, **keywords)
+
+    monkeypatch.setattr(pages, "render", rendered)
     pairs = [make_record(rate, label, n) for n in range(8) for label, rate in (("default", 100 + n), ("wan", 110 + n))]
     pairs = [attrs.evolve(one, workload=WorkloadUsed("oltp")) for one in pairs]
     write_all([*many(24, 20), *pairs], tmp_path / "runs")

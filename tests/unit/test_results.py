@@ -18,7 +18,7 @@ from fabtune.measure import recordfile
 from fabtune.model.results import FORMAT, Point
 from fabtune.report import results_pages as pages
 
-POINT = {"profile": "wan", "rtt_ms": 50.0, "op": "read", "mb_per_s": 119.5}
+POINT: dict[str, float | str | None] = {"profile": "wan", "rtt_ms": 50.0, "op": "read", "mb_per_s": 119.5}
 
 
 def _tree(suite: Path, name: str) -> Path:
