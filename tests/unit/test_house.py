@@ -79,7 +79,7 @@ def test_the_host_layer_knows_nothing_above_it() -> None:
     assert above == {}
 
 
-_BELOW = ("errors", "host", "model", "stat", "paths")
+_BELOW = ("errors", "host", "model", "stat", "installed")
 
 
 def test_every_file_names_its_licence() -> None:
