@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The native files that keep values over a reboot."""
 
+import fnmatch
 import json
 import shutil
 from dataclasses import replace
@@ -217,6 +218,15 @@ def test_udev_rules_match_by_what_survives_renaming(host: Path) -> None:
     hosttree.put(host / "etc/udev/rules.d/99-fabtune.rules", text.strip())
     again = contents(plan(("block.scheduler", DISK, "mq-deadline")))["etc/udev/rules.d/99-fabtune.rules"]
     assert again.count("queue/scheduler") == 1 and "mq-deadline" in again and "gro_flush_timeout" in again
+
+
+def test_a_udev_rule_knows_a_disk_whose_name_has_runs_of_blanks(host: Path) -> None:
+    shown = "t10.ATA     QEMU HARDDISK                           QM[0]|1"
+    disk = Device("block", f"{' '.join(shown.split())},iqn.t,p,default", "sda")
+    text = contents(plan(("block.scheduler", disk, "none")))["etc/udev/rules.d/99-fabtune.rules"]
+    pattern = text.partition('ATTR{device/wwid}=="')[2].partition('"')[0]
+    assert fnmatch.fnmatchcase(shown, pattern) and not fnmatch.fnmatchcase(shown.replace("ATA", "AT"), pattern)
+    assert "|" not in pattern, "what udev takes for two patterns"
 
 
 def test_module_parameters(host: Path) -> None:

@@ -6,6 +6,7 @@ too.  Files of our own are replaced as a whole; iscsid.conf and LIO's saved conf
 by single keys.  A value that the administrator's own files set is his: it is left to them, and said.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from graphlib import TopologicalSorter
@@ -220,7 +221,7 @@ def _rule_match(row: Row, remarks: list[str]) -> str:
         uuid = identity.removeprefix("dm:")
         return f'ACTION=="change", SUBSYSTEM=="block", ENV{{DM_UUID}}=="{uuid}", ENV{{DM_COOKIE}}=="?*"'
     if row.device.scope == "block" and not identity.startswith(("name:", "md:")):
-        return f'ACTION=="add", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", ATTR{{device/wwid}}=="{identity}"'
+        return f'ACTION=="add", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", ATTR{{device/wwid}}=="{_glob(identity)}"'
     if row.device.scope == "block":
         remarks.append(f"{what}: the disk has no WWID for a udev rule to match")
     elif not identity.startswith("pci:"):
@@ -230,6 +231,12 @@ def _rule_match(row: Row, remarks: list[str]) -> str:
     else:
         return f'ACTION=="add", SUBSYSTEM=="net", KERNELS=="{identity.removeprefix("pci:")}"'
     return ""
+
+
+def _glob(wwid: str) -> str:
+    """Return the pattern by which udev knows a disk with this WWID, of which runs of blanks were made one blank."""
+    # What means something else in a pattern, or ends its text, stands for any one character.
+    return re.sub(r'[][*?|"\\]', "?", wwid).replace(" ", " *")
 
 
 def _rule_key(rule: str) -> str:
