@@ -25,10 +25,12 @@ from fabtune.tune.lines import (
     RestoredLine,
     WriteLine,
 )  # fmt: skip
+from fabtune.tune.locate import instance
 from fabtune.tune.plan import CHANGE, KEPT, REFUSED, SAME, Plan, Row, better
 from fabtune.tune.relogin import Pending
-from fabtune.tune.revert import Locator, Outcome, StepOutcome, as_line, revert_transaction
+from fabtune.tune.revert import Locator, Outcome, StepOutcome, revert_transaction
 from fabtune.tune.signals import Stop
+from fabtune.tune.transaction import as_line
 
 Progress = Callable[[str], None]
 # These cannot be written to a running kernel.
@@ -263,7 +265,7 @@ class _Apply:
             tunable.effect, tunable.rounds, disturbed=disturbed, share=share,
             form="" if form == "value" else form,
         )  # fmt: skip
-        self._journal(as_line(step, kind, self.transaction.name))
+        self._journal(as_line(step, kind, step.instance or instance(step.device), self.transaction.name))
         return number
 
     def _journal_disturbed(self, tunable: Tunable, device: Device) -> list[tuple[Tunable, int]]:

@@ -18,18 +18,17 @@ from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
     ClaimLine,
     ClosedLine,
-    DeviceField,
     DueLine,
     HoldsLine,
     InheritLine,
     Line,
     RestoredLine,
     WaitingLine,
-    WriteLine,
 )  # fmt: skip
 from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed
 from fabtune.tune.relogin import Pending
 from fabtune.tune.stranded import why_not
+from fabtune.tune.transaction import as_line
 
 __all__ = ["Locator", "Outcome", "StepOutcome", "current", "is_ours", "note", "revert_transaction"]
 
@@ -283,7 +282,8 @@ class _Revert:
         whose = f"profile {heir.profile} ({heir.name})"
         line: Line | None = None
         if other is step:
-            line = as_line(replace(step, number=len(heir.steps) + 1), ClaimLine)
+            mine = replace(step, number=len(heir.steps) + 1)
+            line = as_line(mine, ClaimLine, step.instance or instance(step.device))
         elif other.old.split() == step.old.split():
             pass
         elif self.force or is_ours(step, other.old, self._in_doubt(step)):
@@ -390,24 +390,3 @@ def _append(transaction: Transaction, line: Line) -> bool:
     if done:
         journal.take(transaction, line)
     return done
-
-
-def as_line(step: Step, kind: type[WriteLine] | type[ClaimLine], transaction: str = "") -> WriteLine | ClaimLine:
-    """Return the journal's line of a step that is written, or that is claimed."""
-    device = step.device
-    return kind(
-        step=step.number,
-        boot_id=step.boot_id,
-        tunable=step.tunable,
-        backend=step.backend,
-        key=step.key,
-        device=DeviceField(device.scope, device.identity, device.label, step.instance or instance(device)),
-        old=step.old,
-        wrote=step.holds or step.wrote,
-        effect=step.effect,
-        rounds=step.rounds,
-        disturbed=step.disturbed,
-        share=step.share,
-        form=step.form,
-        transaction=transaction,
-    )

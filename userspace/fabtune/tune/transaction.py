@@ -13,6 +13,7 @@ from fabtune.tune.lines import (
     BeginLine,
     ClaimLine,
     ClosedLine,
+    DeviceField,
     DueLine,
     GivenBackLine,
     HoldsLine,
@@ -213,3 +214,26 @@ def _step(line: WriteLine | ClaimLine, expected: int) -> Step:
         Device(device.scope, device.identity, device.label), line.old, line.wrote, line.effect, line.rounds,
         line.disturbed, isinstance(line, ClaimLine), device.instance, line.share, line.form,
     )  # fmt: skip
+
+
+def as_line(
+    step: Step, kind: type[WriteLine] | type[ClaimLine], instance: str, transaction: str = ""
+) -> WriteLine | ClaimLine:
+    """Return the journal's line of a step that is written, or that is claimed; `instance` is its very device."""
+    device = step.device
+    return kind(
+        step=step.number,
+        boot_id=step.boot_id,
+        tunable=step.tunable,
+        backend=step.backend,
+        key=step.key,
+        device=DeviceField(device.scope, device.identity, device.label, instance),
+        old=step.old,
+        wrote=step.holds or step.wrote,
+        effect=step.effect,
+        rounds=step.rounds,
+        disturbed=step.disturbed,
+        share=step.share,
+        form=step.form,
+        transaction=transaction,
+    )
