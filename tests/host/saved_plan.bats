@@ -138,7 +138,7 @@ untouched() {
 	refused 's/"wanted": "25000000"/"wanted": "25 1"/' "tcp.rmem_max: found '25 1'"
 	refused 's/"wanted": "25000000"/"wanted": 25000000/' "key 'wanted': found 25000000 (integer), allowed: text"
 	refused 's/"state": "same"/"state": "change"/; s/"why": "/&\\u001b[2J/' "allowed: one line of printable text"
-	refused 's/"rtt_ms": 50.0/"rtt_ms": NaN/' "NaN is no number"
+	refused 's/"rtt_ms": 50.0/"rtt_ms": NaN/' "NaN is not a number"
 	refused 's/"rtt_ms": 50.0/"rtt_ms": 1e999/' "key 'rtt_ms'"
 	refused 's/"fabtune_plan": 1/"fabtune_plan": 2/' "no saved plan of version 1"
 	refused '$d' "not JSON"

@@ -150,7 +150,7 @@ def test_an_experiment_factor_is_two_files(tree: Tree) -> None:
     assert out_of_range.returncode == 2
     assert "queues = '65': expected a whole number from 0 to 64" in out_of_range.stderr
     elsewhere = dry(tree, "queues = 4")
-    assert elsewhere.returncode == 2 and "queues with fabric = iscsi: only nvme-tcp" in elsewhere.stderr
+    assert elsewhere.returncode == 2 and "queues with fabric = iscsi: it is only for nvme-tcp" in elsewhere.stderr
     assert len(tree.touched) <= 2
 
 

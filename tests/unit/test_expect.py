@@ -99,11 +99,11 @@ def test_a_bad_expectation_names_the_file_and_the_key(tmp_path: Path, text: str,
         ('fabric = "srp"\nsecurity = "chap"', "security with fabric = srp"),
         ('cut = "1s"', "cut with sessions = 1"),
         ('lun = "own"', "lun = own"),
-        ("task_set_full = 3", "task_set_full with fabric = iscsi: only scsi_debug"),
-        ('fabric = "srp"\ncmds_max = 64', "cmds_max with fabric = srp: only iscsi, iser"),
-        ('fabric = "iser"\nsessions = 2', "sessions with fabric = iser: only iscsi"),
+        ("task_set_full = 3", "task_set_full with fabric = iscsi: it is only for scsi_debug"),
+        ('fabric = "srp"\ncmds_max = 64', "cmds_max with fabric = srp: it is only for iscsi, iser"),
+        ('fabric = "iser"\nsessions = 2', "sessions with fabric = iser: it is only for iscsi"),
         ('fabric = "iser"\nsecurity = "ipsec"', "fabric = iser: expected security = none or chap"),
-        ('fabric = "nvme-tcp"\nstall = "1s"', "stall with fabric = nvme-tcp: only"),
+        ('fabric = "nvme-tcp"\nstall = "1s"', "stall with fabric = nvme-tcp: it is only for"),
         ("target_rate = 12", "target_rate = .12.*13"),
         ('fabric = "carrier-pigeon"', "fabric"),
     ],
@@ -131,7 +131,7 @@ def test_a_fabric_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     try:
         (cell,) = written(tmp_path, '[fixed]\nfabric = "pigeon"\nsessions = 2\n').combinations()
         assert fabrics.find(cell.settings.fabric).NAME == "pigeon"
-        with pytest.raises(InputError, match="targets with fabric = pigeon: only iscsi can"):
+        with pytest.raises(InputError, match="targets with fabric = pigeon: it is only for iscsi"):
             written(tmp_path, '[fixed]\nfabric = "pigeon"\ntargets = 2\n').combinations()
     finally:
         fabrics.known.cache_clear()

@@ -182,7 +182,7 @@ def test_a_disk_made_anew_has_its_own_value(host: Path) -> None:
     (host / "filler").mkdir()
     (host / "new").rename(disk)
     (disk / "queue/rq_affinity").write_text("0\n")
-    assert "made anew" in drifted()[0].note
+    assert "created again" in drifted()[0].note
     assert states(back()) == ["already"]
     assert read(disk / "queue/rq_affinity") == "0"
 

@@ -244,7 +244,7 @@ def test_a_saved_facts_file_gives_the_same_findings(tmp_path: Path) -> None:
             "key 'host': found 5 (integer), allowed: a table with the keys name, kernel",
         ),
         ('{"fabtune_facts": 1, "host": {"name": 1}, "netns": ""}', "key 'host.name': found 1 (integer), allowed: text"),
-        ('{"fabtune_facts": 1, "sockets": [NaN]}', "not JSON: NaN is no number"),
+        ('{"fabtune_facts": 1, "sockets": [NaN]}', "not JSON: NaN is not a number"),
         *(
             (
                 '{"fabtune_facts": 1, "host": {"name": "", "kernel": "", "boot_id": "", "memory_bytes": '

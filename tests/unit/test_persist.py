@@ -254,7 +254,7 @@ def test_a_second_profile_adds_to_a_link_file(host: Path) -> None:
     ("name", "device", "value", "remark"),
     [
         ("qdisc.kind", NIC, "fq", "qdisc.kind: nothing native keeps it: only what manages the network"),
-        ("tcp.sack", OTHER_NETNS, "1", "tcp.sack of netns tgt: sysctl.d sets the first network namespace alone"),
+        ("tcp.sack", OTHER_NETNS, "1", "tcp.sack of netns tgt: sysctl.d sets only the first network namespace"),
         ("nic.mtu", VETH, "9000", "nic.mtu of veth0: no native file matches it"),
         ("nic.gro_flush_timeout", VETH, "1", "nic.gro_flush_timeout of veth0: no native file matches it"),
         ("nic.rps_cpus", NIC, "3", "nic.rps_cpus: nothing native keeps it: each queue has its own value"),

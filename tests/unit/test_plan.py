@@ -255,8 +255,10 @@ def test_the_plan_says_which_requests_its_queue_is_for(tmp_path: Path, monkeypat
     hosttree.enter(hosttree.make(tmp_path, 1, 1), monkeypatch)
     path = NetworkPath(0.037, 622e6 / 8)
     said = sizing.in_words(plan_of("wan", path))
-    assert said.startswith("sized for requests of 256 KiB, 128 of them in flight; that many take 451 ms")
-    assert said.endswith("requests of 4 KiB fill this path with 702 (a target takes 512): --set io_size=4KiB")
+    assert said.startswith("sized for requests of 256 KiB, 128 of them in flight; a full queue takes 451 ms")
+    assert said.endswith(
+        "to fill this path with requests of 4 KiB, 702 are needed (a target takes at most 512): --set io_size=4KiB"
+    )
     small = plan_of("wan", path, io_size=4096.0)
     assert small.parameters["queue"] == 512
     assert "--set" not in sizing.in_words(plan_of("wan", NetworkPath(0.001, 125e6)))

@@ -91,7 +91,7 @@ def test_a_circle_of_includes_is_named(tmp_path: Path) -> None:
 def test_includes_too_deep_are_named(tmp_path: Path) -> None:
     for level in range(12):
         profile(tmp_path / f"p{level}.toml", [f"p{level + 1}"])
-    with pytest.raises(InputError, match=r"included through 9 profiles, allowed: 8: p0 -> p1"):
+    with pytest.raises(InputError, match=r"included 9 profiles deep, allowed: 8: p0 -> p1"):
         load_profile(str(tmp_path / "p0.toml"), shipped_catalog())
 
 

@@ -112,7 +112,7 @@ damage_another_record() {
 	python3 -m fabtune.lab.guest logout
 	python3 -m fabtune.lab.guest login
 	run -3 fabtune verify
-	[[ "$output" == *"made anew"* ]]
+	[[ "$output" == *"created again"* ]]
 	run -0 fabtune revert
 	echo "$output"
 	[[ "$output" == *already* ]]

@@ -82,7 +82,7 @@ connection() {
 	run fabtune apply "$PWD/digest.toml" --role target --netns target
 	echo "$output"
 	[ "$status" -eq 0 ]
-	[[ "$output" == *"may ask for CRC32C alone, and could not log in again"* ]]
+	[[ "$output" == *"may ask for nothing but CRC32C, and could not log in again"* ]]
 	relogin
 	record 'node.conn[0].iscsi.HeaderDigest' None
 	relogin
@@ -94,7 +94,7 @@ connection() {
 	run fabtune verify
 	echo "$output"
 	[ "$status" -eq 4 ]
-	[[ "$output" == *"does not run with all that was written"*"apply PROFILE --allow-relogin"*"0 differ, 1 to be logged in anew"* ]]
+	[[ "$output" == *"does not run with all that was written"*"apply PROFILE --allow-relogin"*"0 differ, 1 waiting for a new login"* ]]
 	relogin
 	run fabtune verify
 	[ "$status" -eq 0 ]

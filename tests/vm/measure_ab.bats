@@ -97,7 +97,7 @@ of_sides() {
 	exec 9<&-
 	echo "$output"
 	[ "$status" -eq 1 ]
-	[[ "$output" == *"cannot log in anew"*"in use by process"* ]]
+	[[ "$output" == *"cannot log in again"*"in use by process"* ]]
 	[ ! -e runs ]
 }
 

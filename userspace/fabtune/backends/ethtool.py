@@ -55,7 +55,7 @@ def _call(device: Device, command: int, values: list[int]) -> list[int]:
     layout = struct.Struct(f"={len(values) + 1}I")
     buffer = ctypes.create_string_buffer(layout.pack(command, *values), layout.size)
     if not tools.in_tree("/"):
-        raise UnsupportedError(f"{device.label}: not asked, for FABTUNE_ROOT={tree.ROOT} is not this host")
+        raise UnsupportedError(f"{device.label}: not read, because FABTUNE_ROOT={tree.ROOT} is not this host")
     request = struct.pack("16sP16x", name.encode(), ctypes.addressof(buffer))
     with namespaces.inside(device.where.get("netns", "")), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
         fcntl.ioctl(channel.fileno(), _SIOCETHTOOL, request)

@@ -139,7 +139,7 @@ def _write_kind(device: Device, kind: str) -> None:
 def _write_maxrate(device: Device, value: str) -> None:
     rows = _rows(device)
     if any(leaf["kind"] != "fq" for leaf in _leaves(rows)):
-        raise UnsupportedError(f"{device.label}: its qdisc is not fq, which alone has a maxrate")
+        raise UnsupportedError(f"{device.label}: its qdisc is not fq, and only fq has a maxrate")
     if _root(rows)["handle"] != _OURS:
         _refuse_by_hand(device, rows)
     if _kernels_own(rows):

@@ -44,7 +44,9 @@ def _words(device: Device) -> list[str]:
     if not found:
         raise UnsupportedError(f"route {device.label}: gone")
     if len(found) > 1:
-        raise UnsupportedError(f"route {device.label}: {len(found)} routes differ in nothing that a change could name")
+        raise UnsupportedError(
+            f"route {device.label}: {len(found)} routes look the same, so that a change cannot name one of them"
+        )
     return found[0]
 
 
@@ -109,7 +111,7 @@ class _Route:
     def write(self, device: Device, key: str, value: str) -> None:
         words = _words(device)
         if strange := _strange(words):
-            raise UnsupportedError(f"route {device.label}: has '{strange}', which a change might not give back")
+            raise UnsupportedError(f"route {device.label}: has '{strange}', which a change might lose")
         old = _value(words, key)
         rest = list(words)
         if old:
@@ -150,7 +152,7 @@ class _Route:
             # fib_find_info_nh() takes the route's former self for the one without metrics (net/ipv4/fib_semantics.c).
             return Refusal("the kernel would not take the last metric of a route over a nexthop object away again")
         strange = _strange(words)
-        return Refusal(f"this route has '{strange}', which a change might not give back") if strange else None
+        return Refusal(f"this route has '{strange}', which a change might lose") if strange else None
 
 
 BACKEND = _Route()

@@ -10,7 +10,7 @@ from fabtune.model.device import Device
 def _kind(device: Device) -> Kind:
     kind = targets.of_scope(device.scope)
     if kind is None:
-        raise UnsupportedError(f"{device.label}: no part of a target")
+        raise UnsupportedError(f"{device.label}: not part of a target")
     return kind
 
 

@@ -25,7 +25,7 @@ def _path(name: str) -> Path:
 
 def _check(name: str, index: int, fields: list[str]) -> None:
     if index >= len(fields):
-        raise FabtuneError(f"sysctl {name}: has {len(fields)} fields, no field {index}")
+        raise FabtuneError(f"sysctl {name}: has {len(fields)} fields, but no field {index}")
 
 
 class _Sysctl:

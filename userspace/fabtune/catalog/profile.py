@@ -191,7 +191,7 @@ class _Loader:
         if same in including:
             raise InputError(f"{path}: profiles include each other in a circle: {chain}")
         if len(including) > _MAX_DEPTH:
-            raise InputError(f"{path}: included through {len(including)} profiles, allowed: {_MAX_DEPTH}: {chain}")
+            raise InputError(f"{path}: included {len(including)} profiles deep, allowed: {_MAX_DEPTH}: {chain}")
         if same not in self._loaded:
             if len(self._loaded) >= _MAX_FILES:
                 raise InputError(f"{path}: a profile of more than {_MAX_FILES} files; include fewer")

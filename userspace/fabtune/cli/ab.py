@@ -30,7 +30,9 @@ def _check(args: argparse.Namespace) -> None:
     if args.pairs < 2:
         raise InputError(f"--pairs {args.pairs}: expected 2 or more; a verdict needs 6")
     if args.switch and (args.target_host or args.target_netns):
-        raise InputError("--switch replaces apply and revert: it cannot go with --target-host or --target-netns")
+        raise InputError(
+            "--switch replaces apply and revert: it cannot be combined with --target-host or --target-netns"
+        )
     if args.switch:
         _check_command(args.switch)
     if args.target_host:

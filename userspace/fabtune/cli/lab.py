@@ -39,7 +39,7 @@ def _machine(args: argparse.Namespace) -> tuple[Machine, Path | None]:
 
 def _uml_machine(args: argparse.Namespace) -> Machine:
     if args.clock != "real" or args.smp != 1 or args.kernel_suite or args.device:
-        raise InputError("--accel uml: goes with --clock real, one CPU, a kernel of its own and no QEMU devices")
+        raise InputError("--accel uml: needs --clock real and one CPU, brings its own kernel and takes no QEMU devices")
     image, host = _images([args.suite, SUITES[0]])
     return Machine(
         image, clock="real", accelerator="uml", memory_mib=args.memory_mib, append=args.append,
@@ -65,7 +65,7 @@ def run_build(args: argparse.Namespace) -> int:
 def run_job(args: argparse.Namespace) -> int:
     """Boot a guest and run a script in it; return its exit status."""
     if args.state and args.accel != "uml":
-        raise InputError("--state: goes with --accel uml; an emulated CPU takes minutes to boot systemd")
+        raise InputError("--state: needs --accel uml; an emulated CPU takes minutes to boot systemd")
     machine, module = _machine(args)
     if args.state:
         make_state(args.state)

@@ -86,8 +86,8 @@ def show_plan(plan: Plan, cost: MemoryCost, as_json: bool, everything: bool, els
         ", ".join([f"{len(plan.changes)} to change", *(f"{count} {words}" for words, count in counts.items() if count)])
     )
     paragraph(
-        f"memory at worst: {cost.total_bytes / 2**20:.0f} MiB for {cost.sessions} sessions, "
-        f"{100 * cost.fraction_of_host:.1f} % of this host's"
+        f"memory in the worst case: {cost.total_bytes / 2**20:.0f} MiB for {cost.sessions} "
+        f"{'session' if cost.sessions == 1 else 'sessions'}, {100 * cost.fraction_of_host:.1f} % of this host's"
     )
 
 
@@ -189,7 +189,7 @@ def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
     for remark in drifts:
         if remark.note and not remark.drifted:
             paragraph(f"{remark.tunable} {remark.device} {remark.note}")
-    print(f"{checked} values checked, {len(drifted)} differ" + (f", {due} to be logged in anew" if due else ""))
+    print(f"{checked} values checked, {len(drifted)} differ" + (f", {due} waiting for a new login" if due else ""))
 
 
 def show_revert(report: Report, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from fabtune.stat import Interval, Snapshot, StuckList, diff, load, since_seen, 
 def run_stat(args: argparse.Namespace) -> int:
     """Show what happened since the module was loaded, between two readings, or as it happens."""
     if args.count and not args.watch:
-        raise InputError("--count N goes with --watch SECONDS")
+        raise InputError("--count N needs --watch SECONDS")
     if args.diff:
         before, after = map(load, args.diff)
         _show(diff(before, after), after, args)

@@ -92,7 +92,9 @@ def _saved_plan(args: argparse.Namespace) -> SavedPlan | None:
         if args.profile is None:
             raise InputError("apply: give a profile, such as `fabtune apply wan`, or --plan FILE")
         if args.profile.endswith(".plan"):
-            raise InputError(f"apply: {args.profile} is no profile; a saved plan goes with --plan {args.profile}")
+            raise InputError(
+                f"apply: {args.profile} is not a profile; to apply a saved plan, use --plan {args.profile}"
+            )
         return None
     given = {
         "PROFILE": args.profile, "--role": args.role, "--netns": args.netns, "--rtt": args.rtt, "--rate": args.rate,
@@ -100,7 +102,7 @@ def _saved_plan(args: argparse.Namespace) -> SavedPlan | None:
     }  # fmt: skip
     for option, value in given.items():
         if value:
-            raise InputError(f"apply: --plan {args.plan} is the whole plan; it cannot go with {option}")
+            raise InputError(f"apply: --plan {args.plan} is the whole plan; it cannot be combined with {option}")
     return saved_plan.load(args.plan, shipped_catalog())
 
 

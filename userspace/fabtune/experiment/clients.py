@@ -119,7 +119,7 @@ def measured_part(
     try:
         return [interval.device(disk) for disk in disks]
     except InputError as error:
-        raise FabtuneError(f"{error}: that client never got through") from None
+        raise FabtuneError(f"{error}: one client got nothing through") from None
 
 
 def figures(record: RunRecord, op: str, seen: Sequence[DeviceInterval]) -> dict[str, float | None]:

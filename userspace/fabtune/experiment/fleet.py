@@ -44,7 +44,7 @@ def _check_names(definition: Definition, table: str, names: Iterable[str], allow
     for name in names:
         if name not in allowed:
             raise InputError(
-                f"{definition.path}: {table}.{name}: a fleet's {name} is not ours to set; allowed in [{table}] are "
+                f"{definition.path}: {table}.{name}: fabtune cannot set the {name} of a fleet; allowed in [{table}]: "
                 f"{', '.join(allowed)}; leave it out or run in the lab"
             )
 

@@ -32,7 +32,7 @@ def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, floa
     for step in taken.steps:
         rates = [one.value for one in metrics.of_step(step) if one.key == "tcp_mb_per_s"]
         if not rates:
-            raise FabtuneError(f"{step.name}: iperf3 said nothing of its rate")
+            raise FabtuneError(f"{step.name}: iperf3 reported no rate")
         found.append((_OPS[str(step.parameters["op"])], {"mb_per_s": round(rates[0], 2)}))
     return found
 

@@ -94,7 +94,9 @@ def of_suite(directory: Path) -> SuiteIndex:
             )
         )
     if not experiments:
-        raise InputError(f"{directory}: no experiment's {INDEX} in a directory below; make one with fabtune run")
+        raise InputError(
+            f"{directory}: no directory below it holds an experiment's {INDEX}; make one with `fabtune run`"
+        )
     return SuiteIndex(name=directory.resolve().name, experiments=tuple(experiments))
 
 

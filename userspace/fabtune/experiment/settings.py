@@ -62,9 +62,13 @@ def check_settings(settings: Settings, where: str) -> None:
     _check_fabric(settings, where)
     many = [name for name in ("clients", "sessions", "targets") if factors.differs(settings, name)]
     if len(many) > 1:
-        raise InputError(f"{where}: {' and '.join(many)} are more than one: a combination can have only one of them so")
+        raise InputError(
+            f"{where}: {' and '.join(many)} are all above 1: a combination can have only one of them above 1"
+        )
     if settings.cut_s and settings.sessions < 2:
-        raise InputError(f"{where}: cut with sessions = {settings.sessions}: expected at least 2, or nothing is left")
+        raise InputError(
+            f"{where}: cut with sessions = {settings.sessions}: expected at least 2, so that a path is left"
+        )
     if settings.lun == "own" and settings.clients < 2:
         raise InputError(f"{where}: lun = own with clients = 1: expected more clients")
 
@@ -77,6 +81,6 @@ def _check_fabric(settings: Settings, where: str) -> None:
     for name in FACTORS:
         takers = [one.NAME for one in known.values() if name in one.FACTORS]
         if takers and chosen.NAME not in takers and not chosen.MISSING and factors.differs(settings, name):
-            raise InputError(f"{where}: {name} with fabric = {chosen.NAME}: only {', '.join(takers)} can be given that")
+            raise InputError(f"{where}: {name} with fabric = {chosen.NAME}: it is only for {', '.join(takers)}")
     if why := chosen.refusal(settings):
         raise InputError(f"{where}: fabric = {chosen.NAME}: {why}")

@@ -61,7 +61,7 @@ def locate_nic(device: Device, around: HostSnapshot) -> Device | None:
     found = nics_of.with_identity(identity, Links(netns))
     if len(found) > 1:
         names = ", ".join(nic.name for nic in found)
-        raise FabtuneError(f"{device.label}: {names} all answer to {identity}; which of them it was cannot be told")
+        raise FabtuneError(f"{device.label}: {names} all answer to {identity}; cannot tell which of them it was")
     function = re.match(r"(?:pci|port|usb):([0-9a-f:.]+)", identity)
     if not found and function and (tree.SYS / "bus/pci/devices" / function[1]).exists():
         raise FabtuneError(f"{device.label}: PCI device {function[1]} is there, without an interface in {place}")

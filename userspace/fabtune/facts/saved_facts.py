@@ -48,4 +48,4 @@ def load(path: Path) -> Facts:
 
 
 def _refused(word: str) -> float:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")

@@ -26,7 +26,7 @@ def _paths(device: Device, key: str) -> list[Path]:
     if not directory:
         raise UnsupportedError(f"{device.label}: has no attribute '{key}'")
     if key.startswith("/") or ".." in key.split("/"):
-        raise FabtuneError(f"{device.label}: '{key:.80}' is no attribute of a device; it is left alone")
+        raise FabtuneError(f"{device.label}: '{key:.80}' is not an attribute of a device; it is left alone")
     base = namespaces.sysfs(device.where["netns"]) / directory if "netns" in device.where else Path(directory)
     if "*" not in key:
         return [_confined(base / key, device)]

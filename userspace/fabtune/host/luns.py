@@ -90,7 +90,7 @@ def parse_luns(answer: bytes) -> Iterator[int]:
     """Yield the LUNs of REPORT LUNS' parameter data, as the kernel numbers them (scsilun_to_int)."""
     end = 8 + int.from_bytes(answer[:4], "big")
     if end > len(answer):
-        raise FabtuneError(f"the target has {(end - 8) // 8} LUNs, more than are looked at")
+        raise FabtuneError(f"the target has {(end - 8) // 8} LUNs, more than fabtune looks at")
     for place in range(8, end, 8):
         lun = answer[place : place + 8]
         yield sum(int.from_bytes(lun[level : level + 2], "big") << (8 * level) for level in range(0, 8, 2))

@@ -45,7 +45,9 @@ def find(program: str, package: str) -> str:
     if path is None:
         raise UnsupportedError(f"{program} is not installed (package {package})")
     if not in_tree(path):
-        raise UnsupportedError(f"{program}: not asked, for FABTUNE_ROOT={tree.ROOT} is not the host that {path} is for")
+        raise UnsupportedError(
+            f"{program}: not run, because FABTUNE_ROOT={tree.ROOT} is not the host that {path} is for"
+        )
     return path
 
 

@@ -122,6 +122,6 @@ def _proven(result: RunRecord, asked: Measurement, claims: dict[str, str], show:
         with show.step("capturing a short load of the same kind"):
             return capture.prove(result, asked.load, asked.place, claims)
     except KeyboardInterrupt:
-        raise workload_run.RunInterruptedError("capture interrupted; the measured part is whole", result) from None
+        raise workload_run.RunInterruptedError("capture interrupted; the measured part is complete", result) from None
     except FabtuneError as error:
         raise workload_run.IncompleteError(f"no proof from the wire: {error}", result) from error

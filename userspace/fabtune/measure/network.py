@@ -93,7 +93,7 @@ def measure(
                 path_mtu_bytes=mtu.path_bytes, interface_mtu_bytes=mtu.interface_bytes, path_mtu_verdict=mtu.verdict
             )
         if mtu.black_hole:
-            raise FabtuneError(f"TCP is not measured over a path that swallows packets above {mtu.path_bytes} bytes")
+            raise FabtuneError(f"TCP is not measured over a path that drops packets above {mtu.path_bytes} bytes")
         for window, count, receive in tests:
             name = _name(window, count, receive)
             # iperf3 takes whole seconds, and none for no end.

@@ -68,7 +68,7 @@ def read(path: Path) -> RunRecord:
         with gzip.GzipFile(fileobj=io.BytesIO(userfile.read_bytes(path, _MAX_BYTES))) as file:
             text = file.read(_MAX_JSON_BYTES + 1)
         if len(text) > _MAX_JSON_BYTES:
-            raise InputError(f"{path}: unpacks to more than {_MAX_JSON_BYTES} bytes, so it is no run record")
+            raise InputError(f"{path}: unpacks to more than {_MAX_JSON_BYTES} bytes, so it is not a run record")
         data = json.loads(text)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or 'not a gzip file, so not a run record'}") from None
@@ -86,5 +86,5 @@ def find(directory: Path) -> list[Path]:
         raise InputError(f"{directory}: not a directory; expected one with files *{SUFFIX}")
     found = sorted(directory.rglob(f"*{SUFFIX}"))
     if not found:
-        raise InputError(f"{directory}: no run records (*{SUFFIX}) here; make some with fabtune measure")
+        raise InputError(f"{directory}: no run records (*{SUFFIX}) here; make some with `fabtune measure`")
     return found

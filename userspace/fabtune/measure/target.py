@@ -142,7 +142,7 @@ def check_writable(target: Target, confirm: str | None) -> None:
     """
     if target.kind == "directory":
         if not os.access(target.path, os.W_OK):
-            raise FabtuneError(f"{target.path}: no right to write here")
+            raise FabtuneError(f"{target.path}: no permission to write here")
         return
     reasons = in_use(target)
     if reasons:

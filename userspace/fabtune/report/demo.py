@@ -130,7 +130,7 @@ def _section(heading: str, op: str, points: Sequence[Point]) -> page.Section:
     series.append(Series("bound", _bound_curve(mine), "bound"))
     chart = line_chart(f"{heading}: throughput over RTT", series, Axis("round-trip time, ms"), Axis("MB/s"))
     caption = f"{OPS[op]} by profile, and the bound that path and queue depth set."
-    caption += " A point may lie above it by the requests under way at the edges of its measured part, no more."
+    caption += " A point may exceed it only by the requests outstanding at the edges of its measured part."
     return page.Section(heading, figures=(page.Figure(chart, caption),), tables=(_table(heading, mine),))
 
 

@@ -60,8 +60,8 @@ def _checked(fd: int, path: Path, is_kind: Any) -> int:
     if problem:
         os.close(fd)
         raise FabtuneError(
-            f"state directory: {path} {problem}; what stands in it tells root what to write, "
-            "so it must be written by nobody else: give it to root and take the others' write permission"
+            f"state directory: {path} {problem}; its content tells root what to write, "
+            "so nobody else may write there: make root its owner and remove write permission for others"
         )
     return fd
 

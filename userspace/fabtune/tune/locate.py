@@ -94,7 +94,7 @@ def _check(step: Step) -> None:
     ):
         return
     raise FabtuneError(
-        f"{step.backend} '{step.key:.80}' of a {step.device.scope} is no setting that fabtune knows; it is left alone"
+        f"{step.backend} '{step.key:.80}' of a {step.device.scope} is not a setting known to fabtune; it is left alone"
     )
 
 

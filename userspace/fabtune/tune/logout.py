@@ -125,7 +125,7 @@ def _why_not_back(session: Session) -> str:
     if settings.get("node.discovery_type") == "fw":
         return "its record is the firmware's"
     if settings.get("node.session.scan", "auto") != "auto":
-        return "its record asks for no scan (node.session.scan), so that a login alone would not bring its LUNs back"
+        return "its record asks for no scan (node.session.scan), so a login would not bring its LUNs back"
     wanted = sessions_wanted(settings)
     live = sum(one.identity == session.identity for one in live_sessions())
     if live > wanted:

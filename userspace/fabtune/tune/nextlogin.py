@@ -75,7 +75,7 @@ def _digest_taken(row: Row) -> str:
         return ""
     who = there[0].initiator + (f" and {len(there) - 1} more" if len(there) > 1 else "")
     return (
-        f"{who} may ask for {lost[0]} alone, and could not log in again; '{row.now}' still works; "
+        f"{who} may ask for nothing but {lost[0]}, and could not log in again; '{row.now}' still works; "
         f"--set {TRUST}=1 writes it all the same"
     )
 
@@ -182,6 +182,6 @@ def _unknown_target(key: str, now: Mapping[str, Value], after: Mapping[str, Valu
         return ""
     seen = f"the live session agreed on {agreed}" if agreed else f"the record says {ours}"
     return (
-        f"the target's own value is not known ({seen}); where it is no power of two below {wanted} the next login "
+        f"the target's own value is not known ({seen}); if it is below {wanted} and not a power of two, the next login "
         f"fails; `fabtune negotiate --target FACTS` tells, --set {TRUST}=1 writes it all the same"
     )

@@ -31,7 +31,7 @@ _UDEV = "etc/udev/rules.d/99-fabtune.rules"
 # The backends of whole files of ours.
 _FILES = ("textfile", "link")
 _FIRST_NAMESPACE = ("host", "netns:init")
-_UNTIL_DISCOVERY = "today's records keep it until a discovery writes them anew"
+_UNTIL_DISCOVERY = "the present records keep it until a discovery rewrites them"
 _NO_RULE = "no native file matches it: not a PCI device"
 
 
@@ -148,7 +148,7 @@ def _sysctls(group: list[Row], remarks: list[str]) -> Iterable[Row]:
     for row in group:
         assert row.device is not None and row.wanted is not None
         if row.device.identity not in _FIRST_NAMESPACE:
-            remarks.append(f"{row.tunable.name} of {row.device.label}: sysctl.d sets the first network namespace alone")
+            remarks.append(f"{row.tunable.name} of {row.device.label}: sysctl.d sets only the first network namespace")
             continue
         name, index = split_key(row.tunable.key)
         rival = boot.sysctl(name, Path(_SYSCTL).name)
@@ -227,7 +227,7 @@ def _rule_match(row: Row, remarks: list[str]) -> str:
     elif not identity.startswith("pci:"):
         remarks.append(f"{what}: {_NO_RULE}")
     elif rest.rpartition(",")[2] != "netns:init":
-        remarks.append(f"{what}: udev sets up the NICs of the first network namespace alone")
+        remarks.append(f"{what}: udev sets up only the NICs of the first network namespace")
     else:
         return f'ACTION=="add", SUBSYSTEM=="net", KERNELS=="{identity.removeprefix("pci:")}"'
     return ""

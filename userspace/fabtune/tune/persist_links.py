@@ -17,7 +17,7 @@ from fabtune.host.udevadm import LinkSetup, Setting
 from fabtune.tune.plan import Row
 
 _NO_FILE = "no native file matches it: not a PCI device"
-_OTHER_NAMESPACE = "udev sets up the NICs of the first network namespace alone"
+_OTHER_NAMESPACE = "udev sets up only the NICs of the first network namespace"
 _DROP_IN = "50-fabtune.conf"
 _MARK = "-fabtune-"
 # Conditions that hold for one NIC, unless their value has a wildcard or is a list.

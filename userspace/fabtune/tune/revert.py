@@ -191,7 +191,7 @@ class _Revert:
                 if self._back_before(step, found):
                     return StepOutcome(step, Outcome.ALREADY, found)
                 if reborn(step, device, self.boot_id):
-                    return StepOutcome(step, Outcome.ALREADY, found, "made anew since, with a value of its own")
+                    return StepOutcome(step, Outcome.ALREADY, found, "created again since, with its own value")
                 return StepOutcome(step, Outcome.FOREIGN, found, "changed by somebody else since; --force overrides")
             if step.effect == "kills-session" and not self.may_end_sessions and targets.in_use(device):
                 return StepOutcome(step, Outcome.HELD, found, "would end live sessions; give --allow-relogin")
@@ -289,7 +289,7 @@ class _Revert:
         elif self.force or is_ours(step, other.old, self._in_doubt(step)):
             line = InheritLine(other.number, step.old, step.holds or step.wrote)
         elif step.instance and other.instance and step.instance != other.instance:
-            return StepOutcome(step, Outcome.ALREADY, note="made anew since, with a value of its own")
+            return StepOutcome(step, Outcome.ALREADY, note="created again since, with its own value")
         else:
             return StepOutcome(step, Outcome.FOREIGN, note=f"changed by somebody else before {whose} wrote it")
         if line and not _append(heir, line):

@@ -238,7 +238,7 @@ def write(saved: SavedPlan, path: Path) -> None:
     text = json.dumps(_as_json(saved), indent=1) + "\n"
     try:
         if path.exists() and not (path.is_file() and b'"fabtune_plan"' in _read(path)[:64]):
-            raise InputError(f"{path}: exists and is no saved plan; give another name")
+            raise InputError(f"{path}: exists and is not a saved plan; give another name")
         files.keep(path, text.encode(), over=True)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
@@ -292,7 +292,7 @@ def load(path: Path, catalog: Catalog) -> SavedPlan:
 
 
 def _refused(word: str) -> float:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _read(path: Path) -> bytes:

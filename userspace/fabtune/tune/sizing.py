@@ -15,10 +15,10 @@ def in_words(plan: Plan) -> str:
     goodput = plan.path.goodput_bytes_per_s
     text = (
         f"sized for requests of {io_bytes / 1024:g} KiB, {queue:g} of them in flight; "
-        f"that many take {1e3 * queue * io_bytes / goodput:.0f} ms to pass"
+        f"a full queue takes {1e3 * queue * io_bytes / goodput:.0f} ms to pass"
     )
     needed = plan.path.bdp_bytes / _SMALL_BYTES
     if io_bytes > _SMALL_BYTES and needed > queue:
-        capped = "" if needed <= _LARGEST_QUEUE else f" (a target takes {_LARGEST_QUEUE})"
-        text += f"; requests of 4 KiB fill this path with {needed:.0f}{capped}: --set io_size=4KiB"
+        capped = "" if needed <= _LARGEST_QUEUE else f" (a target takes at most {_LARGEST_QUEUE})"
+        text += f"; to fill this path with requests of 4 KiB, {needed:.0f} are needed{capped}: --set io_size=4KiB"
     return text

@@ -26,7 +26,7 @@ def why_not(tunable: str, device: Device, now: str, wanted: str) -> str:
         return ""
     return (
         f"with {wanted}, no power of two, {', '.join(names)} could not log in again; let it ask for no more than "
-        f"{1 << (value.bit_length() - 1)}, log it in anew, then come back here, or give --force"
+        f"{1 << (value.bit_length() - 1)}, log it in again there, then come back here, or give --force"
     )
 
 

@@ -134,7 +134,7 @@ def _log_in_anew(profile: str, sids: Sequence[int]) -> None:
             one = relogin.Pending("relogin", session.identity, session.target, str(session.sid), "")
             _, left = relogin.perform([one], lambda _: None, log)
             if left:
-                raise FabtuneError(f"switching to '{profile}': {session.target} cannot log in anew: {left[0].reason}")
+                raise FabtuneError(f"switching to '{profile}': {session.target} cannot log in again: {left[0].reason}")
 
 
 def _check_felt(profile: str, said: str) -> None:

@@ -105,7 +105,7 @@ def undo(
         try:
             report.pending = find()
         except (FabtuneError, OSError) as error:
-            report.problems.append(f"which sessions must log in anew cannot be told: {error}")
+            report.problems.append(f"cannot tell which sessions must log in again: {error}")
 
     for transaction in chosen:
         progress(f"taking back {transaction.name} ({transaction.profile})")
@@ -193,7 +193,7 @@ def _writer(transaction: Transaction, problems: list[str]) -> Writer | None:
     """Return the writer of the transaction's file, None with the reason in `problems` where nothing can be added."""
     if transaction.damage:
         problems.append(
-            f"{transaction.damage}; what stood after it is not known, only what stands before is taken back: "
+            f"{transaction.damage}; what followed it is not known, so only what precedes it is taken back: "
             "compare the values by hand, then move the file out of the journal directory"
         )
         return None

@@ -128,7 +128,7 @@ def _held(step: Step, locate: Locator, present: list[Owner], boot_id: str) -> Dr
         if rebooted(step, boot_id):
             note = f"lost at a reboot; {persist.what_keeps(step.tunable, device)}"
         elif reborn(step, device, boot_id):
-            note = "the device was made anew since (a re-login, a reload), with its own value; apply again"
+            note = "the device was created again since (a re-login, a reload), with its own value; apply again"
         else:
             note = suspect(step, present)
     return Drift(step.tunable, step.device.label, expected, found, drifted, note)
@@ -177,7 +177,7 @@ def _lacking(everything: list[Transaction], boot_id: str) -> list[Drift]:
         if any(identity == session.identity and session.sid > (tree.whole(sid) or 0) for sid, identity in late):
             for device in map_paths.lacking(session):
                 label = f"{session.target} at {session.portal}"
-                note = f"{device} lacks its path through it since it logged in anew; "
+                note = f"{device} lacks its path through it since it logged in again; "
                 note += "see `multipath -ll` and multipathd's log"
                 found.append(Drift("session", label, f"a path of {device}", None, drifted=True, note=note))
     return found
@@ -190,9 +190,9 @@ def _unfelt(everything: list[Transaction], boot_id: str) -> list[Drift]:
     for one in relogin.still_pending(everything, boot_id):
         back = (one.identity, one.sid) in owing
         what = "may run with values that were taken back" if back else "does not run with all that was written"
-        until = "it logs in anew"
+        until = "it logs in again"
         if one.action == "relogin":
-            until = f"`fabtune {'revert' if back else 'apply PROFILE'} --allow-relogin` logs it in anew"
+            until = f"`fabtune {'revert' if back else 'apply PROFILE'} --allow-relogin` logs it in again"
         values = ("old values", "values taken back") if back else ("new values", "old values")
         found.append(Drift("session", one.label, *values, drifted=False, note=f"{what}, until {until}", due=True))
     return found

@@ -366,7 +366,7 @@ def _saved_values(config: dict[str, Any], device: Device, section: str) -> dict[
     """Return the values of `device` in `config`, to be read or changed."""
     values = _saved_node(config, device).setdefault(_SECTIONS[section], {})
     if not isinstance(values, dict):
-        raise FabtuneError(f"{_saved_path()}: {device.label}: '{_SECTIONS[section]}' is no object")
+        raise FabtuneError(f"{_saved_path()}: {device.label}: '{_SECTIONS[section]}' is not an object")
     return values
 
 

@@ -36,7 +36,7 @@ def sysctl_owned(scene: Scene) -> Iterator[Case]:
     "notice",
     seen="{what}: {where}",
     so="{does}",
-    fix="tell {who} to leave these alone, or set them there; never stop it for this",
+    fix="tell {who} to leave these alone, or set them there; do not stop it just for this",
 )
 def other_tuner(scene: Scene) -> Iterator[Case]:
     """A running program sets these values by itself."""

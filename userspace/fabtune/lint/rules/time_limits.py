@@ -11,7 +11,7 @@ from fabtune.lint.rule import MIB, Case, Scene, case, rule
     "ping-timeout-short",
     "danger",
     seen="noop_out_timeout is {timeout} s; {queue} requests of 1 MiB ahead of a ping take {needed:.1f} s",
-    so="load alone makes the initiator drop the session",
+    so="load is enough to make the initiator drop the session",
     fix="set iscsi.noop_timeout to at least {enough} s",
     example={"iscsi.noop_timeout": "2"},
 )
