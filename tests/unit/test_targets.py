@@ -194,7 +194,7 @@ def test_the_page_of_targets_is_what_the_kept_points_and_the_vocabulary_say() ->
     [
         ({"target": "scst"}, "expected one of lio, tgt"),
         ({"target": "tgt", "sessions": "2"}, "target = tgt is not built with another sessions than usual"),
-        ({"target": "tgt", "fabric": "srp"}, "target with fabric = srp: only iscsi can be given that"),
+        ({"target": "tgt", "fabric": "srp"}, "target with fabric = srp: it is only for iscsi"),
     ],
 )
 def test_an_experiment_is_refused_what_its_target_cannot_be(texts: dict[str, str], why: str) -> None:
