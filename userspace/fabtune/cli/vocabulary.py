@@ -73,7 +73,8 @@ def run_explain(args: argparse.Namespace) -> int:
         now = [_reading_json(one) for one in readings]
         table.print_json(tunable_json(tunable) | {"now": now, "profiles": wishes})
         return ExitCode.DONE
-    print(f"{tunable.name}: {tunable.summary}\n")
+    table.paragraph(f"{tunable.name}: {tunable.summary}")
+    print()
     facts = [
         ("why it matters", tunable.why),
         ("lives in", f"{tunable.backend} {tunable.key} ({tunable.scope})"),
