@@ -122,7 +122,7 @@ def test_report_tree_joins_experiments_to_a_suite(tmp_path: Path, capsys: pytest
     assert main(["report", "--tree", str(suite)]) == 0
     assert capsys.readouterr().out.strip() == str(suite / "index.html")
     assert "one/index.html" in _links(suite / "index.html")
-    with pytest.raises(InputError, match="no experiment"):
+    with pytest.raises(InputError, match="no directory below it holds an experiment"):
         results.of_suite(tmp_path)
     (suite / "one/index.json").write_text('{"schema": "other"}')
     assert main(["report", "--tree", str(suite)]) == 2
