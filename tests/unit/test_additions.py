@@ -56,6 +56,33 @@ def shown(done: "subprocess.CompletedProcess[str]") -> str:
     return " ".join(done.stdout.split())
 
 
+TUNABLE = """
+[rx_mini_ring]
+summary = "descriptors of the receive queue for small packets"
+why = "A burst of small packets that is longer is lost."
+backend = "ethtool"
+key = "rings.rx_mini"
+scope = "nic"
+type = "int"
+minimum = 0
+limit = "rings.rx_mini_max"
+default_note = "set by the driver"
+effect = "live"
+roles = ["initiator", "target"]
+persist = "link"
+persist_as = "RxMiniBufferSize"
+source = "Documentation/networking/ethtool-netlink.rst"
+"""
+
+
+def test_a_tunable_that_is_kept_over_a_reboot_is_one_file(tree: Tree) -> None:
+    tree.insert("tunables/nic.toml", "", TUNABLE)
+    assert "kept by: link (RxMiniBufferSize)" in shown(tree.fabtune("explain", "nic.rx_mini_ring"))
+    assert json.loads(tree.fabtune("explain", "--json", "nic.rx_mini_ring").stdout)["persist_as"] == "RxMiniBufferSize"
+    assert "RxMiniBufferSize" in shown(tree.fabtune("tunables", "--markdown"))
+    assert len(tree.touched) == 1
+
+
 WORKLOAD = """
 summary = "two readers at once"
 source = "a stranger"
@@ -149,6 +176,8 @@ def test_an_experiment_factor_is_two_files(tree: Tree) -> None:
     out_of_range = dry(tree, 'fabric = "nvme-tcp"\nqueues = 65')
     assert out_of_range.returncode == 2
     assert "queues = '65': expected a whole number from 0 to 64" in out_of_range.stderr
+    endless = dry(tree, f'fabric = "nvme-tcp"\nqueues = "{"9" * 5000}"')
+    assert endless.returncode == 2 and "Traceback" not in endless.stderr
     elsewhere = dry(tree, "queues = 4")
     assert elsewhere.returncode == 2 and "queues with fabric = iscsi: it is only for nvme-tcp" in elsewhere.stderr
     assert len(tree.touched) <= 2

@@ -220,12 +220,16 @@ def test_udev_rules_match_by_what_survives_renaming(host: Path) -> None:
     assert again.count("queue/scheduler") == 1 and "mq-deadline" in again and "gro_flush_timeout" in again
 
 
-def test_a_udev_rule_knows_a_disk_whose_name_has_runs_of_blanks(host: Path) -> None:
+def test_a_udev_rule_knows_a_disk_whose_name_has_runs_of_blanks_and_no_other(host: Path) -> None:
     shown = "t10.ATA     QEMU HARDDISK                           QM[0]|1"
-    disk = Device("block", f"{' '.join(shown.split())},iqn.t,p,default", "sda")
+    hosttree.put(host / "sys/block/sda/device/wwid", shown)
+    where = {"directory": str(host / "sys/block/sda")}
+    disk = Device("block", f"{' '.join(shown.split())},iqn.t,p,default", "sda", where)
     text = contents(plan(("block.scheduler", disk, "none")))["etc/udev/rules.d/99-fabtune.rules"]
     pattern = text.partition('ATTR{device/wwid}=="')[2].partition('"')[0]
-    assert fnmatch.fnmatchcase(shown, pattern) and not fnmatch.fnmatchcase(shown.replace("ATA", "AT"), pattern)
+    assert fnmatch.fnmatchcase(shown, pattern)
+    for other in (shown.replace("QM", "1QM"), shown.replace(" QM", "QM"), shown + "1", shown.replace("ATA", "AT")):
+        assert not fnmatch.fnmatchcase(other, pattern), other
     assert "|" not in pattern, "what udev takes for two patterns"
 
 

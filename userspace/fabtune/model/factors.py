@@ -13,6 +13,7 @@ from fabtune.model.untouched import UNTOUCHED, refuse_default
 Parse = Callable[[str, str], Any]
 # Less is no rate that a disk with a limit can hold: see `host.targets.null_blk.make`.
 LEAST_TARGET_MIB_PER_S = 13
+_MOST_DIGITS = 20
 
 
 @attrs.frozen
@@ -30,7 +31,7 @@ class Factor:
 
 def _integer(low: int, high: int) -> Parse:
     def parse(text: str, what: str) -> int:
-        if not text.isdecimal() or not low <= int(text) <= high:
+        if not text.isdecimal() or len(text) > _MOST_DIGITS or not low <= int(text) <= high:
             raise InputError(f"{what} = '{text}': expected a whole number from {low} to {high}")
         return int(text)
 
@@ -63,7 +64,7 @@ def _seconds(text: str, what: str) -> float:
 
 def _target_rate(text: str, what: str) -> int:
     least = LEAST_TARGET_MIB_PER_S
-    if text.isdecimal() and (int(text) == 0 or least <= int(text) <= 1000):
+    if text.isdecimal() and len(text) <= _MOST_DIGITS and (int(text) == 0 or least <= int(text) <= 1000):
         return int(text)
     raise InputError(f"{what} = '{text}': expected 0 for no limit, or a whole number from {least} to 1000")
 

@@ -221,7 +221,8 @@ def _rule_match(row: Row, remarks: list[str]) -> str:
         uuid = identity.removeprefix("dm:")
         return f'ACTION=="change", SUBSYSTEM=="block", ENV{{DM_UUID}}=="{uuid}", ENV{{DM_COOKIE}}=="?*"'
     if row.device.scope == "block" and not identity.startswith(("name:", "md:")):
-        return f'ACTION=="add", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", ATTR{{device/wwid}}=="{_glob(identity)}"'
+        wwid = _shown(row.device, identity)
+        return f'ACTION=="add", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", ATTR{{device/wwid}}=="{wwid}"'
     if row.device.scope == "block":
         remarks.append(f"{what}: the disk has no WWID for a udev rule to match")
     elif not identity.startswith("pci:"):
@@ -233,10 +234,12 @@ def _rule_match(row: Row, remarks: list[str]) -> str:
     return ""
 
 
-def _glob(wwid: str) -> str:
-    """Return the pattern by which udev knows a disk with this WWID, of which runs of blanks were made one blank."""
+def _shown(disk: Device, wwid: str) -> str:
+    """Return the pattern that only this disk's WWID fits as sysfs shows it: the identity has runs of blanks as one."""
+    raw = tree.read_text(Path(disk.where.get("directory", "/nowhere")) / "device/wwid") or ""
+    text = raw if " ".join(raw.split()) == wwid else wwid
     # What means something else in a pattern, or ends its text, stands for any one character.
-    return re.sub(r'[][*?|"\\]', "?", wwid).replace(" ", " *")
+    return re.sub(r'[][*?|"\\]', "?", text)
 
 
 def _rule_key(rule: str) -> str:
