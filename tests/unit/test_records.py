@@ -252,6 +252,92 @@ def test_a_damaged_record_is_refused_by_its_key(
     assert str(error.value).startswith(str(path)) and says in str(error.value)
 
 
+def of_fio(key: str, value: object) -> Callable[[dict[str, Any]], None]:
+    """A change of what fio said of reading in the first step."""
+    return lambda old: old["steps"][0]["fio"]["jobs"][0]["read"].update({key: value})
+
+
+def of_step(**keys: object) -> Callable[[dict[str, Any]], None]:
+    return lambda old: old["steps"][0].update(keys)
+
+
+def kept(old: dict[str, Any], path: Path) -> None:
+    path.write_bytes(gzip.compress(json.dumps(old).encode()))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (of_step(fio=[]), "key 'steps[0].fio': found [] (array), allowed: table"),
+        (of_step(fio={"version": 3}), "key 'steps[0].fio.jobs' is missing"),
+        (of_step(fio={"jobs": "x"}), "key 'steps[0].fio.jobs': found 'x' (text), allowed: array"),
+        (of_step(fio={"jobs": [{}]}), "key 'steps[0].fio.jobs[0].read' is missing"),
+        (of_step(fio={"jobs": [None]}), "key 'steps[0].fio.jobs[0]': found None (null), allowed: a table"),
+        (of_step(fio={"jobs": [[1]]}), "key 'steps[0].fio.jobs[0]': found [1] (array), allowed: a table"),
+        (lambda old: old["steps"][0]["fio"]["jobs"][0].update(read={}), "fio.jobs[0].read.total_ios' is missing"),
+        (lambda old: old["steps"][0]["fio"]["jobs"][0].update(read="x"), "fio.jobs[0].read': found 'x' (text)"),
+        (of_fio("io_bytes", "many"), "read.io_bytes': found 'many' (text), allowed: integer"),
+        (of_fio("io_bytes", 10**400), "(integer), allowed: 0 to 18446744073709551615"),
+        (of_fio("total_ios", -1), "read.total_ios': found -1 (integer), allowed: 0 to"),
+        (of_fio("runtime", None), "read.runtime': found None (null), allowed: integer"),
+        (of_fio("clat_ns", []), "read.clat_ns': found [] (array), allowed: a table"),
+        (of_fio("clat_ns", {"bins": {"x": 1}}), "clat_ns.bins': found {'x': 1} (table), allowed: a table of nanosec"),
+        (of_fio("clat_ns", {"bins": {"5": 10**400}}), "read.clat_ns.bins': found {'5': 1"),
+        (of_fio("clat_ns", {"bins": {"5": "x"}}), "read.clat_ns.bins.5': found 'x' (text), allowed: integer"),
+        (of_fio("lat_ns", {"N": 1}), "read.lat_ns.mean' is missing"),
+        (of_step(iperf3="x"), "key 'steps[0].iperf3': found 'x' (text), allowed: table"),
+        (of_step(iperf3={"error": {}}), "key 'steps[0].iperf3.end' is missing"),
+        (of_step(iperf3={"end": {}}), "key 'steps[0].iperf3.end.sum_received' is missing"),
+        (of_step(iperf3={"end": {"sum_received": {"bits_per_second": "fast"}}}),
+         "key 'steps[0].iperf3.end.sum_received.bits_per_second': found 'fast' (text), allowed: number"),
+        (lambda old: old.update(label="\ud800"), "key 'label': found '\\ud800' (text), allowed: text of whole"),
+    ],
+)  # fmt: skip
+def test_an_odd_record_is_left_out_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[dict[str, Any]], None], says: str
+) -> None:
+    kept(raw_of(BEFORE), tmp_path / "a.run.json.gz")
+    odd = raw_of(BEFORE)
+    change(odd)
+    kept(odd, tmp_path / "b.run.json.gz")
+    with pytest.raises(InputError) as error:
+        recordfile.read(tmp_path / "b.run.json.gz")
+    assert str(error.value).startswith(str(tmp_path / "b.run.json.gz")) and says in str(error.value)
+    assert main(["report", str(tmp_path)]) == ExitCode.FAILED
+    assert "b.run.json.gz" in capsys.readouterr().err
+    assert "Not read" in (tmp_path / "report.html").read_text()
+    assert main(["compare", *(str(tmp_path / f"{name}.run.json.gz") for name in "ab")]) == ExitCode.USAGE
+
+
+def nothing_moved(old: dict[str, Any]) -> None:
+    old["path"] = {"rtt_ms": 10.0, "rate_bytes_per_s": 1.25e8}
+    for step in old["steps"]:
+        for op in ("read", "write"):
+            step["fio"]["jobs"][0][op]["runtime"] = 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        nothing_moved,
+        lambda old: old["workload"].update(name="net"),
+        lambda old: old.update(workload={"name": "net"}, steps=[]),
+        lambda old: old.update(
+            workload={"name": "net"}, steps=[old["steps"][0] | {"parameters": {}, "iperf3": IPERF3, "fio": None}]
+        ),
+        lambda old: old["steps"][0]["fio"].update(jobs=[]),
+        lambda old: old["steps"][0].update(fio=None),
+    ],
+)  # fmt: skip
+def test_a_record_that_says_little_is_reported(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    little = raw_of(BEFORE)
+    change(little)
+    for name in "ab":
+        kept(little, tmp_path / f"{name}.run.json.gz")
+    assert main(["report", str(tmp_path)]) == ExitCode.DONE
+    assert main(["report", str(tmp_path), "--json"]) == ExitCode.DONE
+
+
 def test_keys_of_a_later_fabtune_are_kept() -> None:
     old = raw_of(BEFORE)
     old["weather"], old["steps"][0]["mood"] = {"rain": True}, "good"

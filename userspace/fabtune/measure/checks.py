@@ -100,7 +100,9 @@ def _bound(record: RunRecord, result: StepResult) -> LawCheck | None:
         limit = bound(record, result, op)
         if limit is None:
             return LawCheck(result.name, law, NOT_APPLICABLE, "RTT or rate of the path not given", "")
-        rate = next(m.value for m in metrics.of_step(result) if m.key == f"{op}_mb_per_s")
+        rate = next((m.value for m in metrics.of_step(result) if m.key == f"{op}_mb_per_s"), None)
+        if rate is None:
+            return LawCheck(result.name, law, NOT_APPLICABLE, "no throughput was measured", "")
         said.append(f"{op} {rate:.1f} MB/s")
         limits.append(f"{op} at most {limit / 1e6:.1f} MB/s")
         # What was begun before the measured part may end in it: at most one full queue.

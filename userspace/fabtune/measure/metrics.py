@@ -58,7 +58,7 @@ def _files(document: Mapping[str, Any]) -> list[Metric]:
 
 def run_s(document: Mapping[str, Any]) -> float:
     """Return the seconds that the measured part took, the ramp left out."""
-    return max(float(job[op]["runtime"]) for job in document["jobs"] for op in ("read", "write")) / 1e3
+    return max((float(job[op]["runtime"]) for job in document["jobs"] for op in ("read", "write")), default=0.0) / 1e3
 
 
 def moved_bytes(document: Mapping[str, Any]) -> float:

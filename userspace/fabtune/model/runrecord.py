@@ -6,12 +6,13 @@ Whatever measures makes a RunRecord, whatever reports reads one.  Of an unknown 
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 
 from fabtune import __version__
 from fabtune.model import typed
+from fabtune.model.outputs import FioOutput, Iperf3Output
 from fabtune.model.path import NetworkPath
 
 SCHEMA = "fabtune-run/1"
@@ -144,7 +145,7 @@ class StepResult:
     job: str = ""
     skipped: str | None = None
     problem: str | None = None
-    fio: dict[str, Any] | None = None
+    fio: Annotated[dict[str, Any], typed.Like(FioOutput)] | None = None
     fabstat: Readings | None = None
     begun_unix_s: float | None = None
     samples: tuple[Sample, ...] = ()
@@ -153,7 +154,7 @@ class StepResult:
     command: tuple[str, ...] = typed.omitted(())
     stuck: Stuck | None = typed.omitted()
     failed_as_expected: str | None = typed.omitted()
-    iperf3: dict[str, Any] | None = typed.omitted()
+    iperf3: Annotated[dict[str, Any], typed.Like(Iperf3Output)] | None = typed.omitted()
     others: dict[str, Any] = typed.others()
 
     @property

@@ -40,6 +40,7 @@ _TYPE_NAMES = {
 }  # fmt: skip
 # Where an error happened, as cattrs notes it on the exception.
 _PLACE = re.compile(r"Structuring .* @ (attribute|index|key) (.*)", re.DOTALL)
+_HALF = re.compile("[\ud800-\udfff]")
 _OMITTED, _OTHERS = "fabtune: left out where it has its default", "fabtune: the keys that are no field"
 # The largest integer that surely is a float too.
 _MAX_INTEGER = 2**1000
@@ -59,6 +60,13 @@ class Check:
 
     fits: Callable[[Any], bool]
     allowed: str
+
+
+@attrs.frozen
+class Like:
+    """What a table must be readable as besides, for ``Annotated``: it is kept as it is, with whatever else it has."""
+
+    kind: Any
 
 
 def one_of_words(*words: str) -> Check:
@@ -262,7 +270,9 @@ class Format:
         def structure(raw: Any, _: Any) -> Any:
             value = self._converter.structure(raw, origin)
             for check in checks:
-                if not check.fits(value):
+                if isinstance(check, Like):
+                    TOLERANT._converter.structure(raw, check.kind)
+                elif not check.fits(value):
                     raise WrongError(raw, check.allowed)
             return value
 
@@ -293,6 +303,9 @@ def _plain(raw: Any, kind: Any) -> Any:
     # bool is an int to Python, never to us.
     if type(raw) is not kind:
         raise WrongError(raw, _TYPE_NAMES[kind])
+    # JSON can have half a character ("\ud800"), which no page and no terminal can show.
+    if kind is str and _HALF.search(raw):
+        raise WrongError(raw, "text of whole characters")
     return raw
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The network beside the storage, so that a slow path is not blamed on iSCSI; and what captures proved."""
 
-import statistics
 from collections.abc import Sequence
 
 from fabtune.measure import metrics
@@ -27,7 +26,7 @@ def section(records: Sequence[RunRecord]) -> Section | None:
             block, bound, name = _best_block(records, net.label, op)
             rows.append(
                 (
-                    net.label, op, statistics.median(net.round_trips_ms), net.path_mtu_bytes, tcp, bound,
+                    net.label, op, runs.network_json(net).get("rtt_p50_ms"), net.path_mtu_bytes, tcp, bound,
                     block, block / tcp if block and tcp else None, name,
                 )
             )  # fmt: skip
@@ -49,7 +48,9 @@ def section(records: Sequence[RunRecord]) -> Section | None:
 
 def _rates(net: RunRecord) -> list[tuple[str, float]]:
     """Return direction and MB/s of each TCP test."""
-    return [(str(result.parameters["op"]), metric.value) for result in net.steps for metric in metrics.of_step(result)]
+    return [
+        (str(step.parameters.get("op", "")), metric.value) for step in net.steps for metric in metrics.of_step(step)
+    ]
 
 
 def _best_block(records: Sequence[RunRecord], label: str, op: str) -> tuple[float | None, float | None, str]:

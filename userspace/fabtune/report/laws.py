@@ -183,12 +183,12 @@ def _block_windows(group: Sequence[Cell]) -> Iterable[LawCheck]:
 def _net_windows(nets: Sequence[RunRecord]) -> Iterable[LawCheck]:
     """Raw TCP with a window that was asked for, at different round trips."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for net in nets:
+    for net in (one for one in nets if one.round_trips_ms):
         rates = [(step, metric.value * 1e6) for step in net.steps for metric in metrics.of_step(step)]
         most = max((rate for _, rate in rates), default=0.0)
         rtt_s = statistics.median(net.round_trips_ms) / 1e3
         for step, rate in rates:
-            if step.parameters.get("window_bytes") and rate < _BELOW * most:
+            if step.parameters.get("window_bytes") and rate < _BELOW * most and rate * rtt_s > 0:
                 found.setdefault((net.label, step.name), []).append((rtt_s, rate * rtt_s))
     for (label, name), products in found.items():
         if len({round(rtt_s, 3) for rtt_s, _ in products}) > 1:
