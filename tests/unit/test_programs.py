@@ -49,14 +49,14 @@ def test_descriptors_that_it_shall_hold_stay_open(tmp_path: Path) -> None:
         assert finish(there).status == 1
 
 
-def test_a_tool_holds_our_lock_and_is_out_of_the_terminals_reach(
+def test_a_tool_that_writes_holds_our_lock_and_is_out_of_the_terminals_reach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (tmp_path / "lock").open("w") as lock:
         monkeypatch.setattr(tools, "held", [lock.fileno()])
         there = ("test", "coreutils", "-e", f"/proc/self/fd/{lock.fileno()}")
-        assert tools.ask(*there).status == 0
-        assert tools.ask(*there, keeps_lock=False).status == 1
+        assert tools.ask(*there).status == 1
+        assert tools.ask(*there, keeps_lock=True).status == 0
     monkeypatch.setattr(tools, "held", [])
     assert int(tools.ask("python3", "python3", *_SESSION[1:]).stdout) != os.getsid(0)
     with pytest.raises(FabtuneError, match="sleep 9: no answer within 1 s"):

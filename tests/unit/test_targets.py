@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Kinds of targets: found in their directory, LIO and tgt side by side, and what each can and cannot be given."""
 
+import os
 import re
+import socket
 import stat
 import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import hosttree
@@ -15,7 +20,7 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError, UnsupportedError
 from fabtune.experiment.settings import check_settings, parse_settings
 from fabtune.facts.collect import Facts, survey
-from fabtune.host import targets
+from fabtune.host import targets, tools
 from fabtune.lab.recipe import IMAGES, SUITES, image_for, recipe_for
 from fabtune.model.path import NetworkPath
 from fabtune.tune import persist
@@ -181,6 +186,72 @@ def test_a_daemon_that_does_not_answer_hides_nothing_else_and_is_never_taken_for
     assert not facts().tpgs and facts().sessions
     with pytest.raises(FabtuneError, match="tgtadm"):
         Locator("")(device)
+
+
+@pytest.fixture
+def short(tgt: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The path of a socket that is short enough to listen on, with the real question whether anybody does."""
+    monkeypatch.undo()
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "tgt").symlink_to(tgt)
+        monkeypatch.setattr("fabtune.host.targets.tgt._socket", lambda: Path(place) / "socket.0")
+        monkeypatch.setenv("PATH", f"{tgt}/bin", prepend=":")
+        yield Path(place) / "socket.0"
+
+
+def test_a_daemon_with_a_full_queue_is_waited_for_once(short: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as daemon, socket.socket(socket.AF_UNIX) as other:
+        daemon.bind(str(short))
+        daemon.listen(0)
+        other.connect(str(short))
+        before = time.monotonic()
+        for _ in range(4):
+            assert targets.groups() == [] and targets.tpgs() == []
+        assert 0.5 < time.monotonic() - before < 3
+        with pytest.raises(FabtuneError, match="tgtd does not answer within 1 s"):
+            targets.devices("tgt-target")
+
+
+def test_a_daemon_that_takes_a_question_and_gives_no_answer_is_asked_once(
+    tgt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fabtune.host.targets.tgt._SHOW_S", 1)
+    hosttree.put(tgt / "bin/tgtadm", f"#!/bin/sh\necho x >> {tgt}/asked; exec sleep 60")
+    for _ in range(3):
+        assert targets.groups() == [] and targets.tpgs() == []
+    assert (tgt / "asked").read_text() == "x\n"
+    with pytest.raises(FabtuneError, match="tgtadm .*: no answer within 1 s"):
+        targets.devices("tgt-target")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+def test_a_daemon_that_this_user_may_not_ask_is_no_traceback(host: Path) -> None:
+    (host / "run/tgtd").mkdir(parents=True)
+    (host / "run/tgtd").chmod(0)
+    assert targets.groups() == []
+    with pytest.raises(FabtuneError, match="tgtd cannot be asked: Permission denied"):
+        targets.devices("tgt-target")
+    (host / "run/tgtd").chmod(0o700)
+
+
+def test_only_what_writes_keeps_the_journals_lock(tgt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (device,) = targets.groups()
+    with (tgt / "lock").open("w") as lock:
+        monkeypatch.setattr(tools, "held", [lock.fileno()])
+        script = (
+            (tgt / "bin/tgtadm")
+            .read_text()
+            .replace('"$*" >> asked', '"$* $(ls /proc/$$/fd)" | tr "\\n" " " >> asked; echo >> asked')
+        )
+        hosttree.put(tgt / "bin/tgtadm", script)
+        (tgt / "asked").unlink()
+        backend = backends.get("attribute")
+        backend.write(device, "MaxBurstLength", "1048576")
+        backend.read(device, "MaxBurstLength")
+        kept = [
+            (line.split()[3], str(lock.fileno()) in line.split()) for line in (tgt / "asked").read_text().splitlines()
+        ]
+    assert kept == [("update", True), ("show", False)]
 
 
 def test_the_page_of_targets_is_what_the_kept_points_and_the_vocabulary_say() -> None:

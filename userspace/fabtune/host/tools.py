@@ -14,10 +14,11 @@ held: list[int] = []
 
 def ask(
     program: str, package: str, *arguments: str, stdin: str = "", timeout_s: int = 30, without: str = "",
-    keeps_lock: bool = True,
+    keeps_lock: bool = False,
 ) -> Ended:  # fmt: skip
     """Run a tool of this host to its end, `without` a capability; Ctrl-C and hang-up are for us alone.
 
+    One that writes keeps the lock until it has ended, even if we are killed; one that only reads must not.
     Raises UnsupportedError where it is not installed, FabtuneError where it does not end.
     """
     command = [find(program, package), *arguments]

@@ -5,9 +5,9 @@ Its parameters belong to a target and count from the next login; nothing of them
 with the daemon.  Only the daemon of the first control port is seen.
 """
 
-import errno
 import re
 import socket
+import struct
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -26,6 +26,11 @@ _STATE = re.compile(r"^ +State: (\S+)", re.MULTILINE)
 _PORTAL = re.compile(r"^Portal: (\S+),\d+$", re.MULTILINE)
 _PARAMETER = re.compile(r"^(\w+)=(.*)$", re.MULTILINE)
 _WAIT_S = 30
+# What it only shows it has at hand: longer than this nobody who came for something else shall wait.
+_SHOW_S = 5
+_CONNECT_S = 1
+# Why a daemon was given up, by its socket: nobody waits for it twice.
+_mute: dict[tuple[Path, str], str] = {}
 _DIGESTS = ("HeaderDigest", "DataDigest")
 
 
@@ -33,21 +38,57 @@ def _socket() -> Path:
     return tree.ROOT / "run/tgtd/socket.0"
 
 
+def _born() -> str:
+    """Return what tells this daemon from the next, for each makes its socket anew; '' where it cannot be seen."""
+    try:
+        return str(_socket().stat().st_ino)
+    except OSError:
+        return ""
+
+
+def _hear() -> None:
+    """Raise FabtuneError for a daemon that was asked before and gave no answer."""
+    if why := _mute.get((_socket(), _born())):
+        raise FabtuneError(why)
+
+
+def _give_up(why: str) -> FabtuneError:
+    _mute[_socket(), _born()] = why
+    return FabtuneError(why)
+
+
 def _runs() -> bool:
-    """Tell whether the daemon is there; a socket that nobody listens on is what a killed one left."""
-    if not _socket().exists():
-        return False
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
+    """Tell whether the daemon is there; a socket that nobody listens on is what a killed one left.
+
+    Raises FabtuneError where it does not answer, or does not answer this user.
+    """
+    _hear()
+    try:
+        _socket().stat()
+        with socket.socket(socket.AF_UNIX) as probe:
+            # How long to wait for room in the queue of a daemon that takes nobody from it.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _CONNECT_S, 0))
             probe.connect(str(_socket()))
-        except OSError as error:
-            return error.errno not in (errno.ECONNREFUSED, errno.ENOENT)
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+        return False
+    except BlockingIOError:
+        raise _give_up(f"tgtd does not answer within {_CONNECT_S} s") from None
+    except OSError as error:
+        raise FabtuneError(f"tgtd cannot be asked: {error.strerror or error}") from None
     return True
 
 
 def _ask(*words: str) -> str:
     """Return what tgtadm prints.  Raises UnsupportedError without it, FabtuneError where it fails."""
-    done = tools.ask("tgtadm", "tgt", "--lld", "iscsi", *words)
+    shows = words[:2] == ("--op", "show")
+    limit_s = _SHOW_S if shows else _WAIT_S
+    _hear()
+    try:
+        done = tools.ask("tgtadm", "tgt", "--lld", "iscsi", *words, timeout_s=limit_s, keeps_lock=not shows)
+    except UnsupportedError:
+        raise
+    except FabtuneError as error:
+        raise _give_up(str(error)) from None
     if done.status:
         raise FabtuneError(f"tgtadm {' '.join(words)}: {tools.last_words(done)}")
     return done.stdout
@@ -131,11 +172,7 @@ class _Tgt(Kind):
         return [one for (_, name), text in _targets().items() if name == wanted for one in _logins(text)]
 
     def instance(self, device: Device) -> str:
-        try:
-            # Each start of the daemon makes it anew.
-            return str(_socket().stat().st_ino)
-        except OSError:
-            return ""
+        return _born()
 
     def read(self, device: Device, key: str) -> str:
         found = _parameters("--mode", "target", "--tid", self._tid(device))
