@@ -196,7 +196,11 @@ class _Tgt(Kind):
         return tid
 
     def lacking(self) -> tuple[str, str] | None:
-        return ("no target: tgtd runs, but has no target", "for a target on this host: tgt-admin") if _runs() else None
+        try:
+            runs = _runs()
+        except FabtuneError as error:
+            return f"no target: tgtd cannot be asked: {error}", "as root, or once tgtd answers: systemctl status tgt"
+        return ("no target: tgtd runs, but has no target", "for a target on this host: tgt-admin") if runs else None
 
     def add_store(self, store: Store) -> str:
         if store.device is None and store.keeps_data:
