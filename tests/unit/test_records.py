@@ -241,7 +241,7 @@ def test_a_record_without_its_maker_is_reported(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_damaged_record_is_refused_by_its_key(
-    tmp_path: Path, change: Callable[[dict[str, Any]], None], says: str
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], says: str
 ) -> None:
     old = raw_of(BEFORE)
     change(old)
@@ -252,12 +252,12 @@ def test_a_damaged_record_is_refused_by_its_key(
     assert str(error.value).startswith(str(path)) and says in str(error.value)
 
 
-def of_fio(key: str, value: object) -> Callable[[dict[str, Any]], None]:
+def of_fio(key: str, value: object) -> Callable[[dict[str, Any]], object]:
     """A change of what fio said of reading in the first step."""
     return lambda old: old["steps"][0]["fio"]["jobs"][0]["read"].update({key: value})
 
 
-def of_step(**keys: object) -> Callable[[dict[str, Any]], None]:
+def of_step(**keys: object) -> Callable[[dict[str, Any]], object]:
     return lambda old: old["steps"][0].update(keys)
 
 
@@ -294,7 +294,7 @@ def kept(old: dict[str, Any], path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_odd_record_is_left_out_and_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[dict[str, Any]], None], says: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[dict[str, Any]], object], says: str
 ) -> None:
     kept(raw_of(BEFORE), tmp_path / "a.run.json.gz")
     odd = raw_of(BEFORE)
@@ -329,7 +329,7 @@ def nothing_moved(old: dict[str, Any]) -> None:
         lambda old: old["steps"][0].update(fio=None),
     ],
 )  # fmt: skip
-def test_a_record_that_says_little_is_reported(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def test_a_record_that_says_little_is_reported(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     little = raw_of(BEFORE)
     change(little)
     for name in "ab":
