@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual
+# guest-full: --suite trixie --clock virtual
 # Several sessions under one device, and a profile whose re-login takes them one after another: the testbed's own
 # dm-multipath or stripe device is not there meanwhile, and a session that it uses is never logged out.
 bats_require_minimum_version 1.5.0
