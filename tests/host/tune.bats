@@ -89,7 +89,7 @@ fails() {
 	run fabtune plan wan --rtt 50ms --rate 1gbit
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"512 KiB"*"0 bytes"* ]]
-	[[ "$output" == *"memory at worst"* ]]
+	[[ "$output" == *"memory in the worst case"* ]]
 	run fabtune plan wan --rtt 50ms --rate 1gbit --json
 	[ "$(ask "[r['wanted'] for r in d['rows'] if r['tunable'] == 'tcp.rmem_max']")" = "['25000000']" ]
 	[ "$(ask "sorted({k for r in d['rows'] for k in r})")" = \
