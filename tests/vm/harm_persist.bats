@@ -151,7 +151,7 @@ profile() {
 	local tpg=/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1 target=iqn.2026-01.lab.fabtune:target
 	cp /etc/iscsi/iscsid.conf before.conf
 	persist initiator iscsi.max_outstanding_r2t=4 iscsi.cmds_max=256
-	[[ "$output" == *"MaxOutstandingR2T = 4: not in iscsid.conf"*"today's records keep it until a discovery"* ]]
+	[[ "$output" == *"MaxOutstandingR2T = 4: not in iscsid.conf"*"the present records keep it until a discovery"* ]]
 	diff before.conf /etc/iscsi/iscsid.conf > changed || true
 	[ "$(grep "^>" changed)" = "> node.session.cmds_max = 256" ]
 	# The target that is set up anew with another number can be logged in to after the next discovery.
