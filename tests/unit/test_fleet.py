@@ -82,3 +82,17 @@ def test_points_are_a_host_each_and_their_sum(tmp_path: Path) -> None:
     # The instant is that of true time: the host's clock was 1 ms ahead.
     assert [one["begun_late_ms"] for one in points] == [1.0, 0.0, 1.0]
     assert fleet._points(run, hosts, "mixed") == points
+
+
+def test_the_percentiles_of_all_hosts_are_those_of_all_their_requests(tmp_path: Path) -> None:
+    path = tmp_path / "exp.toml"
+    path.write_text('[factors]\nprofile = ["wan"]\n')
+    wanted = definition.load(str(path))
+    (run,) = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    # 100,000 requests of about 0.01 ms and 100 of about 10 ms: of all together not even one in a hundred is slow.
+    start = {"wanted_unix_s": 0, "begun_unix_s": 0, "clock_offset_ms": 0, "clock_uncertainty_ms": 0}
+    for host, rate in (("a", 100), ("b", 0.1)):
+        recordfile.write(make_record(rate), run.directory / host / f"read{recordfile.SUFFIX}")
+        (run.directory / host / "read.start.json").write_text(json.dumps(start))
+    slow, every = fleet._points(run, inventory.Inventory(path, ("a", "b"), ("t",)), "read")[1:]
+    assert (slow["p99_ms"], every["p50_ms"], every["p99_ms"]) == (13.0, 0.011, 0.013)

@@ -16,13 +16,14 @@ from fabtune.experiment.settings import OF_WORKLOAD, ops_of, ways_of
 from fabtune.experiment.testbed import Testbed, mount
 from fabtune.host.run import run
 from fabtune.lab import topology
-from fabtune.measure import fio, metrics, recordfile, target, workload
+from fabtune.measure import fio, measurement, metrics, recordfile, target, workload
 from fabtune.measure.watch import seen_by_fabstat
 from fabtune.measure.workload_run import measure
 from fabtune.model.factors import FACTORS, Settings
 from fabtune.model.path import NetworkPath
 from fabtune.model.results import Point
 from fabtune.model.runrecord import PathTold, RunRecord
+from fabtune.tune.switch import Ends, target_values
 
 RESULTS = Path("/results")
 MODULE = Path("/fabtune/kmod/fabstat.ko")
@@ -75,9 +76,15 @@ def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
     after = topology.qdisc_counters()
     if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
-    around = taken.environment | {"qdiscs_before": before, "qdiscs_after": after}
+    around = taken.environment | tunables() | {"qdiscs_before": before, "qdiscs_after": after}
     recordfile.write(attrs.evolve(taken, environment=around), RESULTS / f"{op}.run.json.gz")
     return [add_bound(settings, path, point) for point in found] if testbed.fabric.CROSSES_PATH else found
+
+
+def tunables() -> dict[str, str]:
+    """Return every tunable of both ends, read back; those of a namespace of the target's own as ``target: ...``."""
+    theirs = target_values(Ends(target_netns=topology.target_namespace() or ""))
+    return measurement.tunables_now() | {f"target: {name}": value for name, value in theirs.items()}
 
 
 def measure_one(settings: Settings, path: topology.EmulatedPath, disk: str, op: str) -> RunRecord:
@@ -88,7 +95,7 @@ def measure_one(settings: Settings, path: topology.EmulatedPath, disk: str, op: 
     work = work.with_parameters([f"{name}={value}" for name, value in wanted.items() if name in work.parameters])
     files = work.target == "directory"
     # Phases that move a given amount end with it.
-    timed = not files or work.time.runtime_s is not None
+    timed = not work.time.ends_with_data and (not files or work.time.runtime_s is not None)
     return measure(
         work, target.find(mount(disk) if files else f"/dev/{disk}"), label=settings.profile,
         runtime_s=settings.runtime_s if timed else None, ramp_s=settings.ramp_s if timed else None,

@@ -5,6 +5,7 @@ A run's directory gets, for each initiator, ``HOST/OP.run.json.gz`` (its record)
 it began), and ``ansible.log``.  ``points.json`` is written last, and only when every host was measured.
 """
 
+import collections
 import json
 import os
 import shutil
@@ -21,7 +22,7 @@ from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.installed import data_dir
-from fabtune.measure import metrics, recordfile, workload
+from fabtune.measure import fio, metrics, recordfile, workload
 from fabtune.model.results import Point
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
@@ -115,19 +116,19 @@ def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any]) -> 
 
 def _measure(run: Run, inventory: Inventory) -> list[Point]:
     settings = run.settings
-    known = workload.load(settings.workload).parameters
+    load = workload.load(settings.workload)
     points = []
     for op in ops_of(settings):
         wanted = {"op": op, "block_bytes": settings.size_bytes, "queue_depth": settings.queue_depth}
-        variables = {
+        variables: dict[str, Any] = {
             "workload": settings.workload,
-            "parameters": {name: value for name, value in wanted.items() if name in known},
+            "parameters": {name: value for name, value in wanted.items() if name in load.parameters},
             "op": op,
-            "runtime_s": settings.runtime_s,
-            "ramp_s": settings.ramp_s,
             "label": settings.profile,
             "results": str(run.directory.resolve()),
         }
+        if not load.time.ends_with_data:
+            variables |= {"runtime_s": settings.runtime_s, "ramp_s": settings.ramp_s}
         _play("measure", inventory, variables, run.directory)
         points += _points(run, inventory, op)
     return points
@@ -136,6 +137,7 @@ def _measure(run: Run, inventory: Inventory) -> list[Point]:
 def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
     """Return one point a host, and their sum under the host name ``all``."""
     found: list[Point] = []
+    latencies: dict[str, list[Mapping[int, int]]] = {}
     for host in inventory.initiators:
         taken = recordfile.read(run.directory / host / f"{op}{recordfile.SUFFIX}")
         start = json.loads((run.directory / host / f"{op}.start.json").read_text())
@@ -144,6 +146,7 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
         for way in ways_of(op):
             if f"{way}_mb_per_s" not in figures:
                 continue
+            latencies.setdefault(way, []).extend(fio.bins(step.document, way) for step in taken.steps)
             found.append(
                 Point({
                     "profile": run.settings.profile,
@@ -157,16 +160,29 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
                     "clock_uncertainty_ms": round(start["clock_uncertainty_ms"], 3),
                 })
             )  # fmt: skip
-    return found + [
-        _sum([one for one in found if one["op"] == way]) for way in dict.fromkeys(one["op"] for one in found)
-    ]
+    return found + [_sum([one for one in found if one["op"] == way], latencies[way]) for way in latencies]
 
 
-def _sum(points: Sequence[Point]) -> Point:
-    """Return all hosts' points of one direction as one: what they moved together, and the worst of the rest."""
-    worst = {key: max(one[key] for one in points) for key in ("p99_ms", "begun_late_ms")}
-    total = round(sum(one["mb_per_s"] for one in points), 2)
-    return Point({"profile": points[0]["profile"], "host": "all", "op": points[0]["op"], "mb_per_s": total, **worst})
+def _sum(points: Sequence[Point], latencies: Sequence[Mapping[int, int]]) -> Point:
+    """Return all hosts' points of one direction as one: what they moved together, and the latest begin.
+
+    Percentiles are those of all hosts' requests together, `latencies` (ns -> requests).
+    """
+    together: collections.Counter[int] = collections.Counter()
+    for one in latencies:
+        together.update(one)
+    shares = {"p50_ms": 0.5, "p99_ms": 0.99}
+    values = {key: fio.percentile_ns(together, share) for key, share in shares.items()}
+    return Point(
+        {
+            "profile": points[0]["profile"],
+            "host": "all",
+            "op": points[0]["op"],
+            "mb_per_s": round(sum(one["mb_per_s"] for one in points), 2),
+            **{key: None if ns is None else round(ns / 1e6, 3) for key, ns in values.items()},
+            "begun_late_ms": max(one["begun_late_ms"] for one in points),
+        }
+    )
 
 
 def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directory: Path) -> None:

@@ -52,6 +52,7 @@ class Measurement:
 
         `ask` gets what is about to happen and the name that allows it; None where nobody can be asked.
         """
+        self.load.check_runtime(self.runtime_s)
         workload_run.check_target(self.load, self.place)
         if not self.writes:
             return

@@ -51,8 +51,11 @@ class StepTemplate:
 
 @attrs.frozen(kw_only=True)
 class _Time:
+    """How long a step runs; one that `ends_with_data` is of a given amount, and no run time can be set."""
+
     runtime_s: float | None = None
     ramp_s: float = 0
+    ends_with_data: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -91,6 +94,17 @@ class Workload(_File):
                 raise InputError(f"--set {setting}: workload '{self.name}' has the parameters {known}")
             parameters[name] = [_parse_like(parameters[name][0], word, name) for word in values.split(",")]
         return attrs.evolve(self, parameters=parameters)
+
+    def check_runtime(self, runtime_s: float | None) -> None:
+        """Raise InputError where `runtime_s` is set and the workload ends with its data.
+
+        fio would begin again with the files that are there already, or look up those that it never made.
+        """
+        if runtime_s and self.time.ends_with_data:
+            raise InputError(
+                f"workload '{self.name}' ends when its data is done: --runtime and --ramp cannot be set; "
+                f"change the amount with --set ({', '.join(self.parameters)})"
+            )
 
     def combinations(self) -> Iterator[dict[str, Value]]:
         """Yield every combination of the parameters' values, the last parameter varying first."""

@@ -61,6 +61,7 @@ def measure(
     program, version = fio.find()
     runtime_s = workload.time.runtime_s if runtime_s is None else runtime_s
     ramp_s = workload.time.ramp_s if ramp_s is None else ramp_s
+    workload.check_runtime(runtime_s)
     check_target(workload, target)
     draft = Draft(begin(
         workload=WorkloadUsed(workload.name, workload.summary, workload.source), workload_text=workload.text,
