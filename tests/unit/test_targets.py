@@ -4,7 +4,6 @@
 import os
 import re
 import socket
-import stat
 import subprocess
 import tempfile
 import time
@@ -13,10 +12,13 @@ from pathlib import Path
 
 import hosttree
 import pytest
+import tgttree
+from tgttree import IQN
 
 from fabtune import backends
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
+from fabtune.cli import output
 from fabtune.errors import FabtuneError, InputError, UnsupportedError
 from fabtune.experiment.settings import check_settings, parse_settings
 from fabtune.facts.collect import Facts, survey
@@ -26,39 +28,7 @@ from fabtune.model.path import NetworkPath
 from fabtune.tune import persist
 from fabtune.tune.locate import Locator
 from fabtune.tune.logins import preview_logins
-from fabtune.tune.plan import CHANGE, Plan, make_plan
-
-IQN = hosttree.iqn(1)
-PARAMETERS = {
-    "MaxRecvDataSegmentLength": "8192", "HeaderDigest": "None", "DataDigest": "None", "InitialR2T": "Yes",
-    "MaxOutstandingR2T": "1", "ImmediateData": "Yes", "FirstBurstLength": "65536", "MaxBurstLength": "262144",
-    "ErrorRecoveryLevel": "0", "MaxConnections": "1", "MaxXmitDataSegmentLength": "8192", "MaxQueueCmd": "128",
-}  # fmt: skip
-SHOWN = f"""Target 1: {IQN}
-    System information:
-        Driver: iscsi
-        State: ready
-        Nop interval: 0
-        Nop count: 0
-    I_T nexus information:
-        I_T nexus: 3
-            Initiator: iqn.i alias: guest
-            Connection: 0
-                IP Address: 10.1.0.1
-    LUN information:
-        LUN: 0
-            Type: controller
-            SCSI ID: IET     00010000
-            Backing store type: null
-            Backing store path: None
-        LUN: 1
-            Type: disk
-            SCSI ID: IET     00010001
-            Backing store type: rdwr
-            Backing store path: /dev/vg/disk
-    Account information:
-    ACL information:
-        ALL"""
+from fabtune.tune.plan import CHANGE, NO_DEVICE, Plan, make_plan
 
 
 @pytest.fixture
@@ -71,24 +41,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def tgt(host: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tgtd with one target and one initiator; its parameters are a file of the tree."""
     monkeypatch.setattr("fabtune.host.targets.tgt._runs", lambda: True)
-    hosttree.put(host / "run/tgtd/socket.0", "")
-    hosttree.put(host / "shown", SHOWN)
-    hosttree.put(host / "parameters", "\n".join(f"{key}={value}" for key, value in PARAMETERS.items()))
-    script = host / "bin/tgtadm"
-    hosttree.put(
-        script,
-        f"""#!/bin/bash
-cd {host}; echo "$*" >> asked
-case "$*" in
-*"--op update"*) [ "${{*: -3:1}}" != Nonsense ] || {{ echo 'tgtadm: invalid request' >&2; exit 22; }}
-    sed -i "s/^${{*: -3:1}}=.*/${{*: -3:1}}=${{*: -1}}/" parameters;;
-*"--mode portal"*) echo 'Portal: 10.2.0.1:3260,1';;
-*"--mode session"*) echo "tgtadm: invalid request" >&2; exit 22;;
-*"--tid"*) cat parameters;;
-*) cat shown;;
-esac""",
-    )
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    tgttree.serve(host)
     return host
 
 
@@ -146,6 +99,15 @@ def test_a_plan_speaks_of_the_target_that_is_there(tgt: Path) -> None:
 def test_a_host_without_a_target_is_planned_as_one_with_lio(host: Path) -> None:
     names = {row.tunable.name for row in planned().rows}
     assert "lio.first_burst" in names and not [name for name in names if name.startswith("tgt.")]
+
+
+def test_a_daemon_without_a_target_is_planned_for_and_not_lio(tgt: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tgt / "shown").write_text("")
+    plan = planned()
+    names = {row.tunable.name for row in plan.rows}
+    assert "tgt.first_burst" in names and not [name for name in names if name.startswith("lio.")]
+    output.show_rows([row for row in plan.rows if row.state == NO_DEVICE])
+    assert "(no tgt target seen)" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_values_are_written_by_tgtadm_and_read_back(tgt: Path) -> None:

@@ -29,6 +29,36 @@ parameters() {
 	tgtadm --lld iscsi --op show --mode target --tid 1
 }
 
+tell() {
+	tgtadm --lld iscsi --op update --mode target --tid 1 --name "$1" --value "$2"
+}
+
+end_tgtd() {
+	local pid=$(pidof tgtd)
+	kill -9 $pid
+	while [ -d /proc/$pid ]; do sleep 0.1; done
+}
+
+start_tgtd() {
+	python3 -c "
+from fabtune.host.targets import named
+from fabtune.lab.shell import nsenter
+named('tgt').add_target('$IQN', ('10.2.0.1:3260',), ('',), nsenter('target'))"
+}
+
+# A tgtadm that ends tgtd in the place of the third value that it is to set.
+deadly_tgtadm() {
+	mkdir bin
+	cat > bin/tgtadm <<-'SCRIPT'
+		#!/bin/bash
+		case "$*" in *"--op update"*) echo >> told;; esac
+		[ "$(wc -l < told)" -lt 3 ] || { rm told; : > told; pkill -9 -x tgtd; sleep 0.2; }
+		exec /usr/sbin/tgtadm "$@"
+	SCRIPT
+	chmod +x bin/tgtadm
+	: > told
+}
+
 @test "show tells the target, its portal, its LUN and who is logged in" {
 	run fabtune show --netns target
 	echo "$output"
@@ -85,14 +115,14 @@ parameters() {
 
 @test "verify finds what somebody else told tgtd" {
 	fabtune apply wan --role target --netns target $PATH_WORDS || [ $? -eq 4 ]
-	tgtadm --lld iscsi --op update --mode target --tid 1 --name MaxBurstLength --value 65536
+	tell MaxBurstLength 65536
 	run fabtune verify --role target --netns target
 	[ "$status" -eq 3 ]
 	[[ "$output" == *"tgt.max_burst"* ]]
 	run fabtune revert --role target
 	[[ "$output" == *"tgt.max_burst"* ]]
 	[ "$(parameter MaxBurstLength)" = 65536 ]
-	tgtadm --lld iscsi --op update --mode target --tid 1 --name MaxBurstLength --value 262144
+	tell MaxBurstLength 262144
 }
 
 @test "--persist says that nothing keeps tgt's parameters, and lint that they go with tgtd" {
@@ -125,12 +155,15 @@ parameters() {
 	compare
 	fabtune apply wan --role target --netns target $PATH_WORDS || [ $? -eq 4 ]
 	compare
-	tgtadm --lld iscsi --op update --mode target --tid 1 --name DataDigest --value CRC32C
+	# Alone it is the same to tgtd as with None: who asks for no digest logs in all the same.
+	tell DataDigest CRC32C
+	compare
+	[ "$(cat /sys/class/iscsi_connection/*/data_digest)" -eq 0 ]
 	iscsiadm -m node -o update -n node.conn[0].iscsi.DataDigest -v CRC32C,None
 	compare
 	[ "$(cat /sys/class/iscsi_connection/*/data_digest)" -eq 1 ]
 	iscsiadm -m node -o update -n node.conn[0].iscsi.DataDigest -v None
-	tgtadm --lld iscsi --op update --mode target --tid 1 --name DataDigest --value None
+	tell DataDigest None
 }
 
 @test "a digest that tgtd does not take is seen before the login that fails" {
@@ -151,19 +184,63 @@ parameters() {
 	dd if=/dev/$disk of=/dev/null bs=256k count=8 iflag=direct
 }
 
+@test "what a redirecting target holds, or a tgtd out of sight, is owed until it can be taken back" {
+	parameters > before
+	fabtune apply wan --role target --netns target $PATH_WORDS || [ $? -eq 4 ]
+	tell RedirectAddress 10.9.9.9
+	run fabtune revert --role target
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"redirects its initiators; revert again once it can be read"* ]]
+	tell RedirectAddress ""
+	mv /run/tgtd/socket.0 /run/tgtd/away
+	run fabtune revert --role target
+	mv /run/tgtd/away /run/tgtd/socket.0
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"the tgtd that was told is not seen at /run/tgtd/socket.0; revert again once it is back"* ]]
+	[ "$(parameter FirstBurstLength)" = 262144 ]
+	fabtune revert --role target || [ $? -eq 4 ]
+	parameters > after
+	diff before after
+	[[ "$(fabtune history | tail -1)" == *"taken back"* ]]
+}
+
+@test "tgtd ends in the middle of an apply: all else goes back, and nothing is owed to the next one" {
+	deadly_tgtadm
+	rmem=$(nsenter --net=/run/netns/target cat /proc/sys/net/ipv4/tcp_rmem)
+	PATH=$PWD/bin:$PATH run fabtune apply wan --role target --netns target $PATH_WORDS
+	echo "$output"
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"everything written was taken back"* ]]
+	[ "$(nsenter --net=/run/netns/target cat /proc/sys/net/ipv4/tcp_rmem)" = "$rmem" ]
+	start_tgtd
+	run fabtune revert --role target
+	[ "$status" -eq 0 ]
+	[ "$(parameter FirstBurstLength)" = 65536 ]
+}
+
+@test "tgtd ends in the middle of a revert: the next revert finds its successor with values of its own" {
+	fabtune apply wan --role target --netns target $PATH_WORDS || [ $? -eq 4 ]
+	deadly_tgtadm
+	PATH=$PWD/bin:$PATH run fabtune revert --role target
+	echo "$output"
+	[ "$status" -eq 1 ]
+	start_tgtd
+	run fabtune revert --role target
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(parameter FirstBurstLength)" = 65536 ]
+	[[ "$(fabtune history | tail -1)" == *"taken back"* ]]
+}
+
 @test "a tgtd that was started anew has lost what it was told, and revert says so" {
 	fabtune apply wan --role target --netns target $PATH_WORDS || [ $? -eq 4 ]
 	$LAB logout --target tgt
-	pid=$(pidof tgtd)
-	kill -9 $pid
-	while [ -d /proc/$pid ]; do sleep 0.1; done
+	end_tgtd
 	run fabtune show
 	[[ "$output" != *",tgt"* ]]
-	python3 -c "
-from fabtune.host.targets import named
-from fabtune.lab.shell import nsenter
-kind = named('tgt')
-kind.add_target('$IQN', ('10.2.0.1:3260',), ('',), nsenter('target'))"
+	start_tgtd
 	[ "$(parameter FirstBurstLength)" = 65536 ]
 	run fabtune verify --role target --netns target
 	echo "$output"

@@ -6,6 +6,7 @@ from typing import Any
 
 from fabtune.catalog.tunable import EFFECTS
 from fabtune.cli.table import number, one_line, paragraph, print_json, rate, table, text_below
+from fabtune.host import targets
 from fabtune.tune import sizing
 from fabtune.tune.apply import Result
 from fabtune.tune.journal import Transaction
@@ -102,7 +103,10 @@ def _plan_row(row: Row) -> tuple[str, ...]:
     unit = row.tunable.unit
     effect = EFFECTS[row.tunable.effect] if row.state in (CHANGE, NO_DEVICE) else _STATE_WORDS[row.state]
     why = f"{row.why} ({row.note})" if row.note else row.why
-    device = row.device.label if row.device else f"(no {row.tunable.scope} {'seen' if unseen() else 'yet'})"
+    # Who says nothing of a target may have one.
+    kind = targets.of_scope(row.tunable.scope)
+    seen = "seen" if unseen() or (kind and not kind.usual) else "yet"
+    device = row.device.label if row.device else f"(no {row.tunable.scope.replace('-', ' ')} {seen})"
     return row.tunable.name, device, number(row.now, unit), number(row.wanted, unit), why, effect
 
 

@@ -123,12 +123,20 @@ def rebooted(step: Step, boot_id: str) -> bool:
 
 def reborn(step: Step, device: Device, boot_id: str) -> bool:
     """Tell whether the value was made anew since the step: unless it is ours it is its own."""
-    return rebooted(step, boot_id) or (bool(step.instance) and instance(device) not in ("", step.instance))
+    kind = targets.of_scope(device.scope)
+    lost = kind.lost(device, step.instance) if kind else instance(device) not in ("", step.instance)
+    return rebooted(step, boot_id) or (bool(step.instance) and lost)
 
 
 def why_nothing_is_owed(step: Step, boot_id: str) -> str:
     """Return why the value of an absent device can never come back, '' if it may return with the device."""
     kind = targets.of_scope(step.device.scope)
-    if step.device.scope in _BORN_ANEW or (kind and not kind.outlives_boot):
+    if step.device.scope in _BORN_ANEW or (kind and kind.lost(step.device, step.instance)):
         return "the value is gone with it, and a new one starts with its own"
     return "the boot since has undone the value" if rebooted(step, boot_id) else ""
+
+
+def why_unseen(step: Step) -> str:
+    """Return why an absent device may be there all the same, '' where nothing says so."""
+    kind = targets.of_scope(step.device.scope)
+    return kind.unseen() if kind and not kind.lost(step.device, step.instance) else ""

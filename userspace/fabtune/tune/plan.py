@@ -150,8 +150,11 @@ def _of_another_kind(tunable: Tunable, facts: Facts) -> bool:
     mine = targets.of_scope(tunable.scope)
     if mine is None or not mine.group:
         return False
-    others = [kind.group for kind in targets.kinds() if kind.group and kind is not mine]
-    return not mine.usual or any(reading.device.scope in others for reading in facts.readings)
+    others = [kind for kind in targets.serving() if kind is not mine]
+    groups = [kind.group for kind in others]
+    if any(reading.device.scope in groups for reading in facts.readings):
+        return True
+    return any(kind.lacking() for kind in others) if mine.usual else not mine.lacking()
 
 
 def _row(row: Row, entry: Entry, reading: Reading, kernel: str, variables: Mapping[str, float]) -> Row:

@@ -101,7 +101,14 @@ def _add(found: dict[tuple[str, str, str], Pending], pending: Pending) -> None:
 
 
 def _add_initiators(found: dict[tuple[str, str, str], Pending], device: Device, boot_id: str) -> None:
-    for initiator, sid in sorted((login.initiator, login.sid) for login in targets.logins(device)):
+    try:
+        logins = targets.logins(device)
+    except FabtuneError as error:
+        why = f"who is logged in cannot be told: {error}"
+        everyone = f"every initiator of {device.label}"
+        _add(found, Pending("target-relogin", device.identity, everyone, "", boot_id, why))
+        return
+    for initiator, sid in sorted((login.initiator, login.sid) for login in logins):
         _add(found, Pending("target-relogin", initiator, f"initiator {initiator}", sid, boot_id))
 
 

@@ -25,7 +25,7 @@ from fabtune.tune.lines import (
     RestoredLine,
     WaitingLine,
 )  # fmt: skip
-from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed
+from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed, why_unseen
 from fabtune.tune.relogin import Pending
 from fabtune.tune.stranded import why_not
 from fabtune.tune.transaction import as_line
@@ -170,15 +170,15 @@ class _Revert:
             if self.force:
                 return self._without_device(step, f"cannot tell whether it is there: {error}")
             raise
-        return self._without_device(step, "it is not there") if device is None else self._give_back(step, device)
+        if device is None:
+            return self._without_device(step, why_unseen(step) or "it is not there")
+        return self._give_back(step, device)
 
-    def _without_device(self, step: Step, what: str) -> StepOutcome:
+    def _without_device(self, step: Step, what: str, until: str = "it is back") -> StepOutcome:
         gone = why_nothing_is_owed(step, self.boot_id) or ("no longer waited for (--force)" if self.force else "")
         if gone:
             return StepOutcome(step, Outcome.GONE, note=f"{what}; {gone}")
-        return StepOutcome(
-            step, Outcome.WAITING, note=f"{what}; revert again once it is back, or give it up with --force"
-        )
+        return StepOutcome(step, Outcome.WAITING, note=f"{what}; revert again once {until}, or give it up with --force")
 
     def _give_back(self, step: Step, device: Device) -> StepOutcome:
         force = self.force or step.number in self.moved
@@ -202,7 +202,7 @@ class _Revert:
         except UnsupportedError as error:
             # What can be read but not written is refused by the state of something else, perhaps not for long.
             if found is None:
-                return self._without_device(step, str(error))
+                return self._without_device(step, str(error), "it can be read")
             foreign = isinstance(error, ByHandError) and not self.force
             return StepOutcome(step, Outcome.FOREIGN if foreign else Outcome.FAILED, found, str(error))
         except FabtuneError as error:

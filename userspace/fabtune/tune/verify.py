@@ -10,7 +10,7 @@ from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import live_sessions
 from fabtune.tune import journal, map_paths, owed, persist, relogin
 from fabtune.tune.journal import Step, Transaction
-from fabtune.tune.locate import Locator, current, instance, rebooted, reborn
+from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_unseen
 from fabtune.tune.plan import Plan
 from fabtune.tune.revert import is_ours
 
@@ -116,11 +116,13 @@ def _place(step: Step, locate: Locator) -> tuple[str, ...]:
 def _held(step: Step, locate: Locator, present: list[Owner], boot_id: str) -> Drift:
     """Return whether the value is still what apply wrote."""
     expected = step.holds or step.wrote
-    found, note = None, "the device is gone"
+    found, note = None, ""
     try:
         device = locate.of(step)
-        if device is not None:
-            found, note = current(step, device), ""
+        if device is None:
+            note = why_unseen(step) or "the device is gone"
+        else:
+            found = current(step, device)
     except FabtuneError as error:
         device, note = None, str(error)
     drifted = found is None or not is_ours(step, found, in_doubt=False)

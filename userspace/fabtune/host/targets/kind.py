@@ -105,6 +105,14 @@ class Kind:
         """Return what tells `device` from one that takes its place with values of its own, '' where nothing does."""
         return ""
 
+    def lost(self, device: Device, instance: str) -> bool:
+        """Tell whether what `device` was told as `instance` is known to be gone for good, it itself or that alone."""
+        return bool(instance) and self.instance(device) not in ("", instance)
+
+    def unseen(self) -> str:
+        """Return why a device that is not there may be all the same, '' where that says nothing."""
+        return ""
+
     def in_use(self, device: Device) -> bool:
         """Tell whether a live session depends on `device`."""
         return bool(self.logins(device))

@@ -5,6 +5,7 @@ Its parameters belong to a target and count from the next login; nothing of them
 with the daemon.  Only the daemon of the first control port is seen.
 """
 
+import os
 import re
 import socket
 import struct
@@ -35,15 +36,20 @@ _DIGESTS = ("HeaderDigest", "DataDigest")
 
 
 def _socket() -> Path:
-    return tree.ROOT / "run/tgtd/socket.0"
+    # As tgtadm finds it.
+    return Path(f"{os.environ.get('TGT_IPC_SOCKET', tree.ROOT / 'run/tgtd/socket')}.0")
 
 
 def _born() -> str:
-    """Return what tells this daemon from the next, for each makes its socket anew; '' where it cannot be seen."""
+    """Return what tells this daemon from the next, for each makes its socket anew; '' where it cannot be seen.
+
+    The number of the socket comes last: with another path or file system it is another daemon's, not a later one.
+    """
     try:
-        return str(_socket().stat().st_ino)
+        found = _socket().stat()
     except OSError:
         return ""
+    return f"{_socket()}:{found.st_dev}:{found.st_ino}"
 
 
 def _hear() -> None:
@@ -174,6 +180,19 @@ class _Tgt(Kind):
     def instance(self, device: Device) -> str:
         return _born()
 
+    def lost(self, device: Device, instance: str) -> bool:
+        now = _born()
+        if not now or now.rpartition(":")[0] != instance.rpartition(":")[0]:
+            return False
+        try:
+            # A socket made anew, or left by who no longer listens: its lock lets no two daemons live at once.
+            return now != instance or device.identity not in [f"{name},tgt" for _, name in _targets()]
+        except FabtuneError:
+            return False
+
+    def unseen(self) -> str:
+        return f"the tgtd that was told is not seen at {_socket()}"
+
     def read(self, device: Device, key: str) -> str:
         found = _parameters("--mode", "target", "--tid", self._tid(device))
         if "RedirectAddress" in found or "RedirectCallback" in found:
@@ -182,7 +201,7 @@ class _Tgt(Kind):
             )
         if key not in found:
             raise UnsupportedError(f"{device.label}: tgtd has no {key}")
-        # It shows CRC32C where it takes both.
+        # None is always among what it takes (digest_str_to_val in its param.c): CRC32C alone is the same to it.
         return "CRC32C,None" if key in _DIGESTS and found[key] == "CRC32C" else found[key]
 
     def write(self, device: Device, key: str, value: str) -> None:
