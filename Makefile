@@ -21,7 +21,7 @@ PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy py
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-fast check-static check-unit check-host check-lab check-vm check-kmod check-full check-harm fuzz bench bench-module bench-wan bench-experiments lab-shell \
+.PHONY: help demo check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-module bench-wan bench-experiments lab-shell \
 	deps-lab deps-test devtools install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -30,9 +30,10 @@ help: ## list the targets, one line each
 demo: deps-lab ## tune a real iSCSI session over an emulated WAN and show the effect (out/demo/)
 	@$(FABTUNE) run demo --out $(OUT)/demo
 
-check: check-fast check-lab check-vm ## all tests, those in guests included; installs what they need
+check: check-fast check-vm ## all tests, those in guests included; installs what they need
 
-check-fast: deps-lab deps-test check-static check-unit check-host ## the tests that need no guest
+check-fast: deps-lab deps-test devtools ## the tests that need no guest, side by side
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-unit check-static check-host
 
 check-static: deps-test devtools ## types, style, floors, dead code and shell scripts
 	mypy
@@ -49,8 +50,11 @@ check-unit: ## unit tests (pytest)
 check-host: ## tests of the command line that need neither root nor a guest (bats)
 	bats tests/host
 
-check-vm: deps-lab ## tests inside guests, two at a time
+check-vm: deps-lab ## tests of the lab and inside guests, two files at a time
 	$(PYTHON) tests/vm/run.py --out $(OUT)/check
+
+check-lab: deps-lab ## tests of the lab alone: failures, interrupts, repeats, topologies
+	$(PYTHON) tests/vm/run.py --out $(OUT)/check tests/lab/*.bats
 
 check-kmod: deps-lab ## compile the module for 5.10 to 7.2 without a warning; sparse, checkpatch
 	$(call install-missing,$(PACKAGES_KMOD))
@@ -66,9 +70,6 @@ check-full: deps-lab deps-test check-kmod ## the tests inside guests, on every k
 check-harm: deps-lab ## random sequences on random hosts, kill points and boots (SEQUENCES=1000, SEED=1; out/harm/harm.json); goes on where it stopped
 	@mkdir -p $(OUT)/harm
 	$(PYTHON) tests/harm/harm.py --sequences $(SEQUENCES) --seed $(SEED) --out $(OUT)/harm
-
-check-lab: deps-lab ## tests of the lab on this host: failures and interrupts
-	bats tests/lab
 
 bench: bench-module bench-wan bench-experiments ## all long measurements
 

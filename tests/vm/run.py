@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs tests/vm/*.bats, each in fresh guests, two at a time, and sums up.
+"""Runs tests/lab/*.bats on this host and tests/vm/*.bats each in fresh guests, two files at a time, and sums up.
 
 A file says in comments which guests it wants, one line a guest:  # guest: --suite trixie --clock real --smp 2
 The words are options of `fabtune lab run`; where --accel uml does not work, an emulated CPU stands in for it.
@@ -20,16 +20,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-GUESTS_AT_ONCE = 2
+JOBS_AT_ONCE = 2
 TIMEOUT_S = 1800
 
 
 @dataclass(frozen=True)
 class Job:
-    """One bats file in one kind of guest."""
+    """One bats file in one kind of guest; one without options starts its guests itself, from this host."""
 
     file: Path
-    options: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+    @property
+    def on_host(self) -> bool:
+        return self.file.parent.name == "lab"
 
     @property
     def name(self) -> str:
@@ -39,6 +43,8 @@ class Job:
 
 def jobs_of(file: Path, full: bool, instead: str | None) -> list[Job]:
     """Return the guests that `file` wants, or the one of `instead`; one that names none is an error."""
+    if Job(file).on_host:
+        return [Job(file)]
     if instead is not None:
         return [Job(file, tuple(shlex.split(instead)))]
     wanted = re.findall(r"^# guest(-full)?: (.*)$", file.read_text(), re.MULTILINE)
@@ -73,6 +79,8 @@ def run(job: Job, out: Path, length: str) -> tuple[int, int, int, bool, float]:
         *LAB_RUN, "--timeout-s", str(TIMEOUT_S), "--out", str(directory), *job.options,
         str(TOP / "tests/vm/run-bats"), str(job.file.relative_to(TOP)), length,
     ]  # fmt: skip
+    if job.on_host:
+        command = ["bats", "--formatter", "tap", str(job.file)]
     with log.open("wb") as sink:
         status = subprocess.run(
             command, cwd=TOP, env=ENVIRONMENT,
@@ -96,14 +104,16 @@ def main() -> int:
     parser.add_argument("--guest", metavar="OPTIONS", help="one such guest instead of what the files want")
     parser.add_argument("files", nargs="*", type=Path)
     args = parser.parse_args()
-    files = [file.resolve() for file in args.files] or sorted((TOP / "tests/vm").glob("*.bats"))
+    files = [file.resolve() for file in args.files] or [
+        *sorted((TOP / "tests/lab").glob("*.bats")), *sorted((TOP / "tests/vm").glob("*.bats"))
+    ]  # fmt: skip
     jobs = [job for file in files for job in jobs_of(file, args.full, args.guest)]
     if any("uml" in job.options for job in jobs) and not uml_boots():
         jobs = [replace(job, options=tuple("auto" if word == "uml" else word for word in job.options)) for job in jobs]
     totals = [0, 0, 0]
     broken = 0
     # One guest image at a time is built, each by the first job that wants it.
-    with ThreadPoolExecutor(GUESTS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
         started = {pool.submit(run, job, args.out.resolve(), "full" if args.full else "short"): job for job in jobs}
         for count, future in enumerate(as_completed(started), 1):
             job = started[future]
