@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual
+# guest: --suite trixie --clock real --accel uml
+# guest-full: --suite trixie --clock virtual
 # guest-full: --suite bookworm --clock virtual
 # Plan, apply, verify and revert against a real LIO target and a real open-iscsi initiator.
 
@@ -47,7 +48,7 @@ teardown() {
 
 @test "the path is measured from the live session" {
 	fabtune plan wan --role initiator --rate 1gbit --json > plan.json
-	python3 -c "import json; rtt = json.load(open('plan.json'))['path']['rtt_ms']; assert 50 <= rtt < 51, rtt"
+	python3 -c "import json; rtt = json.load(open('plan.json'))['path']['rtt_ms']; assert 50 <= rtt < 75, rtt"
 }
 
 @test "a second apply changes nothing" {
