@@ -25,7 +25,7 @@ def planned(name: str, now: str, words: str, directory: Path) -> Row:
     file = directory / "one.toml"
     file.write_text(f'summary = "x"\n[{tunable.roles[0]}."{name}"]\n{words}\nwhy = "x"\n')
     device = Device(tunable.scope, "it", "it")
-    facts = Facts(Host("h", "6.12.0", "b", 1 << 34, 2), "", readings=[Reading(name, device, now)])
+    facts = Facts(Host("h", "6.12.0", "b", 1 << 34, 2), "", [], [], [], [Reading(name, device, now)])
     (row,) = make_plan(load_profile(str(file), catalog), (tunable.roles[0],), facts, None, {}).rows
     return row
 

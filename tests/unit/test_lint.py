@@ -5,11 +5,13 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.errors import InputError
+from fabtune.cli.main import main
+from fabtune.errors import ExitCode, InputError
 from fabtune.facts import saved_facts
 from fabtune.facts.collect import Facts, Host, Reading
 from fabtune.host.nics import Nic
@@ -190,7 +192,7 @@ def test_without_a_path_only_what_needs_none_is_said() -> None:
 
 def test_a_rule_says_nothing_about_what_cannot_be_read() -> None:
     assert found(replace(facts_with(), readings=[replace(one, value=None) for one in facts_with().readings])) == set()
-    assert found(Facts(Host("h", "6.12.107", "boot", 0, 4), "")) == set()
+    assert found(Facts(Host("h", "6.12.107", "boot", 0, 4), "", [], [], [], [])) == set()
 
 
 @pytest.mark.parametrize("digits", ["9" * 400, "-" + "9" * 400])
@@ -231,6 +233,45 @@ def test_a_saved_facts_file_gives_the_same_findings(tmp_path: Path) -> None:
     path.write_text(json.dumps(saved_facts.to_json(facts)))
     assert saved_facts.load(path) == facts
     assert lint(saved_facts.load(path), shipped_catalog(), WAN) == lint(facts, shipped_catalog(), WAN)
+
+
+def test_facts_are_written_as_the_first_fabtune_reads_them_and_its_own_are_read(tmp_path: Path) -> None:
+    """Version 1 as fabtune 0.1.0 demanded it, where a NIC has its MAC."""
+    written: dict[str, Any] = json.loads(json.dumps(saved_facts.to_json(facts_with())))
+    assert written["fabtune_facts"] == 1
+    for table, keys in {
+        "sessions": "sid target portal interface state address port local_port luns can_queue negotiated",
+        "sockets": "local remote local_port remote_port rtt_ms min_rtt_ms delivery_bytes_per_s cwnd_segments mss_bytes "
+        "retransmitted_segments congestion_control receive_buffer_bytes send_buffer_bytes",
+        "nics": "name driver mtu_bytes speed_bit_per_s pci_path mac lower",
+        "readings": "tunable device value",
+        "tpgs": "identity enabled portals luns logins",
+        "backstores": "name plugin writes_back",
+        "srp": "port port_id state host req_lim zero_req_lim can_queue ch_count cmd_sg_entries sg_tablesize "
+        "allow_ext_sg comp_vectors",
+    }.items():
+        assert written[table] and set(keys.split()) <= written[table][0].keys(), table
+    path = tmp_path / "host.json"
+    for nic in ({"mac": "52:54:00:12:34:56"}, {}):
+        written["nics"][0].pop("mac", None)
+        written["nics"][0] |= nic
+        path.write_text(json.dumps(written))
+        assert saved_facts.load(path).nics == [replace(CARD, **nic)]
+
+
+@pytest.mark.parametrize("key", ["sessions", "sockets", "nics", "readings"])
+def test_facts_that_say_nothing_of_the_host_are_refused_by_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    table = json.loads(json.dumps(saved_facts.to_json(facts_with())))
+    del table[key]
+    path = tmp_path / "host.json"
+    path.write_text(json.dumps(table))
+    assert main(["lint", str(path)]) == ExitCode.USAGE
+    assert f"{path}: key '{key}' is missing" in capsys.readouterr().err
+    path.write_text(json.dumps({**table, key: {}}))
+    assert main(["lint", str(path)]) == ExitCode.USAGE
+    assert f"{path}: key '{key}': found {{}} (table), allowed: array" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,10 @@ class Facts:
 
     host: Host
     netns: str
-    sessions: list[Session] = field(default_factory=list)
-    sockets: list[TcpSocket] = field(default_factory=list)
-    nics: list[Nic] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
+    sessions: list[Session]
+    sockets: list[TcpSocket]
+    nics: list[Nic]
+    readings: list[Reading]
     mounted: list[str] = field(default_factory=list)
     tpgs: list[Tpg] = field(default_factory=list)
     backstores: list[Backstore] = field(default_factory=list)

@@ -39,6 +39,8 @@ class Nic:
     up: bool = True
     # Who else uses it, '' if it carries storage alone.
     shared: str = ""
+    # Not looked at here: `show --json` tells it, and the first fabtune reads no facts without it.
+    mac: str = ""
 
     @property
     def identity(self) -> str:
@@ -78,6 +80,7 @@ def describe(name: str, links: Links) -> Nic:
         below=tuple(links.below(name)),
         member_of=link.slave_kind,
         up=link.up,
+        mac=tree.read_text(directory / "address") or "",
     )
 
 
