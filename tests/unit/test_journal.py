@@ -2,6 +2,7 @@
 """Several profiles on one value, devices that are away, journals that others could have written."""
 
 import json
+import math
 import shutil
 import time
 import typing
@@ -480,6 +481,28 @@ def test_a_journal_of_the_earlier_lines_is_verified_and_taken_back(host: Path) -
     assert (read(host / BACKLOG), read(rmem)) == ("1000", before)
     assert read(host / "sys/block/sd1/queue/rq_affinity") == "1"
     assert not any((host / name).exists() for name in OLD_FILES)
+
+
+@pytest.mark.parametrize(
+    ("key", "odd", "blocks"),
+    [
+        ("rtt_ms", math.nan, False), ("rtt_ms", "far", False), ("rate_bit_per_s", {}, False), ("boot_id", None, False),
+        ("transaction", 5, False), ("time", [], False), ("kernel", False, False), ("fabtune", 0.1, False),
+        ("version", 2, True), ("roles", None, True), ("netns", None, True), ("profile", None, True),
+    ],
+)  # fmt: skip
+def test_only_what_revert_needs_of_the_first_line_keeps_values_from_going_back(
+    host: Path, key: str, odd: object, blocks: bool
+) -> None:
+    backlog(host, "a", 2000)
+    (path,) = (host / "state/journal").iterdir()
+    first, rest = path.read_text().split("\n", 1)
+    path.write_text(json.dumps(json.loads(first) | {key: odd}) + "\n" + rest)
+    (transaction,) = journal.transactions()
+    assert bool(transaction.damage) == blocks and (not blocks or key in transaction.damage)
+    assert blocks or not getattr(transaction.header, key)
+    back()
+    assert read(host / BACKLOG) == ("2000" if blocks else "1000")
 
 
 def test_each_kind_of_line_is_read_as_it_was_written() -> None:

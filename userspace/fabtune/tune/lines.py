@@ -17,12 +17,15 @@ import attrs
 
 from fabtune import backends
 from fabtune.catalog.tunable import ROLES
+from fabtune.errors import InputError
 from fabtune.host import targets, tree
 from fabtune.model import typed
 from fabtune.model.typed import Check, omitted
 
 VERSION = 1
 _JOURNAL = typed.TOLERANT
+# What revert needs of the first line; the rest only tells people, and keeps nothing from being taken back.
+_NEEDED_FIRST = ("version", "roles", "netns", "profile")
 
 
 def _is_known(version: int) -> bool:
@@ -267,7 +270,12 @@ def read(raw: bytes, where: str) -> Line:
     kind = table.get("kind") if isinstance(table, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"unknown kind {kind!r:.60}")
-    line: Line = _JOURNAL.read(_KINDS[kind], table, where)
+    try:
+        line: Line = _JOURNAL.read(_KINDS[kind], table, where)
+    except InputError:
+        if kind != BeginLine.kind:
+            raise
+        line = _JOURNAL.read(BeginLine, {key: table[key] for key in _NEEDED_FIRST if key in table}, where)
     return line
 
 
