@@ -252,11 +252,13 @@ def test_facts_are_written_as_the_first_fabtune_reads_them_and_its_own_are_read(
     }.items():
         assert written[table] and set(keys.split()) <= written[table][0].keys(), table
     path = tmp_path / "host.json"
-    for nic in ({"mac": "52:54:00:12:34:56"}, {}):
-        written["nics"][0].pop("mac", None)
-        written["nics"][0] |= nic
+    for mac in ("52:54:00:12:34:56", ""):
+        written["nics"][0]["mac"] = mac
         path.write_text(json.dumps(written))
-        assert saved_facts.load(path).nics == [replace(CARD, **nic)]
+        assert saved_facts.load(path).nics == [replace(CARD, mac=mac)]
+    del written["nics"][0]["mac"]
+    path.write_text(json.dumps(written))
+    assert saved_facts.load(path).nics == [CARD]
 
 
 @pytest.mark.parametrize("key", ["sessions", "sockets", "nics", "readings"])
