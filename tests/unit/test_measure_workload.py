@@ -145,9 +145,71 @@ def test_faulty_files_are_named(change: Any, says: Any) -> None:
         parse(MINIMAL.replace(change[0], change[1], 1))
 
 
-def test_unknown_names_in_a_template_are_refused() -> None:
-    with pytest.raises(InputError, match="names block_size; known are block_bytes, op, file"):
-        workload.expand(parse(MINIMAL.replace("${block_bytes}", "${block_size}")), PLACE, runtime_s=None, ramp_s=0)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        # What runs a program, or loads one.
+        (("[options]", '[options]\nexec_prerun = "id"'), "key 'options.exec_prerun': no option of fio that a workload"),
+        (('bs = "$', 'exec_postrun = "id", bs = "$'), "key 'steps[0].options.exec_postrun': no option of fio"),
+        (('"psync"', '"exec"'), "key 'options.ioengine': found 'exec' (text), allowed: filecreate, filedelete"),
+        (('"psync"', '"external:/tmp/x.so"'), "key 'options.ioengine': found 'external:/tmp/x.so' (text), allowed: "),
+        (('"psync"', '"${op}"'), "key 'options.ioengine': found '${op}' (text), allowed: filecreate"),
+        (("[options]", "[options]\nexecprerun = 1"), "no option of fio that a workload may set"),
+        (("[options]", "[options]\niodepht = 1"), "(did you mean 'iodepth'?)"),
+        # What opens a section, or adds a line.
+        (('"psync"', r'"psync\nexec_prerun=id"'), "key 'options.ioengine': found 'psync\\nexec_prerun=id' (text)"),
+        (('rw = "${op}"', r'rw = "read\n[x]"'), "key 'steps[0].options.rw': found 'read\\n[x]' (text), allowed: one l"),
+        (('["read"]', r'["read\nexec_prerun=id"]'), "key 'parameters.op[0]': found 'read\\nexec_prerun=id' (text), al"),
+        (("[options]", '[options]\n"rw\\n[x]" = 1'), "no option of fio that a workload may set"),
+        (("[options]", '[options]\n"exec_prerun=id;x" = 1'), "no option of fio that a workload may set"),
+        (("options = { rw", 'jobs."a]\\n[b" = { rw'), "key 'steps[0].jobs': found the section 'a]\\n[b', allowed: let"),
+        (("options = { rw", "jobs.global = { rw"), "key 'steps[0].jobs': found the section 'global', allowed: letters"),
+        # What is not the place that was asked for.
+        (("[options]", '[options]\nfilename = "/dev/sda"'), "key 'options.filename': found '/dev/sda' (text), allowed"),
+        (("[options]", '[options]\nfilename = "${file}:/dev/sda"'), "allowed: names in ${directory}, or ${file}"),
+        (("[options]", '[options]\nfilename = "${directory}/../x"'), "allowed: names in ${directory}, or ${file}"),
+        (("[options]", '[options]\nfilename = "${directory}/${op}"'), "allowed: names in ${directory}, or ${file}"),
+        (("[options]", '[options]\nfilename = "${file}${block_bytes}"'), "allowed: names in ${directory}, or ${file}"),
+        (("[options]", '[options]\ndirectory = ".."'), "key 'options.directory': found '..' (text)"),
+        (("[options]", '[options]\nfilename_format = "/etc/$jobnum"'), "key 'options.filename_format': found"),
+        # What cannot be filled in.
+        (('"${op}", bs', '"${op", bs'), "key 'steps[0].options.rw': found '${op' (text), allowed: ${NAME} with NAME o"),
+        (('"${op}", bs', '"${}", bs'), "key 'steps[0].options.rw': found '${}' (text), allowed: ${NAME} with NAME one"),
+        (('bs = "${block_bytes}"', 'bs = "${block_size}"'), "with NAME one of block_bytes, op, file, directory, "),
+        (('name = "${op}', 'name = "${file}'), "key 'steps[0].name': found '${file} ${block_bytes}' (text), allowed:"),
+        (("[4096, 8192]", "[4096, -1]"), "key 'parameters.block_bytes[1]': found -1 (integer), allowed: more than 0"),
+        (("[4096, 8192]", "[0]"), "key 'parameters.block_bytes[0]': found 0 (integer), allowed: more than 0"),
+        (("[parameters]", '[parameters]\nprocesses = ["x"]'), "key 'parameters.processes[0]': found 'x' (text), allow"),
+        (("[options]", '[options]\niodepth = "many"'), "key 'options.iodepth': found 'many' (text), allowed: an integ"),
+        (("[options]", '[options]\nnumjobs = "${op}"'), "key 'options.numjobs': found '${op}' (text), allowed: an int"),
+        (("options = { rw", "per_process = { rw"), "key 'steps[0].per_process': needs a parameter 'processes'"),
+        (("[options]", "[time]\nruntime_s = -1\n[options]"), "key 'time.runtime_s': found -1 (integer), allowed: 0 or"),
+    ],
+)  # fmt: skip
+def test_a_workload_runs_nothing_but_its_load_and_nowhere_else(change: Any, says: str) -> None:
+    """A workload is a file that colleagues give each other; fio runs as root."""
+    assert change[0] in MINIMAL
+    with pytest.raises(InputError) as caught:
+        parse(MINIMAL.replace(change[0], change[1], 1))
+    assert str(caught.value).startswith("/w/mine.toml: ") and says in str(caught.value)
+
+
+def test_a_section_of_fio_s_own_is_no_workload_s_name() -> None:
+    for name in ("global.toml", "a]b.toml", "a\nb.toml"):
+        with pytest.raises(InputError, match="the file's name"):
+            workload.parse(MINIMAL, Path(name))
+
+
+@pytest.mark.parametrize("value", ["read\nexec_prerun=id", "read\r[x]"])
+def test_no_value_said_on_the_command_line_adds_a_line(value: str) -> None:
+    with pytest.raises(InputError, match="one line"):
+        workload.load("pioraw").with_parameters([f"op={value}"])
+
+
+def test_no_place_adds_a_line() -> None:
+    place = Place(Path("/dev/sdx"), Path("/mnt/a\nexec_prerun=id"))
+    with pytest.raises(InputError, match="one line"):
+        workload.expand(workload.load("daq"), place, runtime_s=None, ramp_s=0)
 
 
 def test_a_file_of_ones_own_is_taken_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,18 +12,23 @@ import attrs
 
 from fabtune.errors import InputError
 from fabtune.host import userfile
+from fabtune.measure import fio_options
+from fabtune.measure.fio_options import Options, Value
 from fabtune.model import typed
+from fabtune.model.typed import at_least
 from fabtune.model.units import parse_bytes
 
 SHIPPED = Path(__file__).resolve().parent / "workloads"
-
-Value = int | float | str
-Options = dict[str, Value]
 
 _MAX_BYTES = 128 << 10
 _ONE_TYPE = typed.Check(
     lambda values: len({type(value) for value in values}) == 1, "an array of one or more values of one type"
 )
+# What is filled in besides the parameters: everywhere, and in what is of one process.
+_BUILT_IN = ("file", "directory", "own_directories", "file_list", "size_bytes", "slice_bytes", "space_bytes")
+_OF_PROCESS = ("process", "neighbour")
+# Parameters that the built-in names are computed from.
+_INTEGERS = ("total_bytes", "processes", "block_bytes", "files")
 _SOME_STEPS = typed.Check(bool, "one or more tables [[steps]]")
 
 
@@ -41,7 +46,7 @@ class StepTemplate:
     jobs: dict[str, Options] | None = None
     per_process: Options | None = None
     cache: str | None = None
-    flip_byte_at: int | None = None
+    flip_byte_at: Annotated[int, at_least(0)] | None = None
     must_fail: str | None = None
 
     def sections(self, workload: str) -> dict[str, Options]:
@@ -53,8 +58,8 @@ class StepTemplate:
 class _Time:
     """How long a step runs; one that `ends_with_data` is of a given amount, and no run time can be set."""
 
-    runtime_s: float | None = None
-    ramp_s: float = 0
+    runtime_s: Annotated[float, at_least(0)] | None = None
+    ramp_s: Annotated[float, at_least(0)] = 0
     ends_with_data: bool = False
 
 
@@ -189,19 +194,49 @@ def load(name: str) -> Workload:
 def parse(text: str, path: Path) -> Workload:
     """Return the workload that `text` describes.  Raises InputError naming `path` and the key."""
     stated = typed.STRICT.read(_File, userfile.parse_toml(text, path), str(path))
-    for name in stated.space:
-        if name not in stated.parameters:
-            raise InputError(f"{path}: space names '{name}', which is not a parameter")
+    _check(stated, path)
     fields: dict[str, Any] = {one.name: getattr(stated, one.name) for one in attrs.fields(_File)}
     fields["description"] = stated.description.strip()
     return Workload(name=path.stem, text=text, **fields)
+
+
+def _check(stated: _File, path: Path) -> None:
+    """Raise InputError naming `path` and the key of what would not come to a job of fio's, or to more than one."""
+    fio_options.check_section(path.stem, f"{path}: the file's name")
+    examples = {name: values[0] for name, values in stated.parameters.items()}
+    for name, values in stated.parameters.items():
+        for index, value in enumerate(values):
+            at = f"{path}: key 'parameters.{name}[{index}]'"
+            fio_options.check_text(value, at)
+            if not isinstance(value, str) and value <= 0:
+                raise InputError(f"{at}: found {typed.describe(value)}, allowed: more than 0")
+    for name in stated.space:
+        if name not in examples:
+            raise InputError(f"{path}: space names '{name}', which is not a parameter")
+    for name in {*stated.space, *_INTEGERS} & examples.keys():
+        if type(examples[name]) is not int:
+            raise InputError(
+                f"{path}: key 'parameters.{name}[0]': found {typed.describe(examples[name])}, allowed: integer"
+            )
+    fio_options.check_options(stated.options, examples, _BUILT_IN, f"{path}: key 'options")
+    for index, step in enumerate(stated.steps):
+        at = f"{path}: key 'steps[{index}]"
+        fio_options.check_template(step.name, list(examples), f"{at}.name'")
+        fio_options.check_options(step.options, examples, _BUILT_IN, f"{at}.options")
+        for name, options in (step.jobs or {}).items():
+            fio_options.check_section(name, f"{at}.jobs'")
+            fio_options.check_options(options, examples, _BUILT_IN, f"{at}.jobs.{name}")
+        if step.per_process is not None:
+            if "processes" not in examples:
+                raise InputError(f"{at}.per_process': needs a parameter 'processes'")
+            fio_options.check_options(step.per_process, examples, (*_BUILT_IN, *_OF_PROCESS), f"{at}.per_process")
 
 
 def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s: float) -> list[LoadStep]:
     """Return the steps of `workload` at `place`, one for each template and parameter combination.
 
     With `runtime_s` every step runs that long after `ramp_s`; without, until its data is moved.
-    Raises InputError when a template names what does not exist.
+    Raises InputError when a place's name or a parameter has a line break.
     """
     timing: Options = {}
     if runtime_s:
@@ -293,11 +328,7 @@ class _Filler:
         if not isinstance(value, str):
             return value
         filled = Template(value).safe_substitute({name: str(known) for name, known in self._names.items()})
-        unknown = re.search(r"\$\{(\w+)\}", filled)
-        if unknown:
-            raise InputError(
-                f"workload '{self._workload}': '{value}' names {unknown[1]}; known are {', '.join(self._names)}"
-            )
+        fio_options.check_text(filled, f"workload '{self._workload}'")
         return filled
 
     def fill(self, options: Options) -> Options:
@@ -307,6 +338,7 @@ class _Filler:
 def _parse_like(example: Value, word: str, name: str) -> Value:
     """Return `word` as the type of `example`; sizes may carry a unit."""
     if isinstance(example, str):
+        fio_options.check_text(word, f"--set {name}")
         return word
     if name.endswith("_bytes"):
         value: Value = parse_bytes(word, name)
