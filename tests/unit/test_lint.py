@@ -281,6 +281,7 @@ def test_facts_that_say_nothing_of_the_host_are_refused_by_key(
     [
         ("{", "not JSON"),
         ("[]", "not a facts file"),
+        ('{"fabtune_facts": true}', "not a facts file of version 1"),
         ('{"fabtune_facts": 1}', "key 'host' is missing"),
         (
             '{"fabtune_facts": 1, "host": 5, "netns": ""}',

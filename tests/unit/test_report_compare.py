@@ -124,8 +124,16 @@ def test_single_records_show_their_figures_and_the_reason_once(
         (b"no gzip", "not a gzip file"),
         (gzip.compress(b'{"schema": "fabtune-run/1", "steps": ['), "damaged or cut short"),
         (gzip.compress(b"x" * 1000)[:40], "damaged or cut short"),
-        (gzip.compress(b'{"schema": "fabtune-run/99"}'), "written by another version"),
-        (gzip.compress(b"[]"), "written by another version"),
+        (
+            gzip.compress(b'{"schema": "fabtune-run/99"}'),
+            "a run record of another version of fabtune: key 'schema': found 'fabtune-run/99' (text), allowed: fab",
+        ),
+        (
+            gzip.compress(b'{"schema": null}'),
+            "not a run record: key 'schema': found None (null), allowed: fabtune-run/1",
+        ),
+        (gzip.compress(b"null"), "not a run record: found None (null), allowed: a table"),
+        (gzip.compress(b"[]"), "not a run record: found [] (array), allowed: a table"),
     ],
 )
 @pytest.mark.parametrize("directory", [False, True])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A saved plan fits the host it was made for, and no other state of it."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from fabtune.backends import record
 from fabtune.catalog.tunable import shipped_catalog
+from fabtune.errors import InputError
 from fabtune.facts.collect import Facts, collect
 from fabtune.tune import saved_plan
 from fabtune.tune.plan import SAME, Plan, Row
@@ -45,3 +47,12 @@ def test_sessions_that_went_or_came_are_a_change_of_the_host_even_where_no_row_i
     assert saved_plan.differences(plan, replace(facts, sessions=[*facts.sessions, second])) == [
         f"new: session {SESSION}#2"
     ]
+
+
+@pytest.mark.parametrize("made", ["", "yesterday", "2026-13-01T00:00:00Z", "2026-11-22 08:00:00", None, 5])
+def test_a_plan_says_when_it_was_made(facts: Facts, tmp_path: Path, made: object) -> None:
+    path = tmp_path / "a.plan"
+    assert kept(facts, path).made.endswith("Z")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"made": made}))
+    with pytest.raises(InputError, match=r"a.plan: key 'made': found .*, allowed: (a time in UTC|text)"):
+        saved_plan.load(path, shipped_catalog())

@@ -42,7 +42,8 @@ def load(path: Path) -> Facts:
         table = json.loads(data, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from None
-    if not isinstance(table, dict) or table.pop("fabtune_facts", None) != VERSION:
+    version = table.pop("fabtune_facts", None) if isinstance(table, dict) else None
+    if type(version) is not int or version != VERSION:
         raise InputError(f"{path}: not a facts file of version {VERSION}; make one with `fabtune show --json`")
     return _FORMAT.read(Facts, table, str(path))
 

@@ -16,6 +16,7 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.host import files, userfile
 from fabtune.model import runrecord
 from fabtune.model.runrecord import SCHEMA, RunRecord
+from fabtune.model.typed import describe
 
 SUFFIX = ".run.json.gz"
 
@@ -74,9 +75,12 @@ def read(path: Path) -> RunRecord:
         raise InputError(f"{path}: {error.strerror or 'not a gzip file, so not a run record'}") from None
     except (EOFError, zlib.error, ValueError, RecursionError):
         raise InputError(f"{path}: damaged or cut short: not a whole gzip JSON file") from None
-    schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != SCHEMA:
-        raise InputError(f"{path}: schema is {schema!r}, expected '{SCHEMA}'; it was written by another version")
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: not a run record: found {describe(data)}, allowed: a table")
+    if (schema := data.get("schema")) != SCHEMA:
+        later = isinstance(schema, str) and schema.startswith(SCHEMA.rstrip("1"))
+        what = "a run record of another version of fabtune" if later else "not a run record"
+        raise InputError(f"{path}: {what}: key 'schema': found {describe(schema)}, allowed: {SCHEMA}")
     return attrs.evolve(runrecord.read(data, str(path)), file=str(path))
 
 

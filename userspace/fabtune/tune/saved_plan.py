@@ -57,6 +57,14 @@ def _is_line(text: str) -> bool:
 
 
 _Line = Annotated[str, Check(_is_line, "one line of printable text")]
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return time.strftime(_TIME, time.strptime(text, _TIME)) == text
+    except ValueError:
+        return False
 
 
 @attrs.frozen
@@ -96,7 +104,7 @@ class _RowTable:
 class _PlanTable:
     """The whole file; path and rows are read one by one, for errors that name them."""
 
-    made: _Line
+    made: Annotated[str, Check(_is_time, "a time in UTC such as 2026-11-22T08:00:00Z")]
     fabtune: _Line
     host: _Line
     kernel: _Line
@@ -156,7 +164,7 @@ def digest(catalog: Catalog) -> str:
 def of(plan: Plan, facts: Facts, catalog: Catalog) -> SavedPlan:
     """Return `plan`, made for the host of `facts`, as it can be saved."""
     host = facts.host
-    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    made = time.strftime(_TIME, time.gmtime())
     return SavedPlan(
         made, __version__, host.name, host.kernel, digest(catalog), plan.profile, plan.roles,
         _sessions(plan.roles, facts), plan.netns, plan.path, dict(plan.parameters), tuple(plan.rows),
