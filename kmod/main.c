@@ -169,4 +169,4 @@ module_exit(fabstat_exit);
 MODULE_DESCRIPTION("Latency, queue depth and refusals of every block request");
 MODULE_AUTHOR("The fabtune developers");
 MODULE_LICENSE("GPL");
-MODULE_VERSION("0.1.0");
+MODULE_VERSION("0.2.0");

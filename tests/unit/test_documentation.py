@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fabtune import __version__
+
 TOP = Path(__file__).resolve().parents[2]
 PACKAGE = TOP / "userspace/fabtune"
 SAFETY = (TOP / "Documentation/safety.md").read_text()
@@ -43,3 +45,16 @@ def test_what_a_page_names_is_there(page: str) -> None:
     assert named and not [path for path in named if not (TOP / path).exists()]
     links = re.findall(r"\]\(([A-Za-z./]+)\)", text)
     assert not [link for link in links if not (TOP / page).parent.joinpath(link).exists()]
+
+
+def test_the_version_is_one() -> None:
+    """The package's own is what everything else is built and installed by; the newest changes are of that version."""
+    for file, pattern in {
+        "kmod/dkms.conf": r'^PACKAGE_VERSION="(.*)"$',
+        "kmod/main.c": r'^MODULE_VERSION\("(.*)"\);$',
+        "CHANGELOG.md": r"^## (\S+)",
+        "README.md": r"dkms add fabstat/(\S+)",
+        "userspace/ansible/ansible_collections/fabtune/fleet/galaxy.yml": r"^version: (\S+)$",
+    }.items():
+        found = re.search(pattern, (TOP / file).read_text(), re.MULTILINE)
+        assert found and found[1] == __version__, file

@@ -16,7 +16,7 @@ _BASE = (
     "linux-image-amd64", "linux-headers-amd64", "make", "perl", "kmod", "busybox-static", "procps", "iproute2",
     "ethtool", "iputils-ping", "udev", "e2fsprogs", "python3", "bats", "bats-assert", "bats-support", "systemd-sysv",
 )  # fmt: skip
-# What fabtune drives and depends on.
+# What fabtune drives and depends on.  rtslib-fb comes with targetcli; tests make whole targets with it.
 _FABRIC = (
     "open-iscsi", "multipath-tools", "mdadm", "sg3-utils", "rdma-core", "srptools", "nvme-cli", "fio", "iperf3",
     "targetcli-fb", "openssh-server", "chrony",
