@@ -9,6 +9,7 @@ import pytest
 
 from fabtune.cli import table
 from fabtune.errors import FabtuneError
+from fabtune.model import units
 
 HEADERS = ("tunable", "device", "now", "wanted", "why", "effect")
 ROWS = [
@@ -72,3 +73,7 @@ def test_a_paragraph_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> N
     table.paragraph("seen: a\x02b\x1b[2J\u202e c\td")
     table.labelled("seen", "a\x9bb", 6)
     assert capsys.readouterr().out == "seen: a\\x02b\\x1b[2J\\x202e c d\nseen: a\\x9bb\n"
+
+
+def test_one_of_a_thing_is_no_plural() -> None:
+    assert [units.counted(number, "value") for number in (0, 1, 2)] == ["0 values", "1 value", "2 values"]

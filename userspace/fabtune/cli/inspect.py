@@ -145,7 +145,7 @@ def _show_findings(findings: list[Hazard]) -> None:
         for label, text in (("seen", one.evidence), ("so", one.consequence), ("fix", one.fix)):
             table.labelled(f"    {label}", text, 10)
     counts = [f"{sum(one.severity == severity for one in findings)} {severity}" for severity in SEVERITIES]
-    print(f"{len(findings)} findings: {', '.join(counts)}")
+    print(f"{units.counted(len(findings), 'finding')}: {', '.join(counts)}")
 
 
 def run_negotiate(args: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 from fabtune.catalog.tunable import EFFECTS
 from fabtune.cli.table import number, one_line, paragraph, print_json, rate, table, text_below
 from fabtune.host import targets
+from fabtune.model.units import counted
 from fabtune.tune import sizing
 from fabtune.tune.apply import Result
 from fabtune.tune.journal import Transaction
@@ -87,8 +88,8 @@ def show_plan(plan: Plan, cost: MemoryCost, as_json: bool, everything: bool, els
         ", ".join([f"{len(plan.changes)} to change", *(f"{count} {words}" for words, count in counts.items() if count)])
     )
     paragraph(
-        f"memory in the worst case: {cost.total_bytes / 2**20:.0f} MiB for {cost.sessions} "
-        f"{'session' if cost.sessions == 1 else 'sessions'}, {100 * cost.fraction_of_host:.1f} % of this host's"
+        f"memory in the worst case: {cost.total_bytes / 2**20:.0f} MiB for "
+        f"{counted(cost.sessions, 'session')}, {100 * cost.fraction_of_host:.1f} % of this host's"
     )
 
 
@@ -165,7 +166,7 @@ def show_result(plan: Plan, result: Result, as_json: bool) -> None:
     for what, reason in _by_reason(_impossible(plan)):
         paragraph(f"not possible here: {what}: {reason}")
     if result.written:
-        print(f"{len(result.written)} values written as transaction {result.transaction}")
+        print(f"{counted(len(result.written), 'value')} written as transaction {result.transaction}")
     else:
         print("nothing to change")
     for label in result.relogged:
@@ -193,7 +194,10 @@ def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
     for remark in drifts:
         if remark.note and not remark.drifted:
             paragraph(f"{remark.tunable} {remark.device} {remark.note}")
-    print(f"{checked} values checked, {len(drifted)} differ" + (f", {due} waiting for a new login" if due else ""))
+    print(
+        f"{counted(checked, 'value')} checked, {len(drifted)} differ"
+        + (f", {due} waiting for a new login" if due else "")
+    )
 
 
 def show_revert(report: Report, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from fabtune.measure.workload import LoadStep, Options
 from fabtune.measure.workload_run import SAMPLE_S, host, new_result
 from fabtune.model.factors import Settings
 from fabtune.model.runrecord import Draft, PathTold, RunRecord, Stuck, WorkloadUsed, begin
+from fabtune.model.units import counted
 from fabtune.stat import DeviceInterval, diff, parse, stuck
 from fabtune.stat.snapshot import read_file
 
@@ -36,7 +37,7 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
     # What all disks are alike in; the record is of no single one.
     like = attrs.evolve(target.find(f"/dev/{disks[0]}").as_record(), path=f"{len(disks)} disks", disk=None, wwid="")
     draft = Draft(begin(
-        workload=WorkloadUsed("crowd", f"{len(disks)} clients at once", "GUPFS FY2003, D.3.6"), target=like,
+        workload=WorkloadUsed("clients", f"{len(disks)} clients at once", "GUPFS FY2003, D.3.6"), target=like,
         host=host(), runtime_s=settings.runtime_s, ramp_s=settings.ramp_s, label=settings.profile,
         path=PathTold(settings.rtt_ms / 1e3, settings.rate_bit_per_s / 8, settings.mtu),
         environment={"settings": attrs.asdict(settings)}, fio_version=version,
@@ -56,7 +57,7 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
         except _HangingError as error:
             # fio would wait for its requests for good.
             hanging = error.stuck.requests
-            problem = f"{len(hanging)} requests stayed outstanding for more than {STUCK_S:g} s"
+            problem = f"{counted(len(hanging), 'request')} stayed outstanding for more than {STUCK_S:g} s"
             draft.note_step(stuck=error.stuck, problem=problem)
             draft.note(problem=problem)
     draft.note(ended_unix_s=time.time())

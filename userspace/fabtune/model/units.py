@@ -51,6 +51,11 @@ def parse_bit_per_s(text: str, what: str = "rate") -> float:
     return value
 
 
+def counted(number: int, what: str) -> str:
+    """Return ``1 value`` or ``3 values``: the number and its noun."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _rate(text: str) -> float | None:
     """Return bits per second, None for what is no rate: a bare number, or a size such as 622MB."""
     if sonet := _SONET.fullmatch(text):

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from fabtune.errors import InputError
 from fabtune.measure import recordfile
 from fabtune.model.results import CombinationEntry, ExperimentIndex, RunEntry, SuiteIndex
+from fabtune.model.units import counted
 from fabtune.report import page, runs
 from fabtune.report.page import PageLink, Section
 from fabtune.report.table import Cell, Column, Table, plain
@@ -29,7 +30,7 @@ def write_suite(index: SuiteIndex, directory: Path) -> Path:
     for one in index.experiments:
         counts = ", ".join(f"{count} {status}" for status, count in one.runs.items() if count)
         links.append(PageLink(one.name, _href(one.directory, PAGE), f"{one.summary} ({counts})"))
-    lead = f"{_count(len(links), 'experiment')}."
+    lead = f"{counted(len(links), 'experiment')}."
     section = Section("Experiments", links=tuple(links))
     return page.write(page.render(f"Suite {index.name}", lead, [section], {}, ()), directory / PAGE)
 
@@ -132,11 +133,7 @@ def _cell(value: Any) -> Cell:
 
 def _statuses(found: Sequence[RunEntry]) -> str:
     counts = {status: sum(run.status == status for run in found) for status in ("measured", "failed", "not run")}
-    return ", ".join(f"{_count(count, 'run')} {status}" for status, count in counts.items() if count)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return ", ".join(f"{counted(count, 'run')} {status}" for status, count in counts.items() if count)
 
 
 def _moved(links: Sequence[PageLink], levels: int) -> list[PageLink]:

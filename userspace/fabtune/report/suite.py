@@ -11,6 +11,7 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.measure import checks, recordfile
 from fabtune.model.runrecord import RunRecord
+from fabtune.model.units import counted
 from fabtune.report import around, fabric, latency, laws, overtime, page, paired, runs, throughput
 from fabtune.report import cells as cell_sets
 from fabtune.report.table import Column, Table
@@ -57,7 +58,7 @@ def render(records: Sequence[RunRecord], unreadable: Sequence[tuple[str, str]], 
 def _lead(records: Sequence[RunRecord]) -> str:
     names = dict.fromkeys(one.workload.name for one in records)
     labels = [label for label in dict.fromkeys(one.label for one in records) if label]
-    said = f"{len(records)} runs of {', '.join(names)}"
+    said = f"{counted(len(records), 'run')} of {', '.join(names)}"
     said += f" with {', '.join(labels)}" if labels else ""
     broken = sum(bool(checks.failed(one)) for one in records)
     partial = sum(not one.complete for one in records)

@@ -12,6 +12,7 @@ from fabtune.facts.collect import Host, read
 from fabtune.host import targets
 from fabtune.host.sessions import live_sessions
 from fabtune.model.device import Device
+from fabtune.model.units import counted
 from fabtune.tune import fault, journal, owed, relogin, signals
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
@@ -289,7 +290,7 @@ class _Apply:
         ]
         tail = "everything written was taken back"
         if left:
-            tail = f"{len(left)} values could not be taken back; see `fabtune revert`"
+            tail = f"{counted(len(left), 'value')} could not be taken back; see `fabtune revert`"
         # A session that logged in with the new values keeps them until its next login.
         relogged = ", ".join(one.label for one in self._owing(outcomes))
         if relogged:

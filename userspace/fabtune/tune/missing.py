@@ -9,6 +9,7 @@ from pathlib import Path
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.facts.collect import Facts
 from fabtune.host import iscsiadm, targets, tree
+from fabtune.model.units import counted
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def _initiator(facts: Facts) -> Iterator[Missing]:
         pass
     records = list(dict.fromkeys(one.device.label for one in facts.readings if one.device.scope == "record"))
     if records:
-        yield Missing(f"no iSCSI session, but records of {len(records)} targets: {', '.join(records[:3])}",
+        yield Missing(f"no iSCSI session, but records of {counted(len(records), 'target')}: {', '.join(records[:3])}",
                       "iscsiadm -m node -T TARGET -p PORTAL --login")  # fmt: skip
     else:
         yield Missing("no iSCSI session and no record of a target: nothing to tune as an initiator yet",
