@@ -55,8 +55,7 @@ def keep(host: Path, name: str) -> None:
 
 
 def back(profile: str) -> Report:
-    with journal.locked():
-        return undo(profile, None, None, "", False, False, lambda _: None)
+    return undo(profile, None, None, "", False, False, lambda _: None)
 
 
 def lines(host: Path) -> dict[str, str]:

@@ -71,7 +71,7 @@ def _write(
     out: Path,
     args: argparse.Namespace,
 ) -> None:
-    (out / "summary.json").write_text(batch.as_text(points))
+    kept = results.keep_points(points, out)
     meta: dict[str, object] = {
         "experiment": wanted.summary,
         "source": wanted.source,
@@ -85,7 +85,7 @@ def _write(
     for one in verdicts:
         print(f"{_WORDS[one.holds]}: {one.says} ({one.found})", file=sys.stderr if args.json else sys.stdout)
     if not args.json:
-        print(f"page: {page}\npoints: {out / 'summary.json'}", file=sys.stderr)
+        print(f"page: {page}\npoints: {kept}", file=sys.stderr)
 
 
 def _figures(
@@ -125,13 +125,9 @@ def _write_tree(wanted: Definition, out: Path, args: argparse.Namespace) -> None
     """Write the pages and indexes of the experiment; those of the suite above where the directory is the usual one."""
     from fabtune.report import results_pages as pages
 
-    index = results.of_experiment(wanted, batch.runs_of(wanted, wanted.combinations(), out), out, [_command(args)])
-    results.write(index, out)
-    pages.write_experiment(index, out, in_suite=args.out is None)
+    pages.write_experiment(results.keep_index(wanted, out, _command(args)), out, in_suite=args.out is None)
     if args.out is None:
-        suite = results.of_suite(out.parent)
-        results.write(suite, out.parent)
-        pages.write_suite(suite, out.parent)
+        pages.write_suite(results.keep_suite(out.parent), out.parent)
 
 
 def _command(args: argparse.Namespace) -> str:

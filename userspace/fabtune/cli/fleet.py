@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fabtune import progress
-from fabtune.experiment import fleet, inventory
+from fabtune.experiment import fleet, inventory, results
 from fabtune.experiment.batch import Run, as_text
 from fabtune.experiment.definition import Definition
 from fabtune.model.results import Point
@@ -30,18 +30,17 @@ def measure(
     points = fleet.run_all(
         wanted, runs, hosts, allow_relogin=args.allow_relogin, resume=args.resume, progress=progress.for_stderr()
     )
-    (out / "summary.json").write_text(as_text(points))
+    kept = results.keep_points(points, out)
     records, unreadable = suite.load(out)
     html = page.write(suite.render(records, unreadable, ["fabtune", "report", str(out)]), out / "report.html")
     if args.json:
         print(as_text(points), end="")
         return
     report_table(_table(points))
-    print(f"page: {html}\npoints: {out / 'summary.json'}", file=sys.stderr)
+    print(f"page: {html}\npoints: {kept}", file=sys.stderr)
 
 
 def _table(points: Sequence[Point]) -> Table:
-
     columns = (
         Column("profile", "profile"),
         Column("op", "op"),

@@ -32,10 +32,9 @@ def _tree(directory: Path) -> int:
     from fabtune.experiment import results
     from fabtune.report import results_pages as pages
 
-    index = results.of_suite(directory)
+    index = results.keep_suite(directory)
     for one in index.experiments:
         below = directory / one.directory
         pages.write_experiment(results.read(below / results.INDEX), below, in_suite=True)
-    results.write(index, directory)
     print(pages.write_suite(index, directory))
     return ExitCode.DONE

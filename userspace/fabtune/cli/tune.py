@@ -7,22 +7,13 @@ import sys
 from dataclasses import replace
 
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.cli import console, output, table
+from fabtune.cli import console, output
 from fabtune.errors import ExitCode, FabtuneError, InputError
-from fabtune.facts.collect import Facts, this_host
-from fabtune.tune import journal, memory, owed, saved_plan
-from fabtune.tune.apply import apply
+from fabtune.facts.collect import Facts
+from fabtune.tune import journal, memory, saved_plan
+from fabtune.tune.carry_out import carry_out
 from fabtune.tune.plan import Plan
-from fabtune.tune.request import (
-    Request,
-    check_namespace,
-    elsewhere,
-    keep_at_boot,
-    plan_for,
-    request,
-    resumed,
-    roles_of,
-)  # fmt: skip
+from fabtune.tune.request import Request, check_namespace, current, elsewhere, keep_at_boot, plan_for, request, roles_of
 from fabtune.tune.saved_plan import SavedPlan
 from fabtune.tune.undo import undo
 from fabtune.tune.verify import verify
@@ -59,10 +50,9 @@ class NotAnsweredError(FabtuneError):
 
 def run_apply(args: argparse.Namespace) -> int:
     """Write a profile's values, on a terminal after a question; exit 4 while something still needs a re-login."""
-    kept = _saved_plan(args)
-    asked = None if kept else _asked(args)
+    wanted = _saved_plan(args) or _asked(args)
     if args.dry_run or (console.interactive() and not args.yes):
-        plan, facts = _current(asked, kept)
+        plan, facts = current(wanted)
         if args.dry_run:
             _show_plan(plan, facts, args.json)
             return ExitCode.DONE
@@ -70,17 +60,9 @@ def run_apply(args: argparse.Namespace) -> int:
             console.say("nothing was changed")
             return ExitCode.DONE
         # What was agreed to is written, or nothing: the host may change while somebody reads.
-        kept = kept or saved_plan.of(plan, facts, shipped_catalog())
-    with journal.locked():
-        for label in owed.bring_back(this_host().boot_id, console.say)[0]:
-            console.say(f"logged in again: {label}")
-        plan, facts = _current(asked, kept)
-        memory.check(plan, facts)
-        for remark in elsewhere(plan, facts):
-            console.say(table.told(remark))
-        for remark in keep_at_boot(plan) if args.persist else ():
-            console.say(f"not kept after a reboot: {remark}")
-        result = apply(plan, facts.host, args.allow_relogin, console.say)
+        if isinstance(wanted, Request):
+            wanted = saved_plan.of(plan, facts, shipped_catalog())
+    plan, result = carry_out(wanted, persist=args.persist, allow_relogin=args.allow_relogin, progress=console.say)
     with console.reader_may_leave():
         output.show_result(plan, result, as_json=args.json)
     return result.exit_code
@@ -104,13 +86,6 @@ def _saved_plan(args: argparse.Namespace) -> SavedPlan | None:
         if value:
             raise InputError(f"apply: --plan {args.plan} is the whole plan; it cannot be combined with {option}")
     return saved_plan.load(args.plan, shipped_catalog())
-
-
-def _current(asked: Request | None, kept: SavedPlan | None) -> tuple[Plan, Facts]:
-    if kept is not None:
-        return resumed(kept)
-    assert asked is not None
-    return plan_for(asked)
 
 
 def _agreed(plan: Plan, facts: Facts, args: argparse.Namespace) -> bool:
@@ -155,10 +130,7 @@ def run_verify(args: argparse.Namespace) -> int:
 def run_revert(args: argparse.Namespace) -> int:
     """Take back what apply wrote; exit 3 when a value is somebody else's now, 4 when a re-login is due."""
     check_namespace(args.netns)
-    with journal.locked():
-        report = undo(
-            args.profile, args.transaction, args.role, args.netns, args.force, args.allow_relogin, console.say
-        )
+    report = undo(args.profile, args.transaction, args.role, args.netns, args.force, args.allow_relogin, console.say)
     with console.reader_may_leave():
         output.show_revert(report, as_json=args.json)
     return report.exit_code

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import attrs
 
 from fabtune.errors import InputError
-from fabtune.experiment.batch import Run
+from fabtune.experiment.batch import Run, as_text, runs_of
 from fabtune.experiment.definition import Definition
 from fabtune.host import files, userfile
 from fabtune.model.results import (
@@ -20,12 +20,13 @@ from fabtune.model.results import (
     CombinationEntry,
     ExperimentEntry,
     ExperimentIndex,
+    Point,
     RunEntry,
     Status,
     SuiteIndex,
 )  # fmt: skip
 
-INDEX = "index.json"
+INDEX, SUMMARY = "index.json", "summary.json"
 XML = "testrun.xml"
 _MAX_BYTES = 64 << 20
 # What the tree itself puts beside a run's own files.
@@ -59,6 +60,27 @@ def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, comman
             for name, mine in cells.items()
         ),
     )
+
+
+def keep_points(points: Sequence[Point], out: Path) -> Path:
+    """Write every point of an experiment to its directory and return the file."""
+    path = out / SUMMARY
+    path.write_text(as_text(points))
+    return path
+
+
+def keep_index(definition: Definition, out: Path, command: str) -> ExperimentIndex:
+    """Write the index of all combinations to the experiment's directory `out` and return it."""
+    index = of_experiment(definition, runs_of(definition, definition.combinations(), out), out, [command])
+    write(index, out)
+    return index
+
+
+def keep_suite(directory: Path) -> SuiteIndex:
+    """Write the index of the experiments below `directory` there and return it."""
+    suite = of_suite(directory)
+    write(suite, directory)
+    return suite
 
 
 def _entry(run: Run, out: Path) -> RunEntry:

@@ -91,8 +91,15 @@ def plan_for(asked: Request) -> tuple[Plan, Facts]:
     return plan, facts
 
 
-def resumed(kept: SavedPlan) -> tuple[Plan, Facts]:
-    """Return the plan `kept` for this host as it is now.  Raises HostChangedError if the host no longer fits it."""
+def current(wanted: Request | SavedPlan) -> tuple[Plan, Facts]:
+    """Return the plan for this host as it is now, and what was read for it.
+
+    Raises HostChangedError if the host no longer fits a saved plan.
+    """
+    return plan_for(wanted) if isinstance(wanted, Request) else _resumed(wanted)
+
+
+def _resumed(kept: SavedPlan) -> tuple[Plan, Facts]:
     facts = collect(kept.tunables, kept.netns)
     plan = saved_plan.resume(kept, facts)
     # The target may have changed where the host has not.

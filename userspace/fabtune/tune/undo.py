@@ -87,9 +87,21 @@ def undo(
     allow_relogin: bool,
     progress: Callable[[str], None],
 ) -> Report:
-    """Take back the chosen open transactions, newest first.  The caller holds the lock."""
+    """Take back the chosen open transactions, newest first, under the lock.  Raises FabtuneError, InputError."""
+    with journal.locked():
+        return _undo(profile, name, role, netns, force, allow_relogin, signals.unfailing(progress))
+
+
+def _undo(
+    profile: str | None,
+    name: str | None,
+    role: str | None,
+    netns: str,
+    force: bool,
+    allow_relogin: bool,
+    progress: Callable[[str], None],
+) -> Report:
     report = Report()
-    progress = signals.unfailing(progress)
     host = this_host()
     everything = journal.transactions()
     chosen = _chosen(everything, profile, name, role, netns)

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Writes what was asked for, under the lock: what an earlier run owes first, then the plan for the host as it is."""
+
+from collections.abc import Callable
+
+from fabtune.facts.collect import this_host
+from fabtune.tune import journal, memory, owed
+from fabtune.tune.apply import Result, apply
+from fabtune.tune.plan import Plan
+from fabtune.tune.request import Request, current, elsewhere, keep_at_boot
+from fabtune.tune.saved_plan import SavedPlan
+
+
+def carry_out(
+    wanted: Request | SavedPlan, *, persist: bool, allow_relogin: bool, progress: Callable[[str], None]
+) -> tuple[Plan, Result]:
+    """Write the plan that `wanted` makes of this host; return it and what came of it.
+
+    With `persist` what sets the values at boot is written too.  Raises FabtuneError, with nothing changed or all taken
+    back.
+    """
+    with journal.locked():
+        for label in owed.bring_back(this_host().boot_id, progress)[0]:
+            progress(f"logged in again: {label}")
+        plan, facts = current(wanted)
+        memory.check(plan, facts)
+        for remark in elsewhere(plan, facts):
+            progress(remark)
+        for remark in keep_at_boot(plan) if persist else ():
+            progress(f"not kept after a reboot: {remark}")
+        return plan, apply(plan, facts.host, allow_relogin, progress)
