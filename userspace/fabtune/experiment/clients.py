@@ -12,8 +12,8 @@ import attrs
 from fabtune.errors import FabtuneError, InputError
 from fabtune.lab.waiting import until
 from fabtune.measure import counters, fio, target
-from fabtune.measure.watch import as_record
 from fabtune.measure.fio_options import Options
+from fabtune.measure.watch import as_record
 from fabtune.measure.workload import LoadStep
 from fabtune.measure.workload_run import SAMPLE_S, host, new_result
 from fabtune.model.factors import Settings
