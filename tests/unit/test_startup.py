@@ -56,7 +56,15 @@ def test_what_is_only_told_brings_nothing_that_runs(words: tuple[str, ...]) -> N
     assert not [name for name in found if name.partition(".")[0] in HEAVY]
     ours = [name for name in found if name.startswith("fabtune") and name not in LIGHT]
     assert not [name for name in ours if name.rpartition(".")[0] != "fabtune.cli"]
-    assert not {name.rpartition(".")[2] for name in ours} & {"tune", "measure", "ab", "inspect", "vocabulary", "lab"}
+    assert not {name.rpartition(".")[2] for name in ours} & {
+        "tune",
+        "measure",
+        "ab",
+        "inspect",
+        "vocabulary",
+        "lab",
+        "workloads",
+    }
 
 
 def _handlers(parser: argparse.ArgumentParser) -> Iterator[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The verbs ``measure`` and ``workloads``."""
+"""The verb ``measure``."""
 
 import argparse
 import json
@@ -11,32 +11,13 @@ import attrs
 from fabtune import progress
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
-from fabtune.measure import capture, measurement, network, proof, recordfile, workload, workload_run
+from fabtune.measure import capture, measurement, network, proof, recordfile, workload_run
 from fabtune.measure.measurement import Measurement
 from fabtune.model.runrecord import PathTold, RunRecord
 from fabtune.report import cells, runs, throughput
 
 # Drawing the bar takes about a millisecond: ten times a second that would be a per cent of a CPU, taken from the load.
 REDRAWS_PER_S = 0.5
-
-
-def run_workloads(args: argparse.Namespace) -> int:
-    """List the workloads, or show one."""
-    return show_workloads(args.name, args.json)
-
-
-def show_workloads(name: str | None, as_json: bool) -> int:
-    """Print the list of workloads, or one in full, and return the exit code."""
-    known = [workload.load(one) for one in ([name] if name else workload.names())]
-    if as_json:
-        keys = ("name", "summary", "source", "description", "target", "parameters")
-        rows = [{key: getattr(one, key) for key in keys} | attrs.asdict(one.time) for one in known]
-        print(json.dumps(rows, indent=2))
-    elif name:
-        print(workload.explain(known[0]))
-    else:
-        table.table(("workload", "summary"), [(one.name, one.summary) for one in known], wrapped="summary")
-    return ExitCode.DONE
 
 
 def path_of(args: argparse.Namespace) -> PathTold:

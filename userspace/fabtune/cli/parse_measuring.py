@@ -81,7 +81,7 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
 def _workloads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="WORKLOAD", help="show everything about this one")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(handler="fabtune.cli.measure:run_workloads")
+    parser.set_defaults(handler="fabtune.cli.workloads:run_workloads")
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:

@@ -115,6 +115,8 @@ def one_line(text: str) -> str:
 
 def _harmless(text: str) -> str:
     """Return `text`, which may quote what others wrote, without what steers a terminal."""
+    if text.isprintable():
+        return text
     return "".join(one if one.isprintable() else " " if one.isspace() else f"\\x{ord(one):02x}" for one in text)
 
 

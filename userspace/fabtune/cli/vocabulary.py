@@ -6,7 +6,7 @@ import argparse
 from fabtune.catalog.profile import available, load_profile
 from fabtune.catalog.reference import reference
 from fabtune.catalog.tunable import EFFECTS, ROLES, Tunable, shipped_catalog
-from fabtune.cli import measure, table
+from fabtune.cli import table, workloads
 from fabtune.errors import ExitCode
 from fabtune.facts.collect import Reading, collect
 from fabtune.measure import workload
@@ -64,7 +64,7 @@ def default_text(tunable: Tunable) -> str:
 def run_explain(args: argparse.Namespace) -> int:
     """Say everything about one tunable, with its values on this host and what profiles want of it; or a workload."""
     if args.tunable in workload.names():
-        return measure.show_workloads(args.tunable, args.json)
+        return workloads.show_workloads(args.tunable, args.json)
     catalog = shipped_catalog()
     tunable = catalog.get(args.tunable, "explain")
     readings = collect([tunable], args.netns).readings
