@@ -101,7 +101,7 @@ def test_srp_logins_show_their_credits(host: Path) -> None:
     (host / "sys/class/srp_remote_ports/port-9:1").symlink_to(port)
     hosttree.put(host / "sys/class/scsi_host/host9/req_lim", "62")
     hosttree.put(host / "sys/class/scsi_host/host9/zero_req_lim", "3")
-    (login,) = srp.logins()
+    (login,) = srp.srp_logins()
     assert (login.port_id, login.host, login.req_lim, login.zero_req_lim, login.can_queue) == (
         "fe80",
         "host9",

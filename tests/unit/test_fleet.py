@@ -49,13 +49,13 @@ def test_what_only_the_lab_can_vary_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "exp.toml"
     path.write_text('[factors]\nloss = ["0%", "1%"]\n')
     with pytest.raises(InputError, match="factors.loss: fabtune cannot set the loss of a fleet"):
-        fleet.check(definition.load(str(path)))
+        fleet.check_definition(definition.load(str(path)))
     for fixed in ('fabric = "srp"', "clients = 4", "mtu = 9000"):
         path.write_text(f'[factors]\nprofile = ["wan"]\n[fixed]\n{fixed}\n')
         with pytest.raises(InputError, match=f"fixed.{fixed.split()[0]}: fabtune cannot set"):
-            fleet.check(definition.load(str(path)))
+            fleet.check_definition(definition.load(str(path)))
     path.write_text('[factors]\nprofile = ["untouched", "wan"]\n[fixed]\nrtt = "20ms"\n')
-    fleet.check(definition.load(str(path)))
+    fleet.check_definition(definition.load(str(path)))
 
 
 def test_points_are_a_host_each_and_their_sum(tmp_path: Path) -> None:

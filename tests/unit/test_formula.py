@@ -4,7 +4,7 @@
 import pytest
 
 from fabtune.errors import InputError
-from fabtune.model.formula import evaluate, names
+from fabtune.model.formula import evaluate, variables
 
 PATH = {"rtt": 0.05, "rate": 125e6, "bdp": 6.25e6}
 
@@ -64,4 +64,4 @@ def test_error_names_the_place_and_the_problem(text: str, problem: str) -> None:
 
 
 def test_names_leaves_out_functions_and_units() -> None:
-    assert names("if(bdp > 256KiB and rtt > 5ms, pow2(queue), 1)") == {"bdp", "rtt", "queue"}
+    assert variables("if(bdp > 256KiB and rtt > 5ms, pow2(queue), 1)") == {"bdp", "rtt", "queue"}

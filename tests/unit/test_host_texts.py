@@ -67,7 +67,7 @@ def plan() -> Facts:
     """Plan `wan` on the host as `fabtune plan` does; return what was seen of it."""
     profile = load_profile("wan", shipped_catalog())
     wanted = tunables_of(profile)
-    facts = collect([*wanted, *nextlogin.tunables(one.name for one in wanted)])
+    facts = collect([*wanted, *nextlogin.tunables_needed(one.name for one in wanted)])
     made = make_plan(profile, ("initiator", "target"), facts, WAN, {})
     nextlogin.guard(made, facts)
     memory.excess(made, memory.worst_case(made, facts))

@@ -205,7 +205,7 @@ def test_a_record_that_cannot_be_kept_where_asked_is_kept_elsewhere(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     # Where pmcd runs its archive has nowhere to go either.
-    monkeypatch.setattr(pcp, "available", lambda: True)
+    monkeypatch.setattr(pcp, "is_there", lambda: True)
     (disk_dir / "runs").write_text("no directory")
     assert measure(disk_dir, "xdd", "--set", "total_bytes=4m") == ExitCode.FAILED
     errors = capsys.readouterr().err
@@ -339,7 +339,7 @@ def test_what_cannot_begin_leaves_no_record(disk_dir: Path, capsys: pytest.Captu
     assert not (disk_dir / "runs").exists()
 
 
-@pytest.mark.skipif(not pcp.available(), reason="no pmcd is running here")
+@pytest.mark.skipif(not pcp.is_there(), reason="no pmcd is running here")
 def test_archive_where_pmcd_runs_has_the_samplers_metrics(disk_dir: Path) -> None:
     assert measure(disk_dir, "oltp", "--set", "total_bytes=16m", "--runtime", "4s", "--ramp", "0s") == ExitCode.DONE
     (kept,) = records(disk_dir)

@@ -42,6 +42,41 @@ ONE_MEANING = {
     "results": "an index of results: its types, and what makes it",
     "srp": "the protocol, on this host and as a fabric of the lab",
 }
+# Public functions that share a name because they do one thing, each to what its module is about.
+ONE_ACT = {
+    "as_json": "what the module is about under the keys of its file",
+    "begin": "what is written from now on, with nothing in it yet",
+    "configure": "every verb's words, added to its parser",
+    "figures": "what a record or a load says in numbers",
+    "find": "the one of the module's kind that a name, a place or a scope stands for, or all of them",
+    "give_back": "a session gets what was kept of it; relogin's also writes that down",
+    "identity": "what names a thing for good",
+    "is_ours": "whether fabtune wrote it",
+    "judge": "what was found, held against what was said",
+    "keep": "a file of results that is there to stay",
+    "label": "what people call it",
+    "load": "a file of the module's kind by its path or name",
+    "locate": "a journalled device as it is now; facts/devices asks facts/routes for routes",
+    "locked": "nobody else at it meanwhile",
+    "main": "a program's entry",
+    "measure": "the record of a run, however it is made",
+    "names": "what the module ships",
+    "observe": "what the PDUs of a session show; measure/capture takes them off the wire first",
+    "of": "the module's own kind, made of what is given",
+    "parse": "the module's own kind from text",
+    "read": "the module's own kind from where it is kept",
+    "read_text": "a file's text, or why there is none",
+    "reasons": "why there is no figure or verdict",
+    "render": "a page as text",
+    "run": "a program to its end, and what it printed",
+    "run_all": "the runs of an experiment that are not there yet",
+    "section": "a part of the report, None where there is nothing to say",
+    "sections": "parts of the report",
+    "start": "a service, a device or a guest, up from here on",
+    "table": "rows under headers",
+    "why_not": "why something had better be left alone",
+    "write": "the module's own kind to where it is kept",
+}
 
 
 def _trees() -> dict[str, ast.Module]:
@@ -69,6 +104,16 @@ def test_a_class_s_name_means_one_thing() -> None:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert found == {}
+
+
+def test_a_public_function_s_name_means_one_thing() -> None:
+    found = _several(
+        (node.name, file)
+        for file, tree in _trees().items()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    )
+    assert set(found) == set(ONE_ACT), {name: where for name, where in found.items() if name not in ONE_ACT}
 
 
 def test_what_tests_in_guests_import_is_there() -> None:

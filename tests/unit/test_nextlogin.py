@@ -22,7 +22,7 @@ def planned(name: str = "wan", roles: tuple[str, ...] = ("initiator",), **parame
     profile = load_profile(name, shipped_catalog())
     record.BACKEND.forget()
     mine = tunables_of(profile)
-    facts = collect([*mine, *nextlogin.tunables(one.name for one in mine)])
+    facts = collect([*mine, *nextlogin.tunables_needed(one.name for one in mine)])
     plan = make_plan(profile, roles, facts, NetworkPath(0.05, 125e6), parameters)
     nextlogin.guard(plan, facts)
     return plan

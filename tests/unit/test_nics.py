@@ -60,7 +60,7 @@ def test_ports_of_one_pci_function_have_each_an_identity_and_the_first_its_old_o
     links = links_of(
         nic(host, "a", PORTS), nic(host, "b", PORTS, dev_port="1"), nic(host, "r", PORTS, phys_port_name="pf0vf0")
     )
-    assert [nics.describe(name, links).identity for name in "abr"] == [
+    assert [nics.nic_named(name, links).identity for name in "abr"] == [
         "pci:0000:03:00.0", "port:0000:03:00.0/port1", "port:0000:03:00.0/pf0vf0",
     ]  # fmt: skip
     assert [one.name for one in nics.with_identity("port:0000:03:00.0/port1", links)] == ["b"]
@@ -69,12 +69,12 @@ def test_ports_of_one_pci_function_have_each_an_identity_and_the_first_its_old_o
 
 def test_a_port_named_as_its_functions_own_keeps_the_old_identity(host: Path) -> None:
     links = links_of(nic(host, "a", PORTS, phys_port_name="p1"))
-    assert nics.describe("a", links).identity == "pci:0000:03:00.0"
+    assert nics.nic_named("a", links).identity == "pci:0000:03:00.0"
 
 
 def test_twins_that_the_kernel_does_not_tell_apart_are_told_by_their_mac(host: Path) -> None:
     links = links_of(nic(host, "a", PORTS, address="02::0a"), nic(host, "b", PORTS, address="02::0b"))
-    assert nics.describe("b", links).identity == "port:0000:03:00.0/02::0b"
+    assert nics.nic_named("b", links).identity == "port:0000:03:00.0/02::0b"
     # An old journal's name for both: which one it was cannot be told.
     assert len(nics.with_identity("pci:0000:03:00.0", links)) == 2
 
@@ -82,8 +82,8 @@ def test_twins_that_the_kernel_does_not_tell_apart_are_told_by_their_mac(host: P
 def test_usb_nics_on_one_controller_differ(host: Path) -> None:
     place = "pci0000:00/0000:00:14.0/usb1/1-2"
     links = links_of(nic(host, "u", f"{place}/1-2:1.0"), nic(host, "v", f"{place}/1-3:1.0"))
-    assert nics.describe("u", links).identity == "usb:0000:00:14.0-usb-0:2:1.0"
-    assert nics.describe("v", links).identity != nics.describe("u", links).identity
+    assert nics.nic_named("u", links).identity == "usb:0000:00:14.0-usb-0:2:1.0"
+    assert nics.nic_named("v", links).identity != nics.nic_named("u", links).identity
 
 
 def test_a_pci_nic_without_an_interface_is_not_taken_for_absent(host: Path) -> None:
@@ -141,7 +141,7 @@ def test_udp_tunnels_and_guests_in_other_namespaces_speak_against_it(
     for over, said in (("", "perhaps the tunnel wg0"), ("e1", "")):
         tunnel = Link("wg0", "wireguard", "", frozenset(), frozenset(), True, "", over)
         assert use(host, links_of(STORAGE, tunnel), ["e0"]) == said
-    monkeypatch.setattr(namespaces, "others", lambda _netns: ["/run/netns/box"])
+    monkeypatch.setattr(namespaces, "other_namespaces", lambda _netns: ["/run/netns/box"])
     rows = [{"ifname": "eth0", "link_index": 7, "linkinfo": {"info_kind": "macvlan"}}]
     monkeypatch.setattr(iproute, "read_json", lambda *words, **_where: rows if "link" in words else [])
     assert use(host, links_of(STORAGE), ["e0"]) == "eth0 on top of it, in another network namespace"

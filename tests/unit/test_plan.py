@@ -246,9 +246,9 @@ def test_buffers_beyond_a_share_of_memory_are_refused_unless_told(
     facts = collect(tunables_of(profile))
     path = NetworkPath(0.1, 12.5e9)
     with pytest.raises(InputError, match=r"4\d\d\d MiB, 2\d\d % of this host's 1434 MiB, allowed: 50 %.*--rate"):
-        memory.check(make_plan(profile, BOTH, facts, path, {}), facts)
-    memory.check(make_plan(profile, BOTH, facts, path, {"memory_percent": 400}), facts)
-    memory.check(make_plan(profile, BOTH, facts, WAN, {}), facts)
+        memory.check_memory(make_plan(profile, BOTH, facts, path, {}), facts)
+    memory.check_memory(make_plan(profile, BOTH, facts, path, {"memory_percent": 400}), facts)
+    memory.check_memory(make_plan(profile, BOTH, facts, WAN, {}), facts)
 
 
 def test_the_plan_says_which_requests_its_queue_is_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

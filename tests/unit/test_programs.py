@@ -56,14 +56,14 @@ def test_a_tool_that_writes_holds_our_lock_and_is_out_of_the_terminals_reach(
     with (tmp_path / "lock").open("w") as lock:
         monkeypatch.setattr(tools, "held", [lock.fileno()])
         there = ("test", "coreutils", "-e", f"/proc/self/fd/{lock.fileno()}")
-        assert tools.ask(*there).status == 1
-        assert tools.ask(*there, keeps_lock=True).status == 0
+        assert tools.run_tool(*there).status == 1
+        assert tools.run_tool(*there, keeps_lock=True).status == 0
     monkeypatch.setattr(tools, "held", [])
-    assert int(tools.ask("python3", "python3", *_SESSION[1:]).stdout) != os.getsid(0)
+    assert int(tools.run_tool("python3", "python3", *_SESSION[1:]).stdout) != os.getsid(0)
     with pytest.raises(FabtuneError, match="sleep 9: no answer within 1 s"):
-        tools.ask("sleep", "coreutils", "9", timeout_s=1)
+        tools.run_tool("sleep", "coreutils", "9", timeout_s=1)
     with pytest.raises(UnsupportedError, match="no-such-program is not installed .package none"):
-        tools.ask("no-such-program", "none")
+        tools.run_tool("no-such-program", "none")
 
 
 def test_launch_runs_in_the_background_in_its_own_session(tmp_path: Path) -> None:

@@ -47,9 +47,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (lun / "block").rmdir()
         hosttree.put(lun / "scsi_tape/st0/dev", f"9:{number}")
     # A copied tree has nobody who answers SCSI commands.
-    monkeypatch.setattr(luns, "missing", lambda _: [])
+    monkeypatch.setattr(luns, "luns_gone", lambda _: [])
     monkeypatch.setattr(luns, "beyond", lambda _: [])
-    monkeypatch.setattr(luns, "registered", lambda _: False)
+    monkeypatch.setattr(luns, "has_registrations", lambda _: False)
     return tmp_path
 
 
@@ -203,11 +203,11 @@ def test_a_session_whose_record_was_deleted_is_owed_no_longer_and_said_so(host: 
     (host / "records" / away.target).unlink()
     said: list[str] = []
     with journal.locked():
-        assert [one.sid for one in owed.bring_back("boot", said.append)[1]] == ["0"]
+        assert [one.sid for one in owed.bring_all_back("boot", said.append)[1]] == ["0"]
         file.unlink()
         owed.settle("boot")
         assert len(owed_now()) == 1
-        assert owed.bring_back("boot", said.append) == ([], [])
+        assert owed.bring_all_back("boot", said.append) == ([], [])
     assert owed_now() == [] and "its node record was deleted" in said[-1]
 
 
@@ -264,7 +264,7 @@ def test_what_was_set_by_hand_is_owed_until_it_is_given_back_whoever_logged_the_
     ]
     said: list[str] = []
     with journal.locked():
-        assert owed.bring_back("boot", said.append) == ([], [])
+        assert owed.bring_all_back("boot", said.append) == ([], [])
     assert (host / "sys/class/iscsi_session/session1/recovery_tmo").read_text().strip() == "7"
     assert "recovery_tmo" in said[0] and owed_values() == [] and owed.values(journal.transactions(), "boot") == []
 
@@ -282,7 +282,7 @@ def test_what_was_set_by_hand_is_said_to_be_lost_where_its_session_was_logged_ou
     (host / f"{CONNECTIONS}/connection1:0").rename(host / f"{CONNECTIONS}/connection7:0")
     said: list[str] = []
     with journal.locked():
-        owed.bring_back("boot", said.append)
+        owed.bring_all_back("boot", said.append)
     assert "is lost" in said[0] and owed_values() == []
     assert (host / "sys/class/iscsi_session/session7/recovery_tmo").read_text().strip() == "120"
 

@@ -39,12 +39,12 @@ def test_sessions_that_went_or_came_are_a_change_of_the_host_even_where_no_row_i
     facts: Facts, tmp_path: Path
 ) -> None:
     plan = kept(facts, tmp_path / "a.plan")
-    assert saved_plan.differences(plan, facts) == []
+    assert saved_plan.host_changes(plan, facts) == []
     away = replace(facts, sessions=[])
-    assert saved_plan.differences(plan, away) == [f"gone: session {SESSION}"]
-    assert saved_plan.differences(kept(away, tmp_path / "b.plan"), facts) == [f"new: session {SESSION}"]
+    assert saved_plan.host_changes(plan, away) == [f"gone: session {SESSION}"]
+    assert saved_plan.host_changes(kept(away, tmp_path / "b.plan"), facts) == [f"new: session {SESSION}"]
     second = replace(facts.sessions[0], place=2)
-    assert saved_plan.differences(plan, replace(facts, sessions=[*facts.sessions, second])) == [
+    assert saved_plan.host_changes(plan, replace(facts, sessions=[*facts.sessions, second])) == [
         f"new: session {SESSION}#2"
     ]
 

@@ -36,7 +36,7 @@ class _Record:
                 # (libopeniscsiusr reads all, idbm reads one).
                 found = [
                     parsed
-                    for file in iscsiadm.files()
+                    for file in iscsiadm.record_files()
                     for parsed in iscsiadm.parse_records(iscsiadm.BEGIN + iscsiadm.text_of(file))
                 ]
                 if not found:

@@ -37,7 +37,9 @@ KEEPERS = {
 }  # fmt: skip
 
 
-def check(keeper: str, backend: str, scope: str, key: str, persist_as: str, persist_why: str, where: str) -> None:
+def check_keeper(
+    keeper: str, backend: str, scope: str, key: str, persist_as: str, persist_why: str, where: str
+) -> None:
     """Raise InputError naming `where` if what a tunable says of its keeper does not hold together."""
     one = KEEPERS[keeper]
     for what, found, allowed in (("backend", backend, one.backends), ("scope", scope, one.scopes)):

@@ -135,7 +135,7 @@ def _is_file(path: Path) -> bool:
 
 def needs(text: str, known: Mapping[str, float]) -> set[str]:
     """Return the variables that formula `text` uses and `known` lacks."""
-    return formula.names(text) - known.keys()
+    return formula.variables(text) - known.keys()
 
 
 def directories() -> list[Path]:

@@ -249,7 +249,7 @@ def parse_tunable(name: str, table: object, where: str) -> Tunable:
     if tunable.name != name:
         raise InputError(f"{where}: unknown key 'name': a tunable is called after its file and table")
     _check_special(tunable, where)
-    keepers.check(
+    keepers.check_keeper(
         tunable.persist, tunable.backend, tunable.scope, tunable.key, tunable.persist_as, tunable.persist_why, where
     )
     for value in (tunable.default, tunable.auto, *(value for _, value in tunable.default_since)):

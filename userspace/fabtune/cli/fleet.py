@@ -16,7 +16,7 @@ from fabtune.report.table import Column, Table, decimals
 
 def prepare(wanted: Definition, path: Path) -> inventory.Inventory:
     """Return the fleet, after everything that can be refused has been checked.  Raises InputError."""
-    fleet.check(wanted)
+    fleet.check_definition(wanted)
     return inventory.load(path)
 
 

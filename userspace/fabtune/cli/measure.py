@@ -74,7 +74,9 @@ def _net(args: argparse.Namespace) -> RunRecord:
 def _load(args: argparse.Namespace) -> RunRecord:
     asked = asked_of(args)
     claims = capture.claims(args.claim)
-    return measurement.whole(asked, args.label, args.out, claims if args.capture else None, args.at, _progress(), _say)
+    return measurement.measure_whole(
+        asked, args.label, args.out, claims if args.capture else None, args.at, _progress(), _say
+    )
 
 
 def _progress() -> progress.Progress:

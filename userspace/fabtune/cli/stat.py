@@ -49,7 +49,7 @@ def _watch(args: argparse.Namespace) -> None:
 def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> None:
     from fabtune.cli import stat_output
 
-    chosen = stat_output.choose(interval, args.device, everything=args.all or args.json)
+    chosen = stat_output.chosen_devices(interval, args.device, everything=args.all or args.json)
     if args.json:
         stat_output.print_interval_json(interval, chosen, latest, one_line=bool(args.watch))
     elif args.device and not args.watch:

@@ -26,7 +26,7 @@ _WIDE = 104
 _ERROR_NOTE = "Times are in ms, at most 3.2 % off (0.03 us below 1 us): the middle of a histogram's bucket."
 
 
-def choose(interval: Interval, disks: Sequence[str], *, everything: bool) -> list[DeviceInterval]:
+def chosen_devices(interval: Interval, disks: Sequence[str], *, everything: bool) -> list[DeviceInterval]:
     """Return the devices named by `disks`, or those with requests, or all.  Raises InputError."""
     if disks:
         return [interval.device(disk) for disk in disks]

@@ -13,7 +13,16 @@ from fabtune.facts.collect import Facts
 from fabtune.tune import journal, memory, saved_plan
 from fabtune.tune.carry_out import carry_out
 from fabtune.tune.plan import Plan
-from fabtune.tune.request import Request, check_namespace, current, elsewhere, keep_at_boot, plan_for, request, roles_of
+from fabtune.tune.request import (
+    Request,
+    check_namespace,
+    keep_at_boot,
+    plan_as_of_now,
+    plan_for,
+    portals_elsewhere,
+    request,
+    roles_of,
+)
 from fabtune.tune.saved_plan import SavedPlan
 from fabtune.tune.undo import undo
 from fabtune.tune.verify import verify
@@ -37,7 +46,7 @@ def run_plan(args: argparse.Namespace) -> int:
 def _show_plan(plan: Plan, facts: Facts, as_json: bool, everything: bool = False) -> None:
     cost = memory.worst_case(plan, facts)
     with console.reader_may_leave():
-        output.show_plan(plan, cost, as_json=as_json, everything=everything, elsewhere=elsewhere(plan, facts))
+        output.show_plan(plan, cost, as_json=as_json, everything=everything, elsewhere=portals_elsewhere(plan, facts))
     if reason := memory.excess(plan, cost):
         console.say(f"apply refuses this plan: {reason}")
 
@@ -52,7 +61,7 @@ def run_apply(args: argparse.Namespace) -> int:
     """Write a profile's values, on a terminal after a question; exit 4 while something still needs a re-login."""
     wanted = _saved_plan(args) or _asked(args)
     if args.dry_run or (console.interactive() and not args.yes):
-        plan, facts = current(wanted)
+        plan, facts = plan_as_of_now(wanted)
         if args.dry_run:
             _show_plan(plan, facts, args.json)
             return ExitCode.DONE

@@ -124,7 +124,7 @@ def _returned(on: str, first: Target, written: bool) -> Target:
         raise FabtuneError(
             f"{on} is another device after the switch (WWID {place.wwid}, was {first.wwid}); give a by-id path"
         )
-    reasons = targets.in_use(place) if written and place.kind == "device" else []
+    reasons = targets.who_holds(place) if written and place.kind == "device" else []
     if reasons:
         raise FabtuneError(f"{on} was taken into use since the session began: {'; '.join(reasons)}")
     return place

@@ -15,7 +15,7 @@ from fabtune.measure import counters, fio, target
 from fabtune.measure.fio_options import Options
 from fabtune.measure.watch import as_record
 from fabtune.measure.workload import LoadStep
-from fabtune.measure.workload_run import SAMPLE_S, host, new_result
+from fabtune.measure.workload_run import SAMPLE_S, host_used, new_result
 from fabtune.model.factors import Settings
 from fabtune.model.runrecord import Draft, PathTold, RunRecord, Stuck, WorkloadUsed, begin
 from fabtune.model.units import counted
@@ -39,7 +39,7 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
     like = attrs.evolve(target.find(f"/dev/{disks[0]}").as_record(), path=f"{len(disks)} disks", disk=None, wwid="")
     draft = Draft(begin(
         workload=WorkloadUsed("clients", f"{len(disks)} clients at once", "GUPFS FY2003, D.3.6"), target=like,
-        host=host(), runtime_s=settings.runtime_s, ramp_s=settings.ramp_s, label=settings.profile,
+        host=host_used(), runtime_s=settings.runtime_s, ramp_s=settings.ramp_s, label=settings.profile,
         path=PathTold(settings.rtt_ms / 1e3, settings.rate_bit_per_s / 8, settings.mtu),
         environment={"settings": attrs.asdict(settings)}, fio_version=version,
     ))  # fmt: skip

@@ -76,12 +76,12 @@ def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
     after = topology.qdisc_counters()
     if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
-    around = taken.environment | tunables() | {"qdiscs_before": before, "qdiscs_after": after}
+    around = taken.environment | tunables_read() | {"qdiscs_before": before, "qdiscs_after": after}
     recordfile.write(attrs.evolve(taken, environment=around), RESULTS / f"{op}.run.json.gz")
     return [add_bound(settings, path, point) for point in found] if testbed.fabric.CROSSES_PATH else found
 
 
-def tunables() -> dict[str, str]:
+def tunables_read() -> dict[str, str]:
     """Return every tunable of both ends, read back; those of a namespace of the target's own as ``target: ...``."""
     theirs = target_values(Ends(target_netns=topology.target_namespace() or ""))
     return measurement.tunables_now() | {f"target: {name}": value for name, value in theirs.items()}

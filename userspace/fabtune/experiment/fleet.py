@@ -35,7 +35,7 @@ _SAID = ("rtt", "rate", "seed")
 _SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 
 
-def check(definition: Definition) -> None:
+def check_definition(definition: Definition) -> None:
     """Raise InputError when `definition` asks for what only the lab can set."""
     _check_names(definition, "factors", definition.factors, _OURS)
     _check_names(definition, "fixed", definition.fixed, _OURS + _SAID)

@@ -104,7 +104,7 @@ class _Place:
     attribute: str
 
 
-def rule(device: Device, attribute: str, ours: str) -> Iterator[Rival]:
+def udev_writes(device: Device, attribute: str, ours: str) -> Iterator[Rival]:
     """Yield what udev's other rules write to `attribute` of a disk or NIC, or may write: in doubt, they do."""
     directory = Path(device.where.get("directory", ""))
     directory = directory if directory.is_absolute() else tree.SYS / directory

@@ -79,7 +79,7 @@ def survey(tunables: Iterable[Tunable], netns: str = "") -> Facts:
     present = Users()
     facts.mounted = [lun for session in facts.sessions for lun in session.luns if present.mounted(lun)]
     facts.tpgs, facts.backstores = targets.tpgs(), targets.backstores()
-    facts.srp, facts.owners = srp.logins(), owners()
+    facts.srp, facts.owners = srp.srp_logins(), owners()
     available = tree.read_text(tree.PROC / "sys/net/ipv4/tcp_available_congestion_control") or ""
     facts.congestion_controls = available.split()
     return facts

@@ -126,7 +126,7 @@ def modules(_: HostSnapshot) -> list[Device]:
 def blocks(around: HostSnapshot) -> list[Device]:
     """Return the disks behind iSCSI sessions and SRP ports, by WWID and session, and what lies on these alone."""
     paths = {lun: session.own_identity for session in around.sessions for lun in session.luns}
-    paths |= srp.disks()
+    paths |= srp.ports_of_disks()
     devices = []
     for name, session in sorted(paths.items()):
         directory = tree.SYS / "block" / name

@@ -64,7 +64,7 @@ class HostSnapshot:
         wanted = {address for address, _ in self.portals} - _ANY
         here = _held(self.links) if wanted else frozenset()
         missing = sorted(wanted - here) if here else []
-        places = {name: _held(Links(name)) for name in namespaces.named()} if missing else {}
+        places = {name: _held(Links(name)) for name in namespaces.known_names()} if missing else {}
         return {address: [name for name, held in places.items() if address in held] for address in missing}
 
     @cached_property

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError
 from fabtune.host import iproute, namespaces, sockets, tree
-from fabtune.host.links import Links, canonical
+from fabtune.host.links import Links, as_kernel_writes
 from fabtune.host.sockets import TcpSocket
 
 _BRIDGES = ("bridge", "openvswitch")
@@ -33,8 +33,8 @@ class Sharing:
         """`own` are the interfaces of storage's traffic, `addresses` its local ones, `peers` the other ends."""
         self._links = links
         self._own = set(own)
-        self._addresses = {canonical(address) for address in addresses}
-        self._peers = {canonical(peer) for peer in peers}
+        self._addresses = {as_kernel_writes(address) for address in addresses}
+        self._peers = {as_kernel_writes(peer) for peer in peers}
         self._connections = list(connections)
         self._default = self._default_devices()
         self._datagrams = sockets.datagrams(links.netns)
@@ -94,7 +94,7 @@ def _on_top_elsewhere(netns: str) -> dict[int, str]:
     A number may be another namespace's than `netns`: then a NIC is taken for shared that is not.
     """
     found: dict[int, str] = {}
-    for path in namespaces.others(netns):
+    for path in namespaces.other_namespaces(netns):
         try:
             rows = iproute.read_json("ip", "-details", "link", netns=path, texts=("ifname",))
         except FabtuneError:

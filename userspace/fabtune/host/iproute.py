@@ -14,7 +14,7 @@ def run(program: str, *arguments: str, netns: str = "", stdin: str = "", toleran
     Raises UnsupportedError where the kernel lacks the thing, FabtuneError for other failures.
     """
     with namespaces.inside(netns):
-        done = tools.ask(program, "iproute2", *arguments, stdin=stdin, keeps_lock=True)
+        done = tools.run_tool(program, "iproute2", *arguments, stdin=stdin, keeps_lock=True)
     if done.status and not tolerant:
         message = (done.stderr.strip().splitlines() or [f"exit status {done.status}"])[0]
         if any(words in message for words in ("is unknown", "not supported", "No such file", "Cannot find device")):

@@ -35,7 +35,7 @@ def _run(*arguments: str) -> Ended:
     """Run iscsiadm to its end.  Raises FabtuneError."""
     # A login may start iscsid, which must not keep our lock for ever.
     keeps_lock = "update" in arguments or "--logout" in arguments
-    return tools.ask("iscsiadm", "open-iscsi", *arguments, timeout_s=_TIMEOUT_S, keeps_lock=keeps_lock)
+    return tools.run_tool("iscsiadm", "open-iscsi", *arguments, timeout_s=_TIMEOUT_S, keeps_lock=keeps_lock)
 
 
 def parse_records(text: str) -> list[dict[str, str]]:
@@ -54,10 +54,10 @@ def identity(record: dict[str, str]) -> str:
     """Return what names a record for good: target, portal and interface."""
     name, address = record.get("node.name", ""), record.get("node.conn[0].address", "")
     port, interface = record.get("node.conn[0].port", "3260"), record.get("iface.iscsi_ifacename", "default")
-    return f"{name},{portal(address, port)},{interface}"
+    return f"{name},{portal_text(address, port)},{interface}"
 
 
-def portal(address: str, port: str) -> str:
+def portal_text(address: str, port: str) -> str:
     """Return address and port as iscsiadm writes them."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
@@ -72,10 +72,10 @@ def one(target: str, portal: str, interface: str) -> dict[str, str] | None:
 
     Other records may be damaged.  Raises FabtuneError where this one cannot be read.
     """
-    return next(iter(named(target, portal, interface)), None)
+    return next(iter(records_named(target, portal, interface)), None)
 
 
-def named(target: str, portal: str, interface: str) -> list[dict[str, str]]:
+def records_named(target: str, portal: str, interface: str) -> list[dict[str, str]]:
     """Return the records of these names: with a stale one of another TPGT there are two, and iscsiadm takes both.
 
     Raises FabtuneError where they cannot be read.
@@ -84,10 +84,10 @@ def named(target: str, portal: str, interface: str) -> list[dict[str, str]]:
     return [record for record in found if record.get("node.name") == target]
 
 
-def directories(target: str, portal: str) -> dict[str, Path]:
+def portal_directories(target: str, portal: str) -> dict[str, Path]:
     """Return the directories of a portal's records by their TPGT."""
     address, _, port = portal.rpartition(":")
-    found = files(target, f"{address.strip('[]')},{port}")
+    found = record_files(target, f"{address.strip('[]')},{port}")
     places = {file if file.parent.name == target else file.parent for file in found}
     return {place.name.rpartition(",")[2]: place for place in sorted(places)}
 
@@ -105,7 +105,7 @@ def _places() -> list[Path]:
     return [place for place in places if f" from {place} nodes folder" in told] or places
 
 
-def files(target: str = "*", address: str = "*") -> list[Path]:
+def record_files(target: str = "*", address: str = "*") -> list[Path]:
     """Return the files of node records: NODES/TARGET/ADDRESS,PORT,TPGT/INTERFACE."""
     places = _places()
     pattern = (
@@ -130,5 +130,5 @@ def absent(identity: str) -> bool:
         raise FabtuneError(f"record '{identity}': expected TARGET,ADDRESS:PORT,INTERFACE")
     target, portal, interface = parts
     address, _, port = portal.rpartition(":")
-    named = files(target, f"{address.strip('[]')},{port}")
-    return not any(file.name == interface or file.parent.name == target for file in named)
+    found = record_files(target, f"{address.strip('[]')},{port}")
+    return not any(file.name == interface or file.parent.name == target for file in found)

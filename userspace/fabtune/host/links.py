@@ -32,7 +32,7 @@ class Link:
     over: str = ""
 
 
-def canonical(address: str) -> str:
+def as_kernel_writes(address: str) -> str:
     """Return an IP address as the kernel and inet_diag write it; other text comes back as it is."""
     bare, percent, zone = address.strip("[]").partition("%")
     try:

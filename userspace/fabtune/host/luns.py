@@ -43,7 +43,7 @@ class UnknownCommandError(FabtuneError):
     """The device does not have the command."""
 
 
-def missing(devices: Sequence[Path]) -> list[Path]:
+def luns_gone(devices: Sequence[Path]) -> list[Path]:
     """Return those of a session's SCSI `devices` (sysfs directories) that its target has no longer.
 
     Raises FabtuneError where the target does not say.
@@ -76,7 +76,7 @@ def _offered(devices: Sequence[Path]) -> set[int]:
     return set()
 
 
-def registered(device: Path) -> bool:
+def has_registrations(device: Path) -> bool:
     """Tell whether anybody has registered for persistent reservations of SCSI `device`.  Raises FabtuneError."""
     command = bytes([_PERSISTENT_RESERVE_IN, 0, 0, 0, 0, 0, 0, *(1 << 10).to_bytes(2, "big"), 0])
     try:

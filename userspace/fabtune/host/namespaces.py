@@ -115,8 +115,8 @@ def identity(netns: str) -> str:
     if Path("/") != tree.ROOT or _inode(_OWN) == _inode(_FIRST):
         return f"{_PREFIX}init"
     own = _inode(_OWN)
-    named = next((path.name for path in _NAMED.glob("*") if _inode(path) == own), "self")
-    return _PREFIX + named
+    name = next((path.name for path in _NAMED.glob("*") if _inode(path) == own), "self")
+    return _PREFIX + name
 
 
 def find(wanted: str, near: str) -> str | None:
@@ -138,12 +138,12 @@ def find(wanted: str, near: str) -> str | None:
     return name if path.exists() else None
 
 
-def named() -> list[str]:
+def known_names() -> list[str]:
     """Return the names that `ip netns` knows."""
     return sorted(path.name for path in _NAMED.glob("*")) if Path("/") == tree.ROOT else []
 
 
-def others(netns: str) -> list[str]:
+def other_namespaces(netns: str) -> list[str]:
     """Return a path to each other network namespace than `netns` ('' = our own) that a name or a process holds."""
     if Path("/") != tree.ROOT:
         return []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError
 from fabtune.host import namespaces, tree
-from fabtune.host.links import Link, Links, canonical
+from fabtune.host.links import Link, Links, as_kernel_writes
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 # A function's own port is called p0, p1, ...; other names are of ports that a switch in the NIC lends out (pf0vf3).
@@ -55,12 +55,12 @@ class Nic:
 
 def by_address(addresses: Iterable[str], links: Links) -> list[Nic]:
     """Return the NICs that hold one of `addresses` and all layers below, the lowest first.  Raises FabtuneError."""
-    wanted = {canonical(address) for address in addresses}
+    wanted = {as_kernel_writes(address) for address in addresses}
     upper = [link.name for link in links.all.values() if link.addresses & wanted]
-    return [describe(name, links) for name in links.stack(upper)]
+    return [nic_named(name, links) for name in links.stack(upper)]
 
 
-def describe(name: str, links: Links) -> Nic:
+def nic_named(name: str, links: Links) -> Nic:
     """Return what sysfs and `links` tell of interface `name`."""
     directory = links.directory(name)
     device = directory / "device"
@@ -86,7 +86,7 @@ def describe(name: str, links: Links) -> Nic:
 
 def with_identity(identity: str, links: Links) -> list[Nic]:
     """Return the interfaces of `links` that `identity` names; old journals name the PCI function alone."""
-    found = [describe(name, links) for name in sorted(links.all)]
+    found = [nic_named(name, links) for name in sorted(links.all)]
     exact = [nic for nic in found if nic.identity == identity]
     return exact or [nic for nic in found if nic.pci_path and f"pci:{nic.pci_path.partition(_USB)[0]}" == identity]
 
@@ -98,15 +98,15 @@ def with_inode(inode: str, links: Links) -> Nic | None:
     number twice in a boot (fs/kernfs/dir.c, __kernfs_new_node).
     """
     name = _named(inode, links.netns)
-    return describe(name, links) if name else None
+    return nic_named(name, links) if name else None
 
 
-def elsewhere(inode: str, netns: str) -> str:
+def name_elsewhere(inode: str, netns: str) -> str:
     """Return the name of the interface whose directory has that number in another namespace than `netns`, '' for none.
 
     Raises FabtuneError where a namespace cannot be looked into.
     """
-    for path in namespaces.others(netns):
+    for path in namespaces.other_namespaces(netns):
         try:
             name = _named(inode, path)
         except FabtuneError:

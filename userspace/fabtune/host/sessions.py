@@ -139,7 +139,7 @@ def _session(directory: Path) -> Session | None:
     return Session(
         sid=sid,
         target=target,
-        portal=iscsiadm.portal(persistent or address, port),
+        portal=iscsiadm.portal_text(persistent or address, port),
         interface=tree.read_text(directory / "ifacename") or "default",
         state=tree.read_text(directory / "state") or "",
         address=canonical(address),

@@ -41,7 +41,7 @@ def scsi_host(port: Path) -> Path | None:
     return next((part for part in port.resolve().parents if part.name.startswith("host")), None)
 
 
-def disks() -> dict[str, str]:
+def ports_of_disks() -> dict[str, str]:
     """Return the port id that each SRP disk is reached through, by the disk's kernel name."""
     found = {}
     for port in ports():
@@ -51,7 +51,7 @@ def disks() -> dict[str, str]:
     return found
 
 
-def logins() -> list[SrpLogin]:
+def srp_logins() -> list[SrpLogin]:
     """Return every SRP login of this host."""
     found = []
     for port in ports():

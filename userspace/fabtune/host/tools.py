@@ -12,7 +12,7 @@ from fabtune.host.run import Ended, TimeLimitError, finish
 held: list[int] = []
 
 
-def ask(
+def run_tool(
     program: str, package: str, *arguments: str, stdin: str = "", timeout_s: int = 30, without: str = "",
     keeps_lock: bool = False,
 ) -> Ended:  # fmt: skip

@@ -53,7 +53,7 @@ class LinkSetup:
 
 def run(*arguments: str) -> str:
     """Return what ``udevadm`` prints.  Raises UnsupportedError where there is no udev, FabtuneError."""
-    done = tools.ask("udevadm", "udev", *arguments, without="net_admin")
+    done = tools.run_tool("udevadm", "udev", *arguments, without="net_admin")
     if done.status:
         raise FabtuneError(f"udevadm {' '.join(arguments)}: {tools.last_words(done)}")
     return done.stdout

@@ -124,24 +124,24 @@ def shape(path: EmulatedPath) -> None:
             tc_batch(WAN, [f"qdisc replace dev {device} root pfifo limit {_DEEP_LIMIT}"])
 
 
-def portal(number: int) -> str:
+def portal_address(number: int) -> str:
     """Return the target's address `number`, counted from 0."""
     return f"10.2.0.{1 + number}"
 
 
 def add_portals(count: int) -> None:
     """Give the target's end `count` addresses in all."""
-    ip_batch(target_namespace(), [f"addr add {portal(number)}/24 dev t0" for number in range(1, count)])
+    ip_batch(target_namespace(), [f"addr add {portal_address(number)}/24 dev t0" for number in range(1, count)])
 
 
 def cut(number: int) -> None:
     """Let the WAN swallow whatever is for portal `number`, without a word to the sender."""
-    ip_batch(WAN, [f"route add blackhole {portal(number)}/32"])
+    ip_batch(WAN, [f"route add blackhole {portal_address(number)}/32"])
 
 
 def mend(number: int) -> None:
     """Let the WAN pass on again what is for portal `number`."""
-    ip_batch(WAN, [f"route del blackhole {portal(number)}/32"])
+    ip_batch(WAN, [f"route del blackhole {portal_address(number)}/32"])
 
 
 def forget_paths() -> None:

@@ -30,7 +30,7 @@ def claims(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def check(target: Target) -> None:
+def check_session(target: Target) -> None:
     """Raise FabtuneError unless exactly one iSCSI session carries `target`, a block device."""
     _session(target)
 

@@ -66,7 +66,7 @@ def edges(target: Target) -> Edge:
     """Return the counters that are read before and after a step, by kind."""
     sessions = [one for one in live_sessions() if one.sid in target.sessions]
     return Edge(
-        nics=nics(),
+        nics=interface_counters(),
         session_nics={str(one.sid): _nic_to(one.address) for one in sessions},
         qdiscs=tuple(json.loads(run(["tc", "-s", "-j", "qdisc", "show"], what="reading the queueing disciplines"))),
         negotiated={str(one.sid): one.negotiated for one in sessions},
@@ -96,7 +96,7 @@ def _portal_ports(target: Target) -> set[int]:
     return ports
 
 
-def nics() -> dict[str, dict[str, int]]:
+def interface_counters() -> dict[str, dict[str, int]]:
     """Return traffic, drops and errors of every interface of this namespace."""
     wanted = ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors")
     found = {}

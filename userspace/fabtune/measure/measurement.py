@@ -56,9 +56,9 @@ class Measurement:
         workload_run.check_target(self.load, self.place)
         if not self.writes:
             return
-        if confirm is None and ask and self.place.kind == "device" and not targets.in_use(self.place):
+        if confirm is None and ask and self.place.kind == "device" and not targets.who_holds(self.place):
             found = ", ".join(targets.signatures(self.place)) or "no signatures found"
-            confirm = ask(f"This overwrites {targets.describe(self.place)} ({found}).", self.place.path.name)
+            confirm = ask(f"This overwrites {targets.what_is_lost(self.place)} ({found}).", self.place.path.name)
         targets.check_writable(self.place, confirm)
 
     def measure(
@@ -91,7 +91,7 @@ def tunables_now() -> dict[str, str]:
     return {f"{one.tunable} of {one.device.label}": one.value for one in readings if one.value is not None}
 
 
-def whole(
+def measure_whole(
     asked: Measurement, label: str, out: Path, claims: dict[str, str] | None, begin_unix_s: float | None,
     show: Progress, say: Callable[[str], None],
 ) -> RunRecord:  # fmt: skip
@@ -100,12 +100,12 @@ def whole(
     Raises InputError before anything runs, workload_run.IncompleteError with what was measured so far.
     """
     if claims is not None:
-        capture.check(asked.place)
+        capture.check_session(asked.place)
     around = tunables_now()
     archive = pcp.PcpArchive(out / time.strftime(f"%Y%m%dT%H%M%S-{asked.load.name}.pcp", time.gmtime()))
     try:
         with contextlib.ExitStack() as stack:
-            if pcp.available():
+            if pcp.is_there():
                 stack.enter_context(archive)
             result = asked.measure(label, around, begin_unix_s, show)
     except workload_run.IncompleteError as error:

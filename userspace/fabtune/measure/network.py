@@ -16,7 +16,7 @@ import attrs
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import Ended, finish, require, run
-from fabtune.measure.workload_run import IncompleteError, RunInterruptedError, host
+from fabtune.measure.workload_run import IncompleteError, RunInterruptedError, host_used
 from fabtune.model.runrecord import Draft, RunRecord, StepResult, TargetUsed, Value, WorkloadUsed, begin
 from fabtune.progress import Progress
 
@@ -77,7 +77,7 @@ def measure(
         raise InputError(f"--peer {peer}: {error.strerror}; expected the name or address of a host") from None
     draft = Draft(begin(
         workload=WorkloadUsed("net", "raw TCP, round trip and MTU", "GUPFS FY2003, E.5.2"),
-        target=TargetUsed(peer, "peer"), host=host(), runtime_s=seconds, ramp_s=0, label=label,
+        target=TargetUsed(peer, "peer"), host=host_used(), runtime_s=seconds, ramp_s=0, label=label,
     ))  # fmt: skip
     show = show or Progress(quiet=True)
     tests = list(_combinations(windows, streams))

@@ -26,7 +26,7 @@ log mandatory on once {
 _STOP_S = 10.0
 
 
-def available() -> bool:
+def is_there() -> bool:
     """Return whether this host runs pmcd and has pmlogger."""
     return PMCD_SOCKET.exists() and shutil.which("pmlogger") is not None
 

@@ -109,14 +109,14 @@ def _disk_of(node: Path) -> str:
     return node.parent.name if (node / "partition").exists() else node.name
 
 
-def describe(target: Target) -> str:
+def what_is_lost(target: Target) -> str:
     """Return what would be overwritten, for the question that comes first."""
     wwid = f", WWID {target.wwid}" if target.wwid else ", no WWID"
     model = f", {target.model}" if target.model else ""
     return f"{target.path}: {target.size_bytes / 1e9:.3f} GB{model}{wwid}"
 
 
-def in_use(target: Target) -> list[str]:
+def who_holds(target: Target) -> list[str]:
     """Return who holds a device: mounts, swap, holders, open exclusive claims, exports, processes; empty when free.
 
     Each entry says what to do about it.
@@ -144,12 +144,12 @@ def check_writable(target: Target, confirm: str | None) -> None:
         if not os.access(target.path, os.W_OK):
             raise FabtuneError(f"{target.path}: no permission to write here")
         return
-    reasons = in_use(target)
+    reasons = who_holds(target)
     if reasons:
         raise InputError(f"refusing to write to {target.path}: {'; '.join(reasons)}")
     if confirm != target.path.name:
         found = ", ".join(signatures(target)) or "no signatures found"
         raise InputError(
-            f"this workload overwrites {describe(target)} ({found}); "
+            f"this workload overwrites {what_is_lost(target)} ({found}); "
             f"to allow it give --confirm={target.path.name}" + (f", not '{confirm}'" if confirm else "")
         )

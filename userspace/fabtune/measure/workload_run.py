@@ -65,7 +65,7 @@ def measure(
     check_target(workload, target)
     draft = Draft(begin(
         workload=WorkloadUsed(workload.name, workload.summary, workload.source), workload_text=workload.text,
-        runtime_s=runtime_s, ramp_s=ramp_s, target=target.as_record(), host=host(), label=label, path=path,
+        runtime_s=runtime_s, ramp_s=ramp_s, target=target.as_record(), host=host_used(), label=label, path=path,
         environment=environment, fio_version=version,
     ))  # fmt: skip
     show = show or Progress(quiet=True)
@@ -102,7 +102,7 @@ def _numbered(workload: Workload, steps: Sequence[LoadStep]) -> list[str]:
     ]
 
 
-def host() -> HostUsed:
+def host_used() -> HostUsed:
     """Return which machine this is, as far as figures depend on it."""
     governors = {
         path.read_text().strip() for path in Path("/sys/devices/system/cpu").glob("cpu*/cpufreq/scaling_governor")

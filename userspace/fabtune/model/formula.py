@@ -185,7 +185,7 @@ def evaluate(text: str, variables: Mapping[str, float], what: str = "value") -> 
     return value
 
 
-def names(text: str) -> set[str]:
+def variables(text: str) -> set[str]:
     """Return the variables formula `text` names."""
     tokens = (match for match in _TOKEN.finditer(text))
     return {token["name"] for token in tokens if token["name"]} - _FUNCTIONS.keys() - {"and", "or"}

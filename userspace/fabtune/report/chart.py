@@ -22,7 +22,7 @@ _GLYPH = 6.6  # mean advance of a 12-unit sans-serif glyph
 Point = tuple[float, float]
 
 
-def plain(value: float) -> str:
+def tick_text(value: float) -> str:
     """Return a tick label with no digits that say nothing, thousands as k."""
     return f"{value / 1000:g}k" if abs(value) >= 10_000 else f"{value:g}"
 
@@ -44,7 +44,7 @@ class Axis:
 
     label: str
     base: int | None = None
-    show: Callable[[float], str] = plain
+    show: Callable[[float], str] = tick_text
     marks: tuple[float, ...] = ()
 
 
@@ -165,20 +165,20 @@ def draw_axes(x: Scale, y: Scale) -> list[str]:
     parts += [f'<path d="M{num(left)} {num(y.at(tick))}H{num(right)}"/>' for tick in y.ticks()]
     parts += [f'<path d="M{num(x.at(tick))} {num(top)}V{num(bottom)}"/>' for tick in x.ticks()]
     parts.append('</g><g class="tick" text-anchor="end">')
-    parts += [text(left - 6, y.at(tick) + 4, y.axis.show(tick)) for tick in y.ticks()]
+    parts += [text_element(left - 6, y.at(tick) + 4, y.axis.show(tick)) for tick in y.ticks()]
     parts.append('</g><g class="tick" text-anchor="middle">')
     for tick in x.ticks():
         label = x.axis.show(tick)
         # A long word below the last mark stays within the drawing.
-        parts.append(text(min(x.at(tick), WIDTH - _GLYPH * len(label) / 2), bottom + 16, label))
+        parts.append(text_element(min(x.at(tick), WIDTH - _GLYPH * len(label) / 2), bottom + 16, label))
     parts.append('</g><g class="label" text-anchor="middle">')
-    parts.append(text((left + right) / 2, bottom + 36, x.axis.label))
+    parts.append(text_element((left + right) / 2, bottom + 36, x.axis.label))
     middle = (top + bottom) / 2
     parts.append(f'<text transform="translate(13 {num(middle)}) rotate(-90)">{escape(y.axis.label)}</text></g>')
     return parts
 
 
-def text(x: float, y: float, words: str) -> str:
+def text_element(x: float, y: float, words: str) -> str:
     """Return one text element."""
     return f'<text x="{num(x)}" y="{num(y)}">{escape(words)}</text>'
 
@@ -253,4 +253,4 @@ def _legend_entry(one: Series, look: str, rows: list[list[tuple[int, float]]], i
     y = 14 + _LEGEND_LINE * row
     mark = f'<path class="mark" d="{MARKERS[int(look[1:])](x + 14, y - 4)}"/>' if one.style in MARKED else ""
     line = "" if one.style == "marks" else f'<path class="line" d="M{num(x)} {num(y - 4)}h28"/>'
-    return f'<g class="{look}">{line}{mark}</g><g class="legend">{text(x + 34, y, one.name)}</g>'
+    return f'<g class="{look}">{line}{mark}</g><g class="legend">{text_element(x + 34, y, one.name)}</g>'

@@ -12,8 +12,7 @@ from typing import Any
 import attrs
 
 from fabtune.report import page
-from fabtune.report.chart import Axis, Series, line_chart
-from fabtune.report.chart import plain as plain_number
+from fabtune.report.chart import Axis, Series, line_chart, tick_text
 from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
 
 Row = Mapping[str, Any]
@@ -79,7 +78,7 @@ def write(
     sections = []
     values = {number: text for text, number in plot.x_values.items()}
     marks = tuple(sorted(values))
-    x_axis = Axis(plot.x, 2 if plot.log else None, lambda value: values.get(value) or plain_number(value), marks)
+    x_axis = Axis(plot.x, 2 if plot.log else None, lambda value: values.get(value) or tick_text(value), marks)
     for op in dict.fromkeys(str(row["op"]) for row in rows):
         mine = [row for row in rows if row["op"] == op and row.get(plot.y) is not None]
         names = dict.fromkeys(str(row[plot.series]) if plot.series else op for row in mine)

@@ -6,7 +6,7 @@ from html import escape
 
 import attrs
 
-from fabtune.report.chart import WIDTH, Axis, make_scale, num, svg_open, text
+from fabtune.report.chart import WIDTH, Axis, make_scale, num, svg_open, text_element
 
 _ROW, _TOP, _BOTTOM, _LEFT, _RIGHT = 34, 12, 44, 24, 24
 
@@ -37,8 +37,10 @@ def forest_plot(title: str, rows: Sequence[Spread], practical: float, axis: str)
     parts += [f'<path d="M{num(scale.at(tick))} {_TOP}V{num(bottom)}"/>' for tick in scale.ticks()]
     parts.append(f'</g><path class="unity" d="M{num(scale.at(1))} {_TOP}V{num(bottom)}"/>')
     parts.append('<g class="tick" text-anchor="middle">')
-    parts += [text(scale.at(tick), bottom + 16, f"{tick:.2g}×" if wide else f"{tick:g}×") for tick in scale.ticks()]
-    parts.append(f'</g><g class="label" text-anchor="middle">{text(WIDTH / 2, bottom + 36, axis)}</g>')
+    parts += [
+        text_element(scale.at(tick), bottom + 16, f"{tick:.2g}×" if wide else f"{tick:g}×") for tick in scale.ticks()
+    ]
+    parts.append(f'</g><g class="label" text-anchor="middle">{text_element(WIDTH / 2, bottom + 36, axis)}</g>')
     for index, row in enumerate(rows):
         y = _TOP + _ROW * index + 24
         look = {1: "good", -1: "bad", 0: "even"}[row.sense]
@@ -46,6 +48,6 @@ def forest_plot(title: str, rows: Sequence[Spread], practical: float, axis: str)
         parts.append(f'<g class="{look}"><title>{escape(hint)}</title>')
         parts.append(f'<path class="line" d="M{num(scale.at(row.low))} {y}H{num(scale.at(row.high))}"/>')
         parts.append(f'<path class="mark" d="M{num(scale.at(row.ratio))} {y - 5}l5 5l-5 5l-5 -5z"/></g>')
-        parts.append(f'<g class="legend">{text(_LEFT, y - 9, row.name)}</g>')
+        parts.append(f'<g class="legend">{text_element(_LEFT, y - 9, row.name)}</g>')
     parts.append("</svg>")
     return "\n".join(parts)

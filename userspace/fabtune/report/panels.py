@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from fabtune.report.chart import WIDTH, Axis, Scale, Series, curve, make_scale, num, svg_open, text
+from fabtune.report.chart import WIDTH, Axis, Scale, Series, curve, make_scale, num, svg_open, text_element
 
 _PLOT, _LEGEND, _GAP, _BOTTOM, _LEFT, _RIGHT = 92, 22, 12, 44, 56, 24
 
@@ -37,7 +37,7 @@ def panels(title: str, x: Axis, parts: Sequence[Panel]) -> str:
             number += 1
             drawn.append(curve(one, look, x_scale, y_scale))
             drawn.append(f'<g class="{look}"><path class="line" d="M{num(left)} {top - 10}h24"/></g>')
-            drawn.append(f'<g class="legend">{text(left + 30, top - 6, one.name)}</g>')
+            drawn.append(f'<g class="legend">{text_element(left + 30, top - 6, one.name)}</g>')
             left += 50 + 7 * len(one.name)
     return "\n".join([*drawn, "</svg>"])
 
@@ -48,13 +48,13 @@ def _frame(x: Scale, y: Scale, *, last: bool) -> list[str]:
     grid = "".join(f"M{num(x.start)} {num(y.at(tick))}H{num(x.end)}" for tick in ticks)
     grid += "".join(f"M{num(x.at(mark))} {num(y.end)}V{num(y.start)}" for mark in marks)
     parts = [f'<g class="grid"><path d="{grid}"/></g><g class="tick" text-anchor="end">']
-    parts += [text(x.start - 6, y.at(tick) + 4, y.axis.show(tick)) for tick in ticks]
+    parts += [text_element(x.start - 6, y.at(tick) + 4, y.axis.show(tick)) for tick in ticks]
     parts.append('</g><g class="label" text-anchor="middle">')
     middle = (y.start + y.end) / 2
     parts.append(f'<text transform="translate(13 {num(middle)}) rotate(-90)">{y.axis.label}</text></g>')
     if last:
         parts.append('<g class="tick" text-anchor="middle">')
-        parts += [text(x.at(mark), y.start + 16, x.axis.show(mark)) for mark in marks]
-        label = text((x.start + x.end) / 2, y.start + 36, x.axis.label)
+        parts += [text_element(x.at(mark), y.start + 16, x.axis.show(mark)) for mark in marks]
+        label = text_element((x.start + x.end) / 2, y.start + 36, x.axis.label)
         parts.append(f'</g><g class="label" text-anchor="middle">{label}</g>')
     return parts

@@ -7,7 +7,7 @@ from fabtune.facts.collect import this_host
 from fabtune.tune import journal, memory, owed
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.plan import Plan
-from fabtune.tune.request import Request, current, elsewhere, keep_at_boot
+from fabtune.tune.request import Request, keep_at_boot, plan_as_of_now, portals_elsewhere
 from fabtune.tune.saved_plan import SavedPlan
 
 
@@ -20,11 +20,11 @@ def carry_out(
     back.
     """
     with journal.locked():
-        for label in owed.bring_back(this_host().boot_id, progress)[0]:
+        for label in owed.bring_all_back(this_host().boot_id, progress)[0]:
             progress(f"logged in again: {label}")
-        plan, facts = current(wanted)
-        memory.check(plan, facts)
-        for remark in elsewhere(plan, facts):
+        plan, facts = plan_as_of_now(wanted)
+        memory.check_memory(plan, facts)
+        for remark in portals_elsewhere(plan, facts):
             progress(remark)
         for remark in keep_at_boot(plan) if persist else ():
             progress(f"not kept after a reboot: {remark}")

@@ -67,7 +67,7 @@ class Locator:
     def _again(self, step: Step, named: Device | None) -> Device | None:
         """Return the NIC of `step` under another name, else the one `named` so now if ours is nowhere at all."""
         found = devices.again(step.device, step.instance, self._around)
-        if found is None and named is not None and not nics.elsewhere(step.instance, named.where["netns"]):
+        if found is None and named is not None and not nics.name_elsewhere(step.instance, named.where["netns"]):
             return named
         return found
 

@@ -74,7 +74,7 @@ def _used(session: Session, devices: list[Path], present: Users) -> str:
 def _why_not_the_same(session: Session, devices: list[Path]) -> str:
     """Return which of the SCSI `devices` of `session` would not come back as it was, or beside them; '' for none."""
     try:
-        for device in luns.missing(devices):
+        for device in luns.luns_gone(devices):
             return f"its target has no LUN {device.name.rpartition(':')[2]} any more, and {_named(device)} would go"
         for lun in luns.beyond(devices):
             return (
@@ -82,7 +82,7 @@ def _why_not_the_same(session: Session, devices: list[Path]) -> str:
                 f"`iscsiadm -m session -r {session.sid} --rescan` brings it now, or log the session out and in yourself"
             )
         for device in devices:
-            if luns.registered(device):
+            if luns.has_registrations(device):
                 # They hold for one session alone, and the next one may log in under another ISID.
                 return f"{_named(device)} has persistent reservations, which a new session may not have"
     except FabtuneError as error:
@@ -112,7 +112,7 @@ def _why_not_back(session: Session) -> str:
     if session.target in (tree.read_text(tree.PROC / "cmdline") or "") or _of_firmware(session):
         return "this host was booted from its target"
     try:
-        found = iscsiadm.named(session.target, session.portal, session.interface)
+        found = iscsiadm.records_named(session.target, session.portal, session.interface)
     except FabtuneError as error:
         return f"its node record cannot be read: {error}"
     if not found:
@@ -138,7 +138,9 @@ def _why_not_back(session: Session) -> str:
 def _of_two(session: Session, tpgts: list[str]) -> str:
     """Return what is wrong with several records of one session."""
     own = tree.read_text(session.directory / "tpgt")
-    stale = [str(place) for tpgt, place in iscsiadm.directories(session.target, session.portal).items() if tpgt != own]
+    stale = [
+        str(place) for tpgt, place in iscsiadm.portal_directories(session.target, session.portal).items() if tpgt != own
+    ]
     # iscsiadm deletes neither of them while the session is there.
     return f"it has {len(tpgts)} node records (TPGT {' and '.join(tpgts)}), and a login would try each; " + (
         f"remove the stale one, {' and '.join(stale)}" if own in tpgts and stale else "remove the stale one"

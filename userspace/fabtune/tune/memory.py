@@ -66,7 +66,7 @@ def excess(plan: Plan, cost: MemoryCost) -> str:
     )
 
 
-def check(plan: Plan, facts: Facts) -> None:
+def check_memory(plan: Plan, facts: Facts) -> None:
     """Raise InputError where `plan` may take too much memory."""
     reason = excess(plan, worst_case(plan, facts))
     if reason:

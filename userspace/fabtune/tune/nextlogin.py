@@ -29,7 +29,7 @@ _DIGESTS = ("HeaderDigest", "DataDigest")
 _R2T = "MaxOutstandingR2T"
 
 
-def tunables(names: Iterable[str]) -> list[Tunable]:
+def tunables_needed(names: Iterable[str]) -> list[Tunable]:
     """Return what a plan of the tunables `names` must know besides these to preview the next login."""
     spoken = set(names)
     if not spoken & RECORD_KEYS.keys():

@@ -83,7 +83,7 @@ def _back(transactions: Sequence[Transaction], boot_id: str) -> list[Logout]:
     return found
 
 
-def bring_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[str], list[Pending]]:
+def bring_all_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[str], list[Pending]]:
     """Log the missing sessions in again; return those that are back and those that are not.  The caller holds the lock.
 
     What was set by hand of those that came back otherwise is given to them.

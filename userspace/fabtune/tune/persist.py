@@ -121,7 +121,7 @@ def what_keeps(name: str, device: Device) -> str:
     elif tunable and tunable.persist == "modprobe.d":
         rivals = [boot.module_option(*_module_parameter(tunable), Path(_MODPROBE).name)]
     elif tunable and tunable.persist == "udev":
-        rivals = boot.rule(device, tunable.key, Path(_UDEV).name)
+        rivals = boot.udev_writes(device, tunable.key, Path(_UDEV).name)
     elif tunable is None or tunable.persist in (NONE, "sysctl.d"):
         return "nothing native keeps it; apply again"
     stronger = [one for one in rivals if one and one.prevails]
@@ -196,7 +196,7 @@ def _udev(group: list[Row], remarks: list[str]) -> Iterable[Row]:
         match = _rule_match(row, remarks)
         if not match:
             continue
-        rivals = [one for one in boot.rule(row.device, row.tunable.key, Path(_UDEV).name) if one.prevails]
+        rivals = [one for one in boot.udev_writes(row.device, row.tunable.key, Path(_UDEV).name) if one.prevails]
         other = next((one for one in reversed(rivals) if not row.tunable.same(one.value, row.wanted or "")), None)
         if other:
             what = f"{row.tunable.name} = {row.wanted} of {row.device.label}"
@@ -262,7 +262,7 @@ def _udev_order() -> dict[str, int]:
 
 
 def _links(group: list[Row], remarks: list[str]) -> Iterable[Row]:
-    for file in persist_links.files(group, remarks):
+    for file in persist_links.link_files(group, remarks):
         yield from _file(file.key, file.lines, file.role, remarks, "link", file.share)
 
 

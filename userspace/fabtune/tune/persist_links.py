@@ -34,7 +34,7 @@ class LinkFile:
     share: tuple[str, ...]
 
 
-def files(group: Iterable[Row], remarks: list[str]) -> Iterable[LinkFile]:
+def link_files(group: Iterable[Row], remarks: list[str]) -> Iterable[LinkFile]:
     """Yield the .link files and drop-ins that keep the rows of `group`; add a remark for each row that none keeps."""
     by_nic: dict[str, list[Row]] = {}
     for row in group:

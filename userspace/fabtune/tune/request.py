@@ -80,18 +80,18 @@ def _has(facts: Facts, scope: str) -> bool:
 def plan_for(asked: Request) -> tuple[Plan, Facts]:
     """Return the plan that `asked` makes of this host as it is now, and what was read for it."""
     mine = tunables_of(asked.profile)
-    facts = collect([*mine, *nextlogin.tunables(one.name for one in mine)], asked.netns)
+    facts = collect([*mine, *nextlogin.tunables_needed(one.name for one in mine)], asked.netns)
     rate_bit_per_s = tune_path.measure_rate_bit_per_s(facts) if asked.measure_rate else asked.rate_bit_per_s
     path = tune_path.choose(facts, asked.rtt_ms, rate_bit_per_s, asked.measure_rate)
     plan = make_plan(asked.profile, roles_of(asked.role, facts), facts, path, asked.parameters)
     # Who may not read the journal plans without it.
     with contextlib.suppress(FabtuneError):
-        rounded.settle(plan, journal.transactions())
+        rounded.mark_rounded(plan, journal.transactions())
     nextlogin.guard(plan, facts)
     return plan, facts
 
 
-def current(wanted: Request | SavedPlan) -> tuple[Plan, Facts]:
+def plan_as_of_now(wanted: Request | SavedPlan) -> tuple[Plan, Facts]:
     """Return the plan for this host as it is now, and what was read for it.
 
     Raises HostChangedError if the host no longer fits a saved plan.
@@ -103,12 +103,12 @@ def _resumed(kept: SavedPlan) -> tuple[Plan, Facts]:
     facts = collect(kept.tunables, kept.netns)
     plan = saved_plan.resume(kept, facts)
     # The target may have changed where the host has not.
-    facts.readings += collect(nextlogin.tunables(one.name for one in kept.tunables), kept.netns).readings
+    facts.readings += collect(nextlogin.tunables_needed(one.name for one in kept.tunables), kept.netns).readings
     nextlogin.guard(plan, facts)
     return plan, facts
 
 
-def elsewhere(plan: Plan, facts: Facts) -> list[str]:
+def portals_elsewhere(plan: Plan, facts: Facts) -> list[str]:
     """Return a sentence for each portal of a target that other NICs and TCP values serve than the plan's."""
     told = []
     for address, places in facts.elsewhere.items() if "target" in plan.roles else ():

@@ -8,7 +8,7 @@ from fabtune.tune.journal import Transaction
 from fabtune.tune.plan import CHANGE, SAME, Plan, Row
 
 
-def settle(plan: Plan, known: Iterable[Transaction]) -> None:
+def mark_rounded(plan: Plan, known: Iterable[Transaction]) -> None:
     """Mark as right the rows of `plan` that hold what a write of the wanted value ended in before.
 
     A taken back transaction tells it as well as one in force: it is what this device does.

@@ -177,7 +177,7 @@ def _sessions(roles: Iterable[str], facts: Facts) -> tuple[str, ...]:
 
 def resume(saved: SavedPlan, facts: Facts) -> Plan:
     """Return the plan for the host as `facts` show it.  Raises HostChangedError if that is no longer the same."""
-    changed = differences(saved, facts)
+    changed = host_changes(saved, facts)
     if changed:
         told = changed[:_MOST_TOLD] + ([f"and {len(changed) - _MOST_TOLD} more"] if len(changed) > _MOST_TOLD else [])
         raise HostChangedError(
@@ -199,7 +199,7 @@ def resume(saved: SavedPlan, facts: Facts) -> Plan:
     return Plan(saved.profile, saved.roles, saved.netns, saved.path, dict(saved.parameters), ordered(rows))
 
 
-def differences(saved: SavedPlan, facts: Facts) -> list[str]:
+def host_changes(saved: SavedPlan, facts: Facts) -> list[str]:
     """Return in what the host that `facts` describe is another one than the plan was made for."""
     if saved.host != facts.host.name:
         return [f"host: was {saved.host}, is {facts.host.name}"]

@@ -122,7 +122,7 @@ def _undo(
     for transaction in chosen:
         progress(f"taking back {transaction.name} ({transaction.profile})")
         take_back(transaction, False)
-    report.relogged, missing = owed.bring_back(host.boot_id, progress)
+    report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
     look(lambda: relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending))
     may_go_on = allow_relogin
     if allow_relogin and report.pending:

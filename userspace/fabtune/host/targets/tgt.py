@@ -90,7 +90,7 @@ def _ask(*words: str) -> str:
     limit_s = _SHOW_S if shows else _WAIT_S
     _hear()
     try:
-        done = tools.ask("tgtadm", "tgt", "--lld", "iscsi", *words, timeout_s=limit_s, keeps_lock=not shows)
+        done = tools.run_tool("tgtadm", "tgt", "--lld", "iscsi", *words, timeout_s=limit_s, keeps_lock=not shows)
     except UnsupportedError:
         raise
     except FabtuneError as error:

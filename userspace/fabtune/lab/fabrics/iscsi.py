@@ -157,7 +157,7 @@ class Iscsi(Fabric):
 
 
 def _portal(number: int) -> str:
-    return f"{topology.portal(number)}:3260"
+    return f"{topology.portal_address(number)}:3260"
 
 
 FABRIC = Iscsi
