@@ -158,12 +158,10 @@ class Journal:
 
     def _undo(self, force: bool) -> bool:
         from fabtune.backends import record
-        from fabtune.tune import journal
         from fabtune.tune.undo import undo
 
         record.BACKEND.forget()
-        with journal.locked():
-            undo(None, None, None, "", force, False, lambda _: None)
+        undo(None, None, None, "", force, False, lambda _: None)
         return True
 
     def _outside_journal(self) -> list[str]:

@@ -81,8 +81,7 @@ def run_apply() -> Result:
 
 def run_revert(force: bool = False) -> Report:
     kind._mute.clear()
-    with journal.locked():
-        return undo(None, None, None, "", force, False, lambda _: None)
+    return undo(None, None, None, "", force, False, lambda _: None)
 
 
 def of_tgt(report: Report) -> tuple[set[str], str]:

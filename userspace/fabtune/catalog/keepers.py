@@ -40,7 +40,7 @@ KEEPERS = {
 def check_keeper(
     keeper: str, backend: str, scope: str, key: str, persist_as: str, persist_why: str, where: str
 ) -> None:
-    """Raise InputError naming `where` if what a tunable says of its keeper does not hold together."""
+    """Raise InputError naming `where` if a tunable's statements about its keeper contradict each other."""
     one = KEEPERS[keeper]
     for what, found, allowed in (("backend", backend, one.backends), ("scope", scope, one.scopes)):
         if allowed and found not in allowed:

@@ -116,7 +116,7 @@ class Profile:
             raise error if str(self.path) in str(error) else InputError(f"{self.path}: {error}") from None
 
     def _refuse_circles(self, wanting: dict[str, set[str]]) -> None:
-        """Raise InputError where parameters need nothing but each other: `wanting` has what each lacks, by name."""
+        """Raise InputError where parameters depend only on each other; `wanting` has what each lacks, by name."""
         while waits := [name for name, lacks in wanting.items() if lacks - wanting.keys()]:
             for name in waits:
                 del wanting[name]

@@ -49,7 +49,7 @@ def kernel_version(release: str) -> tuple[int, int]:
 
 
 def _number(native: str) -> Value:
-    """Return the number that `native` is, or `native` where it is none of the kernel's."""
+    """Return `native` as a number, or unchanged if the kernel would not write such a number."""
     text = native.strip()
     # As C has it, 010 is no 10.
     if not _NUMBER.fullmatch(text) or re.match(r"[-+]?0+[1-9]", text):
@@ -66,7 +66,7 @@ def _are_roles(found: tuple[str, ...]) -> bool:
 
 
 class Numbers(tuple[int, ...]):
-    """Numbers that are no amount but switch a thing off, or take its bound away: one in a table, or an array."""
+    """Numbers that switch a thing off or remove its limit, instead of being an amount: one, or an array."""
 
 
 class Words(tuple[tuple[str, int], ...]):
@@ -152,7 +152,7 @@ class Tunable:
         return " ".join(native.split())
 
     def fits(self, value: object) -> bool:
-        """Tell whether `value` is of this tunable's type: text that `parse` could not read is not."""
+        """Tell whether `value` is of this tunable's type; text that `parse` could not read is not."""
         return type(value) is {"int": int, "bool": bool, "text": str}[self.type]
 
     def native(self, value: Value) -> str:
@@ -162,11 +162,11 @@ class Tunable:
         return next((word for word, number in self.words if number == value), str(value))
 
     def is_off(self, value: Value) -> bool:
-        """Tell whether `value` means that the thing is switched off, which is no small amount of it."""
+        """Tell whether `value` switches the thing off; such a number is not a small amount."""
         return self.type == "int" and value in self.off
 
     def amount(self, value: Value) -> float | None:
-        """Return how much `value` is: infinite where it means no limit, None where it is no number."""
+        """Return how much `value` is: infinity for no limit, None if it is not a number."""
         if self.type != "int" or not isinstance(value, int):
             return None
         # Where one negative number means no limit, the kernel takes all of them so.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What other files than ours set at boot: sysctl.d, modprobe.d and udev's rules, as their readers read them.
+"""What files other than ours set at boot: sysctl.d, modprobe.d and udev's rules, as their readers read them.
 
-A value that stands in the administrator's directories is his wish, whichever file would win.
+A value in the administrator's own directories is meant, whichever file would win.
 """
 
 import fnmatch
@@ -105,7 +105,7 @@ class _Place:
 
 
 def udev_writes(device: Device, attribute: str, ours: str) -> Iterator[Rival]:
-    """Yield what udev's other rules write to `attribute` of a disk or NIC, or may write: in doubt, they do."""
+    """Yield what other udev rules write, or may write, to `attribute` of a disk or NIC; in doubt, they do."""
     directory = Path(device.where.get("directory", ""))
     directory = directory if directory.is_absolute() else tree.SYS / directory
     subsystem = {"nic": "net"}.get(device.scope, device.scope)
@@ -127,7 +127,7 @@ def udev_writes(device: Device, attribute: str, ours: str) -> Iterator[Rival]:
 
 
 def _may_match(place: _Place, token: tuple[str, str, str, str]) -> bool:
-    """Tell whether one condition of a rule may hold for a device; what is not known here may."""
+    """Tell whether one condition of a rule may hold for a device; one that cannot be decided here may."""
     key, name, operator, pattern = token
     if operator not in ("==", "!="):
         return True

@@ -74,7 +74,7 @@ class Facts:
 
 
 def survey(tunables: Iterable[Tunable], netns: str = "") -> Facts:
-    """Return all that is known of this host: what `collect` reads, and everything around it."""
+    """Return all that is known of this host: what `collect` reads, its mounts, targets and other tuners."""
     facts = collect(tunables, netns)
     present = Users()
     facts.mounted = [lun for session in facts.sessions for lun in session.luns if present.mounted(lun)]
@@ -102,7 +102,7 @@ def this_host() -> Host:
 
 
 def read(tunable: Tunable, device: Device) -> Reading:
-    """Return what `tunable` of `device` holds; a missing or unreadable one says why."""
+    """Return the value of `tunable` on `device`, or why it has none."""
     backend = backends.get(tunable.backend)
     try:
         value = backend.read(device, tunable.key)

@@ -76,7 +76,7 @@ def again(device: Device, inode: str, around: HostSnapshot) -> Device | None:
 
 
 def records(around: HostSnapshot) -> list[Device]:
-    """Return the node records of open-iscsi, each with the name that the initiator logs in under."""
+    """Return open-iscsi's node records, each with the initiator name used to log in."""
     devices = []
     own = re.search(r"^InitiatorName=(\S+)", tree.read_text(tree.ETC / "iscsi/initiatorname.iscsi") or "", re.MULTILINE)
     for identity, settings in sorted(around.records.items()):
@@ -124,7 +124,7 @@ def modules(_: HostSnapshot) -> list[Device]:
 
 
 def blocks(around: HostSnapshot) -> list[Device]:
-    """Return the disks behind iSCSI sessions and SRP ports, by WWID and session, and what lies on these alone."""
+    """Return the disks behind iSCSI sessions and SRP ports, by WWID and session, and devices built on them alone."""
     paths = {lun: session.own_identity for session in around.sessions for lun in session.luns}
     paths |= srp.ports_of_disks()
     devices = []
@@ -188,7 +188,7 @@ def find(scope: str, around: HostSnapshot) -> list[Device]:
 def locate(device: Device, around: HostSnapshot) -> Device | None:
     """Return the journalled `device` as it is reached today, or None where it is positively absent.
 
-    Found by its identity alone: no session has to point at it.  Raises FabtuneError where it
+    It is found by its identity alone: no session needs to use it.  Raises FabtuneError where it
     cannot be told whether it is there; that must never be taken for absence.
     """
     return _LOCATORS.get(device.scope, _listed)(device, around)

@@ -19,7 +19,7 @@ _ANY = {"0.0.0.0", "::"}
 
 
 def _held(links: Links) -> frozenset[str]:
-    """Return every address of one namespace, nothing where it cannot be looked into."""
+    """Return every address of one namespace, none if it cannot be read."""
     try:
         return frozenset().union(*(link.addresses for link in links.all.values()))
     except FabtuneError:
@@ -82,7 +82,7 @@ class HostSnapshot:
 
     @cached_property
     def connections(self) -> list[TcpSocket]:
-        """Every established connection of the namespace, whoever's.  Raises FabtuneError."""
+        """Every established connection of the namespace, of any program.  Raises FabtuneError."""
         return sockets.established(self.netns)
 
     @cached_property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The routes that storage's packets really take, rules and tables included, and how a journal finds one again."""
+"""The routes that storage traffic takes, through rules and tables, and how a journal finds one again."""
 
 from collections.abc import Iterable
 from typing import Any

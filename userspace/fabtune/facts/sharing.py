@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who else uses a NIC that storage uses: only what positively carries storage alone may be held to storage's rate."""
+"""Who else uses a NIC that storage uses: only one that surely carries storage alone may get storage's rate."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -118,7 +118,7 @@ def _forwards(name: str, netns: str) -> bool:
 def who_else(
     links: Links, own: Iterable[str], addresses: Iterable[str], peers: Iterable[str], connections: Iterable[TcpSocket]
 ) -> dict[str, str]:
-    """Return for each interface of `own` who else uses it, '' for nobody; in doubt, somebody does."""
+    """Return who else uses each interface of `own`, '' for nobody; in doubt, somebody does."""
     names = list(own)
     try:
         sharing = Sharing(links, names, addresses, peers, connections)

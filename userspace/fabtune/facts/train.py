@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Measures the rate of a session's path with a few reads, where the NIC's speed says nothing of the links behind it.
+"""Measures the rate of a session's path with a few reads, where the NIC's speed says nothing about the links behind it.
 
 A read of B bytes takes one round trip and B / rate, so two sizes give the rate of the slowest link without
 filling the path: packet-train dispersion (Dovrolis, Ramanathan, Moore 2001); the target's Data-In PDUs are the train.

@@ -20,7 +20,7 @@ _CHOSEN = re.compile(r"(?:^|\s)\[([^\]]+)\](?:\s|$)")
 def _paths(device: Device, key: str) -> list[Path]:
     """Return the files of `key`; one with a star (``queues/rx-*/rps_cpus``) is a file for each queue.
 
-    A key may come out of a journal: it never leads out of the device's directory but by sysfs's own links.
+    A key may come from a journal, so it may leave the device's directory only through sysfs's own links.
     """
     directory = device.where.get("directory")
     if not directory:

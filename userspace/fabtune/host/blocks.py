@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The nodes and numbers of SCSI and block devices, what is built on them, and claiming them for a moment."""
+"""Nodes and numbers of SCSI and block devices, what is built on them, and how to claim them for a moment."""
 
 import contextlib
 import errno
@@ -43,7 +43,7 @@ def nodes_of(device: Path) -> dict[Node, str]:
 
 
 def numbered(kind: str, text: str | None) -> Node | None:
-    """Return the number that the text major:minor is, None where it is none."""
+    """Return the device number in the text ``major:minor``, None for other text."""
     major, minor = (tree.whole(part) for part in (text or "").partition(":")[::2])
     return None if major is None or minor is None else Node(kind, major, minor)
 
@@ -86,7 +86,7 @@ def slaves(block: str) -> list[str]:
 
 
 def above(block: str) -> list[str]:
-    """Return `block`, its partitions and everything built on them, at whatever height."""
+    """Return `block`, its partitions and everything built on them, directly or not."""
     found: list[str] = []
     left = [block]
     while left:

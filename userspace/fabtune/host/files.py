@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes files whole, configuration (`replace`) and results (`keep`): a crash leaves the old content or the new.
 
-What else a configuration file was stays: a symbolic link is written through, and the new file gets the old one's
+The rest of a configuration file is kept: a symbolic link is written through, and the new file gets the old one's
 owner, mode, access list and labels.
 """
 
@@ -47,7 +47,7 @@ def keep(path: Path, content: bytes, mode: int = 0o666, *, over: bool) -> None:
 
 @contextlib.contextmanager
 def _drafted(draft: Path, mode: int, content: bytes, like: Path | None = None) -> Iterator[None]:
-    """Make the file `draft`, durable within the block and gone after it; it is like `like` in all but content."""
+    """Make the file `draft`, on disk within the block and removed after it, with the attributes of `like`."""
     draft.unlink(missing_ok=True)
     # O_EXCL: the draft is a new file of ours, whatever anybody puts there at this moment.
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)

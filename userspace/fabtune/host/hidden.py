@@ -40,7 +40,7 @@ def is_ring(descriptor: Path, status: os.stat_result) -> bool:
 
 
 def under_way(descriptor: Path, status: os.stat_result) -> str:
-    """Return how many files wait in socket `descriptor` to be received, '' for none that stays."""
+    """Return how many files wait in socket `descriptor` to be received, '' if none stays there."""
     if not stat.S_ISSOCK(status.st_mode):
         return ""
     count = ""
@@ -89,7 +89,7 @@ def _names(text: str) -> list[str] | None:
 
 
 def _nodes(name: str, process: Path) -> list[Node] | None:
-    """Return the devices that `name` may be in the eyes of `process` or ours, None where it is nowhere."""
+    """Return the devices that `name` may be, as `process` sees files or as we do; None where there is no such file."""
     if _NO_NODE.fullmatch(name):
         return []
     places = [process / "root", Path("/")]

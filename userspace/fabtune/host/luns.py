@@ -44,7 +44,7 @@ class UnknownCommandError(FabtuneError):
 
 
 def luns_gone(devices: Sequence[Path]) -> list[Path]:
-    """Return those of a session's SCSI `devices` (sysfs directories) that its target has no longer.
+    """Return which of a session's SCSI `devices` (sysfs directories) its target no longer has.
 
     Raises FabtuneError where the target does not say.
     """
@@ -53,7 +53,7 @@ def luns_gone(devices: Sequence[Path]) -> list[Path]:
 
 
 def beyond(devices: Sequence[Path]) -> list[int]:
-    """Return a target's LUNs beside a session's SCSI `devices`.  Raises FabtuneError where it does not say."""
+    """Return the LUNs of a target that are not among SCSI `devices`.  Raises FabtuneError where it does not say."""
     # A well known logical unit (SAM-5, 4.7.5) holds no data.
     return sorted(lun for lun in _offered(devices) - {_lun(one) for one in devices} if lun >> 8 & 0xFF != _WELL_KNOWN)
 
@@ -133,7 +133,7 @@ def _sense_key(sense: bytes) -> int:
 
 
 def _open(device: Path) -> int:
-    """Open the disk's node, or the generic SCSI node of what is no disk.  Raises FabtuneError."""
+    """Open the disk's node, or the generic SCSI node of a device that is not a disk.  Raises FabtuneError."""
     for kind, places in ((BLOCK, device.glob("block/*")), (CHARACTER, device.glob("scsi_generic/*"))):
         for place in places:
             number = numbered(kind, tree.read_text(place / "dev"))

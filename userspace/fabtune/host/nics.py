@@ -127,7 +127,7 @@ def _named(inode: str, netns: str) -> str:
 
 
 def _pci_address(device: Path) -> str:
-    """Return the PCI address of `device` or of what it sits on (a virtio device's own name counts anew each boot).
+    """Return the PCI address of `device` or of what it sits on (a virtio device is numbered again at each boot).
 
     What hangs on a USB controller is told apart by where it is plugged in, in udev's words (ID_PATH).
     """

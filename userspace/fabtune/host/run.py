@@ -80,7 +80,7 @@ def finish(
     own_session: bool = False,
     pass_fds: Collection[int] = (),
 ) -> Ended:
-    """Run `command` to its end, whatever that is; output that is no UTF-8 is read as well as it can be.
+    """Run `command` to its end, whether it fails or not; output that is not UTF-8 is read as far as possible.
 
     In a session of its own it gets neither the terminal's Ctrl-C nor its hang-up, which are then for us alone.
     Raises TimeLimitError, or FabtuneError where it cannot be started.
@@ -128,7 +128,7 @@ def launch(
 
 
 def ended(process: "Process[bytes]", within_s: float) -> bool:
-    """Wait so long for `process` to end, and tell whether it has."""
+    """Wait that long for `process` to end; tell whether it has."""
     try:
         process.wait(within_s)
     except subprocess.TimeoutExpired:

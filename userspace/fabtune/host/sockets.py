@@ -61,7 +61,7 @@ def established(netns: str = "") -> list[TcpSocket]:
 
 @dataclass(frozen=True)
 class UdpSocket:
-    """One UDP socket with an address of its own; `remote` is '' where it talks to anybody."""
+    """One UDP socket with a local address; `remote` is '' if it is not connected."""
 
     local: str
     remote: str

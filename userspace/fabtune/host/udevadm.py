@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What udev makes of each NIC at boot: the .link file that wins, and the settings in it and in its drop-ins.
 
-udevadm itself is asked which file wins.  Before systemd 257 its dry run sets the NIC up for real, MTU included
+udevadm says which file wins.  Before systemd 257 its dry run sets the NIC up for real, MTU included
 (seen with 252), so it runs without the capability to do so.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Reads a file that somebody named on the command line or in another file: a regular one, of bounded size.
+"""Reads a file named on the command line or in another file, if it is a regular one of bounded size.
 
 Anything else that a path may lead to (a device that never ends, a FIFO that nobody writes to, a sparse
 file of 10 GB) is refused before a byte of it is read.

@@ -49,7 +49,7 @@ class Users:
     def of_device(self, device: Path, passing: Collection[str] = ()) -> str:
         """Return who uses SCSI device `device`, '' for nobody; the holders named in `passing` do not count.
 
-        Claims are not looked at: see `claimed`.
+        Claims are not checked here: see `claimed`.
         """
         for name in blocks.blocks_of(device):
             held = [holder for holder in holders(name) if holder not in passing]

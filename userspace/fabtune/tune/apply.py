@@ -95,7 +95,7 @@ def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Re
 
 
 def _claims(plan: Plan, known: Sequence[Transaction]) -> list[Row]:
-    """Return the rows found as wanted because another transaction wrote them: taking that one back must spare them.
+    """Return the rows that hold what is wanted because another transaction wrote it; its revert must spare them.
 
     Where nothing else is to do, a profile's own earlier transaction is claim enough.
     """
@@ -113,12 +113,12 @@ def _claims(plan: Plan, known: Sequence[Transaction]) -> list[Row]:
 
 
 def _left_alone(plan: Plan) -> list[tuple[Row, str]]:
-    """Return the rows that the plan itself does not write for somebody's sake, with the reason."""
+    """Return the rows that the plan leaves alone to protect somebody, with the reason."""
     return [(row, row.note) for row in plan.rows if row.state == REFUSED]
 
 
 def _told(row: Row) -> str:
-    """Return one line that says what is written; of a native file its name, not its text."""
+    """Return one line about what is written; for a file its name, not its text."""
     assert row.device is not None
     if row.tunable.backend in ("textfile", "link"):
         return f"/{row.tunable.key}"
@@ -144,7 +144,7 @@ class _Apply:
     relogged: set[str] = field(default_factory=set)
 
     def run(self, carried: list[Pending], claims: list[Row]) -> None:
-        """Write everything; re-login between what sessions are made from and what they bring with them."""
+        """Write everything; re-login after what sessions are made from, before what they bring with them."""
         for row in claims:
             assert row.device is not None and row.now is not None
             self._journal_write(ClaimLine, row.tunable, row.device, row.now, row.now, share=row.share, form=row.form)
@@ -173,19 +173,19 @@ class _Apply:
             self.relogged.add(line.identity)
 
     def _journal(self, line: Line) -> None:
-        """Put one line on disk, and take it for read."""
+        """Write one line to disk and apply it to the transaction."""
         self.writer.append(line)
         journal.take(self.transaction, line)
 
     def _owing(self, outcomes: list[StepOutcome]) -> list[Pending]:
-        """Return the sessions that logged in meanwhile: they keep values which are taken back, whichever end's."""
+        """Return the sessions that logged in meanwhile: they keep values that are being taken back, of either end."""
         if not any(outcome.state == Outcome.RESTORED for outcome in outcomes):
             return []
         again = [session for session in live_sessions() if session.identity in self.relogged]
         return [relogin.of_session(session, self.host.boot_id) for session in again]
 
     def _late_rows(self) -> list[Row]:
-        """Return what to write to disks and sessions, read anew if some of them are new."""
+        """Return what to write to disks and sessions, read again if some of them are new."""
         late = [row for row in self.plan.rows if row.tunable.scope in _BORN_AT_LOGIN and row.device is not None]
         if not self.result.relogged:
             return [row for row in late if row.state == CHANGE]
@@ -259,7 +259,7 @@ class _Apply:
         share: str = "",
         form: str = "value",
     ) -> int:
-        """Put one step on disk before it happens; return its number."""
+        """Journal one step before it happens; return its number."""
         number = len(self.transaction.steps) + 1
         step = Step(
             number, self.host.boot_id, tunable.name, tunable.backend, tunable.key, device, old, wrote,
@@ -270,7 +270,7 @@ class _Apply:
         return number
 
     def _journal_disturbed(self, tunable: Tunable, device: Device) -> list[tuple[Tunable, int]]:
-        """Put down what writing `tunable` may move besides itself (a scheduler resets nr_requests)."""
+        """Journal what else writing `tunable` may change (a scheduler resets nr_requests)."""
         found = []
         for name in tunable.disturbs:
             other = shipped_catalog().tunables[name]

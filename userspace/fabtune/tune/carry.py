@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What only the kernel keeps of a session and its disks: read before a logout, given back after the login.
 
-A login makes session and disks anew, with the values that record, kernel and udev give them.  What an administrator
+A login creates session and disks again, with the values that record, kernel and udev give them.  What an administrator
 set by hand is in none of these.  What came from the record, on the other hand, follows the record as it is now.
 """
 
@@ -53,7 +53,7 @@ _UDEV_WAIT_S = 5
 
 @dataclass(frozen=True)
 class Difference:
-    """A value that was set by hand, and is not so now; `now` is '-' where it or its device is not there."""
+    """A value that was set by hand and differs now; `now` is '-' where it or its device is missing."""
 
     device: str
     what: str
@@ -62,7 +62,7 @@ class Difference:
 
 
 def of(session: Session) -> Values:
-    """Return the values of `session` and its disks as they are now, without those that it may have from its record."""
+    """Return the current values of `session` and its disks, except those that may come from its record."""
     values = {_SESSION: _read(_session(session), ("recovery_tmo",)) | {_QUEUE: str(session.can_queue)}}
     disks, known, settings = _disks(session), _transactions(), _record(session)
     values |= {place: _read(disk, (*_keys(), _READ_ONLY)) | _protected(disk) for place, disk in disks.items()}
@@ -89,7 +89,7 @@ def _ours(identity: str | None, found: Mapping[str, str], known: Transactions) -
 
 
 def _protected(disk: Device) -> dict[str, str]:
-    """Return the partitions of `disk` that are protected from writing on their own account."""
+    """Return the partitions of `disk` that are write-protected themselves."""
     # Below a protected disk each of them reads so.
     if _read(disk, (_READ_ONLY,)).get(_READ_ONLY) == "1":
         return {}
@@ -168,7 +168,7 @@ def give_back(
 
 
 def differing(kept: Mapping[str, Mapping[str, str]], session: Session) -> list[Difference]:
-    """Return what of `kept` was set by hand, and `session`, which has logged in since, and its disks do not have."""
+    """Return what of `kept` was set by hand and is missing from `session`, which has logged in since, or its disks."""
     found, known = [], _transactions()
     for place, device in _there(kept, session):
         if device is None:

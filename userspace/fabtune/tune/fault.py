@@ -17,7 +17,7 @@ _count = 0
 def checkpoint(writes: bool = True) -> str:
     """Count one step; do the fault asked for here, or return its kind if the caller has to act it out.
 
-    Where nothing `writes` to a disk of ours no full disk can be met, and what is asked for is not done.
+    A step that `writes` nothing to disk cannot meet a full one: that fault is not done there.
     """
     global _count
     _count += 1

@@ -2,7 +2,7 @@
 """The write-ahead journal: one text file a transaction, one JSON line a step, fsynced before each write.
 
 What the lines say stands in fabtune.tune.lines; here are the files, and the lock that keeps two
-processes from changing one host.  They tell root what to write, so nobody else may have had a hand in them.
+processes from changing one host.  They tell root what to write, so nobody else may be able to change them.
 """
 
 import contextlib
@@ -114,7 +114,7 @@ def locked() -> Iterator[None]:
 
 
 def _open_lock(directory: Path) -> int:
-    """Open the lock; where the disk takes no new file the directory itself is it, for values must go back."""
+    """Open the lock; on a disk that takes no new file the directory serves as the lock, since values must go back."""
     path = directory / "lock"
     try:
         return _open(path, os.O_RDWR | os.O_CREAT)

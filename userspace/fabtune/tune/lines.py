@@ -6,7 +6,7 @@
 
 A `write` line stands on disk before the value changes; a line without its newline never preceded a change and is
 dropped.  Each line carries all that revert needs (backend, key, device identity), so a journal outlives renamed
-tunables and package upgrades.  A key that is no field, from a later fabtune, is passed over.
+tunables and package upgrades.  Unknown keys, which a later fabtune may write, are ignored.
 """
 
 import json
@@ -77,7 +77,7 @@ class BeginLine:
 
 @attrs.frozen
 class DeviceField:
-    """Which device a value belongs to; `instance` tells the very device from one that took its place since."""
+    """Which device a value belongs to; `instance` distinguishes it from a later one in its place."""
 
     scope: Annotated[str, Check(_is_scope, "a known scope")]
     identity: str
@@ -167,14 +167,14 @@ class _Task:
 
 @attrs.frozen
 class PendingLine(_Task):
-    """What must happen before what was written is felt."""
+    """What must happen before the new values count."""
 
     kind: ClassVar = "pending"
 
 
 @attrs.frozen
 class DueLine(_Task):
-    """What must happen before the old values are felt."""
+    """What must happen before the old values count again."""
 
     kind: ClassVar = "due"
 
@@ -212,7 +212,7 @@ class Logout(_OfSession):
 class LoginLine(_OfSession):
     """The session of the `logout` line with this id is back as session `successor`.
 
-    Without one it never went, or is given up.
+    Without one it never logged out, or is given up.
     """
 
     kind: ClassVar = "login"

@@ -22,7 +22,7 @@ _IN_A_NAMESPACE = ("netns", "nic", "route")
 
 
 class Locator:
-    """Finds a journalled device on this host as it is now, whatever it is called today."""
+    """Finds a journalled device on this host, whatever its name is now."""
 
     def __init__(self, netns: str) -> None:
         self._trouble: FabtuneError | None = None
@@ -52,7 +52,7 @@ class Locator:
     def of(self, step: Step) -> Device | None:
         """Return the present device of `step`, None where it is absent.  Raises FabtuneError where that cannot be told.
 
-        A NIC that another one has taken the name of is found by what it is, as long as the boot lasts.
+        A NIC whose name another one has taken is still found until the next boot.
         """
         named = self(step.device)
         if step.device.scope != "nic" or not step.instance or self._trouble or step.boot_id != self._boot_id:
@@ -79,7 +79,7 @@ def current(step: Step, device: Device) -> str:
 
 
 def _check(step: Step) -> None:
-    """Raise FabtuneError unless the step names a setting that fabtune knows: a journal may not have all written."""
+    """Raise FabtuneError unless the step names a setting that fabtune knows: a journal must not write anything else."""
     known = shipped_catalog().tunables.values()
     place = step.backend, step.key, step.device.scope
     if any(place == (one.backend, one.key, one.scope) for one in known):
@@ -99,7 +99,7 @@ def _check(step: Step) -> None:
 
 
 def instance(device: Device) -> str:
-    """Return what tells this very object of kernel or target from one that takes its place, '' where nothing does."""
+    """Return what distinguishes this device from a later one in its place, '' where nothing does."""
     kind = targets.of_scope(device.scope)
     if kind:
         return kind.instance(device)
@@ -115,14 +115,14 @@ def instance(device: Device) -> str:
 
 
 def rebooted(step: Step, boot_id: str) -> bool:
-    """Tell whether the host was booted anew since the step, and lost its value with that."""
+    """Tell whether the host has rebooted since the step and lost its value."""
     kind = targets.of_scope(step.device.scope)
     of_this_boot = step.backend not in _OUTLIVE_A_BOOT and not (kind and kind.outlives_boot)
     return of_this_boot and bool(boot_id) and step.boot_id != boot_id
 
 
 def reborn(step: Step, device: Device, boot_id: str) -> bool:
-    """Tell whether the value was made anew since the step: unless it is ours it is its own."""
+    """Tell whether the device was created again since the step; then a value that is not ours is its own."""
     kind = targets.of_scope(device.scope)
     lost = kind.lost(device, step.instance) if kind else instance(device) not in ("", step.instance)
     return rebooted(step, boot_id) or (bool(step.instance) and lost)

@@ -31,7 +31,7 @@ RECORD_KEYS = {
 
 @dataclass(frozen=True)
 class LoginPreview:
-    """One record that would log in to one TPG; either may be missing, and its defaults stand in."""
+    """One record that would log in to one TPG; for a missing one the defaults are used."""
 
     label: str
     record: str | None
@@ -84,7 +84,7 @@ def groups_of(facts: Facts) -> list[Device]:
 
 
 def readings_of(facts: Facts, keys: Mapping[str, str], device: Device | None) -> dict[str, Value]:
-    """Return the values of `device` by RFC name, as far as they could be read and are what the vocabulary says."""
+    """Return the values of `device` by RFC name that could be read and are of the vocabulary's type."""
     found: dict[str, Value] = {}
     catalog = shipped_catalog()
     for name, key in keys.items():
@@ -112,7 +112,7 @@ def _values(
 
 
 def _typed(tunable: Tunable, key: str, native: str) -> dict[str, Value]:
-    """Return the value of `native` by `key`, nothing where it is of another type than `tunable`: no login reads it."""
+    """Return the value of `native` by `key`, None if its type is not `tunable`'s: no login reads it."""
     value = tunable.parse(native)
     return {key: value} if tunable.fits(value) else {}
 
@@ -124,7 +124,7 @@ def _devices(facts: Facts, tunable: str) -> list[Device]:
 def preview_logins(
     initiator: Facts, target: Facts, profile: Profile | None, path: NetworkPath | None
 ) -> list[LoginPreview]:
-    """Return the preview of each record with the TPG it names; a side that is not known stands with its defaults."""
+    """Return the preview of each record with the TPG it names; an unknown side has its defaults."""
     records: list[Device | None] = list(_devices(initiator, "iscsi.first_burst"))
     tpgs = groups_of(target)
     if not records and not tpgs and profile is None:

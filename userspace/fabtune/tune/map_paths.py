@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""dm-multipath's own view of its paths: whether a device above one path can do without it, and when it has it back."""
+"""dm-multipath's own view of its paths: whether a device can do without one path, and when it has that path back."""
 
 import time
 from collections.abc import Collection
@@ -195,5 +195,5 @@ def _has_path(holder: str, session: Session) -> bool:
 
 
 def disk_of(device: Path) -> str:
-    """Return the disk of SCSI device `device`, '' for what is no disk."""
+    """Return the disk of SCSI device `device`, '' if it is not a disk."""
     return next((disk.name for disk in (device / "block").glob("*")), "")

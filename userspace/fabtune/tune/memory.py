@@ -17,7 +17,7 @@ _UNSOLICITED = ("FirstBurstLength", "cmdsn_depth")
 
 @dataclass(frozen=True)
 class MemoryCost:
-    """Bytes that sockets and unsolicited data may hold at worst, for so many sessions, on a host of so much."""
+    """Bytes that sockets and unsolicited data of `sessions` may take at worst, and the host's memory."""
 
     sessions: int
     socket_bytes: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a host lacks to be an initiator or a target, or to be seen whole, and what to do about it."""
+"""What a host lacks to be an initiator or a target, or to be read completely, and what to do about it."""
 
 import os
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the next login would make of a plan: a value with which it fails, or may fail, is not written.
 
-A session lives on after its record has changed; a value that its target does not get along with is found
-out at the next login only, which may be the next boot.  The same goes for what a target on this host no
-longer offers to the initiators that are logged in.  What a target offers is known where LIO serves it
+A session lives on after its record has changed; a value that its target refuses shows only at the next
+login, which may be the next boot.  The same goes for what a target on this host no longer offers to the
+initiators that are logged in.  What a target offers is known where LIO serves it
 on this host.  Elsewhere the live session tells: a value agreed on below our own is the target's, and
 otherwise no more than that the target accepts it.
 """

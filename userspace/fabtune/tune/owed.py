@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a stopped re-login owes: a session that is not back, or what was set by hand of one that is.
 
-Whoever comes next brings the session back, and gives it the values.
+The next fabtune that writes brings the session back and gives it the values.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ def label(away: Logout) -> str:
 
 
 def away(transactions: Sequence[Transaction], boot_id: str) -> list[tuple[Logout, str]]:
-    """Return the sessions still missing, each with what keeps it from being looked up, '' where nothing does."""
+    """Return the sessions still missing, each with the reason why it cannot be looked up, '' if it can."""
     found = []
     for one in journal.owed_logins(transactions, boot_id):
         try:

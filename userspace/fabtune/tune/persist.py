@@ -81,7 +81,7 @@ def _row(name: str, backend: str, key: str, device: Device, wanted: str, role: s
 def _file(
     key: str, lines: Iterable[str], role: str, remarks: list[str], backend: str = "textfile", share: Iterable[str] = ()
 ) -> Iterable[Row]:
-    """Yield the row that writes one of our files, after those for the directories it needs.
+    """Yield the rows that make the directories of one of our files, then the row that writes it.
 
     Of its `lines`, other profiles' among them, `share` are those that this plan wants.
     """

@@ -114,7 +114,7 @@ def make_plan(
 
 
 def _stricter(first: Row, second: Row) -> Row:
-    """Of two roles' wishes for one value keep the one that changes more; equal wishes are one."""
+    """Where two roles want the same value, keep the wish that changes more."""
     if first.wanted == second.wanted or second.state != CHANGE:
         return first
     if first.state != CHANGE or first.wanted is None or second.wanted is None:
@@ -179,7 +179,7 @@ def _row(row: Row, entry: Entry, reading: Reading, kernel: str, variables: Mappi
 
 
 def better(tunable: Tunable, form: str, now: Value, wanted: Value) -> bool:
-    """Tell whether what is there goes beyond a bound, or is off, which no bound changes."""
+    """Tell whether the present value is already beyond a bound, or is off, which no bound changes."""
     have, bound = tunable.amount(now), tunable.amount(wanted)
     if form == "value" or have is None or bound is None:
         return False
@@ -239,7 +239,7 @@ def _unit(tunable: Tunable, variables: Mapping[str, float]) -> float:
 
 
 def _rounded(value: float, tunable: Tunable, down: bool) -> int:
-    """Return a whole number the tunable's step allows, rounded away from doing too little."""
+    """Return a whole number that the tunable's step allows, rounded so that it does not do too little."""
     if tunable.power_of_two:
         power = math.log2(max(value, 1))
         return 1 << (math.floor(power) if down else math.ceil(power))

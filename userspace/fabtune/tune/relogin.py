@@ -92,7 +92,7 @@ def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pe
 
 
 def _key(one: Pending) -> tuple[str, str, str]:
-    """Return what makes two the same thing to do; a record may have several sessions, each to be done."""
+    """Return the key by which two tasks are the same; several sessions of one record are separate tasks."""
     return one.action, one.identity, one.sid if one.action == "relogin" else ""
 
 
@@ -143,7 +143,7 @@ def _alive() -> set[tuple[str, str]]:
 
 
 def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pending]:
-    """Return what earlier transactions, or taking them back, left to do and nobody has done since."""
+    """Return what earlier transactions or reverts left to do and nobody has done since."""
     alive = functools.cache(_alive)
     found: dict[tuple[str, str, str], Pending] = {}
     for transaction in transactions:
@@ -211,7 +211,7 @@ def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -
 
 
 def _anew(session: Session, one: Pending, progress: Callable[[str], None], log: Log) -> tuple[str, str, list[Pending]]:
-    """Log `session` out and in; return why it stayed untouched, why no other may follow it, and what is left of it."""
+    """Log `session` out and in; return why it was left alone, why no other may follow, and what is left to do."""
     maps, away = map_paths.maps_above(session), _away(session)
     reason, again = _again(session, away, progress, log)
     if again is None:
@@ -236,7 +236,7 @@ def _away(session: Session) -> Logout:
 
 
 def _again(session: Session, away: Logout, progress: Callable[[str], None], log: Log) -> tuple[str, Session | None]:
-    """Log `session` out and in; return the reason for which it stayed untouched, or the session that follows it."""
+    """Log `session` out and in; return why it was left alone, or the session that follows it."""
     wanted = len(scsi_devices(session)), len(session.luns)
     log(away)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What somebody asks of a host, and the plan that follows from it and the host as it is now."""
+"""What a user asks of a host, and the plan that this makes of the host as it is now."""
 
 import contextlib
 from collections.abc import Iterable, Mapping

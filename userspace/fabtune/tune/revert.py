@@ -119,7 +119,7 @@ def revert_transaction(
 
 @dataclass
 class _Revert:
-    """One transaction on its way back."""
+    """One transaction being taken back."""
 
     transaction: Transaction
     writer: Writer | None
@@ -232,7 +232,7 @@ class _Revert:
         return step.number == max(written, default=0) and not self.transaction.applied and step.holds is None
 
     def _heir(self, step: Step) -> tuple[Transaction, Step] | None:
-        """Return the next later transaction that stands on the step's value, and the first of its steps that does."""
+        """Return the next transaction that relies on the step's value, and the first of its steps that does."""
         for other in self.everything:
             if other.name <= self.transaction.name:
                 continue
@@ -255,7 +255,7 @@ class _Revert:
         return device is None or instance(device) == step.instance
 
     def _back_before(self, step: Step, found: str) -> bool:
-        """Tell whether `found` is what stood there before an earlier transaction: a revert that could not be noted."""
+        """Tell whether `found` is from before an earlier transaction, given back by a revert not journalled."""
         return any(
             one.value == step.value and one.old.split() == found.split()
             for other in self.everything
@@ -264,7 +264,7 @@ class _Revert:
         )
 
     def _our_default(self, step: Step, found: str) -> bool:
-        """Tell whether `found` is a default that we gave the TPG: an ACL made anew since, at a boot, starts with it."""
+        """Tell whether `found` is a default that we gave the TPG: an ACL created again at a boot starts with it."""
         return step.tunable == "lio.cmdsn_depth" and any(
             one.tunable == "lio.default_cmdsn_depth"
             and step.device.identity.startswith(f"{one.device.identity},")
@@ -350,7 +350,7 @@ class _Revert:
             return False
 
     def _journal(self) -> None:
-        """Put down what became of every step, in the file and in `transaction`."""
+        """Record what became of every step, in the file and in `transaction`."""
         try:
             for pending in self.owing(list(self.outcomes.values())):
                 note(self.writer, pending.line(DueLine))

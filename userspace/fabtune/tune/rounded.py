@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Values that the kernel or a driver rounds: what it made of ours before is as good as what we asked for."""
+"""Values that the kernel or a driver rounds: what it made of our value before counts as that value."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,7 +9,7 @@ from fabtune.tune.plan import CHANGE, SAME, Plan, Row
 
 
 def mark_rounded(plan: Plan, known: Iterable[Transaction]) -> None:
-    """Mark as right the rows of `plan` that hold what a write of the wanted value ended in before.
+    """Mark as right the rows of `plan` that hold what an earlier write of the wanted value resulted in.
 
     A taken back transaction tells it as well as one in force: it is what this device does.
     """

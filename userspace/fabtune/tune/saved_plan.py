@@ -200,7 +200,7 @@ def resume(saved: SavedPlan, facts: Facts) -> Plan:
 
 
 def host_changes(saved: SavedPlan, facts: Facts) -> list[str]:
-    """Return in what the host that `facts` describe is another one than the plan was made for."""
+    """Return how the host in `facts` differs from the one that the plan was made for."""
     if saved.host != facts.host.name:
         return [f"host: was {saved.host}, is {facts.host.name}"]
     found = []

@@ -20,7 +20,7 @@ def shared(step: Step) -> bool:
 def left(text: str, before: str, shares: Sequence[str]) -> str:
     """Return the file `text` with nothing but the lines of the file as it was `before` and of `shares`; later ones win.
 
-    A setting may stand there several times (Property= of a .link file): whoever has it has all of its lines.
+    A setting may stand there several times (Property= of a .link file): a file that has it has all of its lines.
     """
     kept: dict[str, list[str]] = {}
     for one in (before, *shares):

@@ -11,7 +11,7 @@ _ENDING = (*_ALL, signal.SIGQUIT)
 
 
 class Stop:
-    """A wish to stop, asked for where stopping is orderly: an exception out of nowhere could miss the rollback."""
+    """A request to stop, checked where stopping is safe: an exception at any point could miss the rollback."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -24,7 +24,7 @@ class Stop:
 
 @contextlib.contextmanager
 def noted(second_raises: bool = False) -> Iterator[Stop]:
-    """Note Ctrl-C and signals to end instead of dying of them; what the caller ignores (nohup) stays ignored.
+    """Note Ctrl-C and signals to end instead of ending; what the caller ignores (nohup) stays ignored.
 
     With `second_raises` only the first is noted: the next one is a KeyboardInterrupt at once.
     """

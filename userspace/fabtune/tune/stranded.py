@@ -16,7 +16,7 @@ _KEY = "MaxOutstandingR2T"
 
 
 def why_not(tunable: str, device: Device, now: str, wanted: str) -> str:
-    """Return why `wanted` would keep initiators of the portal group `device` from coming back, '' where it does not."""
+    """Return why `wanted` would keep initiators of portal group `device` from logging in again, '' if it would not."""
     ours, value = tree.whole(now), tree.whole(wanted)
     if targets.offers().get(tunable) != _KEY or ours is None or value is None or value & (value - 1) == 0:
         return ""

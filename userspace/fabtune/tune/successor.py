@@ -36,7 +36,7 @@ def note_login(away: Logout, log: Log, successor: Session | None) -> None:
 
 
 def note_given(away: Logout, log: Log) -> None:
-    """Journal that the session of `away` has what it kept, or was told what of it is lost."""
+    """Journal that the session of `away` has its kept values again, or that their loss was reported."""
     # Without this line the values are looked at again.
     with contextlib.suppress(OSError):
         log(GivenBackLine(*away.session))

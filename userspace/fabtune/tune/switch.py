@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Makes one profile after another the one in force, on the target's end too, each time with new logins.
 
-Every switch is alike: what is applied is taken back, the sessions log in anew, the profile is applied.
+Every switch does the same: take back what is applied, log the sessions in again, apply the profile.
 A run after a switch from a profile to itself would otherwise keep a warm connection that the others lost.
 """
 
@@ -41,7 +41,7 @@ class Ends:
 
 
 def switch(profile: str, ends: Ends, path: Sequence[str], sids: Sequence[int]) -> None:
-    """Make `profile` (or UNTOUCHED) the one in force at `ends` and log the sessions `sids` in anew.
+    """Make `profile` (or UNTOUCHED) the one in force at `ends` and log the sessions `sids` in again.
 
     `path` are the options that tell apply about the network.  Raises FabtuneError with the words of
     what failed, or with the reason for which a session may not be logged out.
@@ -96,7 +96,7 @@ def _on_target(ends: Ends) -> list[str]:
 
 
 def _forget_paths(ends: Ends) -> None:
-    """Let TCP forget on both ends what earlier runs taught it: ssthresh and RTT outlive the connection."""
+    """Make TCP on both ends forget what it learnt in earlier runs: ssthresh and RTT outlive the connection."""
     flush = ["ip", "tcp_metrics", "flush", "all"]
     commands = [flush]
     if ends.apart:
@@ -110,7 +110,7 @@ def _forget_paths(ends: Ends) -> None:
 
 
 def _run(profile: str, command: Sequence[str], allowed: Sequence[ExitCode]) -> str:
-    """Run one command of a switch to `profile` (or one that reads alone, without) and return its stdout.
+    """Run one command of a switch to `profile` (none for a command that only reads) and return its stdout.
 
     Ctrl-C waits until it has ended, so that nothing is left half done; a second one kills it.
     """

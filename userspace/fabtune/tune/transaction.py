@@ -37,7 +37,7 @@ _UNKNOWN = BeginLine(lines.VERSION, ROLES, "")
 class Step:
     """One journalled write, or a claim on a value found as wanted, and what became of it.
 
-    `instance` tells the very device from one that took its place since; `form` is `at_least` or `at_most` where the
+    `instance` distinguishes the device from a later one in its place; `form` is `at_least` or `at_most` where the
     profile asked for a bound alone; `ours` holds the values of
     transactions whose old value this step has inherited.
     """
@@ -189,7 +189,7 @@ def take(transaction: Transaction, line: Line) -> None:
 
 
 def _amend(steps: list[Step], line: HoldsLine | RestoredLine | WaitingLine | InheritLine) -> None:
-    """Put down what became of a step."""
+    """Record what became of a step."""
     if not 1 <= line.step <= len(steps):
         raise ValueError(f"step {line.step} was never written")
     step = steps[line.step - 1]

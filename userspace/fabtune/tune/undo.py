@@ -18,7 +18,7 @@ from fabtune.tune.revert import Outcome, StepOutcome, revert_transaction
 
 @dataclass
 class Report:
-    """What revert did to each step, and which sessions still run with the old values' successors."""
+    """What revert did to each step, and which sessions still run with the values taken back."""
 
     outcomes: list[StepOutcome] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
@@ -138,7 +138,7 @@ def _undo(
 
 
 def _log_in_anew(report: Report, progress: Callable[[str], None]) -> bool:
-    """Log in anew what waits for it; tell whether every session that was logged out is back.
+    """Log in again the sessions that need it; tell whether every session that was logged out is back.
 
     The values have gone back by then, and the report says so whatever becomes of the sessions: one that stays
     away is put among the problems and what is pending, and stops the others.
@@ -166,7 +166,7 @@ def _log_in_anew(report: Report, progress: Callable[[str], None]) -> bool:
 
 
 def _bring_back(lost: Logout, report: Report, progress: Callable[[str], None]) -> None:
-    """Try once more to log `lost` in, and put down what came of it."""
+    """Try once more to log `lost` in, and report what came of it."""
     label = owed.label(lost)
     progress(f"login of {label} once more")
     try:

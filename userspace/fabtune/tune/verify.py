@@ -103,7 +103,7 @@ def _asked(transaction: Transaction, roles: tuple[str, ...], netns: str) -> bool
 
 
 def _place(step: Step, locate: Locator) -> tuple[str, ...]:
-    """Return what tells the value of `step` from others: what a NIC was called then may be another one's name now."""
+    """Return the key of the value of `step`; a NIC's name then may be another NIC's name now."""
     if step.device.scope != "nic":
         return step.value
     try:
@@ -137,7 +137,7 @@ def _held(step: Step, locate: Locator, present: list[Owner], boot_id: str) -> Dr
 
 
 def _waits(step: Step, locate: Locator) -> Drift:
-    """Return what has become of a value that revert could not give back for want of its device."""
+    """Return what has become of a value that revert could not give back because its device was absent."""
     found, note = None, "its device was away when it was to go back; `fabtune revert` once it is there again"
     try:
         device = locate.of(step)

@@ -40,7 +40,7 @@ def named(name: str) -> Kind:
 
 @cache
 def of_scope(scope: str) -> Kind | None:
-    """Return the kind of target that devices of `scope` belong to, None for what is no target's."""
+    """Return the kind of target that has devices of `scope`, None for other scopes."""
     return next((kind for kind in kinds() if scope in kind.scopes), None)
 
 
@@ -50,7 +50,7 @@ def every_scope() -> tuple[str, ...]:
 
 
 def devices(scope: str) -> list[Device]:
-    """Return the devices of `scope`, which is a target's.  Raises FabtuneError where it does not tell."""
+    """Return the devices of a target's `scope`.  Raises FabtuneError where it does not tell."""
     kind = of_scope(scope)
     return kind.devices(scope) if kind else []
 

@@ -63,7 +63,7 @@ class Store:
 
 
 class Kind:
-    """One kind of target; what stands here is the answer of one that has no such thing."""
+    """One kind of target; the methods here are the answers of a kind that lacks the thing asked for."""
 
     name: ClassVar[str]
     # The Debian package that it needs besides the kernel ('' for none).
@@ -102,15 +102,15 @@ class Kind:
         return []
 
     def instance(self, device: Device) -> str:
-        """Return what tells `device` from one that takes its place with values of its own, '' where nothing does."""
+        """Return what distinguishes `device` from a later one in its place, '' where nothing does."""
         return ""
 
     def lost(self, device: Device, instance: str) -> bool:
-        """Tell whether what `device` was told as `instance` is known to be gone for good, it itself or that alone."""
+        """Tell whether the values of `device`, when it was `instance`, are known to be gone for good."""
         return bool(instance) and self.instance(device) not in ("", instance)
 
     def unseen(self) -> str:
-        """Return why a device that is not there may be all the same, '' where that says nothing."""
+        """Return why a device that is not seen may exist all the same, '' without a reason to think so."""
         return ""
 
     def in_use(self, device: Device) -> bool:
@@ -142,7 +142,7 @@ class Kind:
         return ""
 
     def lacking(self) -> tuple[str, str] | None:
-        """Return why it serves no portal group on this host and what to do for one; None where nobody asked for it."""
+        """Return why it serves no portal group on this host and how to get one, None if this host does not use it."""
         return None
 
     # The lab's part: a target of this kind in a guest.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""tgt, the iSCSI target of user space: one daemon, asked and told by tgtadm, whose texts are all that it has.
+"""tgt, the iSCSI target of user space: one daemon, read and set through the text output of tgtadm.
 
 Its parameters belong to a target and count from the next login; nothing of them is in targets.conf, so that they go
 with the daemon.  Only the daemon of the first control port is seen.
@@ -41,7 +41,7 @@ def _socket() -> Path:
 
 
 def _born() -> str:
-    """Return what tells this daemon from the next, for each makes its socket anew; '' where it cannot be seen.
+    """Return what distinguishes this daemon from the next: each creates its own socket; '' where it cannot be seen.
 
     The number of the socket comes last: with another path or file system it is another daemon's, not a later one.
     """
@@ -64,7 +64,7 @@ def _give_up(why: str) -> FabtuneError:
 
 
 def _runs() -> bool:
-    """Tell whether the daemon is there; a socket that nobody listens on is what a killed one left.
+    """Tell whether the daemon runs; a killed one leaves a socket that nobody listens on.
 
     Raises FabtuneError where it does not answer, or does not answer this user.
     """
