@@ -124,14 +124,16 @@ def test_a_daemon_that_is_not_seen_still_owes_its_values(daemon: Daemon) -> None
     assert daemon.value("FirstBurstLength") == "65536" and state() == "taken back"
 
 
+@pytest.mark.parametrize("has_such_a_target", [True, False])
 def test_the_daemon_of_another_socket_is_not_taken_for_the_one_that_was_told(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, has_such_a_target: bool
 ) -> None:
     run_apply()
     with tempfile.TemporaryDirectory() as place:
         monkeypatch.setenv("TGT_IPC_SOCKET", f"{place}/socket")
         other = Daemon(daemon.host, Path(place))
-        (daemon.host / "shown").write_text("")
+        if not has_such_a_target:
+            (daemon.host / "shown").write_text("")
         assert of_tgt(run_revert())[0] == {"waiting"}
         other.stop()
 

@@ -55,6 +55,9 @@ class Locator:
         A NIC whose name another one has taken is still found until the next boot.
         """
         named = self(step.device)
+        kind = targets.of_scope(step.device.scope)
+        if kind and step.instance and kind.stranger(step.instance):
+            return None
         if step.device.scope != "nic" or not step.instance or self._trouble or step.boot_id != self._boot_id:
             return named
         if named is not None and instance(named) == step.instance:

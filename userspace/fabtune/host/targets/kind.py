@@ -105,6 +105,10 @@ class Kind:
         """Return what distinguishes `device` from a later one in its place, '' where nothing does."""
         return ""
 
+    def stranger(self, instance: str) -> bool:
+        """Tell whether what is seen has nothing to do with what was told as `instance`, and is not its successor."""
+        return False
+
     def lost(self, device: Device, instance: str) -> bool:
         """Tell whether the values of `device`, when it was `instance`, are known to be gone for good."""
         return bool(instance) and self.instance(device) not in ("", instance)

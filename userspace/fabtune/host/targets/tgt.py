@@ -180,13 +180,15 @@ class _Tgt(Kind):
     def instance(self, device: Device) -> str:
         return _born()
 
+    def stranger(self, instance: str) -> bool:
+        return _born().rpartition(":")[0] != instance.rpartition(":")[0]
+
     def lost(self, device: Device, instance: str) -> bool:
-        now = _born()
-        if not now or now.rpartition(":")[0] != instance.rpartition(":")[0]:
+        if not instance or self.stranger(instance):
             return False
         try:
             # A socket made anew, or left by who no longer listens: its lock lets no two daemons live at once.
-            return now != instance or device.identity not in [f"{name},tgt" for _, name in _targets()]
+            return _born() != instance or device.identity not in [f"{name},tgt" for _, name in _targets()]
         except FabtuneError:
             return False
 
