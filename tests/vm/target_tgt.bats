@@ -142,12 +142,11 @@ deadly_tgtadm() {
 		python3 - <<-'PYTHON'
 			import glob, json
 			agreed = {one["name"]: one["result"] for one in json.load(open("preview.json"))[0]["agreed"]}
-			def kernel(place, name):
-				return open(glob.glob(f"/sys/class/iscsi_{place}/*/{name}")[0]).read().strip()
-			for key, name in (("FirstBurstLength", "first_burst_len"), ("MaxBurstLength", "max_burst_len"),
-			                  ("InitialR2T", "initial_r2t"), ("ImmediateData", "immediate_data"),
-			                  ("MaxOutstandingR2T", "max_outstanding_r2t")):
-				assert int(agreed[key]) == int(kernel("session", name)), (key, agreed[key], kernel("session", name))
+			kernel = lambda place, name: open(glob.glob(f"/sys/class/iscsi_{place}/*/{name}")[0]).read().strip()
+			names = {"FirstBurstLength": "first_burst_len", "MaxBurstLength": "max_burst_len", "InitialR2T": "initial_r2t",
+			         "ImmediateData": "immediate_data", "MaxOutstandingR2T": "max_outstanding_r2t"}
+			seen = {key: int(kernel("session", name)) for key, name in names.items()}
+			assert {key: int(agreed[key]) for key in names} == seen, (agreed, seen)
 			assert agreed["MaxXmitDataSegmentLength"] == int(kernel("connection", "max_xmit_dlength")), agreed
 			assert {"None": "0", "CRC32C": "1"}[agreed["DataDigest"]] == kernel("connection", "data_digest"), agreed
 		PYTHON
@@ -229,7 +228,8 @@ deadly_tgtadm() {
 	start_tgtd
 	run fabtune revert --role target
 	echo "$output"
-	[ "$status" -eq 0 ]
+	# 4: whether the initiator came back to the new one, the target's end cannot tell.
+	[ "$status" -eq 0 ] || [ "$status" -eq 4 ]
 	[ "$(parameter FirstBurstLength)" = 65536 ]
 	[[ "$(fabtune history | tail -1)" == *"taken back"* ]]
 }
