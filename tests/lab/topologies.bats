@@ -140,6 +140,9 @@ stripes() {
 @test "two striped targets, their sessions logged in again for a profile, give what their disks give together" {
 	ended stripes 0
 	[ "$(grep -c '^as expected' <<< "$output")" -eq 1 ]
+	# The record says what both ends were set to.
+	run -0 zcat "$BATS_FILE_TMPDIR"/stripes/*/run-1/read.run.json.gz
+	[[ "$output" == *'"target: tcp.rmem_max of '* ]] && [[ "$output" == *'"tcp.rmem_max of '* ]]
 }
 
 others() {

@@ -52,8 +52,8 @@ def make_record(
         dict(parameters),
         depth=1,
         closed_loop=True,
-        job="[x]\nioengine=libaio\n",
-        samples=tuple(_sample(op, mb_per_s, second) for second in range(seconds + 1)) if seconds > 1 else (),
+        job="[x]\nioengine=libaio\ndirect=1\nfilename=/dev/sdb\n",
+        samples=tuple(_sample(op, mb_per_s, second, size) for second in range(seconds + 1)) if seconds > 1 else (),
         fio={"jobs": [{"read": nothing, "write": nothing} | {op: moved}]},
     )
     made = runrecord.begin(
@@ -89,7 +89,7 @@ def with_step(record: RunRecord, **changes: Any) -> RunRecord:
     return attrs.evolve(record, steps=(attrs.evolve(record.steps[0], **changes), *record.steps[1:]))
 
 
-def _sample(op: str, mb_per_s: float, second: int) -> Sample:
+def _sample(op: str, mb_per_s: float, second: int, size: int) -> Sample:
     """What the sampler reads after `second` seconds of an even load on two CPUs."""
     cpu = {
         "user": 100,
@@ -101,7 +101,8 @@ def _sample(op: str, mb_per_s: float, second: int) -> Sample:
         "irq.soft": 200,
         "steal": 0,
     }
-    disk = {"read_bytes": 0, "write_bytes": 0} | {f"{op}_bytes": mb_per_s * 1e6 / 1024 * second}
+    moved = mb_per_s * 1e6 * second
+    disk = {"read": 0, "write": 0, "read_bytes": 0, "write_bytes": 0} | {op: moved / size, f"{op}_bytes": moved / 1024}
     return {
         "time.unix": 1e9 + second,
         "time.monotonic": float(second),

@@ -16,7 +16,7 @@ ALLOWED: dict[str, int] = {
     "measure/metrics": 2,
     "measure/proof": 1,
     "measure/workload_run": 1,
-    "model/runrecord": 10,
+    "model/runrecord": 11,
     "report/cells": 1,
     "report/compare": 1,
     "report/demo": 3,

@@ -7,9 +7,7 @@ import pytest
 
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition
-from fabtune.experiment.combination import bound_mb_per_s
 from fabtune.experiment.settings import parse_settings
-from fabtune.model.path import NetworkPath
 
 
 def _write(tmp_path: Path, text: str) -> definition.Definition:
@@ -81,20 +79,6 @@ def test_a_replicate_is_a_seed_of_its_own_and_only_whole_runs_count(tmp_path: Pa
     assert runs[0].points() is None
     (runs[0].directory / "points.json").write_text('[{"op": "read"}]')
     assert [dict(one) for one in runs[0].points() or []] == [{"op": "read"}]
-
-
-@pytest.mark.parametrize(("rtt", "expected"), [("0ms", 119.55), ("50ms", 119.55), ("100ms", 83.89), ("150ms", 55.92)])
-def test_the_bound_is_the_line_or_the_queue_over_the_round_trip(rtt: str, expected: float) -> None:
-    settings = parse_settings({"rtt": rtt}, "test")
-    network = NetworkPath(settings.rtt_ms / 1e3, settings.rate_bit_per_s / 8)
-    assert bound_mb_per_s(settings, network) == pytest.approx(expected, abs=0.01)
-
-
-def test_disks_with_a_limit_bound_what_their_targets_give_together() -> None:
-    settings = parse_settings({"target_rate": "13", "targets": "4"}, "test")
-    assert bound_mb_per_s(settings, NetworkPath(0, 125e6)) == pytest.approx(4 * 13 * 2**20 / 1e6)
-    settings = parse_settings({"target_rate": "100", "targets": "4"}, "test")
-    assert bound_mb_per_s(settings, NetworkPath(0, 125e6)) == pytest.approx(119.55, abs=0.01)
 
 
 def test_a_workloads_own_value_is_the_default() -> None:

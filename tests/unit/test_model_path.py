@@ -3,7 +3,14 @@
 
 import pytest
 
-from fabtune.model.path import Bursts, NetworkPath, bound_bytes_per_s, unsolicited_bytes, write_round_trips
+from fabtune.model.path import (
+    ETHERNET_FRAMING,
+    Bursts,
+    NetworkPath,
+    bound_bytes_per_s,
+    unsolicited_bytes,
+    write_round_trips,
+)
 
 GIGABIT = 125e6
 
@@ -35,3 +42,22 @@ def test_immediate_data_fills_one_pdu() -> None:
 def test_a_window_bounds_each_round_trip() -> None:
     path = NetworkPath(0.05, GIGABIT)
     assert bound_bytes_per_s(path, 262144, 32, window_bytes=262144) == pytest.approx(262144 / 0.05)
+
+
+def test_real_ethernet_carries_1448_of_1538_bytes() -> None:
+    path = NetworkPath(0, GIGABIT, framing_bytes=ETHERNET_FRAMING)
+    assert path.goodput_bytes_per_s == pytest.approx(GIGABIT * 1448 / 1538)
+
+
+def test_a_mixed_load_shares_one_depth() -> None:
+    # 16 requests of 4 KiB, 70 % reads of one round trip and 30 % writes of two, at 50 ms: a request takes 65 ms.
+    path = NetworkPath(0.05, GIGABIT)
+    ways = [bound_bytes_per_s(path, 4096, 16, 0.7 * 1 + 0.3 * 2, share=share) for share in (0.7, 0.3)]
+    assert sum(ways) == pytest.approx(16 * 4096 / (0.065 + 4096 / path.goodput_bytes_per_s))
+    assert ways[0] / ways[1] == pytest.approx(7 / 3)
+
+
+def test_a_mixed_load_fills_the_way_that_carries_more() -> None:
+    path = NetworkPath(0, GIGABIT)
+    ways = [bound_bytes_per_s(path, 262144, 32, share=share) for share in (0.7, 0.3)]
+    assert ways == pytest.approx([path.goodput_bytes_per_s, path.goodput_bytes_per_s * 3 / 7])

@@ -64,10 +64,13 @@ def test_an_invalid_run_takes_its_pair_along_and_is_named() -> None:
 
 def test_a_run_that_breaks_a_law_is_not_used() -> None:
     a, b = sides(1.10)
-    b[0].steps[0].fio["jobs"][0]["read"]["lat_ns"]["mean"] *= 2
+    # One that says something new is; one with a stream that did nothing cannot be right.
+    b[1].steps[0].fio["jobs"][0]["read"]["lat_ns"]["mean"] *= 2
+    jobs = b[0].steps[0].fio["jobs"]
+    jobs.append(dict.fromkeys(("read", "write"), jobs[0]["write"]))
     outcome = compare.compare(a, b)
     assert compared(outcome.rows[0]).n == 7
-    assert "Little's law" in outcome.invalid[0][1]
+    assert "every stream of the load" in outcome.invalid[0][1]
 
 
 def test_what_differed_is_listed() -> None:

@@ -18,12 +18,17 @@ from fabtune.report import demo
 
 META = {"Kernel": "6.12.107", "Seed": 7, "commands": ["make demo", "echo '<&>'"]}
 WINDOW_MB_MS = 8388.608  # 32 requests of 256 KiB
+WIRE_MS = 262.144 / 119.5  # the time of one on the wire
+
+
+def bound_of(rtt_ms: float, trips: int = 1) -> float:
+    return min(119.5, WINDOW_MB_MS / (trips * rtt_ms + WIRE_MS))
 
 
 def make_points(**extra: Any) -> Any:
     points = []
     for rtt_ms, default, wan in ((0, 119.5, 112.9), (50, 5.2, 110.3), (100, 2.6, 81.1)):
-        bound = min(119.5, WINDOW_MB_MS / rtt_ms) if rtt_ms else 119.5
+        bound = bound_of(rtt_ms)
         for op in ("read", "write"):
             for profile, rate in (("wan", wan), ("default", default)):
                 points.append(
@@ -37,6 +42,8 @@ def make_points(**extra: Any) -> Any:
                         "p50_ms": 70.25,
                         "p99_ms": None,
                         "queue_full": 3,
+                        "queue_depth": 32,
+                        "size_bytes": 262144,
                         **extra,
                     }
                 )
@@ -90,13 +97,19 @@ def test_marks_stand_where_the_numbers_are(tmp_path: Path) -> None:
     assert rates == pytest.approx([112.9, 110.3, 81.1], abs=0.2)
 
 
-def test_bound_bends_at_the_knee() -> None:
-    points = [point for point in make_points() if point["op"] == "read"]
+@pytest.mark.parametrize("trips", [1, 2])
+def test_bound_bends_at_the_knee(trips: int) -> None:
+    points = [point | {"bound_mb_per_s": bound_of(point["rtt_ms"], trips)} for point in make_points()]
     curve = dict(demo._bound_curve(points))
-    knee = WINDOW_MB_MS / 119.5
+    knee = 31 * WIRE_MS / trips
     assert min(curve, key=lambda rtt: abs(rtt - knee)) == pytest.approx(knee)
     assert curve[0] == 119.5
-    assert all(bound == pytest.approx(min(119.5, WINDOW_MB_MS / rtt)) for rtt, bound in curve.items() if rtt)
+    assert all(bound == pytest.approx(bound_of(rtt, trips)) for rtt, bound in curve.items())
+
+
+def test_of_profiles_whose_bursts_differ_the_higher_bound_is_drawn() -> None:
+    slow = [point | {"bound_mb_per_s": bound_of(point["rtt_ms"], 2)} for point in make_points()]
+    assert demo._bound_curve(slow + make_points()) == demo._bound_curve(make_points())
 
 
 def test_bound_of_another_shape_is_joined_as_it_is() -> None:

@@ -16,13 +16,12 @@ from fabtune.experiment.settings import OF_WORKLOAD, ops_of, ways_of
 from fabtune.experiment.testbed import Testbed, mount
 from fabtune.host.run import run
 from fabtune.lab import topology
-from fabtune.measure import fio, measurement, metrics, recordfile, target, workload
-from fabtune.measure.watch import seen_by_fabstat
+from fabtune.measure import checks, measured, measurement, metrics, recordfile, target, workload
 from fabtune.measure.workload_run import measure
 from fabtune.model.factors import FACTORS, Settings
-from fabtune.model.path import NetworkPath
+from fabtune.model.path import LINUX_FRAMING
 from fabtune.model.results import Point
-from fabtune.model.runrecord import PathTold, RunRecord
+from fabtune.model.runrecord import PathTold, RunRecord, StepResult
 from fabtune.tune.switch import Ends, target_values
 
 RESULTS = Path("/results")
@@ -66,19 +65,21 @@ def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
     with testbed.faults():
         if len(disks) > 1:
             taken, seen = clients.measure(disks, op, settings)
-            found.append(common(settings, path, op) | clients.figures(taken, op, seen))
+            point = common(settings, path, op) | clients.figures(taken, op, seen)
+            found.append(with_bound(point, taken, taken.steps[0], op))
         else:
-            taken = measure_one(settings, path, disks[0], op)
+            taken = measure_one(settings, path_told(settings, testbed.fabric.CROSSES_PATH), disks[0], op)
             moved = [way for way in ways_of(op) if moved_data(taken, way)]
-            found += [common(settings, path, way) | figures_of(way, taken) for way in moved]
             own = testbed.fabric.figures()
-            found = [point | own for point in found]
+            for way in moved:
+                step, figures = figures_of(way, taken)
+                found.append(with_bound(common(settings, path, way) | figures | own, taken, step, way))
     after = topology.qdisc_counters()
     if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
     around = taken.environment | tunables_read() | {"qdiscs_before": before, "qdiscs_after": after}
     recordfile.write(attrs.evolve(taken, environment=around), RESULTS / f"{op}.run.json.gz")
-    return [add_bound(settings, path, point) for point in found] if testbed.fabric.CROSSES_PATH else found
+    return found
 
 
 def tunables_read() -> dict[str, str]:
@@ -87,7 +88,7 @@ def tunables_read() -> dict[str, str]:
     return measurement.tunables_now() | {f"target: {name}": value for name, value in theirs.items()}
 
 
-def measure_one(settings: Settings, path: topology.EmulatedPath, disk: str, op: str) -> RunRecord:
+def measure_one(settings: Settings, path: PathTold, disk: str, op: str) -> RunRecord:
     """Return the run record of the combination's workload on one device, or on a file system on it."""
     work = workload.load(settings.workload)
     wanted = SMALL_FILES | {name: getattr(settings, FACTORS[factor].key) for name, factor in OF_WORKLOAD.items()}
@@ -96,12 +97,25 @@ def measure_one(settings: Settings, path: topology.EmulatedPath, disk: str, op: 
     files = work.target == "directory"
     # Phases that move a given amount end with it.
     timed = not work.time.ends_with_data and (not files or work.time.runtime_s is not None)
-    return measure(
+    taken = measure(
         work, target.find(mount(disk) if files else f"/dev/{disk}"), label=settings.profile,
         runtime_s=settings.runtime_s if timed else None, ramp_s=settings.ramp_s if timed else None,
         environment={"settings": attrs.asdict(settings)},
-        path=PathTold(path.rtt_ms / 1e3, path.rate_bit_per_s / 8, path.mtu),
+        path=path,
     )  # fmt: skip
+    return attrs.evolve(taken, target=attrs.evolve(taken.target, limit_bytes_per_s=disks_bytes_per_s(settings)))
+
+
+def path_told(settings: Settings, crosses: bool) -> PathTold:
+    """Return what is known of the emulated path; nothing for a fabric that never `crosses` it."""
+    if not crosses:
+        return PathTold()
+    return PathTold(settings.rtt_ms / 1e3, settings.rate_bit_per_s / 8, settings.mtu, LINUX_FRAMING)
+
+
+def disks_bytes_per_s(settings: Settings) -> float | None:
+    """Return what the targets' disks give together, None without a limit."""
+    return float(settings.target_mib_per_s * 2**20 * settings.targets) or None
 
 
 # A guest's disk is RAM: files of the studies' number, not of their size.
@@ -130,49 +144,41 @@ def common(settings: Settings, path: topology.EmulatedPath, op: str) -> Point:
     })  # fmt: skip
 
 
-def figures_of(op: str, taken: RunRecord) -> dict[str, float | None]:
-    """Return the figures of one device's record that tables and curves are made of.
+def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, float | None]]:
+    """Return the figures of one device's record that tables and curves are made of, and the step they are of.
 
     Of a workload of several steps the last counts that moved data this way: after the cached ones, that on disk.
     """
     steps = [(step, {one.key: one.value for one in metrics.of_step(step)}) for step in taken.steps]
     step, figures = [(step, found) for step, found in steps if f"{op}_mb_per_s" in found][-1]
-    disk = taken.target.disk
-    seen = seen_by_fabstat(step, disk)
-    p50, p99 = (seen.percentile(50, op), seen.percentile(99, op)) if seen else (None, None)
-    cpu = figures.get("cpu_s_per_gb")
-    point: dict[str, float | None] = {
-        "mb_per_s": round(figures[f"{op}_mb_per_s"], 2),
-        "cpu_s_per_gb": None if cpu is None else round(cpu, 3),
-        "oldest_s": round(fio.longest_ns(step.document, op) / 1e9, 3),
+    seen = measured.seen(step)
+    # md passes requests on without a queue of its own, and the page cache may keep all of a phase from the disk.
+    if seen is None and taken.target.kind == "device" and Path(f"/sys/block/{taken.target.disk}/mq").exists():
+        raise FabtuneError(f"fabstat saw no {op} on {taken.target.disk}: is the module loaded?")
+    point = {
+        "mb_per_s": _rounded(figures[f"{op}_mb_per_s"], 2),
+        "cpu_s_per_gb": _rounded(figures.get("cpu_s_per_gb"), 3),
+        "oldest_s": _rounded(measured.oldest_s(step, op), 3),
+        **{name: _rounded(figures.get(f"{op}_{name}"), 3) for name in ("p50_ms", "p99_ms")},
     }
-    if seen is None or p50 is None or p99 is None:
-        # md passes requests on without a queue of its own, and the page cache may keep all of a phase from the disk.
-        if taken.target.kind == "device" and Path(f"/sys/block/{disk}/mq").exists():
-            raise FabtuneError(f"fabstat saw no {op} on {disk}: is the module loaded?")
-        return point | {name: round(figures[f"{op}_{name}"], 3) for name in ("p50_ms", "p99_ms")}
-    return point | {
-        "p50_ms": round(p50.value_ms, 3),
-        "p99_ms": round(p99.value_ms, 3),
-        "queue_full": seen.queue_full,
-        "at_limit": round(seen.at_limit, 4),
-    }
+    if seen is not None:
+        point |= {"queue_full": seen.queue_full, "at_limit": round(seen.at_limit, 4)}
+    return step, point
 
 
-def add_bound(settings: Settings, path: topology.EmulatedPath, point: Point) -> Point:
-    """Return `point` with the bound that no tuning can pass, and the share of it that was reached."""
-    bound = bound_mb_per_s(settings, NetworkPath(path.rtt_ms / 1e3, path.rate_bit_per_s / 8, path.mtu))
-    return point | {"bound_mb_per_s": round(bound, 2), "fraction_of_bound": round(point["mb_per_s"] / bound, 4)}
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
 
 
-def bound_mb_per_s(settings: Settings, network: NetworkPath) -> float:
-    """Return min(line rate, queue depth x size / RTT, the targets' disks): what no tuning can pass."""
-    bounds = [network.goodput_bytes_per_s]
-    if network.rtt_s:
-        bounds.append(settings.queue_depth * settings.size_bytes * settings.clients / network.rtt_s)
-    if settings.target_mib_per_s:
-        bounds.append(settings.target_mib_per_s * 2**20 * settings.targets)
-    return min(bounds) / 1e6
+def with_bound(point: Point, taken: RunRecord, step: StepResult, op: str) -> Point:
+    """Return `point` with the bound of path, depth, bursts and disk, and the share of it that was reached."""
+    network = taken.path.network
+    if network is None:
+        return point
+    # Requests of several sizes, or through the page cache, are bound by the line alone.
+    bound = checks.bound(taken, step, op) or network.goodput_bytes_per_s
+    share = point["mb_per_s"] * 1e6 / bound
+    return point | {"bound_mb_per_s": round(bound / 1e6, 2), "fraction_of_bound": round(share, 4)}
 
 
 if __name__ == "__main__":

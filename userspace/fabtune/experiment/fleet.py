@@ -5,7 +5,6 @@ A run's directory gets, for each initiator, ``HOST/OP.run.json.gz`` (its record)
 it began), and ``ansible.log``.  ``points.json`` is written last, and only when every host was measured.
 """
 
-import collections
 import json
 import os
 import shutil
@@ -22,7 +21,7 @@ from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.installed import data_dir
-from fabtune.measure import fio, metrics, recordfile, workload
+from fabtune.measure import measured, metrics, recordfile, workload
 from fabtune.model.results import Point
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
@@ -137,7 +136,7 @@ def _measure(run: Run, inventory: Inventory) -> list[Point]:
 def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
     """Return one point a host, and their sum under the host name ``all``."""
     found: list[Point] = []
-    latencies: dict[str, list[Mapping[int, int]]] = {}
+    latencies: dict[str, list[measured.Latencies]] = {}
     for host in inventory.initiators:
         taken = recordfile.read(run.directory / host / f"{op}{recordfile.SUFFIX}")
         start = json.loads((run.directory / host / f"{op}.start.json").read_text())
@@ -146,15 +145,14 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
         for way in ways_of(op):
             if f"{way}_mb_per_s" not in figures:
                 continue
-            latencies.setdefault(way, []).extend(fio.bins(step.document, way) for step in taken.steps)
+            latencies.setdefault(way, []).extend(measured.latencies(step, way) for step in taken.steps)
             found.append(
                 Point({
                     "profile": run.settings.profile,
                     "host": host,
                     "op": way,
                     "mb_per_s": round(figures[f"{way}_mb_per_s"], 2),
-                    "p50_ms": round(figures[f"{way}_p50_ms"], 3),
-                    "p99_ms": round(figures[f"{way}_p99_ms"], 3),
+                    **{name: _rounded(figures.get(f"{way}_{name}")) for name in ("p50_ms", "p99_ms")},
                     "begun_late_ms": round(late_s * 1e3 - start["clock_offset_ms"], 1),
                     "clock_offset_ms": round(start["clock_offset_ms"], 3),
                     "clock_uncertainty_ms": round(start["clock_uncertainty_ms"], 3),
@@ -163,23 +161,24 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
     return found + [_sum([one for one in found if one["op"] == way], latencies[way]) for way in latencies]
 
 
-def _sum(points: Sequence[Point], latencies: Sequence[Mapping[int, int]]) -> Point:
+def _rounded(value_ms: float | None) -> float | None:
+    return None if value_ms is None else round(value_ms, 3)
+
+
+def _sum(points: Sequence[Point], latencies: Sequence[measured.Latencies]) -> Point:
     """Return all hosts' points of one direction as one: what they moved together, and the latest begin.
 
-    Percentiles are those of all hosts' requests together, `latencies` (ns -> requests).
+    Percentiles are those of all hosts' requests together.
     """
-    together: collections.Counter[int] = collections.Counter()
-    for one in latencies:
-        together.update(one)
-    shares = {"p50_ms": 0.5, "p99_ms": 0.99}
-    values = {key: fio.percentile_ns(together, share) for key, share in shares.items()}
+    every = measured.together(latencies)
+    values = {key: every.quantile_ns(share) for key, share in (("p50_ms", 0.5), ("p99_ms", 0.99))}
     return Point(
         {
             "profile": points[0]["profile"],
             "host": "all",
             "op": points[0]["op"],
             "mb_per_s": round(sum(one["mb_per_s"] for one in points), 2),
-            **{key: None if ns is None else round(ns / 1e6, 3) for key, ns in values.items()},
+            **{key: _rounded(None if ns is None else ns / 1e6) for key, ns in values.items()},
             "begun_late_ms": max(one["begun_late_ms"] for one in points),
         }
     )

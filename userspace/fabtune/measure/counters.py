@@ -8,6 +8,7 @@ queueing disciplines, iSCSI sessions and their sockets.
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fabtune.host.run import run
 from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import established
 from fabtune.measure.target import Target
+from fabtune.model.path import ETHERNET_FRAMING, LINUX_FRAMING
 from fabtune.model.runrecord import Edge, Sample
 
 _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
@@ -29,7 +31,8 @@ def sample(disk: str | None) -> Sample:
     """Return one light sample.
 
     Keys: ``time.unix`` (s), ``time.monotonic`` (s), ``kernel.all.cpu.*`` (ms of all CPUs),
-    ``disk.dev.*`` (requests; bytes in KiB, as PCP counts them), ``network.*`` (counts).
+    ``disk.dev.*`` (requests; bytes in KiB, as PCP counts them), ``network.*`` (counts); with one CPU ``exact.cpu.idle``
+    (ns), which nothing rounds to ticks.
     """
     values: Sample = {"time.unix": time.time(), "time.monotonic": time.monotonic()}
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
@@ -40,9 +43,24 @@ def sample(disk: str | None) -> Sample:
     softnet = [line.split() for line in Path("/proc/net/softnet_stat").read_text().splitlines()]
     values["network.softnet.dropped"] = sum(int(row[1], 16) for row in softnet)
     values["network.softnet.time_squeeze"] = sum(int(row[2], 16) for row in softnet)
+    if os.cpu_count() == 1:
+        values.update(_idle_ns())
     if disk:
         values.update(_disk(disk))
     return values
+
+
+def _idle_ns() -> Sample:
+    """Return how long the only CPU has been idle; nothing where the kernel does not say.
+
+    Whoever reads this is running, so that no idle time is under way that is not yet counted.
+    """
+    try:
+        text = Path("/proc/timer_list").read_text()
+    except OSError:
+        return {}
+    found = re.findall(r"^\s*\.(?:idle|iowait)_sleeptime\s*: (\d+) nsecs", text, re.MULTILINE)
+    return {"exact.cpu.idle": sum(map(int, found))} if found else {}
 
 
 def _disk(disk: str) -> Sample:
@@ -83,6 +101,21 @@ def _nic_to(address: str) -> str | None:
     except FabtuneError:
         return None
     return str(route[0]["dev"])
+
+
+def framing_bytes(target: Target) -> int | None:
+    """Return what a packet to the target takes of its link beside itself, None where the way there is not known.
+
+    Only a card puts an Ethernet's preamble and gap around it; a rate that Linux shapes has no more than the header.
+    """
+    ways = {_nic_to(one.address) for one in live_sessions() if one.sid in target.sessions} - {None}
+    if not ways:
+        return None
+    return ETHERNET_FRAMING if any(_has_card(Path("/sys/class/net", str(way))) for way in ways) else LINUX_FRAMING
+
+
+def _has_card(nic: Path) -> bool:
+    return (nic / "device").exists() or any(_has_card(below.resolve()) for below in nic.glob("lower_*"))
 
 
 def _portal_ports(target: Target) -> set[int]:

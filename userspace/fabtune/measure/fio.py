@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fio as a process: start it, wait for it with samples in between, read what it says."""
 
+import functools
 import json
 import math
+import operator
 import os
 import re
 import select
@@ -18,6 +20,8 @@ from fabtune.host.run import ended, launch, require, run
 # How long fio may take to end its jobs after SIGINT.  Requests that never return keep it longer.
 STOP_S = 10.0
 KILL_S = 2.0
+# How often fio is asked for its figures from the end of its run time on, which it may reach late.
+_ASK_S = 0.5
 
 
 class FioError(FabtuneError):
@@ -58,19 +62,32 @@ class Load:
             ended(self._process, KILL_S)
         self._errors.close()
 
-    def wait(self, tick: Callable[[], None], interval_s: float) -> None:
-        """Call `tick` every `interval_s` until fio ends."""
+    def wait(self, tick: Callable[[], None], interval_s: float, measured_s: float = math.inf) -> None:
+        """Call `tick` every `interval_s` until fio ends.
+
+        After `measured_s`, and on and on from then, fio is to note its figures: it may have begun late.
+        """
         descriptor = os.pidfd_open(self._process.pid)
         try:
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
-            due = time.monotonic() + interval_s
-            while not poll.poll(max(0.0, due - time.monotonic()) * 1000):
+            due, last = time.monotonic() + interval_s, time.monotonic() + measured_s
+            while not poll.poll(max(0.0, min(due, last) - time.monotonic()) * 1000):
+                if time.monotonic() >= last:
+                    self._note_figures()
+                    last += _ASK_S
                 tick()
                 due = max(due + interval_s, time.monotonic())
         finally:
             os.close(descriptor)
         self._process.wait()
+
+    def _note_figures(self) -> None:
+        """Let fio write its figures as they are.  Before it has its handlers the signal would end it."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        caught = int(re.findall(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)[0], 16)
+        if caught >> (signal.SIGUSR1 - 1) & 1:
+            self._process.send_signal(signal.SIGUSR1)
 
     def stop(self) -> bool:
         """Ask fio to end and print what it has; return False when requests held it up too long."""
@@ -78,11 +95,24 @@ class Load:
             self._process.send_signal(signal.SIGINT)
         return ended(self._process, STOP_S)
 
+    def before_drain(self) -> dict[str, Any] | None:
+        """Return what fio had counted when it was last asked before it waited for what was outstanding, else None.
+
+        While it waits it does not answer; afterwards it has counted everything.
+        """
+        documents, _ = _split(self._output)
+        counts = [sum(total(one, op, "lat_ns", "N") for op in ("read", "write")) for one in documents]
+        early = next((one for one, n in zip(documents[::-1], counts[::-1], strict=True) if 0 < n < counts[-1]), None)
+        if early is None:
+            return None
+        return {"jobs": [{op: _essence(job[op]) for op in ("read", "write")} for job in early["jobs"]]}
+
     def document(self) -> dict[str, Any]:
         """Return fio's JSON.  Raises FioError with fio's own words when it ended badly, or not at all."""
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace")
-        document, around = _split(self._output)
+        documents, around = _split(self._output)
+        document = documents[-1] if documents else None
         status = self._process.returncode
         if status == 0 and document is not None:
             return document
@@ -92,20 +122,29 @@ class Load:
         raise FioError(f"fio ended with status {status}: {words}", document)
 
 
-def _split(output: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return the JSON document in fio's output and the text around it (fio prints notes before it)."""
+def _split(output: Path) -> tuple[list[dict[str, Any]], str]:
+    """Return the JSON documents in fio's output and the text around them (fio prints notes between them)."""
     try:
         text = output.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return None, ""
-    start = text.find("{\n")
-    if start < 0:
-        return None, text
-    try:
-        document, end = json.JSONDecoder().raw_decode(text, start)
-    except json.JSONDecodeError:
-        return None, text[:start]
-    return document, text[:start] + text[end:]
+        return [], ""
+    documents: list[dict[str, Any]] = []
+    around, at = "", 0
+    while (start := text.find("{\n", at)) >= 0:
+        around += text[at:start]
+        try:
+            document, at = json.JSONDecoder().raw_decode(text, start)
+        except json.JSONDecodeError:
+            return documents, around
+        documents.append(document)
+    return documents, around + text[at:]
+
+
+def _essence(way: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what figures come from, of one direction of one job."""
+    found = {key: way[key] for key in ("total_ios", "io_bytes", "runtime")}
+    times = {key: way["lat_ns"][key] for key in ("N", "mean", "max") if key in way["lat_ns"]}
+    return found | {"clat_ns": {"bins": way["clat_ns"].get("bins", {})}, "lat_ns": times}
 
 
 def _complaints(text: str) -> Iterable[str]:
@@ -121,41 +160,18 @@ def directions(document: Mapping[str, Any]) -> list[str]:
     return [op for op in ("read", "write") if any(job[op]["total_ios"] for job in document["jobs"])]
 
 
-def total(document: Mapping[str, Any], op: str, key: str) -> float:
+def total(document: Mapping[str, Any], op: str, *keys: str) -> float:
     """Return the sum over all jobs of one number of one direction."""
-    return float(sum(job[op][key] for job in document["jobs"]))
-
-
-def bins(document: Mapping[str, Any], op: str) -> dict[int, int]:
-    """Return the completion-latency histogram of all jobs: nanoseconds -> requests."""
-    merged: dict[int, int] = {}
-    for job in document["jobs"]:
-        for ns, count in job[op]["clat_ns"].get("bins", {}).items():
-            merged[int(ns)] = merged.get(int(ns), 0) + count
-    return merged
-
-
-def percentile_ns(histogram: Mapping[int, int], fraction: float) -> int | None:
-    """Return the latency that `fraction` of the requests did not exceed, or None without any."""
-    count = sum(histogram.values())
-    if not count:
-        return None
-    wanted = math.ceil(fraction * count)
-    seen = 0
-    for ns in sorted(histogram):
-        seen += histogram[ns]
-        if seen >= wanted:
-            return ns
-    return max(histogram)
+    return float(sum(functools.reduce(operator.getitem, keys, job[op]) for job in document["jobs"]))
 
 
 def longest_ns(document: Mapping[str, Any], op: str) -> int:
     """Return the longest time from submission to completion over all jobs."""
-    return max(int(job[op]["lat_ns"]["max"]) for job in document["jobs"])
+    return max(int(job[op]["lat_ns"].get("max", job[op]["lat_ns"]["mean"])) for job in document["jobs"])
 
 
 def mean_latency_ns(document: Mapping[str, Any], op: str) -> float | None:
-    """Return the mean time from submission to completion over all jobs."""
+    """Return the mean time from submission to completion over all jobs, None where nothing completed."""
     totals = [job[op]["lat_ns"] for job in document["jobs"]]
     count = sum(int(one["N"]) for one in totals)
     return sum(float(one["mean"]) * int(one["N"]) for one in totals) / count if count else None

@@ -6,24 +6,29 @@ from typing import Any
 
 import attrs
 
-from fabtune.measure import fio
+from fabtune.measure import fio, measured
 from fabtune.model.runrecord import Sample, StepResult
 
 # Engines whose requests are whole files made, looked up or removed: nothing is moved, and fio calls all of it reading.
 _FILE_ENGINES = ("filecreate", "filestat", "filedelete")
-# The kernel counts CPU time in ticks of 10 ms: of fewer than five nothing can be said.
-_LEAST_BUSY_MS = 50
+# The kernel counts CPU time in ticks: of fewer than ten nothing can be said.
+_TICK_MS, _LEAST_MS = 10.0, 100.0
+_KINDS = ("user", "nice", "sys", "idle", "wait.total", "irq.hard", "irq.soft", "steal")
 
 
 @attrs.frozen
 class Metric:
-    """One figure of one step.  `better` is +1 when more is better, -1 when less is."""
+    """One figure of one step; `error` is how far off it may be.
+
+    `better` is +1 when more is better, -1 when less is.
+    """
 
     key: str
     title: str
     unit: str
     value: float
     better: int
+    error: float | None = None
 
 
 def of_step(result: StepResult) -> list[Metric]:
@@ -35,11 +40,11 @@ def of_step(result: StepResult) -> list[Metric]:
     if not document or result.must_fail:
         return []
     if of_files(result):
-        return _files(document)
+        return _files(result, document)
     found = []
     for op in fio.directions(document):
-        found += _of_direction(document, op)
-    found += _cpu(result, document)
+        found += _of_direction(result, op)
+    found += _cpu(result)
     return found
 
 
@@ -48,17 +53,12 @@ def of_files(result: StepResult) -> bool:
     return any(f"ioengine={engine}\n" in result.job for engine in _FILE_ENGINES)
 
 
-def _files(document: Mapping[str, Any]) -> list[Metric]:
-    seconds = run_s(document)
+def _files(result: StepResult, document: Mapping[str, Any]) -> list[Metric]:
+    seconds = measured.run_s(result)
     if not seconds:
         return []
     rate = Metric("files_per_s", "files", "1/s", fio.total(document, "read", "total_ios") / seconds, 1)
-    return [rate, *_percentiles(document, "read", "a file's")]
-
-
-def run_s(document: Mapping[str, Any]) -> float:
-    """Return the seconds that the measured part took, the ramp left out."""
-    return max((float(job[op]["runtime"]) for job in document["jobs"] for op in ("read", "write")), default=0.0) / 1e3
+    return [rate, *_percentiles(result, "read", "a file's")]
 
 
 def moved_bytes(document: Mapping[str, Any]) -> float:
@@ -66,64 +66,78 @@ def moved_bytes(document: Mapping[str, Any]) -> float:
     return sum(fio.total(document, op, "io_bytes") for op in ("read", "write"))
 
 
-def _of_direction(document: Mapping[str, Any], op: str) -> list[Metric]:
-    seconds = max(float(job[op]["runtime"]) for job in document["jobs"]) / 1e3
-    if not seconds:
+def _of_direction(result: StepResult, op: str) -> list[Metric]:
+    rate = measured.throughput_of(result, op)
+    if rate is None:
         return []
-    found = [
-        Metric(f"{op}_mb_per_s", f"{op} throughput", "MB/s", fio.total(document, op, "io_bytes") / seconds / 1e6, 1),
-        Metric(f"{op}_iops", f"{op} requests", "1/s", fio.total(document, op, "total_ios") / seconds, 1),
+    requests = rate.bytes_per_s / measured.request_bytes(result, op)
+    return [
+        Metric(f"{op}_mb_per_s", f"{op} throughput", "MB/s", rate.bytes_per_s / 1e6, 1),
+        Metric(f"{op}_iops", f"{op} requests", "1/s", requests, 1),
+        *_percentiles(result, op, op),
     ]
-    return found + _percentiles(document, op, op)
 
 
-def _percentiles(document: Mapping[str, Any], op: str, called: str) -> list[Metric]:
-    histogram = fio.bins(document, op)
+def _percentiles(result: StepResult, op: str, called: str) -> list[Metric]:
+    latencies = measured.latencies(result, op)
     found = []
-    for name, fraction in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)):
-        value = fio.percentile_ns(histogram, fraction)
+    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)):
+        value = latencies.quantile_ns(share)
         if value is not None:
             found.append(Metric(f"{op}_{name}_ms", f"{called} latency {name}", "ms", value / 1e6, -1))
     return found
 
 
-def window(result: StepResult) -> tuple[Sample, Sample] | None:
-    """Return the first and last sample inside the measured part, or None with fewer than two there.
+def _cpu(result: StepResult) -> list[Metric]:
+    """Return CPU time per GB of the disk's own traffic over the measured part, what the host does anyway left out.
 
-    The measured part ends when the load does; its length is fio's own.
+    Nothing where that is less than ten of the kernel's ticks, or than twice what it may be off by.
     """
-    samples, document = result.samples, result.fio
-    if not document or len(samples) < 3:
-        return None
-    end = samples[-1]["time.monotonic"]
-    inside = [one for one in samples[:-1] if one["time.monotonic"] >= end - run_s(document) - 0.2]
-    if len(inside) < 2:
-        return None
-    return inside[0], inside[-1]
-
-
-def _cpu(result: StepResult, document: Mapping[str, Any]) -> list[Metric]:
-    """Return CPU time per GB of the disk's own traffic, over the same seconds."""
-    edges = window(result)
+    edges = measured.window(result)
     if edges is None or "disk.dev.read_bytes" not in edges[1]:
         return []
     first, last = edges
-    # A second in which nothing completed has no percentiles.
-    change = {key: last[key] - first[key] for key in last if key in first}
-    gigabytes = (change["disk.dev.read_bytes"] + change["disk.dev.write_bytes"]) * 1024 / 1e9
-    all_ms = sum(value for key, value in change.items() if key.startswith("kernel.all.cpu."))
-    busy_ms = all_ms - change["kernel.all.cpu.idle"] - change["kernel.all.cpu.wait.total"]
-    if gigabytes <= 0 or busy_ms < _LEAST_BUSY_MS:
+    gigabytes = (_grown(edges, "disk.dev.read_bytes") + _grown(edges, "disk.dev.write_bytes")) * 1024 / 1e9
+    seconds = last["time.monotonic"] - first["time.monotonic"]
+    busy_ms, error_ms = _busy_ms(edges)
+    before = (result.idle[0], result.idle[1]) if len(result.idle) == 2 else (first, first)
+    # How much longer the load was watched than the idle host.
+    scale = seconds / _grown(before, "time.monotonic") if result.idle else 0.0
+    idle_ms, idle_error_ms = _busy_ms(before)
+    busy_ms, error_ms = busy_ms - scale * idle_ms, error_ms + scale * idle_error_ms
+    if gigabytes <= 0 or busy_ms < max(2 * error_ms, 0 if "exact.cpu.idle" in last else _LEAST_MS):
         return []
-    kernel_ms = sum(change[f"kernel.all.cpu.{name}"] for name in ("sys", "irq.hard", "irq.soft"))
-    mb_per_s = gigabytes * 1e3 / change["time.monotonic"]
-    parts = (("user", "user"), ("sys", "sys"), ("softirq", "irq.soft"))
-    return [
-        Metric("cpu_s_per_gb", "CPU", "s/GB", busy_ms / 1e3 / gigabytes, -1),
-        *(
-            Metric(f"{name}_s_per_gb", name, "s/GB", change[f"kernel.all.cpu.{key}"] / 1e3 / gigabytes, -1)
-            for name, key in parts
-        ),
+    found = [Metric("cpu_s_per_gb", "CPU", "s/GB", busy_ms / 1e3 / gigabytes, -1, error_ms / 1e3 / gigabytes)]
+    ticks = {kind: _ticks_ms(edges, kind) - scale * _ticks_ms(before, kind) for kind in _KINDS}
+    for name, kind in (("user", "user"), ("sys", "sys"), ("softirq", "irq.soft")):
+        if ticks[kind] >= _LEAST_MS:
+            found.append(Metric(f"{name}_s_per_gb", name, "s/GB", ticks[kind] / 1e3 / gigabytes, -1))
+    kernel_ms = ticks["sys"] + ticks["irq.hard"] + ticks["irq.soft"]
+    if kernel_ms >= _LEAST_MS:
         # The studies' own figure: per cent of the host's CPU in the kernel for each MB/s.
-        Metric("sys_percent_per_mb_per_s", "%sys/(MB/s)", "%", 100 * kernel_ms / all_ms / mb_per_s, -1),
-    ]
+        share = 100 * kernel_ms / sum(_ticks_ms(edges, kind) for kind in _KINDS)
+        value = share / (gigabytes * 1e3 / seconds)
+        found.append(Metric("sys_percent_per_mb_per_s", "%sys/(MB/s)", "%", value, -1))
+    return found
+
+
+def _ticks_ms(edges: tuple[Sample, Sample], kind: str) -> float:
+    return _grown(edges, f"kernel.all.cpu.{kind}")
+
+
+def _grown(edges: tuple[Sample, Sample], key: str) -> float:
+    return edges[1][key] - edges[0][key] if key in edges[0] and key in edges[1] else 0.0
+
+
+def _busy_ms(edges: tuple[Sample, Sample]) -> tuple[float, float]:
+    """Return how long the host's CPUs were busy, and how far that may be off; what a hypervisor stole is not busy.
+
+    The kernel measures idle time and rounds it to ticks; busy time it samples, one tick at a time.
+    """
+    elapsed_ms, stolen_ms = _grown(edges, "time.monotonic") * 1e3, _ticks_ms(edges, "steal")
+    if "exact.cpu.idle" in edges[0] and "exact.cpu.idle" in edges[1]:
+        return elapsed_ms - _grown(edges, "exact.cpu.idle") / 1e6 - stolen_ms, _TICK_MS if stolen_ms else 0.0
+    every_ms = sum(_ticks_ms(edges, kind) for kind in _KINDS)
+    idle_ms = _ticks_ms(edges, "idle") + _ticks_ms(edges, "wait.total")
+    cpus = max(1, round(every_ms / elapsed_ms)) if elapsed_ms else 1
+    return cpus * elapsed_ms - idle_ms - stolen_ms, 2 * _TICK_MS

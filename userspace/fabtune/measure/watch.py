@@ -10,8 +10,8 @@ from pathlib import Path
 from fabtune.errors import FabtuneError, InputError
 from fabtune.measure import counters
 from fabtune.measure.target import Target
-from fabtune.model.runrecord import HangingRequest, Readings, Sample, StepResult, Stuck
-from fabtune.stat import DeviceInterval, Snapshot, StuckRequest, diff, parse, stuck
+from fabtune.model.runrecord import HangingRequest, Readings, Sample, Stuck
+from fabtune.stat import Snapshot, StuckRequest, diff, parse, stuck
 from fabtune.stat.snapshot import read_file, words
 
 # With hundreds of LUNs a reading is large; it is then taken at the ends of the step alone.
@@ -113,13 +113,3 @@ def only_disk(text: str, disk: str) -> str:
         if keep:
             kept.append(line)
     return "\n".join(kept) + "\n"
-
-
-def seen_by_fabstat(result: StepResult, disk: str | None) -> DeviceInterval | None:
-    """Return what fabstat counted of `disk` in the measured part of a step, None where it did not look."""
-    if result.fabstat is None or not disk:
-        return None
-    try:
-        return diff(parse(result.fabstat.before), parse(result.fabstat.after)).device(disk)
-    except InputError:
-        return None

@@ -2,6 +2,7 @@
 """Workloads as data: fio job templates with what they stand for, read from TOML and expanded to steps."""
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -132,6 +133,13 @@ class LoadStep:
     cache: str | None
     flip_byte_at: int | None
     must_fail: str | None
+    runtime_s: float | None = None
+    ramp_s: float = 0
+
+    @property
+    def measured_s(self) -> float:
+        """Seconds from the first request to the end of the measured part, infinite where that ends with its data."""
+        return self.ramp_s + self.runtime_s if self.runtime_s else math.inf
 
     @property
     def writes(self) -> bool:
@@ -265,6 +273,8 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
                     cache=template.cache,
                     flip_byte_at=template.flip_byte_at,
                     must_fail=template.must_fail,
+                    runtime_s=runtime_s or None,
+                    ramp_s=ramp_s,
                 )
             )
     return steps

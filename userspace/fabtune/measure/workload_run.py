@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from fabtune.errors import FabtuneError, InputError
-from fabtune.measure import counters, fio, metrics
+from fabtune.measure import counters, fio, measured
 from fabtune.measure.target import Target
 from fabtune.measure.watch import Watch, check_judge
 from fabtune.measure.workload import LoadStep, Place, Workload, expand, space_bytes
@@ -19,6 +21,9 @@ from fabtune.model.runrecord import Draft, HostUsed, PathTold, RunRecord, Sample
 from fabtune.progress import Progress
 
 SAMPLE_S = 1.0
+_IDLE_S = 1.0
+# A short part has samples enough for a slope, a long one not more than it needs.
+_SAMPLES, _LEAST_SAMPLE_S = 12, 0.25
 # What a step that ends with its data is taken to last, for the time left.
 _GUESS_S = 20.0
 
@@ -63,6 +68,9 @@ def measure(
     ramp_s = workload.time.ramp_s if ramp_s is None else ramp_s
     workload.check_runtime(runtime_s)
     check_target(workload, target)
+    path = path or PathTold()
+    if path.framing_bytes is None:
+        path = attrs.evolve(path, framing_bytes=counters.framing_bytes(target))
     draft = Draft(begin(
         workload=WorkloadUsed(workload.name, workload.summary, workload.source), workload_text=workload.text,
         runtime_s=runtime_s, ramp_s=ramp_s, target=target.as_record(), host=host_used(), label=label, path=path,
@@ -74,9 +82,10 @@ def measure(
         try:
             steps = expand(workload, place, runtime_s=runtime_s, ramp_s=ramp_s)
             names = _numbered(workload, steps)
+            idle = _idle(target, steps[0])
             show.begin([(name, runtime_s + ramp_s if runtime_s else _GUESS_S) for name in names])
             for number, (name, step) in enumerate(zip(names, steps, strict=True)):
-                draft.add(new_result(step))
+                draft.add(attrs.evolve(new_result(step), idle=idle))
                 begin_at = begin_unix_s if number == 0 else None
                 with show.step(name):
                     _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, begin_at, draft)
@@ -92,6 +101,19 @@ def measure(
                 shutil.rmtree(place.directory, ignore_errors=True)
     draft.note(complete=True, ended_unix_s=time.time())
     return draft.record
+
+
+def _idle(target: Target, step: LoadStep) -> tuple[Sample, Sample]:
+    """Return two samples of this host before anything is asked of it: what it does then is no part of a load.
+
+    Between them it is watched as often as under load, so that the watching is none either.
+    """
+    watch, every_s = Watch(target, None), _sample_s(step)
+    first = last = watch.sample(edge=True)
+    for _ in range(round(_IDLE_S / every_s)):
+        time.sleep(every_s)
+        last = watch.sample(edge=True)
+    return first, last
 
 
 def _numbered(workload: Workload, steps: Sequence[LoadStep]) -> list[str]:
@@ -187,19 +209,25 @@ def _run_step(
             draft.note_step(command=tuple(load.command))
             try:
                 samples.append(watch.sample(edge=True))
-                load.wait(lambda: samples.append(watch.sample()), SAMPLE_S)
+                load.wait(lambda: samples.append(watch.sample()), _sample_s(step), step.measured_s)
                 samples.append(watch.sample(edge=True))
             except (KeyboardInterrupt, FabtuneError, OSError):
                 _end_early(load, draft)
                 samples.append(watch.sample(edge=True))
                 raise
             _take_document(step, load, draft)
+            draft.note_step(before_drain=load.before_drain())
     finally:
         draft.note_step(samples=tuple(samples), stuck=watch.stuck())
         draft.note_step(after=counters.edges(target))
-        draft.note_step(fabstat=watch.fabstat(metrics.window(draft.step)))
+        draft.note_step(fabstat=watch.fabstat(measured.window(draft.step)))
         if step.flip_byte_at is not None:
             _flip(place.file, step.flip_byte_at)
+
+
+def _sample_s(step: LoadStep) -> float:
+    """Return the time between two samples of a load."""
+    return SAMPLE_S if step.runtime_s is None else min(SAMPLE_S, max(_LEAST_SAMPLE_S, step.runtime_s / _SAMPLES))
 
 
 def _end_early(load: fio.Load, draft: Draft) -> None:

@@ -4,9 +4,11 @@
 import math
 from dataclasses import dataclass
 
-# Bytes of headers in a full TCP segment: IPv4 20, TCP 20, timestamps 12; Ethernet 14 header.
+# Bytes of headers in a full TCP segment: IPv4 20, TCP 20, timestamps 12.
 _TCP_IP_HEADERS = 52
-_ETHERNET_HEADER = 14
+# What a packet takes of a link beside itself: on real Ethernet header 14, checksum 4, preamble 8 and gap 12;
+# of a rate that netem or another shaper of Linux keeps the header alone.
+ETHERNET_FRAMING, LINUX_FRAMING = 38, 14
 
 
 @dataclass(frozen=True)
@@ -14,13 +16,15 @@ class NetworkPath:
     """One way between initiator and target: round trip in s, rate in bytes/s of the slowest link.
 
     `estimated` tells a rate that nobody vouches for: measured with a few reads (busy CPUs make it too low),
-    or a NIC's speed at a round trip that no site has (an upper limit).
+    or a NIC's speed at a round trip that no site has (an upper limit).  `framing_bytes` is what the rate counts
+    of a packet beside its IP packet: ETHERNET_FRAMING or LINUX_FRAMING.
     """
 
     rtt_s: float
     rate_bytes_per_s: float
     mtu: int = 1500
     estimated: bool = False
+    framing_bytes: int = LINUX_FRAMING
 
     @property
     def bdp_bytes(self) -> float:
@@ -29,8 +33,8 @@ class NetworkPath:
 
     @property
     def goodput_bytes_per_s(self) -> float:
-        """TCP payload a full link carries, with `rate` counted as netem and Linux shapers do (Ethernet header in)."""
-        return self.rate_bytes_per_s * (self.mtu - _TCP_IP_HEADERS) / (self.mtu + _ETHERNET_HEADER)
+        """TCP payload that a full link carries in full segments."""
+        return self.rate_bytes_per_s * (self.mtu - _TCP_IP_HEADERS) / (self.mtu + self.framing_bytes)
 
 
 @dataclass(frozen=True)
@@ -63,15 +67,20 @@ def write_round_trips(io_bytes: int, bursts: Bursts) -> int:
 
 
 def bound_bytes_per_s(
-    path: NetworkPath, io_bytes: int, queue_depth: int, round_trips: int = 1, window_bytes: float = math.inf
+    path: NetworkPath,
+    io_bytes: int,
+    queue_depth: int,
+    round_trips: float = 1,
+    window_bytes: float = math.inf,
+    share: float = 1,
 ) -> float:
-    """Return the highest throughput of `queue_depth` requests of `io_bytes` kept in flight.
+    """Return the highest throughput one way of `queue_depth` requests of `io_bytes` kept in flight.
 
-    Three ceilings: the link's goodput, the TCP window each round trip, and the queue emptied
-    once in `round_trips` round trips plus the request's own time on the wire.
+    `share` of the requests go this way, the others the other way, over a link of full duplex; `round_trips` is the
+    mean over all.  Three ceilings: the link's goodput in the direction that has more to carry, the TCP window each
+    round trip, and the queue emptied once in `round_trips` round trips plus the request's own time on the wire.
     """
-    ceilings = [path.goodput_bytes_per_s]
-    if path.rtt_s > 0:
-        request_s = round_trips * path.rtt_s + io_bytes / path.goodput_bytes_per_s
-        ceilings += [window_bytes / path.rtt_s, queue_depth * io_bytes / request_s]
-    return min(ceilings)
+    line = path.goodput_bytes_per_s
+    request_s = round_trips * path.rtt_s + io_bytes / line
+    both_ways = min(line / max(share, 1 - share), queue_depth * io_bytes / request_s)
+    return min(share * both_ways, window_bytes / path.rtt_s if path.rtt_s else math.inf)

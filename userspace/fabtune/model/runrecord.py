@@ -13,7 +13,7 @@ import attrs
 from fabtune import __version__
 from fabtune.model import typed
 from fabtune.model.outputs import FioOutput, Iperf3Output
-from fabtune.model.path import NetworkPath
+from fabtune.model.path import LINUX_FRAMING, NetworkPath
 
 SCHEMA = "fabtune-run/1"
 
@@ -33,7 +33,10 @@ class WorkloadUsed:
 
 @attrs.frozen
 class TargetUsed:
-    """What it ran on: a device, a directory, or the peer of a network run; `queue` has the block queue's settings."""
+    """What it ran on: a device, a directory, or the peer of a network run; `queue` has the block queue's settings.
+
+    `limit_bytes_per_s` is what its disk is known to give at most.
+    """
 
     path: str
     kind: str
@@ -44,6 +47,7 @@ class TargetUsed:
     logical_block_bytes: int = 512
     sessions: tuple[int, ...] = ()
     queue: dict[str, str] = attrs.field(factory=dict)
+    limit_bytes_per_s: float | None = typed.omitted()
 
 
 @attrs.frozen
@@ -68,11 +72,15 @@ class Versions:
 
 @attrs.frozen
 class PathTold:
-    """What was said of the network path; None for what was not."""
+    """What was said of the network path; None for what was not.
+
+    `framing_bytes` is found by fabtune: what the rate counts of a packet beside the packet itself.
+    """
 
     rtt_s: float | None = None
     rate_bytes_per_s: float | None = None
     mtu: int | None = None
+    framing_bytes: int | None = None
 
     @property
     def rtt_ms(self) -> float | None:
@@ -84,7 +92,8 @@ class PathTold:
         """The path to compute with, None unless round trip and rate are known."""
         if self.rtt_s is None or self.rate_bytes_per_s is None:
             return None
-        return NetworkPath(self.rtt_s, self.rate_bytes_per_s, self.mtu or 1500)
+        framing_bytes = LINUX_FRAMING if self.framing_bytes is None else self.framing_bytes
+        return NetworkPath(self.rtt_s, self.rate_bytes_per_s, self.mtu or 1500, framing_bytes=framing_bytes)
 
 
 @attrs.frozen
@@ -131,6 +140,8 @@ class Stuck:
 class StepResult:
     """One step: what was asked of fio or iperf3, what they said, and what was read around it.
 
+    `before_drain` is what fio had counted at the end of the measured part, before it waited for what was outstanding;
+    `idle` are two samples before the load, of a host that only waits;
     `phase` is the step's name whatever its parameters; `skipped`, `problem` and `failed_as_expected` say why there
     are no figures, or what went wrong as it had to.
     """
@@ -152,6 +163,8 @@ class StepResult:
     before: Edge = typed.omitted(Edge())
     after: Edge = typed.omitted(Edge())
     command: tuple[str, ...] = typed.omitted(())
+    before_drain: Annotated[dict[str, Any], typed.Like(FioOutput)] | None = typed.omitted()
+    idle: tuple[Sample, ...] = typed.omitted(())
     stuck: Stuck | None = typed.omitted()
     failed_as_expected: str | None = typed.omitted()
     iperf3: Annotated[dict[str, Any], typed.Like(Iperf3Output)] | None = typed.omitted()
@@ -282,15 +295,20 @@ class _PathKeys:
     rtt_ms: float | None = typed.omitted()
     rate_bytes_per_s: float | None = typed.omitted()
     mtu: int | None = typed.omitted()
+    framing_bytes: int | None = typed.omitted()
 
 
 def _path_of(keys: _PathKeys) -> PathTold:
     rtt_s = None if keys.rtt_ms is None else keys.rtt_ms / 1e3
-    return PathTold(rtt_s, keys.rate_bytes_per_s, keys.mtu)
+    return PathTold(rtt_s, keys.rate_bytes_per_s, keys.mtu, keys.framing_bytes)
+
+
+def _keys_of(path: PathTold) -> _PathKeys:
+    return _PathKeys(path.rtt_ms, path.rate_bytes_per_s, path.mtu, path.framing_bytes)
 
 
 _FORMAT = typed.Format()
-_FORMAT.convert(PathTold, _PathKeys, _path_of, lambda path: _PathKeys(path.rtt_ms, path.rate_bytes_per_s, path.mtu))
+_FORMAT.convert(PathTold, _PathKeys, _path_of, _keys_of)
 
 
 def read(raw: object, where: str) -> RunRecord:

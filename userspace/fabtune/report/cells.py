@@ -7,7 +7,8 @@ from typing import Any
 
 import attrs
 
-from fabtune.measure import checks, fio, metrics
+from fabtune.measure import checks, fio, measured, metrics
+from fabtune.measure.measured import Latencies
 from fabtune.model.runrecord import RunRecord, StepResult
 
 # What may stand on an x axis beside the path's RTT, and what it is called there.
@@ -46,13 +47,9 @@ class Cell:
         limit = checks.bound(record, result, self.op)
         return limit / 1e6 if limit is not None else None
 
-    def histogram(self) -> dict[int, int]:
-        """Return the completion latencies of all runs together: ns -> requests."""
-        merged: dict[int, int] = {}
-        for _, result in self.runs:
-            for ns, count in fio.bins(result.document, self.op).items():
-                merged[ns] = merged.get(ns, 0) + count
-        return merged
+    def latencies(self) -> Latencies:
+        """Return the latencies of all runs together."""
+        return measured.together(measured.latencies(result, self.op) for _, result in self.runs)
 
 
 def cells(records: Iterable[RunRecord]) -> list[Cell]:

@@ -129,26 +129,36 @@ def _section(heading: str, op: str, points: Sequence[Point]) -> page.Section:
     ]
     series.append(Series("bound", _bound_curve(mine), "bound"))
     chart = line_chart(f"{heading}: throughput over RTT", series, Axis("round-trip time, ms"), Axis("MB/s"))
-    caption = f"{OPS[op]} by profile, and the bound that path and queue depth set."
-    caption += " A point may exceed it only by the requests outstanding at the edges of its measured part."
+    caption = f"{OPS[op]} by profile, and the bound that path, queue depth and bursts set."
     return page.Section(heading, figures=(page.Figure(chart, caption),), tables=(_table(heading, mine),))
 
 
 def _bound_curve(points: Sequence[Point]) -> tuple[tuple[float, float], ...]:
-    """Return the bound over RTT, with the knee where it is and not at the nearest measured RTT.
+    """Return the highest bound of any profile over RTT, with the knee where it is and not at the nearest measured RTT.
 
-    Below the knee the bound is the line rate, above it outstanding bytes / RTT.  Where the
-    points are not of that form (other bounds were at work) they are joined as they are.
+    Below the knee the bound is the line rate, above it what is outstanding over round trips and time on the wire.
+    Where the points are not of that form (other bounds were at work) they are joined as they are.
     """
-    bounds = sorted({(point["rtt_ms"], point["bound_mb_per_s"]) for point in points})
-    line = max(bound for _, bound in bounds)
-    windows = [rtt * bound for rtt, bound in bounds if bound < line * 0.999]
-    filled = [rtt * bound for rtt, bound in bounds if bound >= line * 0.999]
-    if not windows or max(windows) > min(windows) * 1.01 or max(filled) > max(windows) * 1.01:
+    most: dict[float, float] = {}
+    for point in points:
+        most[point["rtt_ms"]] = max(point["bound_mb_per_s"], most.get(point["rtt_ms"], 0.0))
+    bounds = sorted(most.items())
+    line = max(most.values())
+    loads = {(point.get("queue_depth"), point.get("size_bytes")) for point in points}
+    depth, size = loads.pop() if len(loads) == 1 else (None, None)
+    far = [(rtt, bound) for rtt, bound in bounds if bound < line * 0.999 and rtt]
+    if not depth or not size or not far:
         return tuple(bounds)
-    knee, last = windows[0] / line, bounds[-1][0]
-    curve = [(bounds[0][0], line)]
-    return tuple(curve + [(rtt, windows[0] / rtt) for rtt in (knee + (last - knee) * i / 24 for i in range(25))])
+    # The request's own time on the wire, and the round trips that it takes, in ms.
+    wire = size / 1e3 / line
+    trips = [(depth * size / 1e3 / bound - wire) / rtt for rtt, bound in far]
+    knee = (depth - 1) * wire / trips[0]
+    near = [rtt for rtt, bound in bounds if bound >= line * 0.999]
+    if max(trips) > min(trips) * 1.01 or max(near, default=0) > knee * 1.01:
+        return tuple(bounds)
+    last = bounds[-1][0]
+    steps = (knee + (last - knee) * i / 24 for i in range(25))
+    return ((bounds[0][0], line), *((rtt, depth * size / 1e3 / (trips[0] * rtt + wire)) for rtt in steps))
 
 
 def _lead(points: Sequence[Point]) -> str:

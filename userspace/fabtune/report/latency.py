@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Latency as a cumulative distribution on a logarithmic axis: all requests, no averages of percentiles."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from fabtune.measure.measured import Latencies
 from fabtune.report import cells as cell_sets
 from fabtune.report.cells import Cell
 from fabtune.report.chart import Axis, Series, line_chart
@@ -24,7 +25,7 @@ def section(group: Sequence[Cell], workload: str) -> Section | None:
         where = f"{step} {op}" if op not in step else step
         where += f" at {rtt_ms:g} ms" if rtt_ms is not None else ""
         for cell in part[:MAX_CURVES]:
-            quantiles = _quantiles(cell.histogram())
+            quantiles = _quantiles(cell.latencies())
             if not quantiles:
                 continue
             series.append(Series(cell.label or "no label", tuple((ms, share) for share, ms in quantiles), "step"))
@@ -45,17 +46,12 @@ def section(group: Sequence[Cell], workload: str) -> Section | None:
     return Section(heading, figures=tuple(figures), tables=(Table(heading, columns, tuple(rows), group_by=2),))
 
 
-def _quantiles(histogram: Mapping[int, int]) -> list[tuple[float, float]]:
-    """Return (share, ms) at `SHARES`, leaving out shares finer than the number of requests."""
-    total = sum(histogram.values())
-    if not total:
-        return []
-    wanted = [share for share in SHARES if share in (0.5, 1.0) or min(share, 1 - share) * total >= 1]
-    found: list[tuple[float, float]] = []
-    seen = 0
-    keys = sorted(histogram)
-    for ns in keys:
-        seen += histogram[ns]
-        while len(found) < len(wanted) and seen >= wanted[len(found)] * total * (1 - 1e-12):
-            found.append((wanted[len(found)], ns / 1e6))
+def _quantiles(latencies: Latencies) -> list[tuple[float, float]]:
+    """Return (share, ms) at `SHARES`, leaving out shares finer than the number of requests, and what is not known."""
+    found = []
+    for share in SHARES:
+        if share in (0.5, 1.0) or min(share, 1 - share) * latencies.total >= 1:
+            ns = latencies.quantile_ns(share)
+            if ns is not None:
+                found.append((share, ns / 1e6))
     return found

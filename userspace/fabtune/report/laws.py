@@ -45,7 +45,7 @@ class Knee:
 
 def of_records(records: Sequence[RunRecord]) -> list[LawCheck]:
     """Return every law held against every group of runs that it speaks of; `step` names the group."""
-    whole = [record for record in records if record.complete and not checks.failed(record)]
+    whole = [record for record in records if record.complete and not checks.voiding(record)]
     block = [record for record in whole if record.workload.name != "net"]
     group = cell_sets.cells(block)
     knees = list(_knees(group))

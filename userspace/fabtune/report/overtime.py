@@ -97,7 +97,8 @@ def _rows(samples: Sequence[Mapping[str, float]]) -> Iterable[tuple[Cell, ...]]:
 
         cpu = {key: after[key] - before[key] for key in after if key.startswith("kernel.all.cpu.") and key in before}
         total = sum(cpu.values())
-        idle = cpu.get("kernel.all.cpu.idle", 0) + cpu.get("kernel.all.cpu.wait.total", 0)
+        # What a hypervisor stole is not busy.
+        idle = sum(cpu.get(f"kernel.all.cpu.{name}", 0) for name in ("idle", "wait.total", "steal"))
         rates = [change(f"disk.dev.{op}_bytes") for op in ("read", "write")]
         yield (
             round(after["time.monotonic"] - start, 3),

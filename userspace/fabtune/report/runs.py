@@ -114,12 +114,10 @@ def as_json(record: RunRecord) -> dict[str, Any]:
                 "skipped": result.skipped,
                 "problem": result.problem,
                 **{metric.key: metric.value for metric in metrics.of_step(result)},
+                **{f"{one.key}_error": one.error for one in metrics.of_step(result) if one.error is not None},
             }
             for result in record.steps
         ],
         "proof": [attrs.asdict(one) for one in record.proof],
-        "checks": [
-            {"step": one.step, "law": one.law, "verdict": one.verdict, "found": one.found, "expected": one.expected}
-            for one in checks.of_record(record)
-        ],
+        "checks": [attrs.asdict(one) for one in checks.of_record(record)],
     }

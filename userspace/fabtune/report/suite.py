@@ -40,8 +40,8 @@ def render(records: Sequence[RunRecord], unreadable: Sequence[tuple[str, str]], 
         if workload == "net":
             continue
         mine = [one for one in records if one.workload.name == workload]
-        # What broke a law is named among the self-checks and shown over time; no curve is drawn through it.
-        whole = [one for one in mine if one.complete and not checks.failed(one)]
+        # What cannot be right is named among the self-checks and shown over time; no curve is drawn through it.
+        whole = [one for one in mine if one.complete and not checks.voiding(one)]
         group = cell_sets.cells(whole)
         sections += paired.sections(mine, workload)
         sections += throughput.sections(group, workload)
@@ -62,7 +62,10 @@ def _lead(records: Sequence[RunRecord]) -> str:
     said += f" with {', '.join(labels)}" if labels else ""
     broken = sum(bool(checks.failed(one)) for one in records)
     partial = sum(not one.complete for one in records)
-    said += f". {partial} incomplete, {broken} that break a law; both are named below." if broken or partial else "."
+    left_out = sum(bool(checks.voiding(one)) for one in records)
+    if broken or partial:
+        return f"{said}. {partial} incomplete, {broken} that break a law, {left_out} of these left out; named below."
+    said += "."
     return said
 
 

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What fio waits for at its end is no part of what was measured, whoever counted it; by records of known content."""
+
+from typing import Any
+
+import attrs
+import pytest
+from run_records import make_record, with_step
+
+from fabtune.measure import measured, metrics
+from fabtune.model.runrecord import Readings, RunRecord, StepResult
+
+TIMED = "time_based=1\nruntime=6000ms\nramp_time=4000ms\n"
+
+
+def drained(*, early: bool = False) -> RunRecord:
+    """32 requests outstanding, 3 s each: 6 s measured after 4 s of ramp, and 3 s until the last came back.
+
+    60 of them came back in time after 3 s each, 32 bear the time of the last: up to 6 s.
+    """
+    record: Any = make_record(1, parameters={"block_bytes": 262144}, seconds=14)
+    step = record.steps[0]
+    (job,) = step.fio["jobs"]
+    bins = {str(3_000_000_000 + number): 1 for number in range(60)} | {"6200000000": 32}
+    times = {"mean": 4.1e9, "N": 92, "max": 6_200_000_000}
+    job["read"] = {
+        "total_ios": 60, "io_bytes": 92 * 262144, "runtime": 9000, "clat_ns": {"bins": bins}, "lat_ns": times,
+    }  # fmt: skip
+    begun = {"job_start": round(step.samples[0]["time.unix"] * 1000)}
+    before = None
+    if early:
+        mine = {
+            "total_ios": 60,
+            "io_bytes": 60 * 262144,
+            "runtime": 6000,
+            "lat_ns": {"mean": 3e9, "N": 60, "max": 3.1e9},
+        }
+        known = {"read": mine | {"clat_ns": {"bins": {"3000000000": 60}}}, "write": job["write"]}
+        before = {"jobs": [known]}
+    job.update(begun)
+    for sample in step.samples:
+        moved = 10 * min(10.0, sample["time.monotonic"]) + (32 if sample["time.monotonic"] >= 13 else 0)
+        sample["disk.dev.read_bytes"] = moved * 256
+    return with_step(record, depth=32, job=step.job + TIMED, before_drain=before)
+
+
+def figures(record: RunRecord) -> dict[str, float]:
+    return {one.key: one.value for one in metrics.of_step(record.steps[0])}
+
+
+def test_the_part_ends_when_the_run_time_does() -> None:
+    step = drained().steps[0]
+    assert measured.span(step) == measured.Span(4.0, 10.0)
+    edges = measured.window(step)
+    assert edges is not None
+    assert [edge["time.monotonic"] for edge in edges] == [4.0, 10.0]
+
+
+def test_where_fio_does_not_say_when_it_began_the_part_is_what_is_surely_inside() -> None:
+    record: Any = drained()
+    del record.steps[0].fio["jobs"][0]["job_start"]
+    # Begun at 0 at the earliest; 9 s before 14 at the latest.
+    assert measured.span(record.steps[0]) == measured.Span(5.0, 10.0)
+
+
+def test_the_rate_is_the_slope_over_the_part() -> None:
+    found = figures(drained())
+    assert found["read_mb_per_s"] == pytest.approx(10 * 0.262144)
+    # By fio's own count, 60 requests begun over 9 s, it would be 7 a second.
+    assert found["read_iops"] == pytest.approx(10)
+
+
+def test_of_a_full_queue_that_bears_the_last_ones_time_no_percentile_is_said() -> None:
+    found = figures(drained())
+    # Half of all took no more than 3 s, wherever those 32 lie; more is not known.
+    assert {key: value for key, value in found.items() if key.startswith("read_p")} == {"read_p50_ms": 3000.000045}
+    assert measured.oldest_s(drained().steps[0], "read") is None
+
+
+def test_what_fio_had_counted_before_it_waited_is_what_is_said() -> None:
+    record = drained(early=True)
+    found = figures(record)
+    assert (found["read_p50_ms"], found["read_p99_ms"]) == (3000, 3000)
+    assert measured.oldest_s(record.steps[0], "read") == 3
+
+
+def test_a_few_late_ones_leave_the_percentiles_below_them_known() -> None:
+    latencies = measured.Latencies({100: 900, 105: 90, 999: 10}, drained=10)
+    assert (latencies.quantile_ns(0.5), latencies.quantile_ns(0.99), latencies.quantile_ns(0.999)) == (100, 105, None)
+
+
+def stats(completed: int, limit: int = 32, size: int = 262144) -> str:
+    """A reading of fabstat after `completed` reads of about 3 s each."""
+    return (
+        "# fabstat 1\nmodule version=1 loaded_ns=0 time_ns={0} depth_modulus_ns=0\n"
+        "buckets from_ns 0 2000000000 4000000000\n"
+        "event_names busy\n"
+        "device id=1 state=live disk=sdb dev=8:16 diskseq=1 hctl=- driver=x parent=- seen_ns=0 "
+        "time_ns={0} in_flight=32 highest=32 limit={1} forgotten=0 eh_wakeups=0 depth_ns={2} at_limit_ns={0}\n"
+        "op op=read issued={3} completed={3} sent_back=0 bytes={4} errors=0 "
+        "device_ns={5} total_ns={5} refused=0 refused_ns=0\n"
+        "histogram disk=sdb op=read time=device count={3} 1:{3}\n"
+    ).format(completed * 10**8, limit, completed * 32 * 10**8, completed, completed * size, completed * 3 * 10**9)
+
+
+def seen(**words: Any) -> StepResult:
+    return attrs.evolve(drained().steps[0], fabstat=Readings(stats(10, **words), stats(60, **words)))
+
+
+def test_fabstat_is_asked_first() -> None:
+    assert measured.latencies(seen(), "read") == measured.Latencies({3 * 10**9: 50})
+
+
+def test_fabstat_is_not_asked_where_requests_wait_before_it_or_are_not_the_loads_own() -> None:
+    for step in (seen(limit=16), seen(size=131072), attrs.evolve(seen(), job=seen().job.replace("direct=1\n", ""))):
+        assert measured.latencies(step, "read").drained == 32

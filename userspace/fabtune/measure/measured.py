@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The measured part of a step: when it began and ended, what completed in it, and how long each request took.
+
+At the end of its run time fio waits for everything outstanding and stamps all of it with the time of the last one.
+What came back then is no part of what is measured: neither of the rate, nor of the latencies, nor of the window.
+"""
+
+import functools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from fabtune.errors import InputError
+from fabtune.model.runrecord import Readings, Sample, StepResult
+from fabtune.stat import DeviceInterval, Histogram, diff, parse
+
+# Samples inside the part, and their share of it, without which a slope says less than fio's own total.
+_LEAST_SAMPLES, _LEAST_SHARE = 4, 0.5
+# Latencies so near one another are one: a bucket of fabstat.
+_ALIKE = 1 / 16
+
+
+@attrs.frozen
+class Span:
+    """Two instants of the sampler's monotonic clock, in s."""
+
+    begin_s: float
+    end_s: float
+
+
+@attrs.frozen
+class Rate:
+    """Bytes a second, and how far the true value may be off: two standard errors, or one queue of requests."""
+
+    bytes_per_s: float
+    error_bytes_per_s: float
+
+
+@attrs.frozen
+class Latencies:
+    """How many requests took how long (ns -> requests); of `drained` of them it is only known that it was less."""
+
+    counts: Mapping[int, int]
+    drained: int = 0
+
+    @property
+    def total(self) -> int:
+        """All requests."""
+        return sum(self.counts.values())
+
+    def quantile_ns(self, share: float) -> int | None:
+        """Return the latency that `share` of the requests did not exceed, None where it is not known.
+
+        The drained ones may lie anywhere below where they were counted: what is said must hold with all of them lowest.
+        """
+        if not self.total or (1 - share) * self.total < self.drained:
+            return None
+        rank = max(1, math.ceil(share * self.total))
+        most, least = self._at(rank), self._at(max(1, rank - self.drained))
+        return most if most - least <= _ALIKE * most else None
+
+    def _at(self, rank: int) -> int:
+        """Return the latency of the request of `rank`, counted from the quickest."""
+        for ns in sorted(self.counts):
+            rank -= self.counts[ns]
+            if rank <= 0:
+                break
+        return ns
+
+    def __add__(self, other: "Latencies") -> "Latencies":
+        counts = dict(self.counts)
+        for ns, count in other.counts.items():
+            counts[ns] = counts.get(ns, 0) + count
+        return Latencies(counts, self.drained + other.drained)
+
+
+def together(parts: Iterable[Latencies]) -> Latencies:
+    """Return the latencies of all `parts`."""
+    return sum(parts, Latencies({}))
+
+
+def span(result: StepResult) -> Span | None:
+    """Return the part in which the load was surely under way with its ramp over; None where there is none."""
+    samples, document = result.samples, result.document
+    if len(samples) < 2 or not document["jobs"]:
+        return None
+    ramp_ended_s, begin_s = _ramp_ends(result)
+    runtime_s = _seconds(result.job, "runtime")
+    if runtime_s and "time_based=1" in result.job:
+        end_s = ramp_ended_s + runtime_s
+    else:
+        # The last requests were sent no later than the longest of them took.
+        longest_ns = max(float(job[op]["lat_ns"].get("max", 0)) for job in document["jobs"] for op in ("read", "write"))
+        end_s = ramp_ended_s + _run_s(document) - longest_ns / 1e9
+    end_s = min(end_s, samples[-1]["time.monotonic"])
+    return Span(begin_s, end_s) if end_s > begin_s else None
+
+
+def _ramp_ends(result: StepResult) -> tuple[float, float]:
+    """Return between which instants of the sampler's clock the ramp of every job ended.
+
+    fio from 3.36 on says when its jobs began.  Others begin after the sampler and end before it.
+    """
+    samples, jobs = result.samples, result.document["jobs"]
+    to_unix_s = samples[0]["time.unix"] - samples[0]["time.monotonic"]
+    ramp_s = _seconds(result.job, "ramp_time") or 0.0
+    latest_s = samples[-1]["time.monotonic"] - _run_s(result.document)
+    starts = [job["job_start"] / 1e3 - to_unix_s for job in jobs if job.get("job_start")]
+    if starts:
+        return min(starts) + ramp_s, min(latest_s, max(starts) + ramp_s)
+    begun_s = samples[0]["time.monotonic"]
+    if result.begun_unix_s is not None:
+        begun_s = min(begun_s, result.begun_unix_s - to_unix_s)
+    return begun_s + ramp_s, latest_s
+
+
+def window(result: StepResult) -> tuple[Sample, Sample] | None:
+    """Return the first and last sample inside the measured part, or None with fewer than two there."""
+    inside = _inside(result)
+    return (inside[0], inside[-1]) if len(inside) > 1 else None
+
+
+def _inside(result: StepResult) -> Sequence[Sample]:
+    part = span(result)
+    if part is None:
+        return ()
+    # The sampler's clock and fio's are read one after the other.
+    return [one for one in result.samples if part.begin_s - 0.01 <= one["time.monotonic"] <= part.end_s + 0.01]
+
+
+def _seconds(job: str, key: str) -> float | None:
+    """Return a time of a job file in s, None where it is not set."""
+    found = re.search(rf"^{key}=([\d.]+)(ms)?$", job, re.MULTILINE)
+    return float(found[1]) / (1e3 if found[2] else 1) if found else None
+
+
+def on_device(result: StepResult) -> bool:
+    """Tell whether the disk's counters are of this load's own requests: on a device, past the cache, not checked."""
+    files = re.findall(r"^filename=(.*)$", result.job, re.MULTILINE)
+    there = bool(files) and all(one.startswith("/dev/") for one in files)
+    return there and "direct=1" in result.job and "verify=" not in result.job
+
+
+def throughput_of(result: StepResult, op: str) -> Rate | None:
+    """Return the throughput of direction `op` in the measured part, None where nothing moved.
+
+    It is the slope of the disk's completed bytes over the samples where these are the load's own: requests come back
+    in bursts, and whether one burst more falls inside must not matter.
+    """
+    document = result.before_drain or result.document
+    seconds, moved = _run_s(document), sum(float(job[op]["io_bytes"]) for job in document["jobs"])
+    if not seconds or not moved:
+        return None
+    found = _slope(result, f"disk.dev.{op}_bytes") if on_device(result) else None
+    if found is not None:
+        return found
+    return Rate(moved / seconds, result.depth * request_bytes(result, op) / seconds)
+
+
+def _slope(result: StepResult, key: str) -> Rate | None:
+    """Return the least-squares slope of a counter of KiB over the samples, with twice its standard error."""
+    part, samples = span(result), [one for one in _inside(result) if key in one]
+    if part is None or len(samples) < _LEAST_SAMPLES:
+        return None
+    times = [one["time.monotonic"] for one in samples]
+    if times[-1] - times[0] < _LEAST_SHARE * (part.end_s - part.begin_s):
+        return None
+    values = [one[key] * 1024 for one in samples]
+    mean_s, mean_bytes = sum(times) / len(times), sum(values) / len(values)
+    spread = sum((t - mean_s) ** 2 for t in times)
+    slope = sum((t - mean_s) * (v - mean_bytes) for t, v in zip(times, values, strict=True)) / spread
+    left = sum((v - mean_bytes - slope * (t - mean_s)) ** 2 for t, v in zip(times, values, strict=True))
+    return Rate(slope, 2 * math.sqrt(left / (len(times) - 2) / spread))
+
+
+def disk_bytes(result: StepResult) -> tuple[float, float] | None:
+    """Return the least and the most that the disk moved both ways from the end of the ramp to the load's end.
+
+    They differ where it is not known when the ramp ended.  None without samples of it.
+    """
+    samples = [one for one in result.samples if "disk.dev.read_bytes" in one]
+    if len(samples) < 2:
+        return None
+    earliest, latest = _ramp_ends(result)
+    if latest < earliest:
+        return None
+    points = [(one["time.monotonic"], one["disk.dev.read_bytes"] + one["disk.dev.write_bytes"]) for one in samples]
+    low, high = (points[-1][1] - _at(points, when) for when in (latest, earliest))
+    return low * 1024, high * 1024
+
+
+def _at(points: Sequence[tuple[float, float]], when: float) -> float:
+    """Return a counter between two samples as if it grew evenly."""
+    if when <= points[0][0]:
+        return points[0][1]
+    for (t0, v0), (t1, v1) in zip(points, points[1:], strict=False):
+        if when <= t1:
+            return v0 + (v1 - v0) * (when - t0) / (t1 - t0)
+    return points[-1][1]
+
+
+def requests(result: StepResult, op: str) -> int:
+    """Return how many requests of direction `op` completed in the measured part.
+
+    They follow from the bytes: fio's total has those begun in it, and its histograms run on while it notes its figures.
+    """
+    size = request_bytes(result, op)
+    document = result.before_drain or result.document
+    return (
+        round(sum(float(job[op]["io_bytes"]) for job in document["jobs"]) / size) if size else _completed(document, op)
+    )
+
+
+def request_bytes(result: StepResult, op: str) -> float:
+    """Return the mean size of the requests of direction `op`, 0 where nothing moved."""
+    moved = sum(float(job[op]["io_bytes"]) for job in result.document["jobs"])
+    return moved / max(1, _completed(result.document, op))
+
+
+def _completed(document: Mapping[str, Any], op: str) -> int:
+    return sum(int(job[op]["lat_ns"]["N"] or job[op]["total_ios"]) for job in document["jobs"])
+
+
+def run_s(result: StepResult) -> float:
+    """Return the seconds of the measured part by fio's own clock; at its end, its wait for what was left is in it."""
+    return _run_s(result.before_drain or result.document)
+
+
+def _run_s(document: Mapping[str, Any]) -> float:
+    return max((float(job[op]["runtime"]) for job in document["jobs"] for op in ("read", "write")), default=0.0) / 1e3
+
+
+def seen(result: StepResult) -> DeviceInterval | None:
+    """Return what fabstat counted of the step's disk in the measured part, None where it did not look."""
+    return None if result.fabstat is None else _interval(result.fabstat)
+
+
+@functools.lru_cache(maxsize=512)
+def _interval(readings: Readings) -> DeviceInterval | None:
+    try:
+        found = diff(parse(readings.before), parse(readings.after)).devices
+    except InputError:
+        return None
+    # A record has readings of its own disk alone; one that is being removed may have left its name to another.
+    live = sorted((one for one in found if one.device.state != "gone"), key=lambda one: one.device.id)
+    return live[-1] if live else None
+
+
+def latencies(result: StepResult, op: str) -> Latencies:
+    """Return how long the requests of direction `op` took that completed in the measured part.
+
+    By fabstat where it sees the load's own requests and none waits before the driver; else by what fio had counted
+    when the part ended; else by fio's end, where a full queue may bear the time of its last request.
+    """
+    interval = seen(result) if on_device(result) else None
+    if interval is not None and result.depth <= interval.device.limit:
+        histogram = interval.histogram("total", op)
+        if histogram is not None and histogram.count and _same_size(result, interval, op):
+            return Latencies(_middles(histogram))
+    if result.before_drain is not None:
+        return Latencies(_bins(result.before_drain, op))
+    queued = result.depth > len(result.document["jobs"])
+    return Latencies(_bins(result.document, op), result.depth if queued else 0)
+
+
+def _same_size(result: StepResult, interval: DeviceInterval, op: str) -> bool:
+    """Tell whether the device's requests are as large as the load's, neither split nor merged."""
+    counted, size = interval.ops[op], request_bytes(result, op)
+    return abs(counted.bytes - size * counted.completed) <= 0.01 * size * counted.completed
+
+
+def _bins(document: Mapping[str, Any], op: str) -> dict[int, int]:
+    """Return the completion-latency histogram of all jobs: nanoseconds -> requests."""
+    merged: dict[int, int] = {}
+    for job in document["jobs"]:
+        for ns, count in job[op]["clat_ns"].get("bins", {}).items():
+            merged[int(ns)] = merged.get(int(ns), 0) + count
+    return merged
+
+
+def _middles(histogram: Histogram) -> dict[int, int]:
+    """Return a histogram of fabstat by the middle of each bucket; the open one has only its beginning."""
+    ends = (*histogram.from_ns[1:], histogram.from_ns[-1])
+    return {(histogram.from_ns[i] + ends[i]) // 2: count for i, count in histogram.counts.items()}
+
+
+def oldest_s(result: StepResult, op: str) -> float | None:
+    """Return the longest time that a request took which completed in the measured part, None where not known."""
+    longest = latencies(result, op).quantile_ns(1)
+    return None if longest is None else longest / 1e9
