@@ -11,12 +11,13 @@ import attrs
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.lab.waiting import until
-from fabtune.measure import counters, fio, target
+from fabtune.measure import counters, fio, measured, target
 from fabtune.measure.fio_options import Options
 from fabtune.measure.watch import as_record
 from fabtune.measure.workload import LoadStep
-from fabtune.measure.workload_run import SAMPLE_S, host_used, new_result
+from fabtune.measure.workload_run import host_used, new_result, sample_s
 from fabtune.model.factors import Settings
+from fabtune.model.path import LINUX_FRAMING
 from fabtune.model.runrecord import Draft, PathTold, RunRecord, Stuck, WorkloadUsed, begin
 from fabtune.model.units import counted
 from fabtune.stat import DeviceInterval, diff, parse, stuck
@@ -36,11 +37,14 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
     """
     program, version = fio.find()
     # What all disks are alike in; the record is of no single one.
-    like = attrs.evolve(target.find(f"/dev/{disks[0]}").as_record(), path=f"{len(disks)} disks", disk=None, wwid="")
+    like = attrs.evolve(
+        target.find(f"/dev/{disks[0]}").as_record(), path=f"{len(disks)} disks", disk=None, wwid="",
+        limit_bytes_per_s=disks_bytes_per_s(settings),
+    )  # fmt: skip
     draft = Draft(begin(
         workload=WorkloadUsed("clients", f"{len(disks)} clients at once", "GUPFS FY2003, D.3.6"), target=like,
         host=host_used(), runtime_s=settings.runtime_s, ramp_s=settings.ramp_s, label=settings.profile,
-        path=PathTold(settings.rtt_ms / 1e3, settings.rate_bit_per_s / 8, settings.mtu),
+        path=path_told(settings),
         environment={"settings": attrs.asdict(settings)}, fio_version=version,
     ))  # fmt: skip
     seen: list[DeviceInterval] = []
@@ -51,7 +55,7 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
         draft.add(new_result(step))
         try:
             readings = _load(step, program, Path(scratch), gate, disks, draft)
-            draft.note_step(stuck=Stuck(STUCK_S, fio.longest_ns(draft.step.document, op) / 1e9))
+            draft.note_step(stuck=Stuck(STUCK_S, measured.oldest_s(draft.step, op) or 0.0))
             draft.note(complete=True)
             begun_unix_s = draft.step.begun_unix_s or 0.0
             seen = measured_part(readings, begun_unix_s + settings.ramp_s, settings.runtime_s, disks)
@@ -63,6 +67,16 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
             draft.note(problem=problem)
     draft.note(ended_unix_s=time.time())
     return draft.record, seen
+
+
+def path_told(settings: Settings) -> PathTold:
+    """Return what is known of the emulated path."""
+    return PathTold(settings.rtt_ms / 1e3, settings.rate_bit_per_s / 8, settings.mtu, LINUX_FRAMING)
+
+
+def disks_bytes_per_s(settings: Settings) -> float | None:
+    """Return what the targets' disks give together, None without a limit."""
+    return float(settings.target_mib_per_s * 2**20 * settings.targets) or None
 
 
 def _step(disks: Sequence[str], op: str, settings: Settings, gate: Path) -> LoadStep:
@@ -77,7 +91,10 @@ def _step(disks: Sequence[str], op: str, settings: Settings, gate: Path) -> Load
         "ramp_time": settings.ramp_s, "exec_prerun": f"flock --shared {gate} true",
     }  # fmt: skip
     jobs: dict[str, Options] = {disk: {"filename": f"/dev/{disk}", **options} for disk in disks}
-    return LoadStep(f"{op} by {len(disks)}", op, parameters, jobs, cache=None, flip_byte_at=None, must_fail=None)
+    return LoadStep(
+        f"{op} by {len(disks)}", op, parameters, jobs, cache=None, flip_byte_at=None, must_fail=None,
+        runtime_s=settings.runtime_s, ramp_s=settings.ramp_s,
+    )  # fmt: skip
 
 
 def _load(
@@ -102,8 +119,8 @@ def _load(
                     requests = tuple(as_record(one) for one in hanging)
                     raise _HangingError(Stuck(STUCK_S, max(one.age_s for one in requests), requests))
 
-            load.wait(look, SAMPLE_S)
-            draft.note_step(fio=load.document())
+            load.wait(look, sample_s(step), step.measured_s)
+            draft.note_step(fio=load.document(), before_drain=load.before_drain())
     return readings
 
 

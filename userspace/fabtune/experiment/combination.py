@@ -19,7 +19,6 @@ from fabtune.lab import topology
 from fabtune.measure import checks, measured, measurement, metrics, recordfile, target, workload
 from fabtune.measure.workload_run import measure
 from fabtune.model.factors import FACTORS, Settings
-from fabtune.model.path import LINUX_FRAMING
 from fabtune.model.results import Point
 from fabtune.model.runrecord import PathTold, RunRecord, StepResult
 from fabtune.tune.switch import Ends, target_values
@@ -68,7 +67,8 @@ def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
             point = common(settings, path, op) | clients.figures(taken, op, seen)
             found.append(with_bound(point, taken, taken.steps[0], op))
         else:
-            taken = measure_one(settings, path_told(settings, testbed.fabric.CROSSES_PATH), disks[0], op)
+            crossed = clients.path_told(settings) if testbed.fabric.CROSSES_PATH else PathTold()
+            taken = measure_one(settings, crossed, disks[0], op)
             moved = [way for way in ways_of(op) if moved_data(taken, way)]
             own = testbed.fabric.figures()
             for way in moved:
@@ -103,19 +103,7 @@ def measure_one(settings: Settings, path: PathTold, disk: str, op: str) -> RunRe
         environment={"settings": attrs.asdict(settings)},
         path=path,
     )  # fmt: skip
-    return attrs.evolve(taken, target=attrs.evolve(taken.target, limit_bytes_per_s=disks_bytes_per_s(settings)))
-
-
-def path_told(settings: Settings, crosses: bool) -> PathTold:
-    """Return what is known of the emulated path; nothing for a fabric that never `crosses` it."""
-    if not crosses:
-        return PathTold()
-    return PathTold(settings.rtt_ms / 1e3, settings.rate_bit_per_s / 8, settings.mtu, LINUX_FRAMING)
-
-
-def disks_bytes_per_s(settings: Settings) -> float | None:
-    """Return what the targets' disks give together, None without a limit."""
-    return float(settings.target_mib_per_s * 2**20 * settings.targets) or None
+    return attrs.evolve(taken, target=attrs.evolve(taken.target, limit_bytes_per_s=clients.disks_bytes_per_s(settings)))
 
 
 # A guest's disk is RAM: files of the studies' number, not of their size.

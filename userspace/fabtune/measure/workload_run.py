@@ -20,7 +20,7 @@ from fabtune.measure.workload import LoadStep, Place, Workload, expand, space_by
 from fabtune.model.runrecord import Draft, HostUsed, PathTold, RunRecord, Sample, StepResult, WorkloadUsed, begin
 from fabtune.progress import Progress
 
-SAMPLE_S = 1.0
+_SAMPLE_S = 1.0
 _IDLE_S = 1.0
 # A short part has samples enough for a slope, a long one not more than it needs.
 _SAMPLES, _LEAST_SAMPLE_S = 12, 0.25
@@ -108,7 +108,7 @@ def _idle(target: Target, step: LoadStep) -> tuple[Sample, Sample]:
 
     Between them it is watched as often as under load, so that the watching is none either.
     """
-    watch, every_s = Watch(target, None), _sample_s(step)
+    watch, every_s = Watch(target, None), sample_s(step)
     first = last = watch.sample(edge=True)
     for _ in range(round(_IDLE_S / every_s)):
         time.sleep(every_s)
@@ -209,7 +209,7 @@ def _run_step(
             draft.note_step(command=tuple(load.command))
             try:
                 samples.append(watch.sample(edge=True))
-                load.wait(lambda: samples.append(watch.sample()), _sample_s(step), step.measured_s)
+                load.wait(lambda: samples.append(watch.sample()), sample_s(step), step.measured_s)
                 samples.append(watch.sample(edge=True))
             except (KeyboardInterrupt, FabtuneError, OSError):
                 _end_early(load, draft)
@@ -225,9 +225,9 @@ def _run_step(
             _flip(place.file, step.flip_byte_at)
 
 
-def _sample_s(step: LoadStep) -> float:
+def sample_s(step: LoadStep) -> float:
     """Return the time between two samples of a load."""
-    return SAMPLE_S if step.runtime_s is None else min(SAMPLE_S, max(_LEAST_SAMPLE_S, step.runtime_s / _SAMPLES))
+    return _SAMPLE_S if step.runtime_s is None else min(_SAMPLE_S, max(_LEAST_SAMPLE_S, step.runtime_s / _SAMPLES))
 
 
 def _end_early(load: fio.Load, draft: Draft) -> None:
