@@ -102,7 +102,8 @@ def span(result: StepResult) -> Span | None:
 def _ramp_ends(result: StepResult) -> tuple[float, float]:
     """Return between which instants of the sampler's clock the ramp of every job ended.
 
-    fio from 3.36 on says when its jobs began.  Others begin after the sampler and end before it.
+    fio from 3.36 on says when its jobs began, and begins anew after the ramp.  Others begin after the sampler and end
+    before it.
     """
     samples, jobs = result.samples, result.document["jobs"]
     to_unix_s = samples[0]["time.unix"] - samples[0]["time.monotonic"]
@@ -110,7 +111,7 @@ def _ramp_ends(result: StepResult) -> tuple[float, float]:
     latest_s = samples[-1]["time.monotonic"] - _run_s(result.document)
     starts = [job["job_start"] / 1e3 - to_unix_s for job in jobs if job.get("job_start")]
     if starts:
-        return min(starts) + ramp_s, min(latest_s, max(starts) + ramp_s)
+        return min(starts), min(latest_s, max(starts))
     begun_s = samples[0]["time.monotonic"]
     if result.begun_unix_s is not None:
         begun_s = min(begun_s, result.begun_unix_s - to_unix_s)
