@@ -8,6 +8,7 @@ import pytest
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition
 from fabtune.experiment.settings import parse_settings
+from fabtune.model.results import Point
 
 
 def _write(tmp_path: Path, text: str) -> definition.Definition:
@@ -73,12 +74,14 @@ def test_a_replicate_is_a_seed_of_its_own_and_only_whole_runs_count(tmp_path: Pa
     runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     assert [run.settings.seed for run in runs] == [1, 2]
     assert len({run.directory for run in runs}) == 2
-    assert runs[0].points() is None
+    assert runs[0].state().status == "not run"
     runs[0].directory.mkdir(parents=True)
+    (runs[0].directory / "console.log").write_text("Kernel panic")
+    assert runs[0].state().status == "failed"
+    runs[0].keep([Point({"op": "read"})])
+    assert [dict(one) for one in runs[0].points()] == [{"op": "read"}]
     (runs[0].directory / "points.json").write_text('[{"op": "re')
-    assert runs[0].points() is None
-    (runs[0].directory / "points.json").write_text('[{"op": "read"}]')
-    assert [dict(one) for one in runs[0].points() or []] == [{"op": "read"}]
+    assert runs[0].state().status == "refused" and runs[0].points() == ()
 
 
 def test_a_workloads_own_value_is_the_default() -> None:

@@ -309,7 +309,7 @@ def test_an_odd_record_is_left_out_and_named(
     assert str(error.value).startswith(str(tmp_path / "b.run.json.gz")) and says in str(error.value)
     assert main(["report", str(tmp_path)]) == ExitCode.FAILED
     assert "b.run.json.gz" in capsys.readouterr().err
-    assert "Not read" in (tmp_path / "report.html").read_text()
+    assert "Not used" in (tmp_path / "report.html").read_text()
     assert main(["compare", *(str(tmp_path / f"{name}.run.json.gz") for name in "ab")]) == ExitCode.USAGE
 
 

@@ -154,7 +154,7 @@ def test_bad_points_are_named(points: Any, says: Any, tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "report.html").mkdir()
+    (tmp_path / "figures.html").mkdir()
     with pytest.raises(OSError):
         demo.write(make_points(), META, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.html"]

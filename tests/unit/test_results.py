@@ -14,7 +14,7 @@ from run_records import make_record
 from fabtune.cli.main import main
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition, results
-from fabtune.measure import recordfile
+from fabtune.measure import recordfile, resulttree
 from fabtune.model.results import FORMAT, Point
 from fabtune.report import results_pages as pages
 
@@ -31,7 +31,7 @@ def _tree(suite: Path, name: str) -> Path:
     runs = batch.runs_of(wanted, wanted.combinations(), out)
     measured, failed = runs[0].directory, runs[2].directory
     recordfile.write(make_record(119.5), measured / f"read{recordfile.SUFFIX}")
-    (measured / "points.json").write_text(json.dumps([POINT]))
+    runs[0].keep([Point(POINT)])
     failed.mkdir(parents=True)
     (failed / "console.log").write_text("Kernel panic\n")
     index = results.of_experiment(wanted, runs, out, [f"fabtune run {name}"])
@@ -82,7 +82,7 @@ def test_every_page_is_reached_from_the_top_and_every_link_holds_after_a_move(tm
 
 def test_the_index_tells_measured_failed_and_not_run_apart(tmp_path: Path) -> None:
     out = _tree(tmp_path / "suite", "one")
-    index = results.read(out / "index.json")
+    index = resulttree.read_experiment(out / "index.json")
     states = {(cell.name, run.number): run.status for cell in index.combinations for run in cell.runs}
     assert states == {
         ("profile=wan", 1): "measured", ("profile=wan", 2): "failed",
@@ -93,7 +93,7 @@ def test_the_index_tells_measured_failed_and_not_run_apart(tmp_path: Path) -> No
     assert measured.files == ("points.json", "read.run.json.gz")
     assert (out / measured.directory / "points.json").exists()
     suite = results.of_suite(out.parent)
-    assert suite.experiments[0].runs == {"measured": 1, "failed": 1, "not run": 2}
+    assert suite.experiments[0].runs == {"measured": 1, "failed": 1, "refused": 0, "not run": 2}
 
 
 def test_an_index_is_read_as_it_was_written_and_one_that_is_damaged_is_refused_by_its_key(tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ def test_an_index_is_read_as_it_was_written_and_one_that_is_damaged_is_refused_b
     written = json.loads((out / "index.json").read_text())
     keys = "schema name summary source clock repetitions factors fixed commands combinations"
     assert written.keys() == set(keys.split()) and written["combinations"][0]["runs"][0]["points"] == [POINT]
-    assert json.loads(json.dumps(FORMAT.write(results.read(out / "index.json")))) == written
+    assert json.loads(json.dumps(FORMAT.write(resulttree.read_experiment(out / "index.json")))) == written
     written["combinations"][0]["runs"][1]["status"] = "lost"
     (out / "index.json").write_text(json.dumps(written))
     with pytest.raises(InputError, match=r"key 'combinations\[0\].runs\[1\].status': found 'lost' \(text\)"):
-        results.read(out / "index.json")
+        resulttree.read_experiment(out / "index.json")
 
 
 def test_the_xml_holds_options_runs_and_figures(tmp_path: Path) -> None:

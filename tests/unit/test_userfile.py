@@ -11,9 +11,9 @@ import pytest
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import InputError
-from fabtune.experiment import definition, results
+from fabtune.experiment import definition
 from fabtune.facts import saved_facts
-from fabtune.measure import recordfile, workload
+from fabtune.measure import recordfile, resulttree, workload
 from fabtune.stat.snapshot import load as load_snapshot
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -22,7 +22,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "experiment": lambda path: definition.load(str(path)),
     "workload": lambda path: workload.load(str(path)),
     "record": recordfile.read,
-    "index": results.read,
+    "index": resulttree.read_experiment,
     "snapshot": load_snapshot,
 }
 

@@ -14,6 +14,7 @@ from fabtune.experiment import batch, definition, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.lab.recipe import SUITES, recipe_for
+from fabtune.measure import keptrun, resulttree
 from fabtune.model.results import Point
 
 _WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
@@ -28,13 +29,16 @@ def run_experiment(args: argparse.Namespace) -> int:
     wanted = definition.load(args.experiment)
     cells = wanted.combinations(args.only)
     out = args.out or Path("out") / wanted.name
-    runs = batch.runs_of(wanted, cells, out)
     hosts = None
     if args.fleet:
         from fabtune.cli import fleet
 
         hosts = fleet.prepare(wanted, args.fleet)
+    named = hosts.initiators if hosts else ()
+    runs = batch.runs_of(wanted, cells, out, named)
     if args.dry_run:
+        if args.resume:
+            runs = batch.to_measure(runs, resume=True, progress=progress.for_stderr())
         return _show_plan(wanted, runs, args.jobs or os.cpu_count() or 1)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
@@ -51,7 +55,7 @@ def run_experiment(args: argparse.Namespace) -> int:
                 code = ExitCode.FAILED
     finally:
         # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
-        _write_tree(wanted, out, args)
+        _write_tree(wanted, out, args, named)
     return code
 
 
@@ -80,7 +84,7 @@ def _write(
         "image": f"{SUITES[0]} {recipe_for(SUITES[0]).digest}",
     }
     if args.json:
-        print(batch.as_text(points), end="")
+        print(keptrun.as_text(points), end="")
     page = _figures(wanted, runs, points, verdicts, meta, out, quiet=args.json)
     for one in verdicts:
         print(f"{_WORDS[one.holds]}: {one.says} ({one.found})", file=sys.stderr if args.json else sys.stdout)
@@ -121,11 +125,17 @@ def _figures(
     return figure.write(rows, tuple(wanted.factors), plot, said, meta, out)
 
 
-def _write_tree(wanted: Definition, out: Path, args: argparse.Namespace) -> None:
-    """Write the pages and indexes of the experiment; those of the suite above where the directory is the usual one."""
+def _write_tree(wanted: Definition, out: Path, args: argparse.Namespace, hosts: tuple[str, ...]) -> None:
+    """Write the pages and indexes of the experiment; those of the suite above where the directory is the usual one.
+
+    What stands in the directory and is not to be used is said.
+    """
     from fabtune.report import results_pages as pages
 
-    pages.write_experiment(results.keep_index(wanted, out, _command(args)), out, in_suite=args.out is None)
+    index = results.keep_index(wanted, out, _command(args), hosts)
+    for complaint in resulttree.check(out):
+        print(f"fabtune: {'' if complaint.usable else 'not used: '}{complaint.why}", file=sys.stderr)
+    pages.write_experiment(index, out, in_suite=args.out is None)
     if args.out is None:
         pages.write_suite(results.keep_suite(out.parent), out.parent)
 

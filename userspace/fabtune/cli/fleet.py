@@ -8,8 +8,9 @@ from pathlib import Path
 
 from fabtune import progress
 from fabtune.experiment import fleet, inventory, results
-from fabtune.experiment.batch import Run, as_text
+from fabtune.experiment.batch import Run
 from fabtune.experiment.definition import Definition
+from fabtune.measure.keptrun import as_text
 from fabtune.model.results import Point
 from fabtune.report.table import Column, Table, decimals
 
@@ -31,8 +32,7 @@ def measure(
         wanted, runs, hosts, allow_relogin=args.allow_relogin, resume=args.resume, progress=progress.for_stderr()
     )
     kept = results.keep_points(points, out)
-    records, unreadable = suite.load(out)
-    html = page.write(suite.render(records, unreadable, ["fabtune", "report", str(out)]), out / "report.html")
+    html = page.write(suite.render(*suite.load(out), ["fabtune", "report", str(out)]), out / "report.html")
     if args.json:
         print(as_text(points), end="")
         return

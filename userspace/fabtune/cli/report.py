@@ -15,26 +15,34 @@ def run_report(args: argparse.Namespace) -> int:
 
     if args.tree:
         return _tree(args.directory)
-    records, unreadable = suite.load(args.directory)
-    for file, why in unreadable:
-        print(f"fabtune: not read: {file}: {why}", file=sys.stderr)
+    records, unreadable, remarks = suite.load(args.directory)
+    for _, why in unreadable:
+        print(f"fabtune: not used: {why}", file=sys.stderr)
+    for why in remarks:
+        print(f"fabtune: {why}", file=sys.stderr)
     code = ExitCode.FAILED if unreadable else ExitCode.DONE
     if args.json:
         print(json.dumps([{"file": one.file} | runs.as_json(one) for one in records], indent=2))
         return code
-    html = suite.render(records, unreadable, ["fabtune", "report", str(args.directory)])
+    html = suite.render(records, unreadable, remarks, ["fabtune", "report", str(args.directory)])
     print(page.write(html, args.out or args.directory / "report.html"))
     return code
 
 
 def _tree(directory: Path) -> int:
-    """Write the pages of all experiments below `directory` anew, and the suite's."""
+    """Write the pages of all experiments below `directory` anew, and the suite's; exit 1 when a run is not used."""
     from fabtune.experiment import results
+    from fabtune.measure import resulttree
     from fabtune.report import results_pages as pages
 
     index = results.keep_suite(directory)
+    complaints = resulttree.check(directory)
     for one in index.experiments:
         below = directory / one.directory
-        pages.write_experiment(results.read(below / results.INDEX), below, in_suite=True)
+        read = resulttree.read_experiment(below / resulttree.INDEX)
+        read = resulttree.without_refused(read, complaints, Path(one.directory))
+        pages.write_experiment(read, below, in_suite=True)
+    for complaint in complaints:
+        print(f"fabtune: {'' if complaint.usable else 'not used: '}{complaint.why}", file=sys.stderr)
     print(pages.write_suite(index, directory))
-    return ExitCode.DONE
+    return ExitCode.DONE if all(one.usable for one in complaints) else ExitCode.FAILED

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs combinations in lab guests, as many at a time as there are cores, and keeps each run's files.
 
-A run's directory holds what its guest left (records, points, console); its ``points.json`` is
-written last, so a run either is there whole or runs again.
+A run's directory holds what its guest left (records, points, console) and, written last, the note of what it came
+from: a run that is not whole, or came from something else, runs again.
 """
 
 import json
@@ -19,6 +19,7 @@ import attrs
 from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment import expect
 from fabtune.experiment.definition import Combination, Definition
+from fabtune.experiment.present import images_of, origin_now
 from fabtune.experiment.settings import ops_of
 from fabtune.lab import fabrics
 from fabtune.lab.accel import choose_accelerator
@@ -26,10 +27,11 @@ from fabtune.lab.image import Image, build_image, expected_steps
 from fabtune.lab.initramfs import GUEST_DIR
 from fabtune.lab.job import write_job
 from fabtune.lab.module import build_module
-from fabtune.lab.recipe import SUITES, image_for
 from fabtune.lab.vm import Machine, run_guest
+from fabtune.measure import keptrun
 from fabtune.model.factors import Settings
-from fabtune.model.results import FORMAT, Point
+from fabtune.model.origin import Origin
+from fabtune.model.results import Point, Status
 from fabtune.progress import Progress
 
 # A guest that measures one combination took this long at most on 2 cores; only the time shown as left depends on it.
@@ -39,12 +41,24 @@ _TIMEOUT_S = 1800.0
 
 
 @attrs.frozen
+class RunState:
+    """What became of a run; `why` says what speaks against the files of one that is refused."""
+
+    status: Status
+    points: tuple[Point, ...] = ()
+    why: str = ""
+    origin: Origin | None = None
+
+
+@attrs.frozen
 class Run:
-    """One repetition of one combination and where its files are."""
+    """One repetition of one combination and where its files are; `hosts` are those of a fleet that measures it."""
 
     combination: Combination
     repetition: int
     directory: Path
+    clock: str = "virtual"
+    hosts: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -56,29 +70,38 @@ class Run:
         settings = self.combination.settings
         return attrs.evolve(settings, seed=settings.seed + self.repetition)
 
-    def points(self) -> list[Point] | None:
-        """Return what the run measured, None when it has not ended well."""
-        try:
-            raw = json.loads((self.directory / "points.json").read_text())
-            return list(FORMAT.read(tuple[Point, ...], raw, "points.json"))
-        except (OSError, ValueError, InputError):
-            return None
+    @property
+    def origin(self) -> Origin:
+        """What the run comes from if it is measured now."""
+        return origin_now(self.settings, self.clock, self.hosts)
 
-    def keep(self, points: list[Point]) -> None:
+    def state(self) -> RunState:
+        """Return what became of the run: one that would not come out as it stands there is refused."""
+        if not any((self.directory / name).exists() for name in (keptrun.NOTE, keptrun.POINTS)):
+            return RunState("failed" if keptrun.names_of(self.directory) else "not run")
+        try:
+            kept, points = keptrun.read(self.directory)
+        except InputError as error:
+            return RunState("refused", why=str(error))
+        if differences := kept.origin.differences(self.origin):
+            return RunState("refused", why="; ".join(differences), origin=kept.origin)
+        return RunState("measured", points, origin=kept.origin)
+
+    def points(self) -> tuple[Point, ...]:
+        """Return what the run measured, nothing unless it ended well."""
+        return self.state().points
+
+    def keep(self, points: Sequence[Point]) -> None:
         """Write what the run measured, which ends it well; its other files are there already."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "points.json").write_text(as_text(points))
+        (self.directory / keptrun.POINTS).write_text(keptrun.as_text(points))
+        keptrun.seal(self.directory, self.origin)
 
 
-def as_text(points: Sequence[Point]) -> str:
-    """Return `points` as JSON whose bytes depend on nothing else."""
-    return json.dumps([dict(one) for one in points], indent=1, sort_keys=True) + "\n"
-
-
-def runs_of(definition: Definition, cells: Sequence[Combination], out: Path) -> list[Run]:
+def runs_of(definition: Definition, cells: Sequence[Combination], out: Path, hosts: tuple[str, ...] = ()) -> list[Run]:
     """Return every run of `cells`, whole blocks of one repetition after another."""
     return [
-        Run(cell, repetition, out / cell.name / f"run-{repetition + 1}")
+        Run(cell, repetition, out / cell.name / f"run-{repetition + 1}", definition.clock, hosts)
         for repetition in range(definition.repetitions)
         for cell in cells
     ]
@@ -89,17 +112,16 @@ def run_all(
 ) -> list[Point]:
     """Run what is not there yet, `jobs` guests at a time (0: one a core), and return all points in the order of `runs`.
 
-    Without `resume` everything runs anew.  Raises FabtuneError naming every run that failed, after the others
-    have ended; an interrupt stops the guests at once and loses only their runs.
+    Without `resume` everything runs anew; with it, what came from something else does, and is named.  Raises
+    FabtuneError naming every run that failed, after the others have ended; an interrupt stops the guests at once and
+    loses only their runs.
     """
-    for run in runs:
-        if not resume and run.directory.exists():
-            shutil.rmtree(run.directory)
-    for run in runs:
+    waiting = to_measure(runs, resume=resume, progress=progress)
+    for run in waiting:
         if why := fabrics.find(run.settings.fabric).MISSING:
             _say_missing(run, why)
-    waiting = [run for run in runs if run.points() is None]
-    suites = dict.fromkeys(name for run in waiting for name in _images(run.settings))
+    waiting = [run for run in waiting if not fabrics.find(run.settings.fabric).MISSING]
+    suites = dict.fromkeys(name for run in waiting for name in images_of(run.settings))
     workers = jobs or os.cpu_count() or 1
     progress.begin([step for suite in suites for step in expected_steps(suite)])
     progress.begin([(run.name, EXPECTED_RUN_S) for run in waiting], at_once=workers)
@@ -107,12 +129,31 @@ def run_all(
     failures = _run_waiting(definition, waiting, images, workers, progress)
     if failures:
         raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
-    return [point for run in runs for point in run.points() or []]
+    return [point for run in runs for point in run.points()]
+
+
+def to_measure(runs: Sequence[Run], *, resume: bool, progress: Progress) -> list[Run]:
+    """Return the runs to measure: all, which are deleted, or with `resume` those that are not there as they would be.
+
+    Of the latter those are named that left something; it stays until the run has ended.
+    """
+    if not resume:
+        for run in runs:
+            shutil.rmtree(run.directory, ignore_errors=True)
+        return list(runs)
+    waiting = []
+    for run in runs:
+        state = run.state()
+        if state.status == "refused":
+            progress.say(f"{run.name}: measured again: {state.why}")
+        if state.status != "measured":
+            waiting.append(run)
+    return waiting
 
 
 def rows_of(runs: Sequence[Run]) -> list[Point]:
     """Return every point of `runs` with its factors as written beside the figures."""
-    return [point | run.combination.factors for run in runs for point in run.points() or []]
+    return [point | run.combination.factors for run in runs for point in run.points()]
 
 
 def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpectation]:
@@ -152,16 +193,10 @@ def _run_waiting(
     return failures
 
 
-def _images(settings: Settings) -> tuple[str, str]:
-    """Return the names of the images that a combination's root and kernel come from."""
-    root = image_for(settings.target)
-    return root, root if settings.kernel == SUITES[0] else settings.kernel
-
-
 def _run_one(
     definition: Definition, run: Run, images: dict[str, Image], stop: threading.Event, progress: Progress
 ) -> None:
-    image, kernel = (images[name] for name in _images(run.settings))
+    image, kernel = (images[name] for name in images_of(run.settings))
     machine = Machine(
         image,
         kernel if kernel is not image else None,
@@ -175,10 +210,12 @@ def _run_one(
         arguments = ["fabtune.experiment.combination", json.dumps(attrs.asdict(run.settings), sort_keys=True)]
         write_job(job, GUEST_DIR / "python-module", arguments, module=module)
         outcome = run_guest(machine, job, draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop)
-        if outcome.exit_status != 0 or not (draft / "points.json").exists():
-            shutil.copytree(draft, run.directory, dirs_exist_ok=True)
+        ended = outcome.exit_status == 0 and (draft / keptrun.POINTS).exists()
+        # Nothing of an earlier run stays beside the new one's files.
+        shutil.rmtree(run.directory, ignore_errors=True)
+        shutil.copytree(draft, run.directory)
+        if not ended:
+            (run.directory / keptrun.POINTS).unlink(missing_ok=True)
             said = (draft / "output.log").read_text(errors="replace").strip().splitlines()[-6:]
             raise FabtuneError("\n  ".join([f"exit {outcome.exit_status} (files in {run.directory})", *said]))
-        run.directory.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(draft, run.directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("points.json"))
-        shutil.copy(draft / "points.json", run.directory)
+        keptrun.seal(run.directory, run.origin)

@@ -2,7 +2,8 @@
 """Runs combinations on a fleet of real hosts through Ansible: apply, start together, fetch, take back.
 
 A run's directory gets, for each initiator, ``HOST/OP.run.json.gz`` (its record) and ``HOST/OP.start.json`` (when
-it began), and ``ansible.log``.  ``points.json`` is written last, and only when every host was measured.
+it began), and ``ansible.log``.  ``points.json`` and the note of what the run came from are written last, and only
+when every host was measured.
 """
 
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment.batch import Run
+from fabtune.experiment.batch import Run, to_measure
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
@@ -63,10 +64,7 @@ def run_all(
     Raises FabtuneError naming every host that failed; the others' records stay.  After each run, a failed or
     interrupted one too, the profile is taken back on every host that can be reached.
     """
-    for run in runs:
-        if not resume and run.directory.exists():
-            shutil.rmtree(run.directory)
-    waiting = [run for run in runs if run.points() is None]
+    waiting = to_measure(runs, resume=resume, progress=progress)
     progress.begin([(run.name, _expected_s(run)) for run in waiting])
     failures = []
     for run in waiting:
@@ -77,7 +75,7 @@ def run_all(
                 failures.append(f"{run.name}: {error}")
     if failures:
         raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
-    return [point for run in runs for point in run.points() or []]
+    return [point for run in runs for point in run.points()]
 
 
 def _expected_s(run: Run) -> float:
@@ -86,7 +84,9 @@ def _expected_s(run: Run) -> float:
 
 
 def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: bool) -> None:
-    run.directory.mkdir(parents=True, exist_ok=True)
+    # Nothing of an earlier run stays beside the new one's files.
+    shutil.rmtree(run.directory, ignore_errors=True)
+    run.directory.mkdir(parents=True)
     settings = run.settings
     path = {key: definition.fixed[key] for key in ("rtt", "rate") if key in definition.fixed}
     tuning: dict[str, Any] = {**path, "profile": settings.profile, "allow_relogin": allow_relogin}

@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 import attrs
 
 from fabtune.errors import InputError
-from fabtune.experiment.batch import Run, as_text, runs_of
+from fabtune.experiment.batch import Run, runs_of
 from fabtune.experiment.definition import Definition
-from fabtune.host import files, userfile
+from fabtune.host import files
+from fabtune.measure import keptrun, resulttree
+from fabtune.measure.resulttree import INDEX
 from fabtune.model.results import (
-    EXPERIMENT,
     FORMAT,
-    SUITE,
     CombinationEntry,
     ExperimentEntry,
     ExperimentIndex,
@@ -26,17 +26,14 @@ from fabtune.model.results import (
     SuiteIndex,
 )  # fmt: skip
 
-INDEX, SUMMARY = "index.json", "summary.json"
+SUMMARY = "summary.json"
 XML = "testrun.xml"
-_MAX_BYTES = 64 << 20
-# What the tree itself puts beside a run's own files.
-_PAGES = {"index.html", INDEX, XML}
 
 
 def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, commands: Sequence[str]) -> ExperimentIndex:
-    """Return the index of the experiment in `out`: every run of `runs`, whether measured, failed or not yet run.
+    """Return the index of the experiment in `out`: every run of `runs`, whatever became of it.
 
-    A run that left files but no points has failed; its files say why.
+    A run that left files but did not end has failed; its files say why.
     """
     cells: dict[str, list[Run]] = {}
     for run in runs:
@@ -65,13 +62,13 @@ def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, comman
 def keep_points(points: Sequence[Point], out: Path) -> Path:
     """Write every point of an experiment to its directory and return the file."""
     path = out / SUMMARY
-    path.write_text(as_text(points))
+    path.write_text(keptrun.as_text(points))
     return path
 
 
-def keep_index(definition: Definition, out: Path, command: str) -> ExperimentIndex:
+def keep_index(definition: Definition, out: Path, command: str, hosts: tuple[str, ...] = ()) -> ExperimentIndex:
     """Write the index of all combinations to the experiment's directory `out` and return it."""
-    index = of_experiment(definition, runs_of(definition, definition.combinations(), out), out, [command])
+    index = of_experiment(definition, runs_of(definition, definition.combinations(), out, hosts), out, [command])
     write(index, out)
     return index
 
@@ -84,14 +81,16 @@ def keep_suite(directory: Path) -> SuiteIndex:
 
 
 def _entry(run: Run, out: Path) -> RunEntry:
-    points, left = run.points(), _files(run.directory)
+    state = run.state()
     return RunEntry(
         number=run.repetition + 1,
         directory=str(run.directory.relative_to(out)),
-        status="measured" if points is not None else "failed" if left else "not run",
+        status=state.status,
         settings=attrs.asdict(run.settings),
-        files=tuple(left),
-        points=tuple(points or ()),
+        files=tuple(keptrun.names_of(run.directory)),
+        points=state.points,
+        why=state.why,
+        origin=state.origin,
     )
 
 
@@ -102,7 +101,7 @@ def of_suite(directory: Path) -> SuiteIndex:
     """
     experiments = []
     for path in sorted(directory.glob(f"*/{INDEX}")):
-        index = _read(path)
+        index = resulttree.read_index(path)
         if not isinstance(index, ExperimentIndex):
             continue
         statuses = [run.status for cell in index.combinations for run in cell.runs]
@@ -120,27 +119,6 @@ def of_suite(directory: Path) -> SuiteIndex:
             f"{directory}: no directory below it holds an experiment's {INDEX}; make one with `fabtune run`"
         )
     return SuiteIndex(name=directory.resolve().name, experiments=tuple(experiments))
-
-
-def read(path: Path) -> ExperimentIndex:
-    """Return the experiment's index in `path`.  Raises InputError when it is none, or of another version."""
-    index = _read(path)
-    if not isinstance(index, ExperimentIndex):
-        raise InputError(f"{path}: schema is '{index.schema}', expected '{EXPERIMENT}'")
-    return index
-
-
-def _read(path: Path) -> ExperimentIndex | SuiteIndex:
-    try:
-        index = json.loads(userfile.read_bytes(path, _MAX_BYTES))
-    except (ValueError, RecursionError):
-        raise InputError(f"{path}: damaged or cut short: not whole JSON") from None
-    schema = index.get("schema") if isinstance(index, dict) else None
-    if schema == SUITE:
-        return FORMAT.read(SuiteIndex, index, str(path))
-    if schema != EXPERIMENT:
-        raise InputError(f"{path}: schema is {schema!r}, expected '{EXPERIMENT}' or '{SUITE}'")
-    return FORMAT.read(ExperimentIndex, index, str(path))
 
 
 def write(index: ExperimentIndex | SuiteIndex, directory: Path) -> None:
@@ -187,9 +165,3 @@ def _run(parent: ElementTree.Element, run: RunEntry) -> None:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _files(directory: Path) -> list[str]:
-    """Return the run's own files, relative to `directory`, in name order; none when it does not exist."""
-    found = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
-    return sorted(str(path) for path in found if path.name not in _PAGES)

@@ -12,7 +12,7 @@ from fabtune.installed import PACKAGE, data_dir
 from fabtune.lab import initramfs
 
 # What a guest gets of this tree, beside the package itself.
-_DATA = ("tunables", "profiles")
+DATA = ("tunables", "profiles")
 
 
 def write_job(
@@ -42,7 +42,7 @@ def write_job(
             (stage / "job/interactive").write_text(shell["stty"])
             (stage / "job/term").write_text(shell["term"])
         _copy_tree(PACKAGE, stage / "fabtune/userspace/fabtune")
-        for name in _DATA:
+        for name in DATA:
             _copy_tree(data_dir(name), stage / "fabtune" / name)
         if tests:
             with contextlib.suppress(FabtuneError):

@@ -19,16 +19,23 @@ def build_module(image: Image) -> Path:
 
     Every warning that W=1 knows is an error.  Raises FabtuneError with the compiler's last lines.
     """
-    source = data_dir("kmod")
-    files = sorted({path for pattern in _SOURCES for path in source.glob(pattern)})
-    digest = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in files)).hexdigest()[:16]
-    target = image.directory / "modules" / digest
+    target = image.directory / "modules" / source_digest()
     target.parent.mkdir(exist_ok=True)
     with locked(f"module-{image.suite}"):
         if not target.exists():
             with making(target) as draft:
-                _compile(image, files, draft)
+                _compile(image, _files(), draft)
     return target / "fabstat.ko"
+
+
+def source_digest() -> str:
+    """Return 16 hex digits that name the sources of fabstat.ko."""
+    return hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in _files())).hexdigest()[:16]
+
+
+def _files() -> list[Path]:
+    source = data_dir("kmod")
+    return sorted({path for pattern in _SOURCES for path in source.glob(pattern)})
 
 
 def _compile(image: Image, files: list[Path], draft: Path) -> None:

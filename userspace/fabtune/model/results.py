@@ -10,10 +10,11 @@ from typing import Any, Literal, cast
 import attrs
 
 from fabtune.model import typed
+from fabtune.model.origin import Origin
 from fabtune.model.runrecord import Value
 
 EXPERIMENT, SUITE = "fabtune-experiment-index/1", "fabtune-suite-index/1"
-Status = Literal["measured", "failed", "not run"]
+Status = Literal["measured", "failed", "refused", "not run"]
 
 
 @attrs.frozen(eq=False)
@@ -40,7 +41,11 @@ class Point(Mapping[str, Any]):
 
 @attrs.frozen(kw_only=True)
 class RunEntry:
-    """One run; `files` are those it left, in name order, `points` none where it failed."""
+    """One run; `files` are those it left, in name order, `points` none unless it was measured.
+
+    `settings` are those that the definition asks for, `origin` has those that were in force; `why` says what is wrong
+    with a run that is refused.
+    """
 
     number: int
     directory: str
@@ -48,6 +53,8 @@ class RunEntry:
     settings: dict[str, Value | None]
     files: tuple[str, ...]
     points: tuple[Point, ...]
+    why: str = typed.omitted("")
+    origin: Origin | None = typed.omitted()
 
 
 @attrs.frozen(kw_only=True)

@@ -54,7 +54,7 @@ def tables(points: Sequence[Point]) -> list[Table]:
 
 
 def write(points: Sequence[Point], meta: Mapping[str, Any], out_dir: Path) -> Path:
-    """Write ``report.html`` to `out_dir` and return its path.
+    """Write ``figures.html`` to `out_dir` and return its path.
 
     `meta` names what the figures hold for (kernel, seed, image, clock, ...), shown in the
     order given; its ``commands``, a list of strings, are those that made the figures.
@@ -72,7 +72,7 @@ def write(points: Sequence[Point], meta: Mapping[str, Any], out_dir: Path) -> Pa
         facts,
         meta.get("commands", ()),
     )
-    return page.write(html, out_dir / "report.html")
+    return page.write(html, out_dir / "figures.html")
 
 
 def _facets(points: Sequence[Point]) -> list[tuple[str, list[Point]]]:

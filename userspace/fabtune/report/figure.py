@@ -74,7 +74,7 @@ def write(
     meta: Mapping[str, Any],
     out: Path,
 ) -> Path:
-    """Write ``report.html`` to `out` and return its path; `verdicts` are (what was expected, what was found)."""
+    """Write ``figures.html`` to `out` and return its path; `verdicts` are (what was expected, what was found)."""
     sections = []
     values = {number: text for text, number in plot.x_values.items()}
     marks = tuple(sorted(values))
@@ -104,7 +104,7 @@ def write(
     )
     facts = {name: value for name, value in meta.items() if name != "commands"}
     html = page.render(str(meta["experiment"]), str(meta.get("source", "")), sections, facts, meta.get("commands", ()))
-    return page.write(html, out / "report.html")
+    return page.write(html, out / "figures.html")
 
 
 def _curve(rows: Sequence[Row], plot: Plot) -> tuple[tuple[float, float], ...]:

@@ -6,12 +6,12 @@ The pages are made from the tree's indexes and link by relative paths: a tree ma
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
 from fabtune.errors import InputError
 from fabtune.measure import recordfile
-from fabtune.model.results import CombinationEntry, ExperimentIndex, RunEntry, SuiteIndex
+from fabtune.model.results import CombinationEntry, ExperimentIndex, RunEntry, Status, SuiteIndex
 from fabtune.model.units import counted
 from fabtune.report import page, runs
 from fabtune.report.page import PageLink, Section
@@ -21,7 +21,12 @@ PAGE = "index.html"
 # Columns that say which point a row is stand before its figures.
 _FIRST = ("run", "profile", "fabric", "rtt_ms", "loss", "queue_depth", "size_bytes", "host", "op")
 # What a reader of an experiment opens first, where the run left it.
-_FIGURES = {"report.html": "figures", "summary.json": "all points as JSON", "testrun.xml": "all results as XML"}
+_FIGURES = {
+    "figures.html": "figures",
+    "report.html": "all records",
+    "summary.json": "all points as JSON",
+    "testrun.xml": "all results as XML",
+}
 
 
 def write_suite(index: SuiteIndex, directory: Path) -> Path:
@@ -86,7 +91,8 @@ def _write_combination(
 
 
 def _write_run(run: RunEntry, directory: Path, trail: Sequence[PageLink], name: str) -> None:
-    sections = [Section("Figures", tables=_points("Points", run.points))] if run.points else []
+    sections = [Section("Not used", run.why)] if run.why else []
+    sections += [Section("Figures", tables=_points("Points", run.points))] if run.points else []
     for file in run.files:
         if file.endswith(recordfile.SUFFIX):
             sections.append(_record(file, directory / file))
@@ -132,7 +138,7 @@ def _cell(value: Any) -> Cell:
 
 
 def _statuses(found: Sequence[RunEntry]) -> str:
-    counts = {status: sum(run.status == status for run in found) for status in ("measured", "failed", "not run")}
+    counts = {status: sum(run.status == status for run in found) for status in get_args(Status)}
     return ", ".join(f"{counted(count, 'run')} {status}" for status, count in counts.items() if count)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from fabtune.errors import InputError
-from fabtune.measure import checks, recordfile
+from fabtune.measure import checks, recordfile, resulttree
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report import around, fabric, latency, laws, overtime, page, paired, runs, throughput
@@ -17,24 +17,34 @@ from fabtune.report import cells as cell_sets
 from fabtune.report.table import Column, Table
 
 
-def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]]]:
-    """Return the readable records below `directory` and, for the others, file and reason.
+def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[str]]:
+    """Return the records below `directory` to be used; for the others place and reason; what else must be said.
 
-    Raises InputError when there is no readable one.
+    Raises InputError when there is none to be used.
     """
-    found, unreadable = [], []
+    found = []
+    complaints = resulttree.check(directory)
+    unreadable = [(one.place, one.why) for one in complaints if not one.usable]
     for path in recordfile.find(directory):
+        name = str(path.relative_to(directory))
+        if resulttree.refused(name, complaints):
+            continue
         try:
-            found.append(attrs.evolve(recordfile.read(path), file=str(path.relative_to(directory))))
+            found.append(attrs.evolve(recordfile.read(path), file=name))
         except InputError as error:
-            unreadable.append((str(path.relative_to(directory)), str(error)))
+            unreadable.append((name, str(error)))
     if not found:
         raise InputError(unreadable[0][1])
-    return found, unreadable
+    return found, unreadable, [one.why for one in complaints if one.usable]
 
 
-def render(records: Sequence[RunRecord], unreadable: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
-    """Return the page.  `command` is the command line that asks for it."""
+def render(
+    records: Sequence[RunRecord],
+    unreadable: Sequence[tuple[str, str]],
+    remarks: Sequence[str],
+    command: Sequence[str],
+) -> str:
+    """Return the page; the first three are what `load` returns, `command` is the command line that asks for it."""
     sections = []
     for workload in dict.fromkeys(one.workload.name for one in records):
         if workload == "net":
@@ -49,7 +59,7 @@ def render(records: Sequence[RunRecord], unreadable: Sequence[tuple[str, str]], 
             if section:
                 sections.append(section)
     sections += [one for one in (fabric.section(records), around.section(records), fabric.proofs(records)) if one]
-    sections += [_validity(records, unreadable), _runs(records)]
+    sections += [_validity(records, unreadable, remarks), _runs(records)]
     return page.render(
         "Storage fabric measurements", _lead(records), sections, _facts(records), _commands(records, command), zoom=True
     )
@@ -69,7 +79,9 @@ def _lead(records: Sequence[RunRecord]) -> str:
     return said
 
 
-def _validity(records: Sequence[RunRecord], unreadable: Sequence[tuple[str, str]]) -> page.Section:
+def _validity(
+    records: Sequence[RunRecord], unreadable: Sequence[tuple[str, str]], remarks: Sequence[str]
+) -> page.Section:
     """Every law held against every record: counted, and each failure in full."""
     counts: dict[str, list[int]] = {}
     failures = []
@@ -92,11 +104,11 @@ def _validity(records: Sequence[RunRecord], unreadable: Sequence[tuple[str, str]
         names = ("run", "step", "law", "found", "expected")
         tables.append(Table("Broken", tuple(Column(name, name) for name in names), tuple(failures)))
     if unreadable:
-        tables.append(Table("Not read", (Column("file", "file"), Column("why", "why")), tuple(unreadable)))
+        tables.append(Table("Not used", (Column("file", "file"), Column("why", "why")), tuple(unreadable)))
     text = "A run that breaks a law was measured wrongly and takes no part in comparisons. "
     text += "A law between runs that fails says that something else sets the speed: a TCP window, loss, a CPU. "
     text += "The knee is the round trip from which the queue no longer fills the link."
-    return page.Section("Self-checks", text, tables=tuple(tables))
+    return page.Section("Self-checks", text, tables=tuple(tables), notes=tuple(remarks))
 
 
 def _runs(records: Sequence[RunRecord]) -> page.Section:

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Results that are stale, mixed, cut short, edited, of another schema or kernel: each is refused, or it is said."""
+
+import gzip
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from run_records import make_record
+
+from fabtune.cli.main import main
+from fabtune.experiment import batch, definition, present, results
+from fabtune.measure import keptrun, recordfile
+from fabtune.model.results import Point
+
+TEXT = """summary = "s"
+repetitions = 2
+[factors]
+profile = ["untouched", "wan"]
+[fixed]
+rtt = "50ms"
+depth = 32
+"""
+RECORD = f"read{recordfile.SUFFIX}"
+WAN_1, WAN_2, UNTOUCHED_1 = "profile=wan/run-1", "profile=wan/run-2", "profile=untouched/run-1"
+
+
+@pytest.fixture(autouse=True)
+def _lab(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lab with an image, whatever this machine has."""
+    known = present.origin_now
+    as_built = {"packages": "p" * 64, "kernel": "6.12.1"}
+    monkeypatch.setattr(batch, "origin_now", lambda *asked: attrs.evolve(known(*asked), **as_built))
+
+
+def make_tree(directory: Path) -> Path:
+    (directory / "exp.toml").write_text(TEXT)
+    out = directory / "exp"
+    wanted = definition.load(str(directory / "exp.toml"))
+    runs = batch.runs_of(wanted, wanted.combinations(), out)
+    for number, run in enumerate(runs):
+        recordfile.write(make_record(100.0 + number, label=run.settings.profile), run.directory / RECORD)
+        run.keep([Point({"profile": run.settings.profile, "op": "read", "mb_per_s": 100.0 + number})])
+    results.write(results.of_experiment(wanted, runs, out, []), out)
+    return out
+
+
+def said(tree: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """What `run --resume` and `report` say of the tree, and the exit code of the latter."""
+    assert main(["run", str(tree.parent / "exp.toml"), "--out", str(tree), "--resume", "--dry-run"]) == 0
+    code = main(["report", str(tree)])
+    return code, capsys.readouterr().err
+
+
+def json_of(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def put(path: Path, content: Any) -> Path:
+    path.chmod(0o644)
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path
+
+
+def cut(path: Path) -> None:
+    put(path, path.read_bytes()[: path.stat().st_size // 2])
+
+
+def resealed(run: Path, **changes: Any) -> None:
+    """Let the note of a run say something else of where it came from, with a digest that fits."""
+    kept = keptrun.read_note(run)
+    keptrun.seal(run, attrs.evolve(kept.origin, **changes))
+
+
+def set_key(path: Path, value: Any, *keys: Any) -> None:
+    whole = json_of(path)
+    inner = whole
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    put(path, whole)
+
+
+def edited_record(path: Path) -> None:
+    record = json.loads(gzip.decompress(path.read_bytes()))
+    record["label"] = "wan"
+    put(path, gzip.compress(json.dumps(record).encode(), mtime=0))
+
+
+def of_kernel(tree: Path, place: str, kernel: str) -> None:
+    path = tree / place / RECORD
+    record = json.loads(gzip.decompress(path.read_bytes()))
+    record["host"]["kernel"] = kernel
+    put(path, gzip.compress(json.dumps(record).encode(), mtime=0))
+    resealed(path.parent, kernel=kernel)
+
+
+def swap(tree: Path, *names: str) -> None:
+    for name in names:
+        first, second = (tree / place / name for place in (WAN_1, UNTOUCHED_1))
+        ours, theirs = first.read_bytes(), second.read_bytes()
+        put(first, theirs)
+        put(second, ours)
+
+
+def redefine(tree: Path, old: str, new: str) -> None:
+    path = tree.parent / "exp.toml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def settings_in_force(tree: Path, **changes: Any) -> None:
+    """Let a run have been measured with other settings than its place says."""
+    kept, _ = keptrun.read(tree / WAN_1)
+    resealed(tree / WAN_1, settings=kept.origin.settings | changes)
+
+
+Break = Callable[[Path], object]
+INDEXED = ("combinations", 1, "runs", 0)
+CASES: dict[str, tuple[Break, str]] = {
+    # Stale: the definition, the lab or the code has moved on.
+    "stale rate": (lambda t: redefine(t, "[fixed]", '[fixed]\nrate = "10mbit"'), "bit_per_s was 1e.09, is 1e.07"),
+    "stale depth": (lambda t: redefine(t, "depth = 32", "depth = 1"), "queue_depth was 32, is 1"),
+    "stale round trip": (lambda t: redefine(t, "50ms", "20ms"), "rtt_ms was 50, is 20"),
+    "stale size": (lambda t: redefine(t, "[fixed]", '[fixed]\nsize = "4KiB"'), "size_bytes was 262144, is 4096"),
+    "stale run time": (lambda t: redefine(t, "[fixed]", '[fixed]\nruntime = "9s"'), "runtime_s was 3, is 9"),
+    "stale workload": (lambda t: redefine(t, "[fixed]", '[fixed]\nworkload = "oltp"'), "workload was xdd, is oltp"),
+    "stale seed": (lambda t: redefine(t, "[fixed]", "[fixed]\nseed = 7"), "seed was 1, is 7"),
+    "stale clock": (lambda t: redefine(t, 'summary = "s"', 'clock = "real"'), "clock was virtual, is real"),
+    "stale kernel": (lambda t: resealed(t / WAN_1, kernel="6.12.0"), "kernel was 6.12.0, is 6.12.1"),
+    "stale image": (lambda t: resealed(t / WAN_1, image="trixie 0"), "image recipe was trixie 0, is trixie"),
+    "stale packages": (lambda t: resealed(t / WAN_1, packages="q"), "packages of the image changed"),
+    "stale module": (lambda t: resealed(t / WAN_1, module="0"), "fabstat.ko changed"),
+    "stale code": (lambda t: resealed(t / WAN_1, code="0"), "code of fabtune changed"),
+    "a fleet's": (lambda t: resealed(t / WAN_1, hosts=("a",)), "the host was a, is the lab"),
+    # Mixed: one tree, several origins.
+    "two kernels": (lambda t: of_kernel(t, WAN_2, "6.1.0"), "2 kinds of kernel together: 6.1.*6.1"),
+    "two images": (lambda t: resealed(t / WAN_2, image="sid 1"), "2 kinds of image recipe together"),
+    "two modules": (lambda t: resealed(t / WAN_2, module="1"), "2 kinds of fabstat.ko together"),
+    "two codes": (lambda t: resealed(t / WAN_2, code="1"), "2 kinds of code of fabtune together"),
+    "two clocks": (lambda t: resealed(t / WAN_2, clock="real"), "2 kinds of clock together: .*real"),
+    "swapped records": (lambda t: swap(t, RECORD), f"{WAN_1}/{RECORD}: not what the run left"),
+    "swapped points": (lambda t: swap(t, "points.json"), f"{WAN_1}/points.json: not what the run left"),
+    "swapped runs": (lambda t: swap(t, RECORD, "points.json", "run.json"), "figures in index.json"),
+    "another's record": (lambda t: shutil.copy(t / WAN_2 / RECORD, t / WAN_1 / f"write{recordfile.SUFFIX}"),
+                         "write.run.json.gz: not of this run"),
+    "a run of no definition": (lambda t: shutil.copytree(t / WAN_1, t / "profile=lan/run-1"),
+                               "profile=lan/run-1: not of this experiment"),
+    "other settings in force": (lambda t: settings_in_force(t, loss=0.1), "loss was 0.1, is 0"),
+    # Cut short.
+    "points cut": (lambda t: cut(t / WAN_1 / "points.json"), "points.json: not what the run left: cut short"),
+    "points empty": (lambda t: put(t / WAN_1 / "points.json", b""), "points.json: not what the run left: cut short"),
+    "points gone": (lambda t: (t / WAN_1 / "points.json").unlink(), "points.json: missing; the run left it"),
+    "record cut": (lambda t: cut(t / WAN_1 / RECORD), "read.run.json.gz: not what the run left"),
+    "record gone": (lambda t: (t / WAN_1 / RECORD).unlink(), "read.run.json.gz: missing; the run left it"),
+    "record empty": (lambda t: put(t / WAN_1 / RECORD, b""), "read.run.json.gz: not what the run left"),
+    "note cut": (lambda t: cut(t / WAN_1 / "run.json"), "run.json: damaged or cut short"),
+    "note gone": (lambda t: (t / WAN_1 / "run.json").unlink(), "missing: nothing says which|runs? without run.json"),
+    "index cut": (lambda t: cut(t / "index.json"), "index.json: damaged or cut short"),
+    "a run gone": (lambda t: shutil.rmtree(t / WAN_1), f"{WAN_1}: missing"),
+    # Edited.
+    "points edited": (lambda t: set_key(t / WAN_1 / "points.json", 999.0, 0, "mb_per_s"), "changed, or another run's"),
+    "record edited": (lambda t: edited_record(t / UNTOUCHED_1 / RECORD), "read.run.json.gz: not what the run left"),
+    "index edited": (lambda t: set_key(t / "index.json", 999.0, *INDEXED, "points", 0, "mb_per_s"), "figures in index"),
+    "settings in index edited": (lambda t: set_key(t / "index.json", 64, *INDEXED, "settings", "queue_depth"),
+                                 "queue_depth was 32, is 64"),
+    "note's settings edited": (lambda t: set_key(t / WAN_1 / "run.json", 64, "origin", "settings", "queue_depth"),
+                               "run.json: changed since the run ended"),
+    "note's files dropped": (lambda t: set_key(t / WAN_1 / "run.json", {}, "files"), "run.json: changed since the run"),
+    # Of another version, or of none.
+    "schema of a note": (lambda t: set_key(t / WAN_1 / "run.json", "fabtune-kept-run/9", "schema"),
+                         "schema is 'fabtune-kept-run/9', expected 'fabtune-kept-run/1'"),
+    "schema of the index": (lambda t: set_key(t / "index.json", "fabtune-experiment-index/9", "schema"),
+                            "schema is 'fabtune-experiment-index/9'"),
+    "no note at all": (lambda t: put(t / WAN_1 / "run.json", []), "schema is None, expected"),
+    "a key of the note gone": (lambda t: put(t / WAN_1 / "run.json", {"schema": "fabtune-kept-run/1"}),
+                               "run.json: key 'origin' is missing"),
+    "figures that are none": (lambda t: resealed(put(t / WAN_1 / "points.json", b'[{"mb_per_s": NaN}]').parent),
+                              "points.json: key .*found nan .*finite"),
+}  # fmt: skip
+
+
+def test_there_are_forty_of_them() -> None:
+    assert len(CASES) >= 40
+
+
+def test_of_a_sound_tree_nothing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(make_tree(tmp_path), capsys)
+    assert (code, text) == (0, "0 runs, about 0 minutes on this machine (virtual clock)\n")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_broken_tree_is_refused_or_it_is_said(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree = make_tree(tmp_path)
+    breaks, words = CASES[case]
+    breaks(tree)
+    _, text = said(tree, capsys)
+    assert re.search(words, text), text
+
+
+def test_what_is_refused_takes_no_part_in_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree = make_tree(tmp_path)
+    edited_record(tree / WAN_1 / RECORD)
+    assert main(["report", str(tree), "--json"]) == 1
+    shown = [one["file"] for one in json.loads(capsys.readouterr().out)]
+    assert f"{WAN_1}/{RECORD}" not in shown and len(shown) == 3
+
+
+def test_a_stale_run_is_no_result_of_the_definition(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path)
+    redefine(tree, "[fixed]", '[fixed]\nrate = "10mbit"')
+    wanted = definition.load(str(tmp_path / "exp.toml"))
+    runs = batch.runs_of(wanted, wanted.combinations(), tree)
+    index = results.of_experiment(wanted, runs, tree, [])
+    assert {run.status for cell in index.combinations for run in cell.runs} == {"refused"}
+    assert batch.rows_of(runs) == []

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Trees of results as files: indexes are read, and what stands in a tree is held against what it says of itself."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from fabtune.errors import InputError
+from fabtune.host import userfile
+from fabtune.measure import keptrun
+from fabtune.model.origin import KeptRun, Origin, mixed
+from fabtune.model.results import EXPERIMENT, FORMAT, SUITE, ExperimentIndex, Point, RunEntry, SuiteIndex
+
+INDEX = "index.json"
+# A run's note and its points.
+Kept = tuple[KeptRun, tuple[Point, ...]]
+_MAX_BYTES = 64 << 20
+
+
+@attrs.frozen
+class Complaint:
+    """What is wrong at `place`, a path within a tree; unless `usable`, nothing at it or below it is to be used."""
+
+    place: str
+    why: str
+    usable: bool = False
+
+
+def read_index(path: Path) -> ExperimentIndex | SuiteIndex:
+    """Return the index in `path`.  Raises InputError when it is none, or of another version."""
+    try:
+        index = json.loads(userfile.read_bytes(path, _MAX_BYTES))
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: damaged or cut short: not whole JSON") from None
+    schema = index.get("schema") if isinstance(index, dict) else None
+    if schema == SUITE:
+        return FORMAT.read(SuiteIndex, index, str(path))
+    if schema != EXPERIMENT:
+        raise InputError(f"{path}: schema is {schema!r}, expected '{EXPERIMENT}' or '{SUITE}'")
+    return FORMAT.read(ExperimentIndex, index, str(path))
+
+
+def read_experiment(path: Path) -> ExperimentIndex:
+    """Return the experiment's index in `path`.  Raises InputError when it is none, or of another version."""
+    index = read_index(path)
+    if not isinstance(index, ExperimentIndex):
+        raise InputError(f"{path}: schema is '{index.schema}', expected '{EXPERIMENT}'")
+    return index
+
+
+def check(directory: Path) -> list[Complaint]:
+    """Return all that is wrong with the runs and indexes of experiments at and below `directory`, in place order."""
+    found: list[Complaint] = []
+    sound: dict[Path, Kept] = {}
+    old: dict[Path, int] = {}
+    for run in sorted({path.parent for name in (keptrun.NOTE, keptrun.POINTS) for path in directory.rglob(name)}):
+        if not (run / keptrun.NOTE).exists():
+            old[run.parent.parent] = old.get(run.parent.parent, 0) + 1
+            continue
+        try:
+            sound[run] = keptrun.read(run)
+        except InputError as error:
+            found.append(Complaint(_relative(run, directory), str(error)))
+    for top, count in old.items():
+        why = f"{top}: {count} runs without {keptrun.NOTE}: nothing says which settings, image and code they came from"
+        found.append(Complaint(_relative(top, directory), why, usable=True))
+    for path in sorted(directory.rglob(INDEX)):
+        found += _check_index(path, directory, sound)
+    tops: dict[Path, list[Origin]] = {}
+    for run, (kept, _) in sound.items():
+        tops.setdefault(run.parent.parent, []).append(kept.origin)
+    for top, origins in tops.items():
+        found += [Complaint(_relative(top, directory), f"{top}: {why}", usable=True) for why in mixed(origins)]
+    return sorted(found, key=lambda one: one.place)
+
+
+def _check_index(path: Path, directory: Path, sound: Mapping[Path, Kept]) -> list[Complaint]:
+    try:
+        index = read_index(path)
+    except InputError as error:
+        return [Complaint(_relative(path, directory), str(error), usable=True)]
+    if not isinstance(index, ExperimentIndex):
+        return []
+    listed = {path.parent / run.directory: run for cell in index.combinations for run in cell.runs}
+    found = [
+        Complaint(_relative(run, directory), f"{run}: not of this experiment: its {INDEX} does not list it")
+        for run in sound
+        if run.is_relative_to(path.parent) and run not in listed
+    ]
+    for run, entry in listed.items():
+        if why := _against(entry, run, sound.get(run)):
+            found.append(Complaint(_relative(run, directory), f"{run}: {why}"))
+    return found
+
+
+def _against(entry: RunEntry, run: Path, there: Kept | None) -> str:
+    """Return what the files in `run` say against an index's `entry`; nothing where they agree, or were refused."""
+    if entry.status != "measured":
+        return entry.why if there else ""
+    if there is None:
+        return "" if any((run / name).exists() for name in (keptrun.NOTE, keptrun.POINTS)) else "missing"
+    kept, points = there
+    if entry.points != points:
+        return f"the figures in {INDEX} are not those that the run left"
+    return "; ".join(kept.origin.differences(attrs.evolve(kept.origin, settings=entry.settings)))
+
+
+def without_refused(index: ExperimentIndex, complaints: Sequence[Complaint], place: Path) -> ExperimentIndex:
+    """Return `index`, which stands at `place` of the tree, with what `complaints` speak against as refused runs."""
+
+    def settled(run: RunEntry) -> RunEntry:
+        why = refused(str(place / run.directory), complaints)
+        return attrs.evolve(run, status="refused", why=why, points=()) if why else run
+
+    cells = (attrs.evolve(cell, runs=tuple(map(settled, cell.runs))) for cell in index.combinations)
+    return attrs.evolve(index, combinations=tuple(cells))
+
+
+def refused(place: str, complaints: Sequence[Complaint]) -> str:
+    """Return why what stands at `place` must not be used; nothing where nothing speaks against it."""
+    return next((one.why for one in complaints if not one.usable and Path(place).is_relative_to(one.place)), "")
+
+
+def _relative(path: Path, directory: Path) -> str:
+    return str(path.relative_to(directory))
