@@ -284,8 +284,8 @@ def test_ab_switches_before_every_run_and_back_at_the_end(disk_dir: Path, capsys
     outcome = json.loads(capsys.readouterr().out)
     assert (outcome["a"], outcome["b"]) == ("untouched", "wan")
     assert outcome["rows"][0]["figure"] == "read_mb_per_s" and outcome["rows"][0]["n"] == 2
-    assert "at least 6 are needed" in outcome["rows"][0]["why"]
-    assert outcome["notes"][0].startswith("A against A, read: ")
+    assert "at least 3 are needed" in outcome["rows"][0]["why"]
+    assert any(note.startswith("A against A, read: ") for note in outcome["notes"])
     log = (disk_dir / "log").read_text().split()
     assert log[:4] == ["untouched"] * 4 and sorted(log[4:8]) == ["untouched", "untouched", "wan", "wan"]
     assert log[8:] == ["untouched"]

@@ -112,7 +112,7 @@ def test_interleaved_session_shows_verdicts_pairs_and_ratios(tmp_path: Path) -> 
     write_all(pairs, tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     assert "wan against default, session s" in html
-    verdicts, ratios, by_pair = list(tables(html))[:3]
+    verdicts, _, ratios, by_pair = list(tables(html))[:4]
     assert verdicts[0]["verdict"] == "better" and verdicts[0]["significance"].endswith("n=8")
     assert 1.09 < float(ratios[0]["ratio"]) < 1.1
     assert [float(row["b"]) for row in by_pair] == [110 + n for n in range(8)]

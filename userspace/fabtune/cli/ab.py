@@ -3,6 +3,7 @@
 
 import argparse
 import contextlib
+import secrets
 import shlex
 import shutil
 import signal
@@ -15,9 +16,11 @@ from fabtune.cli import compare as compare_cli
 from fabtune.cli import console
 from fabtune.cli import measure as measure_cli
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment.alternation import CALIBRATION, PAIRS, Alternation, Contest
+from fabtune.experiment.alternation import Alternation, Contest
 from fabtune.host.run import require
 from fabtune.measure import interleave
+from fabtune.model.judgement import LEAST, Rules
+from fabtune.model.runrecord import CALIBRATION, PAIRS
 from fabtune.model.untouched import UNTOUCHED, refuse_default
 from fabtune.report import compare
 from fabtune.tune.switch import Ends
@@ -28,7 +31,7 @@ def _check(args: argparse.Namespace) -> None:
         if value % interleave.PAIRS_PER_BLOCK or value < 0:
             raise InputError(f"{option} {value}: expected an even number of pairs, since they come in ABBA blocks")
     if args.pairs < 2:
-        raise InputError(f"--pairs {args.pairs}: expected 2 or more; a verdict needs 6")
+        raise InputError(f"--pairs {args.pairs}: expected 2 or more; a verdict needs {LEAST}")
     if args.switch and (args.target_host or args.target_netns):
         raise InputError(
             "--switch replaces apply and revert: it cannot be combined with --target-host or --target-netns"
@@ -60,31 +63,30 @@ def run_ab(args: argparse.Namespace) -> int:
     _check(args)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     show = progress.for_stderr(measure_cli.REDRAWS_PER_S)
-    session = Alternation(_contest(args), {CALIBRATION: args.calibrate, PAIRS: args.pairs}, show)
-    noise: dict[tuple[str, str], float] = {}
-    notes: tuple[str, ...] = ("No A/A calibration: what the set-up itself varies by is not known.",)
+    seed = secrets.randbits(31) if args.seed is None else args.seed
+    rules = Rules(seed=seed) if args.practical is None else Rules(practical=args.practical, seed=seed)
+    show.say(f"order of the runs: --seed {seed}")
+    session = Alternation(_contest(args, rules), {CALIBRATION: args.calibrate, PAIRS: args.pairs}, show)
     try:
         if args.calibrate:
-            session.run(CALIBRATION, interleave.order(args.calibrate, args.seed))
-            same = compare.compare(*session.sides(CALIBRATION), practical=args.practical)
-            noise, notes = compare.noise_of(same), tuple(compare.calibration_notes(same))
-        session.run(PAIRS, interleave.order(args.pairs, args.seed))
+            session.run(CALIBRATION, interleave.order(args.calibrate, seed))
+        session.run(PAIRS, interleave.order(args.pairs, seed))
     except BaseException:
-        if any(session.sides(CALIBRATION) + session.sides(PAIRS)):
+        if session.records:
             show.say(f"records so far are in {args.out}")
         with contextlib.suppress(FabtuneError):
             session.end()
         raise
     session.end()
-    outcome = compare.compare(*session.sides(PAIRS), practical=args.practical, noise=noise)
-    outcome = compare.with_names(outcome, args.a, args.b, notes)
+    outcome = compare.compare_session(session.records)
+    assert outcome
     with console.reader_may_leave():
         compare_cli.show(outcome, args.json)
     show.say(f"records are in {args.out}; see them with: fabtune report {args.out}")
     return outcome.exit_code
 
 
-def _contest(args: argparse.Namespace) -> Contest:
+def _contest(args: argparse.Namespace, rules: Rules) -> Contest:
     path = [f"--rtt={args.rtt:g}ms"] if args.rtt is not None else []
     path += [f"--rate={args.rate:.0f}bit"] if args.rate is not None else []
     return Contest(
@@ -96,5 +98,6 @@ def _contest(args: argparse.Namespace) -> Contest:
         path=tuple(path),
         settle_s=args.settle,
         out=args.out,
+        rules=rules,
         command=("fabtune", *sys.argv[1:]),
     )

@@ -23,7 +23,7 @@ def run_compare(args: argparse.Namespace) -> int:
     """Hold records against records; the exit code says how it went."""
     from fabtune.report import compare
 
-    outcome = compare.compare(_load(args.a), _load(args.b), practical=args.practical)
+    outcome = compare.compare_sets(_load(args.a), _load(args.b), practical=args.practical)
     with console.reader_may_leave():
         show(outcome, args.json)
     return outcome.exit_code
@@ -31,15 +31,16 @@ def run_compare(args: argparse.Namespace) -> int:
 
 def show(outcome: Any, as_json: bool) -> None:
     from fabtune.cli.table import paragraph, report_table
-    from fabtune.report import compare
+    from fabtune.report import verdict_table
     from fabtune.report.table import Column, Table
 
     if as_json:
-        print(json.dumps(compare.as_json(outcome), indent=2))
+        print(json.dumps(verdict_table.as_json(outcome), indent=2))
         return
     # What decides stays beside its figure; what explains it goes below.
-    report_table(compare.table(outcome), fold=("", "step"))
-    for note in (*compare.reasons(outcome), *outcome.notes):
+    for one in verdict_table.tables(outcome):
+        report_table(one, fold=("step", "unit", ""))
+    for note in verdict_table.notes(outcome):
         paragraph(note)
     if outcome.invalid:
         reasons = (Column("not used", "record"), Column("why", "why"))

@@ -96,9 +96,8 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--practical",
         type=percent,
-        default=0.02,
         metavar="PERCENT",
-        help="ignore smaller differences (default: 2%%)",
+        help="ignore smaller differences (default: 2%%, or what the session was measured with)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -127,7 +126,7 @@ def _ab(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target-netns", default="", metavar="NAME", help="network namespace of the target's portals")
     parser.add_argument("--switch", default="", metavar="COMMAND",
                         help="run COMMAND PROFILE to switch, instead of apply and revert")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=1, help="seed of the order within each block (default: 1)")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the runs' order (default: a new one, printed)")
     parser.add_argument(
         "--out", type=Path, default=Path("runs"), metavar="DIR", help="save the records in DIR (default: runs)"
     )

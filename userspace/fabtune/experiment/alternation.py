@@ -13,7 +13,8 @@ from fabtune.measure import target as targets
 from fabtune.measure.interleave import Turn
 from fabtune.measure.measurement import Measurement
 from fabtune.measure.target import Target
-from fabtune.model.runrecord import RunRecord, SessionTurn
+from fabtune.model.judgement import Rules
+from fabtune.model.runrecord import CALIBRATION, RunRecord, SessionTurn
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
 from fabtune.tune import signals
@@ -23,8 +24,6 @@ from fabtune.tune.switch import Ends, switch, target_values
 _RETURN_S = 30.0
 # What a switch takes, for the time left.
 _SWITCH_S = 10.0
-
-CALIBRATION, PAIRS = "calibration", "pairs"
 
 
 @attrs.frozen
@@ -39,6 +38,7 @@ class Contest:
     path: tuple[str, ...]
     settle_s: float
     out: Path
+    rules: Rules
     command: tuple[str, ...]
 
     def name(self, part: str, side: str, pair: int) -> str:
@@ -48,22 +48,18 @@ class Contest:
 
 
 class Alternation:
-    """The runs of one contest, and what has been measured so far; `pairs` are those of each part."""
+    """The runs of one contest, and the `records` of those made so far; `pairs` are those of each part."""
 
     def __init__(self, contest: Contest, pairs: Mapping[str, int], show: Progress) -> None:
         self._contest = contest
         self._asked = contest.asked
-        self._kept: dict[tuple[str, str], list[RunRecord]] = {}
+        self.records: list[RunRecord] = []
         self._id = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         self._show = show
         expected_s = _SWITCH_S + contest.settle_s + contest.asked.expected_s
         for part, count in pairs.items():
             turns = [(side, pair) for side in "AB" for pair in range(count)]
             show.begin([(contest.name(part, side, pair), expected_s) for side, pair in turns])
-
-    def sides(self, part: str) -> tuple[list[RunRecord], list[RunRecord]]:
-        """Return the records of both sides of `part`."""
-        return self._kept.get((part, "A"), []), self._kept.get((part, "B"), [])
 
     def run(self, part: str, turns: Iterable[Turn]) -> None:
         """Make the runs of `part`: before each the switch to its side's profile; calibration holds A against A."""
@@ -87,13 +83,13 @@ class Alternation:
             result = error.record
             self._show.say(str(error))
             interrupted = isinstance(error, workload_run.RunInterruptedError)
-        session = SessionTurn(f"{self._id}-{part}", turn.pair, turn.side)
+        session = SessionTurn(self._id + part, turn.pair, turn.side, self._contest.rules)
         result = attrs.evolve(result, session=session, command=self._contest.command)
-        file = self._contest.out / part / f"{turn.pair:02d}-{turn.side}-{recordfile.file_name(result)}"
+        file = self._contest.out / part.lstrip("-") / f"{turn.pair:02d}-{turn.side}-{recordfile.file_name(result)}"
         recordfile.write(result, file)
         if interrupted:
             raise KeyboardInterrupt
-        self._kept.setdefault((part, turn.side), []).append(attrs.evolve(result, file=str(file)))
+        self.records.append(attrs.evolve(result, file=str(file)))
 
     def end(self) -> None:
         """Leave nothing applied; not even a second Ctrl-C stops that.  Says so and raises FabtuneError if it fails."""

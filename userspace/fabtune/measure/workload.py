@@ -78,6 +78,8 @@ class _File:
     time: _Time = _Time()
     space: tuple[str, ...] = ()
     stuck_after_s: float | None = None
+    # The figure that decides a comparison, settled before the run: the end of its key.
+    primary: Literal["mb_per_s", "files_per_s", "p50_ms", "p99_ms"] = "mb_per_s"
 
 
 @attrs.frozen(kw_only=True)

@@ -72,7 +72,8 @@ def measure(
     if path.framing_bytes is None:
         path = attrs.evolve(path, framing_bytes=counters.framing_bytes(target))
     draft = Draft(begin(
-        workload=WorkloadUsed(workload.name, workload.summary, workload.source), workload_text=workload.text,
+        workload=WorkloadUsed(workload.name, workload.summary, workload.source, workload.primary),
+        workload_text=workload.text,
         runtime_s=runtime_s, ramp_s=ramp_s, target=target.as_record(), host=host_used(), label=label, path=path,
         environment=environment, fio_version=version,
     ))  # fmt: skip

@@ -12,10 +12,13 @@ import attrs
 
 from fabtune import __version__
 from fabtune.model import typed
+from fabtune.model.judgement import Rules
 from fabtune.model.outputs import FioOutput, Iperf3Output
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
 
 SCHEMA = "fabtune-run/1"
+# What the ids of a session's two parts end with.
+CALIBRATION, PAIRS = "-calibration", "-pairs"
 
 # A sample's keys are PCP's metric names; fio's, iperf3's and tc's documents are theirs.
 Sample = dict[str, float]
@@ -24,11 +27,12 @@ Value = int | float | str
 
 @attrs.frozen
 class WorkloadUsed:
-    """Which workload was run, and where it comes from."""
+    """Which workload was run, where it comes from, and which of its figures decides (the end of its key)."""
 
     name: str
     summary: str = ""
     source: str = ""
+    primary: str = typed.omitted("")
 
 
 @attrs.frozen
@@ -178,11 +182,22 @@ class StepResult:
 
 @attrs.frozen
 class SessionTurn:
-    """The place of a run in an interleaved session; `side` is A or B."""
+    """The place of a run in an interleaved session; `side` is A or B, `rules` what the session is judged by."""
 
     id: str
     pair: int
     side: str
+    rules: Rules | None = typed.omitted()
+
+    @property
+    def name(self) -> str:
+        """What A against A and A against B of one session have in common."""
+        return self.id.removesuffix(CALIBRATION).removesuffix(PAIRS)
+
+    @property
+    def calibration(self) -> bool:
+        """Whether this run is one of A against A."""
+        return self.id.endswith(CALIBRATION)
 
 
 @attrs.frozen

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Two sets of run records against each other: a row a figure, a verdict a row, and what else differed."""
+"""Two sets of run records against each other: a judgement a figure, and what else differed."""
 
-import statistics as plain_statistics
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,55 +10,65 @@ import attrs
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import checks, metrics, workload
 from fabtune.model import runrecord
+from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord, StepResult
-from fabtune.report import statistics
-from fabtune.report.statistics import Comparison, Verdict
-from fabtune.report.table import Cell, Column, Table
 
-_Pairs = tuple[tuple[float, float], ...]
-_Medians = tuple[float | None, float | None]
+# What decides where the workload does not say it, and what is looked at beside it, a family of its own.
+_PRIMARY = ("mb_per_s", "files_per_s")
+_COMPARED = (*_PRIMARY, "p50_ms", "p99_ms", "cpu_s_per_gb")
 
-# The verdict on these decides; all others are looked at, each family adjusted for its own number.
-PRIMARY = ("mb_per_s", "files_per_s")
-_SECONDARY = ("p50_ms", "p99_ms", "cpu_s_per_gb")
+# The step, with what tells it apart, and the key of the figure.
+_Key = tuple[str, str]
+_Biases = Mapping[_Key, tuple[float, float] | None]
 
 
 @attrs.frozen
-class MetricRow:
-    """One figure of one step, compared; `comparison` is None with fewer than two runs a side.
-
-    `medians` are A's and B's, None for a side without the figure.
-    """
+class FigureRow:
+    """One figure of one step of both sides, judged; a `primary` one decides the outcome."""
 
     step: str
     metric: metrics.Metric
-    comparison: Comparison | None
-    verdict: Verdict
-    why: str
-    pairs: _Pairs
-    medians: _Medians
+    primary: bool
+    sides: Sides
+    judgement: Judgement
 
     @property
-    def primary(self) -> bool:
-        """Whether this row decides the outcome."""
-        return self.metric.key.endswith(PRIMARY)
+    def medians(self) -> tuple[float | None, float | None]:
+        """A's and B's median, None for a side without the figure."""
+        a, b = (statistics.median(side) if side else None for side in (self.sides.a, self.sides.b))
+        return a, b
+
+    @property
+    def pairs(self) -> tuple[tuple[float, float], ...]:
+        """The values of each pair, none where the runs were not paired."""
+        return tuple(zip(self.sides.a, self.sides.b, strict=True)) if self.sides.paired else ()
 
 
 @attrs.frozen
-class Judgement:
-    """A comparison of two sides, named by their labels."""
+class Comparison:
+    """B against A, named by their labels, judged by `rules`; `same` is A against A where that was measured.
+
+    `paired` says by what runs are paired: ``session``, ``seed``, or nothing.
+    """
 
     a: str
     b: str
-    rows: tuple[MetricRow, ...]
+    rows: tuple[FigureRow, ...]
     invalid: tuple[tuple[str, str], ...]
     differences: tuple[tuple[str, str, str], ...]
-    notes: tuple[str, ...]
+    rules: Rules
+    paired: str
+    same: "Comparison | None" = None
+
+    @property
+    def primary(self) -> list[FigureRow]:
+        """The rows that decide."""
+        return [row for row in self.rows if row.primary]
 
     @property
     def exit_code(self) -> ExitCode:
         """3 when a primary figure got worse, 5 when one cannot be told, else 0."""
-        verdicts = {row.verdict for row in self.rows if row.primary}
+        verdicts = {row.judgement.verdict for row in self.primary}
         if Verdict.WORSE in verdicts:
             return ExitCode.DRIFT
         return ExitCode.CANNOT_TELL if Verdict.CANNOT_TELL in verdicts or not verdicts else ExitCode.DONE
@@ -68,47 +78,84 @@ def compare(
     a: Sequence[RunRecord],
     b: Sequence[RunRecord],
     *,
-    practical: float = statistics.PRACTICAL,
-    noise: Mapping[tuple[str, str], float] | None = None,
-) -> Judgement:
-    """Return B against A.  Runs that belong to one interleaved session are paired, others are not.
+    practical: float | None = None,
+    same: Comparison | None = None,
+) -> Comparison:
+    """Return B against A.  Runs of one interleaved session are paired, those of the lab by their seed, others are not.
 
-    `noise` is what `noise_of` an A/A session gave.  Invalid runs are named in the outcome and take
-    no part; so does the other run of their pair.  Raises InputError when the sides did not run
-    the same workload.
+    `same` is A against A of the same session.  `practical` is the session's own where nobody says another.
+    Invalid runs are named in the outcome and take no part; so does the other run of their pair.
+    Raises InputError when the sides did not run the same workload.
     """
     if not a or not b:
         raise InputError("nothing to compare: each side needs at least one run record")
     workloads = {record.workload.name for record in (*a, *b)}
     if len(workloads) > 1:
         raise InputError(f"cannot compare different workloads: {', '.join(sorted(workloads))}")
+    found = same.rows if same else ()
+    bias = {(row.step, row.metric.key): proven_bias(row.judgement) for row in found}
+    return attrs.evolve(_judged(a, b, _rules((*a, *b), practical), bias), same=same)
+
+
+def _rules(records: Sequence[RunRecord], practical: float | None) -> Rules:
+    told = [one.session.rules for one in records if one.session and one.session.rules]
+    rules = told[0] if told else Rules()
+    return rules if practical is None else attrs.evolve(rules, practical=practical)
+
+
+def split(records: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
+    """Return the interleaved sessions among `records` by name, A against A of a session with it."""
+    found: dict[str, list[RunRecord]] = {}
+    for record in records:
+        if record.session:
+            found.setdefault(record.session.name, []).append(record)
+    return sorted(found.items())
+
+
+def compare_session(records: Sequence[RunRecord], *, practical: float | None = None) -> Comparison | None:
+    """Return B against A of one session, with what its A against A proves; None where a side was not measured."""
+    a, b = _of_sides(records, calibration=False)
+    return compare(a, b, practical=practical, same=a_against_a(records, practical=practical)) if a and b else None
+
+
+def a_against_a(records: Sequence[RunRecord], *, practical: float | None = None) -> Comparison | None:
+    """Return what A against A of one session proves: the set-up's own bias; None where that was not measured."""
+    sides = _of_sides(records, calibration=True)
+    rules = attrs.evolve(_rules(records, practical), level=ALPHA_BIAS, looks=())
+    return _judged(*sides, rules, {}) if all(sides) else None
+
+
+def compare_sets(a: Sequence[RunRecord], b: Sequence[RunRecord], *, practical: float | None = None) -> Comparison:
+    """Return B against A, of sets that may hold their session's A against A as well.  Raises InputError."""
+    sides = [[one for one in side if not (one.session and one.session.calibration)] for side in (a, b)]
+    if not all(sides):
+        return compare(a, b, practical=practical)
+    names = {one.session.name for side in sides for one in side if one.session}
+    ours = [one for one in (*a, *b) if one.session and one.session.name in names]
+    return compare(sides[0], sides[1], practical=practical, same=a_against_a(ours, practical=practical))
+
+
+def _of_sides(records: Sequence[RunRecord], *, calibration: bool) -> tuple[list[RunRecord], list[RunRecord]]:
+    turns = [(one, one.session) for one in records if one.session and one.session.calibration is calibration]
+    a, b = ([one for one, turn in turns if turn.side == side] for side in "AB")
+    return a, b
+
+
+def _judged(a: Sequence[RunRecord], b: Sequence[RunRecord], rules: Rules, bias: _Biases) -> Comparison:
     invalid = [(name(record), why) for record in (*a, *b) if (why := invalid_because(record))]
-    notes = []
-    paired = _pairs(a, b)
-    if paired:
-        paired = [(x, y) for x, y in paired if not invalid_because(x) and not invalid_because(y)]
-        a, b = [x for x, _ in paired], [y for _, y in paired]
-    else:
-        notes.append("The runs were not interleaved: drift between the two sets counts as a difference here.")
-        a, b = ([record for record in side if not invalid_because(record)] for side in (a, b))
-    rows = _rows(a, b, bool(paired), practical, noise or {})
-    return Judgement(
-        a=_label(a, "A"),
-        b=_label(b, "B"),
+    a, b = ([record for record in side if not invalid_because(record)] for side in (a, b))
+    names = _label(a, "A"), _label(b, "B")
+    if names[0] == names[1]:
+        names = f"{names[0]} (A)", f"{names[1]} (B)"
+    rows = _rows(a, b, rules, bias)
+    return Comparison(
+        *names,
         rows=tuple(rows),
         invalid=tuple(invalid),
         differences=tuple(differences(a[0], b[0])) if a and b else (),
-        notes=tuple(notes),
+        rules=rules,
+        paired=_paired_by(a, b) if any(row.sides.paired for row in rows) else "",
     )
-
-
-def noise_of(outcome: Judgement) -> dict[tuple[str, str], float]:
-    """Return how far from 1 the interval of A against A reaches, by step and figure."""
-    return {
-        (row.step, row.metric.key): max(1 / row.comparison.low, row.comparison.high) - 1
-        for row in outcome.rows
-        if row.comparison
-    }
 
 
 def invalid_because(record: RunRecord) -> str:
@@ -129,27 +176,16 @@ def _label(records: Sequence[RunRecord], otherwise: str) -> str:
     return next(iter(labels)) if len(labels) == 1 and "" not in labels else otherwise
 
 
-def _pairs(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[tuple[RunRecord, RunRecord]]:
-    """Return the pairs of one interleaved session, or nothing."""
-
-    def places(side: Sequence[RunRecord]) -> dict[tuple[str, int], RunRecord]:
-        turns = [record.session for record in side]
-        return {(turn.id, turn.pair): record for turn, record in zip(turns, side, strict=True) if turn}
-
-    in_a, in_b = places(a), places(b)
-    if len(in_a) < len(a) or len(in_b) < len(b):
-        return []
-    return [(in_a[key], in_b[key]) for key in sorted(in_a.keys() & in_b.keys())]
+def _place(record: RunRecord) -> tuple[object, ...] | None:
+    """Return what a run has in common with its partner of the other side; None where it has none."""
+    if record.session:
+        return record.session.id, record.session.pair
+    settings = record.environment.get("settings")
+    return ("seed", settings["seed"]) if isinstance(settings, Mapping) and "seed" in settings else None
 
 
-def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[tuple[str, str], metrics.Metric]:
-    """Return the compared figures of a record by step and key; the step is named with its `told_apart_by`."""
-    return {
-        (_step_name(record, result, told_apart_by), metric.key): metric
-        for result in record.steps
-        for metric in metrics.of_step(result)
-        if metric.key.endswith((*PRIMARY, *_SECONDARY)) and metric.value > 0 and "percent" not in metric.key
-    }
+def _paired_by(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> str:
+    return "session" if all(record.session for record in (*a, *b)) else "seed"
 
 
 def _parameters(record: RunRecord, result: StepResult) -> dict[str, Any]:
@@ -174,51 +210,46 @@ def _telling_apart(records: Sequence[RunRecord]) -> list[str]:
     return list(dict.fromkeys(name for (_, name), values in seen.items() if len(values) > 1))
 
 
-def _rows(
-    a: Sequence[RunRecord],
-    b: Sequence[RunRecord],
-    paired: bool,
-    practical: float,
-    noise: Mapping[tuple[str, str], float],
-) -> list[MetricRow]:
+def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[_Key, metrics.Metric]:
+    """Return the compared figures of a record by step and key; the step is named with its `told_apart_by`."""
+    wanted = (*_COMPARED, *filter(None, [record.workload.primary]))
+    return {
+        (_step_name(record, result, told_apart_by), metric.key): metric
+        for result in record.steps
+        for metric in metrics.of_step(result)
+        if metric.key.endswith(wanted) and "percent" not in metric.key
+    }
+
+
+def _rows(a: Sequence[RunRecord], b: Sequence[RunRecord], rules: Rules, bias: _Biases) -> list[FigureRow]:
     apart = _telling_apart((*a, *b))
-    of_a, of_b = [figures(record, apart) for record in a], [figures(record, apart) for record in b]
-    keys = list(dict.fromkeys(key for side in (*of_a, *of_b) for key in side))
-    found: list[tuple[tuple[str, str], metrics.Metric, Comparison | None, _Pairs, _Medians]] = []
-    for key in keys:
-        metric = next(side[key] for side in (*of_a, *of_b) if key in side)
-        pairs = tuple((x[key].value, y[key].value) for x, y in zip(of_a, of_b, strict=False) if key in x and key in y)
-        values_a = [side[key].value for side in of_a if key in side]
-        values_b = [side[key].value for side in of_b if key in side]
-        comparison = None
-        if paired and len(pairs) > 1:
-            comparison = statistics.compare_pairs(pairs)
-        elif not paired and min(len(values_a), len(values_b)) > 1:
-            comparison = statistics.compare_groups(values_a, values_b)
-        medians = (_median(values_a), _median(values_b))
-        found.append((key, metric, comparison, pairs if paired else (), medians))
+    of_a, of_b = ([(_place(one), figures(one, apart)) for one in side] for side in (a, b))
+    known = {key: metric for _, side in (*of_a, *of_b) for key, metric in side.items()}
+    decides = tuple({one.workload.primary for one in (*a, *b)} - {""}) or _PRIMARY
     rows = []
     for primary in (True, False):
-        family = [one for one in found if one[1].key.endswith(PRIMARY) is primary]
-        adjusted = iter(statistics.holm([one[2].p for one in family if one[2]]))
-        for key, metric, comparison, pairs, medians in family:
-            if comparison is None:
-                why = "fewer than two valid runs a side"
-                rows.append(MetricRow(key[0], metric, None, Verdict.CANNOT_TELL, why, pairs, medians))
-                continue
-            verdict, why = statistics.verdict(
-                comparison,
-                better=metric.better,
-                adjusted_p=next(adjusted),
-                practical=practical,
-                noise=noise.get(key, 0.0),
-            )
-            rows.append(MetricRow(key[0], metric, comparison, verdict, why, pairs, medians))
+        family = [key for key in known if key[1].endswith(decides) is primary]
+        sides = [_sides(key, known[key].better, of_a, of_b, bias.get(key)) for key in family]
+        judged = judge_together(sides, alpha=rules.level, practical=rules.practical)
+        rows += [
+            FigureRow(key[0], known[key], primary, one, judgement)
+            for key, one, judgement in zip(family, sides, judged, strict=True)
+        ]
     return rows
 
 
-def _median(values: Sequence[float]) -> float | None:
-    return plain_statistics.median(values) if values else None
+_Placed = Sequence[tuple[tuple[object, ...] | None, Mapping[_Key, metrics.Metric]]]
+
+
+def _sides(key: _Key, better: int, of_a: _Placed, of_b: _Placed, bias: tuple[float, float] | None) -> Sides:
+    a, b = ([(place, found[key].value) for place, found in side if key in found] for side in (of_a, of_b))
+    in_a, in_b = dict(a), dict(b)
+    paired = len(in_a) == len(a) and len(in_b) == len(b) and None not in in_a.keys() | in_b.keys()
+    both = [place for place in in_a if place in in_b] if paired else []
+    if both:
+        a, b = [(place, in_a[place]) for place in both], [(place, in_b[place]) for place in both]
+    values_a, values_b = (tuple(value for _, value in side) for side in (a, b))
+    return Sides(a=values_a, b=values_b, better=better, paired=bool(both), bias=bias)
 
 
 def differences(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
@@ -240,105 +271,3 @@ def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
     if isinstance(value, Mapping):
         return [pair for key, one in value.items() for pair in _flat(f"{prefix}.{key}", one)]
     return [(prefix, str(value))]
-
-
-def change(comparison: Comparison) -> str:
-    """Return the ratio with its interval: per cent near 1, a multiple where that says more."""
-    return _ratio(comparison.ratio, comparison.low, comparison.high)
-
-
-def _ratio(value: float, *interval: float) -> str:
-    values = (value, *interval)
-    as_multiple = max(values) > 2 or min(values) < 0.5
-    said = [f"{one:.3g}" if as_multiple else f"{(one - 1) * 100:+.1f}" for one in values]
-    return said[0] + ("×" if as_multiple else "%") + (f" [{', '.join(said[1:])}]" if interval else "")
-
-
-_COLUMNS = (
-    Column("step", "step"),
-    Column("figure", "figure"),
-    Column("A", "a"),
-    Column("B", "b"),
-    Column("B against A", "change"),
-    Column("", "significance"),
-    Column("verdict", "verdict"),
-)
-
-
-def table(outcome: Judgement) -> Table:
-    """Return one benchstat-like row a figure, those that decide first; `reasons` says why one cannot be told."""
-    rows: list[tuple[Cell, ...]] = []
-    for row in outcome.rows:
-        found = row.comparison
-        label = f"{row.metric.title}, {row.metric.unit}"
-        if found is None:
-            a, b = row.medians
-            ratio = _ratio(b / a) if a is not None and b is not None else None
-            shown = (None if median is None else f"{median:.4g}" for median in row.medians)
-            rows.append((row.step, label, *shown, ratio, None, row.verdict.value))
-            continue
-        significance = f"{f'p={found.p:.3f}' if found.p >= 0.001 else 'p<0.001'} n={found.n}"
-        sides = ((found.a_median, found.a_spread), (found.b_median, found.b_spread))
-        shown = (f"{median:.4g} ± {spread:.0%}" for median, spread in sides)
-        rows.append((row.step, label, *shown, change(found), significance, row.verdict.value))
-    columns = tuple(
-        attrs.evolve(column, title={"a": outcome.a, "b": outcome.b}.get(column.key, column.title))
-        for column in _COLUMNS
-    )
-    return Table(f"{outcome.b} against {outcome.a}", columns, tuple(rows), group_by=1)
-
-
-def reasons(outcome: Judgement) -> list[str]:
-    """Return each reason for which a verdict cannot be given, with the figures that it holds for."""
-    found: dict[str, list[str]] = {}
-    for row in outcome.rows:
-        if row.why:
-            found.setdefault(row.why, []).append(f"{row.step}, {row.metric.title}")
-    everything = len(outcome.rows)
-    return [
-        f"{Verdict.CANNOT_TELL.value}: {why}" + ("" if len(where) == everything else f" ({'; '.join(where)})")
-        for why, where in found.items()
-    ]
-
-
-def as_json(outcome: Judgement) -> dict[str, Any]:
-    """Return the outcome under stable keys."""
-    return {
-        "a": outcome.a,
-        "b": outcome.b,
-        "rows": [
-            {
-                "step": row.step,
-                "figure": row.metric.key,
-                "unit": row.metric.unit,
-                "primary": row.primary,
-                "verdict": row.verdict.value,
-                "why": row.why,
-                "a_median": row.medians[0],
-                "b_median": row.medians[1],
-                **(attrs.asdict(row.comparison) if row.comparison else {}),
-            }
-            for row in outcome.rows
-        ],
-        "invalid": [{"record": record, "why": why} for record, why in outcome.invalid],
-        "differences": [{"what": what, "a": a, "b": b} for what, a, b in outcome.differences],
-        "notes": list(outcome.notes),
-    }
-
-
-def calibration_notes(same: Judgement) -> list[str]:
-    """Return what A against A says about the set-up itself."""
-    notes = []
-    for row in same.rows:
-        if row.primary and row.comparison:
-            holds = row.comparison.low <= 1 <= row.comparison.high
-            verdict = "as it must" if holds else "which it must not: the set-up favours one side"
-            inside = "holds" if holds else "does not hold"
-            notes.append(f"A against A, {row.step}: {change(row.comparison)}; the interval {inside} 1, {verdict}.")
-    return notes
-
-
-def with_names(outcome: Judgement, a: str, b: str, notes: Sequence[str]) -> Judgement:
-    """Return `outcome` under the profiles' names, with further notes."""
-    names = (a, b) if a != b else (f"{a} (A)", f"{b} (B)")
-    return attrs.evolve(outcome, a=names[0], b=names[1], notes=(*outcome.notes, *notes))

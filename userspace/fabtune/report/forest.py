@@ -31,7 +31,7 @@ def forest_plot(title: str, rows: Sequence[Spread], practical: float, axis: str)
     wide = max(reach) / min(reach) > 4
     scale = make_scale(Axis(axis, 2 if wide else None), reach, _LEFT, WIDTH - _RIGHT)
     low, high = (scale.at(min(max(v, scale.low), scale.high)) for v in (1 / (1 + practical), 1 + practical))
-    parts = [svg_open(title, f"{axis}, with 95 % intervals: " + ", ".join(row.name for row in rows), height)]
+    parts = [svg_open(title, f"{axis}, with intervals: " + ", ".join(row.name for row in rows), height)]
     parts.append(f'<path class="band" d="M{num(low)} {_TOP}H{num(high)}V{num(bottom)}H{num(low)}z"/>')
     parts.append('<g class="grid">')
     parts += [f'<path d="M{num(scale.at(tick))} {_TOP}V{num(bottom)}"/>' for tick in scale.ticks()]

@@ -13,10 +13,11 @@ import attrs
 
 from fabtune.measure import checks, fio, metrics
 from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS, LawCheck
+from fabtune.model.judgement import Verdict
 from fabtune.model.path import Bursts, NetworkPath, write_round_trips
 from fabtune.model.runrecord import RunRecord
 from fabtune.report import cells as cell_sets
-from fabtune.report import compare
+from fabtune.report import compare, verdict_table
 from fabtune.report.cells import Cell
 
 TOLERANCE = 0.10
@@ -28,7 +29,7 @@ KNEE = "the knee is at (depth - 1) × size / (rate × round trips)"
 DOUBLED = "twice the depth, twice the knee's round trip"
 SAVED = "each R2T less saves a write a round trip"
 WINDOW = "speed × round trip is one window"
-A_AGAINST_A = "A against A: the interval holds 1"
+A_AGAINST_A = "A against A: the set-up favours neither side"
 
 
 @attrs.frozen
@@ -205,16 +206,10 @@ def _one_window(where: str, products: Sequence[float], otherwise: str | None) ->
 
 
 def _a_against_a(records: Sequence[RunRecord]) -> Iterable[LawCheck]:
-    sessions: dict[str, list[RunRecord]] = {}
-    for record in records:
-        turn = record.session
-        if turn and turn.id.endswith("-calibration"):
-            sessions.setdefault(turn.id, []).append(record)
-    for name, mine in sorted(sessions.items()):
-        a, b = ([one for one in mine if one.session and one.session.side == side] for side in "AB")
-        for row in compare.compare(a, b).rows if a and b else ():
-            if row.primary and row.comparison:
-                holds = row.comparison.low <= 1 <= row.comparison.high
-                said = compare.change(row.comparison)
-                where = f"{a[0].workload.name} {row.step}, {a[0].label or 'no label'}, session {name}"
-                yield LawCheck(where, A_AGAINST_A, PASS if holds else FAIL, said, "an interval around no change")
+    verdicts = {Verdict.SAME: PASS, Verdict.CANNOT_TELL: NOT_APPLICABLE}
+    for name, mine in compare.split(records):
+        same = compare.a_against_a(mine)
+        for row in same.primary if same else ():
+            where = f"{mine[0].workload.name} {row.step}, session {name}"
+            found = verdict_table.change(row.judgement) or row.judgement.why
+            yield LawCheck(where, A_AGAINST_A, verdicts.get(row.judgement.verdict, FAIL), found, "no proven bias")

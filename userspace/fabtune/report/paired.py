@@ -3,14 +3,13 @@
 
 from collections.abc import Sequence
 
-from fabtune.errors import InputError
+from fabtune.model.judgement import Verdict
 from fabtune.model.runrecord import RunRecord
-from fabtune.report import compare, statistics
+from fabtune.report import compare, verdict_table
 from fabtune.report.chart import Axis, Series, line_chart
-from fabtune.report.compare import Judgement
+from fabtune.report.compare import Comparison
 from fabtune.report.forest import Spread, forest_plot
 from fabtune.report.page import Figure, Section
-from fabtune.report.statistics import Verdict
 from fabtune.report.table import Column, Table, decimals, plain
 
 # A longer forest shows the figures that decide alone.
@@ -24,44 +23,34 @@ def sections(records: Sequence[RunRecord], workload: str) -> list[Section]:
 
     Interleaved sessions are taken as such; otherwise the two labels, if there are just two.
     """
-    found = []
-    sessions: dict[str, list[RunRecord]] = {}
-    for record in records:
-        if record.session:
-            sessions.setdefault(record.session.id, []).append(record)
-    noise: dict[tuple[str, str], float] = {}
-    for name, mine in sorted(sessions.items()):
-        a, b = ([one for one in mine if one.session and one.session.side == side] for side in "AB")
-        if not a or not b:
-            continue
-        calibration = name.endswith("-calibration")
-        outcome = compare.compare(a, b, noise=None if calibration else noise)
-        if calibration:
-            noise = compare.noise_of(outcome)
-            outcome = compare.with_names(outcome, a[0].label, a[0].label, compare.calibration_notes(outcome))
-        found.append(_section(outcome, f"{workload}: {outcome.b} against {outcome.a}, session {name}"))
+    return [_section(outcome, f"{workload}: {heading}") for heading, outcome in outcomes(records)]
+
+
+def outcomes(records: Sequence[RunRecord]) -> list[tuple[str, Comparison]]:
+    """Return each comparison that `records` of one workload allow, under its heading."""
+    found = [(name, compare.compare_session(mine)) for name, mine in compare.split(records)]
+    told = [(f"{one.b} against {one.a}, session {name}", one) for name, one in found if one]
     labels = list(dict.fromkeys(record.label for record in records))
-    if not sessions and len(labels) == 2:
+    if not found and len(labels) == 2:
         a, b = ([one for one in records if one.label == label] for label in labels)
-        try:
-            outcome = compare.compare(a, b)
-        except InputError:
-            return []
-        found.append(_section(outcome, f"{workload}: {outcome.b} against {outcome.a}"))
-    return found
+        outcome = compare.compare(a, b)
+        told.append((f"{outcome.b} against {outcome.a}", outcome))
+    return told
 
 
-def _section(outcome: Judgement, heading: str) -> Section:
+def _section(outcome: Comparison, heading: str) -> Section:
     figures = []
-    shown = [row for row in outcome.rows if row.comparison and (row.primary or len(outcome.rows) <= MAX_ROWS)]
-    intervals = [_interval(row) for row in shown]
+    shown = [row for row in outcome.rows if row.primary or len(outcome.rows) <= MAX_ROWS]
+    intervals = [one for row in shown for one in _interval(row)]
     if intervals:
         axis = f"{outcome.b} / {outcome.a}"
-        caption = "Ratios with 95 % intervals. In the shaded band a difference makes no practical difference."
-        figures.append(Figure(forest_plot(heading, intervals, statistics.PRACTICAL, axis), caption))
+        caption = (
+            "Ratios with the intervals that judge them. In the shaded band a difference makes no practical difference."
+        )
+        figures.append(Figure(forest_plot(heading, intervals, outcome.rules.practical, axis), caption))
     pairs = []
     for row in (row for row in outcome.rows if row.primary and row.pairs):
-        sides = zip(outcome_names(outcome), zip(*row.pairs, strict=True), strict=True)
+        sides = zip((outcome.a, outcome.b), zip(*row.pairs, strict=True), strict=True)
         series = [Series(name, tuple((float(i + 1), v) for i, v in enumerate(values))) for name, values in sides]
         title = f"{row.step}: {row.metric.title} of each pair"
         y_axis = Axis(row.metric.unit)
@@ -70,12 +59,12 @@ def _section(outcome: Judgement, heading: str) -> Section:
         drawing = line_chart(title, series, x_axis, y_axis, from_zero=False)
         figures.append(Figure(drawing, f"{title}. Drift moves both lines, an effect parts them."))
         pairs += [(row.step, row.metric.title, i + 1, a, b, b / a) for i, (a, b) in enumerate(row.pairs)]
-    tables = [compare.table(outcome)]
+    tables = verdict_table.tables(outcome)
     if intervals:
         columns = (Column("figure", "figure"), *(Column(n, n, "", decimals(4)) for n in ("ratio", "low", "high")))
         tables.append(Table("Ratios", columns, tuple((one.name, one.ratio, one.low, one.high) for one in intervals)))
     if pairs:
-        a, b = outcome_names(outcome)
+        a, b = outcome.a, outcome.b
         pair_columns = (
             Column("step", "step"), Column("figure", "figure"), Column("pair", "pair", "", plain),
             Column(a, "a", "", decimals(3)), Column(b, "b", "", decimals(3)), Column("ratio", "ratio", "", decimals(4)),
@@ -87,19 +76,13 @@ def _section(outcome: Judgement, heading: str) -> Section:
     if outcome.differences:
         what = (Column("what", "what"), Column(outcome.a, "a"), Column(outcome.b, "b"))
         tables.append(Table("What else differed", what, outcome.differences))
-    return Section(
-        heading, figures=tuple(figures), tables=tuple(tables), notes=(*compare.reasons(outcome), *outcome.notes)
-    )
+    return Section(heading, figures=tuple(figures), tables=tuple(tables), notes=tuple(verdict_table.notes(outcome)))
 
 
-def outcome_names(outcome: Judgement) -> tuple[str, str]:
-    """Return the names of both sides."""
-    return outcome.a, outcome.b
-
-
-def _interval(row: compare.MetricRow) -> Spread:
-    assert row.comparison is not None
-    sense = {Verdict.BETTER: 1, Verdict.WORSE: -1}.get(row.verdict, 0)
+def _interval(row: compare.FigureRow) -> list[Spread]:
+    found = row.judgement
+    if found.ratio is None or found.low is None or found.high is None:
+        return []
+    sense = {Verdict.BETTER: 1, Verdict.WORSE: -1}.get(found.verdict, 0)
     figure = row.metric.title if row.metric.title.startswith(row.step) else f"{row.step}: {row.metric.title}"
-    name = f"{figure}, {row.verdict.value}"
-    return Spread(name, row.comparison.ratio, row.comparison.low, row.comparison.high, sense)
+    return [Spread(f"{figure}, {found.verdict.value}", found.ratio, found.low, found.high, sense)]

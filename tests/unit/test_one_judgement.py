@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`ab`, `report` and `compare` say the same of the same records, and what they say rests on what was settled before."""
+
+import json
+import math
+import random
+from pathlib import Path
+
+import attrs
+import pytest
+from run_records import make_record
+
+from fabtune.cli.compare import show
+from fabtune.cli.main import main
+from fabtune.measure import recordfile
+from fabtune.model.judgement import Rules, Verdict
+from fabtune.model.runrecord import RunRecord, SessionTurn
+from fabtune.report import compare, paired, verdict_table
+
+
+def session(
+    ratio: float, *, same: float | None = None, noise: float = 0.01, pairs: int = 10, seed: int = 1, name: str = "s"
+) -> list[RunRecord]:
+    """The records of an interleaved session, with A against A where that differs by `same`."""
+    draw = random.Random(seed)
+    parts = [("-pairs", "wan", ratio)] + ([("-calibration", "default", same)] if same else [])
+    return [
+        attrs.evolve(
+            make_record(100 * (factor if side == "B" else 1) * math.exp(draw.gauss(0, noise)), label),
+            session=SessionTurn(name + part, pair, side, Rules()),
+        )
+        for part, other, factor in parts
+        for pair in range(pairs)
+        for side, label in (("A", "default"), ("B", other))
+    ]
+
+
+def compared(records: list[RunRecord]) -> compare.Comparison:
+    found = compare.compare_session(records)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("same", [None, 1.0, 1.04])
+@pytest.mark.parametrize("ratio", [0.95, 1.0, 1.05])
+def test_all_verbs_say_the_same_of_the_same_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], same: float | None, ratio: float
+) -> None:
+    records = session(ratio, same=same)
+    by_ab = compared(records)
+    ((_, by_report),) = paired.outcomes(records)
+    for number, one in enumerate(records):
+        side = "A" if one.session and one.session.side == "A" else "B"
+        recordfile.write(one, tmp_path / side / f"{number:02d}.run.json.gz")
+    code = main(["compare", str(tmp_path / "A"), str(tmp_path / "B"), "--json"])
+    by_compare = json.loads(capsys.readouterr().out)
+    wanted = json.loads(json.dumps(verdict_table.as_json(by_ab)))
+    assert json.loads(json.dumps(verdict_table.as_json(by_report))) == wanted
+    assert by_compare == wanted
+    assert code == by_ab.exit_code == by_report.exit_code
+
+
+def test_the_bias_of_one_session_is_not_that_of_the_next() -> None:
+    biased, plain = session(1.03, same=1.05, name="first", seed=2), session(1.03, name="second", seed=2)
+    outcomes = [outcome for _, outcome in paired.outcomes([*biased, *plain])]
+    assert [outcome.primary[0].judgement.verdict for outcome in outcomes] == [Verdict.CANNOT_TELL, Verdict.BETTER]
+    assert "favours one side" in outcomes[0].primary[0].judgement.why
+
+
+def test_a_noisy_calibration_holds_no_verdict_back() -> None:
+    """A set-up that varies was taken for one that cannot see: 5 % of noise hid any effect of 5 %."""
+    outcome = compared(session(1.05, same=1.0, noise=0.03, pairs=30))
+    assert outcome.primary[0].judgement.verdict is Verdict.BETTER
+    assert outcome.same and outcome.same.primary[0].judgement.verdict is Verdict.CANNOT_TELL
+    assert any("cannot tell whether the set-up is biased" in note for note in verdict_table.notes(outcome))
+
+
+def test_what_decides_is_declared_before_the_run() -> None:
+    records = [
+        attrs.evolve(one, workload=attrs.evolve(one.workload, primary="p99_ms")) for one in session(1.1, noise=0.01)
+    ]
+    outcome = compared(records)
+    assert [row.metric.key for row in outcome.primary] == ["read_p99_ms"]
+    captions = [table.caption for table in verdict_table.tables(outcome)]
+    assert "which decide" in captions[0] and "do not decide" in captions[1]
+
+
+def test_a_session_is_judged_by_its_own_rules_unless_asked_otherwise() -> None:
+    rules = Rules(practical=0.1, level=0.01)
+    records = [
+        attrs.evolve(one, session=attrs.evolve(one.session, rules=rules)) for one in session(1.03) if one.session
+    ]
+    found = compared(records).primary[0].judgement
+    assert (found.verdict, found.level) == (Verdict.SAME, 0.01)
+    again = compare.compare_session(records, practical=0.02)
+    assert again and again.primary[0].judgement.verdict is Verdict.BETTER
+
+
+def test_runs_of_the_lab_are_paired_by_their_seed() -> None:
+    a, b = (
+        [make_record(rate * (1 + seed / 10), label, environment={"settings": {"seed": seed}}) for seed in (1, 2, 3)]
+        for label, rate in (("untouched", 3), ("wan", 93))
+    )
+    outcome = compare.compare(a, b[::-1])
+    found = outcome.primary[0].judgement
+    assert outcome.paired == "seed" and found.verdict is Verdict.BETTER and found.low == pytest.approx(31)
+
+
+def test_a_figure_of_two_groups_is_said_to_be_one() -> None:
+    a = [make_record(rate) for rate in (97.7, 119.5, 119.4, 97.6, 119.5)]
+    outcome = compare.compare(a, [make_record(118 + n, "wan") for n in range(5)])
+    said = "read throughput of default falls into two groups: 2 near 97.7 MB/s and 3 near 119.5 MB/s"
+    assert any(said in note for note in verdict_table.notes(outcome))
+
+
+def test_no_figure_wraps_at_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fabtune.cli.table.room", lambda: 80)
+    for records in (session(1.051, noise=0.06), session(1.001, noise=0.001), session(31.3, noise=0.1)):
+        outcome = compared(records)
+        show(outcome, as_json=False)
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= 80
+        for row in outcome.rows:
+            line = next(one for one in lines if one.startswith(row.metric.title))
+            assert verdict_table.change(row.judgement) in line and row.judgement.verdict.value in line

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The one judgement of B against A: ratio, interval, p and verdict, for every verb and experiment.
+
+The unit is one whole run.  Ratios are shifts of logarithms, paired where the runs were interleaved or share a seed.
+Ranks judge where there are runs enough for them, since a few runs that lose a third do not move them; else Student's
+t.  The verdict follows from the interval alone, and the interval is shown at the level that it is judged at.
+"""
+
+import enum
+import math
+import statistics
+from collections.abc import Sequence
+
+import attrs
+
+from fabtune.model.statistics import Shift, holm, paired_t, rank_sum, signed_rank, welch_t
+
+ALPHA = 0.05
+# A difference smaller than this is of no use to anybody.
+PRACTICAL = 0.02
+# A bias of the set-up limits every verdict, so it must be proven: a false alarm costs 1 % of the power, not 5 %.
+ALPHA_BIAS = 0.01
+LEAST, LEAST_RANKS = 3, 6
+
+
+class Verdict(enum.Enum):
+    """What a comparison allows to say about B against A."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    SAME = "no practical difference"
+    CANNOT_TELL = "cannot tell"
+
+
+@attrs.frozen(kw_only=True)
+class Rules:
+    """What was settled before the first run: the difference that matters, and the level that is judged at.
+
+    A session that may stop early looks at its figures after each number of pairs in `looks`; the level is so much
+    lower that all looks together err with probability `ALPHA`.  `seed` is that of the order of the runs.
+    """
+
+    practical: float = PRACTICAL
+    level: float = ALPHA
+    looks: tuple[int, ...] = ()
+    seed: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Sides:
+    """One figure of both sides: values above zero, `paired` in order or not; `better` is +1 if larger is better.
+
+    `bias` is the interval of the ratio that A against A gave where it proved the set-up to favour a side.
+    """
+
+    a: tuple[float, ...]
+    b: tuple[float, ...]
+    better: int
+    paired: bool
+    bias: tuple[float, float] | None = None
+
+    @property
+    def n(self) -> int:
+        """The pairs, or the runs of the side that has fewer."""
+        return min(len(self.a), len(self.b))
+
+
+@attrs.frozen(kw_only=True)
+class Judgement:
+    """B against A: the ratio B/A with its interval, which covers with probability 1 - `level`.
+
+    `p` is adjusted for all figures judged together: it is at most their common alpha where the interval excludes 1.
+    `geometric_mean` stands beside the ratio to be compared with it.  All are None below three runs a side.
+    """
+
+    verdict: Verdict
+    why: str
+    n: int
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    geometric_mean: float | None = None
+    p: float | None = None
+    level: float | None = None
+    method: str = ""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the ratio."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+
+def judge_together(figures: Sequence[Sides], *, alpha: float = ALPHA, practical: float = PRACTICAL) -> list[Judgement]:
+    """Return the judgement of each figure of one family: all of them err with probability `alpha` at most (Holm)."""
+    told = [sides for sides in figures if not _untold(sides)]
+    # Which test judges must not depend on what it finds: the strictest level of the family decides.
+    shifts = [_shift(sides, alpha / len(told)) for sides in told]
+    adjusted = iter(zip(told, shifts, holm([shift.p for shift in shifts], alpha), strict=True))
+    found = []
+    for sides in figures:
+        if why := _untold(sides):
+            found.append(Judgement(verdict=Verdict.CANNOT_TELL, why=why, n=sides.n))
+            continue
+        _, shift, (p, level) = next(adjusted)
+        found.append(_judged(sides, shift, p, level, alpha, practical))
+    return found
+
+
+def proven_bias(same: Judgement) -> tuple[float, float] | None:
+    """Return the interval of A against A, judged at `ALPHA_BIAS`, where it proves that the set-up favours a side."""
+    return same.interval if same.verdict in (Verdict.BETTER, Verdict.WORSE) else None
+
+
+def _untold(sides: Sides) -> str:
+    """Return why nothing can be said of a figure, or nothing."""
+    if sides.n < LEAST:
+        runs = ("pair" if sides.n == 1 else "pairs") if sides.paired else "runs of a side"
+        return f"{sides.n} {runs}; at least {LEAST} are needed"
+    return "" if min(*sides.a, *sides.b) > 0 else "a value of 0 has no ratio"
+
+
+def _shift(sides: Sides, level: float) -> Shift:
+    a, b = ([math.log(value) for value in side] for side in (sides.a, sides.b))
+    differences = [y - x for x, y in zip(a, b, strict=True)] if sides.paired else []
+    if sides.n >= LEAST_RANKS:
+        ranks = signed_rank(differences) if sides.paired else rank_sum(a, b)
+        if ranks.reaches(level):
+            return ranks
+    return paired_t(differences) if sides.paired else welch_t(a, b)
+
+
+def _judged(sides: Sides, shift: Shift, p: float, level: float, alpha: float, practical: float) -> Judgement:
+    low, high = map(math.exp, shift.interval(level))
+    verdict, why = _verdict(sides, low, high, practical)
+    if verdict is Verdict.CANNOT_TELL and shift.p <= alpha < p:
+        why = "alone it would count as a difference; beside the other figures judged with it, it is not certain enough"
+    means = [statistics.geometric_mean(side) for side in (sides.a, sides.b)]
+    return Judgement(
+        verdict=verdict, why=why, n=sides.n, ratio=math.exp(shift.estimate), low=low, high=high,
+        geometric_mean=means[1] / means[0], p=p, level=level, method=shift.method,
+    )  # fmt: skip
+
+
+def _verdict(sides: Sides, low: float, high: float, practical: float) -> tuple[Verdict, str]:
+    """Return the verdict on an interval, and why when it cannot tell."""
+    if 1 / (1 + practical) <= low and high <= 1 + practical:
+        verdict, why = Verdict.SAME, ""
+    elif low <= 1 <= high:
+        above, below = ("gain", "loss") if sides.better > 0 else ("loss", "gain")
+        beyond = [above] * (high > 1 + practical) + [below] * (low < 1 / (1 + practical))
+        why = (
+            f"the interval holds no difference as well as a {' or a '.join(beyond)} of more than {practical * 100:g} %"
+        )
+        return Verdict.CANNOT_TELL, why
+    else:
+        verdict, why = Verdict.BETTER if (low > 1) == (sides.better > 0) else Verdict.WORSE, ""
+    if sides.bias and _within_bias(low, high, sides.bias, verdict):
+        most = max(sides.bias[1], 1 / sides.bias[0]) - 1
+        return (
+            Verdict.CANNOT_TELL,
+            f"A against A differed by up to {most * 100:.1f} %: the set-up itself favours one side",
+        )
+    return verdict, why
+
+
+def _within_bias(low: float, high: float, bias: tuple[float, float], verdict: Verdict) -> bool:
+    """Return whether a difference from `low` to `high` may be the bias alone, or hide behind it."""
+    if verdict is Verdict.SAME:
+        return True
+    return low <= bias[1] if low > 1 < bias[0] else high >= bias[0] if high < 1 > bias[1] else False

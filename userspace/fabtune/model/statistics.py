@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Shifts between two sets of numbers: estimate, exact or Student's interval, and the p of the same test.
+
+Each class is one test and its inversion: `interval(alpha)` holds the shifts that the test does not reject at
+`alpha`, so an interval excludes 0 exactly where `p` <= `alpha`.
+"""
+
+import functools
+import itertools
+import math
+import statistics
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+
+import attrs
+
+# Above so many values the normal distribution is nearer than any figure printed.
+_EXACT = 50
+# What differs in a later digit differs by rounding.
+_DIGITS = 12
+# The share of signed ranks that are told apart.
+_RANKED_APART = 0.75
+# Two groups: so far apart as a ratio, and so many times as far as the wider of them is wide; one value alone, which
+# might be any outlier, has to be further off.  Normal noise shows such groups in at most 2 % of five values.
+_GROUPS_APART = 1.05
+_CLEAR, _CLEAR_ALONE = 4, 30
+
+
+@attrs.frozen
+class Ranked:
+    """A shift by ranks (Hodges, Lehmann): the median of `candidates`, the shifts at which the test's statistic steps.
+
+    `tail` is the distribution of the statistic, P(W <= k), if there is no shift.  Ties count for both sides,
+    which makes p larger and the interval wider, never the other way.
+    """
+
+    method: str
+    candidates: Sequence[float]
+    tail: Callable[[int], float]
+
+    @property
+    def estimate(self) -> float:
+        """The median of the candidates."""
+        return statistics.median(self.candidates)
+
+    @property
+    def p(self) -> float:
+        """The two-sided p of no shift."""
+        below, above = bisect_right(self.candidates, 0.0), len(self.candidates) - bisect_left(self.candidates, 0.0)
+        return min(1.0, 2 * self.tail(min(below, above)))
+
+    def reaches(self, alpha: float) -> bool:
+        """Return whether the most extreme outcome is significant at `alpha`."""
+        return 2 * self.tail(0) <= alpha
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Return the shifts that are not rejected at `alpha`, which the test must reach."""
+        cut = bisect_right(range(len(self.candidates)), alpha / 2, key=self.tail)
+        return self.candidates[cut - 1], self.candidates[-cut]
+
+
+@attrs.frozen
+class Student:
+    """A shift of means whose `estimate` has the standard `error`, with `df` degrees of freedom."""
+
+    method: str
+    estimate: float
+    error: float
+    df: int
+
+    @property
+    def p(self) -> float:
+        """The two-sided p of no shift; values without any spread leave no doubt."""
+        if self.error == 0:
+            return 0.0 if self.estimate else 1.0
+        return max(0.0, 2 * t_cdf(-abs(self.estimate) / self.error, self.df))
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Return the shifts that are not rejected at `alpha`."""
+        half = t_quantile(1 - alpha / 2, self.df) * self.error
+        return self.estimate - half, self.estimate + half
+
+
+Shift = Ranked | Student
+
+
+def signed_rank(differences: Sequence[float]) -> Ranked:
+    """Return the shift of paired `differences` by signed ranks; they must be symmetrical, nothing more.
+
+    Wilcoxon's, but the largest quarter of the ranks counts alike: one run that lost a third does not cost the verdict
+    on ten, and among normal values nothing is lost.  Two values then count together only as near neighbours: with
+    all but the largest ranks equal to their place, crossing the middle of the i-th and j-th value moves the sum by
+    one where j - i + 1 is no such rank.
+    """
+    rising, n = sorted(differences), len(differences)
+    highest = max(1, math.floor(n * _RANKED_APART))
+    walsh = [(x + y) / 2 for i, x in enumerate(rising) for y in rising[i : i + highest]]
+    scores = [min(rank, highest) for rank in range(1, n + 1)]
+    tail = _exact(_signed_ranks(n, highest)) if n <= _EXACT else _normal(len(walsh), sum(x * x for x in scores) / 4)
+    return Ranked("signed ranks", _sorted(walsh), tail)
+
+
+def rank_sum(a: Sequence[float], b: Sequence[float]) -> Ranked:
+    """Return the shift from `a` to `b` by Mann and Whitney; they must be of one shape, nothing more."""
+    apart = [y - x for x in a for y in b]
+    exact = max(len(a), len(b)) <= _EXACT
+    tail = _exact(_rank_sums(len(a), len(b))) if exact else _normal(len(apart), len(apart) * (len(a) + len(b) + 1) / 12)
+    return Ranked("ranks of both sides (Mann, Whitney)", _sorted(apart), tail)
+
+
+def paired_t(differences: Sequence[float]) -> Student:
+    """Return the mean of two or more normal `differences`."""
+    error = _without_rounding(statistics.stdev(differences)) / math.sqrt(len(differences))
+    return Student("Student's t", _without_rounding(statistics.fmean(differences)), error, len(differences) - 1)
+
+
+def welch_t(a: Sequence[float], b: Sequence[float]) -> Student:
+    """Return the shift between the means of two or more normal values a side, whose spreads may differ."""
+    part_a, part_b = (_without_rounding(statistics.stdev(side)) ** 2 / len(side) for side in (a, b))
+    spread = part_a + part_b
+    df = len(a) + len(b) - 2
+    if spread > 0:
+        # Welch-Satterthwaite, rounded down: a little wider than exact.
+        df = max(1, math.floor(spread**2 / (part_a**2 / (len(a) - 1) + part_b**2 / (len(b) - 1))))
+    difference = _without_rounding(statistics.fmean(b) - statistics.fmean(a))
+    return Student("Welch's t", difference, math.sqrt(spread), df)
+
+
+def _without_rounding(value: float) -> float:
+    return round(value, _DIGITS)
+
+
+def _sorted(values: Sequence[float]) -> list[float]:
+    return sorted(map(_without_rounding, values))
+
+
+def _exact(sums: list[float]) -> Callable[[int], float]:
+    return sums.__getitem__
+
+
+def _normal(most: int, variance: float) -> Callable[[int], float]:
+    known = statistics.NormalDist(most / 2, math.sqrt(variance))
+    return lambda k: known.cdf(k + 0.5)
+
+
+@functools.cache
+def _signed_ranks(n: int, highest: int) -> list[float]:
+    """Return P(W <= k) of the sum of the positive ones among the ranks 1..n, at most `highest`, each sign as likely."""
+    counts = [1]
+    for rank in range(1, n + 1):
+        none = [0] * min(rank, highest)
+        counts = [x + y for x, y in zip([*counts, *none], [*none, *counts], strict=True)]
+    return [count / 2**n for count in itertools.accumulate(counts)]
+
+
+@functools.cache
+def _rank_sums(m: int, n: int) -> list[float]:
+    """Return P(U <= k) of the pairs of m and n values in which the first is larger, each order as likely."""
+    # The counts are the coefficients of the Gaussian binomial: the product of (1 - x^(n + i)) / (1 - x^i).
+    counts = [1] + [0] * (m * n)
+    for i in range(1, m + 1):
+        for k in range(m * n, n + i - 1, -1):
+            counts[k] -= counts[k - n - i]
+        for k in range(i, m * n + 1):
+            counts[k] += counts[k - i]
+    return [count / math.comb(m + n, m) for count in itertools.accumulate(counts)]
+
+
+def t_cdf(t: float, df: int) -> float:
+    """Return P(T <= t) for Student's t with a whole number of degrees of freedom.
+
+    The finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    """
+    theta = math.atan2(abs(t), math.sqrt(df))
+    cosine, sine = math.cos(theta), math.sin(theta)
+    term = cosine if df % 2 else 1.0
+    total = term if df > 1 else 0.0
+    for k in range(3 if df % 2 else 2, df - 1, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    inside = 2 / math.pi * (theta + sine * total) if df % 2 else sine * total
+    return 0.5 + math.copysign(inside / 2, t)
+
+
+@functools.cache
+def t_quantile(probability: float, df: int) -> float:
+    """Return the t below which `probability` of Student's t lies; 0.5 < probability < 1."""
+    low, high = 0.0, 2.0
+    while t_cdf(high, df) < probability:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_cdf(middle, df) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def holm(p_values: Sequence[float], alpha: float) -> list[tuple[float, float]]:
+    """Return for each of several p values the adjusted one, and the level that the p itself is held against (Holm).
+
+    The adjusted one is at most `alpha` exactly where the p itself is at most its level.
+    """
+    found = [(1.0, alpha)] * len(p_values)
+    highest, rejected = 0.0, 0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        found[index] = highest, alpha / (len(p_values) - rejected)
+        rejected += highest <= alpha
+    return found
+
+
+def groups(values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
+    """Return positive `values` in rising order: two groups where they clearly fall into two, else one."""
+    rising = tuple(sorted(values))
+    if len(rising) < 3 or rising[0] <= 0:
+        return (rising,)
+    logs = [math.log(value) for value in rising]
+    cut = max(range(1, len(logs)), key=lambda at: logs[at] - logs[at - 1])
+    gap, wider = logs[cut] - logs[cut - 1], max(logs[cut - 1] - logs[0], logs[-1] - logs[cut])
+    clear = _CLEAR_ALONE if cut in (1, len(logs) - 1) else _CLEAR
+    if gap >= math.log(_GROUPS_APART) and gap >= clear * wider:
+        return rising[:cut], rising[cut:]
+    return (rising,)

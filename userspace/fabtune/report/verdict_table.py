@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A comparison as people and programs read it: a row a figure, the reasons, and what the verdicts rest on."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+
+from fabtune.model.judgement import ALPHA, ALPHA_BIAS, Judgement, Verdict
+from fabtune.model.statistics import groups
+from fabtune.report.compare import Comparison, FigureRow
+from fabtune.report.table import Cell, Column, Table
+
+_COLUMNS = (
+    Column("step", "step"),
+    Column("figure", "figure"),
+    Column("unit", "unit"),
+    Column("A", "a"),
+    Column("B", "b"),
+    Column("B against A", "change"),
+    Column("", "significance"),
+    Column("verdict", "verdict"),
+)
+
+
+def change(found: Judgement) -> str:
+    """Return the ratio with its interval: per cent near 1, a multiple where that says more; nothing if not judged."""
+    if found.ratio is None or found.interval is None:
+        return ""
+    return _ratio(found.ratio, *found.interval)
+
+
+def _ratio(value: float, *interval: float) -> str:
+    values = (value, *interval)
+    as_multiple = max(values) > 2 or min(values) < 0.5
+    said = [f"{one:.3g}" if as_multiple else f"{(one - 1) * 100:+.1f}" for one in values]
+    return said[0] + ("×" if as_multiple else "%") + (f" [{', '.join(said[1:])}]" if interval else "")
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if 1 <= value < 1e4 else f"{value:.3g}" if value < 1 else f"{value:.0f}"
+
+
+def tables(outcome: Comparison) -> list[Table]:
+    """Return one row a figure: first the figures that decide, then those that were looked at beside them."""
+    heading = f"{outcome.b} (B) against {outcome.a} (A)"
+    families = (("the primary figures, which decide", True), ("other figures, which do not decide", False))
+    found = [
+        (f"{heading}: {said}", [one for one in outcome.rows if one.primary is wanted]) for said, wanted in families
+    ]
+    return [Table(caption, _COLUMNS, tuple(map(_cells, rows)), group_by=1) for caption, rows in found if rows]
+
+
+def _cells(row: FigureRow) -> tuple[Cell, ...]:
+    found, (a, b) = row.judgement, row.medians
+    ratio = change(found) or (_ratio(b / a) if a and b else None)
+    significance = None
+    if found.p is not None:
+        significance = f"{f'p={found.p:.3f}' if found.p >= 0.001 else 'p<0.001'} n={found.n}"
+    shown = (None if median is None else _number(median) for median in (a, b))
+    return row.step, row.metric.title, row.metric.unit, *shown, ratio, significance, found.verdict.value
+
+
+def reasons(outcome: Comparison) -> list[str]:
+    """Return each reason for which a verdict cannot be given, with the figures that it holds for."""
+    found: dict[str, list[str]] = {}
+    for row in outcome.rows:
+        if row.judgement.why:
+            found.setdefault(row.judgement.why, []).append(_called(row))
+    everything = len(outcome.rows)
+    return [
+        f"{Verdict.CANNOT_TELL.value}: {why}" + ("" if len(where) == everything else f" ({'; '.join(where)})")
+        for why, where in found.items()
+    ]
+
+
+def _called(row: FigureRow) -> str:
+    return row.metric.title if row.metric.title.startswith(row.step) else f"{row.step}, {row.metric.title}"
+
+
+def notes(outcome: Comparison) -> list[str]:
+    """Return what the verdicts rest on: reasons, groups, pairing, test, looks, A against A."""
+    return [
+        *reasons(outcome),
+        *_two_groups(outcome),
+        *_pairing(outcome),
+        *_method(outcome),
+        *_looks(outcome),
+        *(_calibration(outcome.same) if outcome.same else []),
+    ]
+
+
+def _two_groups(outcome: Comparison) -> Iterable[str]:
+    for row in outcome.rows:
+        for called, side in ((outcome.a, row.sides.a), (outcome.b, row.sides.b)):
+            if row.primary and len(found := groups(side)) > 1:
+                said = " and ".join(f"{len(one)} near {_number(one[len(one) // 2])} {row.metric.unit}" for one in found)
+                yield f"{_called(row)} of {called} falls into two groups: {said}; its median stands for neither."
+
+
+def _pairing(outcome: Comparison) -> Iterable[str]:
+    if not outcome.paired:
+        yield "The runs were not interleaved: drift between the two sets counts as a difference here."
+    if outcome.paired == "seed":
+        yield "Runs with the same seed are paired."
+    if outcome.paired == "session" and not outcome.same:
+        yield "No A/A calibration: whether the set-up itself favours a side is not known."
+
+
+def _method(outcome: Comparison) -> Iterable[str]:
+    judged = [row.judgement for row in outcome.rows if row.judgement.method]
+    if not judged:
+        return
+    said = f"Judged by {' and '.join(dict.fromkeys(one.method for one in judged))}"
+    families = [len([one for one in outcome.rows if one.primary is wanted]) for wanted in (True, False)]
+    if max(families) > 1:
+        said += (
+            f"; the {families[0]} primary and the {families[1]} other figures are a family each: the intervals of a "
+            f"family are so wide that in {_level(outcome.rules.level)} of sessions at most one of them is wrong (Holm)"
+        )
+    yield f"{said}."
+
+
+def _level(level: float) -> str:
+    return f"{100 * level:.2g} %"
+
+
+def _looks(outcome: Comparison) -> Iterable[str]:
+    looks = outcome.rules.looks
+    done = max((row.judgement.n for row in outcome.primary), default=0)
+    if looks:
+        number = sum(look <= done for look in looks)
+        yield (
+            f"Looked at after {', '.join(map(str, looks[:number]))} of at most {looks[-1]} pairs: each look judges at "
+            f"{_level(outcome.rules.level)}, so that all {len(looks)} together err in {_level(ALPHA)} of sessions."
+        )
+
+
+def _calibration(same: Comparison) -> Iterable[str]:
+    words = {
+        Verdict.SAME: f"equivalent within {_level(same.rules.practical)}",
+        Verdict.CANNOT_TELL: "cannot tell whether the set-up is biased",
+    }
+    for row in same.primary:
+        said = words.get(row.judgement.verdict, "the set-up is biased: it favours one side")
+        found = change(row.judgement) or row.judgement.why
+        yield f"A against A, {row.step}: {found}: {said} ({_level(1 - ALPHA_BIAS)} interval)."
+
+
+def as_json(outcome: Comparison) -> dict[str, Any]:
+    """Return the outcome under stable keys."""
+    return {
+        "a": outcome.a,
+        "b": outcome.b,
+        "rules": attrs.asdict(outcome.rules),
+        "rows": [_row_json(row) for row in outcome.rows],
+        "a_against_a": [_row_json(row) for row in outcome.same.rows] if outcome.same else None,
+        "invalid": [{"record": record, "why": why} for record, why in outcome.invalid],
+        "differences": [{"what": what, "a": a, "b": b} for what, a, b in outcome.differences],
+        "notes": notes(outcome),
+    }
+
+
+def _row_json(row: FigureRow) -> dict[str, Any]:
+    medians: Sequence[float | None] = row.medians
+    return {
+        "step": row.step,
+        "figure": row.metric.key,
+        "unit": row.metric.unit,
+        "primary": row.primary,
+        "a_median": medians[0],
+        "b_median": medians[1],
+        **attrs.asdict(row.judgement),
+        "verdict": row.judgement.verdict.value,
+        "paired": row.sides.paired,
+        "a_values": row.sides.a,
+        "b_values": row.sides.b,
+    }
