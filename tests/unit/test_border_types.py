@@ -18,7 +18,6 @@ ALLOWED: dict[str, int] = {
     "measure/workload_run": 1,
     "model/runrecord": 11,
     "report/cells": 1,
-    "report/compare": 1,
     "report/demo": 3,
     "report/figure": 4,
     "report/runs": 2,

@@ -147,12 +147,12 @@ def test_seeds_of_a_virtual_clock_without_spread_leave_no_doubt() -> None:
 
 
 def test_the_test_is_said_and_is_the_one_that_can_decide() -> None:
-    assert judge_alone(paired([1.1] * 5)).method == "Student's t"
-    assert judge_alone(paired([1.1] * 6)).method == "signed ranks"
-    # Six pairs have p = 1/32 at least: they cannot decide one of two figures by ranks.
-    assert {one.method for one in judge_together([paired([1.1] * 6)] * 2)} == {"Student's t"}
-    assert judge_alone(unpaired([1.0] * 5, [1.1] * 9)).method == "Welch's t"
-    assert judge_alone(unpaired([1.0] * 6, [1.1] * 9)).method == "ranks of both sides (Mann, Whitney)"
+    assert judge_alone(paired([1.1] * 7)).method == "Student's t"
+    assert judge_alone(paired([1.1] * 8)).method == "signed ranks"
+    # Eight pairs have p = 1/128 at least: they cannot decide one of seven figures by ranks.
+    assert {one.method for one in judge_together([paired([1.1] * 8)] * 7)} == {"Student's t"}
+    assert judge_alone(unpaired([1.0] * 7, [1.1] * 9)).method == "Welch's t"
+    assert judge_alone(unpaired([1.0] * 8, [1.1] * 9)).method == "ranks of both sides (Mann, Whitney)"
 
 
 def test_too_few_runs_are_refused() -> None:

@@ -3,11 +3,15 @@
 
 import argparse
 import contextlib
+import itertools
 import secrets
 import shlex
 import shutil
 import signal
 import sys
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
 
 from fabtune import progress
 from fabtune.catalog.profile import load_profile
@@ -19,19 +23,34 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment.alternation import Alternation, Contest
 from fabtune.host.run import require
 from fabtune.measure import interleave
-from fabtune.model.judgement import LEAST, Rules
-from fabtune.model.runrecord import CALIBRATION, PAIRS
+from fabtune.measure.interleave import Turn
+from fabtune.model import judgement
+from fabtune.model.judgement import Rules
+from fabtune.model.runrecord import CALIBRATION, PAIRS, RunRecord
 from fabtune.model.untouched import UNTOUCHED, refuse_default
 from fabtune.report import compare
+from fabtune.report.compare import Comparison
 from fabtune.tune.switch import Ends
+
+_PAIRS, _PAIRS_UNTIL_DECIDED = 10, 32
+
+
+def _most_pairs(args: argparse.Namespace) -> int:
+    """Return how many pairs there will be at most."""
+    if args.pairs is not None:
+        return int(args.pairs)
+    return _PAIRS_UNTIL_DECIDED if args.until else _PAIRS
 
 
 def _check(args: argparse.Namespace) -> None:
-    for option, value in (("--pairs", args.pairs), ("--calibrate", args.calibrate)):
+    pairs, least = _most_pairs(args), judgement.LEAST_LOOKED_AT
+    for option, value in (("--pairs", pairs), ("--calibrate", args.calibrate)):
         if value % interleave.PAIRS_PER_BLOCK or value < 0:
             raise InputError(f"{option} {value}: expected an even number of pairs, since they come in ABBA blocks")
-    if args.pairs < 2:
-        raise InputError(f"--pairs {args.pairs}: expected 2 or more; a verdict needs {LEAST}")
+    if pairs < 2:
+        raise InputError(f"--pairs {pairs}: expected 2 or more; a verdict needs {judgement.LEAST}")
+    if args.until and pairs < least:
+        raise InputError(f"--pairs {pairs}: with --until decided, expected the most that may be run, {least} or more")
     if args.switch and (args.target_host or args.target_netns):
         raise InputError(
             "--switch replaces apply and revert: it cannot be combined with --target-host or --target-netns"
@@ -63,14 +82,12 @@ def run_ab(args: argparse.Namespace) -> int:
     _check(args)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     show = progress.for_stderr(measure_cli.REDRAWS_PER_S)
-    seed = secrets.randbits(31) if args.seed is None else args.seed
-    rules = Rules(seed=seed) if args.practical is None else Rules(practical=args.practical, seed=seed)
-    show.say(f"order of the runs: --seed {seed}")
-    session = Alternation(_contest(args, rules), {CALIBRATION: args.calibrate, PAIRS: args.pairs}, show)
+    rules = _rules(args)
+    show.say(f"order of the runs: --seed {rules.seed}")
+    most_pairs = _most_pairs(args)
+    session = Alternation(_contest(args, rules), {CALIBRATION: args.calibrate, PAIRS: most_pairs}, show)
     try:
-        if args.calibrate:
-            session.run(CALIBRATION, interleave.order(args.calibrate, seed))
-        session.run(PAIRS, interleave.order(args.pairs, seed))
+        outcome = measured(session.run, args.calibrate, most_pairs, rules)
     except BaseException:
         if session.records:
             show.say(f"records so far are in {args.out}")
@@ -78,12 +95,34 @@ def run_ab(args: argparse.Namespace) -> int:
             session.end()
         raise
     session.end()
-    outcome = compare.compare_session(session.records)
-    assert outcome
     with console.reader_may_leave():
         compare_cli.show(outcome, args.json)
     show.say(f"records are in {args.out}; see them with: fabtune report {args.out}")
     return outcome.exit_code
+
+
+def _rules(args: argparse.Namespace) -> Rules:
+    rules = judgement.rules_with_looks(_most_pairs(args)) if args.until else Rules()
+    practical = rules.practical if args.practical is None else args.practical
+    seed = secrets.randbits(31) if args.seed is None else args.seed
+    return attrs.evolve(rules, practical=practical, seed=seed)
+
+
+def measured(
+    run: Callable[[str, Iterable[Turn]], Sequence[RunRecord]], calibrate: int, most_pairs: int, rules: Rules
+) -> Comparison:
+    """Make the runs, all of them or until a look finds every primary figure decided; `run` returns all made so far."""
+    seed = rules.seed or 0
+    run(CALIBRATION, interleave.order(calibrate, seed))
+    turns, done = interleave.order(most_pairs, seed), 0
+    for look in rules.looks or (most_pairs,):
+        records = run(PAIRS, itertools.islice(turns, 2 * (look - done)))
+        done = look
+        outcome = compare.compare_session(records)
+        if outcome and outcome.decided:
+            break
+    assert outcome
+    return outcome
 
 
 def _contest(args: argparse.Namespace, rules: Rules) -> Contest:

@@ -2,7 +2,6 @@
 """The verb ``compare``, and how a comparison is shown."""
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ def show(outcome: Any, as_json: bool) -> None:
     from fabtune.report.table import Column, Table
 
     if as_json:
-        print(json.dumps(verdict_table.as_json(outcome), indent=2))
+        print(verdict_table.as_json(outcome))
         return
     # What decides stays beside its figure; what explains it goes below.
     for one in verdict_table.tables(outcome):

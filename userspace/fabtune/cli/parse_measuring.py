@@ -108,8 +108,11 @@ def _ab(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", metavar="PROFILE_B", help="the same, to compare with PROFILE_A")
     parser.add_argument("workload", metavar="WORKLOAD", help="one of `fabtune workloads`, or the path of a file")
     _add_load(parser)
+    parser.add_argument("--pairs", type=int, help="runs of each profile, interleaved in ABBA blocks (default: 10)")
     parser.add_argument(
-        "--pairs", type=int, default=10, help="runs of each profile, interleaved in ABBA blocks (default: 10)"
+        "--until",
+        choices=("decided",),
+        help="end at the first of four looks that can tell; --pairs is then the most there may be (default: 32)",
     )
     parser.add_argument(
         "--calibrate",

@@ -61,8 +61,8 @@ class Alternation:
             turns = [(side, pair) for side in "AB" for pair in range(count)]
             show.begin([(contest.name(part, side, pair), expected_s) for side, pair in turns])
 
-    def run(self, part: str, turns: Iterable[Turn]) -> None:
-        """Make the runs of `part`: before each the switch to its side's profile; calibration holds A against A."""
+    def run(self, part: str, turns: Iterable[Turn]) -> list[RunRecord]:
+        """Make the runs of `part` and return all made so far; calibration holds A against A."""
         contest = self._contest
         profiles = {"A": contest.a, "B": contest.a if part == CALIBRATION else contest.b}
         for turn in turns:
@@ -72,6 +72,7 @@ class Alternation:
                 place = _returned(contest.on, contest.asked.place, contest.asked.writes)
                 self._asked = attrs.evolve(contest.asked, place=place)
                 self._measure(part, turn, profiles[turn.side])
+        return self.records
 
     def _measure(self, part: str, turn: Turn, profile: str) -> None:
         interrupted = False

@@ -20,7 +20,14 @@ ALPHA = 0.05
 PRACTICAL = 0.02
 # A bias of the set-up limits every verdict, so it must be proven: a false alarm costs 1 % of the power, not 5 %.
 ALPHA_BIAS = 0.01
-LEAST, LEAST_RANKS = 3, 6
+LEAST = 3
+# With fewer, ranks find less than t does: six pairs must all agree, and one of twenty of them does not.
+LEAST_RANKS = 8
+# Whoever looks several times and may stop each time errs more often, so that each look judges at a lower level
+# (Pocock): at this one, looks after these shares of the pairs err in 5 % of sessions, all together.
+ALPHA_LOOK = 0.0175
+_LOOKS = (1 / 4, 3 / 8, 5 / 8, 1)
+LEAST_LOOKED_AT = 24
 
 
 class Verdict(enum.Enum):
@@ -44,6 +51,11 @@ class Rules:
     level: float = ALPHA
     looks: tuple[int, ...] = ()
     seed: int | None = None
+
+
+def rules_with_looks(most_pairs: int) -> Rules:
+    """Return the rules of a session of at most so many pairs that ends when every primary figure is decided."""
+    return Rules(level=ALPHA_LOOK, looks=tuple(2 * round(most_pairs * share / 2) for share in _LOOKS))
 
 
 @attrs.frozen(kw_only=True)

@@ -66,12 +66,17 @@ class Comparison:
         return [row for row in self.rows if row.primary]
 
     @property
+    def decided(self) -> bool:
+        """Whether no primary figure asks for more runs."""
+        return bool(self.primary) and all(row.judgement.verdict is not Verdict.CANNOT_TELL for row in self.primary)
+
+    @property
     def exit_code(self) -> ExitCode:
         """3 when a primary figure got worse, 5 when one cannot be told, else 0."""
         verdicts = {row.judgement.verdict for row in self.primary}
         if Verdict.WORSE in verdicts:
             return ExitCode.DRIFT
-        return ExitCode.CANNOT_TELL if Verdict.CANNOT_TELL in verdicts or not verdicts else ExitCode.DONE
+        return ExitCode.DONE if self.decided else ExitCode.CANNOT_TELL
 
 
 def compare(

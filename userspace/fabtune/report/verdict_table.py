@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A comparison as people and programs read it: a row a figure, the reasons, and what the verdicts rest on."""
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -129,7 +130,7 @@ def _looks(outcome: Comparison) -> Iterable[str]:
     looks = outcome.rules.looks
     done = max((row.judgement.n for row in outcome.primary), default=0)
     if looks:
-        number = sum(look <= done for look in looks)
+        number = 1 + sum(look < done for look in looks)
         yield (
             f"Looked at after {', '.join(map(str, looks[:number]))} of at most {looks[-1]} pairs: each look judges at "
             f"{_level(outcome.rules.level)}, so that all {len(looks)} together err in {_level(ALPHA)} of sessions."
@@ -147,9 +148,9 @@ def _calibration(same: Comparison) -> Iterable[str]:
         yield f"A against A, {row.step}: {found}: {said} ({_level(1 - ALPHA_BIAS)} interval)."
 
 
-def as_json(outcome: Comparison) -> dict[str, Any]:
-    """Return the outcome under stable keys."""
-    return {
+def as_json(outcome: Comparison) -> str:
+    """Return the outcome as JSON under stable keys."""
+    found = {
         "a": outcome.a,
         "b": outcome.b,
         "rules": attrs.asdict(outcome.rules),
@@ -159,6 +160,7 @@ def as_json(outcome: Comparison) -> dict[str, Any]:
         "differences": [{"what": what, "a": a, "b": b} for what, a, b in outcome.differences],
         "notes": notes(outcome),
     }
+    return json.dumps(found, indent=2)
 
 
 def _row_json(row: FigureRow) -> dict[str, Any]:
