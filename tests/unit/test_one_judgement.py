@@ -80,7 +80,7 @@ def test_what_decides_is_declared_before_the_run() -> None:
     ]
     outcome = compared(records)
     assert [row.metric.key for row in outcome.primary] == ["read_p99_ms"]
-    captions = [table.caption for table in verdict_table.tables(outcome)]
+    captions = [table.caption for table in verdict_table.verdict_tables(outcome)]
     assert "which decide" in captions[0] and "do not decide" in captions[1]
 
 

@@ -37,7 +37,7 @@ def show(outcome: Any, as_json: bool) -> None:
         print(verdict_table.as_json(outcome))
         return
     # What decides stays beside its figure; what explains it goes below.
-    for one in verdict_table.tables(outcome):
+    for one in verdict_table.verdict_tables(outcome):
         report_table(one, fold=("step", "unit", ""))
     for note in verdict_table.notes(outcome):
         paragraph(note)

@@ -208,7 +208,7 @@ def holm(p_values: Sequence[float], alpha: float) -> list[tuple[float, float]]:
     return found
 
 
-def groups(values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
+def groups_in(values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
     """Return positive `values` in rising order: two groups where they clearly fall into two, else one."""
     rising = tuple(sorted(values))
     if len(rising) < 3 or rising[0] <= 0:

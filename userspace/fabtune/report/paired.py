@@ -59,7 +59,7 @@ def _section(outcome: Comparison, heading: str) -> Section:
         drawing = line_chart(title, series, x_axis, y_axis, from_zero=False)
         figures.append(Figure(drawing, f"{title}. Drift moves both lines, an effect parts them."))
         pairs += [(row.step, row.metric.title, i + 1, a, b, b / a) for i, (a, b) in enumerate(row.pairs)]
-    tables = verdict_table.tables(outcome)
+    tables = verdict_table.verdict_tables(outcome)
     if intervals:
         columns = (Column("figure", "figure"), *(Column(n, n, "", decimals(4)) for n in ("ratio", "low", "high")))
         tables.append(Table("Ratios", columns, tuple((one.name, one.ratio, one.low, one.high) for one in intervals)))

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from fabtune.model.judgement import ALPHA, ALPHA_BIAS, Judgement, Verdict
-from fabtune.model.statistics import groups
+from fabtune.model.statistics import groups_in
 from fabtune.report.compare import Comparison, FigureRow
 from fabtune.report.table import Cell, Column, Table
 
@@ -42,7 +42,7 @@ def _number(value: float) -> str:
     return f"{value:.4g}" if 1 <= value < 1e4 else f"{value:.3g}" if value < 1 else f"{value:.0f}"
 
 
-def tables(outcome: Comparison) -> list[Table]:
+def verdict_tables(outcome: Comparison) -> list[Table]:
     """Return one row a figure: first the figures that decide, then those that were looked at beside them."""
     heading = f"{outcome.b} (B) against {outcome.a} (A)"
     families = (("the primary figures, which decide", True), ("other figures, which do not decide", False))
@@ -94,7 +94,7 @@ def notes(outcome: Comparison) -> list[str]:
 def _two_groups(outcome: Comparison) -> Iterable[str]:
     for row in outcome.rows:
         for called, side in ((outcome.a, row.sides.a), (outcome.b, row.sides.b)):
-            if row.primary and len(found := groups(side)) > 1:
+            if row.primary and len(found := groups_in(side)) > 1:
                 said = " and ".join(f"{len(one)} near {_number(one[len(one) // 2])} {row.metric.unit}" for one in found)
                 yield f"{_called(row)} of {called} falls into two groups: {said}; its median stands for neither."
 
