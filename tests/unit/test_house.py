@@ -29,14 +29,78 @@ def _imports(tree: ast.Module) -> set[str]:
     return found
 
 
-def _calls(tree: ast.Module, *names: str) -> bool:
-    functions = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return any(isinstance(one, ast.Attribute) and one.attr in names for one in functions)
+# Modules that are nothing but ways to start another program, and what in `os` and `asyncio` is one.
+_STARTERS = {"subprocess", "pty", "multiprocessing", "runpy", "_posixsubprocess", "asyncio.subprocess"}
+_STARTS = re.compile(r"os\.(system|popen|spawn\w+|exec\w+|posix_spawnp?|fork|forkpty)|asyncio\.(create_)?subprocess\w*")
+
+
+def starts_programs(tree: ast.Module) -> bool:
+    """Tell whether a module starts other programs."""
+    known = {
+        alias.asname or alias.name: alias.name
+        for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }  # fmt: skip
+    reached = {
+        f"{known.get(node.value.id, node.value.id)}.{node.attr}"
+        for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }  # fmt: skip
+    reached |= {"asyncio." + one.partition(".")[2] for one in reached if "create_subprocess" in one}
+    return bool(_imports(tree) & _STARTERS) or any(map(_STARTS.fullmatch, reached | _imports(tree)))
 
 
 def test_programs_are_run_in_one_place() -> None:
-    found = {name for name, tree in _sources() if "subprocess" in _imports(tree) or _calls(tree, "system", "popen")}
-    assert found == {"host/run.py"}
+    assert {name for name, tree in _sources() if starts_programs(tree)} == {"host/run.py"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import subprocess", "from subprocess import run", "import os\nos.system('x')", "import os\nos.popen('x')",
+        "import os\nos.spawnvp(os.P_WAIT, 'x', [])", "import os as host\nhost.execv('x', [])",
+        "from os import execvp", "from os import posix_spawn as start", "import os\nstart = os.posix_spawnp",
+        "import os\nos.fork()", "import pty\npty.spawn('x')", "from multiprocessing import Process",
+        "import asyncio\nasyncio.create_subprocess_exec('x')", "from asyncio import create_subprocess_shell",
+        "import asyncio.subprocess", "loop.subprocess_exec(x)\nimport asyncio\nasyncio.subprocess.Process",
+    ],
+)  # fmt: skip
+def test_a_program_that_is_started_is_seen(source: str) -> None:
+    assert starts_programs(ast.parse(source))
+
+
+def imports_upward(name: str, tree: ast.Module) -> Iterator[str]:
+    """Yield each import at run time that may reach another package than its own; import-linter sees none of them."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        if ast.unparse(node.func).rpartition(".")[2] not in ("import_module", "__import__"):
+            continue
+        text = ast.unparse(node.args[0]).removeprefix("f").strip("'\"")
+        # A package that is imported as a whole is one below, which import-linter has seen to.
+        if not re.match(rf"fabtune\.{name.partition('/')[0]}\.|{{(\w+\.)?__name__}}\.", text):
+            yield ast.unparse(node)
+
+
+def test_imports_at_run_time_stay_in_their_own_package() -> None:
+    # cli/ is the top floor: whatever it imports lies below.
+    found = [f"{name}: {one}" for name, tree in _sources() for one in imports_upward(name, tree) if name[:4] != "cli/"]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ('importlib.import_module("fabtune.cli.main")', 1),
+        ('import_module("fabtune.report.page")', 1),
+        ('importlib.import_module(f"fabtune.{name}")', 1),
+        ("importlib.import_module(name)", 1),
+        ('__import__("fabtune.cli")', 1),
+        ('importlib.import_module("fabtune.host.run")', 0),
+        ('importlib.import_module(f"{__name__}.{one}")', 0),
+        ('importlib.import_module(f"{rules.__name__}.{one}")', 0),
+    ],
+)
+def test_an_import_at_run_time_is_seen(source: str, count: int) -> None:
+    assert len(list(imports_upward("host/tools.py", ast.parse(source)))) == count
 
 
 def test_files_are_put_in_place_in_one_place() -> None:
