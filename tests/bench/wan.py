@@ -65,7 +65,7 @@ def bars_of(points: Sequence[Point]) -> list[Bar]:
         # Where the queue is the limit nothing but the path's own delay is in the way.
         share = 0.99 if bound < 0.99 * point["rate_mbit"] / 8 * LINE_SHARE else 0.98
         remark = f"{point['mb_per_s'] / bound:.1%} of the bound"
-        bars.append(Bar(f"{share:.0%} of the bound, {where}", point["mb_per_s"], share * bound, remark))
+        bars.append(Bar(f"{100 * share:.0f} % of the bound, {where}", point["mb_per_s"], share * bound, remark))
         for peer in find(clean, rtt_ms=point["rtt_ms"], op=point["op"]):
             is_peer = not peer["profile"].startswith("wan")
             if is_peer and (peer["profile"] == UNTOUCHED or point["rtt_ms"] >= 10):
