@@ -11,6 +11,7 @@ from run_records import make_record
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition, fleet, inventory
 from fabtune.measure import recordfile
+from fabtune.progress import Progress
 
 pytestmark = pytest.mark.skipif(shutil.which("ansible-inventory") is None, reason="ansible-core is not installed")
 
@@ -96,3 +97,16 @@ def test_the_percentiles_of_all_hosts_are_those_of_all_their_requests(tmp_path: 
         (run.directory / host / "read.start.json").write_text(json.dumps(start))
     slow, every = fleet._points(run, inventory.Inventory(path, ("a", "b"), ("t",)), "read")[1:]
     assert (slow["p99_ms"], every["p50_ms"], every["p99_ms"]) == (13.0, 0.011, 0.013)
+
+
+def test_each_repetition_of_a_fleet_has_an_order_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "exp.toml"
+    path.write_text('repetitions = 3\n[factors]\nprofile = ["untouched", "wan"]\ndepth = [1, 2, 4, 8]\n')
+    wanted = definition.load(str(path))
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    started: list[batch.Run] = []
+    monkeypatch.setattr(fleet, "_run", lambda _, run, *rest: started.append(run))
+    hosts = inventory.Inventory(path, ("a",), ("t",))
+    fleet.run_all(wanted, runs, hosts, allow_relogin=False, resume=False, progress=Progress(quiet=True))
+    assert [run.repetition for run in started] == [run.repetition for run in runs]
+    assert started != runs and sorted(run.name for run in started) == sorted(run.name for run in runs)

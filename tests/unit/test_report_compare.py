@@ -153,3 +153,10 @@ def test_order_is_in_abba_blocks() -> None:
         assert at == [2 * pair, 2 * pair + 1]
         assert {turns[index].side for index in at} == {"A", "B"}
     assert turns == list(interleave.order(10, seed=3)) != list(interleave.order(10, seed=4))
+
+
+def test_blocks_of_many_settings_have_an_order_of_their_own_each_time() -> None:
+    runs = [(repetition, cell) for repetition in range(3) for cell in range(12)]
+    drawn = interleave.in_random_blocks(runs, lambda run: run[0])
+    assert [repetition for repetition, _ in drawn] == [repetition for repetition, _ in runs]
+    assert sorted(drawn) == runs != drawn != interleave.in_random_blocks(runs, lambda run: run[0])

@@ -28,7 +28,7 @@ from fabtune.lab.initramfs import GUEST_DIR
 from fabtune.lab.job import write_job
 from fabtune.lab.module import build_module
 from fabtune.lab.vm import Machine, run_guest
-from fabtune.measure import keptrun
+from fabtune.measure import interleave, keptrun
 from fabtune.model.factors import Settings
 from fabtune.model.origin import Origin
 from fabtune.model.results import Point, Status
@@ -126,6 +126,8 @@ def run_all(
     progress.begin([step for suite in suites for step in expected_steps(suite)])
     progress.begin([(run.name, EXPECTED_RUN_S) for run in waiting], at_once=workers)
     images = {suite: build_image(suite, progress) for suite in suites} if waiting else {}
+    if definition.clock == "real":
+        waiting = interleave.in_random_blocks(waiting, lambda run: run.repetition)
     failures = _run_waiting(definition, waiting, images, workers, progress)
     if failures:
         raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))

@@ -22,7 +22,7 @@ from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.installed import data_dir
-from fabtune.measure import measured, metrics, recordfile, workload
+from fabtune.measure import interleave, measured, metrics, recordfile, workload
 from fabtune.model.results import Point
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
@@ -59,7 +59,7 @@ def run_all(
     resume: bool,
     progress: Progress,
 ) -> list[Point]:
-    """Run what is not there yet, one run after another, and return all points in the order of `runs`.
+    """Run what is not there yet, one after another in random blocks, and return all points in the order of `runs`.
 
     Raises FabtuneError naming every host that failed; the others' records stay.  After each run, a failed or
     interrupted one too, the profile is taken back on every host that can be reached.
@@ -67,7 +67,7 @@ def run_all(
     waiting = to_measure(runs, resume=resume, progress=progress)
     progress.begin([(run.name, _expected_s(run)) for run in waiting])
     failures = []
-    for run in waiting:
+    for run in interleave.in_random_blocks(waiting, lambda run: run.repetition):
         with progress.step(run.name):
             try:
                 _run(definition, run, inventory, allow_relogin)

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The order of runs that compares two settings fairly: ABBA blocks, never both at once."""
+"""The order of runs that compares settings fairly: ABBA blocks of two, random blocks of more, never two at once."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import attrs
 
 PAIRS_PER_BLOCK = 2
+_Run = TypeVar("_Run")
 
 
 @attrs.frozen
@@ -30,3 +32,12 @@ def order(pairs: int, seed: int) -> Iterator[Turn]:
             pair = block + position // 2
             if pair < pairs:
                 yield Turn(side, pair)
+
+
+def in_random_blocks(runs: Iterable[_Run], block: Callable[[_Run], int]) -> list[_Run]:
+    """Return `runs` with those of the lowest `block` first, in an order drawn anew each time within each block.
+
+    In a fixed order whatever drifts through a block would favour the same settings in all of them.
+    """
+    draw = random.SystemRandom()
+    return sorted(runs, key=lambda run: (block(run), draw.random()))

@@ -24,8 +24,8 @@ LEAST = 3
 # With fewer, ranks find less than t does: six pairs must all agree, and one of twenty of them does not.
 LEAST_RANKS = 8
 # Whoever looks several times and may stop each time errs more often, so that each look judges at a lower level
-# (Pocock): at this one, looks after these shares of the pairs err in 5 % of sessions, all together.
-ALPHA_LOOK = 0.0175
+# (Pocock): at this one, looks after these shares of the pairs err in less than 5 % of sessions, all together.
+ALPHA_LOOK = 0.015
 _LOOKS = (1 / 4, 3 / 8, 5 / 8, 1)
 LEAST_LOOKED_AT = 24
 

@@ -39,7 +39,10 @@ def _ratio(value: float, *interval: float) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.4g}" if 1 <= value < 1e4 else f"{value:.3g}" if value < 1 else f"{value:.0f}"
+    """Return a figure in six characters or so, which leaves room for the verdict beside it."""
+    if value >= 1:
+        return f"{value:.4g}" if value < 1e4 else f"{value:.0f}"
+    return f"{value:.3g}" if value >= 0.1 else f"{value:.2g}"
 
 
 def verdict_tables(outcome: Comparison) -> list[Table]:
@@ -117,7 +120,8 @@ def _method(outcome: Comparison) -> Iterable[str]:
     if max(families) > 1:
         said += (
             f"; the {families[0]} primary and the {families[1]} other figures are a family each: the intervals of a "
-            f"family are so wide that in {_level(outcome.rules.level)} of sessions at most one of them is wrong (Holm)"
+            f"family are so wide that at most {_level(outcome.rules.level)} of sessions call any equal figure of it "
+            "different (Holm)"
         )
     yield f"{said}."
 
