@@ -2,6 +2,7 @@
 """Which session may be logged out, as far as a copied tree can show it; the rest is tests/vm/harm_*.bats."""
 
 import json
+import threading
 from pathlib import Path
 
 import attrs
@@ -320,6 +321,25 @@ def test_a_profiles_value_is_not_given_back_once_it_was_taken_back(host: Path) -
         log(RestoredLine(1))
     assert carry.differing(kept, session) == [] and carry.give_back(kept, session, print) == []
     assert file.read_text() == "120"
+
+
+def test_a_partition_that_the_kernel_reads_after_its_disk_shows_is_waited_for(host: Path) -> None:
+    session = live_sessions()[0]
+    lun = host / "sys/class/iscsi_session/session1/device/target1:0:0/1:0:0:0"
+    hosttree.put(lun / "block/sdx/dev", "8:16")
+    (place,) = (place for place in carry.of(session) if place.startswith("LUN"))
+    kept = {place: {"ro of partition 1": "1"}}
+
+    def read_table() -> None:
+        for name, value in (("ro", "1"), ("partition", "1")):
+            hosttree.put(host / f"sys/block/sdx/sdx1/{name}", value)
+
+    timer = threading.Timer(0.5, read_table)
+    timer.start()
+    try:
+        assert carry.differing(kept, session) == []
+    finally:
+        timer.join()
 
 
 def test_nothing_is_journalled_behind_a_damaged_line(host: Path) -> None:

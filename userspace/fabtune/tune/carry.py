@@ -210,7 +210,7 @@ def _by_hand(
 def _there(kept: Mapping[str, Mapping[str, str]], session: Session) -> Iterator[tuple[str, Device | None]]:
     """Yield each place of `kept` with its device of today, once udev is done with the new disks."""
     deadline = time.monotonic() + _DISKS_WAIT_S
-    while not set(kept) <= {_SESSION, *_disks(session)} and time.monotonic() < deadline:
+    while not _all_there(kept, session) and time.monotonic() < deadline:
         time.sleep(0.1)
     with contextlib.suppress(FabtuneError):
         run([require("udevadm", "udev"), "settle", f"--timeout={_UDEV_WAIT_S}"], what="waiting for udev",
@@ -218,6 +218,14 @@ def _there(kept: Mapping[str, Mapping[str, str]], session: Session) -> Iterator[
     present = {_SESSION: _session(session), **_disks(session)}
     for place in kept:
         yield place, present.get(place)
+
+
+def _all_there(kept: Mapping[str, Mapping[str, str]], session: Session) -> bool:
+    """Tell whether every place of `kept` is there; the kernel reads a disk's partitions after the disk itself shows."""
+    disks = _disks(session)
+    return set(kept) <= {_SESSION, *disks} and all(
+        part for place, disk in disks.items() if place in kept for _, part in _to_protect(kept[place], disk)
+    )
 
 
 def _write(device: Device, wanted: Mapping[str, str]) -> dict[str, str]:
