@@ -21,7 +21,7 @@ PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy py
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-module bench-wan bench-experiments lab-shell \
+.PHONY: help demo check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-module bench-wan bench-power bench-experiments lab-shell \
 	deps-lab deps-test devtools install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -71,7 +71,7 @@ check-harm: deps-lab ## random sequences on random hosts, kill points and boots 
 	@mkdir -p $(OUT)/harm
 	$(PYTHON) tests/harm/harm.py --sequences $(SEQUENCES) --seed $(SEED) --out $(OUT)/harm
 
-bench: bench-module bench-wan bench-experiments ## all long measurements
+bench: bench-module bench-wan bench-power bench-experiments ## all long measurements
 
 bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools, on three kernels (out/bench/module.json); a reading
 	$(PYTHON) tests/bench/module.py --out $(OUT)/bench
@@ -79,6 +79,9 @@ bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools, on 
 
 bench-wan: deps-lab ## throughput over RTT against untouched and other tuners (out/bench/wan.json)
 	$(PYTHON) tests/bench/wan.py --out $(OUT)/bench
+
+bench-power: deps-test ## how often the verdicts of ab, report and compare are right, simulated (out/bench/power.json)
+	$(PYTHON) tests/bench/power.py --out $(OUT)/bench
 
 bench-experiments: deps-lab ## every other shipped experiment, whole (out/bench/NAME)
 	@wrong=; for name in $$($(FABTUNE) run | awk 'NR > 2 && !/^( |wan-|demo )/ { print $$1 }'); do \

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The simulation of the verdicts in short, its bars, and the table that Documentation has of the long one."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import attrs
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def power() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_power", TOP / "tests/bench/power.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    # Worker processes look the module up by name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_hundred_sessions_of_each_kind_are_judged_alike_by_all_verbs(power: ModuleType) -> None:
+    names = ["5-2-10", "0-2-10", "5-2-10-outliers", "0-10-seeds", "0-2-unpaired", "5-5-decided"]
+    result = power.simulate(names, 100)
+    assert power.missed(result) == []
+    said = result.verbs
+    assert said["report"] == said["compare"] == said["report"] | said["ab"]
+    assert said["ab"]["5-5-decided"]["pairs"] < 30
+
+
+def test_each_bar_can_be_missed(power: ModuleType) -> None:
+    kept = power.read(power.KEPT)
+    assert power.missed(kept) == []
+    for name, figure, value in (
+        ("5-2-10", "coverage", 0.9),
+        ("5-2-6", "coverage", 0.99),
+        ("0-2-10", "false_different", 0.07),
+        ("3-2-16", "power", 0.9),
+        ("5-2-10-outliers", "power", 0.6),
+    ):
+        cases = kept.verbs["ab"] | {name: kept.verbs["ab"][name] | {figure: value}}
+        (said,) = power.missed(attrs.evolve(kept, verbs=kept.verbs | {"ab": cases}))
+        assert said.startswith("ab")
+
+
+def test_a_kept_result_that_was_edited_is_refused(power: ModuleType, tmp_path: Path) -> None:
+    edited = tmp_path / "power.json"
+    edited.write_text(power.KEPT.read_text().replace('"power": 0.9', '"power": 0.95', 1))
+    with pytest.raises(ValueError, match="edited by hand"):
+        power.read(edited)
+
+
+def test_documentation_has_the_table_of_the_kept_result(power: ModuleType) -> None:
+    text = power.PAGE.read_text()
+    assert power.with_table(text, power.read(power.KEPT)) == text, "tests/bench/power.py --document makes it anew"
+    assert power.with_table(text.replace("| 5 % effect", "| 6 % effect"), power.read(power.KEPT)) == text
