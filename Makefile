@@ -21,7 +21,7 @@ PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy py
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-module bench-wan bench-power bench-experiments lab-shell \
+.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-module bench-wan bench-power bench-experiments lab-shell \
 	deps-lab deps-test devtools install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -30,13 +30,17 @@ help: ## list the targets, one line each
 demo: deps-lab ## tune a real iSCSI session over an emulated WAN and show the effect (out/demo/)
 	@$(FABTUNE) run demo --out $(OUT)/demo
 
+figures: ## make every table and picture of README and Documentation from Documentation/results/ anew
+	@$(PYTHON) tests/bench/figures.py
+
 check: check-fast check-vm ## all tests, those in guests included; installs what they need
 
 check-fast: deps-lab deps-test devtools ## the tests that need no guest, side by side
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-unit check-static check-host
 
-check-static: deps-test devtools ## types, style, floors, dead code and shell scripts
+check-static: deps-test devtools ## types, style, floors, dead code, shell scripts, and that no figure of the documentation is stale
 	mypy
+	$(PYTHON) tests/bench/figures.py --check
 	$(call devtool,ruff check --quiet .)
 	$(call devtool,ruff format --quiet --check .)
 	$(call devtool,lint-imports --no-logo)
@@ -85,7 +89,7 @@ bench-power: deps-test ## how often the verdicts of ab, report and compare are r
 
 bench-experiments: deps-lab ## every other shipped experiment, whole (out/bench/NAME)
 	@wrong=; for name in $$($(FABTUNE) run | awk 'NR > 2 && !/^( |wan-|demo )/ { print $$1 }'); do \
-		$(FABTUNE) run $$name --out $(OUT)/bench/$$name || wrong="$$wrong $$name"; \
+		$(FABTUNE) run $$name --out $(OUT)/bench/$$name || [ $$? -eq 5 ] || wrong="$$wrong $$name"; \
 	done; \
 	[ -z "$$wrong" ] || { echo "not as expected:$$wrong" >&2; exit 1; }
 

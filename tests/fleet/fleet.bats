@@ -37,6 +37,7 @@ print(*(one.getsockname()[1] for one in sockets))')
 	EOF
 	cat > "$FLEET/fleet.toml" <<-EOF
 		summary = "two initiators on one target"
+		seeds = 1
 		[factors]
 		profile = ["wan"]
 		[fixed]

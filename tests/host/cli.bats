@@ -130,7 +130,7 @@ assert error['exit_code'] == $wanted and error['verb'] == '${words%% *}' and err
 	run -2 fabtune run nosuch
 	[[ "$output" == *demo* ]]
 	for bad in '[factors]\nrrt = ["0ms"]' '[factors]\nrtt = ["fast"]' '[fixed]\nruntime = "0s"' \
-		'[factors]\nrtt = ["0ms"]\n[fixed]\nrtt = "1ms"' 'repetitions = 0' 'factors = 3' 'oops' \
+		'[factors]\nrtt = ["0ms"]\n[fixed]\nrtt = "1ms"' 'seeds = 0' 'factors = 3' 'oops' \
 		'[fixed]\nsize = "100"' '[factors]\nrtt = []' '[factors]\nrtt = ["1ms", "1ms"]'; do
 		printf "$bad\n" > "$BATS_TEST_TMPDIR/bad.toml"
 		run -2 fabtune run "$BATS_TEST_TMPDIR/bad.toml" --out "$BATS_TEST_TMPDIR/out"

@@ -7,6 +7,7 @@ setup() {
 	cd "$BATS_TEST_DIRNAME/../.."
 	export PYTHONPATH=userspace
 	cat > "$BATS_TEST_TMPDIR/repeat.toml" <<-EOF
+		seeds = 1
 		[factors]
 		profile = ["untouched", "wan"]
 		[fixed]

@@ -36,6 +36,7 @@ ended() {
 
 clients() {
 	cat <<-EOF
+		seeds = 1
 		[factors]
 		stall = ["0s", "2s"]
 		[fixed]
@@ -82,6 +83,7 @@ clients() {
 
 paths() {
 	cat <<-EOF
+		seeds = 1
 		[factors]
 		cut = ["1s"]
 		[fixed]
@@ -119,6 +121,7 @@ paths() {
 
 stripes() {
 	cat <<-EOF
+		seeds = 1
 		[factors]
 		targets = [2]
 		[fixed]
@@ -147,6 +150,7 @@ stripes() {
 
 others() {
 	cat <<-EOF
+		seeds = 1
 		[factors]
 		workload = ["xdd", "net"]
 		[fixed]

@@ -37,7 +37,10 @@ def missed(bench: ModuleType, *points: dict[str, Any]) -> list[str]:
 
 def test_the_fraction_of_the_bound_is_judged(bench: ModuleType) -> None:
     assert missed(bench, point()) == []
-    assert missed(bench, point(mb_per_s=117.0)) == ["98 % of the bound, wan 50 ms read"]
+    narrow = {"mb_per_s_low": 117.0, "mb_per_s_high": 117.1}
+    (bar,) = bench.bars_of([point() | narrow | {"mb_per_s_high": 118.0}])
+    assert bar.met is None
+    assert missed(bench, point() | narrow) == ["98 % of the bound, wan 50 ms read"]
 
 
 def test_a_better_peer_is_a_miss_from_10_ms_on_and_the_default_at_any_round_trip(bench: ModuleType) -> None:

@@ -19,7 +19,7 @@ from fabtune.measure import keptrun, recordfile
 from fabtune.model.results import Point
 
 TEXT = """summary = "s"
-repetitions = 2
+seeds = 2
 [factors]
 profile = ["untouched", "wan"]
 [fixed]
@@ -218,4 +218,4 @@ def test_a_stale_run_is_no_result_of_the_definition(tmp_path: Path) -> None:
     runs = batch.runs_of(wanted, wanted.combinations(), tree)
     index = results.of_experiment(wanted, runs, tree, [])
     assert {run.status for cell in index.combinations for run in cell.runs} == {"refused"}
-    assert batch.rows_of(runs) == []
+    assert batch.summary_of(runs) == []

@@ -37,11 +37,11 @@ def test_combinations_vary_the_last_factor_first_and_fix_the_rest(tmp_path: Path
         ('[fixed]\nspeed = "1"', "speed"),
         ("colour = 1", "colour"),
         ('[factors]\nrtt = ["1ms", "1ms"]', "twice"),
-        ("repetitions = true", "repetitions"),
+        ("seeds = true", "seeds"),
         ("[factors]\nrtt = [true]", "rtt"),
         ('clock = "sun"', "clock"),
         ("summary = 3", "summary"),
-        (f"repetitions = 11\n[factors]\nseed = {list(range(1, 1000))}", "10989|repetitions"),
+        (f"seeds = 11\n[factors]\nseed = {list(range(1, 1000))}", "10989|seeds"),
     ],
 )
 def test_a_bad_definition_names_the_file_and_the_key(tmp_path: Path, text: str, named: str) -> None:
@@ -70,7 +70,7 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
 
 
 def test_a_replicate_is_a_seed_of_its_own_and_only_whole_runs_count(tmp_path: Path) -> None:
-    wanted = _write(tmp_path, 'repetitions = 2\n[factors]\nrtt = ["0ms"]\n')
+    wanted = _write(tmp_path, 'seeds = 2\n[factors]\nrtt = ["0ms"]\n')
     runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     assert [run.settings.seed for run in runs] == [1, 2]
     assert len({run.directory for run in runs}) == 2

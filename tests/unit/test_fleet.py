@@ -61,7 +61,7 @@ def test_what_only_the_lab_can_vary_is_refused(tmp_path: Path) -> None:
 
 def test_points_are_a_host_each_and_their_sum(tmp_path: Path) -> None:
     path = tmp_path / "exp.toml"
-    path.write_text('[factors]\nprofile = ["wan"]\n')
+    path.write_text('seeds = 1\n[factors]\nprofile = ["wan"]\n')
     wanted = definition.load(str(path))
     (run,) = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     for host, rate, late_s in (("a", 100, 0.002), ("b", 50, 0.001)):
@@ -87,7 +87,7 @@ def test_points_are_a_host_each_and_their_sum(tmp_path: Path) -> None:
 
 def test_the_percentiles_of_all_hosts_are_those_of_all_their_requests(tmp_path: Path) -> None:
     path = tmp_path / "exp.toml"
-    path.write_text('[factors]\nprofile = ["wan"]\n')
+    path.write_text('seeds = 1\n[factors]\nprofile = ["wan"]\n')
     wanted = definition.load(str(path))
     (run,) = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     # 100,000 requests of about 0.01 ms and 100 of about 10 ms: of all together not even one in a hundred is slow.
@@ -99,14 +99,14 @@ def test_the_percentiles_of_all_hosts_are_those_of_all_their_requests(tmp_path: 
     assert (slow["p99_ms"], every["p50_ms"], every["p99_ms"]) == (13.0, 0.011, 0.013)
 
 
-def test_each_repetition_of_a_fleet_has_an_order_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_seed_of_a_fleet_has_an_order_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "exp.toml"
-    path.write_text('repetitions = 3\n[factors]\nprofile = ["untouched", "wan"]\ndepth = [1, 2, 4, 8]\n')
+    path.write_text('seeds = 3\n[factors]\nprofile = ["untouched", "wan"]\ndepth = [1, 2, 4, 8]\n')
     wanted = definition.load(str(path))
     runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     started: list[batch.Run] = []
     monkeypatch.setattr(fleet, "_run", lambda _, run, *rest: started.append(run))
     hosts = inventory.Inventory(path, ("a",), ("t",))
     fleet.run_all(wanted, runs, hosts, allow_relogin=False, resume=False, progress=Progress(quiet=True))
-    assert [run.repetition for run in started] == [run.repetition for run in runs]
+    assert [run.number for run in started] == [run.number for run in runs]
     assert started != runs and sorted(run.name for run in started) == sorted(run.name for run in runs)

@@ -12,7 +12,8 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 # Files that have no comments, and others' files, which say their licence themselves.
 UNSIGNED = (
-    "*.png", "*.jsonl", "*.json.gz", "LICENSE", "*.LICENSE", "userspace/fabtune/report/templates/vendor/*",
+    "*.jsonl", "Documentation/results/*.json", "*.json.gz", "LICENSE", "*.LICENSE",
+    "userspace/fabtune/report/templates/vendor/*",
     # The form of the kernel's Documentation/ABI has no room for it.
     "Documentation/ABI/*",
 )  # fmt: skip

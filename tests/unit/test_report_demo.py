@@ -44,10 +44,19 @@ def make_points(**extra: Any) -> Any:
                         "queue_full": 3,
                         "queue_depth": 32,
                         "size_bytes": 262144,
+                        "seeds": 3,
+                        "mb_per_s_low": rate - 0.1,
+                        "mb_per_s_high": rate + 0.1,
+                        **(gained(wan / default) if profile == "wan" else {}),
                         **extra,
                     }
                 )
     return points
+
+
+def gained(gain: float) -> dict[str, Any]:
+    verdict = "better" if gain > 1.02 else "cannot tell"
+    return {"gain": gain, "gain_low": gain - 0.01, "gain_high": gain + 0.01, "verdict": verdict, "why": ""}
 
 
 def page(points: Any, out_dir: Any, meta: Any = META) -> Any:
@@ -125,7 +134,19 @@ def test_terminal_table_fits_80_columns(capsys: pytest.CaptureFixture[str], monk
     assert max(len(line.rstrip()) for line in lines) <= 80
     assert not [line for line in lines if "…" in line]
     row = next(line.split() for line in lines if "110.3" in line)
-    assert row == ["wan", "110.3", "119.5", "92.3", "%", "21.2×", "70.25", "–", "3"]
+    assert row == ["wan", "110.3", "110.2", "110.4", "92", "%", "21.2×", "better"]
+
+
+def test_the_page_begins_with_what_was_gained_how_surely_and_how_near_the_bound() -> None:
+    assert demo.lead(make_points()) == (
+        "wan is better than default at 50, 100 ms: up to 31.2× (31.2 to 31.2) for reads at 100 ms, 81.1 MB/s, "
+        "98.8 % of the bound. wan against default at 0 ms (reads, writes): cannot tell. "
+        "Measured with default and wan: median of 3 seeds with its 95 % interval."
+    )
+
+
+def test_intervals_are_drawn(tmp_path: Path) -> None:
+    assert page(make_points(), tmp_path).count('class="span"') == 2 * 2 * 3
 
 
 def test_path_parameters_that_vary_are_drawn_apart(tmp_path: Path) -> None:

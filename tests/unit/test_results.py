@@ -24,7 +24,7 @@ POINT: dict[str, float | str | None] = {"profile": "wan", "rtt_ms": 50.0, "op": 
 def _tree(suite: Path, name: str) -> Path:
     """Make an experiment of two combinations in `suite`: one measured and once failed, one never run."""
     suite.mkdir(exist_ok=True)
-    text = 'summary = "a <b> & ü"\nrepetitions = 2\n[factors]\nprofile = ["wan", "#1"]\n[fixed]\nrtt = "50ms"\n'
+    text = 'summary = "a <b> & ü"\nseeds = 2\n[factors]\nprofile = ["wan", "#1"]\n[fixed]\nrtt = "50ms"\n'
     (suite / f"{name}.toml").write_text(text.replace("#1", "lan"))
     wanted = definition.load(str(suite / f"{name}.toml"))
     out = suite / name
@@ -99,7 +99,7 @@ def test_the_index_tells_measured_failed_and_not_run_apart(tmp_path: Path) -> No
 def test_an_index_is_read_as_it_was_written_and_one_that_is_damaged_is_refused_by_its_key(tmp_path: Path) -> None:
     out = _tree(tmp_path / "suite", "one")
     written = json.loads((out / "index.json").read_text())
-    keys = "schema name summary source clock repetitions factors fixed commands combinations"
+    keys = "schema name summary source clock seeds factors fixed commands combinations"
     assert written.keys() == set(keys.split()) and written["combinations"][0]["runs"][0]["points"] == [POINT]
     assert json.loads(json.dumps(FORMAT.write(resulttree.read_experiment(out / "index.json")))) == written
     written["combinations"][0]["runs"][1]["status"] = "lost"

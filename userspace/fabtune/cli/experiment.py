@@ -13,9 +13,9 @@ from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import batch, definition, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
+from fabtune.experiment.summary import Summary
 from fabtune.lab.recipe import SUITES, recipe_for
 from fabtune.measure import keptrun, resulttree
-from fabtune.model.results import Point
 
 _WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
 
@@ -48,15 +48,21 @@ def run_experiment(args: argparse.Namespace) -> int:
         if hosts:
             fleet.measure(args, wanted, hosts, runs, out)
         else:
-            points = batch.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr(), jobs=args.jobs)
+            batch.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr(), jobs=args.jobs)
             verdicts = batch.judge(wanted, runs)
-            _write(wanted, runs, points, verdicts, out, args)
-            if any(one.holds is False for one in verdicts):
-                code = ExitCode.FAILED
+            _write(wanted, batch.summary_of(runs), verdicts, out, args)
+            code = _code(verdicts)
     finally:
         # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
         _write_tree(wanted, out, args, named)
     return code
+
+
+def _code(verdicts: list[JudgedExpectation]) -> ExitCode:
+    """Return what the verdicts amount to; points that were not asked for are no doubt about the others."""
+    if any(one.holds is False for one in verdicts):
+        return ExitCode.FAILED
+    return ExitCode.CANNOT_TELL if any(one.holds is None and one.measured for one in verdicts) else ExitCode.DONE
 
 
 def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int) -> int:
@@ -69,44 +75,50 @@ def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int) -> int:
 
 def _write(
     wanted: Definition,
-    runs: list[batch.Run],
-    points: list[Point],
+    rows: list[Summary],
     verdicts: list[JudgedExpectation],
     out: Path,
     args: argparse.Namespace,
 ) -> None:
+    points = [one.published for one in rows]
     kept = results.keep_points(points, out)
     meta: dict[str, object] = {
         "experiment": wanted.summary,
         "source": wanted.source,
         "commands": [_command(args)],
         "clock": wanted.clock,
+        "seeds": wanted.seeds,
         "image": f"{SUITES[0]} {recipe_for(SUITES[0]).digest}",
     }
     if args.json:
         print(keptrun.as_text(points), end="")
-    page = _figures(wanted, runs, points, verdicts, meta, out, quiet=args.json)
+    page = _figures(wanted, rows, verdicts, meta, out, quiet=args.json)
     for one in verdicts:
-        print(f"{_WORDS[one.holds]}: {one.says} ({one.found})", file=sys.stderr if args.json else sys.stdout)
+        print(
+            table.told(f"{_WORDS[one.holds]}: {one.says} ({one.found})"), file=sys.stderr if args.json else sys.stdout
+        )
     if not args.json:
         print(f"page: {page}\npoints: {kept}", file=sys.stderr)
 
 
 def _figures(
-    wanted: Definition, runs: list[batch.Run], points: list[Point], verdicts: list[JudgedExpectation],
+    wanted: Definition, found: list[Summary], verdicts: list[JudgedExpectation],
     meta: dict[str, object], out: Path, *, quiet: bool,
 ) -> Path:  # fmt: skip
     """Print the table unless `quiet`, write the page, return its path."""
     if not wanted.plot:
         from fabtune.report import demo
 
+        points = [one.published for one in found]
         if not quiet:
             for one in demo.tables(points):
                 table.report_table(one)
+            for text in (*demo.group_notes(points), demo.lead(points)):
+                table.paragraph(text, after="")
         return demo.write(points, meta, out)
     from fabtune.report import figure
 
-    rows = batch.rows_of(runs)
+    rows = [one.row for one in found]
     if not quiet:
         table.report_table(figure.table(wanted.summary, rows, tuple(wanted.factors)))
         for why in figure.reasons(rows):

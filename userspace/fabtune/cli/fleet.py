@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fabtune import progress
 from fabtune.experiment import fleet, inventory, results
-from fabtune.experiment.batch import Run
+from fabtune.experiment.batch import Run, summary_of
 from fabtune.experiment.definition import Definition
 from fabtune.measure.keptrun import as_text
 from fabtune.model.results import Point
@@ -28,9 +28,10 @@ def measure(
     from fabtune.cli.table import report_table
     from fabtune.report import page, suite
 
-    points = fleet.run_all(
+    fleet.run_all(
         wanted, runs, hosts, allow_relogin=args.allow_relogin, resume=args.resume, progress=progress.for_stderr()
     )
+    points = [one.published for one in summary_of(runs)]
     kept = results.keep_points(points, out)
     html = page.write(suite.render(*suite.load(out), ["fabtune", "report", str(out)]), out / "report.html")
     if args.json:
@@ -46,6 +47,9 @@ def _table(points: Sequence[Point]) -> Table:
         Column("op", "op"),
         Column("host", "host"),
         Column("rate", "mb_per_s", "MB/s", decimals(1)),
+        Column("low", "mb_per_s_low", "MB/s", decimals(1)),
+        Column("high", "mb_per_s_high", "MB/s", decimals(1)),
+        Column("verdict", "verdict"),
         Column("p50", "p50_ms", "ms", decimals(2)),
         Column("p99", "p99_ms", "ms", decimals(2)),
         Column("begun late", "begun_late_ms", "ms", decimals(1)),

@@ -21,6 +21,7 @@ from fabtune.experiment import expect
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.present import images_of, origin_now
 from fabtune.experiment.settings import ops_of
+from fabtune.experiment.summary import Summary, summarise
 from fabtune.lab import fabrics
 from fabtune.lab.accel import choose_accelerator
 from fabtune.lab.image import Image, build_image, expected_steps
@@ -52,23 +53,23 @@ class RunState:
 
 @attrs.frozen
 class Run:
-    """One repetition of one combination and where its files are; `hosts` are those of a fleet that measures it."""
+    """One run of a combination, `number` from 1 on, and where its files are; `hosts` of a fleet measure it, if any."""
 
     combination: Combination
-    repetition: int
+    number: int
     directory: Path
     clock: str = "virtual"
     hosts: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.combination.name} run {self.repetition + 1}"
+        return f"{self.combination.name} run {self.number}"
 
     @property
     def settings(self) -> Settings:
-        """The combination's settings; the seed is the replicate's number."""
+        """The combination's settings; each run has the seed that follows the last one's."""
         settings = self.combination.settings
-        return attrs.evolve(settings, seed=settings.seed + self.repetition)
+        return attrs.evolve(settings, seed=settings.seed + self.number - 1)
 
     @property
     def origin(self) -> Origin:
@@ -99,10 +100,10 @@ class Run:
 
 
 def runs_of(definition: Definition, cells: Sequence[Combination], out: Path, hosts: tuple[str, ...] = ()) -> list[Run]:
-    """Return every run of `cells`, whole blocks of one repetition after another."""
+    """Return every run of `cells`, all with one seed before the next."""
     return [
-        Run(cell, repetition, out / cell.name / f"run-{repetition + 1}", definition.clock, hosts)
-        for repetition in range(definition.repetitions)
+        Run(cell, number, out / cell.name / f"run-{number}", definition.clock, hosts)
+        for number in range(1, definition.seeds + 1)
         for cell in cells
     ]
 
@@ -127,7 +128,7 @@ def run_all(
     progress.begin([(run.name, EXPECTED_RUN_S) for run in waiting], at_once=workers)
     images = {suite: build_image(suite, progress) for suite in suites} if waiting else {}
     if definition.clock == "real":
-        waiting = interleave.in_random_blocks(waiting, lambda run: run.repetition)
+        waiting = interleave.in_random_blocks(waiting, lambda run: run.number)
     failures = _run_waiting(definition, waiting, images, workers, progress)
     if failures:
         raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
@@ -153,14 +154,14 @@ def to_measure(runs: Sequence[Run], *, resume: bool, progress: Progress) -> list
     return waiting
 
 
-def rows_of(runs: Sequence[Run]) -> list[Point]:
-    """Return every point of `runs` with its factors as written beside the figures."""
-    return [point | run.combination.factors for run in runs for point in run.points()]
+def summary_of(runs: Sequence[Run]) -> list[Summary]:
+    """Return one row a combination and direction: what its runs with all seeds say together."""
+    return summarise([(run.combination.factors, point) for run in runs for point in run.points()])
 
 
 def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpectation]:
     """Return what became of everything that `definition` expects of its figures."""
-    rows = rows_of(runs)
+    rows = [point | run.combination.factors for run in runs for point in run.points()]
     return [expect.judge(one, rows, definition.factors) for one in definition.expect]
 
 

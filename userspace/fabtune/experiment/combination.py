@@ -59,6 +59,7 @@ def run_combination(settings: Settings) -> list[Point]:
 def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
     """Measure one direction, or those that the workload mixes, and return the points; full records go to RESULTS."""
     settings, path = testbed.settings, testbed.path
+    topology.lose_anew(path)
     before = topology.qdisc_counters()
     found: list[Point] = []
     with testbed.faults():

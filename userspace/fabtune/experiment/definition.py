@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Experiment definitions: TOML files with factors, fixed settings, repetitions and what to expect."""
+"""Experiment definitions: TOML files with factors, fixed settings, seeds and what to expect."""
 
 import itertools
 import math
@@ -19,6 +19,7 @@ from fabtune.model.factors import FACTORS, Settings
 
 # More than a machine can run in its lifetime; a typo in a list reaches it easily.
 MAX_COMBINATIONS = 10_000
+SEEDS, SEEDS_OF_CHANCE = 3, 5
 _MAX_BYTES = 128 << 10
 
 
@@ -55,7 +56,8 @@ class _File:
     summary: str = ""
     source: str = ""
     clock: Literal["virtual", "real"] = "virtual"
-    repetitions: Annotated[int, typed.between(1, 1000)] = 1
+    # 0 for as many as the settings ask for.
+    seeds: Annotated[int, typed.between(1, 1000)] = 0
     factors: dict[str, Values] = attrs.field(factory=dict)
     fixed: dict[str, Text] = attrs.field(factory=dict)
     expect: tuple[Expectation, ...] = ()
@@ -84,15 +86,15 @@ class Definition(_File):
             if factor is not None and factor not in self.factors:
                 allowed = f"one of the factors {', '.join(self.factors)}"
                 raise InputError(f"{self.path}: key '{key}': found {typed.describe(factor)}, allowed: {allowed}")
-        if self.size * self.repetitions > MAX_COMBINATIONS:
+        if self.size * self.seeds > MAX_COMBINATIONS:
             raise InputError(
-                f"{self.path}: {self.size} combinations x {self.repetitions} repetitions; at most {MAX_COMBINATIONS} "
+                f"{self.path}: {self.size} combinations x {self.seeds} seeds; at most {MAX_COMBINATIONS} "
                 "runs are allowed; shorten the lists of factors"
             )
 
     @property
     def size(self) -> int:
-        """Number of combinations, repetitions not counted."""
+        """Number of combinations, each of them once."""
         return math.prod(len(values) for values in self.factors.values())
 
     def numbers(self, factor: str) -> dict[str, float]:
@@ -149,7 +151,16 @@ def load(name_or_file: str) -> Definition:
                 f"unknown experiment '{name_or_file}'; shipped are {', '.join(names())}; or name a .toml file"
             )
     stated = _FORMAT.read(_File, userfile.read_toml(path, _MAX_BYTES), str(path))
+    stated = attrs.evolve(stated, seeds=stated.seeds or _seeds_for(stated))
     return Definition(name=path.stem, path=path, **{one.name: getattr(stated, one.name) for one in attrs.fields(_File)})
+
+
+def _seeds_for(stated: _File) -> int:
+    """Return how many runs of a combination tell: more where chance decides which packets are lost."""
+    if "seed" in stated.factors:
+        return 1
+    losses = (*stated.factors.get("loss", ()), stated.fixed.get("loss", "0"))
+    return SEEDS if all(text.rstrip("%").strip("0.") == "" for text in losses) else SEEDS_OF_CHANCE
 
 
 def _values(raw: Any) -> Values:

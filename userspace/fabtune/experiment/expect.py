@@ -7,6 +7,8 @@ An expectation is of one of two forms, each for every value of the factors that 
     along = "rtt", shape = "falls"                             a curve: rises, falls or level, within `tolerance`
 """
 
+import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -14,6 +16,8 @@ from typing import Any, Literal
 import attrs
 
 from fabtune.errors import InputError
+from fabtune.experiment.summary import interval
+from fabtune.model.judgement import ALPHA
 from fabtune.model.untouched import refuse_default
 
 # A run's factors as written, beside one of its points.
@@ -52,63 +56,98 @@ class Expectation:
 
 @attrs.frozen
 class JudgedExpectation:
-    """Whether an expectation holds; None when points that it needs were not measured.  `found` says what was there."""
+    """Whether an expectation holds; None when that cannot be told.  `found` says what was there.
+
+    Without `measured`, that is because points that it needs are not there.
+    """
 
     says: str
+    holds: bool | None
+    found: str
+    measured: bool = True
+
+
+@attrs.frozen
+class _Judged:
+    """One figure or ratio against its limits, and how it reads."""
+
     holds: bool | None
     found: str
 
 
 def judge(expectation: Expectation, rows: Sequence[Row], factors: Mapping[str, Sequence[str]]) -> JudgedExpectation:
-    """Return whether `rows` are as expected; `factors` gives the order of each factor's values."""
+    """Return whether `rows`, a point of a run each, are as expected; `factors` gives the order of each one's values.
+
+    A statement holds, or does not, where the whole interval over the seeds says so; all intervals of one statement
+    together are wrong in at most 5 % of all cases.  One seed has no interval: it is taken at its word.
+    """
     named = {*expectation.of, *expectation.to, *([expectation.along] if expectation.along else [])}
-    # Repetitions differ in their seed alone; their mean is what is judged.
     kept = [name for name in (*factors, "op") if name not in named and name != "seed"]
-    groups: dict[tuple[str, ...], list[Row]] = {}
+    cells: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         if _matches(row, expectation.where) and row.get(expectation.figure) is not None:
-            groups.setdefault(tuple(str(row.get(name)) for name in kept), []).append(row)
-    held: list[tuple[bool, str]] = []
-    for group in groups.values():
-        one = _curve(expectation, group, factors) if expectation.along else _bounds(expectation, group)
-        if one is not None:
-            held.append(one)
-    if not held:
-        return JudgedExpectation(expectation.says, None, "the points it needs were not measured")
-    wrong = [found for holds, found in held if not holds]
-    return JudgedExpectation(expectation.says, not wrong, "; ".join(wrong or [found for _, found in held][:3]))
+            cells.setdefault(tuple(str(row.get(name)) for name in kept), []).append(row)
+    ratios = [ratio for cell in cells.values() for ratio in _ratios(expectation, cell, factors)]
+    if not ratios:
+        return JudgedExpectation(expectation.says, None, "the points it needs were not measured", measured=False)
+    judged = [_judged(values, low, high, ALPHA / len(ratios)) for values, low, high in ratios]
+    for holds in (False, None):
+        if wrong := [one.found for one in judged if one.holds is holds]:
+            return JudgedExpectation(expectation.says, holds, "; ".join(wrong))
+    return JudgedExpectation(expectation.says, True, "; ".join(one.found for one in judged[:3]))
 
 
-def _bounds(expectation: Expectation, group: Sequence[Row]) -> tuple[bool, str] | None:
-    value = _mean(expectation.figure, group, expectation.of)
-    base = _mean(expectation.figure, group, expectation.to) if expectation.to else 1.0
-    if value is None or base is None:
-        return None
-    ratio = value / base if base else float("inf")
-    low, high = expectation.at_least, expectation.at_most
-    return (low is None or ratio >= low) and (high is None or ratio <= high), f"{ratio:.3g}"
+# A figure or ratio by seed, and the limits within which it must be.
+_Limited = tuple[list[float], float | None, float | None]
 
 
-def _curve(
-    expectation: Expectation, group: Sequence[Row], factors: Mapping[str, Sequence[str]]
-) -> tuple[bool, str] | None:
-    along = expectation.along or ""
-    means = [_mean(expectation.figure, group, {**expectation.of, along: value}) for value in factors[along]]
-    curve = [value for value in means if value is not None]
+def _ratios(expectation: Expectation, cell: Sequence[Row], factors: Mapping[str, Sequence[str]]) -> list[_Limited]:
+    if not expectation.along:
+        values = _by_seed(expectation.figure, cell, expectation.of)
+        if expectation.to:
+            values = _divided(values, _by_seed(expectation.figure, cell, expectation.to))
+        return [(list(values.values()), expectation.at_least, expectation.at_most)] if values else []
+    along, slack = expectation.along, 1 + expectation.tolerance
+    curve = [
+        _by_seed(expectation.figure, cell, {**expectation.of, along: value})
+        for value in (factors[along] if expectation.shape != "falls" else factors[along][::-1])
+    ]
+    curve = [values for values in curve if values]
     if len(curve) < 2:
-        return None
-    slack = 1 + expectation.tolerance
+        return []
+    pairs: list[tuple[dict[str, float], dict[str, float], float, float | None]]
     if expectation.shape == "level":
-        holds = max(curve) <= min(curve) * slack
+        pairs = [(a, b, 1 / slack, slack) for a, b in itertools.combinations(curve, 2)]
     else:
-        rising = curve if expectation.shape == "rises" else curve[::-1]
-        holds = rising[-1] > rising[0] * slack and all(b * slack >= a for a, b in zip(rising, rising[1:], strict=False))
-    return holds, " ".join(f"{value:.3g}" for value in curve)
+        # No step may fall by more than the tolerance, and the last must be above the first by more than that.
+        pairs = [(a, b, 1 / slack, None) for a, b in itertools.pairwise(curve)]
+        pairs.append((curve[0], curve[-1], math.nextafter(slack, math.inf), None))
+    return [(list(values.values()), low, high) for a, b, low, high in pairs if (values := _divided(b, a))]
 
 
-def _mean(figure: str, group: Sequence[Row], wanted: Mapping[str, str]) -> float | None:
-    values = [float(row[figure]) for row in group if _matches(row, wanted)]
-    return statistics.fmean(values) if values else None
+def _judged(values: Sequence[float], at_least: float | None, at_most: float | None, alpha: float) -> _Judged:
+    middle = statistics.median(values)
+    low, high = interval(values, alpha)
+    text = f"{middle:.3g}" + (f" ({low:.3g} to {high:.3g})" if low is not None and low != high else "")
+    low, high = middle if low is None else low, middle if high is None else high
+    if (at_least is not None and high < at_least) or (at_most is not None and low > at_most):
+        return _Judged(False, text)
+    inside = (at_least is None or low >= at_least) and (at_most is None or high <= at_most)
+    return _Judged(True if inside else None, text)
+
+
+def _divided(above: Mapping[str, float], below: Mapping[str, float]) -> dict[str, float]:
+    """Return the ratio with each seed that both were measured with."""
+    return {seed: value / below[seed] if below[seed] else math.inf for seed, value in above.items() if seed in below}
+
+
+def _by_seed(figure: str, cell: Sequence[Row], wanted: Mapping[str, str]) -> dict[str, float]:
+    """Return the figure of the rows that match by their seed; several of one seed by their mean."""
+    found: dict[str, list[float]] = {}
+    for row in cell:
+        if _matches(row, wanted):
+            found.setdefault(str(row.get("seed")), []).append(float(row[figure]))
+    return {seed: statistics.fmean(values) for seed, values in found.items()}
 
 
 def _matches(row: Row, wanted: Mapping[str, str]) -> bool:

@@ -67,7 +67,7 @@ def run_all(
     waiting = to_measure(runs, resume=resume, progress=progress)
     progress.begin([(run.name, _expected_s(run)) for run in waiting])
     failures = []
-    for run in interleave.in_random_blocks(waiting, lambda run: run.repetition):
+    for run in interleave.in_random_blocks(waiting, lambda run: run.number):
         with progress.step(run.name):
             try:
                 _run(definition, run, inventory, allow_relogin)

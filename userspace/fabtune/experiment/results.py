@@ -43,7 +43,7 @@ def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, comman
         summary=definition.summary,
         source=definition.source,
         clock=definition.clock,
-        repetitions=definition.repetitions,
+        seeds=definition.seeds,
         factors={name: tuple(values) for name, values in definition.factors.items()},
         fixed=dict(definition.fixed),
         commands=tuple(commands),
@@ -83,7 +83,7 @@ def keep_suite(directory: Path) -> SuiteIndex:
 def _entry(run: Run, out: Path) -> RunEntry:
     state = run.state()
     return RunEntry(
-        number=run.repetition + 1,
+        number=run.number,
         directory=str(run.directory.relative_to(out)),
         status=state.status,
         settings=attrs.asdict(run.settings),

@@ -32,7 +32,7 @@ class Testbed:
         self.settings = settings
         self.path = topology.EmulatedPath(
             rtt_ms=settings.rtt_ms, rate_bit_per_s=settings.rate_bit_per_s, loss=settings.loss,
-            loss_model=settings.loss_model, mtu=settings.mtu,
+            loss_model=settings.loss_model, mtu=settings.mtu, seed=settings.seed,
         )  # fmt: skip
         self.fabric = fabrics.find(settings.fabric)(settings, _disk(settings))
         topology.up(self.path, one_namespace=self.fabric.ONE_NAMESPACE)

@@ -52,7 +52,8 @@ class EmulatedPath:
     """What the path does to packets; each direction gets half of `rtt_ms`.
 
     `loss` is a share of one a direction, `loss_model` one of random or gemodel (bursts of 3 on average);
-    `buffer_bytes` is the bottleneck's queue, None for one that never drops.
+    `buffer_bytes` is the bottleneck's queue, None for one that never drops.  With `seed` the same packets of each
+    direction are lost, counted from `lose_anew` on, whatever else the seed of the guest decides; from Linux 6.6 on.
     """
 
     rtt_ms: float = 0.0
@@ -61,6 +62,7 @@ class EmulatedPath:
     loss_model: str = "random"
     mtu: int = 1500
     buffer_bytes: int | None = None
+    seed: int | None = None
 
 
 def up(path: EmulatedPath, *, one_namespace: bool = False) -> None:
@@ -112,12 +114,24 @@ def shape(path: EmulatedPath) -> None:
         limit = max(2, math.ceil(path.buffer_bytes / (path.mtu if path.loss else 65536)))
     rate = f"netem rate {path.rate_bit_per_s:.0f}bit limit {limit}"
     tc_batch(SHAPER, [f"qdisc replace dev {device} root {rate}" for device in ("s0", "s1")])
-    words = []
-    if path.rtt_ms:
-        words.append(f"delay {path.rtt_ms * 500:.0f}us")
+    _delay_and_lose(path)
+
+
+def lose_anew(path: EmulatedPath) -> None:
+    """Begin the path's pattern of losses from its first packet, so that each measured part has the same."""
     if path.loss:
-        words.append(_loss_words(path))
-    for device in ("w0", "w1"):
+        _delay_and_lose(path)
+
+
+def _delay_and_lose(path: EmulatedPath) -> None:
+    for number, device in enumerate(("w0", "w1")):
+        words = []
+        if path.rtt_ms:
+            words.append(f"delay {path.rtt_ms * 500:.0f}us")
+        if path.loss:
+            words.append(_loss_words(path))
+            # Linux commit 4072d97ddc44 (in v6.6): "netem: add prng attribute to netem_sched_data".
+            words += [] if path.seed is None else [f"seed {2 * path.seed + number}"]
         if words:
             tc_batch(WAN, [f"qdisc replace dev {device} root netem {' '.join(words)} limit {_DEEP_LIMIT}"])
         else:

@@ -38,6 +38,15 @@ class Point(Mapping[str, Any]):
     def __or__(self, other: Mapping[str, Any]) -> "Point":
         return Point({**self, **other})
 
+    def unsaid(self, factors: Mapping[str, str]) -> dict[str, str]:
+        """Return the factors that the point's own values do not name, such as its number of clients."""
+        # Whether the path was measured is part of the profile's name.
+        return {
+            name: text
+            for name, text in factors.items()
+            if name != "known" and not any(f"{key}_".startswith(f"{name}_") for key in self)
+        }
+
 
 @attrs.frozen(kw_only=True)
 class RunEntry:
@@ -75,11 +84,12 @@ class ExperimentIndex:
     summary: str
     source: str
     clock: str
-    repetitions: int
     factors: dict[str, tuple[str, ...]]
     fixed: dict[str, str]
     commands: tuple[str, ...]
     combinations: tuple[CombinationEntry, ...]
+    # 0 in what was made before there were seeds.
+    seeds: int = 0
     schema: str = EXPERIMENT
 
 

@@ -52,12 +52,15 @@ class Axis:
 class Series:
     """One curve.  `style` is ``line`` (marked points), ``plain`` (many points), ``bound`` (theory) or ``step``.
 
+    `spans` are intervals to draw as bars, (x, low, high) each.
+
     ``marks`` are points that nothing joins: what they stand over has no order.
     """
 
     name: str
     points: tuple[Point, ...]
     style: str = "line"
+    spans: tuple[tuple[float, float, float], ...] = ()
 
 
 @attrs.frozen
@@ -137,7 +140,9 @@ def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, from_z
     rows = _legend_rows([one.name for one in series])
     top = 10 + _LEGEND_LINE * len(rows)
     x_scale = make_scale(x, [px for one in series for px, _ in one.points], _LEFT, WIDTH - _RIGHT)
-    y_scale = make_scale(y, [py for one in series for _, py in one.points], HEIGHT - _BOTTOM, top, from_zero=from_zero)
+    heights = [py for one in series for _, py in one.points]
+    heights += [end for one in series for _, *ends in one.spans for end in ends]
+    y_scale = make_scale(y, heights, HEIGHT - _BOTTOM, top, from_zero=from_zero)
     parts = [svg_open(title, f"{y.label} over {x.label}: " + ", ".join(one.name for one in series))]
     parts += draw_axes(x_scale, y_scale)
     measured = 0
@@ -226,6 +231,9 @@ def curve(one: Series, look: str, x: Scale, y: Scale) -> str:
         (joint.format(num(px), num(py)) if index else f"M{num(px)} {num(py)}") for index, (px, py) in enumerate(spots)
     )
     drawn = f'<g class="{look}">' + ("" if one.style == "marks" else f'<path class="line" d="{path}"/>')
+    for px, low, high in one.spans:
+        left, bottom, tall = num(x.at(px) - 3), num(y.at(low)), num(y.at(high) - y.at(low))
+        drawn += f'<path class="span" d="M{left} {bottom}h6m-3 0v{tall}m-3 0h6"/>'
     if one.style in MARKED:
         marker = MARKERS[int(look[1:])]
         for (px, py), (data_x, data_y) in zip(spots, one.points, strict=False):

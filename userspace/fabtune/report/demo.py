@@ -1,56 +1,88 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The throughput-over-RTT result of a lab run: terminal table and HTML page.
+"""Throughput over round-trip time: terminal table and HTML page.
 
-A point is one measurement of one profile at one RTT: a mapping with at least ``profile``,
-``rtt_ms``, ``op`` (``read`` or ``write``), ``mb_per_s``, ``bound_mb_per_s``,
-``fraction_of_bound``, ``p50_ms``, ``p99_ms`` and ``queue_full``.  Points may carry the further
-path parameters in `FACETS`; curves that differ in one of these are drawn apart.
+A point is one profile at one RTT in one direction, over all seeds, with at least `KEYS`, and with
+``mb_per_s_low`` and ``_high``, ``gain`` with the same, ``verdict`` and ``seeds`` where it was measured more than once.
+Whatever else varies between points, path parameters and factors of an experiment, is shown apart.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from fabtune.errors import InputError
+from fabtune.model.factors import FACTORS
+from fabtune.model.results import Point
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.report import page
 from fabtune.report.chart import Axis, Series, line_chart
-from fabtune.report.table import Column, Table, decimals, percent, plain, times
+from fabtune.report.table import Column, Table, decimals, percent, plain, times, whole_percent
 
-Point = Mapping[str, Any]
-
-KEYS = (
-    "profile", "rtt_ms", "op", "mb_per_s", "bound_mb_per_s",
-    "fraction_of_bound", "p50_ms", "p99_ms", "queue_full",
-)  # fmt: skip
+KEYS = ("profile", "rtt_ms", "op", "mb_per_s", "bound_mb_per_s", "fraction_of_bound")
 OPS = {"read": "Reads", "write": "Writes"}
+# Factors that a table or its points have a place for; all others tell tables apart.
+_OWN = ("profile", "known", "rtt", "rate", "depth", "size", "op", "seed")
 # Optional path parameters: how each is said in a heading.
 FACETS: dict[str, Callable[[Any], str]] = {
     "loss": lambda value: f"loss {value * 100:g} %",
     "rate_mbit": lambda value: f"{value:g} Mb/s",
     "queue_depth": lambda value: f"queue depth {value:g}",
+    "size_bytes": lambda value: f"requests of {value:g} bytes",
+    "fabric": str,
 }
-# The reference of every gain; where it was not measured, the first profile is.
-# As the same was called before.
+# What the others are held against, as it was called before too; where it was not measured, the first profile is it.
 BASELINES = (UNTOUCHED, "default")
+_CERTAIN = ("better", "worse")
 
 _COLUMNS = (
     Column("RTT", "rtt_ms", "ms", plain),
     Column("op", "op"),
     Column("profile", "profile"),
     Column("rate", "mb_per_s", "MB/s", decimals(1)),
-    Column("bound", "bound_mb_per_s", "MB/s", decimals(1)),
-    Column("of", "fraction_of_bound", "bound", percent),
+    Column("low", "mb_per_s_low", "MB/s", decimals(1)),
+    Column("high", "mb_per_s_high", "MB/s", decimals(1)),
+    Column("of", "fraction_of_bound", "bound", whole_percent),
     Column("gain", "gain", "", times),
+    Column("verdict", "verdict"),
+)
+# What only a page has room for.
+_MORE = (
+    Column("least", "gain_low", "gain", times),
+    Column("most", "gain_high", "gain", times),
+    Column("bound", "bound_mb_per_s", "MB/s", decimals(1)),
     Column("p50", "p50_ms", "ms", decimals(2)),
     Column("p99", "p99_ms", "ms", decimals(2)),
     Column("queue", "queue_full", "full", plain),
+    Column("groups of seeds", "mb_per_s_groups"),
 )
 
 
 def tables(points: Sequence[Point]) -> list[Table]:
     """Return one table for each set of path parameters.  Raises InputError when a point lacks a key."""
-    return [_table(heading or "Throughput over round-trip time", group) for heading, group in _facets(points)]
+    found = [
+        _table(heading or "Throughput over round-trip time", group, _COLUMNS) for heading, group in _facets(points)
+    ]
+    seeds = {int(point.get("seeds") or 1) for point in points}
+    return [attrs.evolve(one, caption=f"{one.caption}, {_said_seeds(seeds)}") for one in found]
+
+
+def group_notes(points: Sequence[Point]) -> list[str]:
+    """Return what a table cannot show: figures whose seeds fall into two groups."""
+    return [
+        f"{point['profile']}, {point['rtt_ms']:g} ms, {point['op']}: the seeds fall into two groups, "
+        f"{point['mb_per_s_groups'].replace(', ', ' and ')} MB/s (number of seeds); low and high are their ends"
+        for point in points
+        if point.get("mb_per_s_groups")
+    ]
+
+
+def _said_seeds(counts: set[int]) -> str:
+    if counts == {1}:
+        return "one seed, so without intervals"
+    said = f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+    return f"median of {said} seeds with its 95 % interval"
 
 
 def write(points: Sequence[Point], meta: Mapping[str, Any], out_dir: Path) -> Path:
@@ -67,7 +99,7 @@ def write(points: Sequence[Point], meta: Mapping[str, Any], out_dir: Path) -> Pa
     facts = {name: value for name, value in meta.items() if name != "commands"}
     html = page.render(
         "Block throughput over a WAN, before and after tuning",
-        _lead(points),
+        lead(points),
         sections,
         facts,
         meta.get("commands", ()),
@@ -76,7 +108,7 @@ def write(points: Sequence[Point], meta: Mapping[str, Any], out_dir: Path) -> Pa
 
 
 def _facets(points: Sequence[Point]) -> list[tuple[str, list[Point]]]:
-    """Split `points` by those path parameters that vary, with a heading for each group."""
+    """Split `points` by what varies besides profile, round trip and direction, with a heading for each group."""
     if not points:
         raise InputError("no points to show: the measurement has produced nothing")
     for index, point in enumerate(points):
@@ -85,12 +117,20 @@ def _facets(points: Sequence[Point]) -> list[tuple[str, list[Point]]]:
             raise InputError(f"point {index}: no {', '.join(missing)}; expected {', '.join(KEYS)}")
         if point["op"] not in OPS:
             raise InputError(f"point {index}: op is '{point['op']}', expected one of {', '.join(OPS)}")
-    varying = [name for name in FACETS if len({point.get(name) for point in points}) > 1]
+    named = dict.fromkeys((*FACETS, *(name for name in FACTORS if name not in _OWN)))
+    varying = [name for name in named if len({point.get(name) for point in points}) > 1]
     groups: dict[tuple[Any, ...], list[Point]] = {}
     for point in points:
         groups.setdefault(tuple(point.get(name) for name in varying), []).append(point)
     return [
-        (", ".join(FACETS[name](value) for name, value in zip(varying, key, strict=True) if value is not None), group)
+        (
+            ", ".join(
+                FACETS[name](value) if name in FACETS else f"{name} {value}"
+                for name, value in zip(varying, key, strict=True)
+                if value is not None
+            ),
+            group,
+        )
         for key, group in groups.items()
     ]
 
@@ -100,37 +140,45 @@ def _profiles(points: Sequence[Point]) -> list[str]:
     return sorted(names, key=lambda name: name not in BASELINES)
 
 
-def _table(caption: str, points: Sequence[Point]) -> Table:
+def _table(caption: str, points: Sequence[Point], wanted: Sequence[Column]) -> Table:
     """Return the table of `points`; where all have one op, the caption says it and no column does."""
-    columns = tuple(c for c in _COLUMNS if c.key != "op" or len({p["op"] for p in points}) > 1)
+    one_op = len({p["op"] for p in points}) == 1
+    columns = tuple(
+        c
+        for c in wanted
+        if not (c.key == "op" and one_op) and (c.key in KEYS or any(p.get(c.key) is not None for p in points))
+    )
     order = {name: index for index, name in enumerate(_profiles(points))}
     ops = list(OPS)
     rows = sorted(points, key=lambda p: (float(p["rtt_ms"]), ops.index(p["op"]), order[p["profile"]]))
-    base = {(p["rtt_ms"], p["op"]): p["mb_per_s"] for p in points if order[p["profile"]] == 0}
-    return Table(
-        caption,
-        columns,
-        tuple(tuple(_gain(p, base) if c.key == "gain" else p[c.key] for c in columns) for p in rows),
-        group_by=len(columns) - len(_COLUMNS) + 2,
-    )
+    return Table(caption, columns, tuple(tuple(p.get(c.key) for c in columns) for p in rows), group_by=2 - one_op)
 
 
-def _gain(point: Point, base: Mapping[tuple[float, str], float]) -> float | None:
-    reference = base.get((point["rtt_ms"], point["op"]))
-    return point["mb_per_s"] / reference if reference else None
+def chart(heading: str, op: str, points: Sequence[Point]) -> str:
+    """Return the curves of one direction as an ``<svg>`` element."""
+    mine = [point for point in points if point["op"] == op]
+    series = []
+    for name in _profiles(points):
+        own = sorted((point for point in mine if point["profile"] == name), key=lambda point: float(point["rtt_ms"]))
+        if own:
+            spans = [(p["rtt_ms"], p["mb_per_s_low"], p["mb_per_s_high"]) for p in own if p.get("mb_per_s_low")]
+            series.append(Series(name, tuple((p["rtt_ms"], p["mb_per_s"]) for p in own), spans=tuple(spans)))
+    series.append(Series("bound", _bound_curve(mine), "bound"))
+    rate = Axis(f"{OPS[op].lower()}, MB/s")
+    return line_chart(f"{heading}: throughput over RTT", series, Axis("round-trip time, ms"), rate)
 
 
 def _section(heading: str, op: str, points: Sequence[Point]) -> page.Section:
     mine = [point for point in points if point["op"] == op]
-    series = [
-        Series(name, tuple(sorted((p["rtt_ms"], p["mb_per_s"]) for p in mine if p["profile"] == name)))
-        for name in _profiles(points)
-        if any(point["profile"] == name for point in mine)
-    ]
-    series.append(Series("bound", _bound_curve(mine), "bound"))
-    chart = line_chart(f"{heading}: throughput over RTT", series, Axis("round-trip time, ms"), Axis("MB/s"))
-    caption = f"{OPS[op]} by profile, and the bound that path, queue depth and bursts set."
-    return page.Section(heading, figures=(page.Figure(chart, caption),), tables=(_table(heading, mine),))
+    caption = f"{OPS[op]} by profile, and the bound that path, queue depth and bursts set. Marks are medians over the"
+    caption += " seeds, bars their 95 % intervals. Only the marks were measured; the lines join them."
+    table = _table(heading, mine, (*_COLUMNS, *_MORE))
+    return page.Section(
+        heading,
+        figures=(page.Figure(chart(heading, op, points), caption),),
+        tables=(table,),
+        notes=tuple(group_notes(mine)),
+    )
 
 
 def _bound_curve(points: Sequence[Point]) -> tuple[tuple[float, float], ...]:
@@ -161,24 +209,32 @@ def _bound_curve(points: Sequence[Point]) -> tuple[tuple[float, float], ...]:
     return ((bounds[0][0], line), *((rtt, depth * size / 1e3 / (trips[0] * rtt + wire)) for rtt in steps))
 
 
-def _lead(points: Sequence[Point]) -> str:
-    """Return what was measured and the largest gain, in words."""
+def lead(points: Sequence[Point]) -> str:
+    """Return what was found, in words: verdicts, gains with their intervals, and how near the bound is."""
     profiles = _profiles(points)
-    rtts = sorted({float(point["rtt_ms"]) for point in points})
-    span = f"{rtts[0]:g} to {rtts[-1]:g} ms" if len(rtts) > 1 else f"{rtts[0]:g} ms"
-    names = " and ".join(profiles) if len(profiles) < 3 else ", ".join(profiles)
-    lead = f"Measured at a round-trip time of {span} with {names}."
-    same = ("rtt_ms", "op", *FACETS)
-    base = {tuple(p.get(key) for key in same): float(p["mb_per_s"]) for p in points if p["profile"] == profiles[0]}
-    best, gain = None, 0.0
-    for point in (p for p in points if p["profile"] != profiles[0]):
-        reference = base.get(tuple(point.get(key) for key in same))
-        if reference and point["mb_per_s"] / reference > gain:
-            best, gain = point, point["mb_per_s"] / reference
-    if best:
-        lead += (
-            f" The largest gain over {profiles[0]} is {times(gain)}, by {best['profile']} for {OPS[best['op']].lower()}"
-            f" at {best['rtt_ms']:g} ms: {best['mb_per_s']:.1f} MB/s,"
-            f" {percent(best['fraction_of_bound'])} of the bound."
+    seeds = _said_seeds({int(point.get("seeds") or 1) for point in points})
+    said = []
+    for name in profiles[1:]:
+        mine = [point for point in points if point["profile"] == name and point.get("gain")]
+        # What is certain is said first.
+        found = dict.fromkeys(str(point.get("verdict")) for point in mine)
+        for verdict in sorted(found, key=lambda verdict: verdict not in _CERTAIN):
+            alike = [point for point in mine if str(point.get("verdict")) == verdict]
+            rtts = sorted({float(point["rtt_ms"]) for point in alike})
+            at = ", ".join(f"{rtt:g}" for rtt in rtts)
+            said.append(_sentence(name, profiles[0], verdict, alike, f"at {at} ms"))
+    where = ", ".join(profiles[:-1]) + f" and {profiles[-1]}" if len(profiles) > 1 else profiles[0]
+    return " ".join([*said, f"Measured with {where}: {seeds}."])
+
+
+def _sentence(name: str, base: str, verdict: str, points: Sequence[Point], where: str) -> str:
+    best = max(points, key=lambda point: float(point["gain"]))
+    span = f" ({best['gain_low']:.3g} to {best['gain_high']:.3g})" if best.get("gain_low") else ""
+    share = percent(best["fraction_of_bound"])
+    if verdict in _CERTAIN:
+        return (
+            f"{name} is {verdict} than {base} {where}: up to {times(best['gain'])}{span} for {OPS[best['op']].lower()} "
+            f"at {best['rtt_ms']:g} ms, {best['mb_per_s']:.1f} MB/s, {share} of the bound."
         )
-    return lead
+    ops = ", ".join(dict.fromkeys(OPS[point["op"]].lower() for point in points))
+    return f"{name} against {base} {where} ({ops}): {verdict}."

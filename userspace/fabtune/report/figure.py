@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """An experiment's points as one table and one chart a direction, with what was expected of them.
 
-A row is a mapping: the factors of its run as written, ``op``, and the figures of the point; a row with
+A row is a mapping: the factors as written, ``op``, and the figures over all seeds, with intervals; a row with
 ``missing`` says why there are none.
 """
 
@@ -13,13 +13,17 @@ import attrs
 
 from fabtune.report import page
 from fabtune.report.chart import Axis, Series, line_chart, tick_text
-from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
+from fabtune.report.table import Cell, Column, Table, decimals, percent, plain, times
 
 Row = Mapping[str, Any]
 
 # Every figure that a point may have; a table shows those that some row has.
 _FIGURES = (
     Column("rate", "mb_per_s", "MB/s", decimals(1)),
+    Column("low", "mb_per_s_low", "MB/s", decimals(1)),
+    Column("high", "mb_per_s_high", "MB/s", decimals(1)),
+    Column("gain", "gain", "", times),
+    Column("verdict", "verdict"),
     Column("of", "fraction_of_bound", "bound", percent),
     Column("slowest", "slowest_mb_per_s", "MB/s", decimals(2)),
     Column("fastest", "fastest_mb_per_s", "MB/s", decimals(2)),
@@ -82,14 +86,11 @@ def write(
     for op in dict.fromkeys(str(row["op"]) for row in rows):
         mine = [row for row in rows if row["op"] == op and row.get(plot.y) is not None]
         names = dict.fromkeys(str(row[plot.series]) if plot.series else op for row in mine)
-        series = [
-            Series(
-                name,
-                _curve([row for row in mine if not plot.series or str(row[plot.series]) == name], plot),
-                "marks" if plot.words else "line",
-            )
-            for name in names
-        ]
+        series = []
+        for name in names:
+            own = [row for row in mine if not plot.series or str(row[plot.series]) == name]
+            style = "marks" if plot.words else "line"
+            series.append(Series(name, _curve(own, plot), style, _spans(own, plot)))
         label = next((f"{c.title} {c.unit}" for c in _FIGURES if c.key == plot.y), plot.y)
         figures: tuple[page.Figure, ...] = ()
         if any(len(one.points) > 1 for one in series):
@@ -108,8 +109,18 @@ def write(
 
 
 def _curve(rows: Sequence[Row], plot: Plot) -> tuple[tuple[float, float], ...]:
-    """Return (x, mean of y) in rising order of x."""
+    """Return (x, mean of y) in rising order of x: where more than x and the curve vary, several rows share a place."""
     points: dict[float, list[float]] = {}
     for row in rows:
         points.setdefault(plot.x_values[str(row[plot.x])], []).append(float(row[plot.y]))
     return tuple((x, sum(values) / len(values)) for x, values in sorted(points.items()))
+
+
+def _spans(rows: Sequence[Row], plot: Plot) -> tuple[tuple[float, float, float], ...]:
+    """Return (x, low, high) of the rows with an interval; none where several rows share a place."""
+    found = [
+        (plot.x_values[str(row[plot.x])], float(row[f"{plot.y}_low"]), float(row[f"{plot.y}_high"]))
+        for row in rows
+        if row.get(f"{plot.y}_low") is not None
+    ]
+    return tuple(sorted(found)) if len({x for x, *_ in found}) == len(found) else ()

@@ -59,14 +59,14 @@ def write_experiment(index: ExperimentIndex, directory: Path, *, in_suite: bool)
     ]
     files = [PageLink(what, name) for name, what in _FIGURES.items() if (directory / name).exists()]
     points = [
-        {**_unsaid(cell.factors, point), **point}
+        {**point.unsaid(cell.factors), **point}
         for cell in index.combinations for run in cell.runs for point in run.points
     ]  # fmt: skip
     sections = [Section("Results", links=tuple(files), tables=_points("All points", points))]
     sections.append(Section("Combinations", links=tuple(links)))
     html = page.render(
         f"Experiment {index.name}", index.summary, sections,
-        {"source": index.source, "clock": index.clock, "repetitions": index.repetitions, **index.fixed},
+        {"source": index.source, "clock": index.clock, "seeds": index.seeds, **index.fixed},
         index.commands, trail=above,
     )  # fmt: skip
     return page.write(html, directory / PAGE)
@@ -122,11 +122,6 @@ def _points(caption: str, points: Sequence[Mapping[str, Any]]) -> tuple[Table, .
         for key in keys
     )
     return (Table(caption, columns, tuple(tuple(_cell(point.get(key)) for key in keys) for point in points)),)
-
-
-def _unsaid(factors: Mapping[str, str], point: Mapping[str, Any]) -> dict[str, str]:
-    """Return the factors that the point's own values do not name, such as its number of clients."""
-    return {name: text for name, text in factors.items() if not any(f"{key}_".startswith(f"{name}_") for key in point)}
 
 
 def _is_number(value: Any) -> bool:

@@ -22,6 +22,11 @@ def percent(value: float) -> str:
     return f"{value * 100:.1f} %"
 
 
+def whole_percent(value: float) -> str:
+    """Return a fraction of one as a percentage, without a digit after the point."""
+    return f"{value * 100:.0f} %"
+
+
 def times(value: float) -> str:
     """Return a ratio as a multiple: two digits below 10, fewer above."""
     return f"{value:.2f}×" if value < 10 else f"{value:.1f}×"

@@ -1,0 +1,257 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Tables and pictures of README and Documentation, made from the results that are kept in Documentation/results/.
+
+Without options everything is made anew; --check says what is stale, edited by hand or lost, and changes nothing;
+--keep takes an experiment's tree of results over, which must be whole.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "userspace"))
+
+from fabtune.errors import FabtuneError  # noqa: E402
+from fabtune.measure import resulttree  # noqa: E402
+from fabtune.model import results  # noqa: E402
+from fabtune.report import chart, demo  # noqa: E402
+
+Point = dict[str, Any]
+SCHEMA = "fabtune-kept-results/1"
+MARKS = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
+PAGES = ("README.md", "Documentation/*.md")
+STYLE = "userspace/fabtune/report/templates/page.css"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The results of one experiment: its rows as summary.json has them, and what they came from, in words."""
+
+    points: list[Point]
+    origin: str
+
+    @property
+    def seeds(self) -> str:
+        """What is said of the number of draws behind each figure."""
+        counts = sorted({int(point["seeds"]) for point in self.points})
+        if counts == [1]:
+            return "One seed: a single draw, without intervals"
+        return f"Medians of {' or '.join(map(str, counts))} seeds, with 95 % intervals"
+
+
+def digest_of(document: dict[str, Any]) -> str:
+    """Return the digest of kept results, that key itself left out."""
+    rest = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def read(path: Path) -> Kept:
+    """Return kept results.  Raises ValueError when they are not what was kept."""
+    document = json.loads(path.read_text())
+    if document.get("schema") != SCHEMA or digest_of(document) != document.get("digest"):
+        raise ValueError(f"{path}: edited by hand: its digest does not fit; measure, then keep it with --keep")
+    return Kept(document["points"], document["origin"])
+
+
+def write(path: Path, points: Sequence[Point], origin: str) -> None:
+    """Keep results with their digest."""
+    document: dict[str, Any] = {"schema": SCHEMA, "origin": origin, "points": list(points)}
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(document | {"digest": digest_of(document)}, indent=1, sort_keys=True) + "\n")
+
+
+def keep(tree: Path, kept: Path) -> Path:
+    """Take an experiment's results over.  Raises ValueError when a run is missing, refused or of another origin."""
+    index = resulttree.read_experiment(tree / resulttree.INDEX)
+    runs = [run for cell in index.combinations for run in cell.runs]
+    wrong = [one.why for one in resulttree.check(tree)]
+    wrong += [f"{run.directory}: {run.status}" for run in runs if run.status != "measured"]
+    if wrong:
+        raise ValueError(f"{tree}: not kept: " + "; ".join(wrong[:5]))
+    origins = [run.origin for run in runs if run.origin]
+    kernels = ", ".join(dict.fromkeys(one.kernel for one in origins))
+    parts = f"image {origins[0].image}, packages {origins[0].packages[:16]}, module {origins[0].module}"
+    origin = f"`{index.commands[0]}`, kernel {kernels}, {parts}, code {origins[0].code[:16]}"
+    path = kept / f"{index.name}.json"
+    made = time.strftime("%Y-%m-%d", time.gmtime())
+    write(path, json.loads((tree / "summary.json").read_text()), f"{origin}, made {made}")
+    return path
+
+
+def row(cells: Sequence[str]) -> str:
+    """Return one row of a Markdown table."""
+    return f"| {' | '.join(cells)} |\n"
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    return row(titles) + "|" + "---|" * len(titles) + "\n" + "".join(map(row, rows))
+
+
+def told(point: Point, key: str = "mb_per_s", digits: int = 1) -> str:
+    """Return a figure with its interval; both groups where the seeds fall into two, and – where there is none."""
+    if point.get(key) is None:
+        return "–"
+    if groups := point.get(f"{key}_groups"):
+        return str(groups).replace(", ", " or ")
+    low, high = point.get(f"{key}_low"), point.get(f"{key}_high")
+    middle = f"{point[key]:.{digits}f}"
+    ends = "" if low is None or high is None else f"{low:.{digits}f}..{high:.{digits}f}"
+    return middle if ends in ("", f"{middle}..{middle}") else f"{middle} ({ends})"
+
+
+def by(points: Sequence[Point], **wanted: Any) -> Point:
+    """Return the one point with these values, an empty one where it was not measured."""
+    found = [point for point in points if all(point.get(key) == value for key, value in wanted.items())]
+    return found[0] if found else {}
+
+
+def gains(points: Sequence[Point]) -> str:
+    """A row a round trip and direction: untouched, `wan`, the bound, the gain and the verdict."""
+    titles = (
+        "RTT ms", "direction", "untouched MB/s", "`wan` MB/s", "bound MB/s", "of the bound", "gain", "verdict",
+        "`wan` p50 / p99 ms",
+    )  # fmt: skip
+    rows = []
+    for rtt, op in sorted({(point["rtt_ms"], point["op"]) for point in points}):
+        base, wan = (by(points, rtt_ms=rtt, op=op, profile=name) for name in ("untouched", "wan"))
+        rows.append((
+            f"{rtt:g}", op, told(base), told(wan), f"{wan['bound_mb_per_s']:.1f}", f"{wan['fraction_of_bound']:.1%}",
+            told(wan, "gain") + "x", str(wan.get("verdict", "–")), f"{wan['p50_ms']:.1f} / {wan['p99_ms']:.1f}",
+        ))  # fmt: skip
+    return table(titles, rows)
+
+
+def both(points: Sequence[Point], **wanted: Any) -> str:
+    """Return read / write of one combination."""
+    reads, writes = (told(by(points, op=op, **wanted)) for op in ("read", "write"))
+    return "–" if reads == writes == "–" else f"{reads} / {writes}"
+
+
+def profiles(points: Sequence[Point]) -> str:
+    """A row a round trip, a column a profile, read / write."""
+    names = list(dict.fromkeys(point["profile"] for point in points))
+    rows = []
+    for rtt in sorted({point["rtt_ms"] for point in points}):
+        bound = by(points, rtt_ms=rtt)["bound_mb_per_s"]
+        rows.append((f"{rtt:g}", *(both(points, rtt_ms=rtt, profile=name) for name in names), f"{bound:.1f}"))
+    return table(("RTT ms", *(f"`{name}`" for name in names), "bound"), rows)
+
+
+def losses(points: Sequence[Point]) -> str:
+    """A row a loss, a column a profile, read / write."""
+    names = list(dict.fromkeys(point["profile"] for point in points))
+    rows = [
+        (f"{loss * 100:g} %", *(both(points, loss=loss, profile=name) for name in names))
+        for loss in sorted({point["loss"] for point in points})
+    ]
+    return table(("loss", *(f"`{name}`" for name in names)), rows)
+
+
+def shares(points: Sequence[Point]) -> str:
+    """A row a round trip and direction with the share of the bound."""
+    rows = [
+        (f"{p['rtt_ms']:g}", p["op"], told(p), f"{p['bound_mb_per_s']:.1f}", f"{p['fraction_of_bound']:.1%}")
+        for p in sorted(points, key=lambda p: (p["rtt_ms"], p["op"]))
+    ]
+    return table(("RTT ms", "op", "MB/s", "bound", "share"), rows)
+
+
+TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
+    "demo": gains, "wan-rtt": profiles, "wan-loss": losses, "wan-far": shares,
+}  # fmt: skip
+# Experiments whose curves are a picture of the documentation.
+PICTURES = ("demo", "wan-rtt")
+
+
+def style(css: str) -> str:
+    """Return the page's rules for drawings in light colours, without variables: not every viewer knows them."""
+    known = dict(re.findall(r"(--[a-z0-9]+): ([^;]+);", re.findall(r":root \{(.*?)\}", css, re.DOTALL)[0]))
+    rules = re.findall(r"^(\.chart [^{]+?) \{ (.*) \}$", css, re.MULTILINE)
+    looks = {selector: dict(re.findall(r"(--[cd]): ([^;]+);", body)) for selector, body in rules if "--c:" in body}
+    found = []
+    for selector, body in rules:
+        if selector in looks:
+            continue
+        wanted = looks if "var(--c)" in body else {".chart": {}}
+        for look, own in wanted.items():
+            text = body
+            for name in ("--c", "--d"):
+                text = re.sub(rf"var\({name}(?:, none)?\)", own.get(name, "none"), text)
+            text = re.sub(r"var\((--[a-z0-9]+)\)", lambda match: str(known[match[1]]), text)
+            found.append(f"{look}{selector.removeprefix('.chart')} {{ {text} }}")
+    return "\n".join(found)
+
+
+def picture(points: Sequence[Point], css: str) -> str:
+    """Return reads and writes over the round trip side by side, as a drawing that needs nothing else."""
+    width, height = chart.WIDTH, chart.HEIGHT
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * width} {height}" width="{2 * width}" '
+        f'height="{height}" font-family="sans-serif" font-size="13">',
+        "<!-- SPDX-License-Identifier: GPL-2.0-or-later -->",
+        f'<style>\n{style(css)}\n</style>\n<rect width="100%" height="100%" fill="#ffffff"/>',
+    ]
+    for place, (op, heading) in enumerate(demo.OPS.items()):
+        drawn = demo.chart(heading, op, [results.Point(point) for point in points])
+        parts.append(drawn.replace("<svg ", f'<svg x="{place * width}" width="{width}" height="{height}" ', 1))
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def made(top: Path) -> dict[Path, str]:
+    """Return every page and picture as it must be.  Raises ValueError for results that cannot be believed."""
+    kept = {path.stem: read(path) for path in sorted((top / "Documentation/results").glob("*.json"))}
+    found: dict[Path, str] = {}
+
+    def table_of(match: re.Match[str]) -> str:
+        if match[2] not in kept:
+            raise ValueError(f"no results are kept for the table '{match[2]}'")
+        mine = kept[match[2]]
+        return f"{match[1]}{TABLES[match[2]](mine.points)}\n{mine.seeds}. {mine.origin}.\n{match[3]}"
+
+    for path in sorted(path for pattern in PAGES for path in top.glob(pattern)):
+        text = path.read_text()
+        if (new := MARKS.sub(table_of, text)) != text or MARKS.search(text):
+            found[path] = new
+    css = (top / STYLE).read_text()
+    for name in PICTURES:
+        found[top / f"Documentation/{name}.svg"] = picture(kept[name].points, css)
+    return found
+
+
+def main() -> int:
+    """Make, check or keep; return 1 where something is stale or cannot be kept."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when something is stale")
+    parser.add_argument("--keep", type=Path, action="append", default=[], metavar="OUT", help="a tree of results")
+    parser.add_argument("--top", type=Path, default=TOP, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    try:
+        for tree in args.keep:
+            print(keep(tree, args.top / "Documentation/results"))
+        pages = made(args.top)
+    except (ValueError, FabtuneError) as error:
+        print(f"figures: {error}", file=sys.stderr)
+        return 1
+    stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        name = path.relative_to(args.top)
+        if args.check:
+            print(f"figures: {name}: not what the kept results give; run `make figures`", file=sys.stderr)
+        else:
+            path.write_text(pages[path])
+            print(name)
+    return 1 if args.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The documentation's figures come from kept results: what is stale, edited by hand or not whole is found."""
+
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def figures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_figures", TOP / "tests/bench/figures.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def copy(tmp_path: Path, figures: ModuleType) -> Path:
+    """The pages, pictures and results of this tree."""
+    for name in ("README.md", figures.STYLE, *(str(path.relative_to(TOP)) for path in TOP.glob("Documentation/**/*"))):
+        if (TOP / name).is_file():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(TOP / name, tmp_path / name)
+    return tmp_path
+
+
+def check(figures: ModuleType, top: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(top), *(words or ("--check",))])
+    code: int = figures.main()
+    return code
+
+
+def test_what_is_in_the_tree_is_what_the_kept_results_give(
+    figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check(figures, copy, monkeypatch) == 0
+
+
+@pytest.mark.parametrize("page", ["README.md", "Documentation/wan.md", "Documentation/demo.svg"])
+def test_an_edited_figure_is_found_and_made_anew(
+    page: str, figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copy / page
+    was = path.read_text()
+    assert "119.5" in was
+    path.write_text(was.replace("119.5", "219.5"))
+    assert check(figures, copy, monkeypatch) == 1
+    assert f"{page}: not what the kept results give" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
+    assert figures.main() == 0
+    # What stands outside the tables is nobody's to change.
+    outside = figures.MARKS.sub("", was).count("119.5") if path.suffix == ".md" else 0
+    assert path.read_text().count("219.5") == outside
+
+
+def test_edited_results_are_found(
+    figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copy / "Documentation/results/demo.json"
+    document = json.loads(path.read_text())
+    document["points"][0]["mb_per_s"] += 1
+    path.write_text(json.dumps(document))
+    assert check(figures, copy, monkeypatch) == 1
+    assert "demo.json: edited by hand" in capsys.readouterr().err
+
+
+def test_a_table_without_results_is_found(
+    figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copy / "Documentation/results/wan-loss.json").unlink()
+    assert check(figures, copy, monkeypatch) == 1
+    assert "no results are kept for the table 'wan-loss'" in capsys.readouterr().err
+
+
+def test_one_seed_is_said_and_groups_and_intervals_are_shown(figures: ModuleType) -> None:
+    assert figures.Kept([{"seeds": 1}], "").seeds.startswith("One seed")
+    assert figures.told({"mb_per_s": 5.0, "mb_per_s_low": 4.32, "mb_per_s_high": 5.7}) == "5.0 (4.3..5.7)"
+    assert figures.told({"mb_per_s": 119.5, "mb_per_s_low": 119.51, "mb_per_s_high": 119.52}) == "119.5"
+    assert figures.told({"mb_per_s": 97.7, "mb_per_s_groups": "97.7 (2), 119.5 (1)"}) == "97.7 (2) or 119.5 (1)"
+    assert figures.told({}) == "–"

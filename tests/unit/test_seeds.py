@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs over several seeds: medians, intervals, groups, gains against the right row, and statements judged by them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from scipy import stats
+
+from fabtune.cli import experiment as cli
+from fabtune.errors import ExitCode
+from fabtune.experiment import batch, definition, expect
+from fabtune.experiment.summary import interval, summarise
+from fabtune.lab import topology
+from fabtune.model.results import Point
+from fabtune.report import demo
+
+RATES = (4.32, 5.80, 4.69, 5.24, 4.90)
+
+
+def runs(profile: str, *rates: float, **factors: str) -> list[tuple[dict[str, str], Point]]:
+    """Runs of one combination with seeds from 1 on."""
+    told = {"profile": profile, "rtt": "50ms", **factors}
+    point: dict[str, float | str | None] = {"profile": profile, "rtt_ms": 50.0, "op": "read", "bound_mb_per_s": 119.5}
+    return [
+        (told, Point(point | {"seed": seed, "mb_per_s": rate, "fraction_of_bound": rate / 119.5, "p50_ms": 1.0}))
+        for seed, rate in enumerate(rates, 1)
+    ]
+
+
+def test_a_row_is_the_median_with_an_interval_and_the_number_of_seeds() -> None:
+    (row,) = summarise(runs("wan", *RATES))
+    assert row.point["mb_per_s"] == 4.90 and row.point["seeds"] == 5 and "seed" not in row.point
+    logs = numpy.log(RATES)
+    low, high = numpy.exp(stats.t.interval(0.95, len(logs) - 1, numpy.mean(logs), stats.sem(logs)))
+    assert row.point["mb_per_s_low"] == pytest.approx(low, 1e-4)
+    assert row.point["mb_per_s_high"] == pytest.approx(high, 1e-4)
+    assert row.point["p50_ms"] == row.point["p50_ms_low"] == row.point["p50_ms_high"] == 1.0
+
+
+def test_one_seed_has_no_interval() -> None:
+    (row,) = summarise(runs("wan", 5.0))
+    assert row.point["mb_per_s_low"] is None and row.point["seeds"] == 1
+
+
+def test_two_groups_are_shown_as_two_groups() -> None:
+    (row,) = summarise(runs("untouched", 119.5, 97.7, 119.4, 97.6, 119.5))
+    assert row.point["mb_per_s_groups"] == "97.65 (2), 119.5 (3)"
+    assert (row.point["mb_per_s_low"], row.point["mb_per_s_high"]) == (97.6, 119.5)
+    (text,) = demo.group_notes([row.published])
+    assert text.startswith("untouched, 50 ms, read: the seeds fall into two groups, 97.65 (2) and 119.5 (3) MB/s")
+
+
+def test_a_gain_is_taken_against_the_row_of_the_same_other_factors() -> None:
+    """sessions = 1 against untouched with 4 sessions showed 0.26x."""
+    rows = summarise([
+        *runs("untouched", 10, 10.1, 9.9, sessions="1"), *runs("untouched", 40, 40.1, 39.9, sessions="4"),
+        *runs("wan", 30, 30.1, 29.9, sessions="1"), *runs("wan", 110, 110.1, 109.9, sessions="4"),
+    ])  # fmt: skip
+    gains = [row.point.get("gain") for row in rows]
+    assert gains == [None, None, pytest.approx(3.0, 0.01), pytest.approx(2.75, 0.01)]
+    assert [row.point.get("verdict") for row in rows] == [None, None, "better", "better"]
+    assert rows[2].point["gain_low"] < 3 < rows[2].point["gain_high"]
+
+
+def test_no_two_rows_of_a_table_have_the_same_name() -> None:
+    rows = summarise([*runs("untouched", 10, 11, 12, sessions="1"), *runs("untouched", 40, 41, 42, sessions="4")])
+    tables = demo.tables([row.published for row in rows])
+    names = [(one.caption, *row[:2]) for one in tables for row in one.rows]
+    assert len(set(names)) == len(names) == 2
+    assert [one.caption.split(",")[0] for one in tables] == ["sessions 1", "sessions 4"]
+
+
+def test_what_the_seeds_do_not_tell_is_not_told() -> None:
+    rows = summarise([*runs("untouched", 119.5, 97.7, 119.4), *runs("wan", 119.5, 119.5, 119.6)])
+    assert rows[1].point["verdict"] == "cannot tell"
+
+
+FACTORS = {"profile": ("untouched", "wan")}
+NEVER_BELOW = {"of": {"profile": "wan"}, "to": {"profile": "untouched"}, "at_least": 0.998}
+
+
+def judged(statement: dict[str, Any], untouched: tuple[float, ...], wan: tuple[float, ...]) -> expect.JudgedExpectation:
+    rows = [
+        {"profile": profile, "op": "read", "mb_per_s": rate, "seed": seed}
+        for profile, rates in (("untouched", untouched), ("wan", wan))
+        for seed, rate in enumerate(rates, 1)
+    ]
+    sides = {"where", "of", "to"} & statement.keys()
+    table: dict[str, Any] = dict(statement)
+    table |= {side: {name: expect.Text(value) for name, value in statement[side].items()} for side in sides}
+    return expect.judge(expect.Expectation(says="so", **table), rows, FACTORS)
+
+
+@pytest.mark.parametrize(
+    ("statement", "untouched", "wan", "holds"),
+    [
+        (NEVER_BELOW, (10, 10.1, 10.2), (20, 20.1, 20.2), True),
+        (NEVER_BELOW, (20, 20.1, 20.2), (10, 10.1, 10.2), False),
+        # Two of three seeds say nothing, one a lot.
+        (NEVER_BELOW, (119.5, 97.7, 119.4), (119.4, 119.5, 119.3), None),
+        # The same three draws for both: the differences by seed tell what the two ranges do not.
+        (NEVER_BELOW, (4.3, 5.8, 8.3), (4.5, 6.1, 8.7), True),
+        (NEVER_BELOW, (10.0,), (20.0,), True),
+        (NEVER_BELOW, (20.0,), (10.0,), False),
+        ({"where": {"profile": "wan"}, "at_most": 21}, (), (20, 20.1, 20.2), True),
+        ({"where": {"profile": "wan"}, "at_most": 20.1}, (), (20, 20.1, 20.2), None),
+        ({"where": {"profile": "wan"}, "at_most": 19}, (), (20, 20.1, 20.2), False),
+        ({"along": "profile", "shape": "rises"}, (10, 10.1, 10.2), (20, 20.1, 20.2), True),
+        ({"along": "profile", "shape": "rises"}, (10, 15, 20), (11, 15, 24), None),
+        ({"along": "profile", "shape": "falls"}, (10, 10.1, 10.2), (20, 20.1, 20.2), False),
+        ({"along": "profile", "shape": "level"}, (10, 10.1, 10.2), (10.1, 10.2, 10.3), True),
+    ],
+)  # fmt: skip
+def test_a_statement_holds_by_its_interval(
+    statement: dict[str, Any], untouched: tuple[float, ...], wan: tuple[float, ...], holds: bool | None
+) -> None:
+    verdict = judged(statement, untouched, wan)
+    assert verdict.holds is holds and verdict.measured
+
+
+def test_the_exit_code_says_which() -> None:
+    def one(holds: bool | None, *, measured: bool = True) -> expect.JudgedExpectation:
+        return expect.JudgedExpectation("so", holds, "", measured)
+
+    assert cli._code([one(True), one(None, measured=False)]) == ExitCode.DONE
+    assert cli._code([one(True), one(None)]) == ExitCode.CANNOT_TELL
+    assert cli._code([one(None), one(False)]) == ExitCode.FAILED
+
+
+def _load(directory: Path, text: str) -> definition.Definition:
+    (directory / "exp.toml").write_text(text)
+    return definition.load(str(directory / "exp.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [
+        ('[factors]\nrtt = ["0ms"]\n', 3),
+        ('[factors]\nloss = ["0%", "0.00%"]\n', 3),
+        ('[factors]\nloss = ["0%", "0.01%"]\n', 5),
+        ('[fixed]\nloss = "0.1%"\n', 5),
+        ('seeds = 7\n[fixed]\nloss = "0.1%"\n', 7),
+        ("[factors]\nseed = [1, 2, 3, 4]\n", 1),
+    ],
+)
+def test_there_are_more_seeds_where_chance_loses_packets(text: str, seeds: int, tmp_path: Path) -> None:
+    assert _load(tmp_path, text).seeds == seeds
+
+
+def test_each_run_has_the_seed_that_follows(tmp_path: Path) -> None:
+    wanted = _load(tmp_path, 'seeds = 2\n[factors]\nprofile = ["untouched", "wan"]\n[fixed]\nseed = 5\n')
+    found = batch.runs_of(wanted, wanted.combinations(), tmp_path)
+    assert [(run.settings.profile, run.settings.seed) for run in found] == [
+        ("untouched", 5), ("wan", 5), ("untouched", 6), ("wan", 6),
+    ]  # fmt: skip
+
+
+def test_the_path_loses_the_same_packets_for_every_profile_of_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(topology, "tc_batch", lambda _, lines: told.extend(lines))
+    path = topology.EmulatedPath(rtt_ms=50, loss=0.001, seed=3)
+    topology.lose_anew(path)
+    first, told[:] = list(told), []
+    topology.lose_anew(path)
+    assert told == first and ["seed 6" in first[0], "seed 7" in first[1]] == [True, True]
+    told.clear()
+    topology.lose_anew(topology.EmulatedPath(rtt_ms=50, seed=3))
+    assert told == []
+
+
+def test_an_interval_needs_two_values_and_stands_for_counts_too() -> None:
+    assert interval([3.0]) == (None, None)
+    assert interval([0, 0, 0]) == (0, 0)
+    low, high = interval([0, 1, 2])
+    assert low == pytest.approx(-1.484, abs=1e-3) and high == pytest.approx(3.484, abs=1e-3)

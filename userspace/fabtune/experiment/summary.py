@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs that differ in their seed alone, as one row: medians, intervals and groups, and what the profile gained.
+
+One seed is one draw.  A figure's interval holds its mean over all seeds with 95 %, by Student's t on logarithms; where
+the seeds fall into two groups no mean says anything, and the groups and their ends are given instead.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from fabtune.model.judgement import ALPHA, Sides, judge_together
+from fabtune.model.results import Point
+from fabtune.model.runrecord import Value
+from fabtune.model.statistics import groups_in, paired_t
+from fabtune.model.untouched import UNTOUCHED
+
+# What is looked at first, and judged: declared before any run.
+PRIMARY = "mb_per_s"
+# Figures that get an interval; of the others the median is all that is said.
+_MEASURED = (
+    PRIMARY, "fraction_of_bound", "p50_ms", "p99_ms", "cpu_s_per_gb", "oldest_s", "slowest_mb_per_s", "files_per_s",
+)  # fmt: skip
+_OF_SEED = "seed"
+
+
+@attrs.frozen
+class Summary:
+    """One combination and direction over its seeds: the factors as written, and the point that stands for its runs."""
+
+    factors: dict[str, str]
+    point: Point
+    by_seed: dict[int, float]
+
+    @property
+    def row(self) -> Point:
+        """The point beside its factors as written."""
+        return self.point | self.factors
+
+    @property
+    def published(self) -> Point:
+        """The point beside those factors that its own values do not name."""
+        return Point(dict(self.point.unsaid(self.factors))) | self.point
+
+    @property
+    def _others(self) -> tuple[str, ...]:
+        """All that two rows have in common of which one shows what the other's profile gained."""
+        texts = (text for name, text in self.factors.items() if name not in ("profile", "known"))
+        return (*texts, str(self.point.get("op")), str(self.point.get("host")))
+
+
+def summarise(rows: Sequence[tuple[Mapping[str, str], Point]]) -> list[Summary]:
+    """Return the (factors, point) of single runs as one row a combination and direction, in the order given.
+
+    A row of another profile than the first is judged against that of the same other factors: `untouched`, or else
+    whichever profile comes first.  All of them are judged together, so that their number makes no difference certain.
+    """
+    cells: dict[tuple[object, ...], list[tuple[dict[str, str], Point]]] = {}
+    for factors, point in rows:
+        told = {name: text for name, text in factors.items() if name != _OF_SEED}
+        cells.setdefault((*told.values(), point.get("op"), point.get("host")), []).append((told, point))
+    found = [_summary(mine[0][0], [point for _, point in mine]) for mine in cells.values()]
+    return _with_gains(found)
+
+
+def _summary(factors: dict[str, str], points: Sequence[Point]) -> Summary:
+    merged: dict[str, Value | None] = {}
+    for name in dict.fromkeys(name for point in points for name in point if name != _OF_SEED):
+        values = [point[name] for point in points if point.get(name) is not None]
+        if not values or not all(isinstance(value, int | float) for value in values):
+            merged[name] = values[0] if values else None
+            continue
+        merged[name] = _median(values)
+        if name in _MEASURED:
+            merged |= _spread(name, [float(value) for value in values])
+    merged["seeds"] = len(points)
+    by_seed = {
+        int(point.get(_OF_SEED) or number): float(point[PRIMARY])
+        for number, point in enumerate(points, 1)
+        if point.get(PRIMARY) is not None
+    }
+    return Summary(factors, Point(merged), by_seed)
+
+
+def _median(values: Sequence[float]) -> float:
+    """Return the median; of one kind of value alone that very value, not its float."""
+    return values[0] if len(set(values)) == 1 else statistics.median(values)
+
+
+def _spread(name: str, values: Sequence[float]) -> dict[str, Value | None]:
+    low, high = interval(values)
+    found: dict[str, Value | None] = {f"{name}_low": _rounded(low), f"{name}_high": _rounded(high)}
+    apart = groups_in(values)
+    if len(apart) > 1:
+        found |= {f"{name}_low": min(values), f"{name}_high": max(values)}
+        found[f"{name}_groups"] = ", ".join(f"{statistics.median(one):.4g} ({len(one)})" for one in apart)
+    return found
+
+
+def interval(values: Sequence[float], alpha: float = ALPHA) -> tuple[float | None, float | None]:
+    """Return the interval that holds the mean of all such values with 1 - `alpha`; of one value nothing is known."""
+    if len(values) < 2:
+        return None, None
+    if not all(map(math.isfinite, values)):
+        return min(values), max(values)
+    if min(values) <= 0:
+        return paired_t(values).interval(alpha)
+    low, high = paired_t([math.log(value) for value in values]).interval(alpha)
+    return math.exp(min(low, 700.0)), math.exp(min(high, 700.0))
+
+
+def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
+    """Return `rows` with what their profile gained over the one that they are held against."""
+    names = dict.fromkeys(str(row.point.get("profile")) for row in rows)
+    first = UNTOUCHED if UNTOUCHED in names else next(iter(names), "")
+    bases = {row._others: row for row in rows if str(row.point.get("profile")) == first}
+    held = []
+    for row in rows:
+        base = bases.get(row._others)
+        seeds = sorted(row.by_seed.keys() & base.by_seed.keys()) if base and base is not row else []
+        if base and seeds:
+            a, b = (tuple(one.by_seed[seed] for seed in seeds) for one in (base, row))
+            held.append((row, Sides(a=a, b=b, better=1, paired=True)))
+    judged = judge_together([sides for _, sides in held])
+    gains = {}
+    for (row, sides), judgement in zip(held, judged, strict=True):
+        gain = row.point[PRIMARY] / statistics.median(sides.a) if statistics.median(sides.a) else None
+        gains[id(row)] = {
+            "gain": _rounded(judgement.ratio or gain), "gain_low": _rounded(judgement.low),
+            "gain_high": _rounded(judgement.high), "verdict": judgement.verdict.value, "why": judgement.why,
+        }  # fmt: skip
+    return [attrs.evolve(row, point=row.point | gains.get(id(row), {})) for row in rows]
+
+
+def _rounded(value: float | None) -> float | None:
+    """Return `value` with the digits that anybody can use; a file's bytes must not hang on the last ones."""
+    return None if value is None else float(f"{value:.5g}")
