@@ -229,3 +229,9 @@ def test_noise_seldom_looks_like_two_groups() -> None:
             len(statistics.groups_in([math.exp(draw.gauss(0, 0.2)) for _ in range(runs)])) == 2 for _ in range(2000)
         )
         assert wrong / 2000 <= most
+
+
+def test_values_that_have_nothing_in_common_leave_an_interval_that_is_a_number() -> None:
+    wild = Sides(a=(1e-9, 1.0, 1e9), b=(1e9, 1e-9, 1.0), better=1, paired=False)
+    for one in judge_together([wild] * 200):
+        assert one.verdict is Verdict.CANNOT_TELL and one.low and one.high and math.isfinite(one.high)

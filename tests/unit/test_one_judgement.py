@@ -12,7 +12,9 @@ from run_records import make_record
 
 from fabtune.cli.compare import show
 from fabtune.cli.main import main
+from fabtune.errors import InputError
 from fabtune.measure import recordfile
+from fabtune.model import runrecord
 from fabtune.model.judgement import Rules, Verdict
 from fabtune.model.runrecord import RunRecord, SessionTurn
 from fabtune.report import compare, paired, verdict_table
@@ -122,3 +124,11 @@ def test_no_figure_wraps_at_80_columns(capsys: pytest.CaptureFixture[str], monke
         for row in outcome.rows:
             line = next(one for one in lines if one.startswith(row.metric.title))
             assert verdict_table.change(row.judgement) in line and row.judgement.verdict.value in line
+
+
+@pytest.mark.parametrize("wrong", [{"level": 0.0}, {"level": 0.5}, {"practical": -1.0}, {"level": math.nan}])
+def test_rules_that_nobody_settled_are_refused(wrong: dict[str, float], tmp_path: Path) -> None:
+    raw = runrecord.as_json(session(1.0, pairs=1)[0])
+    raw["session"]["rules"] |= wrong
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        runrecord.read(raw, "a record")

@@ -10,10 +10,12 @@ import enum
 import math
 import statistics
 from collections.abc import Sequence
+from typing import Annotated
 
 import attrs
 
 from fabtune.model.statistics import Shift, holm, paired_t, rank_sum, signed_rank, welch_t
+from fabtune.model.typed import between
 
 ALPHA = 0.05
 # A difference smaller than this is of no use to anybody.
@@ -21,6 +23,7 @@ PRACTICAL = 0.02
 # A bias of the set-up limits every verdict, so it must be proven: a false alarm costs 1 % of the power, not 5 %.
 ALPHA_BIAS = 0.01
 LEAST = 3
+_LARGEST = 700.0
 # With fewer, ranks find less than t does: six pairs must all agree, and one of twenty of them does not.
 LEAST_RANKS = 8
 # Whoever looks several times and may stop each time errs more often, so that each look judges at a lower level
@@ -47,8 +50,8 @@ class Rules:
     lower that all looks together err with probability `ALPHA`.  `seed` is that of the order of the runs.
     """
 
-    practical: float = PRACTICAL
-    level: float = ALPHA
+    practical: Annotated[float, between(0, 100)] = PRACTICAL
+    level: Annotated[float, between(0.001, ALPHA)] = ALPHA
     looks: tuple[int, ...] = ()
     seed: int | None = None
 
@@ -142,7 +145,7 @@ def _shift(sides: Sides, level: float) -> Shift:
 
 
 def _judged(sides: Sides, shift: Shift, p: float, level: float, alpha: float, practical: float) -> Judgement:
-    low, high = map(math.exp, shift.interval(level))
+    low, high = map(_ratio, shift.interval(level))
     verdict, why = _verdict(sides, low, high, practical)
     if verdict is Verdict.CANNOT_TELL and shift.p <= alpha < p:
         why = "alone it would count as a difference; beside the other figures judged with it, it is not certain enough"
@@ -151,6 +154,11 @@ def _judged(sides: Sides, shift: Shift, p: float, level: float, alpha: float, pr
         verdict=verdict, why=why, n=sides.n, ratio=math.exp(shift.estimate), low=low, high=high,
         geometric_mean=means[1] / means[0], p=p, level=level, method=shift.method,
     )  # fmt: skip
+
+
+def _ratio(shift: float) -> float:
+    # Three values that have nothing in common have an interval beyond all numbers.
+    return math.exp(min(max(shift, -_LARGEST), _LARGEST))
 
 
 def _verdict(sides: Sides, low: float, high: float, practical: float) -> tuple[Verdict, str]:
