@@ -60,8 +60,8 @@ def test_the_part_ends_when_the_run_time_does() -> None:
 def test_where_fio_does_not_say_when_it_began_the_part_is_what_is_surely_inside() -> None:
     record: Any = drained()
     del record.steps[0].fio["jobs"][0]["job_start"]
-    # Begun at 0 at the earliest; 9 s before 14 at the latest.
-    assert measured.span(record.steps[0]) == measured.Span(5.0, 10.0)
+    # Begun at 0 at the earliest; 9 s before 14 at the latest, if fio ended at once, or half a second before that.
+    assert measured.span(record.steps[0]) == measured.Span(5.0, 10.5)
 
 
 def test_the_rate_is_the_slope_over_the_part() -> None:

@@ -19,6 +19,8 @@ from fabtune.stat import DeviceInterval, Histogram, diff, parse
 
 # Samples inside the part, and their share of it, without which a slope says less than fio's own total.
 _LEAST_SAMPLES, _LEAST_SHARE = 4, 0.5
+# What fio takes at most to write its figures and to end once its last request has come back.
+_ENDING_S = 0.5
 # Latencies so near one another are one: a bucket of fabstat.
 _ALIKE = 1 / 16
 
@@ -90,7 +92,8 @@ def span(result: StepResult) -> Span | None:
     ramp_ended_s, begin_s = _ramp_ends(result)
     runtime_s = _seconds(result.job, "runtime")
     if runtime_s and "time_based=1" in result.job:
-        end_s = ramp_ended_s + runtime_s
+        # Of a fio that began late, the part ends late: no earlier than its length, and fio's own ending, let it.
+        end_s = max(ramp_ended_s, begin_s - _ENDING_S) + runtime_s
     else:
         # The last requests were sent no later than the longest of them took.
         longest_ns = max(float(job[op]["lat_ns"].get("max", 0)) for job in document["jobs"] for op in ("read", "write"))
