@@ -64,9 +64,13 @@ def read(path: Path) -> Kept:
 
 def write(path: Path, points: Sequence[Point], origin: str) -> None:
     """Keep results with their digest."""
-    document: dict[str, Any] = {"schema": SCHEMA, "origin": origin, "points": list(points)}
+    known = [{key: value for key, value in point.items() if value is not None} for point in points]
+    document: dict[str, Any] = {"schema": SCHEMA, "origin": origin, "points": known}
+    head = json.dumps({**document, "points": [], "digest": digest_of(document)}, indent=1, sort_keys=True)
+    # A line a point: small, and a change is to be seen.
+    lines = ",\n".join("  " + json.dumps(point, sort_keys=True) for point in known)
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(document | {"digest": digest_of(document)}, indent=1, sort_keys=True) + "\n")
+    path.write_text(head.replace('"points": []', f'"points": [\n{lines}\n ]') + "\n")
 
 
 def keep(tree: Path, kept: Path) -> Path:

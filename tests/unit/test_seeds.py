@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy
 import pytest
+from run_records import make_record
 from scipy import stats
 
 from fabtune.cli import experiment as cli
@@ -13,8 +14,9 @@ from fabtune.errors import ExitCode
 from fabtune.experiment import batch, definition, expect
 from fabtune.experiment.summary import interval, summarise
 from fabtune.lab import topology
+from fabtune.measure import recordfile
 from fabtune.model.results import Point
-from fabtune.report import demo
+from fabtune.report import demo, suite
 
 RATES = (4.32, 5.80, 4.69, 5.24, 4.90)
 
@@ -175,3 +177,24 @@ def test_an_interval_needs_two_values_and_stands_for_counts_too() -> None:
     assert interval([0, 0, 0]) == (0, 0)
     low, high = interval([0, 1, 2])
     assert low == pytest.approx(-1.484, abs=1e-3) and high == pytest.approx(3.484, abs=1e-3)
+
+
+def test_run_and_report_say_the_same_of_one_tree(tmp_path: Path) -> None:
+    text = 'seeds = 3\n[factors]\nprofile = ["untouched", "wan"]\nrtt = ["20ms", "50ms", "100ms"]\n'
+    wanted = _load(tmp_path, text)
+    found = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    untouched = {20: 12.8, 50: 5.2, 100: 2.6}
+    for run in found:
+        profile, rtt_ms = run.settings.profile, run.settings.rtt_ms
+        rate = (untouched[int(rtt_ms)] if profile == "untouched" else 81.5) * (1 + 0.001 * run.settings.seed)
+        record = make_record(rate, label=profile, path={"rtt_ms": rtt_ms})
+        recordfile.write(record, run.directory / f"read{recordfile.SUFFIX}")
+        point = Point({"profile": profile, "rtt_ms": rtt_ms, "op": "read", "mb_per_s": rate, "seed": run.settings.seed})
+        run.keep([point])
+    ours = {row.point["rtt_ms"]: row.point["verdict"] for row in batch.summary_of(found) if "verdict" in row.point}
+    assert ours == dict.fromkeys((20, 50, 100), "better")
+    records, unusable, remarks = suite.load(tmp_path / "out")
+    html = suite.render(records, unusable, remarks, ["fabtune", "report", "out"])
+    assert (len(records), unusable, remarks) == (18, [], [])
+    for rtt_ms in (20, 50, 100):
+        assert f"rtt_ms {rtt_ms}.0: read throughput, better" in html
