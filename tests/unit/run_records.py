@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Run records for tests: made up, but of the shape and with the consistency of measured ones."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import attrs
 
-from fabtune.model import runrecord
+from fabtune.model import runrecord, typed
+from fabtune.model.outputs import FioOutput
 from fabtune.model.runrecord import (
     HostUsed,
     PathTold,
@@ -54,7 +55,7 @@ def make_record(
         closed_loop=True,
         job="[x]\nioengine=libaio\ndirect=1\nfilename=/dev/sdb\n",
         samples=tuple(_sample(op, mb_per_s, second, size) for second in range(seconds + 1)) if seconds > 1 else (),
-        fio={"jobs": [{"read": nothing, "write": nothing} | {op: moved}]},
+        fio=said(FioOutput, {"jobs": [{"read": nothing, "write": nothing} | {op: moved}]}),
     )
     made = runrecord.begin(
         workload=WorkloadUsed(workload),
@@ -78,6 +79,14 @@ def make_record(
     )
 
 
+T = TypeVar("T")
+
+
+def said(kind: type[T], document: object) -> T:
+    """What fio, iperf3 or tc said, as it stands in a record."""
+    return typed.STRICT.read(kind, document, "made up")
+
+
 def told(path: Mapping[str, float]) -> PathTold:
     """A path from what was said of it, as a record's file has it."""
     rtt_s = path["rtt_ms"] / 1e3 if "rtt_ms" in path else None
@@ -87,6 +96,22 @@ def told(path: Mapping[str, float]) -> PathTold:
 def with_step(record: RunRecord, **changes: Any) -> RunRecord:
     """The record with its first step changed."""
     return attrs.evolve(record, steps=(attrs.evolve(record.steps[0], **changes), *record.steps[1:]))
+
+
+def with_fio(record: RunRecord, change: Callable[[Any], object]) -> RunRecord:
+    """The record with `change` made to the JSON that its first step has of fio."""
+    document: Any = typed.STRICT.write(record.steps[0].fio)
+    change(document["jobs"][0])
+    return with_step(record, fio=said(FioOutput, document))
+
+
+def with_latency(record: RunRecord, factor: float) -> RunRecord:
+    """The record with the mean latency of its first step's requests `factor` times as long."""
+    document: Any = typed.STRICT.write(record.steps[0].fio)
+    for job in document["jobs"]:
+        for op in ("read", "write"):
+            job[op]["lat_ns"]["mean"] *= factor
+    return with_step(record, fio=said(FioOutput, document))
 
 
 def _sample(op: str, mb_per_s: float, second: int, size: int) -> Sample:

@@ -144,7 +144,7 @@ def test_a_fabric_that_needs_hardware_is_said_to_be_missing_and_starts_no_guest(
     from fabtune.progress import Progress
 
     points = batch.run_all(wanted, runs, resume=False, progress=Progress(quiet=True))
-    assert [point["missing"][:18] for point in points] == ["not available here"] * 2
+    assert [str(point["missing"])[:18] for point in points] == ["not available here"] * 2
     assert all("mb_per_s" not in point for point in points)
 
 

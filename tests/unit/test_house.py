@@ -146,6 +146,37 @@ def test_the_host_layer_knows_nothing_above_it() -> None:
 _BELOW = ("errors", "host", "model", "stat", "installed")
 
 
+def too_long(name: str, source: str) -> Iterator[str]:
+    """Yield what is longer in a file than one can take in: a function above 50 lines, a file above 400."""
+    lines = source.count("\n")
+    if lines > 400:
+        yield f"{name}: {lines} lines"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+            length = node.end_lineno - node.lineno + 1
+            if length > 50:
+                yield f"{name}: {node.name} has {length} lines"
+
+
+def test_no_function_is_above_50_lines_and_no_file_above_400() -> None:
+    found = [text for name, _ in _sources() for text in too_long(name, (PACKAGE / name).read_text())]
+    assert not found, "split them by subject:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("def f():\n" + "    x\n" * 50, 1),
+        ("class C:\n    async def f(self):\n" + "        x\n" * 50, 1),
+        ("def f():\n" + "    x\n" * 49, 0),
+        ("x\n" * 401, 1),
+        ("x\n" * 400, 0),
+    ],
+)
+def test_what_is_too_long_is_seen(source: str, count: int) -> None:
+    assert len(list(too_long("f.py", source))) == count
+
+
 def test_every_file_names_its_licence() -> None:
     if not (TOP / ".git").exists():
         pytest.skip("not a git tree")

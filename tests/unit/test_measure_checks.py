@@ -5,9 +5,10 @@ from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record, told, with_step
+from run_records import make_record, told, with_fio, with_latency, with_step
 
 from fabtune.measure import checks, measured
+from fabtune.model.outputs import FioOutput
 from fabtune.model.runrecord import Captured, Edge, HangingRequest, Stuck
 
 NEGOTIATED = {
@@ -37,10 +38,11 @@ def iscsi_write(r2ts_per_write: Any, size: Any = 262144) -> Any:
 def mixed(record: Any, reads: int) -> Any:
     """The record with as many reads of the same size beside its writes, by fio, the disk and the session."""
     step = record.steps[0]
-    (job,) = step.fio["jobs"]
     size = int(step.parameters["block_bytes"])
-    job["read"] = {**job["write"], "total_ios": reads, "io_bytes": reads * size}
-    job["read"]["lat_ns"] = {**job["write"]["lat_ns"], "N": reads}
+    (job,) = step.document.jobs
+    times = attrs.evolve(job.write.lat_ns, N=reads)
+    read = attrs.evolve(job.write, total_ios=reads, io_bytes=reads * size, lat_ns=times)
+    record = with_step(record, fio=FioOutput((attrs.evolve(job, read=read),)))
     for sample in step.samples:
         done = reads * sample["time.monotonic"] / step.samples[-1]["time.monotonic"]
         sample["disk.dev.read"], sample["disk.dev.read_bytes"] = done, done * size / 1024
@@ -74,7 +76,7 @@ def test_bursts_of_requests_pass_no_bound() -> None:
         }
         for t in times
     ]
-    record.steps[0].fio["jobs"][0]["read"]["runtime"] = 6200
+    record = with_fio(record, lambda job: job["read"].update(runtime=6200))
     assert verdict(with_step(record, depth=1), "faster than its bound") == checks.FAIL
     record = with_step(
         record, depth=32, samples=tuple(samples), job=record.steps[0].job + "time_based=1\nruntime=6200ms\n"
@@ -146,9 +148,8 @@ def test_r2ts_of_requests_that_the_kernel_splits_are_not_judged() -> None:
 @pytest.mark.parametrize("ramp_s", [0, 4])
 def test_the_disk_moved_what_fio_asked_for(factor: Any, expected: Any, ramp_s: int) -> None:
     record: Any = make_record(100, seconds=10)
-    moved = record.steps[0].fio["jobs"][0]["read"]
-    moved["io_bytes"] *= (10 - ramp_s) / 10
-    moved["runtime"] = (10 - ramp_s) * 1000
+    moved = record.steps[0].document.moved_bytes() * (10 - ramp_s) // 10
+    record = with_fio(record, lambda job: job["read"].update(io_bytes=moved, runtime=(10 - ramp_s) * 1000))
     record = with_step(record, job=record.steps[0].job + f"ramp_time={ramp_s}000ms\n")
     for sample in record.steps[0].samples:
         sample["disk.dev.read_bytes"] *= factor
@@ -204,10 +205,10 @@ def test_what_was_sent_again_is_no_other_traffic() -> None:
 
 
 def test_a_stream_that_did_nothing_is_found() -> None:
-    record: Any = make_record(100)
+    record = make_record(100)
     assert verdict(record, "every stream") == checks.PASS
-    jobs = record.steps[0].fio["jobs"]
-    jobs.append(dict.fromkeys(("read", "write"), jobs[0]["write"]))
+    (busy,) = record.steps[0].document.jobs
+    record = with_step(record, fio=FioOutput((busy, attrs.evolve(busy, read=busy.write))))
     assert verdict(record, "every stream") == checks.FAIL
 
 
@@ -220,18 +221,16 @@ def test_r2ts_of_a_capture_follow_from_the_bursts(r2ts: Any, expected: Any) -> N
 @pytest.mark.parametrize(("factor", "expected"), [(1.02, checks.PASS), (1.2, checks.FAIL), (0.8, checks.FAIL)])
 def test_littles_law(factor: Any, expected: Any) -> None:
     record: Any = make_record(100)
-    record.steps[0].fio["jobs"][0]["read"]["lat_ns"]["mean"] *= factor
+    record = with_latency(record, factor)
     assert verdict(record, "latency is the depth") == expected
 
 
 def test_littles_law_holds_for_few_requests_within_what_lies_outside_the_part() -> None:
     # 64 requests of 3 s each, 32 at a time, in 6 s: a full queue may count up to 3 s from before.
     record: Any = make_record(64 / 6 / 1e3, parameters={"block_bytes": 1000}, seconds=6)
-    moved = record.steps[0].fio["jobs"][0]["read"]
-    moved["lat_ns"]["mean"] = 3e9
-    record = with_step(record, depth=32)
+    record = with_fio(with_step(record, depth=32), lambda job: job["read"]["lat_ns"].update(mean=3e9))
     assert verdict(record, "latency is the depth") == checks.PASS
-    moved["lat_ns"]["mean"] = 0.4e9
+    record = with_fio(record, lambda job: job["read"]["lat_ns"].update(mean=0.4e9))
     assert verdict(record, "latency is the depth") == checks.FAIL
 
 

@@ -5,9 +5,11 @@ from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record, with_step
+from run_records import make_record, said, with_fio, with_step
 
 from fabtune.measure import measured, metrics
+from fabtune.model import typed
+from fabtune.model.outputs import FioOutput
 from fabtune.model.runrecord import Readings, RunRecord, StepResult
 
 TIMED = "time_based=1\nruntime=6000ms\nramp_time=4000ms\n"
@@ -20,7 +22,8 @@ def drained(*, early: bool = False) -> RunRecord:
     """
     record: Any = make_record(1, parameters={"block_bytes": 262144}, seconds=14)
     step = record.steps[0]
-    (job,) = step.fio["jobs"]
+    written: Any = typed.STRICT.write(step.fio)
+    (job,) = written["jobs"]
     bins = {str(3_000_000_000 + number): 1 for number in range(60)} | {"6200000000": 32}
     times = {"mean": 4.1e9, "N": 92, "max": 6_200_000_000}
     job["read"] = {
@@ -37,12 +40,12 @@ def drained(*, early: bool = False) -> RunRecord:
             "lat_ns": {"mean": 3e9, "N": 60, "max": 3.1e9},
         }
         known = {"read": mine | {"clat_ns": {"bins": {"3000000000": 60}}}, "write": job["write"]}
-        before = {"jobs": [known]}
+        before = said(FioOutput, {"jobs": [known]})
     job.update(begun)
     for sample in step.samples:
         moved = 10 * min(10.0, sample["time.monotonic"]) + (32 if sample["time.monotonic"] >= 13 else 0)
         sample["disk.dev.read_bytes"] = moved * 256
-    return with_step(record, depth=32, job=step.job + TIMED, before_drain=before)
+    return with_step(record, depth=32, job=step.job + TIMED, fio=said(FioOutput, written), before_drain=before)
 
 
 def figures(record: RunRecord) -> dict[str, float]:
@@ -59,7 +62,7 @@ def test_the_part_ends_when_the_run_time_does() -> None:
 
 def test_where_fio_does_not_say_when_it_began_the_part_is_what_is_surely_inside() -> None:
     record: Any = drained()
-    del record.steps[0].fio["jobs"][0]["job_start"]
+    record = with_fio(record, lambda job: job.pop("job_start"))
     # Begun at 0 at the earliest; 9 s before 14 at the latest, if fio ended at once, or half a second before that.
     assert measured.span(record.steps[0]) == measured.Span(5.0, 10.5)
 

@@ -21,7 +21,7 @@ from processes import runs
 from fabtune import progress
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
-from fabtune.measure import checks, fio, measured, metrics, pcp, recordfile, target, workload, workload_run
+from fabtune.measure import checks, measured, pcp, recordfile, target, workload, workload_run
 from fabtune.measure.watch import Watch
 
 TOP = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def test_one_run_is_one_record_with_all_steps(disk_dir: Path, capsys: pytest.Cap
     assert kept.complete and kept.label == "lan"
     assert [step.name for step in kept.steps] == ["read", "write"]
     for op, step in zip(("read", "write"), kept.steps, strict=True):
-        assert metrics.moved_bytes(step.fio) == fio.total(step.fio, op, "io_bytes") == 16 * 2**20
+        assert step.fio.moved_bytes() == step.fio.moved_bytes(op) == 16 * 2**20
         assert measured.latencies(step, op).total == 64
     assert shown["steps"][0]["read_mb_per_s"] > 0
     assert not list(disk_dir.glob("fabtune-*"))
@@ -74,12 +74,12 @@ def test_bins_and_percentiles_agree_with_fio(disk_dir: Path) -> None:
     assert measure(disk_dir, "oltp", "--set", "total_bytes=16m", "--runtime", "1s", "--ramp", "0s") == ExitCode.DONE
     step = records(disk_dir)[0].steps[0]
     for op in ("read", "write"):
-        theirs = step.fio["jobs"][0][op]["clat_ns"]["percentile"]["90.000000"]
+        theirs = getattr(step.fio.jobs[0], op).clat_ns.rest.keys["percentile"]["90.000000"]
         whole = attrs.evolve(step, before_drain=None)
         assert measured.latencies(whole, op).quantile_ns(0.9) == pytest.approx(theirs, rel=0.02)
         # Asked at the end of its part, fio had not yet waited for the 16 requests that were outstanding.
         assert step.before_drain is None or 0 < measured.requests(step, op) < measured.requests(whole, op)
-    mix = fio.total(step.fio, "read", "total_ios") / metrics.moved_bytes(step.fio) * 4096
+    mix = step.fio.requests("read") / step.fio.moved_bytes() * 4096
     assert mix == pytest.approx(0.7, abs=0.02)
 
 
@@ -124,7 +124,7 @@ def test_interruption_ends_the_load_and_keeps_the_record(disk_dir: Path, number:
     assert not runs(load)
     (kept,) = records(disk_dir)
     assert not kept.complete and kept.problem == "interrupted by the user"
-    assert metrics.moved_bytes(kept.steps[0].fio) > 0
+    assert kept.steps[0].fio.moved_bytes() > 0
     assert not list(disk_dir.glob("fabtune-*"))
 
 
@@ -144,7 +144,7 @@ def test_trouble_during_the_first_sample_keeps_what_was_measured(
     with pytest.raises(workload_run.IncompleteError) as caught:
         workload_run.measure(load, target.find(str(disk_dir)), runtime_s=60, ramp_s=0)
     fio = caught.value.record.steps[0].fio
-    assert fio is not None and metrics.moved_bytes(fio) > 0
+    assert fio is not None and fio.moved_bytes() > 0
 
 
 def test_the_load_dies_with_its_starter(disk_dir: Path) -> None:
@@ -224,7 +224,7 @@ def test_every_thread_of_pileup_reads(disk_dir: Path) -> None:
     words = ["--set", "files=4", "--set", "file_bytes=2m", "--set", "threads=8", "--runtime", "300ms", "--ramp", "0s"]
     assert measure(disk_dir, "pileup", *words) == ExitCode.DONE
     (step,) = records(disk_dir)[0].steps
-    assert len(step.fio["jobs"]) == 8 and all(job["read"]["total_ios"] for job in step.fio["jobs"])
+    assert len(step.fio.jobs) == 8 and all(job.read.total_ios for job in step.fio.jobs)
 
 
 def test_daq_names_the_highest_rate_that_both_sides_held(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import attrs
 import pytest
-from run_records import make_record
+from run_records import make_record, said
 
 from fabtune.cli import measure as measure_cli
 from fabtune.cli.main import main
@@ -21,6 +21,7 @@ from fabtune.lab import topology
 from fabtune.measure import capture, checks, fio, network, proof, recordfile, target, workload, workload_run
 from fabtune.model import runrecord
 from fabtune.model.factors import Settings
+from fabtune.model.outputs import FioOutput, Iperf3Output, Qdisc
 from fabtune.model.runrecord import Edge, Readings, RunRecord, SessionTurn
 from fabtune.report import suite
 from fabtune.stat.stuck import StuckList, StuckRequest
@@ -30,7 +31,7 @@ Producer = Callable[[target.Target, Patch], RunRecord]
 BEFORE = Path(__file__).parent / "data/record-1.run.json.gz"
 MOVED = {"total_ios": 100, "io_bytes": 409600, "runtime": 1000, "clat_ns": {"bins": {"1000": 100}},
          "lat_ns": {"mean": 1000.0, "N": 100, "max": 2000}}  # fmt: skip
-FIO = {"jobs": [{"read": MOVED, "write": MOVED}]}
+SAID = said(FioOutput, {"jobs": [{"read": MOVED, "write": MOVED}]})
 NIC = tuple(f"{way}_{what}" for way in ("rx", "tx") for what in ("bytes", "packets", "dropped", "errors"))
 IPERF3 = {"end": {"sum_received": {"bits_per_second": 8e8}}}
 
@@ -52,11 +53,11 @@ class Load:
     def wait(self, tick: Callable[[], None], interval_s: float, measured_s: float = 0) -> None:
         tick()
 
-    def before_drain(self) -> dict[str, Any]:
-        return FIO
+    def before_drain(self) -> FioOutput:
+        return SAID
 
-    def document(self) -> dict[str, Any]:
-        return FIO
+    def document(self) -> FioOutput:
+        return SAID
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def host(monkeypatch: Patch, tmp_path: Path) -> target.Target:
     """What the producers would run or read, made up; the records are real."""
     place = target.Target(tmp_path, "directory", 1 << 40, None, "", "", 512, (3,))
     edge = Edge(
-        {"eth0": dict.fromkeys(NIC, 1)}, {"3": "eth0"}, ({"kind": "fq", "dev": "eth0", "drops": 0},),
+        {"eth0": dict.fromkeys(NIC, 1)}, {"3": "eth0"}, (said(Qdisc, {"kind": "fq", "dev": "eth0", "drops": 0}),),
         {"3": {"InitialR2T": "Yes"}}, {"3": ("sdb",)}, {"3": {"r2t_pdus": 2}},
         ({"cwnd_segments": 10, "rtt_ms": 20.5, "congestion_control": "cubic"},),
     )  # fmt: skip
@@ -75,7 +76,7 @@ def host(monkeypatch: Patch, tmp_path: Path) -> target.Target:
     monkeypatch.setattr(network, "require", lambda *words: "/bin/true")
     monkeypatch.setattr(network, "round_trips_ms", lambda peer: [10.0, 10.5])
     monkeypatch.setattr(network, "path_mtu", lambda peer: network.PathMtu(9000, 1500, told=True))
-    monkeypatch.setattr(network, "_iperf3", lambda command: IPERF3)
+    monkeypatch.setattr(network, "_iperf3", lambda command: said(Iperf3Output, IPERF3))
     return place
 
 
@@ -97,7 +98,7 @@ def of_ab(place: target.Target, monkeypatch: Patch) -> RunRecord:
 
 def of_failed_run(place: target.Target, monkeypatch: Patch) -> RunRecord:
     def fail(load: Load) -> None:
-        raise fio.FioError("fio ended with status 1: no", FIO)
+        raise fio.FioError("fio ended with status 1: no", SAID)
 
     monkeypatch.setattr(Load, "document", fail)
     with pytest.raises(workload_run.IncompleteError) as caught:
@@ -163,7 +164,7 @@ def of_combination(place: target.Target, monkeypatch: Patch) -> RunRecord:
     monkeypatch.setattr(topology, "assert_clean", lambda *words: None)
     monkeypatch.setattr(combination, "RESULTS", place.path)
     (point,) = combination.measure_op(cast(Any, Bed(settings(rtt="20ms"))), ["sda"], "read")
-    assert point["bound_mb_per_s"] > 100 and point["mb_per_s"] == 0.41
+    assert point.number("bound_mb_per_s") > 100 and point["mb_per_s"] == 0.41
     return recordfile.read(place.path / "read.run.json.gz")
 
 
@@ -198,8 +199,21 @@ def test_what_is_written_is_read_again_and_reported(
     assert taken.workload.name in (path.parent / "report.html").read_text()
 
 
+def test_the_peer_of_a_network_run_may_have_a_name(host: target.Target, monkeypatch: Patch) -> None:
+    asked = []
+
+    def path_mtu(peer: str) -> network.PathMtu:
+        asked.append(peer)
+        return network.PathMtu(9000, 1500, told=True)
+
+    monkeypatch.setattr(network, "path_mtu", path_mtu)
+    taken = network.measure("localhost", port=1, seconds=1, windows=(0,), streams=(1,))
+    # ip(8), which is asked for the way there, knows no names.
+    assert asked[0] in ("127.0.0.1", "::1") and taken.target.path == "localhost"
+
+
 def test_a_record_keeps_the_keys_and_units_of_its_file(host: target.Target, monkeypatch: Patch) -> None:
-    raw_record = runrecord.as_json(of_run(host, monkeypatch))
+    raw_record: dict[str, Any] = runrecord.as_json(of_run(host, monkeypatch))
     assert raw_record["path"] == {"rtt_ms": 20.3, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
     old = raw_of(BEFORE)
     for part in ("workload", "target", "host", "versions"):
@@ -272,7 +286,7 @@ def kept(old: dict[str, Any], path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (of_step(fio=[]), "key 'steps[0].fio': found [] (array), allowed: table"),
+        (of_step(fio=[]), "key 'steps[0].fio': found [] (array), allowed: a table with the keys jobs"),
         (of_step(fio={"version": 3}), "key 'steps[0].fio.jobs' is missing"),
         (of_step(fio={"jobs": "x"}), "key 'steps[0].fio.jobs': found 'x' (text), allowed: array"),
         (of_step(fio={"jobs": [{}]}), "key 'steps[0].fio.jobs[0].read' is missing"),
@@ -289,7 +303,7 @@ def kept(old: dict[str, Any], path: Path) -> None:
         (of_fio("clat_ns", {"bins": {"5": 10**400}}), "read.clat_ns.bins': found {'5': 1"),
         (of_fio("clat_ns", {"bins": {"5": "x"}}), "read.clat_ns.bins.5': found 'x' (text), allowed: integer"),
         (of_fio("lat_ns", {"N": 1}), "read.lat_ns.mean' is missing"),
-        (of_step(iperf3="x"), "key 'steps[0].iperf3': found 'x' (text), allowed: table"),
+        (of_step(iperf3="x"), "key 'steps[0].iperf3': found 'x' (text), allowed: a table with the keys end"),
         (of_step(iperf3={"error": {}}), "key 'steps[0].iperf3.end' is missing"),
         (of_step(iperf3={"end": {}}), "key 'steps[0].iperf3.end.sum_received' is missing"),
         (of_step(iperf3={"end": {"sum_received": {"bits_per_second": "fast"}}}),
@@ -350,5 +364,5 @@ def test_keys_of_a_later_fabtune_are_kept() -> None:
 
 def test_readings_of_fabstat_belong_to_the_step() -> None:
     step = attrs.evolve(make_record(1).steps[0], fabstat=Readings("a", "b"))
-    written = runrecord.as_json(attrs.evolve(make_record(1), steps=(step,)))
+    written: dict[str, Any] = runrecord.as_json(attrs.evolve(make_record(1), steps=(step,)))
     assert written["steps"][0]["fabstat"] == {"before": "a", "after": "b"}

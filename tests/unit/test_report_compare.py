@@ -8,12 +8,13 @@ from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record
+from run_records import make_record, with_latency, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import interleave, recordfile
 from fabtune.model.judgement import Verdict
+from fabtune.model.outputs import FioOutput
 from fabtune.report import compare, verdict_table
 
 
@@ -64,9 +65,9 @@ def test_an_invalid_run_takes_its_pair_along_and_is_named() -> None:
 def test_a_run_that_breaks_a_law_is_not_used() -> None:
     a, b = sides(1.10)
     # One that says something new is; one with a stream that did nothing cannot be right.
-    b[1].steps[0].fio["jobs"][0]["read"]["lat_ns"]["mean"] *= 2
-    jobs = b[0].steps[0].fio["jobs"]
-    jobs.append(dict.fromkeys(("read", "write"), jobs[0]["write"]))
+    b[1] = with_latency(b[1], 2)
+    (busy,) = b[0].steps[0].document.jobs
+    b[0] = with_step(b[0], fio=FioOutput((busy, attrs.evolve(busy, read=busy.write))))
     outcome = compare.compare(a, b)
     assert outcome.rows[0].judgement.n == 7
     assert "every stream of the load" in outcome.invalid[0][1]

@@ -10,12 +10,13 @@ from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record, with_step
+from run_records import make_record, said, with_latency, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
 from fabtune.measure import recordfile
 from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS
+from fabtune.model.outputs import FioOutput, Iperf3Output
 from fabtune.model.path import NetworkPath, bound_bytes_per_s
 from fabtune.model.runrecord import Edge, SessionTurn, StepResult
 from fabtune.report import cells, laws
@@ -30,10 +31,7 @@ BURSTS = {
 
 def at_depth(record: Any, depth: Any) -> Any:
     """Give a record of depth 1 the latency that goes with `depth`."""
-    for job in record.steps[0].fio["jobs"]:
-        for op in ("read", "write"):
-            job[op]["lat_ns"]["mean"] *= depth
-    return with_step(record, depth=depth)
+    return with_step(with_latency(record, depth), depth=depth)
 
 
 def curve(depth: Any = 32, rtts_ms: Any = RTTS_MS, label: Any = "wan", slower: Any = 1.0, stretched: Any = 1.0) -> Any:
@@ -120,7 +118,7 @@ def test_a_window_that_was_asked_for_bounds_raw_tcp_at_every_round_trip(factor: 
             StepResult(
                 name,
                 {"op": "send", "window_bytes": window},
-                iperf3={"end": {"sum_received": {"bits_per_second": rate * 8e6}}},
+                iperf3=said(Iperf3Output, {"end": {"sum_received": {"bits_per_second": rate * 8e6}}}),
             )
             for name, window, rate in (("send, window 64 KiB", 65536, window_rate), ("send", 0, 110))
         )
@@ -138,8 +136,9 @@ def test_a_against_itself_proves_a_bias_or_none(shift: Any, lost: Any, expected:
                 100 + pair % 3 + (shift if side == "B" else 0) + (pair % 2) * (side == "B") * 0.1, pair=pair
             )
             made.append(attrs.evolve(one, session=SessionTurn("s-calibration", pair, side)))
-    document: Any = made[1].steps[0].fio
-    document["jobs"][0]["read"]["io_bytes"] -= lost * 10**6
+    (job,) = made[1].steps[0].document.jobs
+    less = attrs.evolve(job.read, io_bytes=job.read.io_bytes - lost * 10**6)
+    made[1] = with_step(made[1], fio=FioOutput((attrs.evolve(job, read=less),)))
     assert verdicts(made, laws.A_AGAINST_A) == [expected]
 
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record, with_step
+from run_records import make_record, said, with_latency, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
 from fabtune.measure import recordfile
-from fabtune.model.runrecord import Edge, JudgedClaim, StepResult, WorkloadUsed
+from fabtune.model.outputs import Iperf3Output, Qdisc
+from fabtune.model.runrecord import Edge, JudgedClaim, StepResult, Value, WorkloadUsed
 from fabtune.report import latency, overtime, paired, suite, throughput
 from fabtune.report import page as pages
 
@@ -123,7 +124,7 @@ def test_broken_law_incomplete_and_unreadable_runs_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = many(6, seconds=2)
-    records[1].steps[0].fio["jobs"][0]["read"]["lat_ns"]["mean"] *= 3
+    records[1] = with_latency(records[1], 3)
     records[2] = attrs.evolve(records[2], complete=False, problem="sdb has vanished")
     write_all(records, tmp_path / "runs")
     (tmp_path / "runs" / "x.run.json.gz").write_bytes(b"\x1f\x8b\x08rest")
@@ -139,7 +140,7 @@ def test_broken_law_incomplete_and_unreadable_runs_are_named(
 def test_network_bound_and_block_stand_in_one_line(tmp_path: Path) -> None:
     def step(op: Any, mb_per_s: Any) -> Any:
         received = {"sum_received": {"bits_per_second": mb_per_s * 8e6}}
-        return StepResult(op, {"op": op}, iperf3={"end": received})
+        return StepResult(op, {"op": op}, iperf3=said(Iperf3Output, {"end": received}))
 
     net = attrs.evolve(
         make_record(1, "wan", workload="net"),
@@ -195,11 +196,17 @@ def test_what_was_read_around_a_step_is_shown(tmp_path: Path) -> None:
 
     def edge(commands: Any, r2ts: Any, drops: Any, cwnd: Any) -> Any:
         nic = {"rx_dropped": drops, "tx_dropped": 0}
-        qdiscs = [{"kind": "fq", "dev": "eth0", "handle": "1:", "root": True, "drops": 2 * drops}]
-        socket = {"cwnd_segments": cwnd, "rtt_ms": 10.5, "send_buffer_bytes": 1, "receive_buffer_bytes": 2}
-        sockets = [socket | {"congestion_control": "cubic"}, socket | {"cwnd_segments": 1, "congestion_control": "bbr"}]
+        qdisc = {"kind": "fq", "dev": "eth0", "handle": "1:", "root": True, "drops": 2 * drops}
+        socket: dict[str, Value] = {
+            "cwnd_segments": cwnd,
+            "rtt_ms": 10.5,
+            "send_buffer_bytes": 1,
+            "receive_buffer_bytes": 2,
+        }
+        other: dict[str, Value] = {"cwnd_segments": 1, "congestion_control": "bbr"}
+        sockets = (socket | {"congestion_control": "cubic"}, socket | other)
         counters = {"1": {"scsicmd_pdus": commands, "r2t_pdus": r2ts}}
-        return Edge(iscsi=counters, nics={"eth0": nic}, qdiscs=tuple(qdiscs), sockets=tuple(sockets))
+        return Edge(iscsi=counters, nics={"eth0": nic}, qdiscs=(said(Qdisc, qdisc),), sockets=sockets)
 
     one = with_step(one, before=edge(10, 5, 1, 20), after=edge(210, 305, 4, 900))
     # Reads among the commands wait for no R2T.

@@ -9,6 +9,7 @@ import pytest
 
 from fabtune.errors import InputError
 from fabtune.model import typed
+from fabtune.model.document import Rest
 
 
 @attrs.frozen
@@ -53,7 +54,7 @@ def test_what_is_read_is_written_again_as_it_was() -> None:
     assert whole.parts == (Part("p", 2),)
     assert whole.pair == ("x", 1)
     assert repr(whole.ratio) == "2"
-    written = typed.STRICT.write(whole)
+    written: Any = typed.STRICT.write(whole)
     assert written == FULL | {"parts": [{"name": "p", "size": 2}], "pair": written["pair"]}
     assert list(written["pair"]) == ["x", 1]
     assert "note" not in written and typed.STRICT.write(attrs.evolve(whole, note="n"))["note"] == "n"
@@ -110,13 +111,13 @@ def test_keys_that_are_no_field_are_kept_and_written_again() -> None:
     @attrs.frozen
     class Open:
         name: str
-        more: dict[str, Any] = typed.others()
+        more: Rest = Rest()
 
     one = typed.STRICT.read(Open, {"name": "x", "later": {"a": [1]}}, "file")
-    assert one == Open("x", {"later": {"a": [1]}})
+    assert one == Open("x", Rest({"later": {"a": [1]}}))
     assert typed.STRICT.write(one) == {"name": "x", "later": {"a": [1]}}
     # A file cannot reach the field itself by its name.
-    assert typed.STRICT.read(Open, {"name": "x", "more": 1}, "file").more == {"more": 1}
+    assert typed.STRICT.read(Open, {"name": "x", "more": 1}, "file").more == Rest({"more": 1})
 
 
 def test_a_class_kept_in_other_units_names_the_keys_of_the_file() -> None:

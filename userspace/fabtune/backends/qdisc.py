@@ -7,12 +7,13 @@ its own, so that nobody else's is taken for it.  Whatever else is found was made
 """
 
 import json
-from typing import Any
+from collections.abc import Mapping
 
 from fabtune.backends import Refusal
 from fabtune.errors import ByHandError, FabtuneError, UnsupportedError
 from fabtune.host import iproute, tree
 from fabtune.model.device import Device
+from fabtune.model.document import Json
 
 # The kernel gives handle 0: to the qdiscs it attaches by itself; fab: is ours.
 _KERNELS, _OURS = "0:", "fab:"
@@ -30,7 +31,7 @@ _FQ_DEFAULTS = {
 _FROM_THE_MTU = ("quantum", "initial_quantum")
 _SHARE = "share_nic"
 
-Rows = list[dict[str, Any]]
+Rows = list[iproute.Listed]
 
 
 def _tc(device: Device, *words: str) -> None:
@@ -43,13 +44,18 @@ def _rows(device: Device) -> Rows:
         raise UnsupportedError(f"{device.label}: not a NIC")
     words = ("-details", "qdisc", "show", "dev", name)
     found = iproute.read_json("tc", *words, netns=device.where.get("netns", ""), texts=("kind", "handle"))
-    for options in (row.get("options", {}) for row in found):
-        if not isinstance(options, dict) or not isinstance(options.get("maxrate", 0), int):
-            raise FabtuneError(f"tc -j {' '.join(words)}: 'options' cannot be read: {str(options):.60}")
+    for row in found:
+        if not isinstance(row.get("options", {}), dict) or not isinstance(_options(row).get("maxrate", 0), int):
+            raise FabtuneError(f"tc -j {' '.join(words)}: 'options' cannot be read: {str(row['options']):.60}")
     return [row for row in found if row["kind"] not in _BESIDE]
 
 
-def _root(rows: Rows) -> dict[str, Any]:
+def _options(row: iproute.Listed) -> Mapping[str, Json]:
+    options = row.get("options")
+    return options if isinstance(options, Mapping) else {}
+
+
+def _root(rows: Rows) -> iproute.Listed:
     return next((row for row in rows if row.get("root")), {"kind": "noqueue", "handle": _KERNELS})
 
 
@@ -78,10 +84,9 @@ def _by_hand(rows: Rows, device: Device) -> bool:
     if _root(rows)["handle"] != _OURS or len(rows) != len(leaves) + (_root(rows)["kind"] == "mq"):
         return True
     changed = (
-        options.get(key, default) != default
+        _options(leaf).get(key, default) != default
         for leaf in leaves
         if leaf["kind"] == "fq"
-        for options in [leaf.get("options", {})]
         for key, default in _FQ_DEFAULTS.items()
     )
     words = ("filter", "show", "dev", device.where["name"], "parent", _OURS)
@@ -164,8 +169,7 @@ def _tree(rows: Rows) -> str:
         if row.get("handle") == _KERNELS:
             row.pop("options", None)
         if ours_below or row.get("handle") == _OURS:
-            options = row.get("options", {})
-            row["options"] = {key: value for key, value in options.items() if key not in _FROM_THE_MTU}
+            row["options"] = {key: value for key, value in _options(row).items() if key not in _FROM_THE_MTU}
         if ours_below:
             # The kernel numbers the leaves that we attach.
             row.pop("handle", None)
@@ -199,8 +203,8 @@ def _write_tree(device: Device, saved: str) -> None:
 def _differences(before: Rows, now: Rows) -> str:
     """Return in words the first thing in which two trees differ."""
     for old, new in zip(before, now, strict=False):
-        for key, value in {**old, **old.get("options", {})}.items():
-            found = {**new, **new.get("options", {})}.get(key)
+        for key, value in {**old, **_options(old)}.items():
+            found = {**new, **_options(new)}.get(key)
             if key != "options" and found != value:
                 return f"{old['kind']}: {key} was {value}, and is {found}"
     return f"{len(before)} disciplines were there, and {len(now)} are"
@@ -209,7 +213,7 @@ def _differences(before: Rows, now: Rows) -> str:
 def _maxrate(rows: Rows) -> str:
     """Return the most that one connection may send in bytes/s, 0 for no limit."""
     # Whatever is not fq limits no connection; so a plan can ask for fq and its maxrate at once.
-    rates = {int(leaf.get("options", {}).get("maxrate", _MAXRATE_END)) for leaf in _leaves(rows)}
+    rates = {tree.whole(str(_options(leaf).get("maxrate"))) or _MAXRATE_END for leaf in _leaves(rows)}
     return " ".join(_MAXRATE_OFF if rate >= _MAXRATE_END else str(rate) for rate in sorted(rates))
 
 

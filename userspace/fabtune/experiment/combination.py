@@ -50,7 +50,7 @@ def run_combination(settings: Settings) -> list[Point]:
             # A connection of its own: what TCP learnt from the reads must not shape the writes.
             testbed.logout()
         points += measure_op(testbed, testbed.login() if points else testbed.tune(), op)
-        if points[-1].get("oldest_s", 0) > clients.STUCK_S:
+        if points[-1].number("oldest_s") > clients.STUCK_S:
             # A session whose requests hang cannot log out; there is nothing left to measure.
             break
     return points
@@ -166,7 +166,7 @@ def with_bound(point: Point, taken: RunRecord, step: StepResult, op: str) -> Poi
         return point
     # Requests of several sizes, or through the page cache, are bound by the line alone.
     bound = checks.bound(taken, step, op) or network.goodput_bytes_per_s
-    share = point["mb_per_s"] * 1e6 / bound
+    share = point.number("mb_per_s") * 1e6 / bound
     return point | {"bound_mb_per_s": round(bound / 1e6, 2), "fraction_of_bound": round(share, 4)}
 
 

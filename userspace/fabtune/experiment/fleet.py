@@ -177,9 +177,9 @@ def _sum(points: Sequence[Point], latencies: Sequence[measured.Latencies]) -> Po
             "profile": points[0]["profile"],
             "host": "all",
             "op": points[0]["op"],
-            "mb_per_s": round(sum(one["mb_per_s"] for one in points), 2),
+            "mb_per_s": round(sum(one.number("mb_per_s") for one in points), 2),
             **{key: _rounded(None if ns is None else ns / 1e6) for key, ns in values.items()},
-            "begun_late_ms": max(one["begun_late_ms"] for one in points),
+            "begun_late_ms": max(one.number("begun_late_ms") for one in points),
         }
     )
 

@@ -4,7 +4,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 from xml.etree import ElementTree
 
 import attrs
@@ -25,6 +25,7 @@ from fabtune.model.results import (
     Status,
     SuiteIndex,
 )  # fmt: skip
+from fabtune.model.runrecord import Value
 
 SUMMARY = "summary.json"
 XML = "testrun.xml"
@@ -163,5 +164,5 @@ def _run(parent: ElementTree.Element, run: RunEntry) -> None:
             ElementTree.SubElement(result, "figure", name=name).text = _text(value)
 
 
-def _text(value: Any) -> str:
+def _text(value: Value | None) -> str:
     return value if isinstance(value, str) else json.dumps(value)

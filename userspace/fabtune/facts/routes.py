@@ -2,7 +2,6 @@
 """The routes that storage traffic takes, through rules and tables, and how a journal finds one again."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from fabtune.errors import FabtuneError
 from fabtune.facts.host_snapshot import HostSnapshot
@@ -50,7 +49,7 @@ def _question(peer: str, local: str, port: str, name: str) -> str:
     return f"route get fibmatch {bare}{source}{f' oif {zone}' if zone else ''} ipproto 6 {port}"
 
 
-def _gateway(row: dict[str, Any]) -> str:
+def _gateway(row: iproute.Listed) -> str:
     """Return the first hop as an identity names it."""
     if row.get("nexthops"):
         return f"nhid {row['nhid']}" if "nhid" in row else "multipath"
@@ -58,7 +57,7 @@ def _gateway(row: dict[str, Any]) -> str:
     return str(via.get("host")) if isinstance(via, dict) else str(row.get("gateway", "direct"))
 
 
-def _device(row: dict[str, Any], family: str, netns: str) -> Device:
+def _device(row: iproute.Listed, family: str, netns: str) -> Device:
     destination, name = str(row["dst"]), str(row.get("dev", ""))
     table, metric = str(row.get("table", _MAIN)), str(row.get("metric", ""))
     parts = [destination, _gateway(row), namespaces.identity(netns)]
@@ -99,7 +98,7 @@ def locate(device: Device, around: HostSnapshot) -> Device | None:
     return found[0] if found else None
 
 
-def _listed(family: str, table: str, destination: str, netns: str) -> Iterable[tuple[str, dict[str, Any]]]:
+def _listed(family: str, table: str, destination: str, netns: str) -> Iterable[tuple[str, iproute.Listed]]:
     """Yield family and row of each route to exactly `destination` in `table`; an empty family is both."""
     for one in [family] if family else ["-4", "-6"]:
         words = [one, "route", "show", "table", table, "exact", destination]

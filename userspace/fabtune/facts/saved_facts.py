@@ -11,6 +11,7 @@ from fabtune.errors import InputError
 from fabtune.facts.collect import Facts
 from fabtune.host import userfile
 from fabtune.model import typed
+from fabtune.model.document import Json
 from fabtune.model.typed import WrongError
 
 VERSION = 1
@@ -30,7 +31,7 @@ _FORMAT = typed.Format(unknown_keys=True)
 _FORMAT.convert(int, cast(Any, Any), _whole, int)
 
 
-def to_json(facts: Facts) -> dict[str, object]:
+def to_json(facts: Facts) -> dict[str, Json]:
     """Return the facts with stable keys."""
     return {"fabtune_facts": VERSION, **dataclasses.asdict(facts)}
 

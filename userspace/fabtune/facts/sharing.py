@@ -79,8 +79,8 @@ class Sharing:
                 "ip", family, "route", "show", "table", "all", "exact", prefix, netns=self._links.netns
             )
         ]
-        ways = [way for row in rows for way in (row, *(row.get("nexthops") or []))]
-        return {str(way["dev"]) for way in ways if isinstance(way, dict) and "dev" in way}
+        hops = [one for row in rows if isinstance(several := row.get("nexthops"), list) for one in several]
+        return {str(way["dev"]) for way in (*rows, *hops) if isinstance(way, dict) and "dev" in way}
 
     def _guest(self, name: str) -> str:
         """Return what in another namespace lies on `name`, '' if nothing does."""
@@ -104,8 +104,9 @@ def _on_top_elsewhere(netns: str) -> dict[int, str]:
         for row in rows:
             info = row.get("linkinfo")
             kind = info.get("info_kind") if isinstance(info, dict) else None
-            if isinstance(row.get("link_index"), int) and kind not in _PAIRS:
-                found[row["link_index"]] = str(row["ifname"])
+            below = row.get("link_index")
+            if isinstance(below, int) and kind not in _PAIRS:
+                found[below] = str(row["ifname"])
     return found
 
 

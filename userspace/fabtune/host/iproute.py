@@ -2,10 +2,13 @@
 """Runs iproute2's tools (`ip`, `tc`) for their JSON, inside a network namespace."""
 
 import json
-from typing import Any
 
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.host import namespaces, tools
+from fabtune.model.document import Json
+
+# One thing that a tool lists: what it says of it, by name.
+Listed = dict[str, Json]
 
 
 def run(program: str, *arguments: str, netns: str = "", stdin: str = "", tolerant: bool = False) -> str:
@@ -23,7 +26,15 @@ def run(program: str, *arguments: str, netns: str = "", stdin: str = "", toleran
     return done.stdout
 
 
-def read_json(program: str, *arguments: str, netns: str = "", texts: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+def way_to(address: str) -> Listed:
+    """Return the route that packets to `address` take.  Raises FabtuneError where there is none."""
+    rows = read_json("ip", "route", "get", address, texts=("dev", "dst"))
+    if not rows:
+        raise FabtuneError(f"ip -j route get {address}: no route")
+    return rows[0]
+
+
+def read_json(program: str, *arguments: str, netns: str = "", texts: tuple[str, ...] = ()) -> list[Listed]:
     """Return the list that ``program -j`` prints, in which each row has the keys `texts`.  Raises FabtuneError."""
     text = run(program, "-j", *arguments, netns=netns)
     what = f"{program} -j {' '.join(arguments)}"
@@ -41,14 +52,14 @@ def read_json(program: str, *arguments: str, netns: str = "", texts: tuple[str, 
     return found
 
 
-def batch_json(program: str, family: str, commands: list[str], netns: str = "") -> list[dict[str, Any]]:
+def batch_json(program: str, family: str, commands: list[str], netns: str = "") -> list[Listed]:
     """Return the rows of all `commands` from one run of ``program -batch``; a command that fails has none."""
     if not commands:
         return []
     # A line is a command: what a host calls a peer must not make two of one.
     stdin = "\n".join(" ".join(command.split()) for command in commands)
     text = run(program, "-j", family, "-force", "-batch", "-", netns=netns, stdin=stdin, tolerant=True)
-    rows: list[dict[str, Any]] = []
+    rows: list[Listed] = []
     decoder = json.JSONDecoder()
     while text := text.lstrip():
         try:

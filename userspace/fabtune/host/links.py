@@ -85,7 +85,7 @@ class Links:
         return {name}.union(*(self.tower(one) for one in self.above(name)))
 
 
-def _link(row: dict[str, object]) -> Link:
+def _link(row: iproute.Listed) -> Link:
     info = row.get("linkinfo")
     info = info if isinstance(info, dict) else {}
     held = row.get("addr_info")

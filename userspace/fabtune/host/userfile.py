@@ -10,9 +10,9 @@ import stat
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from fabtune.errors import InputError
+from fabtune.model.document import Json
 
 # The parser's time grows with the square of a dotted key's parts and of the tables' number.
 _MAX_DOTS_A_LINE, _MAX_TABLES = 200, 2000
@@ -51,12 +51,12 @@ def read_text(path: Path, most: int) -> str:
         raise InputError(f"{path}: not UTF-8 text at byte {error.start}") from None
 
 
-def read_toml(path: Path, most: int) -> dict[str, Any]:
+def read_toml(path: Path, most: int) -> dict[str, Json]:
     """Return the parsed TOML of the regular file `path` of at most `most` bytes.  Raises InputError naming it."""
     return parse_toml(read_text(path, most), path)
 
 
-def parse_toml(text: str, path: Path) -> dict[str, Any]:
+def parse_toml(text: str, path: Path) -> dict[str, Json]:
     """Return the parsed TOML `text` of `path`, of which the caller has bounded the size.  Raises InputError."""
     tables = 0
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """ip, tc and sysctl inside a guest's network namespaces; None names the initial one."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fabtune.host.run import run
 
@@ -25,11 +23,6 @@ def ip_batch(namespace: str | None, lines: Sequence[str]) -> None:
 def tc_batch(namespace: str | None, lines: Sequence[str]) -> None:
     """Run `lines` of tc(8) commands in `namespace`.  Raises FabtuneError at the first that fails."""
     _batch(namespace, "tc", lines)
-
-
-def json_of(command: Sequence[str]) -> Any:
-    """Return what `command` prints as JSON."""
-    return json.loads(run(command, what=f"reading {command[-2]}") or "[]")
 
 
 def write_sysctl(namespace: str | None, key: str, value: str) -> None:

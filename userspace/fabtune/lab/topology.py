@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
+from fabtune.host import iproute
 from fabtune.host.run import run
-from fabtune.lab.shell import ip_batch, json_of, nsenter, tc_batch, write_sysctl
+from fabtune.lab.shell import ip_batch, nsenter, tc_batch, write_sysctl
+from fabtune.model import typed
 
 INITIATOR_ADDRESS = "10.1.0.1"
 TARGET_ADDRESS = "10.2.0.1"
@@ -164,13 +166,28 @@ def forget_paths() -> None:
         run([*nsenter(namespace), "ip", "tcp_metrics", "flush", "all"], what="flushing TCP's metrics")
 
 
+@dataclass(frozen=True)
+class _Counters:
+    """What tc says of one queueing discipline, as far as it is looked at."""
+
+    dev: str
+    packets: int
+    bytes: int
+    drops: int
+    overlimits: int
+    root: bool = False
+
+
 def qdisc_counters() -> dict[str, dict[str, int]]:
     """Return packets, bytes, drops and overlimits of each router's qdisc, by device."""
     counters = {}
     for namespace in (SHAPER, WAN):
-        for row in json_of([*nsenter(namespace), "tc", "-s", "-j", "qdisc", "show"]):
-            if row.get("root") and row["dev"] != "lo":
-                counters[row["dev"]] = {key: int(row[key]) for key in ("packets", "bytes", "drops", "overlimits")}
+        rows = iproute.read_json("tc", "-s", "qdisc", "show", netns=f"/run/netns/{namespace}")
+        for one in typed.TOLERANT.read(tuple[_Counters, ...], rows, "tc -s qdisc show"):
+            if one.root and one.dev != "lo":
+                counters[one.dev] = {
+                    "packets": one.packets, "bytes": one.bytes, "drops": one.drops, "overlimits": one.overlimits,
+                }  # fmt: skip
     return counters
 
 

@@ -81,13 +81,13 @@ class Case:
     """One device on which a rule's predicate holds, and the values that its texts name."""
 
     device: str
-    values: Mapping[str, object]
+    values: Mapping[str, float | str]
 
 
 Predicate = Callable[[Scene], Iterator[Case]]
 
 
-def case(device: Reading | str, **values: object) -> Case:
+def case(device: Reading | str, **values: float | str) -> Case:
     """Return the case of `device`, given by its label or by a reading of it."""
     return Case(device if isinstance(device, str) else device.device.label, values)
 

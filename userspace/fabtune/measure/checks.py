@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import attrs
 
-from fabtune.measure import fio, measured, metrics
-from fabtune.measure.counters import SECTOR_BYTES, delta
+from fabtune.measure import measured
+from fabtune.measure.counters import SECTOR_BYTES, delta, deltas
 from fabtune.model.path import LINUX_FRAMING, Bursts, bound_bytes_per_s, unsolicited_bytes, write_round_trips
 from fabtune.model.runrecord import RunRecord, StepResult
 from fabtune.stat import DeviceInterval
@@ -72,7 +72,7 @@ def bound(record: RunRecord, result: StepResult, op: str, framing_bytes: int | N
     what the path's rate counts of a packet.
     """
     network, size = record.path.network, result.parameters.get("block_bytes")
-    counts = {way: measured.requests(result, way) for way in fio.directions(result.document)}
+    counts = {way: measured.requests(result, way) for way in result.document.directions}
     # Past the page cache alone is the depth that of the disk.
     if not size or network is None or not counts.get(op) or "direct=1" not in result.job:
         return None
@@ -115,7 +115,7 @@ def _largest_request(record: RunRecord) -> int:
 def _bound(record: RunRecord, result: StepResult) -> LawCheck | None:
     law = "no direction is faster than its bound"
     said, limits, broken = [], [], False
-    for op in fio.directions(result.document):
+    for op in result.document.directions:
         # A shaper may count less of a packet than the wire does.
         limit, most = bound(record, result, op), bound(record, result, op, LINUX_FRAMING)
         if limit is None or most is None:
@@ -135,7 +135,7 @@ def _bytes(_: RunRecord, result: StepResult) -> LawCheck | None:
     if moved is None:
         return LawCheck(result.name, law, NOT_APPLICABLE, "needs a device, O_DIRECT and samples", "")
     low, high = moved
-    asked = metrics.moved_bytes(result.document)
+    asked = result.document.moved_bytes()
     # A burst of requests may come back between two samples.
     slack = max(BYTES_TOLERANCE * asked, 64 * SECTOR_BYTES)
     slack += result.depth * asked / max(1, sum(measured.requests(result, op) for op in ("read", "write")))
@@ -154,7 +154,7 @@ def _wire(_: RunRecord, result: StepResult) -> LawCheck | None:
     """
     law = "the interface carried the disk's bytes and the session's headers, no more"
     before, after = result.before, result.after
-    session, nics = delta(after.iscsi, before.iscsi), delta(after.nics, before.nics)
+    session, nics = deltas(after.iscsi, before.iscsi), deltas(after.nics, before.nics)
     ways = list(before.session_nics.values())
     alone = [len(luns) == 1 for luns in before.luns.values()] == [True]
     if not alone or len(session) != 1 or len(ways) != 1 or ways[0] not in nics or len(result.samples) < 2:
@@ -167,6 +167,7 @@ def _wire(_: RunRecord, result: StepResult) -> LawCheck | None:
     said, expected, broken = [], [], False
     for way, op, pdus in (("tx", "write", ("scsicmd_pdus", "dataout_pdus")), ("rx", "read", _ANSWERS)):
         carried = disk[f"disk.dev.{op}_bytes"] * 1024 + HEADER_BYTES * sum(counters.get(name, 0) for name in pdus)
+        low: float
         low, high = (nic[f"{way}_bytes"] - size * nic[f"{way}_packets"] for size in reversed(FRAME_HEADER_BYTES))
         if nic[f"{way}_bytes"] > ETHERNET_BYTES * nic[f"{way}_packets"]:
             # Jumbo frames, or packets that were counted joined: then the bytes may hold a header for each frame.
@@ -185,9 +186,9 @@ def _little(_: RunRecord, result: StepResult) -> LawCheck | None:
     if not result.closed_loop or "filecreate" in result.job or "filestat" in result.job or not seconds:
         return LawCheck(result.name, law, NOT_APPLICABLE, "the load does not keep its depth full", "")
     spent_s = longest_s = 0.0
-    for op in fio.directions(document):
-        spent_s += measured.requests(result, op) * (fio.mean_latency_ns(document, op) or 0.0) / 1e9
-        longest_s = max(longest_s, fio.longest_ns(document, op) / 1e9)
+    for op in document.directions:
+        spent_s += measured.requests(result, op) * (document.mean_latency_ns(op) or 0.0) / 1e9
+        longest_s = max(longest_s, document.longest_ns(op) / 1e9)
     # A request that ends in the part counts its whole time there, of which as much as the longest took lies outside.
     slack = DEPTH_TOLERANCE + longest_s / seconds
     if slack > 1 or not spent_s:
@@ -220,8 +221,8 @@ def _r2t(_: RunRecord, result: StepResult) -> LawCheck | None:
     law = "R2Ts a write follow from the negotiated bursts"
     bursts = negotiated_bursts(result)
     size = result.parameters.get("block_bytes")
-    change = delta(result.after.iscsi, result.before.iscsi)
-    if bursts is None or not size or len(change) != 1 or "write" not in fio.directions(result.document):
+    change = deltas(result.after.iscsi, result.before.iscsi)
+    if bursts is None or not size or len(change) != 1 or "write" not in result.document.directions:
         return LawCheck(result.name, law, NOT_APPLICABLE, "no writes on one iSCSI session", "")
     disk = delta(result.samples[-1], result.samples[0]) if len(result.samples) > 1 else {}
     # The disk's own count: among the session's commands are reads, which no R2T answers.
@@ -240,7 +241,7 @@ def _r2t(_: RunRecord, result: StepResult) -> LawCheck | None:
 def _captured(record: RunRecord, result: StepResult) -> LawCheck | None:
     """The capture is of a short load of the run's own kind: its R2Ts belong to the step that wrote."""
     captured, bursts = record.capture, negotiated_bursts(result)
-    if captured is None or "write" not in fio.directions(result.document):
+    if captured is None or "write" not in result.document.directions:
         return None
     law = "R2Ts a write in the capture follow from the negotiated bursts"
     if bursts is None or captured.r2ts_per_write is None or not captured.write_bytes:
@@ -253,10 +254,9 @@ def _captured(record: RunRecord, result: StepResult) -> LawCheck | None:
 
 def _streams(_: RunRecord, result: StepResult) -> LawCheck | None:
     """A job that fio gives nothing to do ends without a word."""
-    jobs = result.document["jobs"]
     if result.must_fail:
         return None
-    busy = sum(any(job[op]["total_ios"] for op in ("read", "write")) for job in jobs)
+    busy, jobs = result.document.busy_jobs, result.document.jobs
     law = "every stream of the load moved data"
     verdict = PASS if busy == len(jobs) else FAIL
     return LawCheck(result.name, law, verdict, f"{busy} streams", str(len(jobs)), voids=True)

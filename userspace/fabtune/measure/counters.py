@@ -6,20 +6,25 @@ it can stand beside an archive made by pmlogger.  Edges are read before and afte
 queueing disciplines, iSCSI sessions and their sockets.
 """
 
-import json
 import os
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from fabtune.errors import FabtuneError
+from fabtune.host import iproute
 from fabtune.host.run import run
 from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import established
 from fabtune.measure.target import Target
+from fabtune.model import typed
+from fabtune.model.outputs import Qdisc
 from fabtune.model.path import ETHERNET_FRAMING, LINUX_FRAMING
 from fabtune.model.runrecord import Edge, Sample
+
+N = TypeVar("N", int, float)
 
 _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 _CPU = ("user", "nice", "sys", "idle", "wait.total", "irq.hard", "irq.soft", "steal")
@@ -86,7 +91,9 @@ def edges(target: Target) -> Edge:
     return Edge(
         nics=interface_counters(),
         session_nics={str(one.sid): _nic_to(one.address) for one in sessions},
-        qdiscs=tuple(json.loads(run(["tc", "-s", "-j", "qdisc", "show"], what="reading the queueing disciplines"))),
+        qdiscs=typed.STRICT.read(
+            tuple[Qdisc, ...], iproute.read_json("tc", "-s", "qdisc", "show"), "tc -s -j qdisc show"
+        ),
         negotiated={str(one.sid): one.negotiated for one in sessions},
         luns={str(one.sid): one.luns for one in sessions},
         iscsi={str(sid): iscsi_session(sid) for sid in target.sessions},
@@ -97,10 +104,9 @@ def edges(target: Target) -> Edge:
 def _nic_to(address: str) -> str | None:
     """Return the interface that packets to `address` leave by, None where there is no way."""
     try:
-        route = json.loads(run(["ip", "-j", "route", "get", address], what=f"finding the way to {address}"))
+        return str(iproute.way_to(address)["dev"])
     except FabtuneError:
         return None
-    return str(route[0]["dev"])
 
 
 def framing_bytes(target: Target) -> int | None:
@@ -149,10 +155,11 @@ def iscsi_session(sid: int) -> dict[str, int]:
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
-def delta(after: Any, before: Any) -> Any:
-    """Return `after` minus `before` for nested dicts of numbers; keys of only one side are left out."""
-    if isinstance(after, dict) and isinstance(before, dict):
-        return {key: delta(after[key], before[key]) for key in after if key in before}
-    if isinstance(after, int | float) and isinstance(before, int | float):
-        return after - before
-    return None
+def delta(after: Mapping[str, N], before: Mapping[str, N]) -> dict[str, N]:
+    """Return `after` minus `before`; counters of only one side are left out."""
+    return {key: after[key] - before[key] for key in after if key in before}
+
+
+def deltas(after: Mapping[str, Mapping[str, N]], before: Mapping[str, Mapping[str, N]]) -> dict[str, dict[str, N]]:
+    """Return the same for each session or interface of both sides."""
+    return {key: delta(after[key], before[key]) for key in after if key in before}

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fio as a process: start it, wait for it with samples in between, read what it says."""
 
-import functools
 import json
 import math
-import operator
 import os
 import re
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import ended, launch, require, run
+from fabtune.model import typed
+from fabtune.model.outputs import FioOutput
 
 # How long fio may take to end its jobs after SIGINT.  Requests that never return keep it longer.
 STOP_S = 10.0
@@ -27,7 +26,7 @@ _ASK_S = 0.5
 class FioError(FabtuneError):
     """fio ended with an error; `document` is what it wrote before, or None."""
 
-    def __init__(self, message: str, document: dict[str, Any] | None) -> None:
+    def __init__(self, message: str, document: FioOutput | None) -> None:
         super().__init__(message)
         self.document = document
 
@@ -95,19 +94,17 @@ class Load:
             self._process.send_signal(signal.SIGINT)
         return ended(self._process, STOP_S)
 
-    def before_drain(self) -> dict[str, Any] | None:
+    def before_drain(self) -> FioOutput | None:
         """Return what fio had counted when it was last asked before it waited for what was outstanding, else None.
 
         While it waits it does not answer; afterwards it has counted everything.
         """
         documents, _ = _split(self._output)
-        counts = [sum(total(one, op, "lat_ns", "N") for op in ("read", "write")) for one in documents]
+        counts = [sum(job.read.lat_ns.N + job.write.lat_ns.N for job in one.jobs) for one in documents]
         early = next((one for one, n in zip(documents[::-1], counts[::-1], strict=True) if 0 < n < counts[-1]), None)
-        if early is None:
-            return None
-        return {"jobs": [{op: _essence(job[op]) for op in ("read", "write")} for job in early["jobs"]]}
+        return early and early.essence
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> FioOutput:
         """Return fio's JSON.  Raises FioError with fio's own words when it ended badly, or not at all."""
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace")
@@ -122,29 +119,24 @@ class Load:
         raise FioError(f"fio ended with status {status}: {words}", document)
 
 
-def _split(output: Path) -> tuple[list[dict[str, Any]], str]:
+def _split(output: Path) -> tuple[list[FioOutput], str]:
     """Return the JSON documents in fio's output and the text around them (fio prints notes between them)."""
     try:
         text = output.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return [], ""
-    documents: list[dict[str, Any]] = []
+    documents: list[FioOutput] = []
     around, at = "", 0
     while (start := text.find("{\n", at)) >= 0:
         around += text[at:start]
         try:
             document, at = json.JSONDecoder().raw_decode(text, start)
+            documents.append(typed.TOLERANT.read(FioOutput, document, "its output"))
         except json.JSONDecodeError:
             return documents, around
-        documents.append(document)
+        except InputError as error:
+            around += f"\nfio: {error}\n"
     return documents, around + text[at:]
-
-
-def _essence(way: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what figures come from, of one direction of one job."""
-    found = {key: way[key] for key in ("total_ios", "io_bytes", "runtime")}
-    times = {key: way["lat_ns"][key] for key in ("N", "mean", "max") if key in way["lat_ns"]}
-    return found | {"clat_ns": {"bins": way["clat_ns"].get("bins", {})}, "lat_ns": times}
 
 
 def _complaints(text: str) -> Iterable[str]:
@@ -153,25 +145,3 @@ def _complaints(text: str) -> Iterable[str]:
         line = line.strip()
         if re.match(r"(fio|verify|pid=\d+|crc\w*)[:=, ]|.*\b(error|failed|No space|Permission)\b", line, re.IGNORECASE):
             yield re.sub(r"^fio: pid=\d+, ", "fio: ", line)
-
-
-def directions(document: Mapping[str, Any]) -> list[str]:
-    """Return which of ``read`` and ``write`` moved data."""
-    return [op for op in ("read", "write") if any(job[op]["total_ios"] for job in document["jobs"])]
-
-
-def total(document: Mapping[str, Any], op: str, *keys: str) -> float:
-    """Return the sum over all jobs of one number of one direction."""
-    return float(sum(functools.reduce(operator.getitem, keys, job[op]) for job in document["jobs"]))
-
-
-def longest_ns(document: Mapping[str, Any], op: str) -> int:
-    """Return the longest time from submission to completion over all jobs."""
-    return max(int(job[op]["lat_ns"].get("max", job[op]["lat_ns"]["mean"])) for job in document["jobs"])
-
-
-def mean_latency_ns(document: Mapping[str, Any], op: str) -> float | None:
-    """Return the mean time from submission to completion over all jobs, None where nothing completed."""
-    totals = [job[op]["lat_ns"] for job in document["jobs"]]
-    count = sum(int(one["N"]) for one in totals)
-    return sum(float(one["mean"]) * int(one["N"]) for one in totals) / count if count else None

@@ -9,7 +9,6 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import attrs
 
@@ -87,7 +86,7 @@ def together(parts: Iterable[Latencies]) -> Latencies:
 def span(result: StepResult) -> Span | None:
     """Return the part in which the load was surely under way with its ramp over; None where there is none."""
     samples, document = result.samples, result.document
-    if len(samples) < 2 or not document["jobs"]:
+    if len(samples) < 2 or not document.jobs:
         return None
     ramp_ended_s, begin_s = _ramp_ends(result)
     runtime_s = _seconds(result.job, "runtime")
@@ -96,8 +95,8 @@ def span(result: StepResult) -> Span | None:
         end_s = max(ramp_ended_s, begin_s - _ENDING_S) + runtime_s
     else:
         # The last requests were sent no later than the longest of them took.
-        longest_ns = max(float(job[op]["lat_ns"].get("max", 0)) for job in document["jobs"] for op in ("read", "write"))
-        end_s = ramp_ended_s + _run_s(document) - longest_ns / 1e9
+        longest_ns = max(way.lat_ns.max or 0 for job in document.jobs for way in (job.read, job.write))
+        end_s = ramp_ended_s + document.run_s() - longest_ns / 1e9
     end_s = min(end_s, samples[-1]["time.monotonic"])
     return Span(begin_s, end_s) if end_s > begin_s else None
 
@@ -108,11 +107,11 @@ def _ramp_ends(result: StepResult) -> tuple[float, float]:
     fio from 3.36 on says when its jobs began, and begins anew after the ramp.  Others begin after the sampler and end
     before it.
     """
-    samples, jobs = result.samples, result.document["jobs"]
+    samples, jobs = result.samples, result.document.jobs
     to_unix_s = samples[0]["time.unix"] - samples[0]["time.monotonic"]
     ramp_s = _seconds(result.job, "ramp_time") or 0.0
-    latest_s = samples[-1]["time.monotonic"] - _run_s(result.document)
-    starts = [job["job_start"] / 1e3 - to_unix_s for job in jobs if job.get("job_start")]
+    latest_s = samples[-1]["time.monotonic"] - result.document.run_s()
+    starts = [job.job_start / 1e3 - to_unix_s for job in jobs if job.job_start]
     if starts:
         return min(starts), min(latest_s, max(starts))
     begun_s = samples[0]["time.monotonic"]
@@ -155,7 +154,7 @@ def throughput_of(result: StepResult, op: str) -> Rate | None:
     in bursts, and whether one burst more falls inside must not matter.
     """
     document = result.before_drain or result.document
-    seconds, moved = _run_s(document), sum(float(job[op]["io_bytes"]) for job in document["jobs"])
+    seconds, moved = document.run_s(), document.moved_bytes(op)
     if not seconds or not moved:
         return None
     found = _slope(result, f"disk.dev.{op}_bytes") if on_device(result) else None
@@ -213,28 +212,18 @@ def requests(result: StepResult, op: str) -> int:
     """
     size = request_bytes(result, op)
     document = result.before_drain or result.document
-    return (
-        round(sum(float(job[op]["io_bytes"]) for job in document["jobs"]) / size) if size else _completed(document, op)
-    )
+    return round(document.moved_bytes(op) / size) if size else document.completed(op)
 
 
 def request_bytes(result: StepResult, op: str) -> float:
     """Return the mean size of the requests of direction `op`, 0 where nothing moved."""
-    moved = sum(float(job[op]["io_bytes"]) for job in result.document["jobs"])
-    return moved / max(1, _completed(result.document, op))
-
-
-def _completed(document: Mapping[str, Any], op: str) -> int:
-    return sum(int(job[op]["lat_ns"]["N"] or job[op]["total_ios"]) for job in document["jobs"])
+    moved = result.document.moved_bytes(op)
+    return moved / max(1, result.document.completed(op))
 
 
 def run_s(result: StepResult) -> float:
     """Return the seconds of the measured part by fio's own clock; at its end, its wait for what was left is in it."""
-    return _run_s(result.before_drain or result.document)
-
-
-def _run_s(document: Mapping[str, Any]) -> float:
-    return max((float(job[op]["runtime"]) for job in document["jobs"] for op in ("read", "write")), default=0.0) / 1e3
+    return (result.before_drain or result.document).run_s()
 
 
 def seen(result: StepResult) -> DeviceInterval | None:
@@ -265,24 +254,15 @@ def latencies(result: StepResult, op: str) -> Latencies:
         if histogram is not None and histogram.count and _same_size(result, interval, op):
             return Latencies(_middles(histogram))
     if result.before_drain is not None:
-        return Latencies(_bins(result.before_drain, op))
-    queued = result.depth > len(result.document["jobs"])
-    return Latencies(_bins(result.document, op), result.depth if queued else 0)
+        return Latencies(result.before_drain.bins(op))
+    queued = result.depth > len(result.document.jobs)
+    return Latencies(result.document.bins(op), result.depth if queued else 0)
 
 
 def _same_size(result: StepResult, interval: DeviceInterval, op: str) -> bool:
     """Tell whether the device's requests are as large as the load's, neither split nor merged."""
     counted, size = interval.ops[op], request_bytes(result, op)
     return abs(counted.bytes - size * counted.completed) <= 0.01 * size * counted.completed
-
-
-def _bins(document: Mapping[str, Any], op: str) -> dict[int, int]:
-    """Return the completion-latency histogram of all jobs: nanoseconds -> requests."""
-    merged: dict[int, int] = {}
-    for job in document["jobs"]:
-        for ns, count in job[op]["clat_ns"].get("bins", {}).items():
-            merged[int(ns)] = merged.get(int(ns), 0) + count
-    return merged
 
 
 def _middles(histogram: Histogram) -> dict[int, int]:

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The figures of a run record: each is computed from the raw data when asked for, never stored."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import attrs
 
-from fabtune.measure import fio, measured
+from fabtune.measure import measured
+from fabtune.model.outputs import FioOutput
 from fabtune.model.runrecord import Sample, StepResult
 
 # Engines whose requests are whole files made, looked up or removed: nothing is moved, and fio calls all of it reading.
@@ -34,15 +32,15 @@ class Metric:
 def of_step(result: StepResult) -> list[Metric]:
     """Return the figures of one step; none for a step that was skipped or left nothing."""
     if result.iperf3:
-        received = result.iperf3["end"]["sum_received"]["bits_per_second"]
-        return [Metric("tcp_mb_per_s", "raw TCP", "MB/s", float(received) / 8e6, 1)]
+        received = result.iperf3.end.sum_received.bits_per_second
+        return [Metric("tcp_mb_per_s", "raw TCP", "MB/s", received / 8e6, 1)]
     document = result.fio
     if not document or result.must_fail:
         return []
     if of_files(result):
         return _files(result, document)
     found = []
-    for op in fio.directions(document):
+    for op in document.directions:
         found += _of_direction(result, op)
     found += _cpu(result)
     return found
@@ -53,17 +51,12 @@ def of_files(result: StepResult) -> bool:
     return any(f"ioengine={engine}\n" in result.job for engine in _FILE_ENGINES)
 
 
-def _files(result: StepResult, document: Mapping[str, Any]) -> list[Metric]:
+def _files(result: StepResult, document: FioOutput) -> list[Metric]:
     seconds = measured.run_s(result)
     if not seconds:
         return []
-    rate = Metric("files_per_s", "files", "1/s", fio.total(document, "read", "total_ios") / seconds, 1)
+    rate = Metric("files_per_s", "files", "1/s", document.requests("read") / seconds, 1)
     return [rate, *_percentiles(result, "read", "a file's")]
-
-
-def moved_bytes(document: Mapping[str, Any]) -> float:
-    """Return the bytes that fio read and wrote in the measured part."""
-    return sum(fio.total(document, op, "io_bytes") for op in ("read", "write"))
 
 
 def _of_direction(result: StepResult, op: str) -> list[Metric]:

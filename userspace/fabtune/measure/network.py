@@ -7,17 +7,18 @@ import os
 import platform
 import re
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.host.run import Ended, finish, require, run
-from fabtune.measure.workload_run import IncompleteError, RunInterruptedError, host_used
-from fabtune.model.runrecord import Draft, RunRecord, StepResult, TargetUsed, Value, WorkloadUsed, begin
+from fabtune.host import iproute
+from fabtune.host.run import Ended, finish, require
+from fabtune.measure.workload_run import host_used, recording
+from fabtune.model import typed
+from fabtune.model.outputs import Iperf3Output
+from fabtune.model.runrecord import Draft, RunRecord, StepResult, TargetUsed, WorkloadUsed, begin
 from fabtune.progress import Progress
 
 # A probe a second finds idle CPUs and radios asleep and overstates the round trip that I/O sees.
@@ -71,51 +72,50 @@ def measure(
     IncompleteError with the record so far.
     """
     iperf3 = require("iperf3", "iperf3")
-    try:
-        socket.getaddrinfo(peer, port)
-    except OSError as error:
-        raise InputError(f"--peer {peer}: {error.strerror}; expected the name or address of a host") from None
+    address = _address(peer, port)
     draft = Draft(begin(
         workload=WorkloadUsed("net", "raw TCP, round trip and MTU", "GUPFS FY2003, E.5.2"),
         target=TargetUsed(peer, "peer"), host=host_used(), runtime_s=seconds, ramp_s=0, label=label,
     ))  # fmt: skip
     show = show or Progress(quiet=True)
     tests = list(_combinations(windows, streams))
-    path = {"round trip": _PROBES * _PROBE_INTERVAL_S + 1, "MTU of the path": 5.0}
-    show.begin([(f"net: {name}", cost_s) for name, cost_s in path.items()])
+    show.begin([("net: round trip", _PROBES * _PROBE_INTERVAL_S + 1), ("net: MTU of the path", 5.0)])
     show.begin([(f"net: {_name(*test)}", seconds) for test in tests])
-    try:
-        with show.step("net: round trip"):
-            draft.note(round_trips_ms=tuple(round_trips_ms(peer)))
-        with show.step("net: MTU of the path"):
-            mtu = path_mtu(peer)
-            draft.note(
-                path_mtu_bytes=mtu.path_bytes, interface_mtu_bytes=mtu.interface_bytes, path_mtu_verdict=mtu.verdict
-            )
-        if mtu.black_hole:
-            raise FabtuneError(f"TCP is not measured over a path that drops packets above {mtu.path_bytes} bytes")
+    with recording(draft, "net"):
+        _measure_path(address, draft, show)
         for window, count, receive in tests:
             name = _name(window, count, receive)
             # iperf3 takes whole seconds, and none for no end.
-            command = [iperf3, "--json", "--client", peer, "--port", str(port), "--time", str(math.ceil(seconds))]
+            command = [iperf3, "--json", "--client", address, "--port", str(port), "--time", str(math.ceil(seconds))]
             command += ["--parallel", str(count), *(["--window", str(window)] if window else [])]
             command += ["--reverse"] if receive else []
-            parameters: dict[str, Value] = {
-                "window_bytes": window,
-                "streams": count,
-                "op": "receive" if receive else "send",
-            }
-            draft.add(StepResult(name, parameters))
+            op = "receive" if receive else "send"
+            draft.add(StepResult(name, {"window_bytes": window, "streams": count, "op": op}))
             with show.step(f"net: {name}"):
-                draft.note_step(iperf3=_iperf3(command))
-    except KeyboardInterrupt:
-        draft.note(problem="interrupted by the user", ended_unix_s=time.time())
-        raise RunInterruptedError("net: interrupted", draft.record) from None
-    except FabtuneError as error:
-        draft.note(problem=str(error), ended_unix_s=time.time())
-        raise IncompleteError(f"net: {error}", draft.record) from error
-    draft.note(complete=True, ended_unix_s=time.time())
+                draft.step = attrs.evolve(draft.step, iperf3=_iperf3(command))
     return draft.record
+
+
+def _address(peer: str, port: int) -> str:
+    """Return the address of `peer`, which may be a name: ip knows none.  Raises InputError."""
+    try:
+        return str(socket.getaddrinfo(peer, port)[0][4][0])
+    except OSError as error:
+        raise InputError(f"--peer {peer}: {error.strerror}; expected the name or address of a host") from None
+
+
+def _measure_path(address: str, draft: Draft, show: Progress) -> None:
+    """Note the path's round trip and MTU in `draft`.  Raises FabtuneError where TCP cannot be measured over it."""
+    with show.step("net: round trip"):
+        draft.record = attrs.evolve(draft.record, round_trips_ms=tuple(round_trips_ms(address)))
+    with show.step("net: MTU of the path"):
+        mtu = path_mtu(address)
+        draft.record = attrs.evolve(
+            draft.record,
+            path_mtu_bytes=mtu.path_bytes, interface_mtu_bytes=mtu.interface_bytes, path_mtu_verdict=mtu.verdict,
+        )  # fmt: skip
+    if mtu.black_hole:
+        raise FabtuneError(f"TCP is not measured over a path that drops packets above {mtu.path_bytes} bytes")
 
 
 def _combinations(windows: Sequence[int], streams: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
@@ -130,16 +130,16 @@ def _name(window: int, count: int, receive: bool) -> str:
     return f"{'receive' if receive else 'send'}, {count} stream{'s' if count > 1 else ''}, {size}"
 
 
-def _iperf3(command: Sequence[str]) -> dict[str, Any]:
-    """Run one test and return iperf3's JSON.  Raises FabtuneError with its own words."""
+def _iperf3(command: Sequence[str]) -> Iperf3Output:
+    """Run one test and return what iperf3 says of it.  Raises FabtuneError with its own words."""
     done = finish(command)
     try:
-        document: dict[str, Any] = json.loads(done.stdout)
+        document = json.loads(done.stdout)
     except json.JSONDecodeError:
         raise FabtuneError(f"iperf3: {(done.stderr or done.stdout).strip() or 'no output'}") from None
-    if "error" in document:
+    if isinstance(document, dict) and "error" in document:
         raise FabtuneError(f"iperf3: {document['error']}; the peer needs: iperf3 --server")
-    return document
+    return typed.STRICT.read(Iperf3Output, document, "iperf3's output")
 
 
 def _ping(peer: str, *words: str) -> Ended:
@@ -161,9 +161,9 @@ def path_mtu(peer: str) -> PathMtu:
 
     Raises FabtuneError when not even small packets arrive.
     """
-    route = json.loads(run(["ip", "-j", "route", "get", peer], what=f"finding the way to {peer}"))[0]
+    route = iproute.way_to(peer)
     top = min(_LARGEST_BYTES, int(Path(f"/sys/class/net/{route['dev']}/mtu").read_text()))
-    headers = _IP_AND_ICMP_BYTES[6 if ":" in route["dst"] else 4]
+    headers = _IP_AND_ICMP_BYTES[6 if ":" in str(route["dst"]) else 4]
     told = False
 
     def passes(size: int) -> bool:

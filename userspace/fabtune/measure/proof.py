@@ -2,7 +2,6 @@
 """Judges from the wire whether an iSCSI session does what was configured: "configured X, seen Y"."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import attrs
 
@@ -192,9 +191,9 @@ def _closed(configured: str, seen: Seen, _: Mapping[str, str]) -> tuple[str, str
     return said, _verdict(_yes(configured) == bool(seen.closures))
 
 
-def claims_of(negotiated: Mapping[str, Any], write_bytes: int | None, bursts: Bursts | None) -> dict[str, str]:
+def claims_of(negotiated: Mapping[str, str], write_bytes: int | None, bursts: Bursts | None) -> dict[str, str]:
     """Return what a session's negotiated values claim, with the R2Ts that a write of `write_bytes` must take."""
-    claims = {name: str(negotiated[name]) for name in CLAIMS if name in negotiated}
+    claims = {name: negotiated[name] for name in CLAIMS if name in negotiated}
     if write_bytes and bursts:
         claims["R2TsPerWrite"] = str(expected_r2ts(write_bytes, bursts))
     return claims

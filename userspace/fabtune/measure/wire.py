@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError
+from fabtune.host import iproute
 from fabtune.host.run import launch, require, run
 
 # Opcodes of RFC 7143, 11.2.1.2.
@@ -48,11 +49,10 @@ class Capture:
     """
 
     def __init__(self, address: str, port: int, path: Path) -> None:
-        route = json.loads(run(["ip", "-j", "route", "get", address], what=f"finding the way to {address}"))
         self._log = path.with_suffix(".log")
         self._command = [
-            require("dumpcap", "wireshark-common"), "-q", "-i", str(route[0]["dev"]), "-B", "64", "-w", str(path),
-            "-f", f"tcp port {port} and host {address}",
+            require("dumpcap", "wireshark-common"), "-q", "-i", str(iproute.way_to(address)["dev"]), "-B", "64",
+            "-w", str(path), "-f", f"tcp port {port} and host {address}",
         ]  # fmt: skip
 
     def __enter__(self) -> "Capture":

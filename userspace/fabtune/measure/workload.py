@@ -22,7 +22,7 @@ from fabtune.model.units import parse_bytes
 SHIPPED = Path(__file__).resolve().parent / "workloads"
 
 _MAX_BYTES = 128 << 10
-_ONE_TYPE = typed.Check(
+_ONE_TYPE = typed.Check[list[Value]](
     lambda values: len({type(value) for value in values}) == 1, "an array of one or more values of one type"
 )
 # What is filled in besides the parameters: everywhere, and in what is of one process.

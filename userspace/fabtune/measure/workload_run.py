@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One run: every step of one workload on one target, with what was read around it, as one record."""
 
+import contextlib
 import os
 import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -17,6 +17,7 @@ from fabtune.measure import counters, fio, measured
 from fabtune.measure.target import Target
 from fabtune.measure.watch import Watch, check_judge
 from fabtune.measure.workload import LoadStep, Place, Workload, expand, space_bytes
+from fabtune.model.document import Json
 from fabtune.model.runrecord import Draft, HostUsed, PathTold, RunRecord, Sample, StepResult, WorkloadUsed, begin
 from fabtune.progress import Progress
 
@@ -40,6 +41,24 @@ class RunInterruptedError(IncompleteError):
     """The user ended the run."""
 
 
+@contextlib.contextmanager
+def recording(draft: Draft, what: str) -> Iterator[None]:
+    """Complete the record of the run `what` when the block ends well.
+
+    Raises IncompleteError (RunInterruptedError on Ctrl-C) with the record so far when it does not.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        draft.end("interrupted by the user")
+        raise RunInterruptedError(f"{what}: interrupted", draft.record) from None
+    except (FabtuneError, OSError) as error:
+        # An OSError: the device went away below what was being read, or there is no room for fio's output.
+        draft.end(str(error))
+        raise IncompleteError(f"{what}: {error}", draft.record) from error
+    draft.end()
+
+
 def measure(
     workload: Workload,
     target: Target,
@@ -48,20 +67,18 @@ def measure(
     path: PathTold | None = None,
     runtime_s: float | None = None,
     ramp_s: float | None = None,
-    environment: Mapping[str, Any] | None = None,
+    environment: Mapping[str, Json] | None = None,
     keep_files: bool = False,
     begin_unix_s: float | None = None,
     show: Progress | None = None,
 ) -> RunRecord:
-    """Run `workload` on `target` and return its record.
+    """Run `workload` on `target`, to which the caller has checked that it may write, and return the record.
 
-    `label` names what is being compared (a profile); `path` gives what is known of the network for
-    the bounds; `environment` is kept as it is (the
-    tunables read back).  `runtime_s` and `ramp_s` override the workload's own.  `begin_unix_s` is the
-    instant of this host's clock at which the first step's load begins, for hosts that start together; a host
-    that is not ready by then fails.  The caller has checked that writing to the target is allowed.
-    Raises InputError before anything runs, IncompleteError (with the record so far) when a step
-    fails, RunInterruptedError on Ctrl-C.
+    `label` names what is being compared (a profile); `path` gives what is known of the network for the bounds;
+    `environment` is kept as it is (the tunables read back).  `runtime_s` and `ramp_s` override the workload's own.
+    `begin_unix_s` is the instant of this host's clock at which the first step's load begins, for hosts that start
+    together; a host that is not ready by then fails.  Raises InputError before anything runs, then what
+    `recording` raises.
     """
     program, version = fio.find()
     runtime_s = workload.time.runtime_s if runtime_s is None else runtime_s
@@ -78,29 +95,19 @@ def measure(
         environment=environment, fio_version=version,
     ))  # fmt: skip
     show = show or Progress(quiet=True)
-    with tempfile.TemporaryDirectory(prefix="fabtune-measure-") as scratch:
-        place = _place(workload, target)
-        try:
-            steps = expand(workload, place, runtime_s=runtime_s, ramp_s=ramp_s)
-            names = _numbered(workload, steps)
-            idle = _idle(target, steps[0])
-            show.begin([(name, runtime_s + ramp_s if runtime_s else _GUESS_S) for name in names])
-            for number, (name, step) in enumerate(zip(names, steps, strict=True)):
-                draft.add(attrs.evolve(new_result(step), idle=idle))
-                begin_at = begin_unix_s if number == 0 else None
-                with show.step(name):
-                    _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, begin_at, draft)
-        except KeyboardInterrupt:
-            draft.note(problem="interrupted by the user", ended_unix_s=time.time())
-            raise RunInterruptedError(f"{workload.name}: interrupted", draft.record) from None
-        except (FabtuneError, OSError) as error:
-            # An OSError: the device went away below what was being read, or there is no room for fio's output.
-            draft.note(problem=str(error), ended_unix_s=time.time())
-            raise IncompleteError(f"{workload.name}: {error}", draft.record) from error
-        finally:
-            if target.kind == "directory" and not keep_files:
-                shutil.rmtree(place.directory, ignore_errors=True)
-    draft.note(complete=True, ended_unix_s=time.time())
+    with (
+        tempfile.TemporaryDirectory(prefix="fabtune-measure-") as scratch,
+        _place(workload, target, keep_files) as place,
+        recording(draft, workload.name),
+    ):
+        steps = expand(workload, place, runtime_s=runtime_s, ramp_s=ramp_s)
+        names, idle = _numbered(workload, steps), _idle(target, steps[0])
+        show.begin([(name, runtime_s + ramp_s if runtime_s else _GUESS_S) for name in names])
+        for name, step in zip(names, steps, strict=True):
+            draft.add(attrs.evolve(new_result(step), idle=idle))
+            with show.step(name):
+                _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, begin_unix_s, draft)
+            begin_unix_s = None
     return draft.record
 
 
@@ -156,15 +163,21 @@ def _work_name(workload: Workload) -> str:
     return f"fabtune-{workload.name}"
 
 
-def _place(workload: Workload, target: Target) -> Place:
-    """Return where the steps run, with the directories they need made."""
+@contextlib.contextmanager
+def _place(workload: Workload, target: Target, keep_files: bool) -> Iterator[Place]:
+    """Give the steps a place to run in, with the directories they need made, and removed unless `keep_files`."""
     if target.kind == "device":
-        return Place(target.path, Path("/nonexistent"), target.size_bytes)
+        yield Place(target.path, Path("/nonexistent"), target.size_bytes)
+        return
     work = target.path / _work_name(workload)
     most = max(int(parameters.get("processes", 1)) for parameters in workload.combinations())
     for directory in (work, *(work / f"own{index}" for index in range(most))):
         directory.mkdir(exist_ok=True)
-    return Place(work / "data", work)
+    try:
+        yield Place(work / "data", work)
+    finally:
+        if not keep_files:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def new_result(step: LoadStep) -> StepResult:
@@ -195,19 +208,19 @@ def _run_step(
     smallest = step.parameters.get("block_bytes")
     if smallest and int(smallest) < target.logical_block_bytes:
         why = f"{smallest} bytes is less than the device's block of {target.logical_block_bytes} bytes"
-        draft.note_step(skipped=why)
+        draft.step = attrs.evolve(draft.step, skipped=why)
         return
     if step.flip_byte_at is not None:
         _flip(place.file, step.flip_byte_at)
     watch = Watch(target, stuck_after_s)
-    draft.note_step(before=counters.edges(target))
+    draft.step = attrs.evolve(draft.step, before=counters.edges(target))
     samples: list[Sample] = []
     try:
         if begin_unix_s is not None:
             _wait_until(begin_unix_s)
-        draft.note_step(begun_unix_s=time.time())
+        draft.step = attrs.evolve(draft.step, begun_unix_s=time.time())
         with fio.Load(program, step.job_file(), scratch) as load:
-            draft.note_step(command=tuple(load.command))
+            draft.step = attrs.evolve(draft.step, command=tuple(load.command))
             try:
                 samples.append(watch.sample(edge=True))
                 load.wait(lambda: samples.append(watch.sample()), sample_s(step), step.measured_s)
@@ -217,11 +230,11 @@ def _run_step(
                 samples.append(watch.sample(edge=True))
                 raise
             _take_document(step, load, draft)
-            draft.note_step(before_drain=load.before_drain())
+            draft.step = attrs.evolve(draft.step, before_drain=load.before_drain())
     finally:
-        draft.note_step(samples=tuple(samples), stuck=watch.stuck())
-        draft.note_step(after=counters.edges(target))
-        draft.note_step(fabstat=watch.fabstat(measured.window(draft.step)))
+        draft.step = attrs.evolve(draft.step, samples=tuple(samples), stuck=watch.stuck())
+        draft.step = attrs.evolve(draft.step, after=counters.edges(target))
+        draft.step = attrs.evolve(draft.step, fabstat=watch.fabstat(measured.window(draft.step)))
         if step.flip_byte_at is not None:
             _flip(place.file, step.flip_byte_at)
 
@@ -233,11 +246,11 @@ def sample_s(step: LoadStep) -> float:
 
 def _end_early(load: fio.Load, draft: Draft) -> None:
     if not load.stop():
-        draft.note_step(problem="fio did not end: requests are outstanding on the target")
+        draft.step = attrs.evolve(draft.step, problem="fio did not end: requests are outstanding on the target")
     try:
-        draft.note_step(fio=load.document())
+        draft.step = attrs.evolve(draft.step, fio=load.document())
     except fio.FioError as error:
-        draft.note_step(fio=error.document)
+        draft.step = attrs.evolve(draft.step, fio=error.document)
 
 
 def _wait_until(unix_s: float) -> None:
@@ -254,16 +267,19 @@ def _wait_until(unix_s: float) -> None:
 
 def _take_document(step: LoadStep, load: fio.Load, draft: Draft) -> None:
     try:
-        draft.note_step(fio=load.document())
+        draft.step = attrs.evolve(draft.step, fio=load.document())
     except fio.FioError as error:
         as_it_must = step.must_fail is not None and step.must_fail in str(error)
-        draft.note_step(fio=error.document, **{"failed_as_expected" if as_it_must else "problem": str(error)})
+        draft.step = attrs.evolve(
+            draft.step, fio=error.document,
+            failed_as_expected=str(error) if as_it_must else None, problem=None if as_it_must else str(error),
+        )  # fmt: skip
         if not as_it_must:
             raise
         return
     if step.must_fail:
         problem = f"the {step.must_fail} step found nothing wrong after a byte was flipped"
-        draft.note_step(problem=problem)
+        draft.step = attrs.evolve(draft.step, problem=problem)
         raise FabtuneError(problem)
 
 

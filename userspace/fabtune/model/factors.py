@@ -10,7 +10,7 @@ from fabtune.errors import InputError
 from fabtune.model import units
 from fabtune.model.untouched import UNTOUCHED, refuse_default
 
-Parse = Callable[[str, str], Any]
+Parse = Callable[[str, str], float | str]
 # Less is no rate that a disk with a limit can hold: see `host.targets.null_blk.make`.
 LEAST_TARGET_MIB_PER_S = 13
 _MOST_DIGITS = 20
@@ -146,9 +146,10 @@ def parse(texts: Mapping[str, str], where: str) -> Settings:
     for name in texts:
         if name not in FACTORS:
             raise InputError(f"{where}: unknown factor '{name}'; known are {', '.join(FACTORS)}")
-    return Settings(
-        **{FACTORS[name].key: FACTORS[name].parse(text, f"{where}: {name}") for name, text in texts.items()}
-    )
+    found: dict[str, Any] = {
+        FACTORS[name].key: FACTORS[name].parse(text, f"{where}: {name}") for name, text in texts.items()
+    }
+    return Settings(**found)
 
 
 def differs(settings: Settings, factor: str) -> bool:

@@ -9,6 +9,8 @@ MaxXmitDataSegmentLength as its own receive limit) the function here does what t
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from fabtune.model.document import Json
+
 Value = int | bool | str
 
 # Commands that libiscsi keeps back for task management (include/scsi/libiscsi.h, ISCSI_MGMT_CMDS_MAX).
@@ -38,7 +40,7 @@ class Agreed:
     result: Value
     problem: str = ""
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, Json]:
         """Return the outcome with stable keys."""
         return {
             "name": self.name,

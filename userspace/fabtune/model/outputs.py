@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What fabtune reads in the documents of fio and iperf3: a record with another shape is refused when it is read."""
+"""The documents of fio, iperf3 and tc in a run record: what fabtune reads has its type, the rest is kept as it is.
+
+One of another shape is refused when it is read.
+"""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
 import attrs
 
-from fabtune.model.typed import Check, between
+from fabtune.model.document import Rest
+from fabtune.model.typed import Check, between, omitted
 
 _MOST = 2**64 - 1
 _Count = Annotated[int, between(0, _MOST)]
@@ -24,13 +29,16 @@ _Histogram = Annotated[dict[str, int], Check(_is_histogram, "a table of nanoseco
 
 @attrs.frozen
 class _Completion:
-    bins: _Histogram = attrs.field(factory=dict)
+    bins: _Histogram | None = omitted()
+    rest: Rest = Rest()
 
 
 @attrs.frozen
 class _Latency:
     N: _Count
     mean: _Amount
+    max: _Amount | None = omitted()
+    rest: Rest = Rest()
 
 
 @attrs.frozen
@@ -40,29 +48,96 @@ class _Direction:
     runtime: _Count
     clat_ns: _Completion
     lat_ns: _Latency
+    rest: Rest = Rest()
+
+
+def _essence(way: _Direction) -> _Direction:
+    return _Direction(
+        way.total_ios, way.io_bytes, way.runtime, _Completion(way.clat_ns.bins),
+        _Latency(way.lat_ns.N, way.lat_ns.mean, way.lat_ns.max),
+    )  # fmt: skip
 
 
 @attrs.frozen
 class _Job:
     read: _Direction
     write: _Direction
+    job_start: _Amount | None = omitted()
+    rest: Rest = Rest()
 
 
 @attrs.frozen
 class FioOutput:
-    """fio's JSON, as far as figures come from it."""
+    """fio's JSON, as far as figures come from it; `op` is ``read`` or ``write``."""
 
     jobs: tuple[_Job, ...]
+    rest: Rest = Rest()
+
+    def _ways(self, op: str = "") -> Iterator[_Direction]:
+        """Yield what every job did in direction `op`, else in both."""
+        for job in self.jobs:
+            yield from [job.read] * (op != "write") + [job.write] * (op != "read")
+
+    @property
+    def essence(self) -> "FioOutput":
+        """What figures come from, and nothing else."""
+        return FioOutput(tuple(_Job(_essence(job.read), _essence(job.write)) for job in self.jobs))
+
+    @property
+    def directions(self) -> list[str]:
+        """Which of ``read`` and ``write`` moved data."""
+        return [op for op in ("read", "write") if self.requests(op)]
+
+    @property
+    def busy_jobs(self) -> int:
+        """How many jobs moved data."""
+        return sum(bool(job.read.total_ios or job.write.total_ios) for job in self.jobs)
+
+    def requests(self, op: str = "") -> int:
+        """Return the requests of all jobs, in both directions without `op`."""
+        return sum(way.total_ios for way in self._ways(op))
+
+    def completed(self, op: str = "") -> int:
+        """Return how many requests fio saw to their end, the ramp's last ones left out."""
+        return sum(way.lat_ns.N or way.total_ios for way in self._ways(op))
+
+    def moved_bytes(self, op: str = "") -> int:
+        """Return the bytes that all jobs moved in the measured part."""
+        return sum(way.io_bytes for way in self._ways(op))
+
+    def run_s(self, op: str = "") -> float:
+        """Return the seconds that the measured part took, the ramp left out."""
+        return max((way.runtime for way in self._ways(op)), default=0) / 1e3
+
+    def bins(self, op: str) -> dict[int, int]:
+        """Return the completion-latency histogram of all jobs: nanoseconds -> requests."""
+        merged: dict[int, int] = {}
+        for way in self._ways(op):
+            for ns, count in (way.clat_ns.bins or {}).items():
+                merged[int(ns)] = merged.get(int(ns), 0) + count
+        return merged
+
+    def longest_ns(self, op: str) -> int:
+        """Return the longest time from submission to completion over all jobs."""
+        return max(int(way.lat_ns.mean if way.lat_ns.max is None else way.lat_ns.max) for way in self._ways(op))
+
+    def mean_latency_ns(self, op: str) -> float | None:
+        """Return the mean time from submission to completion over all jobs, None where nothing moved."""
+        totals = [way.lat_ns for way in self._ways(op)]
+        count = sum(one.N for one in totals)
+        return sum(one.mean * one.N for one in totals) / count if count else None
 
 
 @attrs.frozen
 class _Received:
     bits_per_second: _Amount
+    rest: Rest = Rest()
 
 
 @attrs.frozen
 class _End:
     sum_received: _Received
+    rest: Rest = Rest()
 
 
 @attrs.frozen
@@ -70,3 +145,15 @@ class Iperf3Output:
     """iperf3's JSON, as far as figures come from it."""
 
     end: _End
+    rest: Rest = Rest()
+
+
+@attrs.frozen
+class Qdisc:
+    """What tc says of one queueing discipline, as far as figures come from it."""
+
+    dev: str
+    handle: str | None = omitted()
+    parent: str | None = omitted()
+    drops: int | None = omitted()
+    rest: Rest = Rest()

@@ -17,8 +17,12 @@ EXPERIMENT, SUITE = "fabtune-experiment-index/1", "fabtune-suite-index/1"
 Status = Literal["measured", "failed", "refused", "not run"]
 
 
+# What there is to say of one point, by name: its factors, its figures, or why there are none.
+PointRow = Mapping[str, Value | None]
+
+
 @attrs.frozen(eq=False)
-class Point(Mapping[str, Any]):
+class Point(PointRow):
     """One direction of one run: what was asked for (``profile``, ``op``, ``rtt_ms``) and every figure by its name.
 
     Which there are depends on the workload and the fabric, so they are reached by name.
@@ -26,7 +30,7 @@ class Point(Mapping[str, Any]):
 
     values_by_name: dict[str, Value | None]
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Value | None:
         return self.values_by_name[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -35,7 +39,12 @@ class Point(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.values_by_name)
 
-    def __or__(self, other: Mapping[str, Any]) -> "Point":
+    def number(self, name: str) -> float:
+        """Return the figure `name`, 0 where there is none."""
+        value = self.get(name)
+        return value if isinstance(value, int | float) else 0.0
+
+    def __or__(self, other: PointRow) -> "Point":
         return Point({**self, **other})
 
     def unsaid(self, factors: Mapping[str, str]) -> dict[str, str]:

@@ -6,21 +6,21 @@ Whatever measures makes a RunRecord, whatever reports reads one.  Of an unknown 
 
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
 
 import attrs
 
 from fabtune import __version__
 from fabtune.model import typed
+from fabtune.model.document import Json, Rest
 from fabtune.model.judgement import Rules
-from fabtune.model.outputs import FioOutput, Iperf3Output
+from fabtune.model.outputs import FioOutput, Iperf3Output, Qdisc
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
 
 SCHEMA = "fabtune-run/1"
 # What the ids of a session's two parts end with.
 CALIBRATION, PAIRS = "-calibration", "-pairs"
 
-# A sample's keys are PCP's metric names; fio's, iperf3's and tc's documents are theirs.
+# A sample's keys are PCP's metric names.
 Sample = dict[str, float]
 Value = int | float | str
 
@@ -106,11 +106,11 @@ class Edge:
 
     nics: dict[str, dict[str, int]] = attrs.field(factory=dict)
     session_nics: dict[str, str | None] = attrs.field(factory=dict)
-    qdiscs: tuple[dict[str, Any], ...] = ()
+    qdiscs: tuple[Qdisc, ...] = ()
     negotiated: dict[str, dict[str, str]] = attrs.field(factory=dict)
     luns: dict[str, tuple[str, ...]] = attrs.field(factory=dict)
     iscsi: dict[str, dict[str, int]] = attrs.field(factory=dict)
-    sockets: tuple[dict[str, Any], ...] = ()
+    sockets: tuple[dict[str, Value], ...] = ()
 
 
 @attrs.frozen
@@ -160,24 +160,24 @@ class StepResult:
     job: str = ""
     skipped: str | None = None
     problem: str | None = None
-    fio: Annotated[dict[str, Any], typed.Like(FioOutput)] | None = None
+    fio: FioOutput | None = None
     fabstat: Readings | None = None
     begun_unix_s: float | None = None
     samples: tuple[Sample, ...] = ()
     before: Edge = typed.omitted(Edge())
     after: Edge = typed.omitted(Edge())
     command: tuple[str, ...] = typed.omitted(())
-    before_drain: Annotated[dict[str, Any], typed.Like(FioOutput)] | None = typed.omitted()
+    before_drain: FioOutput | None = typed.omitted()
     idle: tuple[Sample, ...] = typed.omitted(())
     stuck: Stuck | None = typed.omitted()
     failed_as_expected: str | None = typed.omitted()
-    iperf3: Annotated[dict[str, Any], typed.Like(Iperf3Output)] | None = typed.omitted()
-    others: dict[str, Any] = typed.others()
+    iperf3: Iperf3Output | None = typed.omitted()
+    others: Rest = Rest()
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> FioOutput:
         """What fio said, without any job where it said nothing."""
-        return self.fio or {"jobs": []}
+        return self.fio or FioOutput(())
 
 
 @attrs.frozen
@@ -238,7 +238,7 @@ class RunRecord:
     path: PathTold = PathTold()
     workload_text: str = ""
     versions: Versions = Versions()
-    environment: dict[str, Any] = attrs.field(factory=dict)
+    environment: dict[str, Json] = attrs.field(factory=dict)
     started_unix_s: float = 0.0
     steps: tuple[StepResult, ...] = ()
     ended_unix_s: float | None = typed.omitted()
@@ -252,7 +252,7 @@ class RunRecord:
     interface_mtu_bytes: int | None = typed.omitted()
     path_mtu_verdict: str = typed.omitted("")
     file: str = typed.omitted("")
-    others: dict[str, Any] = typed.others()
+    others: Rest = Rest()
 
 
 def begin(
@@ -264,7 +264,7 @@ def begin(
     ramp_s: float | None,
     label: str = "",
     path: PathTold | None = None,
-    environment: Mapping[str, Any] | None = None,
+    environment: Mapping[str, Json] | None = None,
     workload_text: str = "",
     fio_version: str = "",
 ) -> RunRecord:
@@ -285,22 +285,22 @@ class Draft:
     def __init__(self, record: RunRecord) -> None:
         self.record = record
 
-    def note(self, **changes: Any) -> None:
-        """Set fields of the record."""
-        self.record = attrs.evolve(self.record, **changes)
-
     def add(self, step: StepResult) -> None:
         """Begin a step."""
-        self.note(steps=(*self.record.steps, step))
+        self.record = attrs.evolve(self.record, steps=(*self.record.steps, step))
 
     @property
     def step(self) -> StepResult:
         """The step under way."""
         return self.record.steps[-1]
 
-    def note_step(self, **changes: Any) -> None:
-        """Set fields of the step under way."""
-        self.note(steps=(*self.record.steps[:-1], attrs.evolve(self.step, **changes)))
+    @step.setter
+    def step(self, step: StepResult) -> None:
+        self.record = attrs.evolve(self.record, steps=(*self.record.steps[:-1], step))
+
+    def end(self, problem: str | None = None) -> None:
+        """Note that the run has ended, complete unless there was a `problem`."""
+        self.record = attrs.evolve(self.record, complete=problem is None, problem=problem, ended_unix_s=time.time())
 
 
 @attrs.frozen
@@ -331,7 +331,6 @@ def read(raw: object, where: str) -> RunRecord:
     return _FORMAT.read(RunRecord, raw, where)
 
 
-def as_json(record: RunRecord) -> dict[str, Any]:
+def as_json(record: RunRecord) -> dict[str, Json]:
     """Return the record as it stands in its file."""
-    written: dict[str, Any] = _FORMAT.write(record)
-    return written
+    return _FORMAT.write(record)

@@ -2,8 +2,8 @@
 """Raw JSON and TOML into frozen classes and back, with errors that name file, key, what was found and what is allowed.
 
 A file format is a frozen attrs class (or dataclass) with a field a key: a field without a default is a key that must
-be there, ``X | None`` may be null, ``Annotated[int, at_least(1)]`` says what is allowed besides the type, and a
-``dict[str, Any]`` is kept as it is.
+be there, ``X | None`` may be null, ``Annotated[int, at_least(1)]`` says what is allowed besides the type, ``Json``
+is kept as it is, and a field ``Rest`` keeps all keys that are no field.
 
     @attrs.frozen
     class Disk:
@@ -23,7 +23,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 import cattrs
@@ -31,6 +31,7 @@ from cattrs.errors import ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.model.document import Json, Rest
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -41,7 +42,7 @@ _TYPE_NAMES = {
 # Where an error happened, as cattrs notes it on the exception.
 _PLACE = re.compile(r"Structuring .* @ (attribute|index|key) (.*)", re.DOTALL)
 _HALF = re.compile("[\ud800-\udfff]")
-_OMITTED, _OTHERS = "fabtune: left out where it has its default", "fabtune: the keys that are no field"
+_OMITTED = "fabtune: left out where it has its default"
 # The largest integer that surely is a float too.
 _MAX_INTEGER = 2**1000
 
@@ -55,43 +56,35 @@ class WrongError(Exception):
 
 
 @attrs.frozen
-class Check:
+class Check(Generic[T]):
     """What a value must satisfy besides its type, for ``Annotated``; `allowed` says it in words."""
 
-    fits: Callable[[Any], bool]
+    fits: Callable[[T], bool]
     allowed: str
 
 
-@attrs.frozen
-class Like:
-    """What a table must be readable as besides, for ``Annotated``: it is kept as it is, with whatever else it has."""
-
-    kind: Any
-
-
-def one_of_words(*words: str) -> Check:
+def one_of_words(*words: str) -> Check[str]:
     """Allow these words alone."""
     return Check(lambda value: value in words, ", ".join(sorted(words)))
 
 
-def at_least(low: float) -> Check:
+def at_least(low: float) -> Check[float]:
     """Allow numbers from `low` on."""
-    return Check(lambda value: bool(value >= low), f"{low} or more")
+    return Check(lambda value: value >= low, f"{low} or more")
 
 
-def between(low: float, high: float) -> Check:
+def between(low: float, high: float) -> Check[float]:
     """Allow numbers from `low` to `high`, both included."""
-    return Check(lambda value: bool(low <= value <= high), f"{low} to {high}")
+    return Check(lambda value: low <= value <= high, f"{low} to {high}")
 
 
-def omitted(default: Any = None) -> Any:
+@typing.overload
+def omitted() -> None: ...
+@typing.overload
+def omitted(default: T) -> T: ...
+def omitted(default: object = None) -> object:
     """Return a field whose key is left out of what is written where it has its default."""
     return attrs.field(default=default, metadata={_OMITTED: True})
-
-
-def others() -> Any:
-    """Return a field of type ``dict[str, Any]`` for all keys that are no field: read, kept and written again."""
-    return attrs.field(factory=dict, metadata={_OTHERS: True})
 
 
 def describe(value: object) -> str:
@@ -135,7 +128,12 @@ class Format:
             converter.register_structure_hook_factory(fits, factory)
         converter.register_unstructure_hook_factory(_is_class, self._class_writer)
         # Nothing in it is ours.
-        converter.register_unstructure_hook_func(lambda kind: bool(kind == dict[str, Any]), lambda value: value)
+        converter.register_structure_hook_func(_is_document, _as_it_is)
+        converter.register_unstructure_hook_func(
+            lambda kind: _is_document(kind) or (_is_table(kind) and _is_document(typing.get_args(kind)[1])), _as_it_is
+        )
+        converter.register_structure_hook(Rest, _as_it_is)
+        converter.register_unstructure_hook(Rest, lambda rest: rest.keys)
 
     def convert(self, kind: type[T], via: type[U], read: Callable[[U], T], write: Callable[[T], U]) -> None:
         """Keep `kind` in the file as `via`: for other units or names than the program's.
@@ -153,9 +151,10 @@ class Format:
         except Exception as error:
             raise InputError(f"{where}: {self._explained(*_first(error))}") from None
 
-    def write(self, value: object) -> Any:
-        """Return `value` as dicts, lists and plain values."""
-        return self._converter.unstructure(value)
+    def write(self, value: object) -> dict[str, Json]:
+        """Return `value`, of a class that is a file format, as dicts, lists and plain values."""
+        table: dict[str, Json] = self._converter.unstructure(value)
+        return table
 
     def _explained(self, place: str, error: BaseException) -> str:
         if isinstance(error, WrongError):
@@ -174,7 +173,7 @@ class Format:
         raise error
 
     def _class_reader(self, kind: Any) -> Callable[[Any, Any], Any]:
-        rest = _others_field(kind)
+        rest = _rest_field(kind)
         read = make_dict_structure_fn(kind, self._converter, _cattrs_forbid_extra_keys=not (self._unknown_keys or rest))
         keys = _keys(kind)
 
@@ -183,7 +182,7 @@ class Format:
                 raise WrongError(raw, f"a table with the keys {', '.join(keys)}")
             if rest:
                 unknown = {key: raw[key] for key in raw.keys() - keys}
-                raw = {key: raw[key] for key in raw.keys() & keys} | {rest: unknown}
+                raw = {key: raw[key] for key in raw.keys() & keys} | {rest: Rest(unknown)}
             return read(raw, kind)
 
         return structure
@@ -193,7 +192,7 @@ class Format:
             field.name: override(omit_if_default=True) for field in _fields(kind) if _OMITTED in field.metadata
         }
         write: Callable[[Any], dict[str, Any]] = make_dict_unstructure_fn(kind, self._converter, **overrides)
-        rest = _others_field(kind)
+        rest = _rest_field(kind)
 
         def unstructure(value: Any) -> dict[str, Any]:
             table = write(value)
@@ -232,7 +231,9 @@ class Format:
             if type(raw) is not dict:
                 raise WrongError(raw, "table")
             # Looked at one by one only where something is odd; a sum is finite where all are.
-            if inner is Any or (plain and plain.issuperset(map(type, raw.values())) and _sums_up(raw.values(), inner)):
+            if _is_document(inner) or (
+                plain and plain.issuperset(map(type, raw.values())) and _sums_up(raw.values(), inner)
+            ):
                 return raw
             return {key: self._item(value, inner, f"key {key}") for key, value in raw.items()}
 
@@ -270,9 +271,7 @@ class Format:
         def structure(raw: Any, _: Any) -> Any:
             value = self._converter.structure(raw, origin)
             for check in checks:
-                if isinstance(check, Like):
-                    TOLERANT._converter.structure(raw, check.kind)
-                elif not check.fits(value):
+                if not check.fits(value):
                     raise WrongError(raw, check.allowed)
             return value
 
@@ -281,6 +280,14 @@ class Format:
 
 def _is_table(kind: Any) -> bool:
     return typing.get_origin(kind) in (dict, Mapping)
+
+
+def _is_document(kind: Any) -> bool:
+    return kind is Any or bool(kind == Json)
+
+
+def _as_it_is(raw: object, _: object = None) -> object:
+    return raw
 
 
 def _is_class(kind: Any) -> bool:
@@ -292,11 +299,11 @@ def _fields(kind: Any) -> tuple[Any, ...]:
 
 
 def _keys(kind: Any) -> list[str]:
-    return [field.name for field in _fields(kind) if _OTHERS not in field.metadata]
+    return [field.name for field in _fields(kind) if field.type is not Rest]
 
 
-def _others_field(kind: Any) -> str | None:
-    return next((field.name for field in _fields(kind) if _OTHERS in field.metadata), None)
+def _rest_field(kind: Any) -> str | None:
+    return next((field.name for field in _fields(kind) if field.type is Rest), None)
 
 
 def _plain(raw: Any, kind: Any) -> Any:

@@ -2,10 +2,9 @@
 """What was read around each step: R2Ts, the sessions' TCP connections, drops and resends."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from fabtune.measure.counters import delta
-from fabtune.model.runrecord import Edge, RunRecord, StepResult
+from fabtune.measure.counters import delta, deltas
+from fabtune.model.runrecord import Edge, RunRecord, StepResult, Value
 from fabtune.report.page import Section
 from fabtune.report.table import Cell, Column, Table, decimals, plain
 
@@ -50,11 +49,11 @@ def section(records: Sequence[RunRecord]) -> Section | None:
 
 def _row(result: StepResult) -> tuple[Cell, ...]:
     before, after = result.before, result.after
-    sessions = delta(after.iscsi, before.iscsi).values()
+    sessions = deltas(after.iscsi, before.iscsi).values()
     # The disk's own count: among the sessions' commands are reads, which no R2T answers.
     writes = _samples(result, "disk.dev.write")
     r2ts = sum(one.get("r2t_pdus", 0) for one in sessions) / writes if writes else None
-    widest: dict[str, Any] = max(after.sockets, key=lambda one: int(one["cwnd_segments"]), default={})
+    widest: dict[str, Value] = max(after.sockets, key=lambda one: int(one["cwnd_segments"]), default={})
     keys = ("cwnd_segments", "rtt_ms", "send_buffer_bytes", "receive_buffer_bytes", "congestion_control")
     return (r2ts, *(widest.get(key) for key in keys), _resent(result), _nics(result), _qdiscs(result), _softnet(result))
 
@@ -73,7 +72,7 @@ def _softnet(result: StepResult) -> Cell:
 
 
 def _nics(result: StepResult) -> Cell:
-    change = delta(result.after.nics, result.before.nics)
+    change = deltas(result.after.nics, result.before.nics)
     return sum(one["rx_dropped"] + one["tx_dropped"] for one in change.values()) if change else None
 
 
@@ -81,10 +80,7 @@ def _qdiscs(result: StepResult) -> Cell:
     """Sum over every queueing discipline that was there before and after, by device, handle and parent."""
 
     def drops(edge: Edge) -> dict[str, int]:
-        return {
-            f"{one['dev']} {one.get('handle')} {one.get('parent', 'root')}": int(one.get("drops", 0))
-            for one in edge.qdiscs
-        }
+        return {f"{one.dev} {one.handle} {one.parent or 'root'}": one.drops or 0 for one in edge.qdiscs}
 
     change = delta(drops(result.after), drops(result.before))
     return sum(change.values()) if change else None

@@ -2,14 +2,16 @@
 """Run records sorted into cells: runs that differ in nothing but the draw."""
 
 import statistics
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import attrs
 
-from fabtune.measure import checks, fio, measured, metrics
+from fabtune.measure import checks, measured, metrics
 from fabtune.measure.measured import Latencies
-from fabtune.model.runrecord import RunRecord, StepResult
+from fabtune.model.runrecord import RunRecord, StepResult, Value
+
+K = TypeVar("K")
 
 # What may stand on an x axis beside the path's RTT, and what it is called there.
 CLIENTS = ("processes", "threads", "streams")
@@ -27,7 +29,7 @@ class Cell:
     step: str
     op: str
     label: str
-    parameters: dict[str, Any]
+    parameters: dict[str, Value]
     runs: tuple[tuple[RunRecord, StepResult], ...]
 
     def values(self, key: str) -> list[float]:
@@ -39,6 +41,11 @@ class Cell:
         """Return the median over the runs."""
         values = self.values(key)
         return statistics.median(values) if values else None
+
+    @property
+    def rtt_ms(self) -> float | None:
+        """The path's round trip, None where it is not known."""
+        return self.runs[0][0].path.rtt_ms
 
     @property
     def bound_mb_per_s(self) -> float | None:
@@ -54,7 +61,7 @@ class Cell:
 
 def cells(records: Iterable[RunRecord]) -> list[Cell]:
     """Return the cells of all steps that measured something, in order of first appearance."""
-    found: dict[tuple[Any, ...], list[tuple[RunRecord, StepResult]]] = {}
+    found: dict[tuple[str, str, str, str, str, tuple[tuple[str, Value], ...]], list[tuple[RunRecord, StepResult]]] = {}
     for record in records:
         for result in record.steps:
             if not result.fio or result.must_fail or result.skipped:
@@ -62,7 +69,7 @@ def cells(records: Iterable[RunRecord]) -> list[Cell]:
             parameters = dict(result.parameters)
             if record.path.rtt_ms is not None:
                 parameters["rtt_ms"] = record.path.rtt_ms
-            for op in fio.directions(result.fio):
+            for op in result.fio.directions:
                 step = (record.workload.name, result.phase or result.name, result.name)
                 found.setdefault((*step, op, record.label, tuple(parameters.items())), []).append((record, result))
     return [
@@ -77,9 +84,9 @@ def varying(group: Sequence[Cell]) -> list[str]:
     return [name for name in names if name != "op" and len({cell.parameters.get(name) for cell in group}) > 1]
 
 
-def by(group: Iterable[Cell], *keys: str) -> dict[tuple[Any, ...], list[Cell]]:
-    """Return cells grouped by attributes or parameters."""
-    found: dict[tuple[Any, ...], list[Cell]] = {}
+def by(group: Iterable[Cell], key: Callable[[Cell], K]) -> dict[K, list[Cell]]:
+    """Return cells grouped by what `key` says of each."""
+    found: dict[K, list[Cell]] = {}
     for cell in group:
-        found.setdefault(tuple(getattr(cell, key, cell.parameters.get(key)) for key in keys), []).append(cell)
+        found.setdefault(key(cell), []).append(cell)
     return found

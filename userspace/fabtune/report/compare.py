@@ -3,15 +3,15 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import attrs
 
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import checks, metrics, workload
 from fabtune.model import runrecord
+from fabtune.model.document import Json
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
-from fabtune.model.runrecord import RunRecord, StepResult
+from fabtune.model.runrecord import RunRecord, StepResult, Value
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
 _PRIMARY = ("mb_per_s", "files_per_s")
@@ -193,7 +193,7 @@ def _paired_by(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> str:
     return "session" if all(record.session for record in (*a, *b)) else "seed"
 
 
-def _parameters(record: RunRecord, result: StepResult) -> dict[str, Any]:
+def _parameters(record: RunRecord, result: StepResult) -> dict[str, Value]:
     path = {"rtt_ms": record.path.rtt_ms, "rate_bytes_per_s": record.path.rate_bytes_per_s}
     known = {key: value for key, value in path.items() if value is not None}
     return {key: value for key, value in result.parameters.items() if key != "op"} | known
@@ -272,7 +272,7 @@ def differences(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
     ]
 
 
-def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
+def _flat(prefix: str, value: Json) -> list[tuple[str, str]]:
     if isinstance(value, Mapping):
         return [pair for key, one in value.items() for pair in _flat(f"{prefix}.{key}", one)]
     return [(prefix, str(value))]

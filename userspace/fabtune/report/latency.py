@@ -20,7 +20,7 @@ SHARES = (
 def section(group: Sequence[Cell], workload: str) -> Section | None:
     """Return the distributions of `workload`, one drawing a step and direction; None without any."""
     figures, rows = [], []
-    for (step, op, rtt_ms), part in cell_sets.by(group, "step", "op", "rtt_ms").items():
+    for (step, op, rtt_ms), part in cell_sets.by(group, lambda c: (c.step, c.op, c.rtt_ms)).items():
         series = []
         where = f"{step} {op}" if op not in step else step
         where += f" at {rtt_ms:g} ms" if rtt_ms is not None else ""

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from fabtune.measure import checks, fio, metrics
+from fabtune.measure import checks, metrics
 from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS, LawCheck
 from fabtune.model.judgement import Verdict
 from fabtune.model.path import Bursts, NetworkPath, write_round_trips
@@ -110,7 +110,7 @@ def _bend(part: Sequence[Cell]) -> Knee:
     size, depth, trips = int(first.parameters["block_bytes"]), _depth(first), _trips(first)
     line = link.goodput_bytes_per_s
     predicted_s = (depth - 1) * size / line / trips
-    points = sorted((cell.parameters["rtt_ms"] / 1e3, (cell.median("mb_per_s") or 0.0) * 1e6) for cell in part)
+    points = sorted(((cell.rtt_ms or 0.0) / 1e3, (cell.median("mb_per_s") or 0.0) * 1e6) for cell in part)
     where = _where(first, "rtt_ms")
     family = (first.workload, first.step, first.op, first.label, size)
     level = max(rate for _, rate in points)
@@ -153,20 +153,20 @@ def _saved(group: Sequence[Cell]) -> Iterable[LawCheck]:
     single = [c for c in group if c.op == "write" and _depth(c) == 1 and c.parameters.get("block_bytes") and _bursts(c)]
     found: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in single:
-        if cell.parameters.get("rtt_ms"):
+        if cell.rtt_ms:
             found.setdefault((cell.workload, cell.step, tuple(cell.parameters.items())), []).append(cell)
     for part in found.values():
         slow, *others = sorted(part, key=_trips, reverse=True)
         for quick in (cell for cell in others if _trips(cell) < _trips(slow)):
             saved_ms = _latency_ms(slow) - _latency_ms(quick)
-            expected_ms = slow.parameters["rtt_ms"] * (_trips(slow) - _trips(quick))
+            expected_ms = (slow.rtt_ms or 0.0) * (_trips(slow) - _trips(quick))
             where = f"{_where(slow)}, against {quick.label or 'no label'}"
             said = f"{saved_ms:.2f} ms for {_trips(slow)} round trips made {_trips(quick)}"
             yield LawCheck(where, SAVED, _within(saved_ms, expected_ms), said, f"{expected_ms:.2f} ms within 10 %")
 
 
 def _latency_ms(cell: Cell) -> float:
-    return statistics.median(fio.mean_latency_ns(result.document, cell.op) or 0.0 for _, result in cell.runs) / 1e6
+    return statistics.median(result.document.mean_latency_ns(cell.op) or 0.0 for _, result in cell.runs) / 1e6
 
 
 def _block_windows(group: Sequence[Cell]) -> Iterable[LawCheck]:
@@ -174,7 +174,7 @@ def _block_windows(group: Sequence[Cell]) -> Iterable[LawCheck]:
     for part in _curves(group).values():
         held: list[tuple[float, float]] = []
         for cell in part:
-            rate, bound, rtt_ms = cell.median("mb_per_s"), cell.bound_mb_per_s, cell.parameters.get("rtt_ms")
+            rate, bound, rtt_ms = cell.median("mb_per_s"), cell.bound_mb_per_s, cell.rtt_ms
             if rate and bound and rtt_ms and rate < _BELOW * bound:
                 held.append((rtt_ms, rate * 1e6 * rtt_ms / 1e3))
         if len(held) > 1:

@@ -9,7 +9,10 @@ from pathlib import Path
 import attrs
 
 from fabtune.host import files
-from fabtune.report.table import Table
+from fabtune.report.table import Cell, Table
+
+# What the figures hold for (kernel, seed, image, clock, ...), shown in this order.
+Facts = Mapping[str, Cell]
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 # A table of so many characters has room beside a drawing on the narrowest screen where page.css puts it there.
@@ -69,7 +72,7 @@ def render(
     title: str,
     lead: str,
     sections: Sequence[Section],
-    facts: Mapping[str, object],
+    facts: Facts,
     commands: Sequence[str],
     *,
     zoom: bool = False,

@@ -3,11 +3,11 @@
 
 import math
 import statistics
-from typing import Any
 
 import attrs
 
-from fabtune.measure import checks, fio, metrics
+from fabtune.measure import checks, metrics
+from fabtune.model.document import Json
 from fabtune.model.runrecord import RunRecord, StepResult
 from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
 
@@ -45,7 +45,7 @@ def figures(record: RunRecord) -> Table:
 def _rows(record: RunRecord, result: StepResult) -> list[tuple[Cell, ...]]:
     values = {metric.key: metric.value for metric in metrics.of_step(result)}
     rows: list[tuple[Cell, ...]] = []
-    for op in fio.directions(result.fio) if values and result.fio else []:
+    for op in result.fio.directions if values and result.fio else []:
         limit = checks.bound(record, result, op)
         rate = values.get(f"{op}_mb_per_s")
         requests = values.get("files_per_s", values.get(f"{op}_iops"))
@@ -89,16 +89,16 @@ def network(record: RunRecord) -> Table:
     return Table("The path", columns, (tuple(found.get(column.key) for column in columns),) if found else ())
 
 
-def network_json(record: RunRecord) -> dict[str, Any]:
+def network_json(record: RunRecord) -> dict[str, float | str]:
     """Return the path's round trip and MTU of a network run under stable keys, as far as it came."""
-    found: dict[str, Any] = {}
+    found: dict[str, float | str] = {}
     if times := sorted(record.round_trips_ms):
         found |= {"rtt_p50_ms": statistics.median(times), "rtt_p99_ms": times[math.ceil(0.99 * len(times)) - 1]}
     keys = ("interface_mtu_bytes", "path_mtu_bytes", "path_mtu_verdict")
     return found | {key: value for key in keys if (value := getattr(record, key))}
 
 
-def as_json(record: RunRecord) -> dict[str, Any]:
+def as_json(record: RunRecord) -> dict[str, Json]:
     """Return the figures and checks of a record under stable keys."""
     return {
         "workload": record.workload.name,

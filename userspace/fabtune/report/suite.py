@@ -2,6 +2,7 @@
 """The report of a directory of run records: every figure a view, every plotted number in a table."""
 
 import hashlib
+import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import attrs
 
 from fabtune.errors import InputError
 from fabtune.measure import checks, recordfile, resulttree
+from fabtune.model import typed
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report import around, fabric, latency, laws, overtime, page, paired, runs, throughput
@@ -117,7 +119,7 @@ def _runs(records: Sequence[RunRecord]) -> page.Section:
     return page.Section("All runs", tables=(Table("All runs", columns, tuple(rows), group_by=2),))
 
 
-def _facts(records: Sequence[RunRecord]) -> dict[str, object]:
+def _facts(records: Sequence[RunRecord]) -> page.Facts:
     """Return what the figures hold for: values that all runs share, and how many there are of others."""
 
     def said(values: list[str]) -> str:
@@ -126,7 +128,9 @@ def _facts(records: Sequence[RunRecord]) -> dict[str, object]:
 
     digest = hashlib.sha256()
     for one in records:
-        digest.update(repr([step.fio for step in one.steps]).encode())
+        digest.update(
+            json.dumps([step.fio and typed.STRICT.write(step.fio) for step in one.steps], sort_keys=True).encode()
+        )
     return {
         "Hosts": said([one.host.name for one in records]),
         "Kernels": said([one.host.kernel for one in records]),

@@ -41,8 +41,10 @@ def _section(group: Sequence[Cell], workload: str, x_name: str) -> Section:
     others = [name for name in cell_sets.varying(group) if name != x_name]
     figures = []
     phases = len({cell.phase for cell in group})
-    for (phase, op, *facet), part in cell_sets.by(group, "phase", "op", *others).items():
-        where = ", ".join(_named(name, value) for name, value in zip(others, facet, strict=True) if value is not None)
+    for (phase, op, facet), part in cell_sets.by(
+        group, lambda c: (c.phase, c.op, tuple((name, c.parameters.get(name)) for name in others))
+    ).items():
+        where = ", ".join(_named(name, value) for name, value in facet if value is not None)
         title = f"{workload} {phase if phases > 1 else op} over {words}" + (f", {where}" if where else "")
         rate = FILES if part[0].values(FILES) else "mb_per_s"
         curves = _curves(part, x_name, rate)
@@ -74,7 +76,7 @@ def _named(name: str, value: float | str) -> str:
 
 def _curves(part: Sequence[Cell], x_name: str, key: str) -> list[Series]:
     found = []
-    for (label,), mine in list(cell_sets.by(part, "label").items())[:MAX_CURVES]:
+    for label, mine in list(cell_sets.by(part, lambda c: c.label).items())[:MAX_CURVES]:
         points = [(float(cell.parameters[x_name]), cell.median(key)) for cell in mine if x_name in cell.parameters]
         known = tuple(sorted((x, y) for x, y in points if y is not None))
         if known:
@@ -84,17 +86,21 @@ def _curves(part: Sequence[Cell], x_name: str, key: str) -> list[Series]:
 
 def _in_flight_kib(cell: Cell) -> float | None:
     """Return throughput times round trip: the same at every RTT, it is the window that holds a path down."""
-    rate, rtt_ms = cell.median("mb_per_s"), cell.parameters.get("rtt_ms")
+    rate, rtt_ms = cell.median("mb_per_s"), cell.rtt_ms
     return rate * 1e6 * rtt_ms / 1e3 / 1024 if rate is not None and rtt_ms else None
+
+
+def _asked_mb_per_s(cell: Cell) -> float:
+    return float(cell.parameters["stream_bytes_per_s"]) * float(cell.parameters.get("streams") or 1) / 1e6
 
 
 def balanced(group: Sequence[Cell]) -> list[str]:
     """Return, for each label of a workload of readers and writers at a set rate, the highest that both held."""
     said = []
-    for (label,), mine in cell_sets.by([c for c in group if "stream_bytes_per_s" in c.parameters], "label").items():
+    at_a_rate = [cell for cell in group if "stream_bytes_per_s" in cell.parameters]
+    for label, mine in cell_sets.by(at_a_rate, lambda c: c.label).items():
         held = []
-        for (stream, streams), sides in cell_sets.by(mine, "stream_bytes_per_s", "streams").items():
-            asked = stream * (streams or 1) / 1e6
+        for asked, sides in cell_sets.by(mine, _asked_mb_per_s).items():
             rates = {cell.op: cell.median("mb_per_s") or 0.0 for cell in sides}
             if len(rates) == 2 and min(rates.values()) >= asked * (1 - BALANCE_TOLERANCE):
                 held.append(asked)
@@ -104,7 +110,7 @@ def balanced(group: Sequence[Cell]) -> list[str]:
 
 
 def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
-    with_rtt = any(cell.parameters.get("rtt_ms") for cell in group)
+    with_rtt = any(cell.rtt_ms for cell in group)
     with_files = any(cell.values(FILES) for cell in group)
     columns = (
         *(Column(name, name, "", functools.partial(_said, name)) for name in names),

@@ -10,6 +10,7 @@ from fabtune.catalog.tunable import ROLES, Tunable, shipped_catalog
 from fabtune.facts.collect import Facts
 from fabtune.host import targets
 from fabtune.model.device import Device
+from fabtune.model.document import Json
 from fabtune.model.negotiate import Agreed, Value, preview
 from fabtune.model.path import NetworkPath
 from fabtune.tune.plan import make_plan
@@ -38,7 +39,7 @@ class LoginPreview:
     tpg: str | None
     agreed: list[Agreed]
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, Json]:
         """Return the preview with stable keys."""
         return {"record": self.record, "tpg": self.tpg, "agreed": [one.as_json() for one in self.agreed]}
 

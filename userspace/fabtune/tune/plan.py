@@ -14,6 +14,7 @@ from fabtune.facts.collect import Facts, Reading
 from fabtune.host import targets
 from fabtune.model import formula
 from fabtune.model.device import Device
+from fabtune.model.document import Json
 from fabtune.model.path import NetworkPath
 
 # What a row is: to be written, right already, better already, not possible here, not readable,
@@ -39,7 +40,7 @@ class Row:
     # Of a file that several profiles write: the lines that this one wants in it.
     share: str = ""
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, Json]:
         """Return the row with stable keys."""
         return {
             "tunable": self.tunable.name,

@@ -36,6 +36,7 @@ from fabtune.facts.collect import Facts
 from fabtune.host import files
 from fabtune.model import typed
 from fabtune.model.device import Device
+from fabtune.model.document import Json
 from fabtune.model.path import NetworkPath
 from fabtune.model.typed import Check, at_least, omitted, one_of_words
 from fabtune.tune import plan as planning
@@ -252,7 +253,7 @@ def write(saved: SavedPlan, path: Path) -> None:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-def _as_json(saved: SavedPlan) -> Any:
+def _as_json(saved: SavedPlan) -> dict[str, Json]:
     if saved.netns and not _NAMESPACE.fullmatch(saved.netns):
         raise InputError(f"--netns {saved.netns}: a saved plan names its namespace, it holds no path")
     path = saved.path

@@ -8,6 +8,7 @@ from fabtune.facts.collect import this_host
 from fabtune.host import tree
 from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import live_sessions
+from fabtune.model.document import Json
 from fabtune.tune import journal, map_paths, owed, persist, relogin
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_unseen
@@ -28,7 +29,7 @@ class Drift:
     # As it should be, but something must still happen before it is felt.
     due: bool = False
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, Json]:
         """Return the finding with stable keys."""
         return {
             "tunable": self.tunable,

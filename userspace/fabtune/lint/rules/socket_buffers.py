@@ -75,6 +75,6 @@ def buffer_below_default(scene: Scene) -> Iterator[Case]:
 def default_buffer_raised(scene: Scene) -> Iterator[Case]:
     """TCP starts from tcp_rmem and tcp_wmem, never from these."""
     for reading, value in scene.numbers("net.rmem_default", "net.wmem_default"):
-        default = scene.default(reading.tunable)
-        if value > 4 * int(default or 212992):
+        default = int(scene.default(reading.tunable) or 212992)
+        if value > 4 * default:
             yield case(reading, name=reading.tunable, value=value, mib=value / MIB, default=default)
