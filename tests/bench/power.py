@@ -153,7 +153,7 @@ def seeded(record: RunRecord, seed: int) -> RunRecord:
 
 def rate(record: RunRecord) -> float:
     """Return what a record moved."""
-    return float(record.steps[0].document["jobs"][0]["read"]["io_bytes"])
+    return float(record.steps[0].document.moved_bytes("read"))
 
 
 def figures(case: Case, sessions: Sequence[Session]) -> dict[str, dict[str, float]]:
