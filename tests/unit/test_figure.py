@@ -4,14 +4,12 @@
 import re
 from pathlib import Path
 
-from fabtune.model.results import PointRow
 from fabtune.report import figure
 
-ROWS: list[PointRow] = [
+ROWS = [
     {"fabric": "iscsi", "size": size, "op": "read", "mb_per_s": rate, "p50_ms": 1.0}
     for size, rate in (("4KiB", 2.0), ("64KiB", 30.0))
-]
-ROWS.append({"fabric": "fc", "size": "4KiB", "op": "read", "missing": "not available here: no adapter"})
+] + [{"fabric": "fc", "size": "4KiB", "op": "read", "missing": "not available here: no adapter"}]
 PLOT = figure.Plot("size", "mb_per_s", "fabric", {"4KiB": 4096.0, "64KiB": 65536.0}, log=True)
 
 
@@ -24,7 +22,7 @@ def test_the_table_shows_what_varies_and_the_figures_there_are() -> None:
 
 def test_a_missing_fabric_is_said_and_drawn_nowhere(tmp_path: Path) -> None:
     page = figure.write(
-        ROWS, ("fabric", "size"), PLOT, [("rises", "as expected: 2 30")], {"experiment": "fabrics"}, (), tmp_path
+        ROWS, ("fabric", "size"), PLOT, [("rises", "as expected: 2 30")], {"experiment": "fabrics"}, tmp_path
     )
     html = page.read_text()
     assert html.count("<svg") == 1 and "rises" in html and "as expected: 2 30" in html
@@ -34,22 +32,22 @@ def test_a_missing_fabric_is_said_and_drawn_nowhere(tmp_path: Path) -> None:
 
 
 def test_one_point_makes_a_table_but_no_curve(tmp_path: Path) -> None:
-    html = figure.write(ROWS[:1], ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, (), tmp_path).read_text()
+    html = figure.write(ROWS[:1], ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, tmp_path).read_text()
     assert "<svg" not in html
 
 
 def test_the_x_axis_is_marked_with_the_values_as_written_and_words_are_not_joined(tmp_path: Path) -> None:
-    html = figure.write(ROWS, ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, (), tmp_path).read_text()
+    html = figure.write(ROWS, ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, tmp_path).read_text()
     assert ">4KiB</text>" in html and ">64KiB</text>" in html and ">16k</text>" not in html
     assert html.count('class="line"') == 2
     places = figure.Plot("size", "mb_per_s", "fabric", {"4KiB": 1.0, "64KiB": 2.0}, log=False, words=True)
-    html = figure.write(ROWS, ("fabric", "size"), places, [], {"experiment": "fabrics"}, (), tmp_path).read_text()
+    html = figure.write(ROWS, ("fabric", "size"), places, [], {"experiment": "fabrics"}, tmp_path).read_text()
     assert ">4KiB</text>" in html and html.count('class="mark"') == 3 and 'class="line"' not in html
 
 
 def test_a_long_word_below_the_last_mark_is_not_cut_off(tmp_path: Path) -> None:
-    rows: list[PointRow] = [{"security": word, "op": "read", "mb_per_s": 1.0} for word in ("none", "wireguard")]
+    rows = [{"security": word, "op": "read", "mb_per_s": 1.0} for word in ("none", "wireguard")]
     plot = figure.Plot("security", "mb_per_s", None, {"none": 1.0, "wireguard": 2.0}, log=False, words=True)
-    html = figure.write(rows, ("security",), plot, [], {"experiment": "cost"}, (), tmp_path).read_text()
+    html = figure.write(rows, ("security",), plot, [], {"experiment": "cost"}, tmp_path).read_text()
     (place,) = re.findall(r'<text x="([0-9.]+)" y="[0-9.]+">wireguard</text>', html)
     assert float(place) + len("wireguard") * 6 / 2 <= 440

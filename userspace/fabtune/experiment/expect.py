@@ -11,17 +11,15 @@ import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 
 from fabtune.errors import InputError
 from fabtune.experiment.summary import interval
 from fabtune.model.judgement import ALPHA
+from fabtune.model.results import PointRow
 from fabtune.model.untouched import refuse_default
-
-# A run's factors as written, beside one of its points.
-Row = Mapping[str, Any]
 
 
 class Text(str):
@@ -75,7 +73,9 @@ class _Judged:
     found: str
 
 
-def judge(expectation: Expectation, rows: Sequence[Row], factors: Mapping[str, Sequence[str]]) -> JudgedExpectation:
+def judge(
+    expectation: Expectation, rows: Sequence[PointRow], factors: Mapping[str, Sequence[str]]
+) -> JudgedExpectation:
     """Return whether `rows`, a point of a run each, are as expected; `factors` gives the order of each one's values.
 
     A statement holds, or does not, where the whole interval over the seeds says so; all intervals of one statement
@@ -83,7 +83,7 @@ def judge(expectation: Expectation, rows: Sequence[Row], factors: Mapping[str, S
     """
     named = {*expectation.of, *expectation.to, *([expectation.along] if expectation.along else [])}
     kept = [name for name in (*factors, "op") if name not in named and name != "seed"]
-    cells: dict[tuple[str, ...], list[Row]] = {}
+    cells: dict[tuple[str, ...], list[PointRow]] = {}
     for row in rows:
         if _matches(row, expectation.where) and row.get(expectation.figure) is not None:
             cells.setdefault(tuple(str(row.get(name)) for name in kept), []).append(row)
@@ -101,7 +101,7 @@ def judge(expectation: Expectation, rows: Sequence[Row], factors: Mapping[str, S
 _Limited = tuple[list[float], float | None, float | None]
 
 
-def _ratios(expectation: Expectation, cell: Sequence[Row], factors: Mapping[str, Sequence[str]]) -> list[_Limited]:
+def _ratios(expectation: Expectation, cell: Sequence[PointRow], factors: Mapping[str, Sequence[str]]) -> list[_Limited]:
     if not expectation.along:
         values = _by_seed(expectation.figure, cell, expectation.of)
         if expectation.to:
@@ -141,7 +141,7 @@ def _divided(above: Mapping[str, float], below: Mapping[str, float]) -> dict[str
     return {seed: value / below[seed] if below[seed] else math.inf for seed, value in above.items() if seed in below}
 
 
-def _by_seed(figure: str, cell: Sequence[Row], wanted: Mapping[str, str]) -> dict[str, float]:
+def _by_seed(figure: str, cell: Sequence[PointRow], wanted: Mapping[str, str]) -> dict[str, float]:
     """Return the figure of the rows that match by their seed; several of one seed by their mean."""
     found: dict[str, list[float]] = {}
     for row in cell:
@@ -150,5 +150,5 @@ def _by_seed(figure: str, cell: Sequence[Row], wanted: Mapping[str, str]) -> dic
     return {seed: statistics.fmean(values) for seed, values in found.items()}
 
 
-def _matches(row: Row, wanted: Mapping[str, str]) -> bool:
+def _matches(row: PointRow, wanted: Mapping[str, str]) -> bool:
     return all(str(row.get(name)) in value.split(",") for name, value in wanted.items())

@@ -18,7 +18,7 @@ Status = Literal["measured", "failed", "refused", "not run"]
 
 
 # What there is to say of one point, by name: its factors, its figures, or why there are none.
-PointRow = Mapping[str, Value | None]
+PointRow = Mapping[str, Any]
 
 
 @attrs.frozen(eq=False)
@@ -30,7 +30,7 @@ class Point(PointRow):
 
     values_by_name: dict[str, Value | None]
 
-    def __getitem__(self, name: str) -> Value | None:
+    def __getitem__(self, name: str) -> Any:
         return self.values_by_name[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -11,11 +11,10 @@ from typing import Any
 
 import attrs
 
+from fabtune.model.results import PointRow
 from fabtune.report import page
 from fabtune.report.chart import Axis, Series, line_chart, tick_text
 from fabtune.report.table import Cell, Column, Table, decimals, percent, plain, times
-
-Row = Mapping[str, Any]
 
 # Every figure that a point may have; a table shows those that some row has.
 _FIGURES = (
@@ -54,7 +53,7 @@ class Plot:
     words: bool = False
 
 
-def table(caption: str, rows: Sequence[Row], factors: Sequence[str]) -> Table:
+def table(caption: str, rows: Sequence[PointRow], factors: Sequence[str]) -> Table:
     """Return the table of `rows`: what varies, then the figures that there are."""
     varying = [name for name in (*factors, "op") if len({str(row.get(name)) for row in rows}) > 1] or ["op"]
     shown = [column for column in _FIGURES if any(row.get(column.key) is not None for row in rows)]
@@ -65,13 +64,13 @@ def table(caption: str, rows: Sequence[Row], factors: Sequence[str]) -> Table:
     return Table(caption, (*(Column(name, name) for name in varying), *shown), tuple(cells), group_by=len(varying) - 1)
 
 
-def reasons(rows: Sequence[Row]) -> list[str]:
+def reasons(rows: Sequence[PointRow]) -> list[str]:
     """Return why rows are empty, each reason once."""
     return list(dict.fromkeys(f"{row['fabric']}: {row['missing']}" for row in rows if row.get("missing")))
 
 
 def write(
-    rows: Sequence[Row],
+    rows: Sequence[PointRow],
     factors: Sequence[str],
     plot: Plot,
     verdicts: Sequence[tuple[str, str]],
@@ -108,7 +107,7 @@ def write(
     return page.write(html, out / "figures.html")
 
 
-def _curve(rows: Sequence[Row], plot: Plot) -> tuple[tuple[float, float], ...]:
+def _curve(rows: Sequence[PointRow], plot: Plot) -> tuple[tuple[float, float], ...]:
     """Return (x, mean of y) in rising order of x: where more than x and the curve vary, several rows share a place."""
     points: dict[float, list[float]] = {}
     for row in rows:
@@ -116,7 +115,7 @@ def _curve(rows: Sequence[Row], plot: Plot) -> tuple[tuple[float, float], ...]:
     return tuple((x, sum(values) / len(values)) for x, values in sorted(points.items()))
 
 
-def _spans(rows: Sequence[Row], plot: Plot) -> tuple[tuple[float, float, float], ...]:
+def _spans(rows: Sequence[PointRow], plot: Plot) -> tuple[tuple[float, float, float], ...]:
     """Return (x, low, high) of the rows with an interval; none where several rows share a place."""
     found = [
         (plot.x_values[str(row[plot.x])], float(row[f"{plot.y}_low"]), float(row[f"{plot.y}_high"]))
