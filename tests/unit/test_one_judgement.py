@@ -5,6 +5,7 @@ import json
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -128,7 +129,7 @@ def test_no_figure_wraps_at_80_columns(capsys: pytest.CaptureFixture[str], monke
 
 @pytest.mark.parametrize("wrong", [{"level": 0.0}, {"level": 0.5}, {"practical": -1.0}, {"level": math.nan}])
 def test_rules_that_nobody_settled_are_refused(wrong: dict[str, float], tmp_path: Path) -> None:
-    raw = runrecord.as_json(session(1.0, pairs=1)[0])
+    raw: Any = runrecord.as_json(session(1.0, pairs=1)[0])
     raw["session"]["rules"] |= wrong
     with pytest.raises(InputError, match=next(iter(wrong))):
         runrecord.read(raw, "a record")
