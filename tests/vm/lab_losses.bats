@@ -3,7 +3,19 @@
 # guest: --suite trixie --clock virtual
 # What decides which packets the emulated path loses: the seed it was given, not what happened before.
 
-setup_file() { python3 -m fabtune.lab.guest up --rtt 2ms; }
+setup_file() {
+	python3 -m fabtune.lab.guest up --rtt 2ms
+	ping -c 3 10.2.0.1
+	# Whatever else goes over the path takes a place in the pattern: neighbours are not asked for again, nor routers.
+	for namespace in shaper wan target init; do
+		enter=(ip netns exec $namespace)
+		[ $namespace != init ] || enter=(env)
+		"${enter[@]}" sysctl -qw net.ipv6.conf.all.disable_ipv6=1
+		"${enter[@]}" ip -4 neigh show | while read -r address _ device _ mac _; do
+			"${enter[@]}" ip neigh replace "$address" dev "$device" lladdr "$mac" nud permanent
+		done
+	done
+}
 
 # lost SEED: the packets that are lost of 400, counted from the beginning of the path's pattern.
 lost() {
