@@ -85,8 +85,8 @@ teardown() {
 		until_true '! pidof multipathd'
 		dmsetup remove_all --force >/dev/null 2>&1 || true
 	fi
-	# With it a later test's disks are paths to Debian 12's udev, which deletes the partitions of such.
-	rm -rf /etc/multipath.conf /var/lib/fabtune
+	# With these a later test's disks are paths to Debian 12's udev, which deletes the partitions of such.
+	rm -rf /etc/multipath.conf /etc/multipath /var/lib/fabtune
 	iscsiadm -m node --logoutall=all >/dev/null 2>&1 || true
 	until_true '[ -z "$(ls /sys/class/iscsi_session)" ]'
 	iscsiadm -m node -o update -n node.session.nr_sessions -v 1
