@@ -121,7 +121,7 @@ def _give_back(one: Logout, session: Session | None, progress: Callable[[str], N
             return
         for value in carry.differing(one.kept, session):
             progress(
-                f"{value.what} of {value.device} was {value.was} before a re-login, and is {value.now}: given back"
+                f"{value.what} of {value.device} was {value.was} before a re-login, and is {value.now}: giving it back"
             )
         relogin.give_back(one, session, log, progress)
 
