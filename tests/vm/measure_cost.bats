@@ -21,18 +21,20 @@ setup_file() {
 	fi
 	python3 - <<- 'END'
 		import json, subprocess
-		from fabtune.measure import fio, recordfile
+		from fabtune.measure import recordfile
+		from fabtune.model import typed
+		from fabtune.model.outputs import FioOutput
 		from pathlib import Path
 		(path,) = recordfile.find(Path("runs"))
 		step = recordfile.read(path).steps[0]
 		Path("job.fio").write_text(step.job)
-		alone = json.loads(subprocess.run(["fio", "--output-format=json", "job.fio"], capture_output=True, check=True).stdout)
-		def requests(document):
-		    return sum(fio.total(document, op, "total_ios") for op in ("read", "write"))
-		change = 1 - requests(step.fio) / requests(alone)
-		print(f"alone {requests(alone):.0f}, watched {requests(step.fio):.0f} requests: {change:.2%} less")
+		said = subprocess.run(["fio", "--output-format=json+", "job.fio"], capture_output=True, check=True).stdout
+		alone = typed.STRICT.read(FioOutput, json.loads(said), "fio").requests()
+		watched = step.fio.requests()
+		change = 1 - watched / alone
+		print(f"alone {alone}, watched {watched} requests: {change:.2%} less")
 		print(f"{len(step.samples)} samples, fabstat in {sum('fabstat.p99_ms' in s for s in step.samples)}")
-		assert len(step.samples) >= 9 and requests(alone) > 10000
+		assert len(step.samples) >= 9 and alone > 10000
 		assert change <= 0.01
 	END
 }
