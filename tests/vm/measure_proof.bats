@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual
+# guest-full: --suite trixie --clock virtual
 # What a capture proves of a session, against known configurations.
 
 setup_file() {
