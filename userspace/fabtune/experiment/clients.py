@@ -55,14 +55,14 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
         draft.add(new_result(step))
         try:
             readings = _load(step, program, Path(scratch), gate, disks, draft)
-            draft.step = attrs.evolve(draft.step, stuck=Stuck(STUCK_S, measured.oldest_s(draft.step, op) or 0.0))
+            draft.note(stuck=Stuck(STUCK_S, measured.oldest_s(draft.step, op) or 0.0))
             begun_unix_s = draft.step.begun_unix_s or 0.0
             seen = measured_part(readings, begun_unix_s + settings.ramp_s, settings.runtime_s, disks)
         except _HangingError as error:
             # fio would wait for its requests for good.
             hanging = error.stuck.requests
             problem = f"{counted(len(hanging), 'request')} stayed outstanding for more than {STUCK_S:g} s"
-            draft.step = attrs.evolve(draft.step, stuck=error.stuck, problem=problem)
+            draft.note(stuck=error.stuck, problem=problem)
     draft.end(draft.step.problem)
     return draft.record, seen
 
@@ -105,11 +105,11 @@ def _load(
         with fio.Load(program, step.job_file(), scratch) as load:
             # fio leaves what the waiting program says in a file; before that the job is not ready.
             until(lambda: len(list(scratch.glob("*.prerun.txt"))) == len(disks), "fio to start its jobs")
-            draft.step = attrs.evolve(draft.step, begun_unix_s=time.time())
+            draft.note(begun_unix_s=time.time())
             fcntl.flock(lock, fcntl.LOCK_UN)
 
             def look() -> None:
-                draft.step = attrs.evolve(draft.step, samples=(*draft.step.samples, counters.sample(None)))
+                draft.note(samples=(*draft.step.samples, counters.sample(None)))
                 readings.append((time.time(), read_file("stats")))
                 # fabstat lists those alone that are beyond its threshold, a minute too.
                 hanging = [one for one in stuck().requests if one.disk in disks and one.age_ns > STUCK_S * 1e9]
@@ -118,7 +118,7 @@ def _load(
                     raise _HangingError(Stuck(STUCK_S, max(one.age_s for one in requests), requests))
 
             load.wait(look, sample_s(step), step.measured_s)
-            draft.step = attrs.evolve(draft.step, fio=load.document(), before_drain=load.before_drain())
+            draft.note(fio=load.document(), before_drain=load.before_drain())
     return readings
 
 

@@ -92,7 +92,7 @@ def measure(
             op = "receive" if receive else "send"
             draft.add(StepResult(name, {"window_bytes": window, "streams": count, "op": op}))
             with show.step(f"net: {name}"):
-                draft.step = attrs.evolve(draft.step, iperf3=_iperf3(command))
+                draft.note(iperf3=_iperf3(command))
     return draft.record
 
 

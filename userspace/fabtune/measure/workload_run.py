@@ -208,19 +208,19 @@ def _run_step(
     smallest = step.parameters.get("block_bytes")
     if smallest and int(smallest) < target.logical_block_bytes:
         why = f"{smallest} bytes is less than the device's block of {target.logical_block_bytes} bytes"
-        draft.step = attrs.evolve(draft.step, skipped=why)
+        draft.note(skipped=why)
         return
     if step.flip_byte_at is not None:
         _flip(place.file, step.flip_byte_at)
     watch = Watch(target, stuck_after_s)
-    draft.step = attrs.evolve(draft.step, before=counters.edges(target))
+    draft.note(before=counters.edges(target))
     samples: list[Sample] = []
     try:
         if begin_unix_s is not None:
             _wait_until(begin_unix_s)
-        draft.step = attrs.evolve(draft.step, begun_unix_s=time.time())
+        draft.note(begun_unix_s=time.time())
         with fio.Load(program, step.job_file(), scratch) as load:
-            draft.step = attrs.evolve(draft.step, command=tuple(load.command))
+            draft.note(command=tuple(load.command))
             try:
                 samples.append(watch.sample(edge=True))
                 load.wait(lambda: samples.append(watch.sample()), sample_s(step), step.measured_s)
@@ -230,11 +230,11 @@ def _run_step(
                 samples.append(watch.sample(edge=True))
                 raise
             _take_document(step, load, draft)
-            draft.step = attrs.evolve(draft.step, before_drain=load.before_drain())
+            draft.note(before_drain=load.before_drain())
     finally:
-        draft.step = attrs.evolve(draft.step, samples=tuple(samples), stuck=watch.stuck())
-        draft.step = attrs.evolve(draft.step, after=counters.edges(target))
-        draft.step = attrs.evolve(draft.step, fabstat=watch.fabstat(measured.window(draft.step)))
+        draft.note(samples=tuple(samples), stuck=watch.stuck())
+        draft.note(after=counters.edges(target))
+        draft.note(fabstat=watch.fabstat(measured.window(draft.step)))
         if step.flip_byte_at is not None:
             _flip(place.file, step.flip_byte_at)
 
@@ -246,11 +246,11 @@ def sample_s(step: LoadStep) -> float:
 
 def _end_early(load: fio.Load, draft: Draft) -> None:
     if not load.stop():
-        draft.step = attrs.evolve(draft.step, problem="fio did not end: requests are outstanding on the target")
+        draft.note(problem="fio did not end: requests are outstanding on the target")
     try:
-        draft.step = attrs.evolve(draft.step, fio=load.document())
+        draft.note(fio=load.document())
     except fio.FioError as error:
-        draft.step = attrs.evolve(draft.step, fio=error.document)
+        draft.note(fio=error.document)
 
 
 def _wait_until(unix_s: float) -> None:
@@ -267,11 +267,11 @@ def _wait_until(unix_s: float) -> None:
 
 def _take_document(step: LoadStep, load: fio.Load, draft: Draft) -> None:
     try:
-        draft.step = attrs.evolve(draft.step, fio=load.document())
+        draft.note(fio=load.document())
     except fio.FioError as error:
         as_it_must = step.must_fail is not None and step.must_fail in str(error)
-        draft.step = attrs.evolve(
-            draft.step, fio=error.document,
+        draft.note(
+            fio=error.document,
             failed_as_expected=str(error) if as_it_must else None, problem=None if as_it_must else str(error),
         )  # fmt: skip
         if not as_it_must:
@@ -279,7 +279,7 @@ def _take_document(step: LoadStep, load: fio.Load, draft: Draft) -> None:
         return
     if step.must_fail:
         problem = f"the {step.must_fail} step found nothing wrong after a byte was flipped"
-        draft.step = attrs.evolve(draft.step, problem=problem)
+        draft.note(problem=problem)
         raise FabtuneError(problem)
 
 

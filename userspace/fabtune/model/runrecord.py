@@ -294,8 +294,9 @@ class Draft:
         """The step under way."""
         return self.record.steps[-1]
 
-    @step.setter
-    def step(self, step: StepResult) -> None:
+    def note(self, **found: object) -> None:
+        """Put what was found, fields of StepResult by name, into the step under way."""
+        step = attrs.evolve(self.step, **found)
         self.record = attrs.evolve(self.record, steps=(*self.record.steps[:-1], step))
 
     def end(self, problem: str | None = None) -> None:

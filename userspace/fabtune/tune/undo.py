@@ -88,53 +88,42 @@ def undo(
     progress: Callable[[str], None],
 ) -> Report:
     """Take back the chosen open transactions, newest first, under the lock.  Raises FabtuneError, InputError."""
+    progress = signals.unfailing(progress)
     with journal.locked():
-        return _undo(profile, name, role, netns, force, allow_relogin, signals.unfailing(progress))
+        report = Report()
+        host = this_host()
+        everything = journal.transactions()
+        chosen = _chosen(everything, profile, name, role, netns)
+        outcomes: dict[str, dict[int, StepOutcome]] = {}
 
+        def take_back(transaction: Transaction, may_end_sessions: bool) -> None:
+            found = _one(transaction, everything, force, may_end_sessions, host.boot_id, report.problems)
+            outcomes[transaction.name] = outcomes.get(transaction.name, {}) | {one.step.number: one for one in found}
+            look(lambda: relogin.merge(report.pending, _due(transaction, host.boot_id, found)))
 
-def _undo(
-    profile: str | None,
-    name: str | None,
-    role: str | None,
-    netns: str,
-    force: bool,
-    allow_relogin: bool,
-    progress: Callable[[str], None],
-) -> Report:
-    report = Report()
-    host = this_host()
-    everything = journal.transactions()
-    chosen = _chosen(everything, profile, name, role, netns)
-    outcomes: dict[str, dict[int, StepOutcome]] = {}
+        def look(find: Callable[[], list[Pending]]) -> None:
+            # The values have gone back by then, and the report is to say so.
+            try:
+                report.pending = find()
+            except (FabtuneError, OSError) as error:
+                report.problems.append(f"cannot tell which sessions must log in again: {error}")
 
-    def take_back(transaction: Transaction, may_end_sessions: bool) -> None:
-        found = _one(transaction, everything, force, may_end_sessions, host.boot_id, report.problems)
-        outcomes[transaction.name] = outcomes.get(transaction.name, {}) | {one.step.number: one for one in found}
-        look(lambda: relogin.merge(report.pending, _due(transaction, host.boot_id, found)))
-
-    def look(find: Callable[[], list[Pending]]) -> None:
-        # The values have gone back by then, and the report is to say so.
-        try:
-            report.pending = find()
-        except (FabtuneError, OSError) as error:
-            report.problems.append(f"cannot tell which sessions must log in again: {error}")
-
-    for transaction in chosen:
-        progress(f"taking back {transaction.name} ({transaction.profile})")
-        take_back(transaction, False)
-    report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
-    look(lambda: relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending))
-    may_go_on = allow_relogin
-    if allow_relogin and report.pending:
-        may_go_on = _log_in_anew(report, progress)
-    # Last what ends a target's sessions, or what they had to log in anew for: they come back to old values alone.
-    for transaction in chosen if may_go_on else []:
-        if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
-            take_back(transaction, True)
-    report.outcomes = [one for found in outcomes.values() for one in found.values()]
-    report.problems = list(dict.fromkeys(report.problems))
-    report.pending += missing
-    return report
+        for transaction in chosen:
+            progress(f"taking back {transaction.name} ({transaction.profile})")
+            take_back(transaction, False)
+        report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
+        look(lambda: relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending))
+        may_go_on = allow_relogin
+        if allow_relogin and report.pending:
+            may_go_on = _log_in_anew(report, progress)
+        # Last what ends a target's sessions, or what they had to log in anew for: they come back to old values alone.
+        for transaction in chosen if may_go_on else []:
+            if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
+                take_back(transaction, True)
+        report.outcomes = [one for found in outcomes.values() for one in found.values()]
+        report.problems = list(dict.fromkeys(report.problems))
+        report.pending += missing
+        return report
 
 
 def _log_in_anew(report: Report, progress: Callable[[str], None]) -> bool:
