@@ -36,6 +36,22 @@ no_guest_left() { ! pgrep -f "qemu-system.*$TMP" > /dev/null; }
 	[ "$output" -le 10 ]
 }
 
+@test "a guest finds the package compiled, to the same bytes by whoever did it first" {
+	script 'export PYTHONPATH=/fabtune/userspace
+		python3 -v -c "import fabtune.cli.main" 2>&1 | grep -c "^# code object from .*/fabtune/.*[.]py\?$\|^# wrote .*/fabtune/"
+		cd /fabtune/userspace && find . -name "*.pyc" | sort | xargs cat | sha256sum'
+	run -0 --separate-stderr fabtune lab run --out "$TMP/out" "$TMP/script"
+	[ "${lines[0]}" -eq 0 ]
+	once=${lines[1]}
+	python3 - <<-'END'
+		from fabtune.lab.cache import delete_tree
+		from fabtune.lab.image import find_image
+		delete_tree(find_image("trixie").directory / "packages")
+	END
+	run -0 --separate-stderr fabtune lab run --out "$TMP/out" "$TMP/script"
+	[ "${lines[1]}" = "$once" ]
+}
+
 @test "two vCPUs on the real clock" {
 	script 'nproc'
 	run -0 --separate-stderr fabtune lab run --clock real --smp 2 --out "$TMP/out" "$TMP/script"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest-full: --suite trixie --clock virtual
+# guest: --suite trixie --clock virtual
 # What a capture proves of a session, against known configurations.
 
 setup_file() {
@@ -25,5 +25,13 @@ setup_file() {
 	echo "$output"
 	[ "$status" -eq 3 ]
 	[[ "$output" == *"not as configured"* ]]
+	python3 -m fabtune.lab.guest logout
+}
+
+@test "a capture waits for a quiet session, so that no PDU is cut, and says when it never is" {
+	disk=$(python3 -m fabtune.lab.guest login)
+	run python3 /fabtune/tests/vm/busy_session.py "$disk"
+	echo "$output"
+	[ "$status" -eq 0 ]
 	python3 -m fabtune.lab.guest logout
 }

@@ -72,7 +72,10 @@ def run_job(args: argparse.Namespace) -> int:
         machine = replace(machine, state=args.state)
     with tempfile.TemporaryDirectory(prefix="fabtune-lab-") as name:
         job = Path(name) / "job.cpio"
-        write_job(job, args.script, args.arguments, module=module, tests=True, systemd=bool(args.state))
+        write_job(
+            job, args.script, args.arguments,
+            image=machine.image, module=module, tests=True, systemd=bool(args.state),
+        )  # fmt: skip
         out = args.out or Path(name) / "out"
         outcome = run_guest(
             machine, job, out, timeout_s=args.timeout_s,
@@ -90,7 +93,7 @@ def run_shell(args: argparse.Namespace) -> int:
         job = directory / "job.cpio"
         script = Path(__file__).parent.parent / "lab" / "guestfs" / "shell"
         terminal = {"stty": f"cols {columns} rows {lines}", "term": os.environ.get("TERM", "vt100")}
-        write_job(job, script, module=module, shell=terminal, tests=True)
+        write_job(job, script, image=machine.image, module=module, shell=terminal, tests=True)
         console = directory / "console.log"
         ttys = [f"file,path={console}", "stdio,mux=off,signal=off", "null"]
         process = start(machine, job, ttys, directory / "qemu.log")

@@ -211,7 +211,7 @@ def _run_one(
     with progress.step(run.name), tempfile.TemporaryDirectory(prefix="fabtune-run-") as name:
         job, draft = Path(name) / "job.cpio", Path(name) / "out"
         arguments = ["fabtune.experiment.combination", json.dumps(attrs.asdict(run.settings), sort_keys=True)]
-        write_job(job, GUEST_DIR / "python-module", arguments, module=module)
+        write_job(job, GUEST_DIR / "python-module", arguments, image=image, module=module)
         outcome = run_guest(machine, job, draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop)
         ended = outcome.exit_status == 0 and (draft / keptrun.POINTS).exists()
         # Nothing of an earlier run stays beside the new one's files.

@@ -8,22 +8,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.installed import PACKAGE, data_dir
+from fabtune.installed import data_dir
 from fabtune.lab import initramfs
+from fabtune.lab.bytecode import copy_package
+from fabtune.lab.image import Image
 
 # What a guest gets of this tree, beside the package itself.
 DATA = ("tunables", "profiles")
 
 
 def write_job(
-    target: Path, script: Path, arguments: Sequence[str] = (), *, module: Path | None = None,
+    target: Path, script: Path, arguments: Sequence[str] = (), *, image: Image, module: Path | None = None,
     shell: dict[str, str] | None = None, tests: bool = False, systemd: bool = False,
 ) -> None:  # fmt: skip
     """Write the initramfs `target` that makes a guest run `script` with `arguments`.
 
-    `module` is the fabstat.ko to carry in.  `shell` ({"stty": ..., "term": ...}) makes it interactive.
-    `tests` carries the checkout's tests in, where there is a checkout; experiments go without, because on the
-    virtual clock each byte that a guest unpacks shifts its history.  `systemd` makes it a unit of systemd's.
+    `image` is what the guest boots, `module` the fabstat.ko to carry in.  `shell` ({"stty": ..., "term": ...})
+    makes it interactive.  `tests` carries the checkout's tests in, where there is a checkout; experiments go
+    without, because on the virtual clock each byte that a guest unpacks shifts its history.  `systemd` makes it a
+    unit of systemd's.
     Raises InputError when `script` cannot be read.
     """
     if not script.is_file():
@@ -41,7 +44,7 @@ def write_job(
         if shell is not None:
             (stage / "job/interactive").write_text(shell["stty"])
             (stage / "job/term").write_text(shell["term"])
-        _copy_tree(PACKAGE, stage / "fabtune/userspace/fabtune")
+        copy_package(image, stage / "fabtune/userspace/fabtune")
         for name in DATA:
             _copy_tree(data_dir(name), stage / "fabtune" / name)
         if tests:

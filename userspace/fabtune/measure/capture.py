@@ -2,13 +2,14 @@
 """A short load under capture, judged: apart from the measured one, because capturing changes its timing."""
 
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.host.sessions import Session, live_sessions
+from fabtune.host.sessions import Session, live_sessions, scsi_devices
 from fabtune.measure import fio, proof, wire
 from fabtune.measure.checks import bursts_of
 from fabtune.measure.target import Target
@@ -17,6 +18,9 @@ from fabtune.model.runrecord import Captured, RunRecord
 
 # Enough for several bursts and a full queue, few enough that no frame is lost: tshark prints immediate data whole.
 _REQUESTS = 32
+# A session on which nothing was asked for so long is quiet; it must become so in the time that follows.
+_QUIET_S = 0.3
+_PATIENCE_S = 15.0
 
 
 def claims(words: Sequence[str]) -> dict[str, str]:
@@ -52,16 +56,53 @@ def prove(record: RunRecord, workload: Workload, target: Target, extra: dict[str
 
 
 def observe(workload: Workload, target: Target) -> proof.Seen:
-    """Return what the wire shows of a little of `workload`.  Raises FabtuneError as `prove` does."""
+    """Return what the wire shows of a little of `workload`.  Raises FabtuneError as `prove` does, or on a busy session.
+
+    tshark loses a stream whose capture begins within a PDU, so that nothing may be under way then: not what udev
+    reads of a new disk, nor what others ask of another LUN.
+    """
     session = _session(target)
     place = Place(target.path, target.path, target.size_bytes)
     steps = _representative(expand(workload, place, runtime_s=None, ramp_s=0))
     with tempfile.TemporaryDirectory(prefix="fabtune-capture-") as scratch:
-        path = Path(scratch) / "iscsi.pcapng"
-        with wire.Capture(session.address, session.port, path):
-            for step in steps:
-                _load(step, Path(scratch))
-        return proof.observe(wire.pdus(path, session.port))
+        path, begun, deadline = Path(scratch) / "iscsi.pcapng", False, time.monotonic() + _PATIENCE_S
+        while not begun:
+            asked = _when_quiet(session, deadline)
+            with wire.Capture(session.address, session.port, path):
+                begun = _asked(session) == asked
+                for step in steps if begun else []:
+                    _load(step, Path(scratch))
+        found = wire.pdus(path, session.port)
+    if not found:
+        raise FabtuneError(f"the capture of port {session.port} shows no iSCSI PDU, so it proves nothing; try again")
+    return proof.observe(found)
+
+
+def _when_quiet(session: Session, deadline: float) -> tuple[str, ...]:
+    """Wait until nothing is asked of `session`, and return what was asked of it so far.  Raises FabtuneError."""
+    before = _asked(session)
+    while time.monotonic() < deadline:
+        time.sleep(_QUIET_S)
+        now = _asked(session)
+        if now == before and not _under_way(session):
+            return now
+        before = now
+    disks = ", ".join(session.luns)
+    raise FabtuneError(
+        f"session {session.sid} ({disks}) was never quiet for {_QUIET_S:g} s in {_PATIENCE_S:g} s: others use it, and "
+        f"a capture that begins within a PDU proves nothing; end that use, or capture on a session of its own"
+    )
+
+
+def _asked(session: Session) -> tuple[str, ...]:
+    """Return the kernel's count of the SCSI commands that each device of `session` was given."""
+    return tuple((device / "iorequest_cnt").read_text() for device in scsi_devices(session))
+
+
+def _under_way(session: Session) -> int:
+    """Return how many requests the block devices of `session` have not completed."""
+    found = [path for device in scsi_devices(session) for path in device.glob("block/*/inflight")]
+    return sum(int(word) for path in found for word in path.read_text().split())
 
 
 def _session(target: Target) -> Session:
