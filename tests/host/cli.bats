@@ -152,10 +152,10 @@ assert error['exit_code'] == $wanted and error['verb'] == '${words%% *}' and err
 }
 
 @test "--dry-run prints the combinations and runs none" {
-	run -0 --separate-stderr fabtune run demo --dry-run --only rtt=50ms --out "$BATS_TEST_TMPDIR/out"
+	run -0 --separate-stderr fabtune run demo --dry-run --only rtt=100ms --out "$BATS_TEST_TMPDIR/out"
 	[ "${#lines[@]}" -eq 6 ]
-	[[ "${lines[1]}" == "profile=wan,rtt=50ms run 1" ]]
-	[[ "${lines[5]}" == "profile=wan,rtt=50ms run 3" ]]
+	[[ "${lines[1]}" == "profile=wan,rtt=100ms run 1" ]]
+	[[ "${lines[5]}" == "profile=wan,rtt=100ms run 3" ]]
 	[ ! -e "$BATS_TEST_TMPDIR/out" ]
 	run -2 fabtune run demo --dry-run --only rtt=51ms
 	run -2 fabtune run demo --dry-run --only speed=1

@@ -163,7 +163,7 @@ def of_combination(place: target.Target, monkeypatch: Patch) -> RunRecord:
     monkeypatch.setattr(topology, "qdisc_counters", lambda: {"s0": {"packets": 1}})
     monkeypatch.setattr(topology, "assert_clean", lambda *words: None)
     monkeypatch.setattr(combination, "RESULTS", place.path)
-    (point,) = combination.measure_op(cast(Any, Bed(settings(rtt="20ms"))), ["sda"], "read")
+    (point,) = combination.measure_op(cast(Any, Bed(settings(rtt="20ms"))), ["sda"], "read", {"target: a": "1"})
     assert point.number("bound_mb_per_s") > 100 and point["mb_per_s"] == 0.41
     return recordfile.read(place.path / "read.run.json.gz")
 

@@ -53,7 +53,7 @@ EXAMPLES: dict[str, Sequence[Example]] = {
     "run": (
         ("run", "list the experiments"),
         ("run demo --dry-run", "show what it would measure, and how long that takes"),
-        ("run demo --only rtt=50ms --resume", "run part of it, and keep what has been measured already"),
+        ("run demo --only rtt=20ms --resume", "run part of it, and keep what has been measured already"),
     ),
     "stat": (
         ("stat", "each busy device since the module was loaded"),

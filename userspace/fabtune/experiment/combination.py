@@ -45,19 +45,24 @@ def run_combination(settings: Settings) -> list[Point]:
         return [common(settings, testbed.path, op) | figures for op, figures in raw.measure(settings, RESULTS)]
     run(["insmod", MODULE], what="loading fabstat.ko")
     points: list[Point] = []
+    disks, theirs = testbed.tune(), target_tunables()
     for op in ops_of(settings):
         if points:
             # A connection of its own: what TCP learnt from the reads must not shape the writes.
             testbed.logout()
-        points += measure_op(testbed, testbed.login() if points else testbed.tune(), op)
+            disks = testbed.login()
+        points += measure_op(testbed, disks, op, theirs)
         if points[-1].number("oldest_s") > clients.STUCK_S:
             # A session whose requests hang cannot log out; there is nothing left to measure.
             break
     return points
 
 
-def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
-    """Measure one direction, or those that the workload mixes, and return the points; full records go to RESULTS."""
+def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, str]) -> list[Point]:
+    """Measure one direction, or those that the workload mixes, and return the points; full records go to RESULTS.
+
+    The records have every tunable of both ends as it is read back, the target's, which no login changes, from `theirs`.
+    """
     settings, path = testbed.settings, testbed.path
     topology.lose_anew(path)
     before = topology.qdisc_counters()
@@ -78,15 +83,15 @@ def measure_op(testbed: Testbed, disks: list[str], op: str) -> list[Point]:
     after = topology.qdisc_counters()
     if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
-    around = taken.environment | tunables_read() | {"qdiscs_before": before, "qdiscs_after": after}
+    around = taken.environment | measurement.tunables_now() | theirs | {"qdiscs_before": before, "qdiscs_after": after}
     recordfile.write(attrs.evolve(taken, environment=around), RESULTS / f"{op}.run.json.gz")
     return found
 
 
-def tunables_read() -> dict[str, str]:
-    """Return every tunable of both ends, read back; those of a namespace of the target's own as ``target: ...``."""
+def target_tunables() -> dict[str, str]:
+    """Return every tunable of a target in a namespace of its own, read back, as ``target: NAME of DEVICE``."""
     theirs = target_values(Ends(target_netns=topology.target_namespace() or ""))
-    return measurement.tunables_now() | {f"target: {name}": value for name, value in theirs.items()}
+    return {f"target: {name}": value for name, value in theirs.items()}
 
 
 def measure_one(settings: Settings, path: PathTold, disk: str, op: str) -> RunRecord:
