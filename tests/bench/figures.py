@@ -170,8 +170,19 @@ def shares(points: Sequence[Point]) -> str:
     return table(("RTT ms", "op", "MB/s", "bound", "share"), rows)
 
 
+def kinds(points: Sequence[Point]) -> str:
+    """A row a round trip, a column a kind of target and profile, read / write."""
+    columns = list(dict.fromkeys((point["target"], point["profile"]) for point in points))
+    rows = []
+    for rtt in sorted({point["rtt_ms"] for point in points}):
+        cells = [both(points, rtt_ms=rtt, target=target, profile=profile) for target, profile in columns]
+        rows.append((f"{rtt:g}", *cells, f"{by(points, rtt_ms=rtt)['bound_mb_per_s']:.1f}"))
+    return table(("RTT ms", *(f"{target}, `{profile}`" for target, profile in columns), "bound"), rows)
+
+
 TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
     "demo": gains, "wan-rtt": profiles, "wan-loss": losses, "wan-far": shares,
+    "target-kinds": kinds,
 }  # fmt: skip
 # Experiments whose curves are a picture of the documentation.
 PICTURES = ("demo", "wan-rtt")

@@ -1,18 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Writes the tables of Documentation/targets.md: what LIO and tgt reach, and what each can be given.
+"""Writes two tables of Documentation/targets.md from the vocabulary: what LIO and tgt each can be given.
 
-fabtune run target-kinds && tests/bench/target_kinds.py     # keeps the points in Documentation/target-kinds.toml
-tests/bench/target_kinds.py --check                         # the page is what the kept points and the vocabulary say
+tests/bench/target_kinds.py --check         # the page is what the vocabulary says
+
+What each reaches is measured: `fabtune run target-kinds`, then tests/bench/figures.py --keep out/target-kinds.
 """
 
 import argparse
-import json
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "userspace"))
@@ -21,35 +19,11 @@ from fabtune.catalog.tunable import Tunable, shipped_catalog  # noqa: E402
 from fabtune.host import targets  # noqa: E402
 
 PAGE = TOP / "Documentation/targets.md"
-KEPT = TOP / "Documentation/target-kinds.toml"
-MEASURED = TOP / "out/target-kinds"
-# What a figure of the page is made of, besides the factors.
-_KEYS = ("target", "profile", "rtt", "op", "mb_per_s", "bound_mb_per_s")
-_HEADER = """\
-# SPDX-License-Identifier: GPL-2.0-or-later
-# What `fabtune run target-kinds` measured, kept by tests/bench/target_kinds.py."""
-Point = dict[str, Any]
 
 
 def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [headers, ["---"] * len(headers), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def throughput(points: Sequence[Point]) -> str:
-    """Return MB/s over the round trip, read / write, a column for each kind of target and profile."""
-    if not points:
-        return "Not measured yet on this version: the commands above fill the table in.\n"
-    columns = list(dict.fromkeys((str(one["target"]), str(one["profile"])) for one in points))
-    figures = {(one["target"], one["profile"], one["rtt"], one["op"]): one["mb_per_s"] for one in points}
-    bounds = {one["rtt"]: one["bound_mb_per_s"] for one in points}
-
-    def cell(target: str, profile: str, rtt: str) -> str:
-        both = [figures.get((target, profile, rtt, op)) for op in ("read", "write")]
-        return " / ".join("-" if one is None else f"{one:.1f}" for one in both)
-
-    rows = [[rtt, *(cell(*column, rtt) for column in columns), f"{bound:.1f}"] for rtt, bound in bounds.items()]
-    return _table(["RTT", *(f"{target}, `{profile}`" for target, profile in columns), "bound"], rows)
 
 
 def _described(tunable: Tunable | None) -> str:
@@ -86,27 +60,15 @@ def only_some() -> str:
     return _table(["target", "of each", "besides"], rows)
 
 
-def measured_in(results: Path) -> list[Point]:
-    """Return the points of every combination that `fabtune run` left below `results`, with its factors."""
-    found: list[Point] = []
-    for file in results.glob("*/run-1/points.json"):
-        factors = dict(word.split("=", 1) for word in file.parents[1].name.split(","))
-        found += [{**point, **factors} for point in json.loads(file.read_text())]
-    return sorted(
-        found, key=lambda one: (one["target"], one["profile"], float(one["rtt"].removesuffix("ms")), one["op"])
-    )
-
-
-def blocks(points: Sequence[Point]) -> Iterator[tuple[str, str]]:
+def blocks() -> Iterator[tuple[str, str]]:
     """Yield name and text of each block of the page."""
-    yield "throughput", throughput(points)
     yield "settable", settable()
     yield "besides", only_some()
 
 
-def page(text: str, points: Sequence[Point]) -> str:
+def page(text: str) -> str:
     """Return the page `text` with its tables made anew."""
-    for name, table in blocks(points):
+    for name, table in blocks():
         before, _, rest = text.partition(f"<!-- made: {name} -->\n")
         _, _, after = rest.partition("<!-- end -->")
         text = f"{before}<!-- made: {name} -->\n{table}<!-- end -->{after}"
@@ -117,14 +79,9 @@ def main() -> int:
     """Write the page, or tell whether it is stale."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is stale")
-    parser.add_argument("results", nargs="?", type=Path, default=MEASURED, help="what `fabtune run` wrote")
     args = parser.parse_args()
-    measured = [] if args.check else measured_in(args.results)
-    if measured:
-        lines = ("{ " + ", ".join(f"{key} = {json.dumps(one[key])}" for key in _KEYS) + " }," for one in measured)
-        KEPT.write_text("\n".join([_HEADER, "points = [", *lines, "]", ""]))
     now = PAGE.read_text()
-    fresh = page(now, tomllib.loads(KEPT.read_text())["points"])
+    fresh = page(now)
     if args.check:
         return int(fresh != now)
     PAGE.write_text(fresh)

@@ -219,7 +219,7 @@ def test_only_what_writes_keeps_the_journals_lock(tgt: Path, monkeypatch: pytest
     assert kept == [("update", True), ("show", False)]
 
 
-def test_the_page_of_targets_is_what_the_kept_points_and_the_vocabulary_say() -> None:
+def test_the_page_of_targets_is_what_the_vocabulary_says() -> None:
     top = Path(__file__).parents[2]
     done = subprocess.run([top / "tests/bench/target_kinds.py", "--check"], check=False)
     assert done.returncode == 0, "run: tests/bench/target_kinds.py"
