@@ -87,7 +87,8 @@ def test_a_replicate_is_a_seed_of_its_own_and_only_whole_runs_count(tmp_path: Pa
 def test_a_workloads_own_value_is_the_default() -> None:
     latency = parse_settings({"workload": "latency"}, "test")
     assert (latency.size_bytes, latency.op) == (4096, "read")
-    stress = parse_settings({"workload": "stress128"}, "test")
-    assert (stress.streams, stress.op) == (128, "mixed")
-    assert parse_settings({"workload": "stress128", "streams": "8"}, "test").streams == 8
+    daq = parse_settings({"workload": "daq"}, "test")
+    assert (daq.streams, daq.op) == (8, "mixed")
+    assert parse_settings({"workload": "daq", "streams": "4"}, "test").streams == 4
+    assert parse_settings({"workload": "stress128"}, "test").size_bytes == 1 << 20
     assert parse_settings({"workload": "oltp"}, "test").size_bytes == 4096

@@ -200,7 +200,7 @@ def test_missing_fio_is_said(
 
 
 def test_no_room_is_said_before_anything_runs(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert measure(disk_dir, "lmdd", "--set", "total_bytes=900000g") == ExitCode.FAILED
+    assert measure(disk_dir, "lmdd", "--set", "job_bytes=900000g") == ExitCode.FAILED
     assert "make it smaller with --set" in capsys.readouterr().err
     assert not (disk_dir / "runs").exists()
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from fabtune.cli.main import main
-from fabtune.errors import ExitCode, InputError
+from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.measure import workload
+from fabtune.measure.target import Target
 from fabtune.measure.workload import Place
+from fabtune.measure.workload_run import check_target
 
 PLACE = Place(Path("/dev/sdx"), Path("/mnt/work"), 2**30)
 MINIMAL = """
@@ -96,20 +98,101 @@ def test_what_writes_is_known() -> None:
 
 def test_depth_counts_jobs_and_queue() -> None:
     assert steps("xdd")[0].depth == 32
-    assert steps("stress128")[0].depth == 512
+    assert [step.depth for step in steps("stress128", "op=read")] == [8, 128]
     assert steps("pileup", "threads=8")[0].depth == 8
     assert not steps("daq")[0].closed_loop
 
 
 def test_processes_have_slices_of_their_own() -> None:
-    for step in steps("pioraw", "processes=4", "block_bytes=1m", "op=write"):
+    for step in steps("pioraw", "total_bytes=1g", "block_bytes=1m", "op=write"):
         job = step.jobs["pioraw"]
         assert job["offset_increment"] == job["size"] == str(2**28)
 
 
 def test_rotated_reads_are_the_neighbours_file() -> None:
-    rotated = next(step for step in steps("mptio", "processes=3") if step.name == "disk rotate read")
+    rotated = next(step for step in steps("mptio-files", "processes=3") if step.name == "disk rotate read")
     assert [job["filename"] for job in rotated.jobs.values()] == [f"/mnt/work/disk.{n}" for n in (1, 2, 0)]
+
+
+def test_mptio_is_eight_processes_on_a_raw_device_each_in_a_region_of_its_own() -> None:
+    """GUPFS FY2003, C.3.1: --raw /dev/raw/raw1 --num-thread 8 --recsz 1024K."""
+    assert workload.load("mptio").target == "device"
+    found = {step.name: step.jobs.values() for step in steps("mptio")}
+    assert list(found) == [f"{where} {how}" for where in ("cache", "disk") for how in ("write", "read", "rotate read")]
+    for name, jobs in found.items():
+        assert len(jobs) == 8 and {(job["filename"], job["direct"], job["bs"]) for job in jobs} == {
+            ("/dev/sdx", 1, str(2**20))
+        }
+        region = 2**26 if name.startswith("cache") else 2**30
+        shift = 1 if "rotate" in name else 0
+        assert [job["offset"] for job in jobs] == [str((n + shift) % 8 * region) for n in range(8)]
+        assert {job["size"] for job in jobs} == {str(region)}
+
+
+def test_mptio_of_one_file_is_eight_processes_in_it() -> None:
+    """GUPFS FY2003, 6.1: parallel I/O processes reading/writing the same file simultaneously."""
+    for step in steps("mptio-shared", "part_bytes=1m"):
+        assert {job["filename"] for job in step.jobs.values()} == {"/dev/sdx"}
+        assert [job["offset"] for job in step.jobs.values()] == [str(n << 20) for n in range(8)]
+
+
+def test_pioraw_is_four_processes_in_the_cache_and_out_of_it() -> None:
+    """GUPFS FY2003, D.3.2: 4 I/O processes per host, file sizes 128 MB and 16 GB, I/O sizes 1 KB to 16 MB."""
+    load = workload.load("pioraw")
+    assert load.parameters["processes"] == [4] and load.parameters["total_bytes"] == [128 << 20, 16 << 30]
+    assert load.parameters["block_bytes"] == [1024 * 4**n for n in range(8)]
+    # A device of 1 GiB is all there is of the larger one.
+    sizes = [step.jobs["pioraw"]["size"] for step in steps("pioraw", "op=read", "block_bytes=1m")]
+    assert sizes == [str(32 << 20), str(256 << 20)]
+
+
+def test_lmdd_is_one_two_and_four_jobs_with_a_file_each() -> None:
+    """CASPUR: lmdd of=/LD/file bs=1000k count=10000 fsync=1, 1, 2 and 4 jobs."""
+    found = [(step.jobs["lmdd"]["rw"], step.jobs["lmdd"]["numjobs"]) for step in steps("lmdd")]
+    assert found == [(rw, jobs) for jobs in ("1", "2", "4") for rw in ("write", "read")]
+    job = steps("lmdd")[0].jobs["lmdd"]
+    assert (job["filename_format"], job["bs"], job["size"]) == ("lmdd.$jobnum", str(1000 * 1024), str(1024 * 10**7))
+
+
+def test_pileup_reads_through_the_page_cache_from_any_byte_and_hints_nothing() -> None:
+    """CASPUR: an arbitrary offset; how the client read ahead was of crucial importance."""
+    job = steps("pileup")[0].jobs["pileup"]
+    assert (job["direct"], job["fadvise_hint"], job["blockalign"]) == (0, 0, 1)
+    assert [int(size) for size in str(job["bssplit"]).replace("/", "").split(":")] == list(range(50000, 60001, 500))
+
+
+def test_only_the_writers_of_daq_are_moderated() -> None:
+    """CASPUR: a DAQ manager may moderate the data influx; on writer nodes we could moderate the speed."""
+    for step in steps("daq"):
+        assert step.jobs["writers"]["rate"] and "rate" not in step.jobs["readers"]
+        assert {job["numjobs"] for job in step.jobs.values()} == {"8"}
+
+
+def test_the_stress_tests_are_told_apart() -> None:
+    """GUPFS FY2003, D.3.6: MPTIO, 1 MB, up to 128 processes; C.2.4: PIORAW, 64 processes, all sizes, one minute."""
+    for step in steps("stress128"):
+        job = step.jobs["stress128"]
+        assert (job["bs"], job["iodepth"]) == (str(2**20), "1") and job["rw"] in ("read", "write")
+    load = workload.load("stress64")
+    assert load.parameters["processes"] == [64] and load.time.runtime_s == 300 and load.stuck_after_s == 60
+    assert sorted(load.parameters["block_bytes"]) == [1024 * 4**n for n in range(8)]
+
+
+def test_a_device_that_is_too_small_for_the_regions_is_refused() -> None:
+    device = Target(Path("/dev/sdx"), "device", 2**30, None, "", "", 512, ())
+    check_target(workload.load("mptio").with_parameters(["disk_file_bytes=128m"]), device)
+    with pytest.raises(FabtuneError, match=r"1.1 GB large, workload 'mptio' needs 8.6 GB; make it smaller with --set"):
+        check_target(workload.load("mptio"), device)
+    # One that runs on either makes do with what there is.
+    check_target(workload.load("ioverify").with_parameters(["total_bytes=2g"]), device)
+
+
+def test_a_region_is_of_a_parameter() -> None:
+    text = (workload.SHIPPED / "mptio-shared.toml").read_text()
+    with pytest.raises(InputError, match="region names 'part', which is not a parameter"):
+        parse(text.replace('region = "part_bytes"', 'region = "part"', 1))
+    with pytest.raises(InputError, match=r"per_process.offset'.*NAME one of"):
+        parse(text.replace('region = "part_bytes"', "", 1))
 
 
 def test_settings_replace_lists_and_take_units() -> None:

@@ -93,7 +93,7 @@ ends() {
 @test "stress128 passes where requests come back, and fails where one stays out for more than a minute" {
 	[ "${LENGTH:-short}" = full ] || skip "in the full run"
 	insmod /fabtune/kmod/fabstat.ko
-	words=(--set streams=4 --set total_bytes=16m --runtime 2s)
+	words=(--set op=write --set processes=4 --set total_bytes=16m --runtime 2s --ramp 0s)
 	quick=$(slow_disk quick 5)
 	run fabtune measure stress128 --on "/dev/$quick" --confirm="$quick" "${words[@]}"
 	echo "$output"

@@ -67,11 +67,11 @@ field() {
 
 @test "a full file system ends the run, the record says so" {
 	mkdir small && mount -t tmpfs -o size=8m tmpfs small
-	run fabtune measure lmdd --on small --set total_bytes=7m
+	run fabtune measure lmdd --on small --set jobs=1 --set job_bytes=7m
 	[ "$status" -eq 0 ]
 	rm -r runs
 	sed 's/^space.*//' /fabtune/userspace/fabtune/measure/workloads/lmdd.toml > big.toml
-	run fabtune measure ./big.toml --on small --set total_bytes=20m
+	run fabtune measure ./big.toml --on small --set jobs=1 --set job_bytes=20m
 	umount small
 	echo "$output"
 	[ "$status" -eq 1 ]

@@ -58,30 +58,41 @@ shape() {
 	shape latency /dev/nullb0 total_bytes=64m --runtime:2s --ramp:0s
 }
 
-@test "stress128: 128 threads of 4, half and half; fabstat judges" {
+@test "stress128: 128 threads with one request each, written, then read; fabstat judges" {
 	long
-	# Half a second a request: one CPU then has the time to keep 512 of them outstanding.
-	shape stress128 "/dev/$(slow_disk slow500 500)" total_bytes=64m --runtime:3s
+	# Half a second a request: one CPU then has the time to keep 128 of them outstanding.
+	shape stress128 "/dev/$(slow_disk slow500 500)" processes=128 block_bytes=256k total_bytes=256m --runtime:3s --ramp:0s
 }
 
 @test "ioverify: all written once in random order and read back" {
 	shape ioverify /mnt/work total_bytes=4m
 }
 
-@test "pileup: even sizes of 50 to 60 KB at arbitrary offsets of every file" {
-	shape pileup /mnt/work files=4 file_bytes=8m threads=1,8 --runtime:2s --ramp:0s
+@test "pileup: even sizes of 50 to 60 KB at any byte of every file, through the page cache" {
+	# Out of the page cache reads are many.
+	shape pileup /mnt/work files=4 file_bytes=8m threads=1,8 --runtime:1s --ramp:0s
 }
 
-@test "lmdd: 1000 KiB in order, flushed, read back" {
-	shape lmdd /mnt/work total_bytes=20480000
+@test "lmdd: one job and two, each with 1000 KiB in order, flushed, read back" {
+	shape lmdd /mnt/work jobs=1,2 job_bytes=20480000
 }
 
-@test "mptio: six phases, the rotated reads of the neighbour's file" {
+@test "mptio: six phases on the device, the rotated reads of the neighbour's region" {
+	# The disk takes no request of 1 MiB in one piece.
+	shape mptio /dev/nullb0 processes=3 block_bytes=256k cache_file_bytes=512k disk_file_bytes=1m
+}
+
+@test "mptio-files: six phases, the rotated reads of the neighbour's file" {
 	long
-	shape mptio /mnt/work processes=3 cache_file_bytes=2m disk_file_bytes=4m
+	shape mptio-files /mnt/work processes=3 cache_file_bytes=2m disk_file_bytes=4m
 }
 
-@test "daq: 8 writers and 8 readers at the rate asked for" {
+@test "mptio-shared: eight processes in one file" {
+	long
+	shape mptio-shared /mnt/work part_bytes=4m
+}
+
+@test "daq: 8 writers at the rate asked for, 8 readers as fast as they can" {
 	long
 	shape daq /mnt/work stream_bytes_per_s=2000000 file_bytes=8m --runtime:4s --ramp:0s
 }

@@ -163,11 +163,13 @@ def latency(events: list[Event]) -> None:
 
 def stress128(events: list[Event]) -> None:
     reads, writes = requests(events, "R"), requests(events, "W")
-    check(set(sizes(reads)) | set(sizes(writes)) == {64 * KIB}, "all requests are 64 KiB")
-    share = len(reads) / (len(reads) + len(writes))
-    check(abs(share - 0.5) < 0.03, f"{share:.1%} reads")
-    check(len({event.pid for event in reads + writes}) == 128, "128 threads")
-    check_depth(events, 512)
+    check(set(sizes(reads)) | set(sizes(writes)) == {256 * KIB}, "all requests have the size asked for")
+    check(reads[0].time_s > writes[-1].time_s, "writes first, then reads")
+    for part in (writes, reads):
+        streams = collections.Counter(event.pid for event in part)
+        areas = {event.pid: event.sector for event in part}
+        check(len(streams) == 128 == len(set(areas.values())), "128 threads, each in a part of its own")
+    check_depth(events, 128)
 
 
 def ioverify(events: list[Event]) -> None:
@@ -193,14 +195,15 @@ def calls(events: list[Event], name: str) -> list[tuple[int, int, int, int]]:
 def pileup(events: list[Event]) -> None:
     reads = calls(events, "pread64")
     counts = collections.Counter(count for _, _, count, _ in reads)
-    check(sorted(counts) == [512 * sectors for sectors in range(98, 118)], f"sizes {sorted(counts)}")
-    expected = len(reads) / 20
+    check(sorted(counts) == list(range(50000, 60001, 500)), f"sizes {sorted(counts)}")
+    expected = len(reads) / 21
     chi_square = sum((count - expected) ** 2 / expected for count in counts.values())
-    # 43.8 is the 0.1 % point of chi-square with 19 degrees of freedom.
-    check(chi_square < 43.8 and len(reads) > 2000, f"{len(reads)} reads, chi-square of even sizes {chi_square:.1f}")
-    check(all(offset % 512 == 0 for *_, offset in reads), "offsets are whole sectors")
-    odd = sum(offset % (98 * 512) != 0 for *_, offset in reads) / len(reads)
-    check(odd > 0.9, f"{odd:.0%} of the offsets are not multiples of a size")
+    # 45.3 is the 0.1 % point of chi-square with 20 degrees of freedom.
+    check(chi_square < 45.3 and len(reads) > 2000, f"{len(reads)} reads, chi-square of even sizes {chi_square:.1f}")
+    odd = sum(offset % 512 != 0 for *_, offset in reads) / len(reads)
+    check(odd > 0.9, f"{odd:.0%} of the offsets are within a sector")
+    advice = {event.text.rpartition("advice: ")[2][:1] for event in events if event.name == "sys_fadvise64"}
+    check("1" not in advice, f"nothing is said to be random: {advice}")
     spread = collections.Counter(offset * 4 // (8 << 20) for *_, offset in reads)
     check(all(abs(spread[n] / len(reads) - 0.25) < 0.04 for n in range(4)), f"offsets by quarter {dict(spread)}")
     # A step with one thread and one with eight; every thread keeps all files open and picks evenly.
@@ -214,26 +217,57 @@ def pileup(events: list[Event]) -> None:
 
 def lmdd(events: list[Event]) -> None:
     for name in ("pwrite64", "pread64"):
-        done = [(count, offset) for _, _, count, offset in calls(events, name)]
-        check([count for count, _ in done] == [1_024_000] * 20, f"{name}: 20 requests of 1000 KiB")
-        check([offset for _, offset in done] == [1_024_000 * n for n in range(20)], f"{name}: one after another")
-    check(any(event.name == "sys_fsync" for event in events), "flushed")
+        by_job: dict[int, list[tuple[int, int]]] = {}
+        for pid, _, count, offset in calls(events, name):
+            by_job.setdefault(pid, []).append((count, offset))
+        # A step with one job and one with two; of a file to be read the layout is none of a job's.
+        check(len(by_job) == 3, f"{name}: {len(by_job)} jobs")
+        whole = [(1_024_000, 1_024_000 * n) for n in range(20)]
+        check(all(done == whole for done in by_job.values()), f"{name}: 20 requests of 1000 KiB, one after another")
+    check(sum(event.name == "sys_fsync" for event in events) >= 3, "flushed")
+
+
+def areas_of(part: list[Event]) -> list[tuple[int, ...]]:
+    """Return the sectors that each thread touched, in the order of the threads."""
+    areas: dict[int, set[int]] = {}
+    for event in part:
+        areas.setdefault(event.pid, set()).add(event.sector)
+    return [tuple(sorted(areas[pid])) for pid in sorted(areas)]
 
 
 def mptio(events: list[Event]) -> None:
+    reads, writes = requests(events, "R"), requests(events, "W")
+    check(set(sizes(reads)) | set(sizes(writes)) == {256 * KIB}, "all requests have the size asked for")
+    # 3 processes, each with 512 KiB in the cache phases and 1 MiB in the disk phases, on the device itself.
+    small, large = (
+        [tuple(size * region + 512 * n for n in range(size // 512)) for region in range(3)] for size in (1024, 2048)
+    )
+    check(areas_of(writes) == small + large, f"writes at {areas_of(writes)}")
+    rotated = [areas[1:] + areas[:1] for areas in (small, large)]
+    check(areas_of(reads) == small + rotated[0] + large + rotated[1], f"reads at {areas_of(reads)}")
+    check(set(depths(events)) <= {1, 2, 3}, "one at a time for each process")
+
+
+def mptio_files(events: list[Event]) -> None:
     writes, reads = (calls(events, name) for name in ("pwrite64", "pread64"))
     check({count for _, _, count, _ in writes + reads} == {1 << 20}, "all requests are 1 MiB")
     # 3 processes: 2 MiB files in the cache phases, 4 MiB in the disk phases.
     check((len(writes), len(reads)) == (3 * (2 + 4), 3 * 2 * (2 + 4)), f"{len(writes)} writes, {len(reads)} reads")
-    on_disk = [event for event in requests(events, "R") if "RA" not in event.op]
-    areas: dict[int, set[int]] = {}
-    for event in on_disk:
-        areas.setdefault(event.pid, set()).add(event.sector)
     # Around the page cache every read reaches the disk: three processes of the disk read, three of the rotate read.
-    order = list(areas)
-    check(len(order) == 6, f"{len(order)} processes read from the disk")
-    own, rotated = ([areas[pid] for pid in part] for part in (sorted(order)[:3], sorted(order)[3:]))
-    check(rotated == [own[1], own[2], own[0]], "each rotate read is of the neighbour's file")
+    areas = areas_of([event for event in requests(events, "R") if "RA" not in event.op])
+    check(len(areas) == 6, f"{len(areas)} processes read from the disk")
+    check(areas[3:] == [areas[1], areas[2], areas[0]], "each rotate read is of the neighbour's file")
+
+
+def mptio_shared(events: list[Event]) -> None:
+    for name in ("pwrite64", "pread64"):
+        starts: dict[int, list[int]] = {}
+        for pid, _, _, offset in calls(events, name):
+            starts.setdefault(pid, []).append(offset)
+        check(
+            sorted(min(part) for part in starts.values()) == [n << 22 for n in range(8)], f"{name}: 8 parts of one file"
+        )
+        check(all(part == sorted(part) and len(part) == 4 for part in starts.values()), f"{name}: each part in order")
 
 
 def daq(events: list[Event]) -> None:
@@ -244,7 +278,9 @@ def daq(events: list[Event]) -> None:
         check(len(streams) == 8, f"8 {what}")
         times = [e.time_s for e in events if e.name == f"sys_{name}" and e.pid in streams]
         rate = sum(count for pid, _, count, _ in mine if pid in streams) / (max(times) - min(times))
-        check(abs(rate / (8 * 2_000_000) - 1) < 0.1, f"{what}: {rate / 1e6:.2f} MB/s, 16 asked for")
+        as_asked = abs(rate / (8 * 2_000_000) - 1) < 0.1
+        # The readers are free, and nothing else holds them here.
+        check(as_asked if what == "writers" else rate > 1.2 * 8 * 2_000_000, f"{what}: {rate / 1e6:.2f} MB/s")
         per_thread = [(pid, offset) for pid, _, _, offset in mine if pid in streams]
         check(all(offset % (1 << 20) == 0 for _, offset in per_thread), f"{what}: requests of 1 MiB in order")
 
@@ -265,8 +301,9 @@ CALLS = ["syscalls/sys_enter_pread64", "syscalls/sys_enter_pwrite64", "syscalls/
 STATS = [f"syscalls/sys_enter_{name}" for name in ("newstat", "newlstat", "newfstatat", "statx")]
 SHAPES: dict[str, tuple[Callable[[list[Event]], None], list[str]]] = {
     "xdd": (xdd, BLOCK), "pioraw": (pioraw, BLOCK), "oltp": (oltp, BLOCK), "latency": (latency, BLOCK),
-    "stress128": (stress128, BLOCK), "ioverify": (ioverify, BLOCK), "pileup": (pileup, CALLS), "lmdd": (lmdd, CALLS),
-    "mptio": (mptio, [*CALLS, *BLOCK]), "daq": (daq, CALLS),
+    "stress128": (stress128, BLOCK), "ioverify": (ioverify, BLOCK), "lmdd": (lmdd, CALLS), "mptio": (mptio, BLOCK),
+    "pileup": (pileup, [*CALLS, "syscalls/sys_enter_fadvise64"]), "mptio-files": (mptio_files, [*CALLS, *BLOCK]),
+    "mptio-shared": (mptio_shared, CALLS), "daq": (daq, CALLS),
     "metabench": (metabench, ["ext4/ext4_allocate_inode", "ext4/ext4_unlink_enter", *STATS]),
 }  # fmt: skip
 

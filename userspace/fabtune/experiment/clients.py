@@ -10,6 +10,7 @@ from pathlib import Path
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.experiment.settings import ways_of
 from fabtune.lab.waiting import until
 from fabtune.measure import counters, fio, measured, target
 from fabtune.measure.fio_options import Options
@@ -31,8 +32,10 @@ _OPTIONS: Options = {"ioengine": "libaio", "direct": 1, "thread": 1, "norandomma
 def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecord, list[DeviceInterval]]:
     """Return the record of one direction on all `disks`, and what fabstat saw of each in the measured part.
 
-    Every disk gets ``queue_depth`` requests of ``size_bytes`` in a stream of its own; all begin at once.  A request
-    that hangs ends the load; the record is incomplete then, and nothing was measured.
+    Every disk gets ``queue_depth`` requests of ``size_bytes`` in a stream of its own, in a part of its own where all
+    share one LUN; all begin at once.  Of `op` mixed the first half of the disks is written to, each at the stream's
+    rate, and the rest is read as fast as it goes: CASPUR's DAQ buffer.  A request that hangs ends the load; the
+    record is incomplete then, and nothing was measured.
     Raises FabtuneError when fio fails, a client never got through, or fabstat is not loaded.
     """
     program, version = fio.find()
@@ -51,11 +54,11 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
     with tempfile.TemporaryDirectory(prefix="fabtune-clients-") as scratch:
         gate = Path(scratch) / "gate"
         gate.touch()
-        step = _step(disks, op, settings, gate)
+        step = _step(disks, like.size_bytes, op, settings, gate)
         draft.add(new_result(step))
         try:
             readings = _load(step, program, Path(scratch), gate, disks, draft)
-            draft.note(stuck=Stuck(STUCK_S, measured.oldest_s(draft.step, op) or 0.0))
+            draft.note(stuck=Stuck(STUCK_S, _oldest_s(draft, op)))
             begun_unix_s = draft.step.begun_unix_s or 0.0
             seen = measured_part(readings, begun_unix_s + settings.ramp_s, settings.runtime_s, disks)
         except _HangingError as error:
@@ -65,6 +68,16 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
             draft.note(stuck=error.stuck, problem=problem)
     draft.end(draft.step.problem)
     return draft.record, seen
+
+
+def by_way(op: str, seen: Sequence[DeviceInterval]) -> list[tuple[str, Sequence[DeviceInterval]]]:
+    """Return each direction with what its disks did."""
+    half = len(seen) // 2
+    return [("read", seen[half:]), ("write", seen[:half])] if op == "mixed" else [(op, seen)]
+
+
+def _oldest_s(draft: Draft, op: str) -> float:
+    return max(measured.oldest_s(draft.step, way) or 0.0 for way in ways_of(op))
 
 
 def path_told(settings: Settings) -> PathTold:
@@ -77,7 +90,7 @@ def disks_bytes_per_s(settings: Settings) -> float | None:
     return float(settings.target_mib_per_s * 2**20 * settings.targets) or None
 
 
-def _step(disks: Sequence[str], op: str, settings: Settings, gate: Path) -> LoadStep:
+def _step(disks: Sequence[str], disk_bytes: int, op: str, settings: Settings, gate: Path) -> LoadStep:
     """Return one job a disk; each waits for `gate` when ready, or the first would keep the CPU from the others."""
     parameters: dict[str, int | float | str] = {
         "block_bytes": settings.size_bytes,
@@ -85,10 +98,18 @@ def _step(disks: Sequence[str], op: str, settings: Settings, gate: Path) -> Load
         "streams": len(disks),
     }
     options: Options = _OPTIONS | {
-        "rw": op, "bs": settings.size_bytes, "iodepth": settings.queue_depth, "runtime": settings.runtime_s,
+        "bs": settings.size_bytes, "iodepth": settings.queue_depth, "runtime": settings.runtime_s,
         "ramp_time": settings.ramp_s, "exec_prerun": f"flock --shared {gate} true",
     }  # fmt: skip
-    jobs: dict[str, Options] = {disk: {"filename": f"/dev/{disk}", **options} for disk in disks}
+    jobs: dict[str, Options] = {}
+    for number, disk in enumerate(disks):
+        own: Options = {"filename": f"/dev/{disk}", "rw": op}
+        if op == "mixed":
+            own |= {"rw": "write", "rate": settings.stream_bytes_per_s} if number < len(disks) // 2 else {"rw": "read"}
+        if settings.lun == "shared":
+            part = disk_bytes // len(disks) // settings.size_bytes * settings.size_bytes
+            own |= {"offset": number * part, "size": part}
+        jobs[disk] = own | options
     return LoadStep(
         f"{op} by {len(disks)}", op, parameters, jobs, cache=None, flip_byte_at=None, must_fail=None,
         runtime_s=settings.runtime_s, ramp_s=settings.ramp_s,

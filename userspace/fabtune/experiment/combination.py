@@ -70,8 +70,9 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, st
     with testbed.faults():
         if len(disks) > 1:
             taken, seen = clients.measure(disks, op, settings)
-            point = common(settings, path, op) | clients.figures(taken, op, seen)
-            found.append(with_bound(point, taken, taken.steps[0], op))
+            for way, part in clients.by_way(op, seen):
+                point = common(settings, path, way) | clients.figures(taken, way, part)
+                found.append(with_bound(point, taken, taken.steps[0], way))
         else:
             crossed = clients.path_told(settings) if testbed.fabric.CROSSES_PATH else PathTold()
             taken = measure_one(settings, crossed, disks[0], op)
@@ -104,7 +105,7 @@ def measure_one(settings: Settings, path: PathTold, disk: str, op: str) -> RunRe
     # Phases that move a given amount end with it.
     timed = not work.time.ends_with_data and (not files or work.time.runtime_s is not None)
     taken = measure(
-        work, target.find(mount(disk) if files else f"/dev/{disk}"), label=settings.profile,
+        work, target.find(mount(disk, settings) if files else f"/dev/{disk}"), label=settings.profile,
         runtime_s=settings.runtime_s if timed else None, ramp_s=settings.ramp_s if timed else None,
         environment={"settings": attrs.asdict(settings)},
         path=path,
@@ -114,7 +115,8 @@ def measure_one(settings: Settings, path: PathTold, disk: str, op: str) -> RunRe
 
 # A guest's disk is RAM: files of the studies' number, not of their size.
 SMALL_FILES = {
-    "files": 64, "file_bytes": 1 << 20, "cache_file_bytes": 1 << 20, "disk_file_bytes": 32 << 20,
+    "files": 64, "file_bytes": 4 << 20, "cache_file_bytes": 4 << 20, "disk_file_bytes": 32 << 20,
+    "part_bytes": 32 << 20, "job_bytes": 65 * 1024_000,
 }  # fmt: skip
 
 
@@ -172,6 +174,9 @@ def with_bound(point: Point, taken: RunRecord, step: StepResult, op: str) -> Poi
     # Requests of several sizes, or through the page cache, are bound by the line alone.
     bound = checks.bound(taken, step, op) or network.goodput_bytes_per_s
     share = point.number("mb_per_s") * 1e6 / bound
+    reno = network.mathis_bytes_per_s(point.number("loss"))
+    if reno < bound:
+        point |= {"mathis_mb_per_s": round(reno / 1e6, 2)}
     return point | {"bound_mb_per_s": round(bound / 1e6, 2), "fraction_of_bound": round(share, 4)}
 
 

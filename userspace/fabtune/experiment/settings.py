@@ -13,7 +13,7 @@ from fabtune.model.factors import FACTORS, Settings
 # The factors that set a workload's parameters of these names.
 OF_WORKLOAD = {
     "block_bytes": "size", "queue_depth": "depth", "streams": "streams", "threads": "threads",
-    "processes": "threads", "stream_bytes_per_s": "stream_rate",
+    "processes": "threads", "jobs": "threads", "stream_bytes_per_s": "stream_rate",
 }  # fmt: skip
 
 
@@ -69,8 +69,6 @@ def check_settings(settings: Settings, where: str) -> None:
         raise InputError(
             f"{where}: cut with sessions = {settings.sessions}: expected at least 2, so that a path is left"
         )
-    if settings.lun == "own" and settings.clients < 2:
-        raise InputError(f"{where}: lun = own with clients = 1: expected more clients")
 
 
 def _check_fabric(settings: Settings, where: str) -> None:

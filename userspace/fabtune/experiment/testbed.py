@@ -2,9 +2,11 @@
 """Inside a lab guest: one combination's path, targets and sessions, brought up as its settings say."""
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
@@ -19,6 +21,7 @@ from fabtune.model.factors import Settings
 _MOUNT = "/mnt"
 # The disk below a file system: memory of the guest.
 _FILES_MIB = 512
+_GROUPS = Path("/sys/fs/cgroup")
 
 
 class Testbed:
@@ -32,7 +35,7 @@ class Testbed:
         self.settings = settings
         self.path = topology.EmulatedPath(
             rtt_ms=settings.rtt_ms, rate_bit_per_s=settings.rate_bit_per_s, loss=settings.loss,
-            loss_model=settings.loss_model, mtu=settings.mtu, seed=settings.seed,
+            loss_model=settings.loss_model, mtu=settings.mtu, seed=settings.seed, offloads=settings.offloads == "on",
         )  # fmt: skip
         self.fabric = fabrics.find(settings.fabric)(settings, _disk(settings))
         topology.up(self.path, one_namespace=self.fabric.ONE_NAMESPACE)
@@ -111,12 +114,30 @@ def _disk(settings: Settings) -> Disk:
     return Disk(_FILES_MIB if keeps else Disk.size_mib, keeps, limit, stalls)
 
 
-def mount(disk: str) -> str:
-    """Make a file system on `disk`, mount it and return where."""
+def mount(disk: str, settings: Settings) -> str:
+    """Make a file system on `disk`, mount it and return where; its page cache and read-ahead are as asked for."""
     options = ["-q", "-i", "131072", "-E", "nodiscard,lazy_itable_init=0"]
     run(["mkfs.ext4", *options, f"/dev/{disk}"], what="making a file system")
     run(["mount", f"/dev/{disk}", _MOUNT], what="mounting it")
+    if settings.read_ahead_bytes:
+        Path(f"/sys/block/{disk}/queue/read_ahead_kb").write_text(str(settings.read_ahead_bytes // 1024))
+    if settings.page_cache_bytes:
+        _limit_page_cache(settings.page_cache_bytes)
     return _MOUNT
+
+
+def _limit_page_cache(size_bytes: int) -> None:
+    """Let this process and those it will start hold `size_bytes` more memory at most, files' pages for the most part.
+
+    Above it the kernel first takes clean pages back; nothing fails.
+    """
+    if not (_GROUPS / "cgroup.controllers").exists():
+        run(["mount", "-t", "cgroup2", "none", _GROUPS], what="mounting cgroups")
+    (_GROUPS / "cgroup.subtree_control").write_text("+memory")
+    group = _GROUPS / "lab-files"
+    group.mkdir(exist_ok=True)
+    (group / "memory.high").write_text(str(size_bytes))
+    (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def fabtune(allowed: tuple[ExitCode, ...], *words: str) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError
 from fabtune.host.run import launch, require, run
+from fabtune.host.targets.lio import KIND
+from fabtune.lab import iscsi_initiator
 from fabtune.lab.shell import nsenter, write_sysctl
 from fabtune.lab.topology import TARGET
 from fabtune.model.untouched import UNTOUCHED
@@ -25,6 +27,23 @@ _FASTERDATA = {
     "net.ipv4.tcp_mtu_probing": "1",
     "net.core.default_qdisc": "fq",
 }
+# Sandia, iSCSI over WAN, 2.3.2 (TCP Tuning, iSCSI Tuning): what it published, in today's words.
+_SANDIA_WINDOW = "10485760"
+_SANDIA = {
+    "net.core.rmem_max": _SANDIA_WINDOW,
+    "net.core.wmem_max": _SANDIA_WINDOW,
+    "net.core.rmem_default": _SANDIA_WINDOW,
+    "net.core.wmem_default": _SANDIA_WINDOW,
+    "net.ipv4.tcp_rmem": f"4096 {_SANDIA_WINDOW} {_SANDIA_WINDOW}",
+    "net.ipv4.tcp_wmem": f"4096 {_SANDIA_WINDOW} {_SANDIA_WINDOW}",
+    "net.core.netdev_max_backlog": "2500",
+}
+_SANDIA_QUEUE, _SANDIA_COMMANDS, _SANDIA_REQUEST = "1000", "64", "262144"
+# ImmediateData=Yes and InitialR2T=No, with a first burst that holds the largest request ("most unsolicited").
+_SANDIA_ISCSI = {
+    "ImmediateData": "Yes", "InitialR2T": "No",
+    "FirstBurstLength": _SANDIA_REQUEST, "MaxBurstLength": _SANDIA_REQUEST,
+}  # fmt: skip
 _BPFTUNE_LOG = Path("/results/bpftune.log")
 _BPFTUNE_WAIT_S = 120.0
 
@@ -70,6 +89,24 @@ def _fasterdata() -> None:
         run([*nsenter(namespace), "tc", "qdisc", "replace", "dev", device, "root", "fq"], what=f"giving {device} fq")
 
 
+def _sandia() -> None:
+    """What Sandia published for its WAN: 10 MB windows, 64 commands, no R2T, on both ends.
+
+    Its initiator left the window to TCP; today's locks one unless told its size, so it is told the same as the target.
+    """
+    for key, value in _SANDIA.items():
+        _write_everywhere(key, value)
+    for namespace, device in ((None, "i0"), (TARGET, "t0")):
+        words = ["ip", "link", "set", device, "txqueuelen", _SANDIA_QUEUE]
+        run([*nsenter(namespace), *words], what=f"setting the queue of {device}")
+    KIND.set_everywhere("attrib/default_cmdsn_depth", _SANDIA_COMMANDS)
+    iscsi_initiator.update_node("node.session.queue_depth", _SANDIA_COMMANDS)
+    iscsi_initiator.update_node("node.conn[0].tcp.window_size", _SANDIA_WINDOW)
+    for name, value in _SANDIA_ISCSI.items():
+        KIND.set_everywhere(f"param/{name}", value)
+        iscsi_initiator.update_node(f"node.session.iscsi.{name}", value)
+
+
 def _bpftune() -> None:
     """Start the daemon as its package's unit does and wait until its tuners are loaded."""
     program = require("bpftune", "bpftune")
@@ -104,4 +141,5 @@ TUNERS: dict[str, Callable[[], None]] = {
     "network-throughput": _tuned,
     "fasterdata": _fasterdata,
     "bpftune": _bpftune,
+    "sandia": _sandia,
 }

@@ -56,6 +56,7 @@ class EmulatedPath:
     `loss` is a share of one a direction, `loss_model` one of random or gemodel (bursts of 3 on average);
     `buffer_bytes` is the bottleneck's queue, None for one that never drops.  With `seed` the same packets of each
     direction are lost, counted from `lose_anew` on, whatever else the seed of the guest decides; from Linux 6.6 on.
+    Without `offloads` each packet is handled on its own, as it always is where some are lost.
     """
 
     rtt_ms: float = 0.0
@@ -65,6 +66,7 @@ class EmulatedPath:
     mtu: int = 1500
     buffer_bytes: int | None = None
     seed: int | None = None
+    offloads: bool = True
 
 
 def up(path: EmulatedPath, *, one_namespace: bool = False) -> None:
@@ -103,9 +105,9 @@ def shape(path: EmulatedPath) -> None:
     """Give the path its rate, delay and loss; the links must be idle or the change hits packets in flight.
 
     Packets are lost one by one only if no device hands super-packets on, so loss turns every
-    device's segmentation offloads off, and its absence turns them on again.
+    device's segmentation offloads off, and its absence turns them on again unless they are not wanted.
     """
-    offload = "off" if path.loss else "on"
+    offload = "on" if path.offloads and not path.loss else "off"
     for namespace, device in _DEVICES:
         run(
             [*nsenter(_place(namespace)), "ethtool", "-K", device, "tso", offload, "gso", offload, "gro", "off"],
@@ -113,7 +115,7 @@ def shape(path: EmulatedPath) -> None:
         )
     limit = _DEEP_LIMIT
     if path.buffer_bytes is not None:
-        limit = max(2, math.ceil(path.buffer_bytes / (path.mtu if path.loss else 65536)))
+        limit = max(2, math.ceil(path.buffer_bytes / (65536 if offload == "on" else path.mtu)))
     rate = f"netem rate {path.rate_bit_per_s:.0f}bit limit {limit}"
     tc_batch(SHAPER, [f"qdisc replace dev {device} root {rate}" for device in ("s0", "s1")])
     _delay_and_lose(path)

@@ -3,7 +3,6 @@
 
 import itertools
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -28,6 +27,7 @@ _ONE_TYPE = typed.Check[list[Value]](
 # What is filled in besides the parameters: everywhere, and in what is of one process.
 _BUILT_IN = ("file", "directory", "own_directories", "file_list", "size_bytes", "slice_bytes", "space_bytes")
 _OF_PROCESS = ("process", "neighbour")
+_OF_REGION = ("own_offset", "neighbour_offset")
 # Parameters that the built-in names are computed from.
 _INTEGERS = ("total_bytes", "processes", "block_bytes", "files")
 _SOME_STEPS = typed.Check(bool, "one or more tables [[steps]]")
@@ -38,7 +38,8 @@ class StepTemplate:
     """One fio invocation before its parameters are filled in.
 
     `jobs` maps section names to options, without it there is one section called like the workload; `options` are of
-    all.  `per_process` makes one section a process instead, with ``${process}`` and ``${neighbour}`` filled in.
+    all.  `per_process` makes one section a process instead, with ``${process}`` and ``${neighbour}`` filled in; where
+    `region` names the parameter with the bytes that each process has of one device or file, also where they begin.
     `must_fail` names the kind of failure (``verify``) without which the step has not passed.
     """
 
@@ -46,6 +47,7 @@ class StepTemplate:
     options: Options = attrs.field(factory=dict)
     jobs: dict[str, Options] | None = None
     per_process: Options | None = None
+    region: str | None = None
     cache: str | None = None
     flip_byte_at: Annotated[int, at_least(0)] | None = None
     must_fail: str | None = None
@@ -53,6 +55,13 @@ class StepTemplate:
     def sections(self, workload: str) -> dict[str, Options]:
         """Return the options of each section; those of `per_process` are the caller's."""
         return {name: self.options | own for name, own in (self.jobs or {workload: {}}).items()}
+
+    def of_process(self, index: int, parameters: Mapping[str, Value]) -> dict[str, Value]:
+        """Return what is filled in for process `index` alone."""
+        neighbour = (index + 1) % int(parameters["processes"])
+        region = int(parameters[self.region]) if self.region else 0
+        values = (index, neighbour, index * region, neighbour * region)
+        return dict(zip((*_OF_PROCESS, *_OF_REGION), values, strict=True))
 
 
 @attrs.frozen(kw_only=True)
@@ -223,7 +232,10 @@ def _check(stated: _File, path: Path) -> None:
     for name in stated.space:
         if name not in examples:
             raise InputError(f"{path}: space names '{name}', which is not a parameter")
-    for name in {*stated.space, *_INTEGERS} & examples.keys():
+    regions = {step.region for step in stated.steps if step.region}
+    for name in regions - examples.keys():
+        raise InputError(f"{path}: region names '{name}', which is not a parameter")
+    for name in {*stated.space, *_INTEGERS, *regions} & examples.keys():
         if type(examples[name]) is not int:
             raise InputError(
                 f"{path}: key 'parameters.{name}[0]': found {typed.describe(examples[name])}, allowed: integer"
@@ -239,7 +251,8 @@ def _check(stated: _File, path: Path) -> None:
         if step.per_process is not None:
             if "processes" not in examples:
                 raise InputError(f"{at}.per_process': needs a parameter 'processes'")
-            fio_options.check_options(step.per_process, examples, (*_BUILT_IN, *_OF_PROCESS), f"{at}.per_process")
+            known = (*_BUILT_IN, *_OF_PROCESS, *(_OF_REGION if step.region else ()))
+            fio_options.check_options(step.per_process, examples, known, f"{at}.per_process")
 
 
 def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s: float) -> list[LoadStep]:
@@ -261,8 +274,8 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
             if template.per_process is not None:
                 jobs = {}
                 for index in range(int(parameters["processes"])):
-                    around = {"process": index, "neighbour": (index + 1) % int(parameters["processes"])}
-                    jobs[f"process{index}"] = _Filler(workload.name, names | around).fill(template.per_process)
+                    around = names | template.of_process(index, parameters)
+                    jobs[f"process{index}"] = _Filler(workload.name, around).fill(template.per_process)
             filled = {name: filler.fill(workload.options | options) | timing for name, options in jobs.items()}
             if not workload.options.get("ioengine") and not any(job.get("ioengine") for job in filled.values()):
                 raise InputError(f"workload '{workload.name}': no ioengine is set")
@@ -302,7 +315,7 @@ def said_value(name: str, value: Value) -> Value:
 
 
 def space_bytes(workload: Workload, parameters: Mapping[str, Value]) -> int:
-    """Return the bytes of files that a directory must have room for."""
+    """Return the bytes that a directory must have room for, or a device must have."""
     total = 1
     for name in workload.space:
         total *= int(parameters[name])
@@ -366,22 +379,3 @@ def _parse_like(example: Value, word: str, name: str) -> Value:
 
 def _join(values: Sequence[Value]) -> str:
     return ",".join(str(value) for value in values)
-
-
-def explain(workload: Workload) -> str:
-    """Return what the workload is, where it comes from and what may be set, as text for a terminal."""
-    time = workload.time
-    runtime = f"{time.runtime_s:g} s after {time.ramp_s:g} s of ramp" if time.runtime_s else "until all is moved"
-    target = "a block device or a directory" if workload.target == "any" else f"a {workload.target}"
-    lines = [f"{workload.name}: {workload.summary}", "", workload.description, "", f"Source   {workload.source}"]
-    lines += [f"Runs on  {target}", f"Each step runs {runtime}", "", "Parameters (--set NAME=VALUE[,VALUE...]):"]
-    lines += [f"  {name} = {_join(values)}" for name, values in workload.parameters.items()]
-    lines += [
-        "",
-        "Steps:",
-        *(
-            "  " + re.sub(r"\$\{(\w+)\}", r"<\1>", step.name) + (f" ({step.cache})" if step.cache else "")
-            for step in workload.steps
-        ),
-    ]
-    return "\n".join(lines)

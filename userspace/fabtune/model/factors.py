@@ -87,6 +87,9 @@ class Settings:
     loss: float = _factor(units.parse_percent, "0%", "packets lost in each direction")
     loss_model: str = _factor(_one_of("random", "gemodel"), "random", "single losses, or bursts of three on average")
     mtu: int = _factor(_integer(576, 9216), "1500", "MTU of every link")
+    offloads: str = _factor(
+        _one_of("on", "off"), "on", "whether super-packets cross the path; off where packets are lost"
+    )
     workload: str = _factor(_name, "xdd", "a fabtune workload")
     size_bytes: int = _factor(units.parse_bytes, "256KiB", "bytes of one request", "size")
     queue_depth: int = _factor(_integer(1, 1024), "32", "requests kept outstanding", "depth")
@@ -121,8 +124,14 @@ class Settings:
     window_bytes: int = _factor(
         units.parse_bytes, "0B", "socket buffer of each TCP connection of net, 0B for the kernel's choice", "window"
     )
-    threads: int = _factor(_integer(1, 128), "1", "threads of a workload that has them")
-    stream_bytes_per_s: int = _factor(units.parse_bytes, "1MB", "bytes per second of each stream of daq", "stream_rate")
+    threads: int = _factor(_integer(1, 128), "1", "threads, processes or jobs of a workload that has them")
+    page_cache_bytes: int = _factor(
+        units.parse_bytes, "0B", "memory that a load on files may fill with them, 0B for no limit", "page_cache"
+    )
+    read_ahead_bytes: int = _factor(
+        units.parse_bytes, "0B", "read-ahead of the disk below the files, 0B for the kernel's choice", "read_ahead"
+    )
+    stream_bytes_per_s: int = _factor(units.parse_bytes, "1MB", "bytes per second of each writer of daq", "stream_rate")
     ramp_s: float = _factor(_seconds, "4s", "load before the measured part, slow start included", "ramp")
     runtime_s: float = _factor(_seconds, "3s", "the measured part", "runtime")
     kernel: str = _factor(_one_of("trixie", "bookworm", "sid"), "trixie", "Debian suite of the guest's kernel")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 # Bytes of headers in a full TCP segment: IPv4 20, TCP 20, timestamps 12.
 _TCP_IP_HEADERS = 52
+_MATHIS = 0.7
 # What a packet takes of a link beside itself: on real Ethernet header 14, checksum 4, preamble 8 and gap 12;
 # of a rate that netem or another shaper of Linux keeps the header alone.
 ETHERNET_FRAMING, LINUX_FRAMING = 38, 14
@@ -30,6 +31,14 @@ class NetworkPath:
     def bdp_bytes(self) -> float:
         """Bytes in flight that fill the path: rate times round trip."""
         return self.rtt_s * self.rate_bytes_per_s
+
+    def mathis_bytes_per_s(self, loss: float) -> float:
+        """Return what one Reno connection carries where a share `loss` of its packets is lost at random.
+
+        Mathis et al. 1997 with the constant of Sandia's study, formula (2): 0.7 MSS / (RTT sqrt(p)).
+        """
+        rtts_s = self.rtt_s * math.sqrt(loss)
+        return _MATHIS * (self.mtu - _TCP_IP_HEADERS) / rtts_s if rtts_s else math.inf
 
     @property
     def goodput_bytes_per_s(self) -> float:

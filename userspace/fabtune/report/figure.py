@@ -24,6 +24,7 @@ _FIGURES = (
     Column("gain", "gain", "", times),
     Column("verdict", "verdict"),
     Column("of", "fraction_of_bound", "bound", percent),
+    Column("Mathis", "mathis_mb_per_s", "MB/s", decimals(1)),
     Column("slowest", "slowest_mb_per_s", "MB/s", decimals(2)),
     Column("fastest", "fastest_mb_per_s", "MB/s", decimals(2)),
     Column("slowest", "slowest_share", "of mean", percent),
@@ -36,6 +37,8 @@ _FIGURES = (
     Column("depth", "depth_after", "after", plain),
     Column("failed", "paths_failed", "paths", plain),
 )
+
+_MATHIS = "mathis_mb_per_s"
 
 
 @attrs.frozen
@@ -89,7 +92,10 @@ def write(
         for name in names:
             own = [row for row in mine if not plot.series or str(row[plot.series]) == name]
             style = "marks" if plot.words else "line"
-            series.append(Series(name, _curve(own, plot), style, _spans(own, plot)))
+            series.append(Series(name, _curve(own, plot.y, plot), style, _spans(own, plot)))
+        lossy = [row for row in mine if row.get(_MATHIS) is not None] if plot.y == "mb_per_s" else []
+        if lossy:
+            series.append(Series("one Reno connection (Mathis)", _curve(lossy, _MATHIS, plot), "bound"))
         label = next((f"{c.title} {c.unit}" for c in _FIGURES if c.key == plot.y), plot.y)
         figures: tuple[page.Figure, ...] = ()
         if any(len(one.points) > 1 for one in series):
@@ -107,11 +113,11 @@ def write(
     return page.write(html, out / "figures.html")
 
 
-def _curve(rows: Sequence[PointRow], plot: Plot) -> tuple[tuple[float, float], ...]:
+def _curve(rows: Sequence[PointRow], y: str, plot: Plot) -> tuple[tuple[float, float], ...]:
     """Return (x, mean of y) in rising order of x: where more than x and the curve vary, several rows share a place."""
     points: dict[float, list[float]] = {}
     for row in rows:
-        points.setdefault(plot.x_values[str(row[plot.x])], []).append(float(row[plot.y]))
+        points.setdefault(plot.x_values[str(row[plot.x])], []).append(float(row[y]))
     return tuple((x, sum(values) / len(values)) for x, values in sorted(points.items()))
 
 

@@ -55,7 +55,8 @@ class Iscsi(Fabric):
             for number, name in enumerate(self._targets()):
                 self.kind.add_target(name, (_portal(number),), (add_store(self.kind, self.disk, number),), inside)
             return
-        own_luns = settings.clients if settings.lun == "own" else 0
+        # A single client has its LUN to itself anyhow.
+        own_luns = settings.clients if settings.lun == "own" and settings.clients > 1 else 0
         stores = [add_store(self.kind, self.disk, number) for number in range(own_luns or 1)]
         portals = [_portal(number) for number in range(settings.sessions)]
         self.kind.add_target(TARGET_IQN, portals, stores, inside)
