@@ -4,7 +4,7 @@
 import gzip
 import json
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,9 +39,10 @@ IPERF3 = {"end": {"sum_received": {"bits_per_second": 8e8}}}
 class Load:
     """Stands for fio: ready at once, ended after one look."""
 
-    def __init__(self, program: str, job_file: str, scratch: Path) -> None:
-        self.command = [program, "job.fio"]
-        for name in (line[1:-1] for line in job_file.splitlines() if line.startswith("[")):
+    def __init__(self, command: Sequence[str], scratch: Path) -> None:
+        self.command = list(command)
+        jobs = (scratch / "job.fio").read_text().splitlines() if scratch.exists() else []
+        for name in (line[1:-1] for line in jobs if line.startswith("[")):
             (scratch / f"{name}.prerun.txt").touch()
 
     def __enter__(self) -> "Load":
@@ -155,7 +156,7 @@ class Bed:
         self.settings = wanted
 
     def faults(self) -> Any:
-        return fio.Load("", "", Path("/nonexistent"))
+        return fio.Load([], Path("/nonexistent"))
 
 
 def of_combination(place: target.Target, monkeypatch: Patch) -> RunRecord:

@@ -9,6 +9,7 @@ setup_file() {
 }
 
 setup() {
+	load disks
 	cd "$BATS_TEST_TMPDIR" || exit 1
 }
 
@@ -88,4 +89,68 @@ held() {
 @test "random reads of 4 KiB, one at a time, over 5 ms" {
 	long
 	held --rtt 5ms -- latency 1s 4s
+}
+
+# stalled_while READS WORKLOAD WORD...: measure on a disk that answers nothing for a second, once READS are done; its
+# least and longest length is in `stall`, in s.
+stalled_while() {
+	local reads=$1 moment=() measure
+	shift
+	fabtune measure "$@" --on /dev/mapper/stalled --ramp 1s --runtime 6s --json > said.json &
+	measure=$!
+	until [ "$(awk '{print $1}' "/sys/block/$dm/stat")" -gt "$reads" ]; do
+		kill -0 "$measure"
+		sleep 0.05
+	done
+	moment+=("$(date +%s%N)")
+	dmsetup suspend --nolockfs stalled
+	moment+=("$(date +%s%N)")
+	sleep 1
+	moment+=("$(date +%s%N)")
+	dmsetup resume stalled
+	moment+=("$(date +%s%N)")
+	wait "$measure"
+	stall="$(((moment[2] - moment[1]) / 1000000)) $(((moment[3] - moment[0]) / 1000000))"
+	echo "stalled for $stall ms"
+	cat said.json
+}
+
+@test "a stall of a second hides from a closed loop and shows in an open one, in every request that was to leave in it" {
+	disk=$(slow_disk stalled 5)
+	modprobe dm_mod
+	dmsetup create stalled --table "0 $(blockdev --getsz "/dev/$disk") linear /dev/$disk 0"
+	dm=$(basename "$(readlink -f /dev/mapper/stalled)")
+
+	stalled_while 450 latency
+	python3 - <<- 'END'
+		import json
+		(step,) = json.load(open("said.json"))["steps"]
+		# About 1000 requests, one of which waited: a closed loop sends no others meanwhile.
+		assert 5 < step["read_p99_ms"] < 7, step
+	END
+	stalled_while $((450 + 1000 + 300)) openloop --set requests_per_s=100
+	python3 - $stall <<- 'END'
+		import json, sys
+		low, high = (int(word) / 1000 for word in sys.argv[1:])
+		said = json.load(open("said.json"))
+		(step,) = said["steps"]
+		assert (step["offered_per_s"], step["latency"]) == (100, "from the instant"), step
+		assert 5 < step["read_p50_ms"] < 6, step
+		# 600 instants in 6 s, evenly over the stall: what a share of all exceeds follows from its length.
+		for key, share in (("p90", 0.10), ("p99", 0.01)):
+			least, most = (1000 * (length - 6 * share) for length in (low, high))
+			assert least - 60 < step[f"read_{key}_ms"] < most + 60, (key, least, most, step)
+		assert not [one for one in said["checks"] if one["verdict"] == "fail"], said["checks"]
+	END
+	dmsetup remove stalled
+}
+
+@test "of more than the disk can do the rates are told, and no latency" {
+	disk=$(slow_disk narrow 20)
+	echo 4 > "/sys/block/$disk/queue/nr_requests"
+	run fabtune measure openloop --set requests_per_s=400 --on "/dev/$disk" --ramp 500ms --runtime 3s
+	echo "$output"
+	[ "$status" -eq 0 ]
+	reached='open loop, 400\.0 requests/s offered, (19[0-9]|20[0-9])\.[0-9] reached: cannot tell the latency'
+	[[ "${output//$'\n'/ }" =~ $reached ]]
 }

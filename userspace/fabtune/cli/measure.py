@@ -14,7 +14,7 @@ from fabtune.errors import ExitCode, InputError
 from fabtune.measure import capture, measurement, network, proof, recordfile, workload_run
 from fabtune.measure.measurement import Measurement
 from fabtune.model.runrecord import PathTold, RunRecord
-from fabtune.report import cells, runs, throughput
+from fabtune.report import cells, openloops, runs, throughput
 
 # Drawing the bar takes about a millisecond: ten times a second that would be a per cent of a CPU, taken from the load.
 REDRAWS_PER_S = 0.5
@@ -101,7 +101,7 @@ def _keep(args: argparse.Namespace, result: RunRecord, code: ExitCode) -> int:
         print(json.dumps(runs.as_json(result) | {"record": str(kept)}, indent=2))
     else:
         table.report_table(runs.figures(result))
-        for sentence in throughput.balanced(cells.cells([result])):
+        for sentence in (*openloops.said(result), *throughput.balanced(cells.cells([result]))):
             table.paragraph(sentence)
         for one in (runs.network(result), runs.proof(result), runs.laws(result, only_failed=True)):
             if one.rows:

@@ -123,7 +123,7 @@ def _load(
     readings = []
     with gate.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with fio.Load(program, step.job_file(), scratch) as load:
+        with fio.load(program, step.job_file(), scratch) as load:
             # fio leaves what the waiting program says in a file; before that the job is not ready.
             until(lambda: len(list(scratch.glob("*.prerun.txt"))) == len(disks), "fio to start its jobs")
             draft.note(begun_unix_s=time.time())

@@ -129,6 +129,6 @@ def _load(step: LoadStep, scratch: Path) -> None:
         short = {key: value for key, value in job.items() if not key.startswith("verify")}
         short |= {"number_ios": _REQUESTS, "numjobs": 1}
         text = f"[{name}]\n" + "".join(f"{key}={value}\n" for key, value in short.items())
-        with fio.Load(fio.find()[0], text, scratch) as load:
+        with fio.load(fio.find()[0], text, scratch) as load:
             load.wait(lambda: None, 1.0)
             load.document()

@@ -20,6 +20,7 @@ BOUND_TOLERANCE = 0.01
 BYTES_TOLERANCE = 0.02
 DEPTH_TOLERANCE = 0.03
 R2T_TOLERANCE = 0.02
+ON_TIME_TOLERANCE = 0.1
 # The basic header segment of every PDU (RFC 7143, 11.2); room for what is neither command nor data, such as pings.
 HEADER_BYTES = 48
 OTHER_BYTES = 4096
@@ -201,6 +202,21 @@ def _little(_: RunRecord, result: StepResult) -> LawCheck | None:
     return LawCheck(result.name, law, verdict, f"{depth:.2f}", f"{result.depth} within {slack:.0%}")
 
 
+def _on_time(_: RunRecord, result: StepResult) -> LawCheck | None:
+    """What the generator itself loses is in every latency; what the device's full queue holds up is the device's."""
+    if result.offered is None:
+        return None
+    law = "requests left at their instants, but for a tenth of what the median took"
+    medians = [measured.latencies(result, op).quantile_ns(0.5) for op in result.document.directions]
+    least = min((ns for ns in medians if ns is not None), default=None)
+    if least is None:
+        return LawCheck(result.name, law, NOT_APPLICABLE, "no latency is known", "")
+    late_ns = result.offered.late_p99_ns
+    verdict = PASS if late_ns <= ON_TIME_TOLERANCE * least else FAIL
+    said = f"99 % at most {late_ns / 1e6:.3f} ms late"
+    return LawCheck(result.name, law, verdict, said, f"at most {ON_TIME_TOLERANCE * least / 1e6:.3f} ms")
+
+
 def _depth(_: RunRecord, result: StepResult) -> LawCheck | None:
     law = "fabstat's depth is its requests a second times their latency (Little's law)"
     seen = measured.seen(result)
@@ -281,4 +297,4 @@ def _stuck(_: RunRecord, result: StepResult) -> LawCheck | None:
     return LawCheck(result.name, law, verdict, f"oldest seen {stuck.oldest_s:.1f} s", f"below {stuck.after_s:g} s")
 
 
-LAWS = (_streams, _bound, _bytes, _wire, _little, _depth, _r2t, _captured, _flipped, _stuck)
+LAWS = (_streams, _bound, _bytes, _wire, _little, _on_time, _depth, _r2t, _captured, _flipped, _stuck)

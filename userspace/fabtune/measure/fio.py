@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""fio as a process: start it, wait for it with samples in between, read what it says."""
+"""A load as a process, fio or our own: start it, wait for it with samples in between, read what it says."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import re
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
@@ -37,19 +37,32 @@ def find() -> tuple[str, str]:
     return path, run([path, "--version"], what="asking fio for its version").strip()
 
 
-class Load:
-    """A running fio; leaving the ``with`` block ends it.
+def output_in(scratch: Path) -> Path:
+    """Return where the figures of a load go that runs in `scratch`."""
+    return scratch / "fio.json"
 
-    The kernel ends fio when this process dies, so that a killed measurement leaves no load behind.
+
+def load(program: str, job_file: str, scratch: Path) -> "Load":
+    """Start fio, the `program`, with the job."""
+    job = scratch / "job.fio"
+    job.write_text(job_file, encoding="utf-8")
+    output = f"--output={output_in(scratch)}"
+    return Load([program, "--output-format=json+", "--eta=never", output, str(job)], scratch)
+
+
+class Load:
+    """A running `command`, which writes fio's JSON to `output_in` of `scratch`; leaving the ``with`` block ends it.
+
+    The kernel ends it when this process dies, so that a killed measurement leaves no load behind.
     """
 
-    def __init__(self, fio: str, job_file: str, scratch: Path) -> None:
-        self._job = scratch / "job.fio"
-        self._output = scratch / "fio.json"
-        self._job.write_text(job_file, encoding="utf-8")
+    def __init__(
+        self, command: Sequence[str], scratch: Path, called: str = "fio", env: Mapping[str, str] | None = None
+    ) -> None:
+        self.command, self._called = command, called
+        self._output = output_in(scratch)
         self._errors = (scratch / "fio.err").open("w+b")
-        self.command = [fio, "--output-format=json+", "--eta=never", f"--output={self._output}", str(self._job)]
-        self._process = launch(self.command, log=self._errors, cwd=scratch, dies_by="KILL")
+        self._process = launch(self.command, log=self._errors, cwd=scratch, env=env, dies_by="KILL")
 
     def __enter__(self) -> "Load":
         return self
@@ -114,9 +127,9 @@ class Load:
         if status == 0 and document is not None:
             return document
         if status is None:
-            raise FioError("fio has not ended", document)
+            raise FioError(f"{self._called} has not ended", document)
         words = "; ".join(dict.fromkeys(_complaints(said + "\n" + around)))[:400] or "no message"
-        raise FioError(f"fio ended with status {status}: {words}", document)
+        raise FioError(f"{self._called} ended with status {status}: {words}", document)
 
 
 def _split(output: Path) -> tuple[list[FioOutput], str]:

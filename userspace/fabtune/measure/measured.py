@@ -246,8 +246,12 @@ def latencies(result: StepResult, op: str) -> Latencies:
     """Return how long the requests of direction `op` took that completed in the measured part.
 
     By fabstat where it sees the load's own requests and none waits before the driver; else by what fio had counted
-    when the part ended; else by fio's end, where a full queue may bear the time of its last request.
+    when the part ended; else by fio's end, where a full queue may bear the time of its last request.  Of an open loop
+    these are the requests that were to leave in the part, however long they took.
     """
+    if result.offered:
+        # From the instant at which each was to leave; nothing where the load did not keep up.
+        return Latencies(result.document.bins(op) if result.offered.kept_up else {})
     interval = seen(result) if on_device(result) else None
     if interval is not None and result.depth <= interval.device.limit:
         histogram = interval.histogram("total", op)

@@ -12,8 +12,9 @@ import attrs
 
 from fabtune.errors import InputError
 from fabtune.host import userfile
-from fabtune.measure import fio_options
+from fabtune.measure import fio_options, open_loop
 from fabtune.measure.fio_options import Options, Value
+from fabtune.measure.open_loop import OpenLoop
 from fabtune.model import typed
 from fabtune.model.typed import at_least
 from fabtune.model.units import parse_bytes
@@ -146,6 +147,7 @@ class LoadStep:
     must_fail: str | None
     runtime_s: float | None = None
     ramp_s: float = 0
+    open_loop: OpenLoop | None = None
 
     @property
     def measured_s(self) -> float:
@@ -279,9 +281,10 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
             filled = {name: filler.fill(workload.options | options) | timing for name, options in jobs.items()}
             if not workload.options.get("ioengine") and not any(job.get("ioengine") for job in filled.values()):
                 raise InputError(f"workload '{workload.name}': no ioengine is set")
+            name = _step_name(workload.name, template.name, parameters, several)
             steps.append(
                 LoadStep(
-                    name=_step_name(workload.name, template.name, parameters, several),
+                    name=name,
                     phase=template.name,
                     parameters=parameters,
                     jobs=filled,
@@ -290,6 +293,7 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
                     must_fail=template.must_fail,
                     runtime_s=runtime_s or None,
                     ramp_s=ramp_s,
+                    open_loop=open_loop.asked_by(filled, f"workload '{workload.name}': step '{name}'"),
                 )
             )
     return steps

@@ -4,6 +4,7 @@
 import contextlib
 import os
 import platform
+import random
 import shutil
 import tempfile
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.measure import counters, fio, measured
+from fabtune.measure import counters, fio, measured, paced_load
 from fabtune.measure.target import Target
 from fabtune.measure.watch import Watch, check_judge
 from fabtune.measure.workload import LoadStep, Place, Workload, expand, space_bytes
@@ -222,7 +223,7 @@ def _run_step(
         if begin_unix_s is not None:
             _wait_until(begin_unix_s)
         draft.note(begun_unix_s=time.time())
-        with fio.Load(program, step.job_file(), scratch) as load:
+        with _started(step, program, scratch) as load:
             draft.note(command=tuple(load.command))
             try:
                 samples.append(watch.sample(edge=True))
@@ -234,12 +235,30 @@ def _run_step(
                 raise
             _take_document(step, load, draft)
             draft.note(before_drain=load.before_drain())
+            if step.open_loop:
+                _take_offered(draft)
     finally:
         draft.note(samples=tuple(samples), stuck=watch.stuck())
         draft.note(after=counters.edges(target))
         draft.note(fabstat=watch.fabstat(measured.window(draft.step)))
         if step.flip_byte_at is not None:
             _flip(place.file, step.flip_byte_at)
+
+
+def _started(step: LoadStep, program: str, scratch: Path) -> fio.Load:
+    """Start the load of a step: fio, or our own generator where requests are to leave at given instants."""
+    if step.open_loop is None:
+        return fio.load(program, step.job_file(), scratch)
+    if step.runtime_s is None:
+        raise FabtuneError("an open loop needs a run time: give it with --runtime")
+    arrivals = step.open_loop.arrivals(step.ramp_s, step.runtime_s, random.SystemRandom())
+    return paced_load.start(step.open_loop.place, step.open_loop.slots, arrivals, step.ramp_s, step.runtime_s, scratch)
+
+
+def _take_offered(draft: Draft) -> None:
+    """Note what an open loop sent; its depth is the most that was under way."""
+    offered = paced_load.offered(draft.step.document)
+    draft.note(offered=offered, depth=offered.most_outstanding)
 
 
 def sample_s(step: LoadStep) -> float:

@@ -4,6 +4,7 @@
 Whatever measures makes a RunRecord, whatever reports reads one.  Of an unknown key nothing is lost: it is kept.
 """
 
+import math
 import time
 from collections.abc import Mapping
 
@@ -141,11 +142,48 @@ class Stuck:
 
 
 @attrs.frozen
+class Offered:
+    """What a load that sends at given instants sent in the measured part, of `seconds`, and how well it kept to them.
+
+    `completed` counts what ended in that part, whenever it began.  A request left `behind` its instant for whatever
+    reason, `late` by the generator's own doing.
+    """
+
+    requests: int
+    completed: int
+    seconds: float
+    most_outstanding: int
+    late_p99_ns: int
+    behind_p50_ns: int
+    behind_p99_ns: int
+    behind_max_ns: int
+
+    @property
+    def per_s(self) -> float:
+        """Requests a second that were offered."""
+        return self.requests / self.seconds if self.seconds else 0.0
+
+    @property
+    def reached_per_s(self) -> float:
+        """Requests a second that came back."""
+        return self.completed / self.seconds if self.seconds else 0.0
+
+    @property
+    def kept_up(self) -> bool:
+        """Whether as much came back as was sent, but for 2 % and for what chance does to the number under way.
+
+        Where not, requests queue up for as long as the load lasts, and what they take depends on when it ends.
+        """
+        return self.requests - self.completed <= 0.02 * self.requests + 3 * math.sqrt(self.most_outstanding)
+
+
+@attrs.frozen
 class StepResult:
     """One step: what was asked of fio or iperf3, what they said, and what was read around it.
 
     `before_drain` is what fio had counted at the end of the measured part, before it waited for what was outstanding;
-    `idle` are two samples before the load, of a host that only waits;
+    `idle` are two samples before the load, of a host that only waits; `offered` is there where requests left at given
+    instants, and their times count from these: then our own generator speaks in `fio`, in its words;
     `phase` is the step's name whatever its parameters; `skipped`, `problem` and `failed_as_expected` say why there
     are no figures, or what went wrong as it had to.
     """
@@ -169,6 +207,7 @@ class StepResult:
     command: tuple[str, ...] = typed.omitted(())
     before_drain: FioOutput | None = typed.omitted()
     idle: tuple[Sample, ...] = typed.omitted(())
+    offered: Offered | None = typed.omitted()
     stuck: Stuck | None = typed.omitted()
     failed_as_expected: str | None = typed.omitted()
     iperf3: Iperf3Output | None = typed.omitted()

@@ -9,6 +9,7 @@ import attrs
 from fabtune.measure import checks, metrics
 from fabtune.model.document import Json
 from fabtune.model.runrecord import RunRecord, StepResult
+from fabtune.report import openloops
 from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
 
 _COLUMNS = (
@@ -114,6 +115,7 @@ def as_json(record: RunRecord) -> dict[str, Json]:
                 "skipped": result.skipped,
                 "problem": result.problem,
                 **{metric.key: metric.value for metric in metrics.of_step(result)},
+                **openloops.as_json(result.offered),
                 **{f"{one.key}_error": one.error for one in metrics.of_step(result) if one.error is not None},
             }
             for result in record.steps

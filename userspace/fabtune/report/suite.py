@@ -14,7 +14,7 @@ from fabtune.measure import checks, recordfile, resulttree
 from fabtune.model import typed
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
-from fabtune.report import around, fabric, latency, laws, overtime, page, paired, runs, throughput
+from fabtune.report import around, fabric, latency, laws, openloops, overtime, page, paired, runs, throughput
 from fabtune.report import cells as cell_sets
 from fabtune.report.table import Column, Table
 
@@ -60,7 +60,16 @@ def render(
         for section in (latency.section(group, workload), overtime.section(mine, workload)):
             if section:
                 sections.append(section)
-    sections += [one for one in (fabric.section(records), around.section(records), fabric.proofs(records)) if one]
+    sections += [
+        one
+        for one in (
+            openloops.section(records),
+            fabric.section(records),
+            around.section(records),
+            fabric.proofs(records),
+        )
+        if one
+    ]
     sections += [_validity(records, unreadable, remarks), _runs(records)]
     return page.render(
         "Storage fabric measurements", _lead(records), sections, _facts(records), _commands(records, command), zoom=True

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Our own generator as a load: started like fio, read like fio."""
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from fabtune.measure import paced
+from fabtune.measure.arrivals import Arrival, packed
+from fabtune.measure.fio import Load, output_in
+from fabtune.model import typed
+from fabtune.model.outputs import FioOutput
+from fabtune.model.runrecord import Offered
+
+
+def start(place: str, slots: int, arrivals: Iterable[Arrival], begin_s: float, length_s: float, scratch: Path) -> Load:
+    """Send the arrivals to the device `place`; what is measured begins after `begin_s` and lasts `length_s`."""
+    todo = scratch / "arrivals"
+    todo.write_bytes(packed(arrivals))
+    words = (place, todo, output_in(scratch), slots, round(begin_s * 1e9), round(length_s * 1e9))
+    command = [sys.executable, "-m", paced.__name__, *map(str, words)]
+    package = Path(paced.__file__).parents[2]
+    return Load(command, scratch, "the load", os.environ | {"PYTHONPATH": str(package)})
+
+
+def offered(document: FioOutput) -> Offered:
+    """Return what the generator said of what it sent.  Raises InputError where it said nothing."""
+    return typed.TOLERANT.read(Offered, document.rest.keys.get(paced.OFFERED), "the load's figures")

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Open loops: what was offered, what came back of it, and so what their latencies are worth."""
+
+from collections.abc import Sequence
+
+from fabtune.model.runrecord import Offered, RunRecord
+from fabtune.report.page import Section
+from fabtune.report.table import Cell, Column, Table, decimals, plain
+
+_COLUMNS = (
+    Column("run", "run"),
+    Column("step", "step"),
+    Column("offered", "offered_per_s", "1/s", decimals(1)),
+    Column("reached", "reached_per_s", "1/s", decimals(1)),
+    Column("outstanding", "most_outstanding", "at most", plain),
+    Column("left late", "behind_p99_ms", "ms, p99", decimals(3)),
+    Column("by itself", "late_p99_ms", "ms, p99", decimals(3)),
+    Column("latency", "latency"),
+)
+_TOLD, _NOT_TOLD = "from the instant", "cannot tell"
+
+
+def said(record: RunRecord) -> list[str]:
+    """Return a sentence for each open loop of a run."""
+    return [f"{result.name}: {_sentence(result.offered)}" for result in record.steps if result.offered]
+
+
+def _sentence(found: Offered) -> str:
+    rates = f"open loop, {found.per_s:.1f} requests/s offered, {found.reached_per_s:.1f} reached"
+    if found.kept_up:
+        return f"{rates}; latency counts from the instant at which a request was to leave."
+    return f"{rates}: cannot tell the latency, which grew for as long as the load lasted; offer less."
+
+
+def section(records: Sequence[RunRecord]) -> Section | None:
+    """Return a row for each open loop; None without any."""
+    rows = tuple(
+        (record.file, result.name, *_row(result.offered))
+        for record in records
+        for result in record.steps
+        if result.offered
+    )
+    text = "Requests left at instants given beforehand, and what each took counts from its instant. Where fewer came "
+    text += "back than were sent, latency grew for as long as the load lasted, and is not said."
+    return Section("Open loops", text, tables=(Table("Open loops", _COLUMNS, rows, group_by=1),)) if rows else None
+
+
+def _row(found: Offered) -> tuple[Cell, ...]:
+    return (
+        found.per_s, found.reached_per_s, found.most_outstanding, found.behind_p99_ns / 1e6, found.late_p99_ns / 1e6,
+        _TOLD if found.kept_up else _NOT_TOLD,
+    )  # fmt: skip
+
+
+def as_json(found: Offered | None) -> dict[str, float | str]:
+    """Return the same of one step under stable keys; nothing of another load."""
+    if found is None:
+        return {}
+    names = [column.key for column in _COLUMNS[2:]]
+    told = {name: cell for name, cell in zip(names, _row(found), strict=True) if cell is not None}
+    return told | {"behind_p50_ms": found.behind_p50_ns / 1e6, "behind_max_ms": found.behind_max_ns / 1e6}
