@@ -96,7 +96,7 @@ held() {
 stalled_while() {
 	local reads=$1 moment=() measure
 	shift
-	fabtune measure "$@" --on /dev/mapper/stalled --ramp 1s --runtime 6s --json > said.json &
+	fabtune measure "$@" --on "/dev/$dm" --ramp 1s --runtime 6s --json > said.json &
 	measure=$!
 	until [ "$(awk '{print $1}' "/sys/block/$dm/stat")" -gt "$reads" ]; do
 		kill -0 "$measure"
@@ -119,7 +119,7 @@ stalled_while() {
 	disk=$(slow_disk stalled 5)
 	modprobe dm_mod
 	dmsetup create stalled --table "0 $(blockdev --getsz "/dev/$disk") linear /dev/$disk 0"
-	dm=$(basename "$(readlink -f /dev/mapper/stalled)")
+	dm=$(dmsetup info --columns --noheadings -o blkdevname stalled)
 
 	stalled_while 450 latency
 	python3 - <<- 'END'

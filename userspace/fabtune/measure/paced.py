@@ -80,7 +80,8 @@ class _Pacer:
         while todo or self._under_way:
             if self._stopped_ns:
                 todo = None
-            while todo and self._free and self._start_ns + todo.at_ns <= time.monotonic_ns():
+            # One at a time: where more are due than the device takes, what comes back meanwhile is to be seen then.
+            if todo and self._free and self._start_ns + todo.at_ns <= time.monotonic_ns():
                 self._send(todo)
                 todo = next(arrivals, None)
             wait_ns = self._start_ns + todo.at_ns - time.monotonic_ns() if todo and self._free else None
