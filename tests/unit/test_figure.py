@@ -21,9 +21,7 @@ def test_the_table_shows_what_varies_and_the_figures_there_are() -> None:
 
 
 def test_a_missing_fabric_is_said_and_drawn_nowhere(tmp_path: Path) -> None:
-    page = figure.write(
-        ROWS, ("fabric", "size"), PLOT, [("rises", "as expected: 2 30")], {"experiment": "fabrics"}, tmp_path
-    )
+    page = figure.write(ROWS, ("fabric", "size"), PLOT, [("rises", True, "2 30")], {"experiment": "fabrics"}, tmp_path)
     html = page.read_text()
     assert html.count("<svg") == 1 and "rises" in html and "as expected: 2 30" in html
     assert figure.reasons(ROWS) == ["fc: not available here: no adapter"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Run records of every producer: what is written is read again as it was, and records from before stay readable."""
 
+import contextlib
 import gzip
 import json
 from argparse import Namespace
@@ -22,7 +23,7 @@ from fabtune.measure import capture, checks, fio, network, proof, recordfile, ta
 from fabtune.model import runrecord
 from fabtune.model.factors import Settings
 from fabtune.model.outputs import FioOutput, Iperf3Output, Qdisc
-from fabtune.model.runrecord import Edge, Readings, RunRecord, SessionTurn
+from fabtune.model.runrecord import Edge, Event, Readings, RunRecord, SessionTurn
 from fabtune.report import suite
 from fabtune.stat.stuck import StuckList, StuckRequest
 
@@ -156,7 +157,7 @@ class Bed:
         self.settings = wanted
 
     def faults(self) -> Any:
-        return fio.Load([], Path("/nonexistent"))
+        return contextlib.nullcontext([Event(1.0, "the second path is cut")])
 
 
 def of_combination(place: target.Target, monkeypatch: Patch) -> RunRecord:
@@ -166,7 +167,9 @@ def of_combination(place: target.Target, monkeypatch: Patch) -> RunRecord:
     monkeypatch.setattr(combination, "RESULTS", place.path)
     (point,) = combination.measure_op(cast(Any, Bed(settings(rtt="20ms"))), ["sda"], "read", {"target: a": "1"})
     assert point.number("bound_mb_per_s") > 100 and point["mb_per_s"] == 0.41
-    return recordfile.read(place.path / "read.run.json.gz")
+    kept = recordfile.read(place.path / "read.run.json.gz")
+    assert kept.events == (Event(1.0, "the second path is cut"),)
+    return kept
 
 
 def of_the_tests(place: target.Target, monkeypatch: Patch) -> RunRecord:

@@ -121,9 +121,30 @@ def test_of_profiles_whose_bursts_differ_the_higher_bound_is_drawn() -> None:
     assert demo._bound_curve(slow + make_points()) == demo._bound_curve(make_points())
 
 
-def test_bound_of_another_shape_is_joined_as_it_is() -> None:
+def test_bound_of_another_shape_is_drawn_at_its_points_alone(tmp_path: Path) -> None:
     points = [point | {"bound_mb_per_s": 100 - point["rtt_ms"] / 2} for point in make_points()]
-    assert demo._bound_curve(points) == ((0, 100), (50, 75), (100, 50))
+    assert demo._bound_curve(points) == ()
+    html = page(points, tmp_path)
+    (limits,) = set(re.findall(r'<g class="bound"><path class="line" d="((?:M[^L"]*h16)+)"', html))
+    assert limits.count("M") == 3
+
+
+def test_nothing_joins_marks_below_a_bound_that_bends(tmp_path: Path) -> None:
+    """From 50 to 100 ms a straight line between two marks would run above the bound."""
+    svg = re.findall(r"<svg.*?</svg>", page(make_points(), tmp_path), re.DOTALL)[0]
+    for look in ("s0", "s1"):
+        assert 'class="line"' not in re.findall(rf'<g class="{look}">.*?</g>', svg)[0]
+    (bound,) = re.findall(r'<g class="bound"><path class="line" d="([^"]*L[^"]*)"', svg)
+    xs = [float(pair.split()[0]) for pair in bound[1:].split("L")]
+    # Beyond the knee no piece is longer than a tick of the pen.
+    assert max(b - a for a, b in zip(xs[1:], xs[2:], strict=False)) < 4
+
+
+def test_a_label_keeps_its_look_when_another_set_is_missing(tmp_path: Path) -> None:
+    lossy = [point | {"profile": "wan-lossy"} for point in make_points() if point["profile"] == "wan"]
+    both, alone = page(make_points() + lossy, tmp_path / "a"), page(lossy, tmp_path / "b")
+    for html in (both, alone):
+        assert re.search(r'<g class="s3"><path class="mark"[^>]*/></g><g class="legend"><text[^>]*>wan-lossy<', html)
 
 
 def test_terminal_table_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,12 +158,30 @@ def test_terminal_table_fits_80_columns(capsys: pytest.CaptureFixture[str], monk
     assert row == ["wan", "110.3", "110.2", "110.4", "92", "%", "21.2×", "better"]
 
 
-def test_the_page_begins_with_what_was_gained_how_surely_and_how_near_the_bound() -> None:
-    assert demo.lead(make_points()) == (
-        "wan is better than default at 50, 100 ms: up to 31.2× (31.2 to 31.2) for reads at 100 ms, 81.1 MB/s, "
-        "98.8 % of the bound. wan against default at 0 ms (reads, writes): cannot tell. "
-        "Measured with default and wan: median of 3 seeds with its 95 % interval."
-    )
+def test_the_page_begins_with_whether_it_helped_how_much_how_surely_and_what_limits(tmp_path: Path) -> None:
+    points = make_points(rate_mbit=1000.0)
+    assert {one.question: one.text for one in demo.answers(points)} == {
+        "Did it help?": "Yes. wan against default: better at 4 of 6 points (reads at 50 ms, writes at 50 ms, reads at "
+        "100 ms, writes at 100 ms); cannot tell at 2 of 6 points (reads at 0 ms, writes at 0 ms).",
+        "By how much?": "most 31.19× [31.18, 31.20], reads at 100 ms; least 21.21× [21.20, 21.22], reads at 50 ms.",
+        "How sure?": "Median of 3 seeds with its 95 % interval; all points are judged together.",
+        "What limits now?": "wan: queue depth and round trip: reads at 100 ms, writes at 100 ms (98.8 % of the bound); "
+        "something else, for `fabtune why` to name: reads at 0 ms, writes at 0 ms, reads at 50 ms, writes at 50 ms "
+        "(92.3 % to 94.5 % of the bound).",
+    }
+    html = page(points, tmp_path)
+    assert html.index("Did it help?") < html.index("What limits now?") < html.index("<h2")
+
+
+def test_harm_and_doubt_are_said_first() -> None:
+    worse = [p | ({"gain": 0.5, "gain_low": 0.4, "gain_high": 0.6, "verdict": "worse"} if "gain" in p else {})
+             for p in make_points()]  # fmt: skip
+    assert demo.answers(worse)[0].text.startswith("No, it harmed. wan against default: worse at all 6 points")
+    one = [p | ({"verdict": "cannot tell", "why": "1 pair; at least 3 are needed"} if "gain" in p else {})
+           | {"seeds": 1} for p in make_points()]  # fmt: skip
+    first, _, sure = demo.answers(one)[:3]
+    assert first.text.startswith("Cannot tell.") and first.sense == 0
+    assert "One seed, so without intervals" in sure.text and "1 pair; at least 3 are needed" in sure.text
 
 
 def test_intervals_are_drawn(tmp_path: Path) -> None:

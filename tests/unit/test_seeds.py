@@ -12,10 +12,11 @@ from scipy import stats
 from fabtune.cli import experiment as cli
 from fabtune.errors import ExitCode
 from fabtune.experiment import batch, definition, expect
-from fabtune.experiment.summary import interval, summarise
+from fabtune.experiment.summary import summarise
 from fabtune.lab import topology
 from fabtune.measure import recordfile
 from fabtune.model.results import Point
+from fabtune.model.statistics import mean_interval
 from fabtune.report import demo, suite
 
 RATES = (4.32, 5.80, 4.69, 5.24, 4.90)
@@ -173,9 +174,9 @@ def test_the_path_loses_the_same_packets_for_every_profile_of_a_seed(monkeypatch
 
 
 def test_an_interval_needs_two_values_and_stands_for_counts_too() -> None:
-    assert interval([3.0]) == (None, None)
-    assert interval([0, 0, 0]) == (0, 0)
-    low, high = interval([0, 1, 2])
+    assert mean_interval([3.0], 0.05) == (None, None)
+    assert mean_interval([0, 0, 0], 0.05) == (0, 0)
+    low, high = mean_interval([0, 1, 2], 0.05)
     assert low == pytest.approx(-1.484, abs=1e-3) and high == pytest.approx(3.484, abs=1e-3)
 
 

@@ -17,8 +17,6 @@ from fabtune.experiment.summary import Summary
 from fabtune.lab.recipe import SUITES, recipe_for
 from fabtune.measure import keptrun, resulttree
 
-_WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
-
 
 def run_experiment(args: argparse.Namespace) -> int:
     """Run one experiment; exit 0 when every combination was measured and the figures are as expected."""
@@ -93,10 +91,10 @@ def _write(
     if args.json:
         print(keptrun.as_text(points), end="")
     page = _figures(wanted, rows, verdicts, meta, out, quiet=args.json)
+    from fabtune.report.figure import WORDS
+
     for one in verdicts:
-        print(
-            table.told(f"{_WORDS[one.holds]}: {one.says} ({one.found})"), file=sys.stderr if args.json else sys.stdout
-        )
+        print(table.told(f"{WORDS[one.holds]}: {one.says} ({one.found})"), file=sys.stderr if args.json else sys.stdout)
     if not args.json:
         print(f"page: {page}\npoints: {kept}", file=sys.stderr)
 
@@ -107,13 +105,13 @@ def _figures(
 ) -> Path:  # fmt: skip
     """Print the table unless `quiet`, write the page, return its path."""
     if not wanted.plot:
-        from fabtune.report import demo
+        from fabtune.report import answers, demo
 
         points = [one.published for one in found]
         if not quiet:
             for one in demo.tables(points):
                 table.report_table(one)
-            for text in (*demo.group_notes(points), demo.lead(points)):
+            for text in (*demo.group_notes(points), *answers.as_lines(demo.answers(points))):
                 table.paragraph(text, after="")
         return demo.write(points, meta, out)
     from fabtune.report import figure
@@ -133,7 +131,7 @@ def _figures(
         min(numbers.values()) > 0 and not words,
         words,
     )
-    said = [(one.says, f"{_WORDS[one.holds]}: {one.found}") for one in verdicts]
+    said = [(one.says, one.holds, one.found) for one in verdicts]
     return figure.write(rows, tuple(wanted.factors), plot, said, meta, out)
 
 

@@ -67,7 +67,7 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, st
     topology.lose_anew(path)
     before = topology.qdisc_counters()
     found: list[Point] = []
-    with testbed.faults():
+    with testbed.faults() as events:
         if len(disks) > 1:
             taken, seen = clients.measure(disks, op, settings)
             for way, part in clients.by_way(op, seen):
@@ -85,7 +85,8 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, st
     if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
     around = taken.environment | measurement.tunables_now() | theirs | {"qdiscs_before": before, "qdiscs_after": after}
-    recordfile.write(attrs.evolve(taken, environment=around), RESULTS / f"{op}.run.json.gz")
+    taken = attrs.evolve(taken, environment=around, events=tuple(events))
+    recordfile.write(taken, RESULTS / f"{op}.run.json.gz")
     return found
 
 

@@ -16,9 +16,9 @@ from typing import Literal
 import attrs
 
 from fabtune.errors import InputError
-from fabtune.experiment.summary import interval
 from fabtune.model.judgement import ALPHA
 from fabtune.model.results import PointRow
+from fabtune.model.statistics import mean_interval
 from fabtune.model.untouched import refuse_default
 
 
@@ -127,7 +127,7 @@ def _ratios(expectation: Expectation, cell: Sequence[PointRow], factors: Mapping
 
 def _judged(values: Sequence[float], at_least: float | None, at_most: float | None, alpha: float) -> _Judged:
     middle = statistics.median(values)
-    low, high = interval(values, alpha)
+    low, high = mean_interval(values, alpha)
     text = f"{middle:.3g}" + (f" ({low:.3g} to {high:.3g})" if low is not None and low != high else "")
     low, high = middle if low is None else low, middle if high is None else high
     if (at_least is not None and high < at_least) or (at_most is not None and low > at_most):

@@ -5,7 +5,6 @@ One seed is one draw.  A figure's interval holds its mean over all seeds with 95
 the seeds fall into two groups no mean says anything, and the groups and their ends are given instead.
 """
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +13,7 @@ import attrs
 from fabtune.model.judgement import ALPHA, Sides, judge_together
 from fabtune.model.results import Point
 from fabtune.model.runrecord import Value
-from fabtune.model.statistics import groups_in, paired_t
+from fabtune.model.statistics import groups_in, mean_interval
 from fabtune.model.untouched import UNTOUCHED
 
 # What is looked at first, and judged: declared before any run.
@@ -90,25 +89,13 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, Value | None]:
-    low, high = interval(values)
+    low, high = mean_interval(values, ALPHA)
     found: dict[str, Value | None] = {f"{name}_low": _rounded(low), f"{name}_high": _rounded(high)}
     apart = groups_in(values)
     if len(apart) > 1:
         found |= {f"{name}_low": min(values), f"{name}_high": max(values)}
         found[f"{name}_groups"] = ", ".join(f"{statistics.median(one):.4g} ({len(one)})" for one in apart)
     return found
-
-
-def interval(values: Sequence[float], alpha: float = ALPHA) -> tuple[float | None, float | None]:
-    """Return the interval that holds the mean of all such values with 1 - `alpha`; of one value nothing is known."""
-    if len(values) < 2:
-        return None, None
-    if not all(map(math.isfinite, values)):
-        return min(values), max(values)
-    if min(values) <= 0:
-        return paired_t(values).interval(alpha)
-    low, high = paired_t([math.log(value) for value in values]).interval(alpha)
-    return math.exp(min(low, 700.0)), math.exp(min(high, 700.0))
 
 
 def _with_gains(rows: Sequence[Summary]) -> list[Summary]:

@@ -4,6 +4,7 @@
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,10 @@ from fabtune.experiment.tuners import TUNERS, apply_tuner
 from fabtune.host.run import launch, run
 from fabtune.lab import fabrics, topology
 from fabtune.lab.disks import Disk
+from fabtune.lab.fabrics import Injection
 from fabtune.measure import workload
 from fabtune.model.factors import Settings
+from fabtune.model.runrecord import Event
 
 _MOUNT = "/mnt"
 # The disk below a file system: memory of the guest.
@@ -83,14 +86,23 @@ class Testbed:
         topology.forget_paths()
 
     @contextmanager
-    def faults(self) -> Iterator[None]:
-        """Inject the faults that the settings ask for while the load runs: a cut path, a stalled or a full target."""
+    def faults(self) -> Iterator[list[Event]]:
+        """Inject the faults that the settings ask for while the load runs: a cut path, a stalled or a full target.
+
+        Yields the list of those that have begun.
+        """
         injections = self.fabric.injections()
-        timers = [threading.Timer(self.settings.ramp_s + one.after_s, one.begin) for one in injections]
+        begun: list[Event] = []
+
+        def begin(one: Injection) -> None:
+            begun.append(Event(time.time(), one.what))
+            one.begin()
+
+        timers = [threading.Timer(self.settings.ramp_s + one.after_s, begin, [one]) for one in injections]
         for timer in timers:
             timer.start()
         try:
-            yield
+            yield begun
         finally:
             for timer in timers:
                 timer.cancel()

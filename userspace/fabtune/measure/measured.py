@@ -21,7 +21,7 @@ _LEAST_SAMPLES, _LEAST_SHARE = 4, 0.5
 # What fio takes at most to write its figures and to end once its last request has come back.
 _ENDING_S = 0.5
 # Latencies so near one another are one: a bucket of fabstat.
-_ALIKE = 1 / 16
+ALIKE = 1 / 16
 
 
 @attrs.frozen
@@ -61,7 +61,7 @@ class Latencies:
             return None
         rank = max(1, math.ceil(share * self.total))
         most, least = self._at(rank), self._at(max(1, rank - self.drained))
-        return most if most - least <= _ALIKE * most else None
+        return most if most - least <= ALIKE * most else None
 
     def _at(self, rank: int) -> int:
         """Return the latency of the request of `rank`, counted from the quickest."""

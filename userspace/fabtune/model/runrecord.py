@@ -220,6 +220,14 @@ class StepResult:
 
 
 @attrs.frozen
+class Event:
+    """What was done to the path or the target while the load ran."""
+
+    unix_s: float
+    what: str
+
+
+@attrs.frozen
 class SessionTurn:
     """The place of a run in an interleaved session; `side` is A or B, `rules` what the session is judged by."""
 
@@ -290,6 +298,7 @@ class RunRecord:
     path_mtu_bytes: int | None = typed.omitted()
     interface_mtu_bytes: int | None = typed.omitted()
     path_mtu_verdict: str = typed.omitted("")
+    events: tuple[Event, ...] = typed.omitted(())
     file: str = typed.omitted("")
     others: Rest = Rest()
 

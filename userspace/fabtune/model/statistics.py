@@ -220,3 +220,18 @@ def groups_in(values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
     if gap >= math.log(_GROUPS_APART) and gap >= clear * wider:
         return rising[:cut], rising[cut:]
     return (rising,)
+
+
+def mean_interval(values: Sequence[float], alpha: float) -> tuple[float | None, float | None]:
+    """Return the interval that holds the mean of all such values with 1 - `alpha`, by Student's t on logarithms.
+
+    Of one value nothing is known.
+    """
+    if len(values) < 2:
+        return None, None
+    if not all(map(math.isfinite, values)):
+        return min(values), max(values)
+    if min(values) <= 0:
+        return paired_t(values).interval(alpha)
+    low, high = paired_t([math.log(value) for value in values]).interval(alpha)
+    return math.exp(min(low, 700.0)), math.exp(min(high, 700.0))

@@ -9,12 +9,17 @@ import attrs
 
 from fabtune.measure import checks, measured, metrics
 from fabtune.measure.measured import Latencies
+from fabtune.model.judgement import ALPHA
 from fabtune.model.runrecord import RunRecord, StepResult, Value
+from fabtune.model.statistics import groups_in, mean_interval
 
 K = TypeVar("K")
 
 # What may stand on an x axis beside the path's RTT, and what it is called there.
 CLIENTS = ("processes", "threads", "streams")
+
+# With fewer an interval says nothing.
+LEAST_RUNS = 3
 
 
 @attrs.frozen
@@ -51,12 +56,34 @@ class Cell:
     def bound_mb_per_s(self) -> float | None:
         """What path, depth and bursts allow, None where the path is not known."""
         record, result = self.runs[0]
-        limit = checks.bound(record, result, self.op)
-        return limit / 1e6 if limit is not None else None
+        return _mb_per_s(checks.bound(record, result, self.op))
+
+    def bound_at(self, name: str, value: float) -> float | None:
+        """Return the bound in MB/s with parameter `name` at `value` and all else as it was; None where unknown."""
+        record, result = self.runs[0]
+        if name == "rtt_ms":
+            record = attrs.evolve(record, path=attrs.evolve(record.path, rtt_s=value / 1e3))
+        elif name == "block_bytes":
+            result = attrs.evolve(result, parameters=result.parameters | {name: round(value)})
+        elif name in ("queue_depth", *CLIENTS):
+            result = attrs.evolve(result, depth=round(result.depth * value / float(self.parameters[name])))
+        return _mb_per_s(checks.bound(record, result, self.op))
+
+    def spread(self, key: str) -> tuple[float, float] | None:
+        """Return the 95 % interval of a figure, the ends of both groups where runs fall into two; None of few runs."""
+        values = self.values(key)
+        if len(values) < LEAST_RUNS:
+            return None
+        low, high = (min(values), max(values)) if len(groups_in(values)) > 1 else mean_interval(values, ALPHA)
+        return None if low is None or high is None else (low, high)
 
     def latencies(self) -> Latencies:
         """Return the latencies of all runs together."""
         return measured.together(measured.latencies(result, self.op) for _, result in self.runs)
+
+
+def _mb_per_s(bytes_per_s: float | None) -> float | None:
+    return None if bytes_per_s is None else bytes_per_s / 1e6
 
 
 def cells(records: Iterable[RunRecord]) -> list[Cell]:

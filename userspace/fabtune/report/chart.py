@@ -50,17 +50,25 @@ class Axis:
 
 @attrs.frozen
 class Series:
-    """One curve.  `style` is ``line`` (marked points), ``plain`` (many points), ``bound`` (theory) or ``step``.
+    """One curve in the palette's colour, dash and mark number `look`.
 
-    `spans` are intervals to draw as bars, (x, low, high) each.
-
-    ``marks`` are points that nothing joins: what they stand over has no order.
+    `style` is ``line`` (marked points), ``plain`` (many points), ``step``, ``marks`` (points that nothing joins),
+    ``bound`` (theory, computed densely) or ``limits`` (theory where it is known at single points alone).
+    `spans` are intervals to draw as bars, (x, low, high) each.  Theory has a `look` where it is that of one set alone.
     """
 
     name: str
     points: tuple[Point, ...]
     style: str = "line"
     spans: tuple[tuple[float, float, float], ...] = ()
+    look: int | None = 0
+
+    @property
+    def drawn_as(self) -> str:
+        """Its class in a drawing: theory without a look of its own is the bound of all."""
+        if self.style in THEORY:
+            return "bound" if self.look is None else f"s{self.look} theory"
+        return f"s{self.look or 0}"
 
 
 @attrs.frozen
@@ -145,12 +153,9 @@ def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, from_z
     y_scale = make_scale(y, heights, HEIGHT - _BOTTOM, top, from_zero=from_zero)
     parts = [svg_open(title, f"{y.label} over {x.label}: " + ", ".join(one.name for one in series))]
     parts += draw_axes(x_scale, y_scale)
-    measured = 0
     for index, one in enumerate(series):
-        look = "bound" if one.style == "bound" else f"s{measured % len(MARKERS)}"
-        measured += one.style != "bound"
-        parts.append(curve(one, look, x_scale, y_scale))
-        parts.append(_legend_entry(one, look, rows, index))
+        parts.append(curve(one, x_scale, y_scale))
+        parts.append(_legend_entry(one, rows, index))
     parts.append("</svg>")
     return "\n".join(parts)
 
@@ -217,26 +222,34 @@ def _cross(x: float, y: float) -> str:
     return f"M{num(x - 4)} {num(y - 1.4)}h2.6v-2.6h2.8v2.6h2.6v2.8h-2.6v2.6h-2.8v-2.6h-2.6z"
 
 
-# Styles whose points are marked.
+# Styles whose points are marked, those that nothing joins, and those of what was computed and not measured.
 MARKED = ("line", "marks")
+_APART = ("marks", "limits")
+THEORY = ("bound", "limits")
 # One for each colour of the page's palette, in the same order.
 MARKERS: tuple[Callable[[float, float], str], ...] = (_circle, _square, _triangle, _diamond, _down, _cross)
 
 
-def curve(one: Series, look: str, x: Scale, y: Scale) -> str:
-    """Return one curve in the colour and dash of class `look`, with its marks where its style has them."""
-    spots = [(x.at(px), y.at(py)) for px, py in one.points if not (x.axis.base and px <= 0 or y.axis.base and py <= 0)]
+def curve(one: Series, x: Scale, y: Scale) -> str:
+    """Return one curve as its style says, with the intervals of its points."""
+    # A logarithmic axis has no place for zero.
+    points = [(px, py) for px, py in one.points if not (x.axis.base and px <= 0 or y.axis.base and py <= 0)]
+    spots = [(x.at(px), y.at(py)) for px, py in points]
     joint = "H{0}V{1}" if one.style == "step" else "L{0} {1}"
     path = "".join(
         (joint.format(num(px), num(py)) if index else f"M{num(px)} {num(py)}") for index, (px, py) in enumerate(spots)
     )
-    drawn = f'<g class="{look}">' + ("" if one.style == "marks" else f'<path class="line" d="{path}"/>')
+    if one.style in _APART:
+        path = "".join(f"M{num(px - 8)} {num(py)}h16" for px, py in spots) if one.style == "limits" else ""
+    drawn = f'<g class="{one.drawn_as}">' + (f'<path class="line" d="{path}"/>' if path else "")
     for px, low, high in one.spans:
+        if x.axis.base and px <= 0 or y.axis.base and low <= 0:
+            continue
         left, bottom, tall = num(x.at(px) - 3), num(y.at(low)), num(y.at(high) - y.at(low))
         drawn += f'<path class="span" d="M{left} {bottom}h6m-3 0v{tall}m-3 0h6"/>'
     if one.style in MARKED:
-        marker = MARKERS[int(look[1:])]
-        for (px, py), (data_x, data_y) in zip(spots, one.points, strict=False):
+        marker = MARKERS[one.look or 0]
+        for (px, py), (data_x, data_y) in zip(spots, points, strict=True):
             hint = f"{one.name}, {x.axis.label} {x.axis.show(data_x)}: {y.axis.label} {data_y:.4g}"
             drawn += f'<path class="mark" d="{marker(px, py)}"><title>{escape(hint)}</title></path>'
     return drawn + "</g>"
@@ -256,9 +269,9 @@ def _legend_rows(names: Sequence[str]) -> list[list[tuple[int, float]]]:
     return rows
 
 
-def _legend_entry(one: Series, look: str, rows: list[list[tuple[int, float]]], index: int) -> str:
+def _legend_entry(one: Series, rows: list[list[tuple[int, float]]], index: int) -> str:
     row, x = next((number, x) for number, entries in enumerate(rows) for at, x in entries if at == index)
     y = 14 + _LEGEND_LINE * row
-    mark = f'<path class="mark" d="{MARKERS[int(look[1:])](x + 14, y - 4)}"/>' if one.style in MARKED else ""
+    mark = f'<path class="mark" d="{MARKERS[one.look or 0](x + 14, y - 4)}"/>' if one.style in MARKED else ""
     line = "" if one.style == "marks" else f'<path class="line" d="M{num(x)} {num(y - 4)}h28"/>'
-    return f'<g class="{look}">{line}{mark}</g><g class="legend">{text_element(x + 34, y, one.name)}</g>'
+    return f'<g class="{one.drawn_as}">{line}{mark}</g><g class="legend">{text_element(x + 34, y, one.name)}</g>'

@@ -201,8 +201,12 @@ def _parameters(record: RunRecord, result: StepResult) -> dict[str, Value]:
 
 def _step_name(record: RunRecord, result: StepResult, told_apart_by: Sequence[str]) -> str:
     parameters = _parameters(record, result)
-    said = (f"{key} {workload.said_value(key, parameters[key])}" for key in told_apart_by if key in parameters)
+    said = (_parameter(key, parameters[key]) for key in told_apart_by if key in parameters)
     return ", ".join([result.name, *said])
+
+
+def _parameter(key: str, value: Value) -> str:
+    return f"RTT {value:g} ms" if key == "rtt_ms" else f"{key} {workload.said_value(key, value)}"
 
 
 def _telling_apart(records: Sequence[RunRecord]) -> list[str]:

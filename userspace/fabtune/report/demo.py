@@ -17,8 +17,11 @@ from fabtune.model.factors import FACTORS
 from fabtune.model.results import Point
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.report import page
+from fabtune.report.answers import Gain, Reach, by_link, merged, of_gains, of_limits
 from fabtune.report.chart import Axis, Series, line_chart
-from fabtune.report.table import Column, Table, decimals, percent, plain, times, whole_percent
+from fabtune.report.looks import looks
+from fabtune.report.page import Answer
+from fabtune.report.table import Column, Table, decimals, plain, significant, times, whole_percent
 
 KEYS = ("profile", "rtt_ms", "op", "mb_per_s", "bound_mb_per_s", "fraction_of_bound")
 OPS = {"read": "Reads", "write": "Writes"}
@@ -34,7 +37,6 @@ FACETS: dict[str, Callable[[Any], str]] = {
 }
 # What the others are held against, as it was called before too; where it was not measured, the first profile is it.
 BASELINES = (UNTOUCHED, "default")
-_CERTAIN = ("better", "worse")
 
 _COLUMNS = (
     Column("RTT", "rtt_ms", "ms", plain),
@@ -47,13 +49,15 @@ _COLUMNS = (
     Column("gain", "gain", "", times),
     Column("verdict", "verdict"),
 )
+# The bent part of the bound is computed at so many places.
+_STEPS = 96
 # What only a page has room for.
 _MORE = (
     Column("least", "gain_low", "gain", times),
     Column("most", "gain_high", "gain", times),
     Column("bound", "bound_mb_per_s", "MB/s", decimals(1)),
-    Column("p50", "p50_ms", "ms", decimals(2)),
-    Column("p99", "p99_ms", "ms", decimals(2)),
+    Column("p50", "p50_ms", "ms", significant(3)),
+    Column("p99", "p99_ms", "ms", significant(3)),
     Column("queue", "queue_full", "full", plain),
     Column("groups of seeds", "mb_per_s_groups"),
 )
@@ -99,10 +103,11 @@ def write(points: Sequence[Point], meta: Mapping[str, Any], out_dir: Path) -> Pa
     facts = {name: value for name, value in meta.items() if name != "commands"}
     html = page.render(
         "Block throughput over a WAN, before and after tuning",
-        lead(points),
+        "",
         sections,
         facts,
         meta.get("commands", ()),
+        answers=answers(points),
     )
     return page.write(html, out_dir / "figures.html")
 
@@ -157,13 +162,17 @@ def _table(caption: str, points: Sequence[Point], wanted: Sequence[Column]) -> T
 def chart(heading: str, op: str, points: Sequence[Point]) -> str:
     """Return the curves of one direction as an ``<svg>`` element."""
     mine = [point for point in points if point["op"] == op]
+    look = looks(_profiles(points))
     series = []
     for name in _profiles(points):
         own = sorted((point for point in mine if point["profile"] == name), key=lambda point: float(point["rtt_ms"]))
         if own:
             spans = [(p["rtt_ms"], p["mb_per_s_low"], p["mb_per_s_high"]) for p in own if p.get("mb_per_s_low")]
-            series.append(Series(name, tuple((p["rtt_ms"], p["mb_per_s"]) for p in own), spans=tuple(spans)))
-    series.append(Series("bound", _bound_curve(mine), "bound"))
+            marks = tuple((p["rtt_ms"], p["mb_per_s"]) for p in own)
+            series.append(Series(name, marks, "marks", tuple(spans), look[name]))
+    curve = _bound_curve(mine)
+    measured = sorted({(point["rtt_ms"], point["bound_mb_per_s"]) for point in mine})
+    series.append(Series("bound", curve or tuple(measured), "bound" if curve else "limits", look=None))
     rate = Axis(f"{OPS[op].lower()}, MB/s")
     return line_chart(f"{heading}: throughput over RTT", series, Axis("round-trip time, ms"), rate)
 
@@ -171,7 +180,7 @@ def chart(heading: str, op: str, points: Sequence[Point]) -> str:
 def _section(heading: str, op: str, points: Sequence[Point]) -> page.Section:
     mine = [point for point in points if point["op"] == op]
     caption = f"{OPS[op]} by profile, and the bound that path, queue depth and bursts set. Marks are medians over the"
-    caption += " seeds, bars their 95 % intervals. Only the marks were measured; the lines join them."
+    caption += " seeds, bars their 95 % intervals. Only the marks were measured, so that nothing joins them."
     table = _table(heading, mine, (*_COLUMNS, *_MORE))
     return page.Section(
         heading,
@@ -185,7 +194,7 @@ def _bound_curve(points: Sequence[Point]) -> tuple[tuple[float, float], ...]:
     """Return the highest bound of any profile over RTT, with the knee where it is and not at the nearest measured RTT.
 
     Below the knee the bound is the line rate, above it what is outstanding over round trips and time on the wire.
-    Where the points are not of that form (other bounds were at work) they are joined as they are.
+    Where the points are not of that form (other bounds were at work) there is no curve.
     """
     most: dict[float, float] = {}
     for point in points:
@@ -195,46 +204,55 @@ def _bound_curve(points: Sequence[Point]) -> tuple[tuple[float, float], ...]:
     loads = {(point.get("queue_depth"), point.get("size_bytes")) for point in points}
     depth, size = loads.pop() if len(loads) == 1 else (None, None)
     far = [(rtt, bound) for rtt, bound in bounds if bound < line * 0.999 and rtt]
-    if not depth or not size or not far:
-        return tuple(bounds)
+    if not far:
+        return ((bounds[0][0], line), (bounds[-1][0], line))
+    if not depth or not size:
+        return ()
     # The request's own time on the wire, and the round trips that it takes, in ms.
     wire = size / 1e3 / line
     trips = [(depth * size / 1e3 / bound - wire) / rtt for rtt, bound in far]
     knee = (depth - 1) * wire / trips[0]
     near = [rtt for rtt, bound in bounds if bound >= line * 0.999]
     if max(trips) > min(trips) * 1.01 or max(near, default=0) > knee * 1.01:
-        return tuple(bounds)
+        return ()
     last = bounds[-1][0]
-    steps = (knee + (last - knee) * i / 24 for i in range(25))
+    steps = (knee + (last - knee) * i / _STEPS for i in range(_STEPS + 1))
     return ((bounds[0][0], line), *((rtt, depth * size / 1e3 / (trips[0] * rtt + wire)) for rtt in steps))
 
 
-def lead(points: Sequence[Point]) -> str:
-    """Return what was found, in words: verdicts, gains with their intervals, and how near the bound is."""
+def answers(points: Sequence[Point]) -> list[Answer]:
+    """Return what was found: did each profile help, by how much, how sure is that, what limits it now."""
     profiles = _profiles(points)
     seeds = _said_seeds({int(point.get("seeds") or 1) for point in points})
-    said = []
+    facets = _facets(points)
+    found = []
     for name in profiles[1:]:
-        mine = [point for point in points if point["profile"] == name and point.get("gain")]
-        # What is certain is said first.
-        found = dict.fromkeys(str(point.get("verdict")) for point in mine)
-        for verdict in sorted(found, key=lambda verdict: verdict not in _CERTAIN):
-            alike = [point for point in mine if str(point.get("verdict")) == verdict]
-            rtts = sorted({float(point["rtt_ms"]) for point in alike})
-            at = ", ".join(f"{rtt:g}" for rtt in rtts)
-            said.append(_sentence(name, profiles[0], verdict, alike, f"at {at} ms"))
-    where = ", ".join(profiles[:-1]) + f" and {profiles[-1]}" if len(profiles) > 1 else profiles[0]
-    return " ".join([*said, f"Measured with {where}: {seeds}."])
+        mine = [(heading, point) for heading, group in facets for point in group if point["profile"] == name]
+        gains = [
+            Gain(
+                where=_where(heading, point), verdict=str(point["verdict"]), why=str(point.get("why") or ""),
+                ratio=point["gain"], low=point.get("gain_low"), high=point.get("gain_high"),
+            )
+            for heading, point in mine
+            if point.get("verdict") and point.get("gain") is not None
+        ]  # fmt: skip
+        found += of_gains(name, profiles[0], gains, f"{seeds.capitalize()}; all points are judged together.")
+        found.append(of_limits(name, [_reach(heading, point) for heading, point in mine]))
+    found = merged(found, profiles[1:])
+    if not found:
+        found = [
+            Answer("Did it help?", f"Cannot tell: {profiles[0]} alone was measured, nothing to hold it against."),
+            Answer("How sure?", f"{seeds.capitalize()}."),
+            of_limits(profiles[0], [_reach(heading, point) for heading, group in facets for point in group]),
+        ]
+    return found
 
 
-def _sentence(name: str, base: str, verdict: str, points: Sequence[Point], where: str) -> str:
-    best = max(points, key=lambda point: float(point["gain"]))
-    span = f" ({best['gain_low']:.3g} to {best['gain_high']:.3g})" if best.get("gain_low") else ""
-    share = percent(best["fraction_of_bound"])
-    if verdict in _CERTAIN:
-        return (
-            f"{name} is {verdict} than {base} {where}: up to {times(best['gain'])}{span} for {OPS[best['op']].lower()} "
-            f"at {best['rtt_ms']:g} ms, {best['mb_per_s']:.1f} MB/s, {share} of the bound."
-        )
-    ops = ", ".join(dict.fromkeys(OPS[point["op"]].lower() for point in points))
-    return f"{name} against {base} {where} ({ops}): {verdict}."
+def _where(heading: str, point: Point) -> str:
+    place = f"{OPS[point['op']].lower()} at {point['rtt_ms']:g} ms"
+    return f"{place}, {heading}" if heading else place
+
+
+def _reach(heading: str, point: Point) -> Reach:
+    link = by_link(point["bound_mb_per_s"], (point.get("rate_mbit") or 0) * 1e6 / 8)
+    return Reach(where=_where(heading, point), share=point["fraction_of_bound"], by_link=link)

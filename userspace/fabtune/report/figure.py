@@ -5,6 +5,8 @@ A row is a mapping: the factors as written, ``op``, and the figures over all see
 ``missing`` says why there are none.
 """
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,11 @@ import attrs
 
 from fabtune.model.results import PointRow
 from fabtune.report import page
+from fabtune.report.answers import Gain, Reach, by_link, merged, of_gains, of_limits
 from fabtune.report.chart import Axis, Series, line_chart, tick_text
-from fabtune.report.table import Cell, Column, Table, decimals, percent, plain, times
+from fabtune.report.looks import looks, natural
+from fabtune.report.page import Answer
+from fabtune.report.table import Cell, Column, Table, decimals, percent, plain, significant, times
 
 # Every figure that a point may have; a table shows those that some row has.
 _FIGURES = (
@@ -28,17 +33,25 @@ _FIGURES = (
     Column("slowest", "slowest_mb_per_s", "MB/s", decimals(2)),
     Column("fastest", "fastest_mb_per_s", "MB/s", decimals(2)),
     Column("slowest", "slowest_share", "of mean", percent),
-    Column("p50", "p50_ms", "ms", decimals(2)),
-    Column("p99", "p99_ms", "ms", decimals(2)),
-    Column("CPU", "cpu_s_per_gb", "s/GB", decimals(2)),
+    Column("p50", "p50_ms", "ms", significant(3)),
+    Column("p99", "p99_ms", "ms", significant(3)),
+    Column("CPU", "cpu_s_per_gb", "s/GB", significant(3)),
     Column("queue", "queue_full", "full", plain),
     Column("at", "at_limit", "limit", percent),
-    Column("oldest", "oldest_s", "s", decimals(2)),
+    Column("oldest", "oldest_s", "s", significant(3)),
     Column("depth", "depth_after", "after", plain),
     Column("failed", "paths_failed", "paths", plain),
 )
 
 _MATHIS = "mathis_mb_per_s"
+# What became of something that was expected.
+WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
+# What loads the path more the further right: there latency belongs beside throughput.
+LOADS = ("depth", "sessions", "clients", "threads", "streams", "stream_rate", "cmdsn_depth", "targets")
+# A bound further above the marks than this would press them to the ground.
+_IN_SIGHT = 3
+# A law's curve is computed at so many places between two points.
+_STEPS = 24
 
 
 @attrs.frozen
@@ -76,41 +89,141 @@ def write(
     rows: Sequence[PointRow],
     factors: Sequence[str],
     plot: Plot,
-    verdicts: Sequence[tuple[str, str]],
+    verdicts: Sequence[tuple[str, bool | None, str]],
     meta: Mapping[str, Any],
     out: Path,
 ) -> Path:
-    """Write ``figures.html`` to `out` and return its path; `verdicts` are (what was expected, what was found)."""
+    """Write ``figures.html`` to `out` and return its path.
+
+    `verdicts` are (what was expected, whether it holds, what was found).
+    """
     sections = []
-    values = {number: text for text, number in plot.x_values.items()}
-    marks = tuple(sorted(values))
-    x_axis = Axis(plot.x, 2 if plot.log else None, lambda value: values.get(value) or tick_text(value), marks)
+    series_names = dict.fromkeys(str(row[plot.series]) for row in rows if plot.series)
+    look = looks(series_names or dict.fromkeys(str(row["op"]) for row in rows))
     for op in dict.fromkeys(str(row["op"]) for row in rows):
-        mine = [row for row in rows if row["op"] == op and row.get(plot.y) is not None]
-        names = dict.fromkeys(str(row[plot.series]) if plot.series else op for row in mine)
-        series = []
-        for name in names:
-            own = [row for row in mine if not plot.series or str(row[plot.series]) == name]
-            style = "marks" if plot.words else "line"
-            series.append(Series(name, _curve(own, plot.y, plot), style, _spans(own, plot)))
-        lossy = [row for row in mine if row.get(_MATHIS) is not None] if plot.y == "mb_per_s" else []
-        if lossy:
-            series.append(Series("one Reno connection (Mathis)", _curve(lossy, _MATHIS, plot), "bound"))
-        label = next((f"{c.title} {c.unit}" for c in _FIGURES if c.key == plot.y), plot.y)
-        figures: tuple[page.Figure, ...] = ()
-        if any(len(one.points) > 1 for one in series):
-            title = f"{op}: {plot.y} over {plot.x}"
-            chart = line_chart(title, series, x_axis, Axis(label))
-            figures = (page.Figure(chart, f"{title}."),)
         every = [row for row in rows if row["op"] == op]
+        figures = _figures(op, every, plot, look)
         sections.append(page.Section(op, figures=figures, tables=(table(op, every, factors),)))
     columns = (Column("expected", "expected"), Column("found", "found"))
-    sections.append(
-        page.Section("Expected", tables=(Table("What the figures must look like", columns, tuple(verdicts)),))
-    )
+    said = tuple((says, f"{WORDS[holds]}: {found}") for says, holds, found in verdicts)
+    sections.append(page.Section("Expected", tables=(Table("What the figures must look like", columns, said),)))
     facts = {name: value for name, value in meta.items() if name != "commands"}
-    html = page.render(str(meta["experiment"]), str(meta.get("source", "")), sections, facts, meta.get("commands", ()))
+    html = page.render(
+        str(meta["experiment"]), str(meta.get("source", "")), sections, facts, meta.get("commands", ()),
+        answers=_answers(rows, factors, verdicts),
+    )  # fmt: skip
     return page.write(html, out / "figures.html")
+
+
+def _answers(
+    rows: Sequence[PointRow], factors: Sequence[str], verdicts: Sequence[tuple[str, bool | None, str]]
+) -> list[Answer]:
+    """Return what stands first: what a profile gained, or whether all is as expected, how surely, and what limits."""
+    shown = [row for row in rows if row.get("mb_per_s") is not None]
+    varying = [name for name in (*factors, "op") if len({str(row.get(name)) for row in shown}) > 1]
+    seeds = max((int(row.get("seeds") or 1) for row in shown), default=1)
+    how_sure = f"Medians of {seeds} seeds with 95 % intervals." if seeds > 1 else "One seed: without intervals."
+    found: list[Answer] = []
+    gaining = [row for row in shown if row.get("verdict") and row.get("gain") is not None]
+    profiles = list(dict.fromkeys(str(row.get("profile")) for row in shown))
+    told = [name for name in profiles if any(row.get("profile") == name for row in gaining)]
+    for name in told:
+        gains = [
+            Gain(
+                where=_place(row, [one for one in varying if one != "profile"]), verdict=str(row["verdict"]),
+                why=str(row.get("why") or ""), ratio=row["gain"], low=row.get("gain_low"), high=row.get("gain_high"),
+            )
+            for row in gaining
+            if row.get("profile") == name
+        ]  # fmt: skip
+        found += of_gains(name, profiles[0], gains, how_sure)
+    found = merged(found, told) if told else []
+    if verdicts:
+        counts = {holds: sum(one[1] is holds for one in verdicts) for holds in WORDS}
+        said = ", ".join(f"{count} {WORDS[holds]}" for holds, count in counts.items() if count)
+        wrong = "".join(f"\n{WORDS[holds]}: {says} ({seen})" for says, holds, seen in verdicts if holds is not True)
+        sense = -1 if counts[False] else 1 if counts[True] and not counts[None] else 0
+        found.append(Answer("Is it as expected?", f"{said}.{wrong}", sense))
+    if not told:
+        found.append(Answer("How sure?", how_sure))
+    bound = [row for row in shown if row.get("fraction_of_bound") is not None and row.get("bound_mb_per_s")]
+    if bound:
+        reached = [
+            Reach(
+                where=_place(row, varying), share=row["fraction_of_bound"],
+                by_link=by_link(row["bound_mb_per_s"], float(row.get("rate_mbit") or 0) * 1e6 / 8),
+            )
+            for row in bound
+        ]  # fmt: skip
+        found.append(
+            of_limits("All points" if not told else f"{' and '.join(told)} and what they are held against", reached)
+        )
+    return found
+
+
+def _place(row: PointRow, names: Sequence[str]) -> str:
+    return " ".join(f"{name} {row[name]}" if name != "op" else str(row[name]) for name in names if name in row) or "all"
+
+
+def _figures(op: str, every: Sequence[PointRow], plot: Plot, look: Mapping[str, int]) -> tuple[page.Figure, ...]:
+    """Return the drawing of one direction and, where x is a load, that of latency beside it."""
+    figures = []
+    for key in (plot.y, *(("p99_ms",) if plot.x in LOADS and plot.y != "p99_ms" else ())):
+        mine = [row for row in every if row.get(key) is not None]
+        series = _series(op, mine, attrs.evolve(plot, y=key), look)
+        if not any(len(one.points) > 1 for one in series):
+            continue
+        caption = f"{op}: {key} over {plot.x}. Marks are medians over the seeds, bars their 95 % intervals."
+        if key == "mb_per_s":
+            most = max(y for one in series for _, y in one.points)
+            if lossy := [row for row in mine if row.get(_MATHIS) is not None]:
+                law = _power_law(_curve(lossy, _MATHIS, plot))
+                series = [*series, Series("one Reno connection (Mathis)", law, "bound", look=None)]
+            limits = sorted(
+                {(plot.x_values[str(r[plot.x])], r["bound_mb_per_s"]) for r in mine if r.get("bound_mb_per_s")}
+            )
+            if limits and max(y for _, y in limits) <= _IN_SIGHT * most:
+                series = [*series, Series("bound", tuple(limits), "limits", look=None)]
+            elif limits:
+                caption += f" The bound, up to {max(y for _, y in limits):.4g} MB/s, lies far above the drawing."
+        chart = line_chart(f"{op}: {key} over {plot.x}", series, _x_axis(plot), Axis(_label(key)))
+        figures.append(page.Figure(chart, caption))
+    return tuple(figures)
+
+
+def _series(op: str, mine: Sequence[PointRow], plot: Plot, look: Mapping[str, int]) -> list[Series]:
+    names = dict.fromkeys(str(row[plot.series]) if plot.series else op for row in mine)
+    found = []
+    for name in names:
+        own = [row for row in mine if not plot.series or str(row[plot.series]) == name]
+        # Nothing joins marks below a bound: it may bend between them.
+        apart = plot.words or (plot.y == "mb_per_s" and any(row.get("bound_mb_per_s") for row in own))
+        found.append(
+            Series(name, _curve(own, plot.y, plot), "marks" if apart else "line", _spans(own, plot), look[name])
+        )
+    return sorted(found, key=lambda one: natural(one.name))
+
+
+def _power_law(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Return the curve of a law that is a power of x through its `points`, computed densely where both are positive."""
+    found = list(points[:1])
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
+        if min(x0, y0, x1, y1) > 0:
+            power = math.log(y1 / y0) / math.log(x1 / x0)
+            steps = (x0 * (x1 / x0) ** (step / _STEPS) for step in range(1, _STEPS))
+            found += [(x, y0 * (x / x0) ** power) for x in steps]
+        found.append((x1, y1))
+    return tuple(found)
+
+
+def _x_axis(plot: Plot) -> Axis:
+    values = {number: text for text, number in plot.x_values.items()}
+    marks = tuple(sorted(values))
+    return Axis(plot.x, 2 if plot.log else None, lambda value: values.get(value) or tick_text(value), marks)
+
+
+def _label(key: str) -> str:
+    return next((f"{c.title} {c.unit}" for c in _FIGURES if c.key == key), key)
 
 
 def _curve(rows: Sequence[PointRow], y: str, plot: Plot) -> tuple[tuple[float, float], ...]:

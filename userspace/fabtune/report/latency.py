@@ -1,57 +1,96 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Latency as a cumulative distribution on a logarithmic axis: all requests, no averages of percentiles."""
+"""Latency as percentiles of all requests, a point a bin, with the tail drawn as wide as the body."""
 
-from collections.abc import Sequence
+import itertools
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
-from fabtune.measure.measured import Latencies
+from fabtune.measure.measured import ALIKE, Latencies
 from fabtune.report import cells as cell_sets
-from fabtune.report.cells import Cell
 from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.page import Figure, Section
-from fabtune.report.table import Column, Table, decimals, plain
+from fabtune.report.table import Cell, Column, Table, plain, significant
 from fabtune.report.throughput import MAX_CURVES
 
-# A curve of these shares shows body and tail alike; every plotted point is in the table.
-SHARES = (
-    0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 1.0,
-)  # fmt: skip
+# On the axis stands of how many requests one is slower: 2 is the median, 100 is p99.
+_MARKS = (1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7)
+# The percentiles that people ask for; the fold below them has all.
+_ASKED = (0.5, 0.9, 0.99, 0.999, 0.9999, 1.0)
 
 
-def section(group: Sequence[Cell], workload: str) -> Section | None:
-    """Return the distributions of `workload`, one drawing a step and direction; None without any."""
-    figures, rows = [], []
+def section(group: Sequence[cell_sets.Cell], workload: str, look: Mapping[str, int]) -> Section | None:
+    """Return the percentiles of `workload`, one drawing a step and direction; None without any."""
+    figures = []
+    asked: list[tuple[Cell, ...]] = []
+    every: list[tuple[Cell, ...]] = []
     for (step, op, rtt_ms), part in cell_sets.by(group, lambda c: (c.step, c.op, c.rtt_ms)).items():
-        series = []
         where = f"{step} {op}" if op not in step else step
         where += f" at {rtt_ms:g} ms" if rtt_ms is not None else ""
+        series = []
         for cell in part[:MAX_CURVES]:
-            quantiles = _quantiles(cell.latencies())
-            if not quantiles:
-                continue
-            series.append(Series(cell.label or "no label", tuple((ms, share) for share, ms in quantiles), "step"))
-            rows += [(where, cell.label, share, ms) for share, ms in quantiles]
+            found = cell.latencies()
+            if points := _points(found):
+                series.append(Series(cell.label or "no label", points, "step", look=look[cell.label]))
+                quantiles = [found.quantile_ns(share) for share in _ASKED]
+                shown = (ns / 1e6 if ns is not None and _seen(found, share) else None
+                         for share, ns in zip(_ASKED, quantiles, strict=True))  # fmt: skip
+                asked.append((where, cell.label, found.total, *shown))
+                every += [(where, cell.label, one_in, ms) for one_in, ms in points]
         if series:
-            title = f"{workload} {where}: share of requests no slower"
-            drawing = line_chart(title, series, Axis("latency, ms", 10), Axis("share of requests"))
-            figures.append(Figure(drawing, f"{where}: the share of requests that took no longer."))
+            last = max(x for one in series for x, _ in one.points)
+            axis = Axis("percentile of requests", 10, _percentile, tuple(m for m in _MARKS if m <= max(2, last)))
+            title = f"{workload} {where}: latency by percentile"
+            figures.append(Figure(line_chart(title, series, axis, Axis("latency, ms", 10)), f"{where}: all requests."))
     if not figures:
         return None
-    columns = (
-        Column("step", "step"),
-        Column("label", "label"),
-        Column("share", "share", "", plain),
-        Column("latency", "latency_ms", "ms", decimals(3)),
-    )
     heading = f"{workload}: latency distribution"
-    return Section(heading, figures=tuple(figures), tables=(Table(heading, columns, tuple(rows), group_by=2),))
+    named = (Column("step", "step"), Column("label", "label"))
+    columns = (
+        *named,
+        Column("requests", "requests", "", plain),
+        *(Column("most" if q == 1 else f"p{100 * q:g}", f"p{100 * q:g}_ms", "ms", significant(3)) for q in _ASKED),
+    )
+    of_bins = (
+        *named,
+        Column("one in", "one_in", "takes so long", significant(4)),
+        Column("latency", "latency_ms", "ms", significant(4)),
+    )
+    tables = (
+        Table(heading, columns, tuple(asked), group_by=1),
+        Table(f"{heading}, all bins", of_bins, tuple(every), group_by=2),
+    )
+    return Section(heading, _TEXT, figures=tuple(figures), tables=tables)
 
 
-def _quantiles(latencies: Latencies) -> list[tuple[float, float]]:
-    """Return (share, ms) at `SHARES`, leaving out shares finer than the number of requests, and what is not known."""
-    found = []
-    for share in SHARES:
-        if share in (0.5, 1.0) or min(share, 1 - share) * latencies.total >= 1:
-            ns = latencies.quantile_ns(share)
-            if ns is not None:
-                found.append((share, ns / 1e6))
-    return found
+_TEXT = (
+    "From all bins of all runs. To the right the axis leaves each further nine of the requests the same room: "
+    "the slowest are seen as well as the median. A curve ends where it would stand on a single request."
+)
+
+
+def _percentile(one_in: float) -> str:
+    """Return of how many requests one is slower as a percentile."""
+    return f"{100 * (1 - 1 / one_in):.7g} %" if one_in > 1 else "0"
+
+
+def _seen(latencies: Latencies, share: float) -> bool:
+    """Tell whether a percentile rests on a request of its own: p99 of 50 requests is none."""
+    return share == 1 or (1 - share) * latencies.total >= 1
+
+
+def _points(latencies: Latencies) -> tuple[tuple[float, float], ...]:
+    """Return (of how many requests one takes this long or longer, latency in ms), a point a bin, as far as it is known.
+
+    Of the drained ones it is only known that they took less: what is shown is the same with all of them lowest.
+    """
+    bins = sorted(latencies.counts.items())
+    ranks = list(itertools.accumulate(count for _, count in bins))
+    points: list[tuple[float, float]] = []
+    for (ns, count), rank in zip(bins, ranks, strict=True):
+        lowest_ns = bins[bisect_left(ranks, max(1, rank - latencies.drained))][0]
+        if latencies.total - rank < latencies.drained:
+            break
+        if ns - lowest_ns <= ALIKE * ns:
+            points.append((latencies.total / (latencies.total - rank + count), ns / 1e6))
+    # The slowest stands alone, or with those of its own bin.
+    return (*points, (float(latencies.total), points[-1][1])) if points and rank == latencies.total else tuple(points)

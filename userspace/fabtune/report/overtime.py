@@ -3,10 +3,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fabtune.model.runrecord import RunRecord
+from fabtune.measure import measured
+from fabtune.measure.workload import said_value
+from fabtune.model.runrecord import RunRecord, StepResult
 from fabtune.report.chart import Axis, Series
 from fabtune.report.page import Detail, Figure, Section
-from fabtune.report.panels import Panel, panels
+from fabtune.report.panels import Marks, Panel, panels
 from fabtune.report.table import Cell, Column, Table, decimals, plain
 
 # All runs of a page together show about this many seconds; longer runs are shown in coarser steps.
@@ -14,6 +16,10 @@ BUDGET_ROWS = 9_000
 _LEAST_ROWS = 20
 # What is drawn: panels of one unit, each with the columns of the table that it shows.
 _PANELS = (("MB/s", (1, 2)), ("requests", (3, 6)), ("ms", (4, 5)))
+_LOOKS = {index: look for look, index in enumerate(index for _, columns in _PANELS for index in columns)}
+_RESENT = 7
+# Beside the label of a run these say which it is; the others are the load's own.
+_OWN = ("op",)
 
 _COLUMNS = (
     Column("time", "time_s", "s", decimals(1)),
@@ -36,22 +42,59 @@ def section(records: Sequence[RunRecord], workload: str) -> Section | None:
         return None
     limit = max(_LEAST_ROWS, BUDGET_ROWS // len(runs))
     details = []
+    varying = [
+        name
+        for name in dict.fromkeys(name for _, result in runs for name in result.parameters)
+        if name not in _OWN and len({result.parameters.get(name) for _, result in runs}) > 1
+    ]
     for number, (record, result) in enumerate(runs, 1):
         rows = list(_rows(_thin(result.samples, limit)))
-        label = f", {record.label}" if record.label else ""
-        title = f"Run {number}: {result.name}{label}"
+        title = f"{_point(record, result, varying)} (run {number})"
         empty = {i for i in range(len(_COLUMNS)) if all(row[i] is None for row in rows)}
         columns = tuple(column for i, column in enumerate(_COLUMNS) if i not in empty)
         table = Table(title, columns, tuple(tuple(c for i, c in enumerate(row) if i not in empty) for row in rows))
         details.append(
-            Detail(title, (Figure(_drawing(title, rows), "Drag, or use + - and the arrows, to zoom."),), table)
+            Detail(title, (Figure(_drawing(title, rows, _marks(record, result, rows)), _caption(result)),), table)
         )
-    text = "One fold a run. The whole step is shown, its ramp included. Where a row stands for several seconds, "
+    text = "One fold a run. The whole step is shown; what is no part of what was measured, its ramp above all, is "
+    text += "shaded. Events and seconds in which TCP sent again are marked. Where a row stands for several seconds, "
     text += "refusals are summed and percentiles are those of the slowest second."
     return Section(f"{workload}: over time", text, details=tuple(details))
 
 
-def _drawing(title: str, rows: Sequence[tuple[Cell, ...]]) -> str:
+def _point(record: RunRecord, result: StepResult, varying: Sequence[str]) -> str:
+    """Return which point a run is of: step, label, path, what else varies, and which draw."""
+    said = [result.name, record.label]
+    said += [f"RTT {record.path.rtt_ms:g} ms"] if record.path.rtt_ms is not None else []
+    said += [f"{name} {said_value(name, result.parameters[name])}" for name in varying if name in result.parameters]
+    settings = record.environment.get("settings")
+    if record.session:
+        said.append(f"pair {record.session.pair + 1}")
+    elif isinstance(settings, Mapping) and "seed" in settings:
+        said.append(f"seed {settings['seed']}")
+    return ", ".join(filter(None, said))
+
+
+def _caption(result: StepResult) -> str:
+    text = "Drag, or use + - and the arrows, to zoom."
+    if result.before.iscsi and result.after.iscsi and result.before.iscsi.keys() != result.after.iscsi.keys():
+        text += " A session was logged in anew during this step."
+    return text
+
+
+def _marks(record: RunRecord, result: StepResult, rows: Sequence[tuple[Cell, ...]]) -> Marks:
+    """Return what was not measured, what was done to the path, and when TCP sent again, in s of the drawing."""
+    samples = result.samples
+    begin_s, end_s = samples[0]["time.monotonic"], samples[-1]["time.monotonic"]
+    part = measured.span(result)
+    shaded = [(0.0, part.begin_s - begin_s), (part.end_s - begin_s, end_s - begin_s)] if part else []
+    unix_s = samples[0].get("time.unix", 0.0)
+    events = [(one.unix_s - unix_s, one.what) for one in record.events if 0 <= one.unix_s - unix_s <= end_s - begin_s]
+    resent = tuple(float(row[0] or 0) for row in rows if row[_RESENT])
+    return Marks(tuple((a, b) for a, b in shaded if b - a > 0.05), tuple(events), resent)
+
+
+def _drawing(title: str, rows: Sequence[tuple[Cell, ...]], marks: Marks) -> str:
     """Return throughput, depth and refusals, and latency over the same seconds; what was not seen is left out."""
     parts = []
     for label, columns in _PANELS:
@@ -59,10 +102,10 @@ def _drawing(title: str, rows: Sequence[tuple[Cell, ...]]) -> str:
         for index in columns:
             points = tuple((float(row[0] or 0), float(row[index] or 0)) for row in rows if row[index] is not None)
             if any(y for _, y in points) or (points and label == "requests"):
-                series.append(Series(_COLUMNS[index].title, points, "plain"))
+                series.append(Series(_COLUMNS[index].title, points, "plain", look=_LOOKS[index]))
         if series:
             parts.append(Panel(Axis(label), tuple(series)))
-    return panels(title, Axis("time, s"), parts)
+    return panels(title, Axis("time, s"), parts, marks)
 
 
 def _thin(samples: Sequence[Mapping[str, float]], limit: int) -> list[Mapping[str, float]]:

@@ -17,6 +17,8 @@ Facts = Mapping[str, Cell]
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 # A table of so many characters has room beside a drawing on the narrowest screen where page.css puts it there.
 _BESIDE_CHARACTERS = 72
+# A longer table is a fold.
+FOLD_ROWS = 16
 
 
 @attrs.frozen
@@ -43,6 +45,15 @@ class PageLink:
     text: str
     href: str
     note: str = ""
+
+
+@attrs.frozen
+class Answer:
+    """What a reader asks first, and what there is to say; `sense` is +1 where it is good, -1 where it is bad."""
+
+    question: str
+    text: str
+    sense: int = 0
 
 
 @attrs.frozen
@@ -77,11 +88,13 @@ def render(
     *,
     zoom: bool = False,
     trail: Sequence[PageLink] = (),
+    answers: Sequence[Answer] = (),
 ) -> str:
     """Return the page.  The same arguments give the same bytes.
 
     `facts` are shown in the order given (what was measured on, with which settings);
     `commands` are those that made the figures; `zoom` puts in what makes the folds' drawings zoomable;
+    `answers` stand on the first screen;
     `trail` are the pages above this one in a tree of results, the top first.
     """
     import jinja2
@@ -95,8 +108,9 @@ def render(
     )
     environment.filters["csv_link"] = _csv_link
     return environment.get_template("page.html.j2").render(
-        title=title, lead=lead, sections=sections, facts=facts, commands=commands, zoom=zoom, trail=trail
-    )
+        title=title, lead=lead, sections=sections, facts=facts, commands=commands, zoom=zoom, trail=trail,
+        answers=answers, fold_rows=FOLD_ROWS,
+    )  # fmt: skip
 
 
 def write(page: str, path: Path) -> Path:

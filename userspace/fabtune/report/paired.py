@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Two settings against each other on a page: verdicts, ratios, runs in the order they were made, what else differed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fabtune.model.judgement import Verdict
 from fabtune.model.runrecord import RunRecord
@@ -18,16 +18,16 @@ MAX_ROWS = 12
 _NUMBERED_PAIRS = 20
 
 
-def sections(records: Sequence[RunRecord], workload: str) -> list[Section]:
-    """Return what can be said of the two sides among `records`, nothing where there are not two.
-
-    Interleaved sessions are taken as such; otherwise the two labels, if there are just two.
-    """
-    return [_section(outcome, f"{workload}: {heading}") for heading, outcome in outcomes(records)]
+def sections(found: Sequence[tuple[str, Comparison]], workload: str, look: Mapping[str, int]) -> list[Section]:
+    """Return what can be said of each comparison, under its heading; `look` is that of each label."""
+    return [_section(outcome, f"{workload}: {heading}", look) for heading, outcome in found]
 
 
 def outcomes(records: Sequence[RunRecord]) -> list[tuple[str, Comparison]]:
-    """Return each comparison that `records` of one workload allow, under its heading."""
+    """Return each comparison that `records` of one workload allow, under its heading.
+
+    Interleaved sessions are taken as such; otherwise the two labels, if there are just two.
+    """
     found = [(name, compare.compare_session(mine)) for name, mine in compare.split(records)]
     told = [(f"{one.b} against {one.a}, session {name}", one) for name, one in found if one]
     labels = list(dict.fromkeys(record.label for record in records))
@@ -38,7 +38,7 @@ def outcomes(records: Sequence[RunRecord]) -> list[tuple[str, Comparison]]:
     return told
 
 
-def _section(outcome: Comparison, heading: str) -> Section:
+def _section(outcome: Comparison, heading: str, look: Mapping[str, int]) -> Section:
     figures = []
     shown = [row for row in outcome.rows if row.primary or len(outcome.rows) <= MAX_ROWS]
     intervals = [one for row in shown for one in _interval(row)]
@@ -49,9 +49,13 @@ def _section(outcome: Comparison, heading: str) -> Section:
         )
         figures.append(Figure(forest_plot(heading, intervals, outcome.rules.practical, axis), caption))
     pairs = []
-    for row in (row for row in outcome.rows if row.primary and row.pairs):
+    # A single pair has no order to look at.
+    for row in (row for row in outcome.rows if row.primary and len(row.pairs) > 1):
         sides = zip((outcome.a, outcome.b), zip(*row.pairs, strict=True), strict=True)
-        series = [Series(name, tuple((float(i + 1), v) for i, v in enumerate(values))) for name, values in sides]
+        series = [
+            Series(name, tuple((float(i + 1), v) for i, v in enumerate(values)), look=look.get(name, place))
+            for place, (name, values) in enumerate(sides)
+        ]
         title = f"{row.step}: {row.metric.title} of each pair"
         y_axis = Axis(row.metric.unit)
         numbers = tuple(float(i + 1) for i in range(len(row.pairs))) if len(row.pairs) <= _NUMBERED_PAIRS else ()

@@ -18,28 +18,57 @@ class Panel:
     series: tuple[Series, ...]
 
 
-def panels(title: str, x: Axis, parts: Sequence[Panel]) -> str:
+@attrs.frozen
+class Marks:
+    """What is marked through all panels, in units of x: spans that do not count, events, moments of resending."""
+
+    shaded: tuple[tuple[float, float], ...] = ()
+    events: tuple[tuple[float, str], ...] = ()
+    resent: tuple[float, ...] = ()
+
+
+def panels(title: str, x: Axis, parts: Sequence[Panel], marks: Marks = Marks()) -> str:
     """Return the drawing; every panel's y axis begins at zero."""
-    height = len(parts) * (_LEGEND + _PLOT + _GAP) + _BOTTOM
+    above = _LEGEND * (len(marks.events) + bool(marks.resent))
+    height = above + len(parts) * (_LEGEND + _PLOT + _GAP) + _BOTTOM
     points = [px for part in parts for one in part.series for px, _ in one.points]
     x_scale = make_scale(x, points, _LEFT, WIDTH - _RIGHT)
     said = "; ".join(f"{part.axis.label}: {', '.join(one.name for one in part.series)}" for part in parts)
     drawn = [svg_open(title, f"Over {x.label}. {said}", height)]
-    number = 0
+    drawn += _marked(marks, x_scale, above, height - _BOTTOM - _GAP)
     for index, part in enumerate(parts):
-        top = index * (_LEGEND + _PLOT + _GAP) + _LEGEND
+        top = above + index * (_LEGEND + _PLOT + _GAP) + _LEGEND
         values = [py for one in part.series for _, py in one.points]
         y_scale = make_scale(part.axis, values, top + _PLOT, top, from_zero=True)
         drawn += _frame(x_scale, y_scale, last=index + 1 == len(parts))
         left = float(_LEFT)
         for one in part.series:
-            look = f"s{number % 6}"
-            number += 1
-            drawn.append(curve(one, look, x_scale, y_scale))
-            drawn.append(f'<g class="{look}"><path class="line" d="M{num(left)} {top - 10}h24"/></g>')
+            drawn.append(curve(one, x_scale, y_scale))
+            drawn.append(f'<g class="{one.drawn_as}"><path class="line" d="M{num(left)} {top - 10}h24"/></g>')
             drawn.append(f'<g class="legend">{text_element(left + 30, top - 6, one.name)}</g>')
             left += 50 + 7 * len(one.name)
     return "\n".join([*drawn, "</svg>"])
+
+
+def _marked(marks: Marks, x: Scale, top: int, bottom: int) -> list[str]:
+    """Return shades, events with their words in a line each, and moments of resending; the page's script reads them."""
+    parts = []
+    for begin, end in marks.shaded:
+        place = f"M{num(x.at(begin))} {top}H{num(x.at(min(end, x.high)))}V{bottom}H{num(x.at(begin))}z"
+        parts.append(f'<path class="ramp" data-from="{begin:.3f}" data-to="{end:.3f}" d="{place}"/>')
+    for line, (at, what) in enumerate(marks.events):
+        y = _LEGEND * (line + 1) - 6
+        anchor, beside = ("end", -4) if x.at(at) > WIDTH / 2 else ("start", 4)
+        parts.append(f'<path class="event" data-at="{at:.3f}" d="M{num(x.at(at))} {y - 10}V{bottom}"/>')
+        words = text_element(x.at(at) + beside, y, what)
+        parts.append(f'<g class="legend" text-anchor="{anchor}">{words}</g>')
+    if marks.resent:
+        y = top - 6
+        ticks = "".join(f"M{num(x.at(at))} {y - 9}v9" for at in marks.resent)
+        moments = " ".join(f"{at:.3f}" for at in marks.resent)
+        parts.append(f'<path class="resent" data-at="{moments}" d="{ticks}"/>')
+        parts.append(f'<g class="legend" text-anchor="end">{text_element(x.start - 6, y, "resent")}</g>')
+    return parts
 
 
 def _frame(x: Scale, y: Scale, *, last: bool) -> list[str]:

@@ -16,6 +16,10 @@ from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report import around, fabric, latency, laws, openloops, overtime, page, paired, runs, throughput
 from fabtune.report import cells as cell_sets
+from fabtune.report.answers import Gain, Reach, by_link, of_gains, of_limits
+from fabtune.report.cells import Cell
+from fabtune.report.compare import Comparison, FigureRow
+from fabtune.report.looks import looks, natural
 from fabtune.report.table import Column, Table
 
 
@@ -35,6 +39,7 @@ def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[
             found.append(attrs.evolve(recordfile.read(path), file=name))
         except InputError as error:
             unreadable.append((name, str(error)))
+    found.sort(key=lambda one: natural(one.file))
     if not found:
         raise InputError(unreadable[0][1])
     return found, unreadable, [one.why for one in complaints if one.usable]
@@ -48,6 +53,8 @@ def render(
 ) -> str:
     """Return the page; the first three are what `load` returns, `command` is the command line that asks for it."""
     sections = []
+    answers: list[page.Answer] = []
+    look = looks(one.label for one in records)
     for workload in dict.fromkeys(one.workload.name for one in records):
         if workload == "net":
             continue
@@ -55,9 +62,11 @@ def render(
         # What cannot be right is named among the self-checks and shown over time; no curve is drawn through it.
         whole = [one for one in mine if one.complete and not checks.voiding(one)]
         group = cell_sets.cells(whole)
-        sections += paired.sections(mine, workload)
-        sections += throughput.sections(group, workload)
-        for section in (latency.section(group, workload), overtime.section(mine, workload)):
+        outcomes = paired.outcomes(mine)
+        answers += _answers(workload, outcomes, group)
+        sections += paired.sections(outcomes, workload, look)
+        sections += throughput.sections(group, workload, look)
+        for section in (latency.section(group, workload, look), overtime.section(mine, workload)):
             if section:
                 sections.append(section)
     sections += [
@@ -72,8 +81,60 @@ def render(
     ]
     sections += [_validity(records, unreadable, remarks), _runs(records)]
     return page.render(
-        "Storage fabric measurements", _lead(records), sections, _facts(records), _commands(records, command), zoom=True
-    )
+        "Storage fabric measurements", _lead(records), sections, _facts(records), _commands(records, command),
+        zoom=True, answers=answers,
+    )  # fmt: skip
+
+
+def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: Sequence[Cell]) -> list[page.Answer]:
+    """Return what stands first: each comparison's primary figures together, and what limits the better side now."""
+    found = []
+    for _, outcome in outcomes:
+        gains = [
+            Gain(
+                where=row.step, verdict=row.judgement.verdict.value, why=row.judgement.why,
+                ratio=row.judgement.ratio if row.judgement.ratio is not None else _of_medians(row),
+                low=row.judgement.low, high=row.judgement.high,
+            )
+            for row in outcome.primary
+        ]  # fmt: skip
+        runs = [row.judgement.n for row in outcome.primary] or [0]
+        counts = f"{min(runs)}" if min(runs) == max(runs) else f"{min(runs)} to {max(runs)}"
+        what = "pairs" if outcome.paired else "runs a side"
+        found += of_gains(f"{workload}, {outcome.b}", outcome.a, gains, _how_sure(outcome, f"{counts} {what} a point"))
+        now = [cell for cell in group if cell.label == outcome.b]
+        if reached := _reached(now):
+            found.append(of_limits(outcome.b, reached))
+    if not outcomes and group:
+        labels = list(dict.fromkeys(cell.label or "no label" for cell in group))
+        said = f"{labels[0]} alone was measured" if len(labels) == 1 else f"{len(labels)} sets: {', '.join(labels)}"
+        said += "; `fabtune compare` holds one set against another"
+        found.append(page.Answer("Did it help?", f"{workload}: cannot tell: {said}."))
+        if reached := _reached(group):
+            found.append(of_limits(workload, reached))
+    return found
+
+
+def _of_medians(row: FigureRow) -> float | None:
+    a, b = row.medians
+    return b / a if a and b else None
+
+
+def _how_sure(outcome: Comparison, runs: str) -> str:
+    judged = [row for row in outcome.primary if row.judgement.method]
+    said = f"{runs[0].upper()}{runs[1:]}"
+    return f"{said}, 95 % intervals, all points judged together." if judged else f"{said}: too few for an interval."
+
+
+def _reached(group: Sequence[Cell]) -> list[Reach]:
+    found = []
+    for cell in group:
+        network, bound, rate = cell.runs[0][0].path.network, cell.bound_mb_per_s, cell.median("mb_per_s")
+        if network and bound and rate is not None:
+            where = cell.step if cell.op in cell.step else f"{cell.step} {cell.op}"
+            link = by_link(bound, network.rate_bytes_per_s, network.mtu)
+            found.append(Reach(where=f"{where} at {network.rtt_s * 1e3:g} ms", share=rate / bound, by_link=link))
+    return found
 
 
 def _lead(records: Sequence[RunRecord]) -> str:

@@ -3,6 +3,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Callable
 
 import attrs
@@ -15,6 +16,29 @@ MISSING = "–"
 def decimals(digits: int) -> Callable[[float], str]:
     """Return a formatter with `digits` digits after the point."""
     return lambda value: f"{value:.{digits}f}"
+
+
+def significant(digits: int) -> Callable[[float], str]:
+    """Return a formatter with `digits` significant digits, without an exponent."""
+    return lambda value: _to_place(value, digits - 1 - _magnitude(value))
+
+
+def within(low: float, high: float) -> Callable[[float], str]:
+    """Return a formatter for a figure between `low` and `high`: its last two digits are what they leave open.
+
+    At most four significant digits are written: no interval of a few runs says more.
+    """
+    places = 1 - _magnitude((high - low) / 2) if high > low else math.inf
+    return lambda value: _to_place(value, min(places, 3 - _magnitude(max(abs(low), abs(high)))))
+
+
+def _magnitude(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
+
+
+def _to_place(value: float, places: float) -> str:
+    """Return `value` rounded to so many digits after the point, or before it where `places` is negative."""
+    return f"{round(value, int(places)):.{max(0, int(places))}f}" if math.isfinite(value) else f"{value}"
 
 
 def percent(value: float) -> str:
@@ -64,14 +88,28 @@ class Table:
         """Return the cells as text for reading, with repeated group cells blank."""
         shown: list[list[str]] = []
         before: tuple[Cell, ...] | None = None
+        spans = self._spans()
         for row in self.rows:
             cells = [_text(column, cell) for column, cell in zip(self.columns, row, strict=True)]
+            for figure, low, high in spans:
+                ends = row[low], row[high]
+                if isinstance(ends[0], int | float) and isinstance(ends[1], int | float):
+                    show = within(ends[0], ends[1])
+                    for at in (figure, low, high):
+                        value = row[at]
+                        cells[at] = show(value) if isinstance(value, int | float) else cells[at]
             for index in range(self.group_by):
                 if before is not None and row[: index + 1] == before[: index + 1]:
                     cells[index] = ""
             shown.append(cells)
             before = row
         return shown
+
+    def _spans(self) -> list[tuple[int, int, int]]:
+        """Return where figures stand that have their interval beside them, in columns with ``_low`` and ``_high``."""
+        places = {column.key: at for at, column in enumerate(self.columns)}
+        ends = ((at, places.get(f"{key}_low"), places.get(f"{key}_high")) for key, at in places.items())
+        return [(at, low, high) for at, low, high in ends if low is not None and high is not None]
 
     @property
     def width(self) -> int:

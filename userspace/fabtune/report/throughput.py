@@ -2,7 +2,8 @@
 """Throughput and CPU over request size, RTT and clients, each with its bound and its table."""
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -11,7 +12,7 @@ from fabtune.report import cells as cell_sets
 from fabtune.report.cells import CLIENTS, Cell
 from fabtune.report.chart import Axis, Series, binary_size, line_chart
 from fabtune.report.page import Figure, Section
-from fabtune.report.table import Column, Table, decimals, percent, plain
+from fabtune.report.table import Column, Table, decimals, percent, plain, significant
 
 AXES = {
     "block_bytes": ("request size", Axis("request size", 2, binary_size)),
@@ -23,20 +24,27 @@ AXES = {
 FILES = "files_per_s"
 # More curves in one drawing than the palette has markers cannot be told apart.
 MAX_CURVES = 6
+# What loads the path more the further right: there latency belongs beside throughput.
+LOADS = (*CLIENTS, "stream_bytes_per_s", "queue_depth")
+# A bound is computed at so many places: no straight piece of it is seen as one.
+STEPS = 120
+_SAID_OF_MARKS = (
+    "Marks are medians over the runs, bars their 95 % intervals from three runs on; only marks were measured."
+)
 # How far readers or writers may fall short of the rate asked for and still count as holding it.
 BALANCE_TOLERANCE = 0.02
 
 
-def sections(group: Sequence[Cell], workload: str) -> list[Section]:
+def sections(group: Sequence[Cell], workload: str, look: Mapping[str, int]) -> list[Section]:
     """Return one section for each parameter of `workload` that varies, or one with the table alone."""
     names = [name for name in cell_sets.varying(group) if name in AXES]
-    found = [_section(group, workload, name) for name in names]
+    found = [_section(group, workload, name, look) for name in names]
     heading = f"{workload}: throughput"
     found = found or [Section(heading, tables=(_table(heading, group, []), *_cpu(group, [])))]
     return [attrs.evolve(found[0], text=" ".join(balanced(group))), *found[1:]]
 
 
-def _section(group: Sequence[Cell], workload: str, x_name: str) -> Section:
+def _section(group: Sequence[Cell], workload: str, x_name: str, look: Mapping[str, int]) -> Section:
     words, axis = AXES[x_name]
     others = [name for name in cell_sets.varying(group) if name != x_name]
     figures = []
@@ -47,15 +55,17 @@ def _section(group: Sequence[Cell], workload: str, x_name: str) -> Section:
         where = ", ".join(_named(name, value) for name, value in facet if value is not None)
         title = f"{workload} {phase if phases > 1 else op} over {words}" + (f", {where}" if where else "")
         rate = FILES if part[0].values(FILES) else "mb_per_s"
-        curves = _curves(part, x_name, rate)
+        bounds = _bounds(part, x_name, look) if rate != FILES else []
+        # A straight line between two marks would cross a bound that bends.
+        curves = _curves(part, x_name, rate, look, "marks" if bounds else "line")
         if not any(len(one.points) > 1 for one in curves):
             continue
-        bounds = sorted({(float(c.parameters[x_name]), c.bound_mb_per_s) for c in part if c.bound_mb_per_s is not None})
-        if bounds:
-            curves.append(Series("bound", tuple(bounds), "bound"))
+        curves += bounds
         drawing = line_chart(title, curves, axis, Axis("files/s" if rate == FILES else "MB/s"))
-        figures.append(Figure(drawing, f"{title}; medians over the runs."))
-        cost = _curves(part, x_name, "cpu_s_per_gb")
+        figures.append(Figure(drawing, f"{title}. {_SAID_OF_MARKS}"))
+        if x_name in LOADS:
+            figures += _latency_by_load(part, x_name, title, look)
+        cost = _curves(part, x_name, "cpu_s_per_gb", look)
         if any(len(one.points) > 1 for one in cost):
             drawing = line_chart(f"{title}: CPU", cost, axis, Axis("CPU seconds per GB"))
             figures.append(Figure(drawing, f"CPU of this host for {title}, all of it, softirq included."))
@@ -74,14 +84,64 @@ def _named(name: str, value: float | str) -> str:
     return f"{name} {value if isinstance(value, str) else _said(name, value)}"
 
 
-def _curves(part: Sequence[Cell], x_name: str, key: str) -> list[Series]:
+def _curves(part: Sequence[Cell], x_name: str, key: str, look: Mapping[str, int], style: str = "line") -> list[Series]:
     found = []
-    for label, mine in list(cell_sets.by(part, lambda c: c.label).items())[:MAX_CURVES]:
-        points = [(float(cell.parameters[x_name]), cell.median(key)) for cell in mine if x_name in cell.parameters]
-        known = tuple(sorted((x, y) for x, y in points if y is not None))
+    for label, mine in _by_label(part):
+        placed = [(float(cell.parameters[x_name]), cell) for cell in mine if x_name in cell.parameters]
+        placed.sort(key=lambda one: one[0])
+        known = tuple((x, y) for x, cell in placed if (y := cell.median(key)) is not None)
+        spans = tuple((x, *ends) for x, cell in placed if (ends := cell.spread(key)))
         if known:
-            found.append(Series(label or "no label", known))
+            found.append(Series(label or "no label", known, style, spans, look[label]))
     return found
+
+
+def _latency_by_load(part: Sequence[Cell], x_name: str, title: str, look: Mapping[str, int]) -> list[Figure]:
+    """Return p50 and p99 over the load: what the throughput beside it costs each request."""
+    curves = [
+        attrs.evolve(one, name=f"{one.name} {said}", style=style)
+        for said, key, style in (("p99", "p99_ms", "line"), ("p50", "p50_ms", "plain"))
+        for one in _curves(part, x_name, key, look)
+    ]
+    if not any(len(one.points) > 1 for one in curves):
+        return []
+    drawing = line_chart(f"{title}: latency", curves, AXES[x_name][1], Axis("latency, ms", 10))
+    return [Figure(drawing, f"Latency of {title}: marked p99, plain p50, medians over the runs.")]
+
+
+def _by_label(part: Sequence[Cell]) -> list[tuple[str, list[Cell]]]:
+    return list(cell_sets.by(part, lambda c: c.label).items())[:MAX_CURVES]
+
+
+def _bounds(part: Sequence[Cell], x_name: str, look: Mapping[str, int]) -> list[Series]:
+    """Return the bound's own curve, computed densely; one a label where they differ."""
+    places = sorted({float(cell.parameters[x_name]) for cell in part if x_name in cell.parameters})
+    if len(places) < 2:
+        return []
+    found: dict[str, tuple[tuple[float, float], ...]] = {}
+    for label, mine in _by_label(part):
+        curve = ((x, mine[0].bound_at(x_name, x)) for x in _dense(places, AXES[x_name][1]))
+        if known := tuple((x, y) for x, y in curve if y is not None):
+            found[label] = known
+    if len(set(found.values())) == 1:
+        return [Series("bound", next(iter(found.values())), "bound", look=None)]
+    return [Series(f"bound, {label or 'no label'}", curve, "bound", look=look[label]) for label, curve in found.items()]
+
+
+def _dense(places: Sequence[float], axis: Axis) -> list[float]:
+    """Return the places of `STEPS` steps from the first to the last of `places`, even on the axis."""
+    low, high = places[0], places[-1]
+    if axis.base and low > 0:
+        between = [low * (high / low) ** (step / STEPS) for step in range(STEPS + 1)]
+    else:
+        between = [low + (high - low) * step / STEPS for step in range(STEPS + 1)]
+    return sorted({*between, *places})
+
+
+def _place(names: Sequence[str], cell: Cell) -> tuple[tuple[float, str], ...]:
+    """Return where a cell stands in a table: by number where its parameters are numbers."""
+    values = (cell.parameters.get(name) for name in names)
+    return tuple((-1.0, "") if v is None else (math.inf, v) if isinstance(v, str) else (float(v), "") for v in values)
 
 
 def _in_flight_kib(cell: Cell) -> float | None:
@@ -118,25 +178,24 @@ def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
         Column("op", "op"),
         Column("label", "label"),
         Column("runs", "runs", "", plain),
-        Column("median", "mb_per_s", "MB/s", decimals(1)),
-        Column("least", "mb_per_s_min", "MB/s", decimals(1)),
-        Column("most", "mb_per_s_max", "MB/s", decimals(1)),
+        Column("median", "mb_per_s", "MB/s", significant(4)),
+        Column("low", "mb_per_s_low", "MB/s", decimals(1)),
+        Column("high", "mb_per_s_high", "MB/s", decimals(1)),
         Column("bound", "bound_mb_per_s", "MB/s", decimals(1)),
         Column("of", "fraction_of_bound", "bound", percent),
         *([Column("rate × RTT", "implied_window_kib", "KiB", decimals(0))] if with_rtt else []),
         *([Column("files", FILES, "1/s", decimals(0))] if with_files else []),
-        Column("p50", "p50_ms", "ms", decimals(3)),
-        Column("p99", "p99_ms", "ms", decimals(3)),
-        Column("CPU", "cpu_s_per_gb", "s/GB", decimals(3)),
+        Column("p50", "p50_ms", "ms", significant(3)),
+        Column("p99", "p99_ms", "ms", significant(3)),
+        Column("CPU", "cpu_s_per_gb", "s/GB", significant(3)),
     )
     rows = []
-    for cell in group:
-        rates, bound = cell.values("mb_per_s"), cell.bound_mb_per_s
-        median = cell.median("mb_per_s")
+    for cell in sorted(group, key=functools.partial(_place, names)):
+        median, bound = cell.median("mb_per_s"), cell.bound_mb_per_s
         rows.append(
             (
                 *(cell.parameters.get(name) for name in names), cell.step, cell.op, cell.label, len(cell.runs),
-                median, min(rates, default=None), max(rates, default=None), bound,
+                median, *(cell.spread("mb_per_s") or (None, None)), bound,
                 median / bound if median is not None and bound else None,
                 *([_in_flight_kib(cell)] if with_rtt else []),
                 *([cell.median(FILES)] if with_files else []),
@@ -151,14 +210,14 @@ def _cpu(group: Sequence[Cell], names: Sequence[str]) -> list[Table]:
     columns = (
         *(Column(name, name, "", functools.partial(_said, name)) for name in names),
         Column("step", "step"), Column("op", "op"), Column("label", "label"),
-        *(Column(name, f"{name}_s_per_gb", "s/GB", decimals(3)) for name in ("user", "sys", "softirq")),
-        Column("all", "cpu_s_per_gb", "s/GB", decimals(3)),
-        Column("%sys", "sys_percent_per_mb_per_s", "/(MB/s)", decimals(3)),
+        *(Column(name, f"{name}_s_per_gb", "s/GB", significant(3)) for name in ("user", "sys", "softirq")),
+        Column("all", "cpu_s_per_gb", "s/GB", significant(3)),
+        Column("%sys", "sys_percent_per_mb_per_s", "/(MB/s)", significant(3)),
     )  # fmt: skip
     keys = [column.key for column in columns[len(names) + 3 :]]
     rows = [
         (*(c.parameters.get(name) for name in names), c.step, c.op, c.label, *(c.median(key) for key in keys))
-        for c in group
+        for c in sorted(group, key=functools.partial(_place, names))
         if c.median("cpu_s_per_gb") is not None
     ]
     return [Table("CPU of this host", columns, tuple(rows))] if rows else []

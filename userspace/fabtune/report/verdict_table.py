@@ -10,8 +10,10 @@ import attrs
 from fabtune.model.judgement import ALPHA, ALPHA_BIAS, Judgement, Verdict
 from fabtune.model.statistics import groups_in
 from fabtune.report.compare import Comparison, FigureRow
-from fabtune.report.table import Cell, Column, Table
+from fabtune.report.table import Cell, Column, Table, decimals, significant, within
 
+# So many figures are named for a reason.
+MOST_NAMED = 4
 _COLUMNS = (
     Column("step", "step"),
     Column("figure", "figure"),
@@ -34,7 +36,13 @@ def change(found: Judgement) -> str:
 def _ratio(value: float, *interval: float) -> str:
     values = (value, *interval)
     as_multiple = max(values) > 2 or min(values) < 0.5
-    said = [f"{one:.3g}" if as_multiple else f"{(one - 1) * 100:+.1f}" for one in values]
+    shown = values if as_multiple else tuple((one - 1) * 100 for one in values)
+    if as_multiple:
+        show = within(shown[1], shown[2]) if interval else significant(3)
+    else:
+        # A tenth of a per cent is of no use to anybody.
+        show = decimals(0 if interval and shown[2] - shown[1] > 20 else 1)
+    said = [("" if as_multiple or one < 0 else "+") + show(one) for one in shown]
     return said[0] + ("×" if as_multiple else "%") + (f" [{', '.join(said[1:])}]" if interval else "")
 
 
@@ -73,9 +81,15 @@ def reasons(outcome: Comparison) -> list[str]:
             found.setdefault(row.judgement.why, []).append(_called(row))
     everything = len(outcome.rows)
     return [
-        f"{Verdict.CANNOT_TELL.value}: {why}" + ("" if len(where) == everything else f" ({'; '.join(where)})")
+        f"{Verdict.CANNOT_TELL.value}: {why}" + ("" if len(where) == everything else f" ({_some(where)})")
         for why, where in found.items()
     ]
+
+
+def _some(where: Sequence[str]) -> str:
+    """Return the first of a list, and how many more there are."""
+    more = len(where) - MOST_NAMED
+    return "; ".join(where) if more < 2 else f"{'; '.join(where[:MOST_NAMED])}; and {more} more"
 
 
 def _called(row: FigureRow) -> str:

@@ -20,8 +20,9 @@ from fabtune.model.factors import Settings
 
 @dataclass(frozen=True)
 class Injection:
-    """A fault that begins `after_s` of the load and, where it can be, is undone after it."""
+    """A fault, `what` in words, that begins `after_s` of the load and, where it can be, is undone after it."""
 
+    what: str
     after_s: float
     begin: Callable[[], object]
     undo: Callable[[], object] | None = None
@@ -84,7 +85,11 @@ class Fabric(ABC):
 
     def injections(self) -> list[Injection]:
         """Return the faults that the settings ask for."""
-        return [Injection(self.settings.stall_s, lambda: disks.stall(0))] if self.settings.stall_s else []
+        return (
+            [Injection("the target's disk stalls", self.settings.stall_s, lambda: disks.stall(0))]
+            if self.settings.stall_s
+            else []
+        )
 
     def figures(self) -> dict[str, int]:
         """Return what only this fabric can say of a load that has ended."""

@@ -145,7 +145,9 @@ class Iscsi(Fabric):
 
     def injections(self) -> list[Injection]:
         """Return what the settings ask for: a path that is cut, or a target that stalls."""
-        cut = Injection(self.settings.cut_s, lambda: topology.cut(1), lambda: topology.mend(1))
+        cut = Injection(
+            "the second path is cut", self.settings.cut_s, lambda: topology.cut(1), lambda: topology.mend(1)
+        )
         return super().injections() + ([cut] if self.settings.cut_s else [])
 
     def figures(self) -> dict[str, int]:

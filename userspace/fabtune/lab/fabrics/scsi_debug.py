@@ -46,7 +46,11 @@ class ScsiDebug(Fabric):
     def injections(self) -> list[Injection]:
         """Return the target that becomes full where the settings ask for it."""
         count = self.settings.task_set_full
-        return [Injection(_FULL_AFTER_S, lambda: _answer_task_set_full(count))] if count else []
+        return (
+            [Injection("the target answers TASK SET FULL", _FULL_AFTER_S, lambda: _answer_task_set_full(count))]
+            if count
+            else []
+        )
 
     def figures(self) -> dict[str, int]:
         """Return how many requests the midlayer now gives the disk at a time."""

@@ -35,6 +35,28 @@
   const show = (fold) => {
     const holder = fold.querySelector(".zoom");
     const { names, columns } = read(fold.querySelector("table"));
+    // What the drawing marks, and the look that it gives each curve, hold for the zoomable one as well.
+    const numbers = (node, key) => node.dataset[key].split(" ").map(Number);
+    const marked = [...holder.querySelectorAll(".ramp")].map((node) => ["--shade", ...numbers(node, "from"), ...numbers(node, "to")]);
+    for (const node of holder.querySelectorAll(".event, .resent")) {
+      for (const at of numbers(node, "at")) marked.push(["--bad", at, at]);
+    }
+    const looks = {};
+    for (const words of holder.querySelectorAll(".legend text")) {
+      const look = /\bs(\d)\b/.exec(words.parentNode.previousElementSibling?.getAttribute("class") ?? "");
+      if (look) looks[words.textContent] = Number(look[1]);
+    }
+    const paint = (plot) => {
+      const { ctx, bbox } = plot;
+      ctx.save();
+      for (const [name, from, to] of marked) {
+        const [left, right] = [from, to].map((at) => Math.min(Math.max(plot.valToPos(at, "x", true), bbox.left), bbox.left + bbox.width));
+        if (from === to && (left <= bbox.left || left >= bbox.left + bbox.width)) continue;
+        ctx.fillStyle = color(name);
+        ctx.fillRect(left, bbox.top, Math.max(right - left, from === to ? 1.5 : 0), bbox.height);
+      }
+      ctx.restore();
+    };
     const [first, last] = [columns[0][0], columns[0][columns[0].length - 1]];
     const plots = [];
     const move = (from, to) => {
@@ -46,16 +68,16 @@
     };
     const axis = (extra) => ({ stroke: color("--soft"), grid: { stroke: color("--rule") }, size: 56, ...extra });
     const sync = uPlot.sync(fold.querySelector("summary").textContent);
-    const hooks = { setScale: [(plot, key) => {
+    const hooks = { drawClear: [paint], setScale: [(plot, key) => {
       if (key === "x" && plots.includes(plot)) move(plot.scales.x.min, plot.scales.x.max);
     }] };
     holder.replaceChildren();
-    let number = 0;
     for (const one of units) {
       const mine = names.map((name, index) => index).filter((index) => index && unit(names[index]) === one);
       if (!mine.length) continue;
       const series = mine.map((index) => {
-        const look = number++ % 6;
+        const title = names[index].replace(/ (MB\/s|ms|s|%)$/, "");
+        const look = looks[title] ?? index % 6;
         return { label: names[index], stroke: color(`--s${look}`), width: 2, dash: dashes[look], points: { show: false } };
       });
       plots.push(new uPlot({

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a drawing shows is what was measured: bounds that bend, tails, ramps, events, looks, digits."""
+
+import random
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from run_records import make_record, with_fio, with_step
+
+from fabtune.measure import checks, measured, recordfile
+from fabtune.measure.measured import Latencies
+from fabtune.model.runrecord import Edge, Event, RunRecord
+from fabtune.report import cells, latency, looks, overtime, suite, table, throughput
+from fabtune.report.chart import Axis, Series, line_chart
+
+PATH = {"rtt_ms": 10.0, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
+
+
+def over(name: str, values: Mapping[float, float], label: str = "wan", **more: Any) -> list[RunRecord]:
+    """A record for each value of a parameter, with its rate."""
+    return [make_record(rate, label, parameters={"block_bytes": 65536, name: value}, path=PATH, **more)
+            for value, rate in values.items()]  # fmt: skip
+
+
+def drawn(records: list[RunRecord]) -> list[str]:
+    group = cells.cells(records)
+    found = throughput.sections(group, "xdd", looks.looks(one.label for one in records))
+    return [figure.svg for section in found for figure in section.figures]
+
+
+def test_a_bound_is_its_own_curve_and_not_a_line_between_measured_points() -> None:
+    records = [make_record(6, path=PATH | {"rtt_ms": rtt}, parameters={"block_bytes": 65536}) for rtt in (1.0, 100.0)]
+    (cell, _) = cells.cells(records)
+    for rtt_ms in (1.0, 7.0, 30.0):
+        told = attrs.evolve(records[0], path=attrs.evolve(records[0].path, rtt_s=rtt_ms / 1e3))
+        assert cell.bound_at("rtt_ms", rtt_ms) == pytest.approx(
+            (checks.bound(told, told.steps[0], "read") or 0) / 1e6, rel=1e-9
+        )
+    (path,) = re.findall(r'<g class="bound"><path class="line" d="([^"]+L[^"]+)"', drawn(records)[0])
+    assert path.count("L") >= throughput.STEPS
+
+
+def test_bounds_that_differ_between_sets_are_drawn_as_two() -> None:
+    """A write that waits for an R2T has another bound than one that does not."""
+    usual = {"FirstBurstLength": "262144", "MaxBurstLength": "262144", "MaxXmitDataSegmentLength": "8192",
+             "MaxOutstandingR2T": "1", "ImmediateData": "Yes"}  # fmt: skip
+    records = [
+        with_step(one, before=Edge(negotiated={"1": usual | {"InitialR2T": waits}}))
+        for label, waits in (("untouched", "Yes"), ("wan", "No"))
+        for one in over("queue_depth", {1: 2.0, 8: 3.0}, label, op="write")
+    ]
+    svg = drawn(records)[0]
+    assert re.findall(r">(bound[^<]*)</text>", svg) == ["bound, untouched", "bound, wan"]
+    assert svg.count('class="s0 theory"') == svg.count('class="s1 theory"') == 2
+
+
+def test_latency_stands_beside_throughput_where_the_load_varies() -> None:
+    svgs = drawn([one for depth in (1, 4, 16) for one in over("queue_depth", {depth: 3.0})])
+    assert len(svgs) == 2 and "latency, ms" in svgs[1] and ">wan p99<" in svgs[1] and ">wan p50<" in svgs[1]
+    size = [make_record(3, path=PATH, parameters={"block_bytes": size}) for size in (4096, 65536)]
+    assert not any("latency, ms" in svg for svg in drawn(size))
+
+
+def test_intervals_are_drawn_from_three_runs_on() -> None:
+    points = {1.0: 3.0, 4.0: 4.0}
+    two = [one for number in range(2) for one in over("queue_depth", points, start=number)]
+    assert 'class="span"' not in drawn(two)[0]
+    three = [*two, *over("queue_depth", {depth: rate * 1.1 for depth, rate in points.items()})]
+    assert drawn(three)[0].count('class="span"') == 2
+
+
+def test_one_request_in_ten_thousand_is_seen() -> None:
+    """One request of ten thousand took a second: the axis leaves it as much room as the median."""
+    bins = {1_000_000: 9_000, 2_000_000: 990, 50_000_000: 9, 1_000_000_000: 1}
+    found = latency._points(Latencies(bins))
+    assert found == ((1.0, 1.0), (10.0, 2.0), (1000.0, 50.0), (10_000.0, 1000.0), (10_000.0, 1000.0))
+    assert [latency._percentile(one_in) for one_in, _ in found[:4]] == ["0", "90 %", "99.9 %", "99.99 %"]
+
+
+def test_what_the_drained_hide_is_not_drawn() -> None:
+    draw = random.Random(1)
+    bins = {round(1e6 * 1.1**step): draw.randrange(1, 50) for step in range(60)}
+    for drained in (0, 5, 40):
+        every = Latencies(bins, drained)
+        for one_in, ms in latency._points(every)[:-1]:
+            rank = every.total - every.total / one_in + bins[round(ms * 1e6)]
+            assert every.quantile_ns(rank / every.total - 1e-12) == round(ms * 1e6)
+
+
+def test_a_page_shows_every_bin(tmp_path: Path) -> None:
+    def bins(job: dict[str, Any]) -> None:
+        job["read"]["clat_ns"]["bins"] = {str(1000 * n): 1 for n in range(1, 301)}
+
+    group = cells.cells([with_fio(make_record(1, seconds=10), bins)])
+    section = latency.section(group, "xdd", {"default": 0})
+    assert section is not None
+    assert len(section.tables[1].rows) >= 300
+    assert "percentile of requests" in section.figures[0].svg
+
+
+def a_run_with_events() -> RunRecord:
+    record = make_record(100, "wan", seconds=20, environment={"settings": {"seed": 3}}, path=PATH)
+    job = "[x]\nioengine=libaio\ndirect=1\nfilename=/dev/sdb\ntime_based=1\nramp_time=4\nruntime=12\n"
+    record = with_step(with_fio(record, lambda document: document["read"].update(runtime=12_000)), job=job)
+    begun = record.steps[0].samples[0]["time.unix"]
+    return attrs.evolve(record, events=(Event(begun + 9.0, "the second path is cut"),))
+
+
+def test_ramp_is_shaded_and_events_are_marked() -> None:
+    record = a_run_with_events()
+    part = measured.span(record.steps[0])
+    section = overtime.section([record], "xdd")
+    assert part and section
+    svg = section.details[0].figures[0].svg
+    shaded = re.findall(r'class="ramp" data-from="([0-9.]+)" data-to="([0-9.]+)"', svg)
+    assert shaded[0] == ("0.000", f"{part.begin_s:.3f}") and part.begin_s == 8
+    assert 'class="event" data-at="9.000"' in svg and "the second path is cut" in svg
+    # The made-up samples resend at 7 and 14 s.
+    assert 'class="resent" data-at="7.000 14.000"' in svg
+
+
+def test_a_new_session_is_said() -> None:
+    before, after = ({name: {"r2t_pdus": 1}} for name in ("1", "2"))
+    record = with_step(make_record(100, seconds=5), before=Edge(iscsi=before), after=Edge(iscsi=after))
+    section = overtime.section([record], "xdd")
+    assert section and "logged in anew" in section.details[0].figures[0].caption
+
+
+def test_folds_are_named_by_their_point() -> None:
+    section = overtime.section([a_run_with_events(), make_record(1, seconds=5)], "xdd")
+    assert section
+    assert [one.summary for one in section.details] == [
+        "read, wan, RTT 10 ms, seed 3 (run 1)", "read, default (run 2)",
+    ]  # fmt: skip
+
+
+def test_looks_belong_to_labels() -> None:
+    every = looks.looks(["untouched", "wan", "lan", "tune", "wan-lossy"])
+    assert len(set(every.values())) == 5
+    for missing in every:
+        left = looks.looks(label for label in reversed(list(every)) if label != missing)
+        assert all(left[label] == look for label, look in every.items() if label in left), missing
+    assert len(looks.looks(map(str, range(9)))) == 9
+
+
+def test_texts_are_sorted_by_their_numbers(tmp_path: Path) -> None:
+    assert sorted(["rtt=100ms", "rtt=20ms", "rtt=0ms", "a"], key=looks.natural) == [
+        "a",
+        "rtt=0ms",
+        "rtt=20ms",
+        "rtt=100ms",
+    ]
+    for rtt in (0, 100, 20):
+        recordfile.write(make_record(1, path=PATH | {"rtt_ms": rtt}), tmp_path / f"rtt={rtt}ms/run-1/read.run.json.gz")
+    assert [one.path.rtt_ms for one in suite.load(tmp_path)[0]] == [0, 20, 100]
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "shown"),
+    [
+        (31.134, 30.9123, 31.3456, ["31.13", "30.91", "31.35"]),
+        (109.123, 97.412, 119.498, ["109", "97", "119"]),
+        (2.6182, 2.6181, 2.6183, ["2.618", "2.618", "2.618"]),
+        (119.5, 119.5, 119.5, ["119.5", "119.5", "119.5"]),
+        (400.0, 12.0, 9000.0, ["400", "0", "9000"]),
+        (0.0, 0.0, 0.0, ["0.000", "0.000", "0.000"]),
+    ],
+)
+def test_digits_follow_the_interval(value: float, low: float, high: float, shown: list[str]) -> None:
+    columns = tuple(table.Column(key, key, "", table.decimals(3)) for key in ("x", "x_low", "x_high"))
+    found = table.Table("t", columns, ((value, low, high), (1.0, None, None)))
+    assert found.shown()[0] == shown and found.shown()[1][0] == "1.000"
+    # The file keeps what was found.
+    assert str(value) in found.to_csv()
+
+
+def test_significant_digits_have_no_exponent() -> None:
+    assert [table.significant(3)(value) for value in (1577.058, 85.983, 0.001234, 0, 12.0)] == [
+        "1580", "86.0", "0.00123", "0.00", "12.0",
+    ]  # fmt: skip
+
+
+def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
+    one = Series("x", ((1.0, 0.0), (2.0, 5.0), (3.0, 6.0)), spans=((1.0, 0.0, 1.0), (2.0, 4.0, 6.0)))
+    svg = line_chart("t", [one], Axis("x"), Axis("y", 10))
+    assert svg.count('class="mark"') == 3 and svg.count('class="span"') == 1
+    assert "y 5</title>" in svg and "y 0</title>" not in svg
+
+
+def page_of(records: list[RunRecord]) -> str:
+    return suite.render(records, [], [], ["fabtune", "report", "runs"])
+
+
+def seeded(rates: dict[str, float]) -> list[RunRecord]:
+    return [make_record(rate * (1 + seed / 1000), label, path=PATH, environment={"settings": {"seed": seed}})
+            for label, rate in rates.items() for seed in (1, 2, 3, 4)]  # fmt: skip
+
+
+def test_a_report_begins_with_the_answers() -> None:
+    html = page_of(seeded({"untouched": 0.02, "wan": 0.09}))
+    first = re.sub(r"<[^>]+>", " ", html[html.index("<h1") : html.index("<h2")])
+    told = " ".join(first.split())
+    assert "Did it help? Yes. xdd, wan against untouched: better at read." in told
+    assert "By how much? 4.500×" in told and "How sure? 4 pairs a point, 95 % intervals" in told
+    assert "What limits now? wan: " in told
+
+
+def test_a_report_of_one_set_claims_nothing() -> None:
+    html = page_of(seeded({"wan": 0.09}))
+    assert "cannot tell: wan alone was measured" in html
+
+
+def test_long_tables_are_folds() -> None:
+    records = over("queue_depth", {float(depth): 1.0 for depth in range(1, 30)})
+    html = page_of(records)
+    assert re.search(r"<details class=\"long\"><summary>xdd: throughput over queue depth: 29 rows</summary>", html)
+    assert '<details class="long">' not in page_of(records[:3])

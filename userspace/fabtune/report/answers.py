@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a reader wants to know first: did it help, by how much, how sure is that, and what limits now."""
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from fabtune.model.judgement import Verdict
+from fabtune.model.path import NetworkPath
+from fabtune.report.page import Answer
+from fabtune.report.table import percent, times, within
+
+# A rate this near its bound is held by the bound; a bound this near the link's goodput is the link's.
+_AT_BOUND, _AT_LINK = 0.95, 0.98
+# So many places are named; of more, the number alone.
+_NAMED = 6
+
+
+@attrs.frozen(kw_only=True)
+class Gain:
+    """One primary figure of B against A, judged; `where` is the point, in words."""
+
+    where: str
+    verdict: str
+    why: str = ""
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Reach:
+    """How near its bound a point came, and whether that bound is the link's."""
+
+    where: str
+    share: float
+    by_link: bool
+
+
+def of_gains(b: str, a: str, gains: Sequence[Gain], how_sure: str) -> list[Answer]:
+    """Return the first three answers: B against A over all points, and what that rests on."""
+    found = {verdict: [one for one in gains if one.verdict == verdict.value] for verdict in Verdict}
+    better, worse = found[Verdict.BETTER], found[Verdict.WORSE]
+    told = {
+        Verdict.BETTER: f"better {_at(better, gains)}",
+        Verdict.WORSE: f"worse {_at(worse, gains)}",
+        Verdict.SAME: f"no practical difference {_at(found[Verdict.SAME], gains)}",
+        Verdict.CANNOT_TELL: f"cannot tell {_at(found[Verdict.CANNOT_TELL], gains)}",
+    }
+    said = "; ".join(text for verdict, text in told.items() if found[verdict])
+    word = "In part" if better and worse else "Yes" if better else "No, it harmed" if worse else ""
+    word = word or ("Cannot tell" if found[Verdict.CANNOT_TELL] or not gains else "No")
+    sense = {"Yes": 1, "No, it harmed": -1, "In part": -1}.get(word, 0)
+    whys = dict.fromkeys(one.why for one in found[Verdict.CANNOT_TELL] if one.why)
+    reasons = f" Cannot tell: {'; '.join(whys)}." if whys else ""
+    return [
+        Answer("Did it help?", f"{word}. {b} against {a}: {said or 'nothing to compare'}.", sense),
+        Answer("By how much?", _by_how_much(gains)),
+        Answer("How sure?", how_sure + reasons),
+    ]
+
+
+def _at(some: Sequence[Gain], gains: Sequence[Gain]) -> str:
+    if len(some) == len(gains):
+        return f"at {some[0].where}" if len(gains) == 1 else f"at all {len(gains)} points"
+    counted = f"at {len(some)} of {len(gains)} points"
+    return f"{counted} ({', '.join(one.where for one in some)})" if len(some) <= _NAMED else counted
+
+
+def _by_how_much(gains: Sequence[Gain]) -> str:
+    """Return the largest and the smallest of the certain changes with their intervals, else of all."""
+    known = [one for one in gains if one.ratio is not None]
+    certain = [one for one in known if one.verdict in (Verdict.BETTER.value, Verdict.WORSE.value)] or known
+    if not certain:
+        return "Not known."
+    ends = {
+        "most": max(certain, key=lambda one: one.ratio or 0.0),
+        "least": min(certain, key=lambda one: one.ratio or 0.0),
+    }
+    if ends["most"] is ends["least"]:
+        return f"{_ratio(ends['most'])}, {ends['most'].where}."
+    return "; ".join(f"{word} {_ratio(one)}, {one.where}" for word, one in ends.items()) + "."
+
+
+def _ratio(one: Gain) -> str:
+    if one.low is None or one.high is None:
+        return f"{times(one.ratio or 0.0)}, without an interval"
+    show = within(one.low, one.high)
+    return f"{show(one.ratio or 0.0)}× [{show(one.low)}, {show(one.high)}]"
+
+
+def of_limits(name: str, reached: Sequence[Reach]) -> Answer:
+    """Return what holds `name` now, point by point."""
+    said = []
+    groups: tuple[tuple[str, list[Reach]], ...] = (
+        ("the link", [one for one in reached if one.share >= _AT_BOUND and one.by_link]),
+        ("queue depth and round trip", [one for one in reached if one.share >= _AT_BOUND and not one.by_link]),
+        ("something else, for `fabtune why` to name", [one for one in reached if one.share < _AT_BOUND]),
+    )
+    for what, some in groups:
+        if some:
+            shares = sorted(one.share for one in some)
+            span = " to ".join(dict.fromkeys((percent(shares[0]), percent(shares[-1]))))
+            where = ", ".join(one.where for one in some) if len(some) <= _NAMED else f"{len(some)} points"
+            said.append(f"{what}: {where} ({span} of the bound)")
+    return Answer("What limits now?", f"{name}: {'; '.join(said)}." if said else "Not known: no bound without a path.")
+
+
+def by_link(bound_mb_per_s: float, rate_bytes_per_s: float, mtu: int = 1500) -> bool:
+    """Tell whether a bound is that of the link and not of what is outstanding; not where its rate is not known."""
+    line = NetworkPath(0, rate_bytes_per_s, mtu).goodput_bytes_per_s
+    return rate_bytes_per_s > 0 and bound_mb_per_s * 1e6 >= _AT_LINK * line
+
+
+def merged(found: Sequence[Answer], names: Sequence[str]) -> list[Answer]:
+    """Return each question once, with the answers for all of `names` below one another."""
+    if len(names) < 2:
+        return list(found)
+    kept = []
+    for question in dict.fromkeys(one.question for one in found):
+        mine = [one for one in found if one.question == question]
+        told = [one.text if name in one.text else f"{name}: {one.text}" for one, name in zip(mine, names, strict=True)]
+        same = len({one.text for one in mine}) == 1
+        kept.append(Answer(question, mine[0].text if same else "\n".join(told), min(one.sense for one in mine)))
+    return kept
+
+
+def as_lines(answers: Iterable[Answer]) -> list[str]:
+    """Return answers as texts for a terminal."""
+    return [line for one in answers for line in f"{one.question} {one.text}".split("\n")]
