@@ -49,3 +49,10 @@ def test_a_long_word_below_the_last_mark_is_not_cut_off(tmp_path: Path) -> None:
     html = figure.write(rows, ("security",), plot, [], {"experiment": "cost"}, tmp_path).read_text()
     (place,) = re.findall(r'<text x="([0-9.]+)" y="[0-9.]+">wireguard</text>', html)
     assert float(place) + len("wireguard") * 6 / 2 <= 440
+
+
+def test_a_law_that_is_a_power_is_drawn_as_its_curve() -> None:
+    curve = figure._power_law(((1.0, 8.0), (4.0, 4.0), (16.0, 2.0)))
+    assert len(curve) > 40
+    assert all(abs(y - 8 / x**0.5) < 1e-9 for x, y in curve)
+    assert figure._power_law(((0.0, 9.0), (1.0, 8.0))) == ((0.0, 9.0), (1.0, 8.0))

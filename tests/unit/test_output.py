@@ -57,6 +57,18 @@ def test_no_figure_is_broken_over_lines(
         assert sum(line.count(figure) for line in lines) == expected, figure
 
 
+@pytest.mark.parametrize("shift", range(24))
+def test_no_interval_is_broken_over_lines(
+    shift: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "room", lambda: 80)
+    intervals = ["[30.36, 31.98]", "(97.7 to 119.5)", "[-0.2, +10.7]"]
+    table.paragraph("x" * shift + " " + " and ".join(intervals * 4))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(sum(line.count(one) for line in lines) == 4 for one in intervals)
+
+
 def test_bytes_are_exact_where_rounding_hides_something() -> None:
     assert table.number("12800000", "bytes") == "12.2 MiB (12800000)"
     assert [table.number(text, "bytes") for text in ("524288", "1572864", "1023", "0")] == [

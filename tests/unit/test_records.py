@@ -166,7 +166,7 @@ def of_combination(place: target.Target, monkeypatch: Patch) -> RunRecord:
     monkeypatch.setattr(topology, "assert_clean", lambda *words: None)
     monkeypatch.setattr(combination, "RESULTS", place.path)
     (point,) = combination.measure_op(cast(Any, Bed(settings(rtt="20ms"))), ["sda"], "read", {"target: a": "1"})
-    assert point.number("bound_mb_per_s") > 100 and point["mb_per_s"] == 0.41
+    assert point.number("bound_mb_per_s") > 100 and point["mb_per_s"] == 0.4096
     kept = recordfile.read(place.path / "read.run.json.gz")
     assert kept.events == (Event(1.0, "the second path is cut"),)
     return kept

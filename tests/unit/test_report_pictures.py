@@ -209,6 +209,11 @@ def test_a_report_begins_with_the_answers() -> None:
     assert "What limits now? wan: " in told
 
 
+def test_runs_paired_by_seed_have_no_order_to_drift_in() -> None:
+    """Seeds are draws: eight charts of three of them hid what the page had to say."""
+    assert "pair, in the order measured" not in page_of(seeded({"untouched": 0.02, "wan": 0.09}))
+
+
 def test_a_report_of_one_set_claims_nothing() -> None:
     html = page_of(seeded({"wan": 0.09}))
     assert "cannot tell: wan alone was measured" in html

@@ -16,6 +16,7 @@ from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.summary import Summary
 from fabtune.lab.recipe import SUITES, recipe_for
 from fabtune.measure import keptrun, resulttree
+from fabtune.model.units import counted
 
 
 def run_experiment(args: argparse.Namespace) -> int:
@@ -50,10 +51,19 @@ def run_experiment(args: argparse.Namespace) -> int:
             verdicts = batch.judge(wanted, runs)
             _write(wanted, batch.summary_of(runs), verdicts, out, args)
             code = _code(verdicts)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_kept(runs, args)) from None
     finally:
         # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
         _write_tree(wanted, out, args, named)
     return code
+
+
+def _kept(runs: list[batch.Run], args: argparse.Namespace) -> str:
+    """Return what an interrupted experiment leaves, and how to go on with it."""
+    measured = sum(run.state().status == "measured" for run in runs)
+    go_on = shlex.join([*shlex.split(_command(args)), *(["--out", str(args.out)] if args.out else []), "--resume"])
+    return f"{measured} of {counted(len(runs), 'run')} {'is' if measured == 1 else 'are'} kept; go on with `{go_on}`"
 
 
 def _code(verdicts: list[JudgedExpectation]) -> ExitCode:

@@ -120,8 +120,9 @@ def _run(argv: Sequence[str]) -> int:
         return int(end.code or 0)
     except FabtuneError as error:
         return _failed(str(error), error.exit_code, argv, as_json)
-    except KeyboardInterrupt:
-        return _failed("interrupted", ExitCode.INTERRUPTED, argv, as_json)
+    except KeyboardInterrupt as interrupt:
+        # Whoever was interrupted may have said what is left.
+        return _failed(": ".join(["interrupted", *map(str, interrupt.args)]), ExitCode.INTERRUPTED, argv, as_json)
     except BrokenPipeError:
         # The reader of our stdout went away (`| head`); that is not an error.
         return ExitCode.DONE

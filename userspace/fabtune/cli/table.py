@@ -18,8 +18,12 @@ _LEAST_WRAP_WIDTH = 32
 _GAP = "  "
 # A number and its unit stay on one line.
 _FIGURE = re.compile(
-    r"(?<=\d) (?=(?:[KMGT]i?B|bytes|[KMG]?b/s|[KMG]i?B/s|IOPS|[mun]?s|min|%)(?:\W|$))|(?<=[KMGT]iB) (?=\(\d)"
+    r"(?<=\d) (?=(?:[KMGT]i?B|bytes|[KMG]?b/s|[KMG]i?B/s|IOPS|[mun]?s|min|s/GB|%)(?:\W|$))|(?<=[KMGT]iB) (?=\(\d)"
 )
+
+
+# So do the ends of an interval.
+_INTERVAL = re.compile(r"[\[(][^\s\[\]()]+(?:,| to| and) [^\s\[\]()]+[\])]")
 
 
 def print_json(data: object) -> None:
@@ -123,6 +127,7 @@ def _harmless(text: str) -> str:
 def _wrap(text: str, width: int, indent: str = "", after: str = "") -> list[str]:
     """Return the lines of `text`, figures and their units kept together."""
     kept = _FIGURE.sub("\u00a0", _harmless(text))
+    kept = _INTERVAL.sub(lambda found: found[0].replace(" ", "\u00a0"), kept)
     lines = textwrap.wrap(kept, width, initial_indent=indent, subsequent_indent=after, break_on_hyphens=False)
     return [line.replace("\u00a0", " ") for line in lines] or [""]
 

@@ -153,7 +153,7 @@ def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, float |
     if seen is None and taken.target.kind == "device" and Path(f"/sys/block/{taken.target.disk}/mq").exists():
         raise FabtuneError(f"fabstat saw no {op} on {taken.target.disk}: is the module loaded?")
     point = {
-        "mb_per_s": _rounded(figures[f"{op}_mb_per_s"], 2),
+        "mb_per_s": _rounded(figures[f"{op}_mb_per_s"], 4),
         "cpu_s_per_gb": _rounded(figures.get("cpu_s_per_gb"), 3),
         "oldest_s": _rounded(measured.oldest_s(step, op), 3),
         **{name: _rounded(figures.get(f"{op}_{name}"), 3) for name in ("p50_ms", "p99_ms")},

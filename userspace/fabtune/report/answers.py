@@ -12,7 +12,7 @@ from fabtune.report.table import percent, times, within
 
 # A rate this near its bound is held by the bound; a bound this near the link's goodput is the link's.
 _AT_BOUND, _AT_LINK = 0.95, 0.98
-# So many places are named; of more, the number alone.
+# So many groups of places are named; of more, their number.
 _NAMED = 6
 
 
@@ -64,7 +64,29 @@ def _at(some: Sequence[Gain], gains: Sequence[Gain]) -> str:
     if len(some) == len(gains):
         return f"at {some[0].where}" if len(gains) == 1 else f"at all {len(gains)} points"
     counted = f"at {len(some)} of {len(gains)} points"
-    return f"{counted} ({', '.join(one.where for one in some)})" if len(some) <= _NAMED else counted
+    return f"{counted} ({_places([one.where for one in some])})"
+
+
+def _places(wheres: Sequence[str]) -> str:
+    """Return points in few words: what holds at the same places is said once, "reads, writes at 0, 20 ms"."""
+    found: dict[str, list[str]] = {}
+    for what, _, place in (one.partition(" at ") for one in wheres):
+        found.setdefault(what, []).append(place)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for what, places in found.items():
+        alike.setdefault(tuple(places), []).append(what)
+    said = [
+        " at ".join(filter(None, [", ".join(whats), ", ".join(_once([one for one in places if one]))]))
+        for places, whats in alike.items()
+    ]
+    more = len(said) - _NAMED
+    return "; ".join(said) if more < 2 else f"{'; '.join(said[:_NAMED])}; and {more} more"
+
+
+def _once(places: Sequence[str]) -> list[str]:
+    """Return "0, 20 ms" for "0 ms", "20 ms": a unit that all have in common stands behind the last."""
+    units = {place.partition(" ")[2] for place in places}
+    return [place.partition(" ")[0] for place in places[:-1]] + list(places[-1:]) if len(units) == 1 else list(places)
 
 
 def _by_how_much(gains: Sequence[Gain]) -> str:
@@ -101,7 +123,7 @@ def of_limits(name: str, reached: Sequence[Reach]) -> Answer:
         if some:
             shares = sorted(one.share for one in some)
             span = " to ".join(dict.fromkeys((percent(shares[0]), percent(shares[-1]))))
-            where = ", ".join(one.where for one in some) if len(some) <= _NAMED else f"{len(some)} points"
+            where = _places([one.where for one in some])
             said.append(f"{what}: {where} ({span} of the bound)")
     return Answer("What limits now?", f"{name}: {'; '.join(said)}." if said else "Not known: no bound without a path.")
 

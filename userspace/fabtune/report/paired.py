@@ -49,19 +49,11 @@ def _section(outcome: Comparison, heading: str, look: Mapping[str, int]) -> Sect
         )
         figures.append(Figure(forest_plot(heading, intervals, outcome.rules.practical, axis), caption))
     pairs = []
-    # A single pair has no order to look at.
-    for row in (row for row in outcome.rows if row.primary and len(row.pairs) > 1):
-        sides = zip((outcome.a, outcome.b), zip(*row.pairs, strict=True), strict=True)
-        series = [
-            Series(name, tuple((float(i + 1), v) for i, v in enumerate(values)), look=look.get(name, place))
-            for place, (name, values) in enumerate(sides)
-        ]
+    for row in (row for row in outcome.rows if row.primary and row.pairs):
         title = f"{row.step}: {row.metric.title} of each pair"
-        y_axis = Axis(row.metric.unit)
-        numbers = tuple(float(i + 1) for i in range(len(row.pairs))) if len(row.pairs) <= _NUMBERED_PAIRS else ()
-        x_axis = Axis("pair, in the order measured", marks=numbers)
-        drawing = line_chart(title, series, x_axis, y_axis, from_zero=False)
-        figures.append(Figure(drawing, f"{title}. Drift moves both lines, an effect parts them."))
+        # Only the pairs of a session have an order that drift could show in.
+        if outcome.paired == "session" and len(row.pairs) > 1:
+            figures.append(_drift(outcome, row, title, look))
         pairs += [(row.step, row.metric.title, i + 1, a, b, b / a) for i, (a, b) in enumerate(row.pairs)]
     tables = verdict_table.verdict_tables(outcome)
     if intervals:
@@ -81,6 +73,18 @@ def _section(outcome: Comparison, heading: str, look: Mapping[str, int]) -> Sect
         what = (Column("what", "what"), Column(outcome.a, "a"), Column(outcome.b, "b"))
         tables.append(Table("What else differed", what, outcome.differences))
     return Section(heading, figures=tuple(figures), tables=tuple(tables), notes=tuple(verdict_table.notes(outcome)))
+
+
+def _drift(outcome: Comparison, row: compare.FigureRow, title: str, look: Mapping[str, int]) -> Figure:
+    sides = zip((outcome.a, outcome.b), zip(*row.pairs, strict=True), strict=True)
+    series = [
+        Series(name, tuple((float(i + 1), v) for i, v in enumerate(values)), look=look.get(name, place))
+        for place, (name, values) in enumerate(sides)
+    ]
+    numbers = tuple(float(i + 1) for i in range(len(row.pairs))) if len(row.pairs) <= _NUMBERED_PAIRS else ()
+    x_axis = Axis("pair, in the order measured", marks=numbers)
+    drawing = line_chart(title, series, x_axis, Axis(row.metric.unit), from_zero=False)
+    return Figure(drawing, f"{title}. Drift moves both lines, an effect parts them.")
 
 
 def _interval(row: compare.FigureRow) -> list[Spread]:

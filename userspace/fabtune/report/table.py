@@ -92,18 +92,22 @@ class Table:
         for row in self.rows:
             cells = [_text(column, cell) for column, cell in zip(self.columns, row, strict=True)]
             for figure, low, high in spans:
-                ends = row[low], row[high]
-                if isinstance(ends[0], int | float) and isinstance(ends[1], int | float):
-                    show = within(ends[0], ends[1])
-                    for at in (figure, low, high):
-                        value = row[at]
-                        cells[at] = show(value) if isinstance(value, int | float) else cells[at]
+                self._show_within(row, cells, figure, low, high)
             for index in range(self.group_by):
                 if before is not None and row[: index + 1] == before[: index + 1]:
                     cells[index] = ""
             shown.append(cells)
             before = row
         return shown
+
+    def _show_within(self, row: tuple[Cell, ...], cells: list[str], *places: int) -> None:
+        """Write a figure and the ends of its interval with the digits that the interval leaves open."""
+        _, low, high = (row[at] for at in places)
+        if isinstance(low, int | float) and isinstance(high, int | float):
+            show = within(low, high)
+            for at in places:
+                value, unit = row[at], "×" if self.columns[at].show is times else ""
+                cells[at] = f"{show(value)}{unit}" if isinstance(value, int | float) else cells[at]
 
     def _spans(self) -> list[tuple[int, int, int]]:
         """Return where figures stand that have their interval beside them, in columns with ``_low`` and ``_high``."""
