@@ -183,6 +183,24 @@ def test_harm_and_doubt_are_said_first() -> None:
     assert "One seed, so without intervals" in sure.text and "1 pair; at least 3 are needed" in sure.text
 
 
+def test_a_zero_or_a_missing_partner_is_not_left_out_of_the_answers() -> None:
+    """A profile under which nothing moved at 50 ms was "better at all points"."""
+    nothing = {"mb_per_s": 0.0, "fraction_of_bound": 0.0, "gain": None, "gain_low": None, "gain_high": None}
+    doubt = {"verdict": "cannot tell", "why": "a figure is zero"}
+    points = [p | (nothing | doubt if p["profile"] == "wan" and p["rtt_ms"] == 50 else {}) for p in make_points()]
+    helped, _, sure = demo.answers(points)[:3]
+    assert "better at 2 of 6 points" in helped.text and "cannot tell at 4 of 6 points" in helped.text
+    assert "a figure is zero" in sure.text
+    alone = [{k: v for k, v in p.items() if k != "verdict"} if p["rtt_ms"] == 100 else p for p in make_points()]
+    assert "default was not measured there" in demo.answers(alone)[2].text
+
+
+def test_two_groups_are_told_on_the_first_screen() -> None:
+    points = make_points()
+    points[1] |= {"mb_per_s_groups": "97.7 (1), 119.5 (2)"}
+    assert "The seeds of 1 figure fall into two groups" in demo.answers(points)[2].text
+
+
 def test_intervals_are_drawn(tmp_path: Path) -> None:
     assert page(make_points(), tmp_path).count('class="span"') == 2 * 2 * 3
 

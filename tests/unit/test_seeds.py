@@ -198,4 +198,4 @@ def test_run_and_report_say_the_same_of_one_tree(tmp_path: Path) -> None:
     html = suite.render(records, unusable, remarks, ["fabtune", "report", "out"])
     assert (len(records), unusable, remarks) == (18, [], [])
     for rtt_ms in (20, 50, 100):
-        assert f"rtt_ms {rtt_ms}.0: read throughput, better" in html
+        assert f"RTT {rtt_ms} ms: read throughput, better" in html

@@ -14,7 +14,9 @@ import attrs
 
 from fabtune.errors import InputError
 from fabtune.model.factors import FACTORS
+from fabtune.model.judgement import Verdict
 from fabtune.model.results import Point
+from fabtune.model.units import counted
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.report import page
 from fabtune.report.answers import Gain, Reach, by_link, merged, of_gains, of_limits
@@ -225,18 +227,20 @@ def answers(points: Sequence[Point]) -> list[Answer]:
     profiles = _profiles(points)
     seeds = _said_seeds({int(point.get("seeds") or 1) for point in points})
     facets = _facets(points)
+    groups = len(group_notes(points))
+    apart = f" The seeds of {counted(groups, 'figure')} fall into two groups, named below." if groups else ""
     found = []
     for name in profiles[1:]:
         mine = [(heading, point) for heading, group in facets for point in group if point["profile"] == name]
         gains = [
             Gain(
-                where=_where(heading, point), verdict=str(point["verdict"]), why=str(point.get("why") or ""),
-                ratio=point["gain"], low=point.get("gain_low"), high=point.get("gain_high"),
+                where=_where(heading, point), verdict=str(point.get("verdict") or Verdict.CANNOT_TELL.value),
+                why=str(point.get("why") or "") if point.get("verdict") else f"{profiles[0]} was not measured there",
+                ratio=point.get("gain"), low=point.get("gain_low"), high=point.get("gain_high"),
             )
             for heading, point in mine
-            if point.get("verdict") and point.get("gain") is not None
         ]  # fmt: skip
-        found += of_gains(name, profiles[0], gains, f"{seeds.capitalize()}; all points are judged together.")
+        found += of_gains(name, profiles[0], gains, f"{seeds.capitalize()}; all points are judged together.{apart}")
         found.append(of_limits(name, [_reach(heading, point) for heading, point in mine]))
     found = merged(found, profiles[1:])
     if not found:

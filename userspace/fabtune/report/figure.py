@@ -124,14 +124,15 @@ def _answers(
     seeds = max((int(row.get("seeds") or 1) for row in shown), default=1)
     how_sure = f"Medians of {seeds} seeds with 95 % intervals." if seeds > 1 else "One seed: without intervals."
     found: list[Answer] = []
-    gaining = [row for row in shown if row.get("verdict") and row.get("gain") is not None]
+    gaining = [row for row in shown if row.get("verdict")]
     profiles = list(dict.fromkeys(str(row.get("profile")) for row in shown))
     told = [name for name in profiles if any(row.get("profile") == name for row in gaining)]
     for name in told:
         gains = [
             Gain(
                 where=_place(row, [one for one in varying if one != "profile"]), verdict=str(row["verdict"]),
-                why=str(row.get("why") or ""), ratio=row["gain"], low=row.get("gain_low"), high=row.get("gain_high"),
+                why=str(row.get("why") or ""), ratio=row.get("gain"),
+                low=row.get("gain_low"), high=row.get("gain_high"),
             )
             for row in gaining
             if row.get("profile") == name

@@ -9,7 +9,7 @@ from fabtune.model.runrecord import RunRecord, StepResult
 from fabtune.report.chart import Axis, Series
 from fabtune.report.page import Detail, Figure, Section
 from fabtune.report.panels import Marks, Panel, panels
-from fabtune.report.table import Cell, Column, Table, decimals, plain
+from fabtune.report.table import Cell, Column, Table, decimals, plain, significant
 
 # All runs of a page together show about this many seconds; longer runs are shown in coarser steps.
 BUDGET_ROWS = 9_000
@@ -26,8 +26,8 @@ _COLUMNS = (
     Column("read", "read_mb_per_s", "MB/s", decimals(1)),
     Column("write", "write_mb_per_s", "MB/s", decimals(1)),
     Column("in flight", "in_flight", "", plain),
-    Column("p50", "p50_ms", "ms", decimals(3)),
-    Column("p99", "p99_ms", "ms", decimals(3)),
+    Column("p50", "p50_ms", "ms", significant(3)),
+    Column("p99", "p99_ms", "ms", significant(3)),
     Column("queue full", "queue_full", "", plain),
     Column("resent", "tcp_retransmitted_segments", "", plain),
     Column("CPU busy", "cpu_busy_percent", "%", decimals(0)),
