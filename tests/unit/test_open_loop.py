@@ -18,7 +18,8 @@ from fabtune.measure import checks, fio, measured, metrics, paced, paced_load, w
 from fabtune.measure.arrivals import Arrival, packed, unpacked
 from fabtune.measure.open_loop import OpenLoop
 from fabtune.measure.workload import Place
-from fabtune.model.runrecord import Offered, RunRecord
+from fabtune.model.offered import Offered
+from fabtune.model.runrecord import RunRecord
 from fabtune.report import openloops, runs
 
 MS = 10**6

@@ -11,8 +11,9 @@ import attrs
 from fabtune import progress
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
-from fabtune.measure import capture, measurement, network, proof, recordfile, workload_run
-from fabtune.measure.measurement import Measurement
+from fabtune.measure import capture, measurement, network, proof, recordfile, replay, workload_run
+from fabtune.measure.measurement import Measurement, Runnable
+from fabtune.measure.replay import Replay
 from fabtune.model.runrecord import PathTold, RunRecord
 from fabtune.report import cells, openloops, runs, throughput
 
@@ -34,6 +35,25 @@ def asked_of(args: argparse.Namespace) -> Measurement:
     )  # fmt: skip
     asked.check(args.confirm, _confirm if sys.stdin.isatty() else None)
     return asked
+
+
+def _replay_of(args: argparse.Namespace) -> Replay:
+    """Return the replay asked for, after everything that can be refused has been checked.  Raises InputError."""
+    if args.trace is None:
+        raise InputError("measuring 'replay' needs --trace with a file that blktrace made")
+    given = {"--runtime": args.runtime, "--ramp": args.ramp, "--set": args.set, "--capture": args.capture or None}
+    for option, value in given.items():
+        if value not in (None, []):
+            raise InputError(f"{option} cannot be given with a replay, whose requests and times are the trace's")
+    asked = replay.of(args.trace, args.on, path_of(args))
+    asked.check(args.confirm, _confirm if sys.stdin.isatty() else None)
+    return asked
+
+
+def _runnable(args: argparse.Namespace) -> Runnable:
+    if args.workload == "replay":
+        return _replay_of(args)
+    return asked_of(args)
 
 
 def _confirm(what: str, name: str) -> str:
@@ -72,7 +92,7 @@ def _net(args: argparse.Namespace) -> RunRecord:
 
 
 def _load(args: argparse.Namespace) -> RunRecord:
-    asked = asked_of(args)
+    asked = _runnable(args)
     claims = capture.claims(args.claim)
     return measurement.measure_whole(
         asked, args.label, args.out, claims if args.capture else None, args.at, _progress(), _say

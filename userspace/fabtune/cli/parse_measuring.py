@@ -19,7 +19,7 @@ def _measure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "workload",
         metavar="WORKLOAD",
-        help="one of `fabtune workloads`, the path of a file, or net for just the network",
+        help="one of `fabtune workloads`, the path of a file, replay for a trace, or net for just the network",
     )
     _add_load(parser)
     parser.add_argument("--label", default="", help="a name for these settings in reports, such as the profile applied")
@@ -35,6 +35,9 @@ def _measure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--claim", action="append", default=[], metavar="NAME=VALUE",
                         help="also check this against the capture, such as CommandWindow=64")  # fmt: skip
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="replay: the requests to send, as blktrace kept them"
+    )
     net = parser.add_argument_group("net")
     net.add_argument("--peer", metavar="HOST", help="the host that runs iperf3 --server")
     net.add_argument("--port", type=int, default=5201, help="its port (default: 5201)")

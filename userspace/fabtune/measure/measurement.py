@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import attrs
 
@@ -22,6 +23,19 @@ from fabtune.progress import Progress
 _GUESS_S = 20.0
 
 
+class Runnable(Protocol):
+    """What can be measured on a place, once it is `check`ed: a workload, or a trace."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def place(self) -> Target: ...
+    def check(self, confirm: str | None, ask: Callable[[str, str], str] | None) -> None: ...
+    def measure(
+        self, label: str, around: Mapping[str, str], begin_unix_s: float | None = None, show: Progress | None = None
+    ) -> RunRecord: ...
+
+
 @attrs.frozen
 class Measurement:
     """One workload on one target; `path` is what the user said about the network between them."""
@@ -32,6 +46,11 @@ class Measurement:
     runtime_s: float | None = None
     ramp_s: float | None = None
     keep_files: bool = False
+
+    @property
+    def name(self) -> str:
+        """What is measured with."""
+        return self.load.name
 
     @property
     def writes(self) -> bool:
@@ -48,18 +67,11 @@ class Measurement:
         return float(steps * (runtime_s + ramp_s if runtime_s else _GUESS_S))
 
     def check(self, confirm: str | None, ask: Callable[[str, str], str] | None) -> None:
-        """Raise InputError for what cannot be measured; before a device is overwritten, `ask` for its name.
-
-        `ask` gets what is about to happen and the name that allows it; None where nobody can be asked.
-        """
+        """Raise InputError for what cannot be measured; before a device is overwritten, `ask` for its name."""
         self.load.check_runtime(self.runtime_s)
         workload_run.check_target(self.load, self.place)
-        if not self.writes:
-            return
-        if confirm is None and ask and self.place.kind == "device" and not targets.who_holds(self.place):
-            found = ", ".join(targets.signatures(self.place)) or "no signatures found"
-            confirm = ask(f"This overwrites {targets.what_is_lost(self.place)} ({found}).", self.place.path.name)
-        targets.check_writable(self.place, confirm)
+        if self.writes:
+            targets.check_overwriting(self.place, confirm, ask)
 
     def measure(
         self,
@@ -92,17 +104,17 @@ def tunables_now() -> dict[str, str]:
 
 
 def measure_whole(
-    asked: Measurement, label: str, out: Path, claims: dict[str, str] | None, begin_unix_s: float | None,
+    asked: Runnable, label: str, out: Path, claims: dict[str, str] | None, begin_unix_s: float | None,
     show: Progress, say: Callable[[str], None],
 ) -> RunRecord:  # fmt: skip
-    """Return the record of one run, with PCP's archive in `out`, and proven by a capture unless `claims` is None.
+    """Return the record of one run, with PCP's archive in `out`; a workload's is proven unless `claims` is None.
 
     Raises InputError before anything runs, workload_run.IncompleteError with what was measured so far.
     """
     if claims is not None:
         capture.check_session(asked.place)
     around = tunables_now()
-    archive = pcp.PcpArchive(out / time.strftime(f"%Y%m%dT%H%M%S-{asked.load.name}.pcp", time.gmtime()))
+    archive = pcp.PcpArchive(out / time.strftime(f"%Y%m%dT%H%M%S-{asked.name}.pcp", time.gmtime()))
     try:
         with contextlib.ExitStack() as stack:
             if pcp.is_there():
@@ -115,7 +127,7 @@ def measure_whole(
         if archive.problem:
             say(archive.problem)
     result = attrs.evolve(result, pcp_archive=archive.name)
-    return result if claims is None else _proven(result, asked, claims, show)
+    return _proven(result, asked, claims, show) if claims is not None and isinstance(asked, Measurement) else result
 
 
 def _proven(result: RunRecord, asked: Measurement, claims: dict[str, str], show: Progress) -> RunRecord:

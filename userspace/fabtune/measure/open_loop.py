@@ -2,7 +2,8 @@
 """Open loops: what a job of Poisson arrivals asks for, and the instants at which its requests are to leave."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import attrs
 
@@ -18,6 +19,16 @@ _UNDERSTOOD = {
     "ramp_time",
 }  # fmt: skip
 _MUST_BE = {"ioengine": "libaio", "direct": 1, "norandommap": 1, "randrepeat": 0}
+
+
+class Schedule(Protocol):
+    """What an open loop sends where, of which `slots` may be outstanding at most."""
+
+    @property
+    def place(self) -> str: ...
+    @property
+    def slots(self) -> int: ...
+    def arrivals(self, ramp_s: float, runtime_s: float, draw: random.Random) -> Sequence[Arrival]: ...
 
 
 @attrs.frozen

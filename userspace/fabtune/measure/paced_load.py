@@ -10,8 +10,8 @@ from fabtune.measure import paced
 from fabtune.measure.arrivals import Arrival, packed
 from fabtune.measure.fio import Load, output_in
 from fabtune.model import typed
+from fabtune.model.offered import Offered
 from fabtune.model.outputs import FioOutput
-from fabtune.model.runrecord import Offered
 
 
 def start(place: str, slots: int, arrivals: Iterable[Arrival], begin_s: float, length_s: float, scratch: Path) -> Load:

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -133,6 +134,17 @@ def signatures(target: Target) -> list[str]:
     text = run(["wipefs", "--no-act", "--json", str(target.path)], what=f"looking for signatures on {target.path}")
     found = json.loads(text)["signatures"] if text.strip() else []
     return [f"{one['type']} at byte {int(one['offset'], 0)}" for one in found]
+
+
+def check_overwriting(target: Target, confirm: str | None, ask: Callable[[str, str], str] | None) -> None:
+    """Refuse as `check_writable` does; before that, `ask` for the name of a free device that was not named.
+
+    `ask` gets what is about to happen and the name that allows it; None where nobody can be asked.
+    """
+    if confirm is None and ask and target.kind == "device" and not who_holds(target):
+        found = ", ".join(signatures(target)) or "no signatures found"
+        confirm = ask(f"This overwrites {what_is_lost(target)} ({found}).", target.path.name)
+    check_writable(target, confirm)
 
 
 def check_writable(target: Target, confirm: str | None) -> None:

@@ -14,8 +14,9 @@ from fabtune.errors import InputError
 from fabtune.host import userfile
 from fabtune.measure import fio_options, open_loop
 from fabtune.measure.fio_options import Options, Value
-from fabtune.measure.open_loop import OpenLoop
+from fabtune.measure.open_loop import Schedule
 from fabtune.model import typed
+from fabtune.model.offered import Replayed
 from fabtune.model.typed import at_least
 from fabtune.model.units import parse_bytes
 
@@ -147,7 +148,8 @@ class LoadStep:
     must_fail: str | None
     runtime_s: float | None = None
     ramp_s: float = 0
-    open_loop: OpenLoop | None = None
+    open_loop: Schedule | None = None
+    replayed: Replayed | None = None
 
     @property
     def measured_s(self) -> float:

@@ -95,21 +95,33 @@ def measure(
         runtime_s=runtime_s, ramp_s=ramp_s, target=target.as_record(), host=host_used(), label=label, path=path,
         environment=environment, fio_version=version,
     ))  # fmt: skip
-    show = show or Progress(quiet=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="fabtune-measure-") as scratch,
-        _place(workload, target, keep_files) as place,
-        recording(draft, workload.name),
-    ):
+    with _place(workload, target, keep_files) as place, recording(draft, workload.name):
         steps = expand(workload, place, runtime_s=runtime_s, ramp_s=ramp_s)
-        names, idle = _numbered(workload, steps), _idle(target, steps[0])
-        show.begin([(name, runtime_s + ramp_s if runtime_s else _GUESS_S) for name in names])
+        run_steps(steps, target, place, draft, program, workload.stuck_after_s, begin_unix_s, show)
+    return draft.record
+
+
+def run_steps(
+    steps: Sequence[LoadStep],
+    target: Target,
+    place: Place,
+    draft: Draft,
+    program: str,
+    stuck_after_s: float | None = None,
+    begin_unix_s: float | None = None,
+    show: Progress | None = None,
+) -> None:
+    """Run each step and add it to `draft`, whose `recording` is under way; `program` is fio's path."""
+    show = show or Progress(quiet=True)
+    names, idle = _numbered(draft.record.workload.name, steps), _idle(target, steps[0])
+    lengths = (step.measured_s if step.runtime_s else _GUESS_S for step in steps)
+    show.begin(list(zip(names, lengths, strict=True)))
+    with tempfile.TemporaryDirectory(prefix="fabtune-measure-") as scratch:
         for name, step in zip(names, steps, strict=True):
             draft.add(attrs.evolve(new_result(step), idle=idle))
             with show.step(name):
-                _run_step(step, target, place, program, Path(scratch), workload.stuck_after_s, begin_unix_s, draft)
+                _run_step(step, target, place, program, Path(scratch), stuck_after_s, begin_unix_s, draft)
             begin_unix_s = None
-    return draft.record
 
 
 def _idle(target: Target, step: LoadStep) -> tuple[Sample, Sample]:
@@ -125,10 +137,10 @@ def _idle(target: Target, step: LoadStep) -> tuple[Sample, Sample]:
     return first, last
 
 
-def _numbered(workload: Workload, steps: Sequence[LoadStep]) -> list[str]:
+def _numbered(workload: str, steps: Sequence[LoadStep]) -> list[str]:
     """Return how each step is called while it runs."""
     return [
-        f"{workload.name}: {step.name}" + (f" ({number} of {len(steps)})" if len(steps) > 1 else "")
+        f"{workload}: {step.name}" + (f" ({number} of {len(steps)})" if len(steps) > 1 else "")
         for number, step in enumerate(steps, 1)
     ]
 
@@ -195,6 +207,7 @@ def new_result(step: LoadStep) -> StepResult:
         step.closed_loop,
         step.must_fail,
         step.job_file(),
+        replayed=step.replayed,
     )
 
 

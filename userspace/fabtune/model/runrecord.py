@@ -4,7 +4,6 @@
 Whatever measures makes a RunRecord, whatever reports reads one.  Of an unknown key nothing is lost: it is kept.
 """
 
-import math
 import time
 from collections.abc import Mapping
 
@@ -14,6 +13,7 @@ from fabtune import __version__
 from fabtune.model import typed
 from fabtune.model.document import Json, Rest
 from fabtune.model.judgement import Rules
+from fabtune.model.offered import Offered, Replayed
 from fabtune.model.outputs import FioOutput, Iperf3Output, Qdisc
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
 
@@ -142,42 +142,6 @@ class Stuck:
 
 
 @attrs.frozen
-class Offered:
-    """What a load that sends at given instants sent in the measured part, of `seconds`, and how well it kept to them.
-
-    `completed` counts what ended in that part, whenever it began.  A request left `behind` its instant for whatever
-    reason, `late` by the generator's own doing.
-    """
-
-    requests: int
-    completed: int
-    seconds: float
-    most_outstanding: int
-    late_p99_ns: int
-    behind_p50_ns: int
-    behind_p99_ns: int
-    behind_max_ns: int
-
-    @property
-    def per_s(self) -> float:
-        """Requests a second that were offered."""
-        return self.requests / self.seconds if self.seconds else 0.0
-
-    @property
-    def reached_per_s(self) -> float:
-        """Requests a second that came back."""
-        return self.completed / self.seconds if self.seconds else 0.0
-
-    @property
-    def kept_up(self) -> bool:
-        """Whether as much came back as was sent, but for 2 % and for what chance does to the number under way.
-
-        Where not, requests queue up for as long as the load lasts, and what they take depends on when it ends.
-        """
-        return self.requests - self.completed <= 0.02 * self.requests + 3 * math.sqrt(self.most_outstanding)
-
-
-@attrs.frozen
 class StepResult:
     """One step: what was asked of fio or iperf3, what they said, and what was read around it.
 
@@ -208,6 +172,7 @@ class StepResult:
     before_drain: FioOutput | None = typed.omitted()
     idle: tuple[Sample, ...] = typed.omitted(())
     offered: Offered | None = typed.omitted()
+    replayed: Replayed | None = typed.omitted()
     stuck: Stuck | None = typed.omitted()
     failed_as_expected: str | None = typed.omitted()
     iperf3: Iperf3Output | None = typed.omitted()

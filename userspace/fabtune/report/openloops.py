@@ -3,7 +3,12 @@
 
 from collections.abc import Sequence
 
-from fabtune.model.runrecord import Offered, RunRecord
+import attrs
+
+from fabtune.model.document import Json
+from fabtune.model.offered import Offered, Replayed
+from fabtune.model.runrecord import RunRecord
+from fabtune.model.units import counted
 from fabtune.report.page import Section
 from fabtune.report.table import Cell, Column, Table, decimals, plain
 
@@ -22,7 +27,25 @@ _TOLD, _NOT_TOLD = "from the instant", "cannot tell"
 
 def said(record: RunRecord) -> list[str]:
     """Return a sentence for each open loop of a run."""
-    return [f"{result.name}: {_sentence(result.offered)}" for result in record.steps if result.offered]
+    return [
+        f"{result.name}: {_sentence(result.offered)}"
+        + (f" {_replay(result.replayed, result.offered)}" if result.replayed else "")
+        for result in record.steps
+        if result.offered
+    ]
+
+
+def _replay(found: Replayed, sent: Offered) -> str:
+    changed = {
+        "folded back, as they lay beyond the device's end": found.folded,
+        "aligned to the device's blocks": found.aligned,
+        "left out, as they move no data": found.left_out,
+    }
+    words = [f"{count} {what}" for what, count in changed.items() if count]
+    delays = "/".join(f"{ns / 1e6:.3f}" for ns in (sent.behind_p50_ns, sent.behind_p99_ns, sent.behind_max_ns))
+    told = f"Of the {counted(found.requests, 'request')} of the trace "
+    told += f"{', '.join(words)}; " if words else "none is changed; "
+    return f"{told}they left {delays} ms (p50/p99/most) after their instants."
 
 
 def _sentence(found: Offered) -> str:
@@ -52,10 +75,12 @@ def _row(found: Offered) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def as_json(found: Offered | None) -> dict[str, float | str]:
+def as_json(found: Offered | None, replayed: Replayed | None) -> dict[str, Json]:
     """Return the same of one step under stable keys; nothing of another load."""
     if found is None:
         return {}
     names = [column.key for column in _COLUMNS[2:]]
-    told = {name: cell for name, cell in zip(names, _row(found), strict=True) if cell is not None}
+    told: dict[str, Json] = dict(zip(names, _row(found), strict=True))
+    if replayed:
+        told["replayed"] = attrs.asdict(replayed)
     return told | {"behind_p50_ms": found.behind_p50_ns / 1e6, "behind_max_ms": found.behind_max_ns / 1e6}

@@ -115,7 +115,7 @@ def as_json(record: RunRecord) -> dict[str, Json]:
                 "skipped": result.skipped,
                 "problem": result.problem,
                 **{metric.key: metric.value for metric in metrics.of_step(result)},
-                **openloops.as_json(result.offered),
+                **openloops.as_json(result.offered, result.replayed),
                 **{f"{one.key}_error": one.error for one in metrics.of_step(result) if one.error is not None},
             }
             for result in record.steps
