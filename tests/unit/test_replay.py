@@ -72,9 +72,9 @@ def test_of_blktraces_own_files_all_cpus_are_read(tmp_path: Path) -> None:
         (b"", "no reads or writes were queued, allowed: one or more"),
         (
             b"fio version 3 iolog\n",
-            "found b'fio ' at its begin, allowed: a binary trace of blktrace, version 7 (record",
+            "found b'fio ' at its beginning, allowed: a binary trace of blktrace, version 7 (record",
         ),
-        (event(1, 0, 512, magic=0x65617406), "at its begin, allowed: a binary trace of blktrace, version 7"),
+        (event(1, 0, 512, magic=0x65617406), "at its beginning, allowed: a binary trace of blktrace, version 7"),
         (event(1, 0, 512)[:-1], "ends at byte 47 within the event that begins at byte 0: cut short"),
         (event(1, 0, 512) + event(2, 0, 512, magic=1), "found 0x1 at byte 48, allowed: 0x65617407, the begin of an ev"),
         (event(1, 0, 512, action=7), "no reads or writes were queued, allowed: one or more"),

@@ -13,14 +13,14 @@ scsi_debug_disk() {
 	echo "${path##*/}"
 }
 
-# slow_disk NAME MS: a disk of 1 GiB that keeps every request for MS milliseconds; prints its name.
+# slow_disk NAME MS [MIB]: a disk of 1 GiB, or so large, that keeps every request for MS milliseconds; prints its name.
 slow_disk() {
 	# Disks are made below configfs alone, unless the test has loaded the module with one of its own.
 	modprobe null_blk nr_devices=0
 	mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
 	local disk=/sys/kernel/config/nullb/$1 setting
 	mkdir "$disk"
-	for setting in size=1024 blocksize=512 irqmode=2 "completion_nsec=${2}000000" hw_queue_depth=1024 power=1; do
+	for setting in "size=${3:-1024}" blocksize=512 irqmode=2 "completion_nsec=${2}000000" hw_queue_depth=1024 power=1; do
 		echo "${setting#*=}" > "$disk/${setting%%=*}"
 	done
 	# Kernels before 6.3 call it nullb1.

@@ -68,7 +68,7 @@ def _events(raw: bytes, file: Path) -> Iterator[tuple[int, int, int, int, int]]:
     order = next((one for one in "<>" if raw[:4] == struct.pack(f"{one}I", _MAGIC)), "")
     if raw and not order:
         raise InputError(
-            f"{file}: found {raw[:4]!r} at its begin, allowed: a binary trace of blktrace, version 7 "
+            f"{file}: found {raw[:4]!r} at its beginning, allowed: a binary trace of blktrace, version 7 "
             "(record one with: blktrace -d DEVICE -o NAME; merge its files with: blkparse -i NAME -O -d FILE)"
         )
     event, at = struct.Struct(f"{order}{_FIELDS}"), 0

@@ -236,10 +236,14 @@ def _run_step(
         if begin_unix_s is not None:
             _wait_until(begin_unix_s)
         draft.note(begun_unix_s=time.time())
+        # Our own generator sends at once; fio takes its time to start, which is no part of the load.
+        if step.open_loop:
+            samples.append(watch.sample(edge=True))
         with _started(step, program, scratch) as load:
             draft.note(command=tuple(load.command))
             try:
-                samples.append(watch.sample(edge=True))
+                if not step.open_loop:
+                    samples.append(watch.sample(edge=True))
                 load.wait(lambda: samples.append(watch.sample()), sample_s(step), step.measured_s)
                 samples.append(watch.sample(edge=True))
             except (KeyboardInterrupt, FabtuneError, OSError):

@@ -177,7 +177,7 @@ def _validity(
         tables.append(Table("Broken", tuple(Column(name, name) for name in names), tuple(failures)))
     if unreadable:
         tables.append(Table("Not used", (Column("file", "file"), Column("why", "why")), tuple(unreadable)))
-    text = "A run that breaks a law was measured wrongly and takes no part in comparisons. "
+    text = "A broken law is a note; only a run whose own figures cannot be right takes no part in comparisons. "
     text += "A law between runs that fails says that something else sets the speed: a TCP window, loss, a CPU. "
     text += "The knee is the round trip from which the queue no longer fills the link."
     return page.Section("Self-checks", text, tables=tuple(tables), notes=tuple(remarks))
