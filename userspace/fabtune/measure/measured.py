@@ -187,10 +187,14 @@ def disk_bytes(result: StepResult) -> tuple[float, float] | None:
     samples = [one for one in result.samples if "disk.dev.read_bytes" in one]
     if len(samples) < 2:
         return None
+    points = [(one["time.monotonic"], one["disk.dev.read_bytes"] + one["disk.dev.write_bytes"]) for one in samples]
+    if not _seconds(result.job, "ramp_time"):
+        # All of it is the load's; up to its first request nothing grew, let alone evenly.
+        moved = 1024 * (points[-1][1] - points[0][1])
+        return moved, moved
     earliest, latest = _ramp_ends(result)
     if latest < earliest:
         return None
-    points = [(one["time.monotonic"], one["disk.dev.read_bytes"] + one["disk.dev.write_bytes"]) for one in samples]
     low, high = (points[-1][1] - _at(points, when) for when in (latest, earliest))
     return low * 1024, high * 1024
 
