@@ -21,7 +21,7 @@ PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy py
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-module bench-wan bench-power bench-experiments lab-shell \
+.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments lab-shell \
 	deps-lab deps-test devtools install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -75,7 +75,10 @@ check-harm: deps-lab ## random sequences on random hosts, kill points and boots 
 	@mkdir -p $(OUT)/harm
 	$(PYTHON) tests/harm/harm.py --sequences $(SEQUENCES) --seed $(SEED) --out $(OUT)/harm
 
-bench: bench-module bench-wan bench-power bench-experiments ## all long measurements
+bench: bench-plan bench-module bench-wan bench-power bench-experiments ## all long measurements
+
+bench-plan: deps-test ## CPU seconds of plan, show, lint and verify beside 64 sessions, and of --version, against their bars
+	$(PYTHON) tests/bench/plan.py
 
 bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools, on three kernels (out/bench/module.json); a reading
 	$(PYTHON) tests/bench/module.py --out $(OUT)/bench

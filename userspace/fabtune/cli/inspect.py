@@ -4,21 +4,21 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts import saved_facts
 from fabtune.facts.collect import Facts, survey
 from fabtune.host.sockets import TcpSocket
-from fabtune.lint.hazards import lint
-from fabtune.lint.rule import SEVERITIES, Hazard
 from fabtune.model import units
-from fabtune.tune import path_choice as tune_path
-from fabtune.tune.logins import LoginPreview, preview_logins
 from fabtune.tune.missing import missing, unseen
-from fabtune.tune.plan import make_plan
+
+# The rest is imported by the verb that needs it, which keeps the others quick (tests/unit/test_startup.py).
+if TYPE_CHECKING:
+    from fabtune.lint.rule import Hazard
+    from fabtune.tune.logins import LoginPreview
 
 
 def _facts(name: str | None, netns: str) -> Facts:
@@ -100,8 +100,12 @@ def _wanted(facts: Facts, args: argparse.Namespace) -> dict[tuple[str, str], str
     """Return what the profile asked about wants, by tunable and device; nothing without a profile."""
     if args.profile is None:
         return {}
+    from fabtune.catalog.profile import load_profile
+    from fabtune.tune import path_choice
+    from fabtune.tune.plan import make_plan
+
     profile = load_profile(args.profile, shipped_catalog())
-    plan = make_plan(profile, ROLES, facts, tune_path.choose(facts, *_given(args)), {})
+    plan = make_plan(profile, ROLES, facts, path_choice.choose(facts, *_given(args)), {})
     return {(row.tunable.name, row.device.identity): row.wanted for row in plan.rows if row.device and row.wanted}
 
 
@@ -121,9 +125,13 @@ def _show_target(facts: Facts) -> None:
 
 def run_lint(args: argparse.Namespace) -> int:
     """Print every hazard; exit 3 if one is more than a notice, 5 if there may be some that it cannot see."""
+    from fabtune.lint.hazards import lint
+    from fabtune.lint.rule import SEVERITIES
+    from fabtune.tune import path_choice
+
     rtt_ms, rate = _given(args)
     facts = _facts(args.file, args.netns)
-    findings = lint(facts, shipped_catalog(), tune_path.choose(facts, rtt_ms, rate))
+    findings = lint(facts, shipped_catalog(), path_choice.choose(facts, rtt_ms, rate))
     hidden = "" if args.file else unseen()
     with console.reader_may_leave():
         if args.json:
@@ -139,7 +147,9 @@ def run_lint(args: argparse.Namespace) -> int:
     return ExitCode.CANNOT_TELL
 
 
-def _show_findings(findings: list[Hazard]) -> None:
+def _show_findings(findings: "list[Hazard]") -> None:
+    from fabtune.lint.rule import SEVERITIES
+
     for one in findings:
         table.paragraph(f"{one.severity}: {one.rule} ({one.device})")
         for label, text in (("seen", one.evidence), ("so", one.consequence), ("fix", one.fix)):
@@ -150,11 +160,15 @@ def _show_findings(findings: list[Hazard]) -> None:
 
 def run_negotiate(args: argparse.Namespace) -> int:
     """Preview each login between the initiator's records and the target's TPGs; exit 1 where one would fail."""
+    from fabtune.catalog.profile import load_profile
+    from fabtune.tune import path_choice
+    from fabtune.tune.logins import preview_logins
+
     rtt_ms, rate = _given(args)
     initiator = _facts(args.initiator, "")
     target = _facts(args.target, args.netns) if args.target or args.netns or args.initiator else initiator
     profile = load_profile(args.profile, shipped_catalog()) if args.profile else None
-    path = tune_path.choose(initiator, rtt_ms, rate)
+    path = path_choice.choose(initiator, rtt_ms, rate)
     logins = preview_logins(initiator, target, profile, path)
     if not logins:
         raise InputError("no node record and no target found; give --initiator and --target facts files")
@@ -168,7 +182,7 @@ def run_negotiate(args: argparse.Namespace) -> int:
     return ExitCode.FAILED if failing else ExitCode.DONE
 
 
-def _show_login(login: LoginPreview) -> None:
+def _show_login(login: "LoginPreview") -> None:
     rows = [
         (one.name, _word(one.initiator), _word(one.target), one.rule, _word(one.result), one.problem)
         for one in login.agreed

@@ -2,21 +2,23 @@
 """Prints plans, results, drift, reverts and history: tables for people, JSON for programs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fabtune.catalog.tunable import EFFECTS
 from fabtune.cli.table import number, one_line, paragraph, print_json, rate, table, text_below
 from fabtune.host import targets
 from fabtune.model.units import counted
-from fabtune.tune import sizing
-from fabtune.tune.apply import Result
-from fabtune.tune.journal import Transaction
-from fabtune.tune.memory import MemoryCost
 from fabtune.tune.missing import unseen
 from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, REFUSED, SAME, UNREADABLE, UNSUPPORTED, Plan, Row
-from fabtune.tune.relogin import Pending
-from fabtune.tune.undo import Report
-from fabtune.tune.verify import Drift
+
+# Only what a verb prints is imported by it.
+if TYPE_CHECKING:
+    from fabtune.tune.apply import Result
+    from fabtune.tune.journal import Transaction
+    from fabtune.tune.memory import MemoryCost
+    from fabtune.tune.relogin import Pending
+    from fabtune.tune.undo import Report
+    from fabtune.tune.verify import Drift
 
 _STATE_WORDS = {
     SAME: "right already",
@@ -42,7 +44,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def memory_json(cost: MemoryCost) -> dict[str, float]:
+def memory_json(cost: "MemoryCost") -> dict[str, float]:
     """Return the worst case of memory with stable keys."""
     return {
         "sessions": cost.sessions,
@@ -66,11 +68,13 @@ def path_json(plan: Plan) -> dict[str, float] | None:
     }
 
 
-def show_plan(plan: Plan, cost: MemoryCost, as_json: bool, everything: bool, elsewhere: Sequence[str] = ()) -> None:
+def show_plan(plan: Plan, cost: "MemoryCost", as_json: bool, everything: bool, elsewhere: Sequence[str] = ()) -> None:
     """Print a plan, what it may cost in memory, and what is said of portals `elsewhere`."""
     if as_json:
         print_json(plan_json(plan) | {"memory": memory_json(cost), "elsewhere": list(elsewhere)})
         return
+    from fabtune.tune import sizing
+
     path = "path not known"
     if plan.path:
         path = (
@@ -111,13 +115,13 @@ def _plan_row(row: Row) -> tuple[str, ...]:
     return row.tunable.name, device, number(row.now, unit), number(row.wanted, unit), why, effect
 
 
-def _pending_json(pending: Sequence[Pending]) -> list[dict[str, str]]:
+def _pending_json(pending: "Sequence[Pending]") -> list[dict[str, str]]:
     return [
         {"action": one.action, "identity": one.identity, "label": one.label, "reason": one.reason} for one in pending
     ]
 
 
-def _show_pending(pending: Sequence[Pending]) -> None:
+def _show_pending(pending: "Sequence[Pending]") -> None:
     words = {"relogin": "needs a re-login", "target-relogin": "must log in again from its own host",
              "srp-relogin": "needs a re-login", "leave": "is not written yet",
              "path": "lacks its multipath device", "value": "is no longer as it was before the re-login",
@@ -144,7 +148,7 @@ def _by_reason(rows: Sequence[Row]) -> list[tuple[str, str]]:
     ]
 
 
-def show_result(plan: Plan, result: Result, as_json: bool) -> None:
+def show_result(plan: Plan, result: "Result", as_json: bool) -> None:
     """Print what apply did."""
     if as_json:
         print_json(
@@ -174,7 +178,7 @@ def show_result(plan: Plan, result: Result, as_json: bool) -> None:
     _show_pending(result.pending)
 
 
-def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
+def show_drift(drifts: "Sequence[Drift]", as_json: bool) -> None:
     """Print what verify found."""
     drifted = [drift for drift in drifts if drift.drifted]
     due = sum(drift.due for drift in drifts)
@@ -200,7 +204,7 @@ def show_drift(drifts: Sequence[Drift], as_json: bool) -> None:
     )
 
 
-def show_revert(report: Report, as_json: bool) -> None:
+def show_revert(report: "Report", as_json: bool) -> None:
     """Print what revert did."""
     if as_json:
         steps = [one.as_json() for one in report.outcomes]
@@ -224,7 +228,7 @@ def show_revert(report: Report, as_json: bool) -> None:
     _show_pending(report.pending)
 
 
-def show_history(transactions: Sequence[Transaction], as_json: bool) -> None:
+def show_history(transactions: "Sequence[Transaction]", as_json: bool) -> None:
     """Print the journal's transactions."""
     if as_json:
         print_json([_transaction_json(one) for one in transactions])
@@ -236,7 +240,7 @@ def show_history(transactions: Sequence[Transaction], as_json: bool) -> None:
         print("the journal is empty")
 
 
-def _transaction_json(one: Transaction) -> dict[str, object]:
+def _transaction_json(one: "Transaction") -> dict[str, object]:
     return {
         "transaction": one.header.transaction,
         "time": one.header.time,

@@ -11,7 +11,6 @@ from fabtune.cli import console, output
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts
 from fabtune.tune import journal, memory, saved_plan
-from fabtune.tune.carry_out import carry_out
 from fabtune.tune.plan import Plan
 from fabtune.tune.request import (
     Request,
@@ -24,8 +23,6 @@ from fabtune.tune.request import (
     roles_of,
 )
 from fabtune.tune.saved_plan import SavedPlan
-from fabtune.tune.undo import undo
-from fabtune.tune.verify import verify
 
 
 def _asked(args: argparse.Namespace) -> Request:
@@ -59,6 +56,8 @@ class NotAnsweredError(FabtuneError):
 
 def run_apply(args: argparse.Namespace) -> int:
     """Write a profile's values, on a terminal after a question; exit 4 while something still needs a re-login."""
+    from fabtune.tune.carry_out import carry_out
+
     wanted = _saved_plan(args) or _asked(args)
     if args.dry_run or (console.interactive() and not args.yes):
         plan, facts = plan_as_of_now(wanted)
@@ -125,6 +124,8 @@ def _agreed(plan: Plan, facts: Facts, args: argparse.Namespace) -> bool:
 
 def run_verify(args: argparse.Namespace) -> int:
     """Compare the host with the journal (and a profile's plan); exit 3 on drift, 4 where a re-login is due."""
+    from fabtune.tune.verify import verify
+
     check_namespace(args.netns)
     plan = plan_for(_asked(args))[0] if args.profile else None
     roles = roles_of(args.role)
@@ -138,6 +139,8 @@ def run_verify(args: argparse.Namespace) -> int:
 
 def run_revert(args: argparse.Namespace) -> int:
     """Take back what apply wrote; exit 3 when a value is somebody else's now, 4 when a re-login is due."""
+    from fabtune.tune.undo import undo
+
     check_namespace(args.netns)
     report = undo(args.profile, args.transaction, args.role, args.netns, args.force, args.allow_relogin, console.say)
     with console.reader_may_leave():

@@ -17,7 +17,6 @@ is kept as it is, and a field ``Rest`` keeps all keys that are no field.
 
 import contextlib
 import dataclasses
-import difflib
 import math
 import re
 import types
@@ -95,6 +94,9 @@ def describe(value: object) -> str:
 
 def suggestion(word: str, known: Collection[str]) -> str:
     """Return " (did you mean 'x'?)" for a near miss, else nothing."""
+    # Only an error needs it.
+    import difflib
+
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean '{near[0]}'?)" if near else ""
 
