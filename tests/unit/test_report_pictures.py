@@ -14,7 +14,7 @@ from run_records import make_record, with_fio, with_step
 from fabtune.measure import checks, measured, recordfile
 from fabtune.measure.measured import Latencies
 from fabtune.model.runrecord import Edge, Event, RunRecord
-from fabtune.report import cells, latency, looks, overtime, suite, table, throughput
+from fabtune.report import cells, latency, looks, overtime, paired, suite, table, throughput
 from fabtune.report.chart import Axis, Series, line_chart
 
 PATH = {"rtt_ms": 10.0, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
@@ -176,6 +176,23 @@ def test_digits_follow_the_interval(value: float, low: float, high: float, shown
     assert found.shown()[0] == shown and found.shown()[1][0] == "1.000"
     # The file keeps what was found.
     assert str(value) in found.to_csv()
+
+
+def test_a_ratio_has_as_many_digits_as_its_interval_supports_wherever_it_stands() -> None:
+    rates = {"default": (100, 103, 97, 101, 99), "wan": (140, 149, 151, 138, 144)}
+    records = [make_record(rate, label, pair) for label, of in rates.items() for pair, rate in enumerate(of)]
+    ((_, outcome),) = paired.outcomes(records)
+    found = outcome.primary[0].judgement
+    assert found.low and found.high and 0.02 < (found.high - found.low) / 2 < 0.1
+    ratio, low, high = (f"{value:.3f}" for value in (found.ratio, found.low, found.high))
+    (section,) = paired.sections([("", outcome)], "xdd", {})
+    (ratios,) = (one for one in section.tables if one.caption == "Ratios")
+    assert ratios.shown()[0][1:] == [f"{ratio}×", f"{low}×", f"{high}×"]
+    assert f"better: {ratio}× [{low}, {high}]</title>" in section.figures[0].svg
+    assert f"{ratio}× [{low}, {high}], read." in re.sub(r"<[^>]+>", "", page_of(records))
+    assert str(found.ratio) in ratios.to_csv()
+    (by_pair,) = (one for one in section.tables if one.caption == "Runs by pair")
+    assert by_pair.shown()[0][3:] == ["100.0", "140.0", "1.40×"]
 
 
 def test_significant_digits_have_no_exponent() -> None:

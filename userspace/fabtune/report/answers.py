@@ -8,7 +8,7 @@ import attrs
 from fabtune.model.judgement import Verdict
 from fabtune.model.path import NetworkPath
 from fabtune.report.page import Answer
-from fabtune.report.table import percent, times, within
+from fabtune.report.table import percent, times, times_within
 
 # A rate this near its bound is held by the bound; a bound this near the link's goodput is the link's.
 _AT_BOUND, _AT_LINK = 0.95, 0.98
@@ -107,8 +107,7 @@ def _by_how_much(gains: Sequence[Gain]) -> str:
 def _ratio(one: Gain) -> str:
     if one.low is None or one.high is None:
         return f"{times(one.ratio or 0.0)}, without an interval"
-    show = within(one.low, one.high)
-    return f"{show(one.ratio or 0.0)}× [{show(one.low)}, {show(one.high)}]"
+    return times_within(one.ratio or 0.0, one.low, one.high)
 
 
 def of_limits(name: str, reached: Sequence[Reach]) -> Answer:

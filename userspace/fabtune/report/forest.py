@@ -7,6 +7,7 @@ from html import escape
 import attrs
 
 from fabtune.report.chart import WIDTH, Axis, make_scale, num, svg_open, text_element
+from fabtune.report.table import times_within
 
 _ROW, _TOP, _BOTTOM, _LEFT, _RIGHT = 34, 12, 44, 24, 24
 
@@ -44,7 +45,7 @@ def forest_plot(title: str, rows: Sequence[Spread], practical: float, axis: str)
     for index, row in enumerate(rows):
         y = _TOP + _ROW * index + 24
         look = {1: "good", -1: "bad", 0: "even"}[row.sense]
-        hint = f"{row.name}: {row.ratio:.4g} [{row.low:.4g}, {row.high:.4g}]"
+        hint = f"{row.name}: {times_within(row.ratio, row.low, row.high)}"
         parts.append(f'<g class="{look}"><title>{escape(hint)}</title>')
         parts.append(f'<path class="line" d="M{num(scale.at(row.low))} {y}H{num(scale.at(row.high))}"/>')
         parts.append(f'<path class="mark" d="M{num(scale.at(row.ratio))} {y - 5}l5 5l-5 5l-5 -5z"/></g>')

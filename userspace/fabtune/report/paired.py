@@ -10,7 +10,7 @@ from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.compare import Comparison
 from fabtune.report.forest import Spread, forest_plot
 from fabtune.report.page import Figure, Section
-from fabtune.report.table import Column, Table, decimals, plain
+from fabtune.report.table import Column, Table, plain, significant, times
 
 # A longer forest shows the figures that decide alone.
 MAX_ROWS = 12
@@ -57,13 +57,15 @@ def _section(outcome: Comparison, heading: str, look: Mapping[str, int]) -> Sect
         pairs += [(row.step, row.metric.title, i + 1, a, b, b / a) for i, (a, b) in enumerate(row.pairs)]
     tables = verdict_table.verdict_tables(outcome)
     if intervals:
-        columns = (Column("figure", "figure"), *(Column(n, n, "", decimals(4)) for n in ("ratio", "low", "high")))
+        keys = {"ratio": "ratio", "low": "ratio_low", "high": "ratio_high"}
+        columns = (Column("figure", "figure"), *(Column(title, key, "", times) for title, key in keys.items()))
         tables.append(Table("Ratios", columns, tuple((one.name, one.ratio, one.low, one.high) for one in intervals)))
     if pairs:
         a, b = outcome.a, outcome.b
         pair_columns = (
             Column("step", "step"), Column("figure", "figure"), Column("pair", "pair", "", plain),
-            Column(a, "a", "", decimals(3)), Column(b, "b", "", decimals(3)), Column("ratio", "ratio", "", decimals(4)),
+            *(Column(title, key, "", significant(4)) for title, key in ((a, "a"), (b, "b"))),
+            Column("ratio", "ratio", "", times),
         )  # fmt: skip
         tables.append(Table("Runs by pair", pair_columns, tuple(pairs), group_by=2))
     if outcome.invalid:

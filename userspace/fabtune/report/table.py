@@ -56,6 +56,12 @@ def times(value: float) -> str:
     return f"{value:.2f}×" if value < 10 else f"{value:.1f}×"
 
 
+def times_within(ratio: float, low: float, high: float) -> str:
+    """Return a ratio as a multiple with its interval, as many digits of each as the interval leaves open."""
+    show = within(low, high)
+    return f"{show(ratio)}× [{show(low)}, {show(high)}]"
+
+
 def plain(value: float) -> str:
     """Return a number with no digits that say nothing."""
     return f"{value:g}"
