@@ -14,7 +14,7 @@ from run_records import make_record, with_fio, with_step
 from fabtune.measure import checks, measured, recordfile
 from fabtune.measure.measured import Latencies
 from fabtune.model.runrecord import Edge, Event, RunRecord
-from fabtune.report import cells, latency, looks, overtime, paired, suite, table, throughput
+from fabtune.report import cells, chart, forest, latency, looks, overtime, paired, suite, table, throughput
 from fabtune.report.chart import Axis, Series, line_chart
 
 PATH = {"rtt_ms": 10.0, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
@@ -193,6 +193,54 @@ def test_a_ratio_has_as_many_digits_as_its_interval_supports_wherever_it_stands(
     assert str(found.ratio) in ratios.to_csv()
     (by_pair,) = (one for one in section.tables if one.caption == "Runs by pair")
     assert by_pair.shown()[0][3:] == ["100.0", "140.0", "1.40×"]
+
+
+def spread(name: str, ratio: float, low: float, high: float) -> forest.Spread:
+    return forest.Spread(name, ratio, low, high, sense=0)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # Names reach across the line at 1 where all is a gain or a loss, and under the mark of the row above.
+        [spread("read throughput, better", 1.08, 1.06, 1.1), spread("read latency p99, better", 0.92, 0.9, 0.94)],
+        [spread("write, RTT 100 ms: write throughput, no practical difference", 1.0, 0.999, 1.001)] * 3,
+        [spread(f"random read, RTT 100 ms, depth {n}: read latency p99, cannot tell", 3 * n, n, 31) for n in (1, 16)],
+    ],
+)
+def test_no_text_of_a_forest_stands_on_a_line_or_a_mark(rows: list[forest.Spread]) -> None:
+    """In units of the drawing, which is as a whole made smaller where the screen is narrow."""
+    svg = forest.forest_plot("t", rows, 0.02, "wan / untouched")
+    boxes = [
+        (x - (centred := len(text) * chart.GLYPH / 2 if "middle" in group else 0), y - 11,
+         x - centred + len(text) * chart.GLYPH, y + 3)
+        for group, inner in re.findall(r"<g class=\"(?:legend|tick|label)\"([^>]*)>(.*?)</g>", svg, re.DOTALL)
+        for x, y, text in ((float(x), float(y), text) for x, y, text in re.findall(
+            r"<text x=\"([0-9.]+)\" y=\"([0-9.]+)\">([^<]+)<", inner))
+    ]  # fmt: skip
+    paths = re.findall(r"<path (?:class=\"(?:unity|band|line|mark)\" )?d=\"([^\"]+)\"", svg)
+    drawn_at = [box for d in paths for box in reach_of(d)]
+    assert len(boxes) > len(rows) and len(drawn_at) > 2 * len(rows) + 2
+    assert all(left >= 0 and right <= chart.WIDTH for left, _, right, _ in boxes)
+    for text in boxes:
+        for one in drawn_at:
+            assert text[2] <= one[0] or one[2] <= text[0] or text[3] <= one[1] or one[3] <= text[1], (text, one)
+
+
+def reach_of(d: str) -> list[tuple[float, float, float, float]]:
+    """The rectangle that each part of a path is within."""
+    found = []
+    for part in filter(None, d.split("M")):
+        x, y = map(float, re.findall(r"^([0-9.]+) ([0-9.]+)", part)[0])
+        spots = [(x, y)]
+        for step, numbers in re.findall(r"([HVvl])([-0-9. ]+)", part):
+            values = [float(one) for one in numbers.split()]
+            x = values[0] if step == "H" else x + values[0] if step == "l" else x
+            y = values[0] if step == "V" else y + values[-1] if step in "vl" else y
+            spots.append((x, y))
+        xs, ys = zip(*spots, strict=True)
+        found.append((min(xs) - 0.5, min(ys), max(xs) + 0.5, max(ys)))
+    return found
 
 
 def test_significant_digits_have_no_exponent() -> None:

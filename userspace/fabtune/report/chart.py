@@ -17,7 +17,7 @@ WIDTH = 440
 HEIGHT = 300
 _LEFT, _RIGHT, _BOTTOM = 56, 24, 46
 _LEGEND_LINE = 18
-_GLYPH = 6.6  # mean advance of a 12-unit sans-serif glyph
+GLYPH = 6.6  # mean advance of a 12-unit sans-serif glyph
 
 Point = tuple[float, float]
 
@@ -180,7 +180,7 @@ def draw_axes(x: Scale, y: Scale) -> list[str]:
     for tick in x.ticks():
         label = x.axis.show(tick)
         # A long word below the last mark stays within the drawing.
-        parts.append(text_element(min(x.at(tick), WIDTH - _GLYPH * len(label) / 2), bottom + 16, label))
+        parts.append(text_element(min(x.at(tick), WIDTH - GLYPH * len(label) / 2), bottom + 16, label))
     parts.append('</g><g class="label" text-anchor="middle">')
     parts.append(text_element((left + right) / 2, bottom + 36, x.axis.label))
     middle = (top + bottom) / 2
@@ -260,7 +260,7 @@ def _legend_rows(names: Sequence[str]) -> list[list[tuple[int, float]]]:
     rows: list[list[tuple[int, float]]] = [[]]
     x = float(_LEFT)
     for index, name in enumerate(names):
-        width = 34 + _GLYPH * len(name) + 12
+        width = 34 + GLYPH * len(name) + 12
         if rows[-1] and x + width > WIDTH:
             rows.append([])
             x = float(_LEFT)

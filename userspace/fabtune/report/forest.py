@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A forest plot: one row a figure, its ratio with interval, beside the line of no difference."""
 
+import textwrap
 from collections.abc import Sequence
 from html import escape
 
 import attrs
 
-from fabtune.report.chart import WIDTH, Axis, make_scale, num, svg_open, text_element
+from fabtune.report.chart import GLYPH, WIDTH, Axis, Scale, make_scale, num, svg_open, text_element
 from fabtune.report.table import times_within
 
-_ROW, _TOP, _BOTTOM, _LEFT, _RIGHT = 34, 12, 44, 24, 24
+_TOP, _BOTTOM, _SIDE = 4, 44, 24
+# A line of a row's name, and the strip below the name: the lines of the scale stand there alone.
+_LINE, _STRIP = 16, 18
 
 
 @attrs.frozen
@@ -22,33 +25,50 @@ class Spread:
     high: float
     sense: int
 
+    @property
+    def lines(self) -> list[str]:
+        """The name in lines that the drawing has room for."""
+        return textwrap.wrap(self.name, int((WIDTH - 2 * _SIDE) / GLYPH))
+
 
 def forest_plot(title: str, rows: Sequence[Spread], practical: float, axis: str) -> str:
     """Return the drawing; the shaded band is what makes no practical difference."""
-    height = _TOP + _ROW * len(rows) + _BOTTOM
-    bottom = height - _BOTTOM
     edges = [value for row in rows for value in (row.low, row.high)]
     reach = [1 - practical, 1 + practical, *edges]
     wide = max(reach) / min(reach) > 4
-    scale = make_scale(Axis(axis, 2 if wide else None), reach, _LEFT, WIDTH - _RIGHT)
-    low, high = (scale.at(min(max(v, scale.low), scale.high)) for v in (1 / (1 + practical), 1 + practical))
-    parts = [svg_open(title, f"{axis}, with intervals: " + ", ".join(row.name for row in rows), height)]
-    parts.append(f'<path class="band" d="M{num(low)} {_TOP}H{num(high)}V{num(bottom)}H{num(low)}z"/>')
-    parts.append('<g class="grid">')
-    parts += [f'<path d="M{num(scale.at(tick))} {_TOP}V{num(bottom)}"/>' for tick in scale.ticks()]
-    parts.append(f'</g><path class="unity" d="M{num(scale.at(1))} {_TOP}V{num(bottom)}"/>')
+    scale = make_scale(Axis(axis, 2 if wide else None), reach, _SIDE, WIDTH - _SIDE)
+    names, strips = [], []
+    y = _TOP
+    for row in rows:
+        names += [text_element(_SIDE, y + _LINE * (at + 1) - 4, line) for at, line in enumerate(row.lines)]
+        y += _LINE * len(row.lines) + _STRIP
+        strips.append(y - _STRIP)
+    parts = [svg_open(title, f"{axis}, with intervals: " + ", ".join(row.name for row in rows), y + _BOTTOM)]
+    parts += _scale_lines(scale, practical, strips)
     parts.append('<g class="tick" text-anchor="middle">')
-    parts += [
-        text_element(scale.at(tick), bottom + 16, f"{tick:.2g}×" if wide else f"{tick:g}×") for tick in scale.ticks()
-    ]
-    parts.append(f'</g><g class="label" text-anchor="middle">{text_element(WIDTH / 2, bottom + 36, axis)}</g>')
-    for index, row in enumerate(rows):
-        y = _TOP + _ROW * index + 24
-        look = {1: "good", -1: "bad", 0: "even"}[row.sense]
-        hint = f"{row.name}: {times_within(row.ratio, row.low, row.high)}"
-        parts.append(f'<g class="{look}"><title>{escape(hint)}</title>')
-        parts.append(f'<path class="line" d="M{num(scale.at(row.low))} {y}H{num(scale.at(row.high))}"/>')
-        parts.append(f'<path class="mark" d="M{num(scale.at(row.ratio))} {y - 5}l5 5l-5 5l-5 -5z"/></g>')
-        parts.append(f'<g class="legend">{text_element(_LEFT, y - 9, row.name)}</g>')
+    parts += [text_element(scale.at(tick), y + 16, f"{tick:.2g}×" if wide else f"{tick:g}×") for tick in scale.ticks()]
+    parts.append(f'</g><g class="label" text-anchor="middle">{text_element(WIDTH / 2, y + 36, axis)}</g>')
+    parts.append(f'<g class="legend">{"".join(names)}</g>')
+    parts += [_marks(row, scale, strip + _STRIP // 2) for row, strip in zip(rows, strips, strict=True)]
     parts.append("</svg>")
     return "\n".join(parts)
+
+
+def _scale_lines(scale: Scale, practical: float, strips: Sequence[int]) -> list[str]:
+    """Return band, grid and the line at 1, within the strips: no name is crossed by any of them."""
+
+    def down(at: float) -> str:
+        return "".join(f"M{num(at)} {strip}v{_STRIP}" for strip in strips)
+
+    low, high = (scale.at(min(max(v, scale.low), scale.high)) for v in (1 / (1 + practical), 1 + practical))
+    band = "".join(f"M{num(low)} {strip}H{num(high)}v{_STRIP}H{num(low)}z" for strip in strips)
+    grid = "".join(f'<path d="{down(scale.at(tick))}"/>' for tick in scale.ticks())
+    return [f'<path class="band" d="{band}"/><g class="grid">{grid}</g><path class="unity" d="{down(scale.at(1))}"/>']
+
+
+def _marks(row: Spread, scale: Scale, y: int) -> str:
+    look = {1: "good", -1: "bad", 0: "even"}[row.sense]
+    hint = f"{row.name}: {times_within(row.ratio, row.low, row.high)}"
+    line = f'<path class="line" d="M{num(scale.at(row.low))} {y}H{num(scale.at(row.high))}"/>'
+    mark = f'<path class="mark" d="M{num(scale.at(row.ratio))} {y - 5}l5 5l-5 5l-5 -5z"/>'
+    return f'<g class="{look}"><title>{escape(hint)}</title>{line}{mark}</g>'
