@@ -102,7 +102,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def told(point: Point, key: str = "mb_per_s", digits: int = 1) -> str:
-    """Return a figure with its interval; both groups where the seeds fall into two, and – where there is none."""
+    """Return a figure with its interval; where its seeds fall into two groups both, and one that differs alone too."""
     if point.get(key) is None:
         return "–"
     if groups := point.get(f"{key}_groups"):
@@ -110,7 +110,9 @@ def told(point: Point, key: str = "mb_per_s", digits: int = 1) -> str:
     low, high = point.get(f"{key}_low"), point.get(f"{key}_high")
     middle = f"{point[key]:.{digits}f}"
     ends = "" if low is None or high is None else f"{low:.{digits}f}..{high:.{digits}f}"
-    return middle if ends in ("", f"{middle}..{middle}") else f"{middle} ({ends})"
+    alone = point.get(f"{key}_apart")
+    said = "" if alone is None else f", one seed {alone:.{digits}f}"
+    return middle if ends in ("", f"{middle}..{middle}") else f"{middle} ({ends}{said})"
 
 
 def by(points: Sequence[Point], **wanted: Any) -> Point:

@@ -85,5 +85,7 @@ def test_one_seed_is_said_and_groups_and_intervals_are_shown(figures: ModuleType
     assert figures.Kept([{"seeds": 1}], "").seeds.startswith("One seed")
     assert figures.told({"mb_per_s": 5.0, "mb_per_s_low": 4.32, "mb_per_s_high": 5.7}) == "5.0 (4.3..5.7)"
     assert figures.told({"mb_per_s": 119.5, "mb_per_s_low": 119.51, "mb_per_s_high": 119.52}) == "119.5"
-    assert figures.told({"mb_per_s": 97.7, "mb_per_s_groups": "97.7 (2), 119.5 (1)"}) == "97.7 (2) or 119.5 (1)"
+    assert figures.told({"mb_per_s": 97.7, "mb_per_s_groups": "97.7 (2), 119.5 (3)"}) == "97.7 (2) or 119.5 (3)"
+    alone = {"mb_per_s": 119.5, "mb_per_s_low": 84.1, "mb_per_s_high": 149.0, "mb_per_s_apart": 97.7}
+    assert figures.told(alone) == "119.5 (84.1..149.0, one seed 97.7)"
     assert figures.told({}) == "–"

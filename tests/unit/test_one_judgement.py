@@ -115,6 +115,13 @@ def test_a_figure_of_two_groups_is_said_to_be_one() -> None:
     assert any(said in note for note in verdict_table.notes(outcome))
 
 
+def test_one_run_that_differs_is_said_to_be_one() -> None:
+    a = [make_record(rate) for rate in (97.7, 119.5, 119.4)]
+    told = verdict_table.notes(compare.compare(a, [make_record(118 + n, "wan") for n in range(3)]))
+    assert "read throughput of default: one of 3 runs differs, 97.7 MB/s." in told
+    assert not any("two groups" in note for note in told)
+
+
 def test_no_figure_wraps_at_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fabtune.cli.table.room", lambda: 80)
     for records in (session(1.051, noise=0.06), session(1.001, noise=0.001), session(31.3, noise=0.1)):

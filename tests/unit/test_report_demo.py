@@ -197,8 +197,10 @@ def test_a_zero_or_a_missing_partner_is_not_left_out_of_the_answers() -> None:
 
 def test_two_groups_are_told_on_the_first_screen() -> None:
     points = make_points()
-    points[1] |= {"mb_per_s_groups": "97.7 (1), 119.5 (2)"}
+    points[1] |= {"mb_per_s_groups": "97.7 (2), 119.5 (3)"}
     assert "The seeds of 1 figure fall into two groups" in demo.answers(points)[2].text
+    points[0] |= {"mb_per_s_apart": 97.7, "seeds": 3}
+    assert "One seed of 1 figure differs from all others" in demo.answers(points)[2].text
 
 
 def test_intervals_are_drawn(tmp_path: Path) -> None:

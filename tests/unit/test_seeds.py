@@ -55,6 +55,19 @@ def test_two_groups_are_shown_as_two_groups() -> None:
     assert text.startswith("untouched, 50 ms, read: the seeds fall into two groups, 97.65 (2) and 119.5 (3) MB/s")
 
 
+def test_of_three_seeds_one_that_differs_is_no_group() -> None:
+    (row,) = summarise(runs("untouched", 119.5, 97.7, 119.4))
+    logs = numpy.log([119.5, 97.7, 119.4])
+    low, high = numpy.exp(stats.t.interval(0.95, 2, numpy.mean(logs), stats.sem(logs)))
+    assert "mb_per_s_groups" not in row.point and row.point["mb_per_s"] == 119.4 and row.point["mb_per_s_apart"] == 97.7
+    assert (row.point["mb_per_s_low"], row.point["mb_per_s_high"]) == (
+        pytest.approx(low, 1e-4),
+        pytest.approx(high, 1e-4),
+    )
+    (text,) = demo.group_notes([row.published])
+    assert text == "untouched, 50 ms, read: one seed differs, 97.7 MB/s, from the other 2; one alone is no group"
+
+
 def test_a_gain_is_taken_against_the_row_of_the_same_other_factors() -> None:
     """sessions = 1 against untouched with 4 sessions showed 0.26x."""
     rows = summarise([

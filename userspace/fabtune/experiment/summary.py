@@ -2,7 +2,8 @@
 """Runs that differ in their seed alone, as one row: medians, intervals and groups, and what the profile gained.
 
 One seed is one draw.  A figure's interval holds its mean over all seeds with 95 %, by Student's t on logarithms; where
-the seeds fall into two groups no mean says anything, and the groups and their ends are given instead.
+the seeds fall into two groups no mean says anything, and the groups and their ends are given instead.  One seed apart
+from all others is no group: it may be an outlier, and is named beside the interval.
 """
 
 import statistics
@@ -13,7 +14,7 @@ import attrs
 from fabtune.model.judgement import ALPHA, Sides, judge_together
 from fabtune.model.results import Point
 from fabtune.model.runrecord import Value
-from fabtune.model.statistics import groups_in, mean_interval
+from fabtune.model.statistics import groups_in, mean_interval, one_apart
 from fabtune.model.untouched import UNTOUCHED
 
 # What is looked at first, and judged: declared before any run.
@@ -95,6 +96,8 @@ def _spread(name: str, values: Sequence[float]) -> dict[str, Value | None]:
     if len(apart) > 1:
         found |= {f"{name}_low": min(values), f"{name}_high": max(values)}
         found[f"{name}_groups"] = ", ".join(f"{statistics.median(one):.4g} ({len(one)})" for one in apart)
+    if (alone := one_apart(values)) is not None:
+        found[f"{name}_apart"] = _rounded(alone)
     return found
 
 

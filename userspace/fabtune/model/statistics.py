@@ -209,7 +209,22 @@ def holm(p_values: Sequence[float], alpha: float) -> list[tuple[float, float]]:
 
 
 def groups_in(values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
-    """Return positive `values` in rising order: two groups where they clearly fall into two, else one."""
+    """Return positive `values` in rising order: two groups of at least two where they clearly fall so, else one."""
+    parts = _parted(values)
+    return parts if min(map(len, parts)) > 1 else (tuple(sorted(values)),)
+
+
+def one_apart(values: Sequence[float]) -> float | None:
+    """Return the one of positive `values` that lies clearly apart from all others; None where there is no such one.
+
+    It may be an outlier as well as the first seen of a second group.
+    """
+    parts = _parted(values)
+    return next((part[0] for part in parts if len(part) == 1), None) if len(parts) > 1 else None
+
+
+def _parted(values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
+    """Return positive `values` in rising order, in two where there is a wide gap, else whole."""
     rising = tuple(sorted(values))
     if len(rising) < 3 or rising[0] <= 0:
         return (rising,)

@@ -51,6 +51,8 @@ _COLUMNS = (
     Column("gain", "gain", "", times),
     Column("verdict", "verdict"),
 )
+# Where the seeds of a rate fall into two groups, and the one that differs from all others.
+_GROUPS, _APART = "mb_per_s_groups", "mb_per_s_apart"
 # The bent part of the bound is computed at so many places.
 _STEPS = 96
 # What only a page has room for.
@@ -61,7 +63,8 @@ _MORE = (
     Column("p50", "p50_ms", "ms", significant(3)),
     Column("p99", "p99_ms", "ms", significant(3)),
     Column("queue", "queue_full", "full", plain),
-    Column("groups of seeds", "mb_per_s_groups"),
+    Column("groups of seeds", _GROUPS),
+    Column("one seed", _APART, "MB/s", decimals(1)),
 )
 
 
@@ -75,13 +78,18 @@ def tables(points: Sequence[Point]) -> list[Table]:
 
 
 def group_notes(points: Sequence[Point]) -> list[str]:
-    """Return what a table cannot show: figures whose seeds fall into two groups."""
-    return [
-        f"{point['profile']}, {point['rtt_ms']:g} ms, {point['op']}: the seeds fall into two groups, "
-        f"{point['mb_per_s_groups'].replace(', ', ' and ')} MB/s (number of seeds); low and high are their ends"
-        for point in points
-        if point.get("mb_per_s_groups")
-    ]
+    """Return what a table cannot show: figures whose seeds fall into two groups, or of which one seed differs."""
+    found = []
+    for point in points:
+        where = f"{point['profile']}, {point['rtt_ms']:g} ms, {point['op']}"
+        if point.get(_GROUPS):
+            groups = point[_GROUPS].replace(", ", " and ")
+            said = f"{groups} MB/s (number of seeds); low and high are their ends"
+            found.append(f"{where}: the seeds fall into two groups, {said}")
+        elif point.get(_APART) is not None:
+            apart, others = point[_APART], int(point["seeds"]) - 1
+            found.append(f"{where}: one seed differs, {apart:.4g} MB/s, from the other {others}; one alone is no group")
+    return found
 
 
 def _said_seeds(counts: set[int]) -> str:
@@ -227,8 +235,9 @@ def answers(points: Sequence[Point]) -> list[Answer]:
     profiles = _profiles(points)
     seeds = _said_seeds({int(point.get("seeds") or 1) for point in points})
     facets = _facets(points)
-    groups = len(group_notes(points))
+    groups, alone = (sum(point.get(key) is not None for point in points) for key in (_GROUPS, _APART))
     apart = f" The seeds of {counted(groups, 'figure')} fall into two groups, named below." if groups else ""
+    apart += f" One seed of {counted(alone, 'figure')} differs from all others, named below." if alone else ""
     found = []
     for name in profiles[1:]:
         mine = [(heading, point) for heading, group in facets for point in group if point["profile"] == name]

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from fabtune.model.judgement import ALPHA, ALPHA_BIAS, Judgement, Verdict
-from fabtune.model.statistics import groups_in
+from fabtune.model.statistics import groups_in, one_apart
 from fabtune.report.compare import Comparison, FigureRow
 from fabtune.report.table import Cell, Column, Table, decimals, significant, within
 
@@ -100,7 +100,7 @@ def notes(outcome: Comparison) -> list[str]:
     """Return what the verdicts rest on: reasons, groups, pairing, test, looks, A against A."""
     return [
         *reasons(outcome),
-        *_two_groups(outcome),
+        *_apart(outcome),
         *_pairing(outcome),
         *_method(outcome),
         *_looks(outcome),
@@ -108,12 +108,16 @@ def notes(outcome: Comparison) -> list[str]:
     ]
 
 
-def _two_groups(outcome: Comparison) -> Iterable[str]:
-    for row in outcome.rows:
+def _apart(outcome: Comparison) -> Iterable[str]:
+    """Say which primary figures fall into two groups, and of which one run alone differs."""
+    for row in outcome.primary:
         for called, side in ((outcome.a, row.sides.a), (outcome.b, row.sides.b)):
-            if row.primary and len(found := groups_in(side)) > 1:
-                said = " and ".join(f"{len(one)} near {_number(one[len(one) // 2])} {row.metric.unit}" for one in found)
+            unit = row.metric.unit
+            if len(found := groups_in(side)) > 1:
+                said = " and ".join(f"{len(one)} near {_number(one[len(one) // 2])} {unit}" for one in found)
                 yield f"{_called(row)} of {called} falls into two groups: {said}; its median stands for neither."
+            if (alone := one_apart(side)) is not None:
+                yield f"{_called(row)} of {called}: one of {len(side)} runs differs, {_number(alone)} {unit}."
 
 
 def _pairing(outcome: Comparison) -> Iterable[str]:
