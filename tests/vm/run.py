@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs tests/lab/*.bats on this host and tests/vm/*.bats each in fresh guests, two files at a time, and sums up.
+"""Runs tests/lab/*.bats on this host and tests/vm/*.bats each in fresh guests, some files at a time, and sums up.
 
 A file says in comments which guests it wants, one line a guest:  # guest: --suite trixie --clock real --smp 2
 The words are options of `fabtune lab run`; where --accel uml does not work, an emulated CPU stands in for it.
@@ -69,8 +69,24 @@ def uml_boots() -> bool:
     return done.returncode == 0
 
 
-def run(job: Job, out: Path, length: str) -> tuple[int, int, int, bool, float]:
-    """Run `job`; return passed, failed, skipped, whether the guest itself ended well, and the seconds it took."""
+@dataclass(frozen=True)
+class Result:
+    """What came of one job: counts of tests, whether the guest itself ended well, and what it took."""
+
+    passed: int
+    failed: int
+    skipped: int
+    well: bool
+    seconds: float
+    cpu_s: float
+
+    @property
+    def ok(self) -> bool:
+        return self.well and not self.failed
+
+
+def run(job: Job, out: Path, length: str) -> Result:
+    """Run `job` once; its TAP goes to tap.log in a directory of `out`."""
     directory = out / job.name
     directory.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
@@ -82,10 +98,12 @@ def run(job: Job, out: Path, length: str) -> tuple[int, int, int, bool, float]:
     if job.on_host:
         command = ["bats", "--formatter", "tap", str(job.file)]
     with log.open("wb") as sink:
-        status = subprocess.run(
-            command, cwd=TOP, env=ENVIRONMENT,
-            stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, check=False,
-        ).returncode  # fmt: skip
+        process = subprocess.Popen(
+            command, cwd=TOP, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT
+        )
+        # Its processes' CPU time shows what a job costs, however busy the computer is.
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     text = log.read_text(errors="replace")
     plan = sum(int(count) for count in re.findall(r"^1\.\.(\d+)$", text, re.MULTILINE))
     skipped = len(re.findall(r"^ok \d+ .*# skip", text, re.MULTILINE | re.IGNORECASE))
@@ -93,7 +111,29 @@ def run(job: Job, out: Path, length: str) -> tuple[int, int, int, bool, float]:
     failed = len(re.findall(r"^not ok", text, re.MULTILINE))
     # Tests that the plan promised and nobody reported died with their guest.
     failed += max(0, plan - passed - skipped - failed)
-    return passed, failed, skipped, status == 0 and plan > 0, time.monotonic() - started
+    well = process.returncode == 0 and plan > 0
+    return Result(passed, failed, skipped, well, time.monotonic() - started, usage.ru_utime + usage.ru_stime)
+
+
+def lost_its_kernel(job: Job, out: Path) -> bool:
+    """Tell whether the User Mode Linux under `job` crashed: a kernel that few use, and never what is tested there."""
+    text = (out / job.name / "tap.log").read_text(errors="replace")
+    return "uml" in job.options and "the guest's process ended with exit -" in text
+
+
+def run_well(job: Job, out: Path, length: str) -> Result:
+    """Run `job`, once more where its kernel died under it; the dead guest's log is printed and kept as tap.died.log."""
+    result = run(job, out, length)
+    if not lost_its_kernel(job, out):
+        return result
+    died = (out / job.name / "tap.log").rename(out / job.name / "tap.died.log")
+    print(f"{job.name}: the guest's kernel died; once more\n{last_lines(died)}", flush=True)
+    return run(job, out, length)
+
+
+def last_lines(log: Path) -> str:
+    """Return the end of `log`, indented."""
+    return "\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-60:])
 
 
 def main() -> int:
@@ -110,24 +150,26 @@ def main() -> int:
     jobs = [job for file in files for job in jobs_of(file, args.full, args.guest)]
     if any("uml" in job.options for job in jobs) and not uml_boots():
         jobs = [replace(job, options=tuple("auto" if word == "uml" else word for word in job.options)) for job in jobs]
-    totals = [0, 0, 0]
-    broken = 0
+    results = []
     # One guest image at a time is built, each by the first job that wants it.
     with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
-        started = {pool.submit(run, job, args.out.resolve(), "full" if args.full else "short"): job for job in jobs}
+        length = "full" if args.full else "short"
+        started = {pool.submit(run_well, job, args.out.resolve(), length): job for job in jobs}
         for count, future in enumerate(as_completed(started), 1):
-            job = started[future]
-            passed, failed, skipped, well, seconds = future.result()
-            totals = [total + more for total, more in zip(totals, (passed, failed, skipped), strict=True)]
-            verdict = "ok" if well and not failed else "FAILED"
-            print(f"[{count}/{len(jobs)}] {job.name}: {verdict}, {passed} passed, {failed} failed, {skipped} skipped, "
-                  f"{seconds:.0f} s", flush=True)  # fmt: skip
-            if verdict == "FAILED":
-                broken += not failed
-                text = (args.out / job.name / "tap.log").read_text(errors="replace")
-                print("\n".join(f"    {line}" for line in text.splitlines()[-60:]), flush=True)
-    print(f"{totals[0]} passed, {totals[1] + broken} failed, {totals[2]} skipped")
-    return 1 if totals[1] or broken else 0
+            job, result = started[future], future.result()
+            results.append(result)
+            print(
+                f"[{count}/{len(jobs)}] {job.name}: {'ok' if result.ok else 'FAILED'}, {result.passed} passed, "
+                f"{result.failed} failed, {result.skipped} skipped, {result.seconds:.0f} s ({result.cpu_s:.0f} s of CPU)",
+                flush=True,
+            )
+            if not result.ok:
+                print(last_lines(args.out / job.name / "tap.log"), flush=True)
+    passed, skipped, cpu_s = (sum(getattr(one, name) for one in results) for name in ("passed", "skipped", "cpu_s"))
+    # A guest that ended badly though each of its tests passed counts as one.
+    failed = sum(one.failed or int(not one.well) for one in results)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped; {cpu_s / 60:.0f} min of CPU")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

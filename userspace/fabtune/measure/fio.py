@@ -95,10 +95,13 @@ class Load:
         self._process.wait()
 
     def _note_figures(self) -> None:
-        """Let fio write its figures as they are.  Before it has its handlers the signal would end it."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        caught = int(re.findall(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)[0], 16)
-        if caught >> (signal.SIGUSR1 - 1) & 1:
+        """Let fio write its figures as they are, while its jobs run.
+
+        Before it has its handlers the signal would end it, and so it would once fio takes apart what they use.
+        """
+        process = Path(f"/proc/{self._process.pid}")
+        caught = int(re.findall(r"^SigCgt:\s*(\w+)$", (process / "status").read_text(), re.MULTILINE)[0], 16)
+        if caught >> (signal.SIGUSR1 - 1) & 1 and _has_jobs(process):
             self._process.send_signal(signal.SIGUSR1)
 
     def stop(self) -> bool:
@@ -130,6 +133,12 @@ class Load:
             raise FioError(f"{self._called} has not ended", document)
         words = "; ".join(dict.fromkeys(_complaints(said + "\n" + around)))[:400] or "no message"
         raise FioError(f"{self._called} ended with status {status}: {words}", document)
+
+
+def _has_jobs(fio: Path) -> bool:
+    """Tell whether jobs of fio, a directory of /proc, still run: threads besides its first and its helper, or processes."""
+    first = fio / "task" / fio.name
+    return len(list(first.parent.iterdir())) > 2 or bool((first / "children").read_text())
 
 
 def _split(output: Path) -> tuple[list[FioOutput], str]:
