@@ -54,7 +54,7 @@ check-unit: ## unit tests (pytest)
 check-host: ## tests of the command line that need neither root nor a guest (bats)
 	bats tests/host
 
-check-vm: deps-lab ## tests of the lab and inside guests, two files at a time
+check-vm: deps-lab ## tests of the lab and inside guests, three files at a time
 	$(PYTHON) tests/vm/run.py --out $(OUT)/check
 
 check-lab: deps-lab ## tests of the lab alone: failures, interrupts, repeats, topologies

@@ -9,7 +9,7 @@ setup() {
 	cat > "$BATS_TEST_TMPDIR/repeat.toml" <<-EOF
 		seeds = 1
 		[factors]
-		profile = ["untouched", "wan"]
+		profile = ["wan"]
 		[fixed]
 		rtt = "20ms"
 		ramp = "1s"
@@ -28,8 +28,8 @@ teardown() { [ -z "${busy:-}" ] || kill "$busy"; }
 	/usr/bin/python3 -m fabtune run "$out/repeat.toml" --out "$out/second" > "$out/table"
 	cmp "$out/first/summary.json" "$out/second/summary.json"
 	# Not because it is empty or constant: another seed loses other packets.
-	[ "$(grep -c mb_per_s "$out/first/summary.json")" -ge 4 ]
+	[ "$(grep -c mb_per_s "$out/first/summary.json")" -ge 2 ]
 	sed 's/\[fixed\]/[fixed]\nseed = 2/' "$out/repeat.toml" > "$out/other.toml"
-	/usr/bin/python3 -m fabtune run "$out/other.toml" --only profile=wan --out "$out/third" > "$out/table"
+	/usr/bin/python3 -m fabtune run "$out/other.toml" --out "$out/third" > "$out/table"
 	run ! cmp "$out/first/profile=wan/run-1/points.json" "$out/third/profile=wan/run-1/points.json"
 }

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Twelve known iSCSI configurations: the capture must confirm each, and contradict every wrong claim."""
+"""Known iSCSI configurations, all twelve or four: the capture must confirm each, and contradict every wrong claim."""
 
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,10 +22,14 @@ KEYS = {
 }
 REQUEST_BYTES, FIRST_BURST, PDU_BYTES = 262144, 32768, 8192
 MAX_BURSTS, WINDOWS = (32768, 65536, 1048576), (16, 48)
+SHORT = (1, 3, 8, 10)
 
 
 def configurations() -> list[dict[str, str]]:
-    """Return every combination of the booleans and bursts, with both windows among them."""
+    """Return every combination of the booleans and bursts, with both windows among them.
+
+    The short run takes four of them, which have each value of each key.
+    """
     found = []
     for number, (immediate, initial, burst) in enumerate(itertools.product(("Yes", "No"), ("Yes", "No"), MAX_BURSTS)):
         found.append(
@@ -36,7 +41,7 @@ def configurations() -> list[dict[str, str]]:
                 "CommandWindow": str(WINDOWS[number % 2]),
             }
         )
-    return found
+    return found if os.environ.get("LENGTH") == "full" else [found[number] for number in SHORT]
 
 
 def configure(wanted: dict[str, str]) -> None:
@@ -81,7 +86,8 @@ def main() -> int:
     wrong = confirmed = contradicted = 0
     make_acl()
     iscsi = Iscsi(Settings())
-    for wanted in configurations():
+    grid = configurations()
+    for wanted in grid:
         configure(wanted)
         place = target.find(f"/dev/{iscsi.login()[0]}")
         solicited = REQUEST_BYTES - unsolicited(wanted)
@@ -103,7 +109,8 @@ def main() -> int:
                 wrong += 1
                 print(f"{wanted}: wrong claim {claim}={value} was not contradicted: {finding}")
         iscsi.logout()
-    print(f"12 configurations, {confirmed} claims confirmed, {contradicted} wrong ones contradicted, {wrong} wrong")
+    told = f"{confirmed} claims confirmed, {contradicted} wrong ones contradicted, {wrong} wrong"
+    print(f"{len(grid)} configurations, {told}")
     return int(wrong > 0)
 
 
