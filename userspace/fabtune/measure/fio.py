@@ -136,7 +136,7 @@ class Load:
 
 
 def _has_jobs(fio: Path) -> bool:
-    """Tell whether jobs of fio, a directory of /proc, still run: threads besides its first and its helper, or processes."""
+    """Tell whether jobs of fio, a directory of /proc, run: threads besides its first and its helper, or processes."""
     first = fio / "task" / fio.name
     return len(list(first.parent.iterdir())) > 2 or bool((first / "children").read_text())
 
