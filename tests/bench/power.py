@@ -26,7 +26,7 @@ sys.path[:0] = [str(TOP / "tests/unit"), str(TOP / "userspace")]
 
 from run_records import make_record  # noqa: E402
 
-from fabtune.cli import ab  # noqa: E402
+from fabtune.experiment import alternation  # noqa: E402
 from fabtune.measure.interleave import Turn  # noqa: E402
 from fabtune.model.judgement import Judgement, Rules, Verdict, rules_with_looks  # noqa: E402
 from fabtune.model.runrecord import CALIBRATION, RunRecord, SessionTurn  # noqa: E402
@@ -129,7 +129,7 @@ def session(case: Case, seed: int) -> Session:
     made = Simulated(case, attrs.evolve(rules, seed=draw.randrange(1 << 31)), draw)
     outcomes: dict[str, Comparison] = {}
     if case.kind in ("session", "until"):
-        outcomes["ab"] = ab.measured(made.run, case.calibrate, case.runs, made.rules)
+        outcomes["ab"] = alternation.until_decided(made.run, case.calibrate, case.runs, made.rules)
         a, b = ([one for one in made.records if one.session and one.session.side == side] for side in "AB")
         full = [one for one in made.records if one.session and not one.session.calibration]
         values = [[rate(one) for one in full if one.session and one.session.side == side] for side in "AB"]

@@ -142,8 +142,8 @@ def _at_borders(trees: Mapping[str, ast.Module]) -> list[str]:
 POINTS = {
     "experiment/expect": ["judge(rows)"],
     "model/results": ["class Point", "__getitem__()", "__or__(other)"],
-    "report/demo": ["FACETS", "write(meta)"],
-    "report/figure": ["table(rows)", "reasons(rows)", "write(rows)", "write(meta)"],
+    "report/demo": ["FACETS"],
+    "report/figure": ["table(rows)", "reasons(rows)", "write(rows)"],
 }
 
 

@@ -21,8 +21,8 @@ def test_the_table_shows_what_varies_and_the_figures_there_are() -> None:
 
 
 def test_a_missing_fabric_is_said_and_drawn_nowhere(tmp_path: Path) -> None:
-    page = figure.write(ROWS, ("fabric", "size"), PLOT, [("rises", True, "2 30")], {"experiment": "fabrics"}, tmp_path)
-    html = page.read_text()
+    said = [("rises", True, "2 30")]
+    html = figure.write(ROWS, ("fabric", "size"), PLOT, said, {"experiment": "fabrics"}, [], tmp_path).read_text()
     assert html.count("<svg") == 1 and "rises" in html and "as expected: 2 30" in html
     assert figure.reasons(ROWS) == ["fc: not available here: no adapter"]
     shown = [cell for row in figure.table("fabrics", ROWS, ("fabric", "size")).shown() for cell in row]
@@ -30,23 +30,23 @@ def test_a_missing_fabric_is_said_and_drawn_nowhere(tmp_path: Path) -> None:
 
 
 def test_one_point_makes_a_table_but_no_curve(tmp_path: Path) -> None:
-    html = figure.write(ROWS[:1], ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, tmp_path).read_text()
+    html = figure.write(ROWS[:1], ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, [], tmp_path).read_text()
     assert "<svg" not in html
 
 
 def test_the_x_axis_is_marked_with_the_values_as_written_and_words_are_not_joined(tmp_path: Path) -> None:
-    html = figure.write(ROWS, ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, tmp_path).read_text()
+    html = figure.write(ROWS, ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, [], tmp_path).read_text()
     assert ">4KiB</text>" in html and ">64KiB</text>" in html and ">16k</text>" not in html
     assert html.count('class="line"') == 2
     places = figure.Plot("size", "mb_per_s", "fabric", {"4KiB": 1.0, "64KiB": 2.0}, log=False, words=True)
-    html = figure.write(ROWS, ("fabric", "size"), places, [], {"experiment": "fabrics"}, tmp_path).read_text()
+    html = figure.write(ROWS, ("fabric", "size"), places, [], {"experiment": "fabrics"}, [], tmp_path).read_text()
     assert ">4KiB</text>" in html and html.count('class="mark"') == 3 and 'class="line"' not in html
 
 
 def test_a_long_word_below_the_last_mark_is_not_cut_off(tmp_path: Path) -> None:
     rows = [{"security": word, "op": "read", "mb_per_s": 1.0} for word in ("none", "wireguard")]
     plot = figure.Plot("security", "mb_per_s", None, {"none": 1.0, "wireguard": 2.0}, log=False, words=True)
-    html = figure.write(rows, ("security",), plot, [], {"experiment": "cost"}, tmp_path).read_text()
+    html = figure.write(rows, ("security",), plot, [], {"experiment": "cost"}, [], tmp_path).read_text()
     (place,) = re.findall(r'<text x="([0-9.]+)" y="[0-9.]+">wireguard</text>', html)
     assert float(place) + len("wireguard") * 6 / 2 <= 440
 

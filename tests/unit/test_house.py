@@ -122,6 +122,14 @@ def _renames(node: ast.AST) -> bool:
     )
 
 
+def test_the_command_line_makes_no_pages() -> None:
+    # It asks experiment/ or report/ for them, so that whoever has the package has them too.
+    makers = {"report.page", "report.results_pages", "report.demo"}
+    found = {name: sorted(used) for name, tree in _sources() if name.startswith("cli/")
+             and (used := _imports(tree) & {f"fabtune.{one}" for one in makers})}  # fmt: skip
+    assert found == {}
+
+
 def test_who_uses_a_disk_is_asked_in_one_place() -> None:
     found = {name for name, _ in _sources() if re.search(r'proc/swaps|/ "swaps"', (PACKAGE / name).read_text())}
     assert found == {"host/users.py"}

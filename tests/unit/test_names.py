@@ -39,7 +39,7 @@ def test_every_file_says_its_licence() -> None:
 PACKAGE = TOP / "userspace/fabtune"
 # Modules that share a name because they are about one thing.
 ONE_MEANING = {
-    **dict.fromkeys(("compare", "fleet", "table"), "cli/ prints what the module below makes"),
+    **dict.fromkeys(("compare", "table"), "cli/ prints what the module below makes"),
     "results": "an index of results: its types, and what makes it",
     "srp": "the protocol, on this host and as a fabric of the lab",
 }

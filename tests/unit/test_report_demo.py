@@ -15,8 +15,10 @@ import pytest
 from fabtune.cli import table
 from fabtune.errors import InputError
 from fabtune.report import demo
+from fabtune.report.page import Facts
 
-META = {"Kernel": "6.12.107", "Seed": 7, "commands": ["make demo", "echo '<&>'"]}
+FACTS: Facts = {"Kernel": "6.12.107", "Seed": 7}
+COMMANDS = ["make demo", "echo '<&>'"]
 WINDOW_MB_MS = 8388.608  # 32 requests of 256 KiB
 WIRE_MS = 262.144 / 119.5  # the time of one on the wire
 
@@ -59,8 +61,8 @@ def gained(gain: float) -> dict[str, Any]:
     return {"gain": gain, "gain_low": gain - 0.01, "gain_high": gain + 0.01, "verdict": verdict, "why": ""}
 
 
-def page(points: Any, out_dir: Any, meta: Any = META) -> Any:
-    return demo.write(points, meta, out_dir).read_text()
+def page(points: Any, out_dir: Any) -> Any:
+    return demo.write(points, FACTS, COMMANDS, out_dir).read_text()
 
 
 def csv_rows(html: Any) -> Iterator[Any]:
@@ -228,12 +230,12 @@ def test_commands_are_escaped_and_kept(tmp_path: Path) -> None:
 )
 def test_bad_points_are_named(points: Any, says: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):
-        demo.write(points, META, tmp_path)
+        demo.write(points, FACTS, COMMANDS, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "figures.html").mkdir()
     with pytest.raises(OSError):
-        demo.write(make_points(), META, tmp_path)
+        demo.write(make_points(), FACTS, COMMANDS, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["figures.html"]

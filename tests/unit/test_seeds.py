@@ -11,10 +11,10 @@ from scipy import stats
 
 from fabtune.cli import experiment as cli
 from fabtune.errors import ExitCode
-from fabtune.experiment import batch, definition, expect
+from fabtune.experiment import batch, definition, expect, publish
 from fabtune.experiment.summary import summarise
 from fabtune.lab import topology
-from fabtune.measure import recordfile
+from fabtune.measure import keptrun, recordfile
 from fabtune.model.results import Point
 from fabtune.model.statistics import mean_interval
 from fabtune.report import demo, suite
@@ -212,3 +212,19 @@ def test_run_and_report_say_the_same_of_one_tree(tmp_path: Path) -> None:
     assert (len(records), unusable, remarks) == (18, [], [])
     for rtt_ms in (20, 50, 100):
         assert f"RTT {rtt_ms} ms: read throughput, better" in html
+
+
+@pytest.mark.parametrize("plot", ["", '[plot]\nx = "rtt"\nseries = "profile"\n'])
+def test_what_is_published_is_in_tables_sentences_points_and_page(plot: str, tmp_path: Path) -> None:
+    (tmp_path / "exp.toml").write_text(
+        f'summary = "far away"\n[factors]\nprofile = ["untouched", "wan"]\nrtt = ["50ms"]\n{plot}'
+    )
+    wanted = definition.load(str(tmp_path / "exp.toml"))
+    lost = [({"profile": "wan", "rtt": "50ms"}, Point({"fabric": "fc", "op": "read", "missing": "no adapter"}))]
+    found = summarise([*runs("untouched", 4.3, 4.4, 4.2), *runs("wan", 81.0, 81.2, 80.8), *(lost if plot else [])])
+    shown = publish.of_lab(wanted, found, (), "fabtune run exp", tmp_path)
+    html = shown.page.read_text()
+    assert shown.page == tmp_path / "figures.html" and "fabtune run exp" in html and "far away" in html
+    assert "81.0" in html and any("81.00" in row for one in shown.tables for row in one.shown())
+    assert ("fc: no adapter" in shown.texts) == bool(plot) and shown.texts
+    assert shown.kept.read_text() == keptrun.as_text(shown.points)

@@ -3,13 +3,11 @@
 
 import argparse
 import contextlib
-import itertools
 import secrets
 import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
@@ -20,16 +18,13 @@ from fabtune.cli import compare as compare_cli
 from fabtune.cli import console
 from fabtune.cli import measure as measure_cli
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment.alternation import Alternation, Contest
+from fabtune.experiment.alternation import Alternation, Contest, until_decided
 from fabtune.host.run import require
 from fabtune.measure import interleave
-from fabtune.measure.interleave import Turn
 from fabtune.model import judgement
 from fabtune.model.judgement import Rules
-from fabtune.model.runrecord import CALIBRATION, PAIRS, RunRecord
+from fabtune.model.runrecord import CALIBRATION, PAIRS
 from fabtune.model.untouched import UNTOUCHED, refuse_default
-from fabtune.report import compare
-from fabtune.report.compare import Comparison
 from fabtune.tune.switch import Ends
 
 _PAIRS, _PAIRS_UNTIL_DECIDED = 10, 32
@@ -87,7 +82,7 @@ def run_ab(args: argparse.Namespace) -> int:
     most_pairs = _most_pairs(args)
     session = Alternation(_contest(args, rules), {CALIBRATION: args.calibrate, PAIRS: most_pairs}, show)
     try:
-        outcome = measured(session.run, args.calibrate, most_pairs, rules)
+        outcome = until_decided(session.run, args.calibrate, most_pairs, rules)
     except BaseException:
         if session.records:
             show.say(f"records so far are in {args.out}")
@@ -106,23 +101,6 @@ def _rules(args: argparse.Namespace) -> Rules:
     practical = rules.practical if args.practical is None else args.practical
     seed = secrets.randbits(31) if args.seed is None else args.seed
     return attrs.evolve(rules, practical=practical, seed=seed)
-
-
-def measured(
-    run: Callable[[str, Iterable[Turn]], Sequence[RunRecord]], calibrate: int, most_pairs: int, rules: Rules
-) -> Comparison:
-    """Make the runs, all of them or until a look finds every primary figure decided; `run` returns all made so far."""
-    seed = rules.seed or 0
-    run(CALIBRATION, interleave.order(calibrate, seed))
-    turns, done = interleave.order(most_pairs, seed), 0
-    for look in rules.looks or (most_pairs,):
-        records = run(PAIRS, itertools.islice(turns, 2 * (look - done)))
-        done = look
-        outcome = compare.compare_session(records)
-        if outcome and outcome.decided:
-            break
-    assert outcome
-    return outcome
 
 
 def _contest(args: argparse.Namespace, rules: Rules) -> Contest:

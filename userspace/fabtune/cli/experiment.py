@@ -5,18 +5,19 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from fabtune import progress
 from fabtune.cli import table
 from fabtune.errors import ExitCode, InputError
-from fabtune.experiment import batch, definition, results
+from fabtune.experiment import batch, definition, fleet, inventory, publish
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
-from fabtune.experiment.summary import Summary
-from fabtune.lab.recipe import SUITES, recipe_for
-from fabtune.measure import keptrun, resulttree
+from fabtune.experiment.publish import Published
+from fabtune.measure import keptrun
 from fabtune.model.units import counted
+from fabtune.report.figure import WORDS
 
 
 def run_experiment(args: argparse.Namespace) -> int:
@@ -30,9 +31,8 @@ def run_experiment(args: argparse.Namespace) -> int:
     out = args.out or Path("out") / wanted.name
     hosts = None
     if args.fleet:
-        from fabtune.cli import fleet
-
-        hosts = fleet.prepare(wanted, args.fleet)
+        fleet.check_definition(wanted)
+        hosts = inventory.load(args.fleet)
     named = hosts.initiators if hosts else ()
     runs = batch.runs_of(wanted, cells, out, named)
     if args.dry_run:
@@ -45,17 +45,21 @@ def run_experiment(args: argparse.Namespace) -> int:
     code = ExitCode.DONE
     try:
         if hosts:
-            fleet.measure(args, wanted, hosts, runs, out)
+            show = progress.for_stderr()
+            fleet.run_all(wanted, runs, hosts, allow_relogin=args.allow_relogin, resume=args.resume, progress=show)
+            _show(publish.of_fleet(batch.summary_of(runs), out), (), args.json)
         else:
             batch.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr(), jobs=args.jobs)
             verdicts = batch.judge(wanted, runs)
-            _write(wanted, batch.summary_of(runs), verdicts, out, args)
+            shown = publish.of_lab(wanted, batch.summary_of(runs), verdicts, _command(args), out)
+            _show(shown, verdicts, args.json)
             code = _code(verdicts)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_kept(runs, args)) from None
     finally:
         # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
-        _write_tree(wanted, out, args, named)
+        for complaint in publish.write_tree(wanted, out, _command(args), named, in_suite=args.out is None):
+            print(f"fabtune: {complaint.said}", file=sys.stderr)
     return code
 
 
@@ -81,83 +85,19 @@ def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int) -> int:
     return ExitCode.DONE
 
 
-def _write(
-    wanted: Definition,
-    rows: list[Summary],
-    verdicts: list[JudgedExpectation],
-    out: Path,
-    args: argparse.Namespace,
-) -> None:
-    points = [one.published for one in rows]
-    kept = results.keep_points(points, out)
-    meta: dict[str, object] = {
-        "experiment": wanted.summary,
-        "source": wanted.source,
-        "commands": [_command(args)],
-        "clock": wanted.clock,
-        "seeds": wanted.seeds,
-        "image": f"{SUITES[0]} {recipe_for(SUITES[0]).digest}",
-    }
-    if args.json:
-        print(keptrun.as_text(points), end="")
-    page = _figures(wanted, rows, verdicts, meta, out, quiet=args.json)
-    from fabtune.report.figure import WORDS
-
-    for one in verdicts:
-        print(table.told(f"{WORDS[one.holds]}: {one.says} ({one.found})"), file=sys.stderr if args.json else sys.stdout)
-    if not args.json:
-        print(f"page: {page}\npoints: {kept}", file=sys.stderr)
-
-
-def _figures(
-    wanted: Definition, found: list[Summary], verdicts: list[JudgedExpectation],
-    meta: dict[str, object], out: Path, *, quiet: bool,
-) -> Path:  # fmt: skip
-    """Print the table unless `quiet`, write the page, return its path."""
-    if not wanted.plot:
-        from fabtune.report import answers, demo
-
-        points = [one.published for one in found]
-        if not quiet:
-            for one in demo.tables(points):
-                table.report_table(one)
-            for text in (*demo.group_notes(points), *answers.as_lines(demo.answers(points))):
-                table.paragraph(text, after="")
-        return demo.write(points, meta, out)
-    from fabtune.report import figure
-
-    rows = [one.row for one in found]
-    if not quiet:
-        table.report_table(figure.table(wanted.summary, rows, tuple(wanted.factors)))
-        for why in figure.reasons(rows):
-            table.paragraph(why)
-    x = wanted.plot.x
-    numbers, words = wanted.numbers(x), wanted.is_of_words(x)
-    plot = figure.Plot(
-        x,
-        wanted.plot.y,
-        wanted.plot.series,
-        numbers,
-        min(numbers.values()) > 0 and not words,
-        words,
-    )
-    said = [(one.says, one.holds, one.found) for one in verdicts]
-    return figure.write(rows, tuple(wanted.factors), plot, said, meta, out)
-
-
-def _write_tree(wanted: Definition, out: Path, args: argparse.Namespace, hosts: tuple[str, ...]) -> None:
-    """Write the pages and indexes of the experiment; those of the suite above where the directory is the usual one.
-
-    What stands in the directory and is not to be used is said.
-    """
-    from fabtune.report import results_pages as pages
-
-    index = results.keep_index(wanted, out, _command(args), hosts)
-    for complaint in resulttree.check(out):
-        print(f"fabtune: {'' if complaint.usable else 'not used: '}{complaint.why}", file=sys.stderr)
-    pages.write_experiment(index, out, in_suite=args.out is None)
-    if args.out is None:
-        pages.write_suite(results.keep_suite(out.parent), out.parent)
+def _show(shown: Published, verdicts: Sequence[JudgedExpectation], as_json: bool) -> None:
+    if as_json:
+        print(keptrun.as_text(shown.points), end="")
+    else:
+        for one in shown.tables:
+            table.report_table(one)
+        for text in shown.texts:
+            table.paragraph(text, after="")
+    for verdict in verdicts:
+        said = f"{WORDS[verdict.holds]}: {verdict.says} ({verdict.found})"
+        print(table.told(said), file=sys.stderr if as_json else sys.stdout)
+    if not as_json:
+        print(f"page: {shown.page}\npoints: {shown.kept}", file=sys.stderr)
 
 
 def _command(args: argparse.Namespace) -> str:

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Two profiles in interleaved runs on this host: before each run its profile is switched to, then a record is kept."""
 
+import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.measure import measurement, recordfile, workload_run
+from fabtune.measure import interleave, measurement, recordfile, workload_run
 from fabtune.measure import target as targets
 from fabtune.measure.interleave import Turn
 from fabtune.measure.measurement import Measurement
 from fabtune.measure.target import Target
 from fabtune.model.judgement import Rules
-from fabtune.model.runrecord import CALIBRATION, RunRecord, SessionTurn
+from fabtune.model.runrecord import CALIBRATION, PAIRS, RunRecord, SessionTurn
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
+from fabtune.report import compare
+from fabtune.report.compare import Comparison
 from fabtune.tune import signals
 from fabtune.tune.switch import Ends, switch, target_values
 
@@ -101,6 +104,23 @@ class Alternation:
         except FabtuneError as error:
             self._show.say(f"{error}; take the rest back with: fabtune revert --allow-relogin")
             raise
+
+
+def until_decided(
+    run: Callable[[str, Iterable[Turn]], Sequence[RunRecord]], calibrate: int, most_pairs: int, rules: Rules
+) -> Comparison:
+    """Make the runs, all of them or until a look finds every primary figure decided; `run` returns all made so far."""
+    seed = rules.seed or 0
+    run(CALIBRATION, interleave.order(calibrate, seed))
+    turns, done = interleave.order(most_pairs, seed), 0
+    for look in rules.looks or (most_pairs,):
+        records = run(PAIRS, itertools.islice(turns, 2 * (look - done)))
+        done = look
+        outcome = compare.compare_session(records)
+        if outcome and outcome.decided:
+            break
+    assert outcome
+    return outcome
 
 
 def _returned(on: str, first: Target, written: bool) -> Target:

@@ -27,6 +27,11 @@ class Complaint:
     why: str
     usable: bool = False
 
+    @property
+    def said(self) -> str:
+        """What a user is told of it."""
+        return self.why if self.usable else f"not used: {self.why}"
+
 
 def read_index(path: Path) -> ExperimentIndex | SuiteIndex:
     """Return the index in `path`.  Raises InputError when it is none, or of another version."""

@@ -6,7 +6,7 @@ A point is one profile at one RTT in one direction, over all seeds, with at leas
 Whatever else varies between points, path parameters and factors of an experiment, is shown apart.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,24 +99,23 @@ def _said_seeds(counts: set[int]) -> str:
     return f"median of {said} seeds with its 95 % interval"
 
 
-def write(points: Sequence[Point], meta: Mapping[str, Any], out_dir: Path) -> Path:
+def write(points: Sequence[Point], facts: page.Facts, commands: Sequence[str], out_dir: Path) -> Path:
     """Write ``figures.html`` to `out_dir` and return its path.
 
-    `meta` names what the figures hold for (kernel, seed, image, clock, ...), shown in the
-    order given; its ``commands``, a list of strings, are those that made the figures.
+    `facts` say what the figures hold for (kernel, seed, image, clock, ...), shown in the order given; `commands`
+    are those that made the figures.
     Raises InputError when a point lacks a key, OSError when the file cannot be written.
     """
     sections = []
     for heading, group in _facets(points):
         for op in (op for op in OPS if any(point["op"] == op for point in group)):
             sections.append(_section(f"{OPS[op]}, {heading}" if heading else OPS[op], op, group))
-    facts = {name: value for name, value in meta.items() if name != "commands"}
     html = page.render(
         "Block throughput over a WAN, before and after tuning",
         "",
         sections,
         facts,
-        meta.get("commands", ()),
+        commands,
         answers=answers(points),
     )
     return page.write(html, out_dir / "figures.html")

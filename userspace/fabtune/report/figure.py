@@ -9,7 +9,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -90,12 +89,14 @@ def write(
     factors: Sequence[str],
     plot: Plot,
     verdicts: Sequence[tuple[str, bool | None, str]],
-    meta: Mapping[str, Any],
+    facts: page.Facts,
+    commands: Sequence[str],
     out: Path,
 ) -> Path:
     """Write ``figures.html`` to `out` and return its path.
 
-    `verdicts` are (what was expected, whether it holds, what was found).
+    `verdicts` are (what was expected, whether it holds, what was found); of the `facts`, ``experiment`` is the
+    page's title and ``source`` stands below it.
     """
     sections = []
     series_names = dict.fromkeys(str(row[plot.series]) for row in rows if plot.series)
@@ -107,9 +108,8 @@ def write(
     columns = (Column("expected", "expected"), Column("found", "found"))
     said = tuple((says, f"{WORDS[holds]}: {found}") for says, holds, found in verdicts)
     sections.append(page.Section("Expected", tables=(Table("What the figures must look like", columns, said),)))
-    facts = {name: value for name, value in meta.items() if name != "commands"}
     html = page.render(
-        str(meta["experiment"]), str(meta.get("source", "")), sections, facts, meta.get("commands", ()),
+        str(facts["experiment"]), str(facts.get("source", "")), sections, facts, commands,
         answers=_answers(rows, factors, verdicts),
     )  # fmt: skip
     return page.write(html, out / "figures.html")

@@ -86,6 +86,17 @@ def render(
     )  # fmt: skip
 
 
+def write(
+    records: Sequence[RunRecord],
+    unreadable: Sequence[tuple[str, str]],
+    remarks: Sequence[str],
+    command: Sequence[str],
+    path: Path,
+) -> Path:
+    """Write the page that `render` returns for these to `path` and return that.  Raises OSError."""
+    return page.write(render(records, unreadable, remarks, command), path)
+
+
 def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: Sequence[Cell]) -> list[page.Answer]:
     """Return what stands first: each comparison's primary figures together, and what limits the better side now."""
     found = []

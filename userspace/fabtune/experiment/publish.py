@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an experiment shows of its runs: tables and sentences for a terminal, its page, the linked pages of its tree."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from fabtune.experiment import results
+from fabtune.experiment.definition import Axes, Definition
+from fabtune.experiment.expect import JudgedExpectation
+from fabtune.experiment.summary import Summary
+from fabtune.lab.recipe import SUITES, recipe_for
+from fabtune.measure import resulttree
+from fabtune.measure.resulttree import Complaint
+from fabtune.model.results import Point
+from fabtune.report import answers, demo, figure, results_pages, suite
+from fabtune.report.page import Facts
+from fabtune.report.table import Column, Table, decimals
+
+_FLEET = (
+    Column("profile", "profile"),
+    Column("op", "op"),
+    Column("host", "host"),
+    Column("rate", "mb_per_s", "MB/s", decimals(1)),
+    Column("low", "mb_per_s_low", "MB/s", decimals(1)),
+    Column("high", "mb_per_s_high", "MB/s", decimals(1)),
+    Column("verdict", "verdict"),
+    Column("p50", "p50_ms", "ms", decimals(2)),
+    Column("p99", "p99_ms", "ms", decimals(2)),
+    Column("begun late", "begun_late_ms", "ms", decimals(1)),
+    Column("clock off", "clock_offset_ms", "ms", decimals(2)),
+)
+
+
+@attrs.frozen(kw_only=True)
+class Published:
+    """The points of an experiment, what a terminal shows of them, and the files that were written."""
+
+    points: tuple[Point, ...]
+    tables: tuple[Table, ...]
+    texts: tuple[str, ...] = ()
+    page: Path
+    kept: Path
+
+
+def of_lab(
+    wanted: Definition, found: Sequence[Summary], verdicts: Sequence[JudgedExpectation], command: str, out: Path
+) -> Published:
+    """Write points and page of what was measured in the lab to `out`; `command` is the one that asked for it."""
+    points = tuple(one.published for one in found)
+    facts: Facts = {
+        "experiment": wanted.summary,
+        "source": wanted.source,
+        "clock": wanted.clock,
+        "seeds": wanted.seeds,
+        "image": f"{SUITES[0]} {recipe_for(SUITES[0]).digest}",
+    }
+    kept = results.keep_points(points, out)
+    if not wanted.plot:
+        return Published(
+            points=points,
+            tables=tuple(demo.tables(points)),
+            texts=(*demo.group_notes(points), *answers.as_lines(demo.answers(points))),
+            page=demo.write(points, facts, [command], out),
+            kept=kept,
+        )
+    rows, factors = [one.row for one in found], tuple(wanted.factors)
+    said = [(one.says, one.holds, one.found) for one in verdicts]
+    return Published(
+        points=points,
+        tables=(figure.table(wanted.summary, rows, factors),),
+        texts=tuple(figure.reasons(rows)),
+        page=figure.write(rows, factors, _plot(wanted, wanted.plot), said, facts, [command], out),
+        kept=kept,
+    )
+
+
+def _plot(wanted: Definition, axes: Axes) -> figure.Plot:
+    numbers, words = wanted.numbers(axes.x), wanted.is_of_words(axes.x)
+    return figure.Plot(axes.x, axes.y, axes.series, numbers, min(numbers.values()) > 0 and not words, words)
+
+
+def of_fleet(found: Sequence[Summary], out: Path) -> Published:
+    """Write points and report of what a fleet's hosts measured to `out`."""
+    points = tuple(one.published for one in found)
+    kept = results.keep_points(points, out)
+    rows = tuple(tuple(point.get(column.key) for column in _FLEET) for point in points)
+    return Published(
+        points=points,
+        tables=(Table("All initiators at once", _FLEET, rows, group_by=2),),
+        page=suite.write(*suite.load(out), ["fabtune", "report", str(out)], out / "report.html"),
+        kept=kept,
+    )
+
+
+def write_tree(
+    wanted: Definition, out: Path, command: str, hosts: tuple[str, ...], *, in_suite: bool
+) -> list[Complaint]:
+    """Write the index and the pages of the experiment in `out`, those of the suite above too where it is in one.
+
+    Returns what is wrong with what stands there.
+    """
+    index = results.keep_index(wanted, out, command, hosts)
+    results_pages.write_experiment(index, out, in_suite=in_suite)
+    if in_suite:
+        results_pages.write_suite(results.keep_suite(out.parent), out.parent)
+    return resulttree.check(out)
+
+
+def write_suite_tree(directory: Path) -> tuple[Path, list[Complaint]]:
+    """Write the pages of all experiments below `directory` anew, and the suite's.
+
+    Returns the suite's page and what is wrong with what stands there; runs not to be used are in no page.
+    """
+    index = results.keep_suite(directory)
+    complaints = resulttree.check(directory)
+    for one in index.experiments:
+        below = directory / one.directory
+        read = resulttree.read_experiment(below / resulttree.INDEX)
+        read = resulttree.without_refused(read, complaints, Path(one.directory))
+        results_pages.write_experiment(read, below, in_suite=True)
+    return results_pages.write_suite(index, directory), complaints
