@@ -9,10 +9,11 @@ import pytest
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, FabtuneError, InputError
-from fabtune.measure import workload
+from fabtune.measure import measurement, workload
 from fabtune.measure.target import Target
 from fabtune.measure.workload import Place
 from fabtune.measure.workload_run import check_target
+from fabtune.model.runrecord import PathTold
 
 PLACE = Place(Path("/dev/sdx"), Path("/mnt/work"), 2**30)
 MINIMAL = """
@@ -301,3 +302,8 @@ def test_a_file_of_ones_own_is_taken_by_path(tmp_path: Path, capsys: pytest.Capt
     assert main(["workloads", str(tmp_path / "mine.toml")]) == ExitCode.DONE
     assert main(["workloads", "unheard-of"]) == ExitCode.USAGE
     assert "known are daq" in capsys.readouterr().err
+
+
+def test_an_unknown_workload_is_named_before_what_it_would_need() -> None:
+    with pytest.raises(InputError, match="no workload 'xddd': known are"):
+        measurement.of("xddd", None, (), PathTold())

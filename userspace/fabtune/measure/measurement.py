@@ -92,9 +92,10 @@ def of(name: str, on: str | None, parameters: Sequence[str], path: PathTold) -> 
 
     Raises InputError.
     """
+    load = workload.load(name).with_parameters(parameters)
     if not on:
         raise InputError(f"measuring '{name}' needs --on with a block device or a directory")
-    return Measurement(workload.load(name).with_parameters(parameters), targets.find(on), path)
+    return Measurement(load, targets.find(on), path)
 
 
 def tunables_now() -> dict[str, str]:
