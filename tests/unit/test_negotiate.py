@@ -66,7 +66,11 @@ def test_an_acl_gives_its_initiator_another_window(tmp_path: Path, monkeypatch: 
     assert window() == 64
     hosttree.put(acls / "iqn.2026-01.test:me/cmdsn_depth", "16")
     assert window() == 16
+    # As iscsiadm shows a record without a name of its own.
     node = host / "records" / hosttree.iqn(1)
+    node.write_text(node.read_text() + "iface.initiatorname = <empty>\n")
+    record.BACKEND.forget()
+    assert window() == 16
     node.write_text(node.read_text() + "iface.initiatorname = iqn.2026-01.test:other\n")
     record.BACKEND.forget()
     assert window() == 8

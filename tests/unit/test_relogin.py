@@ -54,6 +54,37 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_session_that_would_log_in_otherwise_than_it_did_is_not_logged_out(host: Path) -> None:
+    session = live_sessions()[0]
+    directory = host / "sys/class/iscsi_session/session1"
+    record = host / "records" / hosttree.iqn(1)
+    kept = record.read_text()
+    hosttree.put(host / "etc/iscsi/initiatorname.iscsi", "InitiatorName=iqn.2026-01.test:me")
+    hosttree.put(directory / "initiatorname", "iqn.2026-01.test:me")
+    for name, value in {
+        "username": "bob",
+        "password": "do-not-tell",
+        "username_in": "(null)",
+        "password_in": "",
+    }.items():
+        hosttree.put(directory / name, value)
+    record.write_text(kept + "node.session.auth.username = bob\nnode.session.auth.username_in = <empty>\n")
+    assert logout.why_not(session) == ""
+    hosttree.put(directory / "password", "of-last-month")
+    reason = logout.why_not(session)
+    assert "node.session.auth.password is not what it logged in with" in reason and "do-not-tell" not in reason
+    hosttree.put(directory / "password", "do-not-tell")
+    hosttree.put(directory / "password_in", "mutual")
+    assert "node.session.auth.password_in is not" in logout.why_not(session)
+    hosttree.put(directory / "password_in", "(null)")
+    record.write_text(record.read_text() + "iface.initiatorname = iqn.2026-01.test:renamed\n")
+    assert "as iqn.2026-01.test:me and would log in again as iqn.2026-01.test:renamed" in logout.why_not(session)
+    record.write_text(kept + "node.session.auth.username = bob\niface.initiatorname = <empty>\n")
+    assert logout.why_not(session) == ""
+    hosttree.put(host / "etc/iscsi/initiatorname.iscsi", "InitiatorName=iqn.2026-01.test:upgraded")
+    assert "would log in again as iqn.2026-01.test:upgraded" in logout.why_not(session)
+
+
 def second_session_of_the_first(host: Path) -> None:
     for name in ("targetname", "ifacename"):
         one = host / f"sys/class/iscsi_session/session1/{name}"

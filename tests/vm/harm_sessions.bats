@@ -313,6 +313,30 @@ apply() {
 	[ "$(sids)" = "$before" ]
 }
 
+@test "a session is left alone whose next login would not be as its last: another CHAP secret, another initiator" {
+	login $PORTAL_A
+	before=$(sids)
+	iscsiadm -m node -p $PORTAL_A -o update -n node.session.auth.password -v of-next-month
+	run apply
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"node.session.auth.password is not what it logged in with"* && "$output" != *of-next-month* ]]
+	iscsiadm -m node -p $PORTAL_A -o update -n node.session.auth.password -v ""
+	cp /etc/iscsi/initiatorname.iscsi kept-name
+	echo "InitiatorName=iqn.2026-01.lab.fabtune:renamed" > /etc/iscsi/initiatorname.iscsi
+	run apply
+	cp kept-name /etc/iscsi/initiatorname.iscsi
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"iqn.2026-01.lab.fabtune:renamed, which its target may refuse"* ]]
+	[ "$(sids)" = "$before" ]
+	# With both as they were it is logged in again.
+	run apply
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(sids)" != "$before" ]
+}
+
 @test "a session whose record asks for no scan keeps the disks that somebody else scanned for" {
 	iscsiadm -m node -p $PORTAL_A -o update -n node.session.scan -v manual
 	login $PORTAL_A

@@ -78,12 +78,9 @@ def again(device: Device, inode: str, around: HostSnapshot) -> Device | None:
 def records(around: HostSnapshot) -> list[Device]:
     """Return open-iscsi's node records, each with the initiator name used to log in."""
     devices = []
-    own = re.search(r"^InitiatorName=(\S+)", tree.read_text(tree.ETC / "iscsi/initiatorname.iscsi") or "", re.MULTILINE)
     for identity, settings in sorted(around.records.items()):
         target, portal, interface = identity.rsplit(",", 2)
-        name = settings.get("iface.initiatorname", "<empty>")
-        if name == "<empty>":
-            name = own[1] if own else ""
+        name = iscsiadm.initiator_name(settings)
         where = {"target": target, "portal": portal, "interface": interface, "initiator": name}
         devices.append(Device("record", identity, _session_label(target, portal), where))
     return devices

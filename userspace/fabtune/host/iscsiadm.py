@@ -84,6 +84,25 @@ def records_named(target: str, portal: str, interface: str) -> list[dict[str, st
     return [record for record in found if record.get("node.name") == target]
 
 
+def credentials(target: str, portal: str, interface: str) -> dict[str, str]:
+    """Return the CHAP settings of one record as they are, secrets included.  Raises FabtuneError where it has none."""
+    text = iscsiadm(*node(target, portal, interface), "-o", "show", "-S")
+    pairs = (line.partition(" = ") for line in text.splitlines() if line.startswith("node.session.auth."))
+    return {key: "" if value == "<empty>" else value.strip() for key, _, value in pairs}
+
+
+def own_initiator_name() -> str:
+    """Return the name that this host logs in by where a record has none of its own, '' where it has none either."""
+    text = tree.read_text(tree.ETC / "iscsi/initiatorname.iscsi") or ""
+    found = re.search(r"^InitiatorName=(\S+)", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def initiator_name(record: dict[str, str]) -> str:
+    """Return the name that a login by `record` uses, '' where there is none."""
+    return record.get("iface.initiatorname") or own_initiator_name()
+
+
 def portal_directories(target: str, portal: str) -> dict[str, Path]:
     """Return the directories of a portal's records by their TPGT."""
     address, _, port = portal.rpartition(":")

@@ -10,7 +10,7 @@ from fabtune.errors import FabtuneError
 from fabtune.host import blocks, iscsiadm, luns, tree
 from fabtune.host.sessions import Session, connections, live_sessions, scsi_devices, transport
 from fabtune.host.users import Users
-from fabtune.tune import map_paths
+from fabtune.tune import login_identity, map_paths
 
 # Drivers whose sessions iscsid makes; an offload card's own sessions live by other rules.
 _SOFTWARE = ("iscsi_tcp", "iscsi_iser", "iser")
@@ -132,7 +132,7 @@ def _why_not_back(session: Session) -> str:
         return f"its record asks for {wanted} sessions and {live} are there: a login would not bring it back"
     if live < wanted:
         return f"its record asks for {wanted} sessions and {live} are there: a login would bring up the others as well"
-    return ""
+    return login_identity.why_another(session, settings)
 
 
 def _of_two(session: Session, tpgts: list[str]) -> str:

@@ -5,9 +5,7 @@ The kernel's initiator refuses a session whose MaxOutstandingR2T, the smaller of
 no power of two.  A session that loses its connection for a moment logs in with what it asked for the first time.
 """
 
-import re
-
-from fabtune.host import targets, tree
+from fabtune.host import iscsiadm, targets, tree
 from fabtune.host.sessions import live_sessions
 from fabtune.host.targets import Login
 from fabtune.model.device import Device
@@ -42,8 +40,7 @@ def _comes_back(login: Login, target: str, now: int, wanted: int) -> bool:
 
 def _agreed_here(login: Login, target: str) -> list[int]:
     """Return what this host's own sessions agreed on, where `login` is this host's; LIO shows none of a dynamic ACL."""
-    own = re.search(r"^InitiatorName=(\S+)", tree.read_text(tree.ETC / "iscsi/initiatorname.iscsi") or "", re.MULTILINE)
-    if own is None or own[1] != login.initiator:
+    if login.initiator != iscsiadm.own_initiator_name():
         return []
     numbers = [tree.whole(one.negotiated.get(_KEY)) for one in live_sessions() if one.target == target]
     known = [number for number in numbers if number is not None]
