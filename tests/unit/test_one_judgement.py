@@ -122,6 +122,40 @@ def test_one_run_that_differs_is_said_to_be_one() -> None:
     assert not any("two groups" in note for note in told)
 
 
+def of_labels(rates: dict[str, float], noise: float = 0.01, seeds: int = 5) -> list[RunRecord]:
+    draw = random.Random(3)
+    return [make_record(rate * draw.gauss(1, noise), label, environment={"settings": {"seed": seed}})
+            for label, rate in rates.items() for seed in range(1, seeds + 1)]  # fmt: skip
+
+
+def test_each_of_several_labels_is_judged_against_the_baseline() -> None:
+    found = paired.outcomes(of_labels({"lan": 100, "wan": 300, "untouched": 100, "slow": 50}, 0.001))
+    assert [(one.a, one.b) for _, one in found] == [("untouched", name) for name in ("lan", "wan", "slow")]
+    assert [one.primary[0].judgement.verdict for _, one in found] == [Verdict.SAME, Verdict.BETTER, Verdict.WORSE]
+    for labels, base in (
+        (("lan", "default", "wan"), "default"),
+        (("wan", "lan"), "wan"),
+        (("b", "untouched"), "untouched"),
+    ):
+        outcomes = paired.outcomes(of_labels(dict.fromkeys(labels, 100.0)))
+        assert {one.a for _, one in outcomes} == {base} and len(outcomes) == len(labels) - 1
+
+
+def test_labels_that_are_held_against_one_are_one_family() -> None:
+    """Twenty labels that do nothing must not find one of them better."""
+    records = of_labels({"untouched": 100.0, "wan": 102.2})
+    ((_, alone),) = paired.outcomes(records)
+    assert alone.primary[0].judgement.verdict is Verdict.BETTER
+    others = of_labels({f"same-{n}": 100.0 for n in range(19)})
+    found = {one.b: one for _, one in paired.outcomes([*records, *others])}
+    wan = found["wan"]
+    assert wan.primary[0].judgement.level == pytest.approx(0.05 / 20) and wan.families == (20, 40)
+    assert "beside the other figures" in wan.primary[0].judgement.why
+    assert any(
+        "the 20 primary and the 40 other figures of all that is held against" in one for one in verdict_table.notes(wan)
+    )
+
+
 def test_no_figure_wraps_at_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fabtune.cli.table.room", lambda: 80)
     for records in (session(1.051, noise=0.06), session(1.001, noise=0.001), session(31.3, noise=0.1)):

@@ -14,7 +14,7 @@ from run_records import make_record, with_fio, with_step
 from fabtune.measure import checks, measured, recordfile
 from fabtune.measure.measured import Latencies
 from fabtune.model.runrecord import Edge, Event, RunRecord
-from fabtune.report import cells, chart, forest, latency, looks, overtime, paired, suite, table, throughput
+from fabtune.report import answers, cells, chart, forest, latency, looks, overtime, paired, suite, table, throughput
 from fabtune.report.chart import Axis, Series, line_chart
 
 PATH = {"rtt_ms": 10.0, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
@@ -272,6 +272,58 @@ def test_a_report_begins_with_the_answers() -> None:
     assert "Did it help? Yes. xdd, wan against untouched: better at read." in told
     assert "By how much? 4.500×" in told and "How sure? 4 pairs a point, 95 % intervals" in told
     assert "What limits now? wan: " in told
+
+
+def first_screen(records: list[RunRecord]) -> str:
+    html = page_of(records)
+    return " ".join(re.sub(r"<[^>]+>", " ", html[html.index("<h1") : html.index("<h2")]).split())
+
+
+def test_a_report_of_three_labels_names_the_best_supported_one() -> None:
+    told = first_screen(seeded({"untouched": 0.02, "wan": 0.09, "lan": 0.03}))
+    assert "Which is best supported? xdd: wan, better than untouched at read. Did it help?" in told
+    assert "Yes. xdd, wan against untouched: better at read." in told and "lan against untouched: better at" in told
+    assert "wan: 4.500× [" in told and "lan: 1.500× [" in told and "What limits now? wan: " in told
+    page = page_of(seeded({"untouched": 0.02, "wan": 0.09, "lan": 0.03}))
+    assert "Every other label is held against untouched, since that is what runs with nothing applied" in page
+    assert "The other label is held against lan, the first by name: no" in page_of(seeded({"lan": 0.02, "wan": 0.09}))
+
+
+def test_a_report_of_three_labels_says_what_it_cannot_tell() -> None:
+    rates = (0.8, 1.3, 1.0, 0.7)
+    noisy = [make_record(0.09 * rate, "tune", path=PATH, environment={"settings": {"seed": seed}})
+             for seed, rate in enumerate(rates, 1)]  # fmt: skip
+    told = first_screen([*seeded({"untouched": 0.02, "wan": 0.09}), *noisy])
+    assert (
+        "xdd: wan, better than untouched at read. Cannot tell whether it beats tune: their intervals overlap." in told
+    )
+    told = first_screen([*seeded({"untouched": 0.09, "wan": 0.09}), *noisy])
+    assert (
+        "Which is best supported? xdd: Cannot tell: none is certain to be better, each held against untouched." in told
+    )
+    assert (
+        "No. xdd, wan against untouched: no practical difference" in told and "Cannot tell. xdd, tune against" in told
+    )
+
+
+def test_none_is_best_supported_that_harms_elsewhere() -> None:
+    def gain(where: str, verdict: str, low: float, high: float) -> answers.Gain:
+        return answers.Gain(where=where, verdict=verdict, ratio=(low * high) ** 0.5, low=low, high=high)
+
+    mixed = [gain("reads", "better", 5.0, 6.0), gain("writes", "worse", 0.5, 0.6)]
+    small = [gain("reads", "better", 1.2, 1.3), gain("writes", "cannot tell", 0.9, 1.2)]
+    quick = [gain("reads", "better", 0.3, 0.4), gain("writes", "no practical difference", 0.99, 1.01)]
+    (found,) = answers.of_best("untouched", {"mixed": mixed, "small": small})
+    assert found.text == "small, better than untouched at 1 of 2 points (reads)." and found.sense == 1
+    assert "without being worse elsewhere" in answers.of_best("untouched", {"mixed": mixed, "other": mixed})[0].text
+    assert answers.of_best("untouched", {"quick": quick, "none": small[1:]})[0].text.startswith("quick, better")
+    assert answers.of_best("untouched", {"a": quick[1:], "b": quick[1:]})[0].text.startswith("None: no practical")
+    assert answers.of_best("untouched", {"alone": small}) == []
+
+
+def test_a_report_of_runs_that_cannot_be_used_says_so_first() -> None:
+    broken = [attrs.evolve(one, complete=False, problem="fio ended") for one in seeded({"wan": 0.09})]
+    assert "Did it help? xdd: cannot tell: no run can be used; why is named below." in first_screen(broken)
 
 
 def test_runs_paired_by_seed_have_no_order_to_drift_in() -> None:

@@ -15,7 +15,7 @@ from fabtune.model.judgement import ALPHA, Sides, judge_together
 from fabtune.model.results import Point
 from fabtune.model.runrecord import Value
 from fabtune.model.statistics import groups_in, mean_interval, one_apart
-from fabtune.model.untouched import UNTOUCHED
+from fabtune.model.untouched import baseline
 
 # What is looked at first, and judged: declared before any run.
 PRIMARY = "mb_per_s"
@@ -54,8 +54,9 @@ class Summary:
 def summarise(rows: Sequence[tuple[Mapping[str, str], Point]]) -> list[Summary]:
     """Return the (factors, point) of single runs as one row a combination and direction, in the order given.
 
-    A row of another profile than the first is judged against that of the same other factors: `untouched`, or else
-    whichever profile comes first.  All of them are judged together, so that their number makes no difference certain.
+    A row of another profile than the first is judged against that of the same other factors: `untouched`, else
+    ``default``, else whichever profile comes first.  All of them are judged together, so that their number makes no
+    difference certain.
     """
     cells: dict[tuple[object, ...], list[tuple[dict[str, str], Point]]] = {}
     for factors, point in rows:
@@ -104,7 +105,7 @@ def _spread(name: str, values: Sequence[float]) -> dict[str, Value | None]:
 def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
     """Return `rows` with what their profile gained over the one that they are held against."""
     names = dict.fromkeys(str(row.point.get("profile")) for row in rows)
-    first = UNTOUCHED if UNTOUCHED in names else next(iter(names), "")
+    first = baseline(names)
     bases = {row._others: row for row in rows if str(row.point.get("profile")) == first}
     held = []
     for row in rows:

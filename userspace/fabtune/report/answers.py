@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a reader wants to know first: did it help, by how much, how sure is that, and what limits now."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
@@ -58,6 +59,48 @@ def of_gains(b: str, a: str, gains: Sequence[Gain], how_sure: str) -> list[Answe
         Answer("By how much?", _by_how_much(gains)),
         Answer("How sure?", how_sure + reasons),
     ]
+
+
+def of_best(a: str, gains: Mapping[str, Sequence[Gain]], workload: str = "") -> list[Answer]:
+    """Return which of several is best supported, each held against A, and whether it is surely ahead of the others.
+
+    Of one alone there is nothing to say.
+    """
+    if len(gains) < 2:
+        return []
+    question, prefix = "Which is best supported?", f"{workload}: " if workload else ""
+    better, worse = (
+        {name: [one for one in mine if one.verdict == verdict.value] for name, mine in gains.items()}
+        for verdict in (Verdict.BETTER, Verdict.WORSE)
+    )
+    sure = [name for name in gains if better[name] and not worse[name]]
+    if not sure:
+        same = any(gains.values()) and all(one.verdict == Verdict.SAME.value for mine in gains.values() for one in mine)
+        said = "None: no practical difference" if same else "Cannot tell: none is certain to be better"
+        told = " without being worse elsewhere" if any(better.values()) else ""
+        return [Answer(question, f"{prefix}{said}{told}, each held against {a}.")]
+    best = max(sure, key=lambda name: (len(better[name]), min(_nearest(one) for one in better[name])))
+    beside = [name for name in sure if name != best and not _ahead(better[best], gains[name])]
+    said = f"{prefix}{best}, better than {a} {_at(better[best], gains[best])}."
+    said += f" Cannot tell whether it beats {' or '.join(beside)}: their intervals overlap." if beside else ""
+    return [Answer(question, said, 1)]
+
+
+def _nearest(one: Gain) -> float:
+    """Return the end of a gain's interval that is nearest to no gain, as a factor above 1."""
+    ends = [end for end in (one.low, one.high) if end]
+    return min((max(end, 1 / end) for end in ends), default=1.0)
+
+
+def _ahead(better: Sequence[Gain], others: Sequence[Gain]) -> bool:
+    """Tell whether the intervals of gains lie beyond another's at every point that both have."""
+    found = {one.where: one for one in others}
+    pairs = [(one, found[one.where]) for one in better if one.where in found]
+    return bool(pairs) and all(
+        one.low is not None and one.high is not None and other.low is not None and other.high is not None
+        and (one.low > other.high if one.low > 1 else one.high < other.low)
+        for one, other in pairs
+    )  # fmt: skip
 
 
 def _at(some: Sequence[Gain], gains: Sequence[Gain]) -> str:
@@ -140,7 +183,11 @@ def merged(found: Sequence[Answer], names: Sequence[str]) -> list[Answer]:
     kept = []
     for question in dict.fromkeys(one.question for one in found):
         mine = [one for one in found if one.question == question]
-        told = [one.text if name in one.text else f"{name}: {one.text}" for one, name in zip(mine, names, strict=True)]
+        named = [
+            re.search(rf"(?<!\w){re.escape(name)}(?: against |: )", one.text)
+            for one, name in zip(mine, names, strict=True)
+        ]
+        told = [one.text if said else f"{name}: {one.text}" for one, name, said in zip(mine, names, named, strict=True)]
         same = len({one.text for one in mine}) == 1
         kept.append(Answer(question, mine[0].text if same else "\n".join(told), min(one.sense for one in mine)))
     return kept

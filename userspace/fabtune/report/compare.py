@@ -48,7 +48,8 @@ class FigureRow:
 class Comparison:
     """B against A, named by their labels, judged by `rules`; `same` is A against A where that was measured.
 
-    `paired` says by what runs are paired: ``session``, ``seed``, or nothing.
+    `paired` says by what runs are paired: ``session``, ``seed``, or nothing.  `families` are the numbers of primary and
+    of other figures that were judged together, those of further comparisons with the same A included.
     """
 
     a: str
@@ -58,6 +59,7 @@ class Comparison:
     differences: tuple[tuple[str, str, str], ...]
     rules: Rules
     paired: str
+    families: tuple[int, int]
     same: "Comparison | None" = None
 
     @property
@@ -92,14 +94,27 @@ def compare(
     Invalid runs are named in the outcome and take no part; so does the other run of their pair.
     Raises InputError when the sides did not run the same workload.
     """
-    if not a or not b:
-        raise InputError("nothing to compare: each side needs at least one run record")
-    workloads = {record.workload.name for record in (*a, *b)}
-    if len(workloads) > 1:
-        raise InputError(f"cannot compare different workloads: {', '.join(sorted(workloads))}")
+    _refuse((a, b))
     found = same.rows if same else ()
     bias = {(row.step, row.metric.key): proven_bias(row.judgement) for row in found}
-    return attrs.evolve(_judged(a, b, _rules((*a, *b), practical), bias), same=same)
+    return attrs.evolve(_judged(a, [b], _rules((*a, *b), practical), bias)[0], same=same)
+
+
+def compare_each(a: Sequence[RunRecord], others: Sequence[Sequence[RunRecord]]) -> list[Comparison]:
+    """Return each of `others` against A, as `compare` does, but all of them judged together: more sets, less certain.
+
+    Raises InputError.
+    """
+    _refuse((a, *others))
+    return _judged(a, others, _rules([one for side in (a, *others) for one in side], None), {})
+
+
+def _refuse(sides: Sequence[Sequence[RunRecord]]) -> None:
+    if not all(sides):
+        raise InputError("nothing to compare: each side needs at least one run record")
+    workloads = {record.workload.name for side in sides for record in side}
+    if len(workloads) > 1:
+        raise InputError(f"cannot compare different workloads: {', '.join(sorted(workloads))}")
 
 
 def _rules(records: Sequence[RunRecord], practical: float | None) -> Rules:
@@ -127,7 +142,7 @@ def a_against_a(records: Sequence[RunRecord], *, practical: float | None = None)
     """Return what A against A of one session proves: the set-up's own bias; None where that was not measured."""
     sides = _of_sides(records, calibration=True)
     rules = attrs.evolve(_rules(records, practical), level=ALPHA_BIAS, looks=())
-    return _judged(*sides, rules, {}) if all(sides) else None
+    return _judged(sides[0], [sides[1]], rules, {})[0] if all(sides) else None
 
 
 def compare_sets(a: Sequence[RunRecord], b: Sequence[RunRecord], *, practical: float | None = None) -> Comparison:
@@ -146,20 +161,36 @@ def _of_sides(records: Sequence[RunRecord], *, calibration: bool) -> tuple[list[
     return a, b
 
 
-def _judged(a: Sequence[RunRecord], b: Sequence[RunRecord], rules: Rules, bias: _Biases) -> Comparison:
+def _judged(
+    a: Sequence[RunRecord], others: Sequence[Sequence[RunRecord]], rules: Rules, bias: _Biases
+) -> list[Comparison]:
+    valid_a, *valid = ([record for record in side if not invalid_because(record)] for side in (a, *others))
+    judged = _rows(valid_a, valid, rules, bias)
+    told = [row.primary for rows in judged for row in rows]
+    families = told.count(True), told.count(False)
+    return [_comparison(a, b, tuple(rows), rules, families) for b, rows in zip(others, judged, strict=True)]
+
+
+def _comparison(
+    a: Sequence[RunRecord],
+    b: Sequence[RunRecord],
+    rows: tuple[FigureRow, ...],
+    rules: Rules,
+    families: tuple[int, int],
+) -> Comparison:
     invalid = [(name(record), why) for record in (*a, *b) if (why := invalid_because(record))]
     a, b = ([record for record in side if not invalid_because(record)] for side in (a, b))
     names = _label(a, "A"), _label(b, "B")
     if names[0] == names[1]:
         names = f"{names[0]} (A)", f"{names[1]} (B)"
-    rows = _rows(a, b, rules, bias)
     return Comparison(
         *names,
-        rows=tuple(rows),
+        rows=rows,
         invalid=tuple(invalid),
         differences=tuple(differences(a[0], b[0])) if a and b else (),
         rules=rules,
         paired=_paired_by(a, b) if any(row.sides.paired for row in rows) else "",
+        families=families,
     )
 
 
@@ -230,20 +261,28 @@ def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[_Key, 
     }
 
 
-def _rows(a: Sequence[RunRecord], b: Sequence[RunRecord], rules: Rules, bias: _Biases) -> list[FigureRow]:
-    apart = _telling_apart((*a, *b))
-    of_a, of_b = ([(_place(one), figures(one, apart)) for one in side] for side in (a, b))
-    known = {key: metric for _, side in (*of_a, *of_b) for key, metric in side.items()}
-    decides = tuple({one.workload.primary for one in (*a, *b)} - {""}) or _PRIMARY
-    rows = []
+def _rows(
+    a: Sequence[RunRecord], others: Sequence[Sequence[RunRecord]], rules: Rules, bias: _Biases
+) -> list[list[FigureRow]]:
+    """Return the rows of each of `others` against A, the primary figures first; those of all are one family."""
+    placed = []
+    for b in others:
+        apart = _telling_apart((*a, *b))
+        of_a, of_b = ([(_place(one), figures(one, apart)) for one in side] for side in (a, b))
+        known = {key: metric for _, side in (*of_a, *of_b) for key, metric in side.items()}
+        placed.append((known, of_a, of_b))
+    decides = tuple({one.workload.primary for side in (a, *others) for one in side} - {""}) or _PRIMARY
+    rows: list[list[FigureRow]] = [[] for _ in others]
     for primary in (True, False):
-        family = [key for key in known if key[1].endswith(decides) is primary]
-        sides = [_sides(key, known[key].better, of_a, of_b, bias.get(key)) for key in family]
-        judged = judge_together(sides, alpha=rules.level, practical=rules.practical)
-        rows += [
-            FigureRow(key[0], known[key], primary, one, judgement)
-            for key, one, judgement in zip(family, sides, judged, strict=True)
+        family = [
+            (mine, key, known[key], _sides(key, known[key].better, of_a, of_b, bias.get(key)))
+            for mine, (known, of_a, of_b) in zip(rows, placed, strict=True)
+            for key in known
+            if key[1].endswith(decides) is primary
         ]
+        judged = judge_together([one[-1] for one in family], alpha=rules.level, practical=rules.practical)
+        for (mine, key, metric, sides), judgement in zip(family, judged, strict=True):
+            mine.append(FigureRow(key[0], metric, primary, sides, judgement))
     return rows
 
 

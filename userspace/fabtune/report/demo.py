@@ -17,9 +17,9 @@ from fabtune.model.factors import FACTORS
 from fabtune.model.judgement import Verdict
 from fabtune.model.results import Point
 from fabtune.model.units import counted
-from fabtune.model.untouched import UNTOUCHED
+from fabtune.model.untouched import baseline
 from fabtune.report import page
-from fabtune.report.answers import Gain, Reach, by_link, merged, of_gains, of_limits
+from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_gains, of_limits
 from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.looks import looks
 from fabtune.report.page import Answer
@@ -37,8 +37,6 @@ FACETS: dict[str, Callable[[Any], str]] = {
     "size_bytes": lambda value: f"requests of {value:g} bytes",
     "fabric": str,
 }
-# What the others are held against, as it was called before too; where it was not measured, the first profile is it.
-BASELINES = (UNTOUCHED, "default")
 
 _COLUMNS = (
     Column("RTT", "rtt_ms", "ms", plain),
@@ -151,7 +149,7 @@ def _facets(points: Sequence[Point]) -> list[tuple[str, list[Point]]]:
 
 def _profiles(points: Sequence[Point]) -> list[str]:
     names = list(dict.fromkeys(point["profile"] for point in points))
-    return sorted(names, key=lambda name: name not in BASELINES)
+    return sorted(names, key=lambda name: name != baseline(names))
 
 
 def _table(caption: str, points: Sequence[Point], wanted: Sequence[Column]) -> Table:
@@ -237,7 +235,7 @@ def answers(points: Sequence[Point]) -> list[Answer]:
     groups, alone = (sum(point.get(key) is not None for point in points) for key in (_GROUPS, _APART))
     apart = f" The seeds of {counted(groups, 'figure')} fall into two groups, named below." if groups else ""
     apart += f" One seed of {counted(alone, 'figure')} differs from all others, named below." if alone else ""
-    found = []
+    found, judged = [], {}
     for name in profiles[1:]:
         mine = [(heading, point) for heading, group in facets for point in group if point["profile"] == name]
         gains = [
@@ -248,9 +246,10 @@ def answers(points: Sequence[Point]) -> list[Answer]:
             )
             for heading, point in mine
         ]  # fmt: skip
+        judged[name] = gains
         found += of_gains(name, profiles[0], gains, f"{seeds.capitalize()}; all points are judged together.{apart}")
         found.append(of_limits(name, [_reach(heading, point) for heading, point in mine]))
-    found = merged(found, profiles[1:])
+    found = [*of_best(profiles[0], judged), *merged(found, profiles[1:])]
     if not found:
         found = [
             Answer("Did it help?", f"Cannot tell: {profiles[0]} alone was measured, nothing to hold it against."),

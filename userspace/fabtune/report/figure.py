@@ -13,8 +13,9 @@ from pathlib import Path
 import attrs
 
 from fabtune.model.results import PointRow
+from fabtune.model.untouched import baseline
 from fabtune.report import page
-from fabtune.report.answers import Gain, Reach, by_link, merged, of_gains, of_limits
+from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_gains, of_limits
 from fabtune.report.chart import Axis, Series, line_chart, tick_text
 from fabtune.report.looks import looks, natural
 from fabtune.report.page import Answer
@@ -124,8 +125,10 @@ def _answers(
     seeds = max((int(row.get("seeds") or 1) for row in shown), default=1)
     how_sure = f"Medians of {seeds} seeds with 95 % intervals." if seeds > 1 else "One seed: without intervals."
     found: list[Answer] = []
+    judged: dict[str, list[Gain]] = {}
     gaining = [row for row in shown if row.get("verdict")]
     profiles = list(dict.fromkeys(str(row.get("profile")) for row in shown))
+    base = baseline(profiles)
     told = [name for name in profiles if any(row.get("profile") == name for row in gaining)]
     for name in told:
         gains = [
@@ -137,8 +140,9 @@ def _answers(
             for row in gaining
             if row.get("profile") == name
         ]  # fmt: skip
-        found += of_gains(name, profiles[0], gains, how_sure)
-    found = merged(found, told) if told else []
+        judged[name] = gains
+        found += of_gains(name, base, gains, how_sure)
+    found = [*of_best(base, judged), *merged(found, told)] if told else []
     if verdicts:
         counts = {holds: sum(one[1] is holds for one in verdicts) for holds in WORDS}
         said = ", ".join(f"{count} {WORDS[holds]}" for holds, count in counts.items() if count)

@@ -3,8 +3,11 @@
 
 from collections.abc import Mapping, Sequence
 
+import attrs
+
 from fabtune.model.judgement import Verdict
 from fabtune.model.runrecord import RunRecord
+from fabtune.model.untouched import UNTOUCHED, baseline
 from fabtune.report import compare, verdict_table
 from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.compare import Comparison
@@ -18,24 +21,40 @@ MAX_ROWS = 12
 _NUMBERED_PAIRS = 20
 
 
-def sections(found: Sequence[tuple[str, Comparison]], workload: str, look: Mapping[str, int]) -> list[Section]:
-    """Return what can be said of each comparison, under its heading; `look` is that of each label."""
-    return [_section(outcome, f"{workload}: {heading}", look) for heading, outcome in found]
+def sections(
+    found: Sequence[tuple[str, Comparison]], workload: str, look: Mapping[str, int], text: str = ""
+) -> list[Section]:
+    """Return what can be said of each comparison, under its heading and `text`; `look` is that of each label."""
+    return [attrs.evolve(_section(outcome, f"{workload}: {heading}", look), text=text) for heading, outcome in found]
 
 
 def outcomes(records: Sequence[RunRecord]) -> list[tuple[str, Comparison]]:
     """Return each comparison that `records` of one workload allow, under its heading.
 
-    Interleaved sessions are taken as such; otherwise the two labels, if there are just two.
+    Interleaved sessions are taken as such; otherwise each label is held against the one that `baseline` names.
     """
     found = [(name, compare.compare_session(mine)) for name, mine in compare.split(records)]
     told = [(f"{one.b} against {one.a}, session {name}", one) for name, one in found if one]
-    labels = list(dict.fromkeys(record.label for record in records))
-    if not found and len(labels) == 2:
-        a, b = ([one for one in records if one.label == label] for label in labels)
-        outcome = compare.compare(a, b)
-        told.append((f"{outcome.b} against {outcome.a}", outcome))
+    by_label: dict[str, list[RunRecord]] = {}
+    for record in records:
+        by_label.setdefault(record.label, []).append(record)
+    if not found and len(by_label) > 1:
+        a = by_label.pop(baseline(by_label))
+        told += [(f"{one.b} against {one.a}", one) for one in compare.compare_each(a, list(by_label.values()))]
     return told
+
+
+def held_against(records: Sequence[RunRecord]) -> str:
+    """Return which label the others are held against, and why it is that one; nothing where sessions say it."""
+    labels = dict.fromkeys(record.label for record in records)
+    if len(labels) < 2 or any(record.session for record in records):
+        return ""
+    base = baseline(labels)
+    others = "Every other label is held" if len(labels) > 2 else "The other label is held"
+    if base == UNTOUCHED:
+        return f"{others} against {base}, since that is what runs with nothing applied are called."
+    why = "as older records call that" if base == "default" else "the first by name"
+    return f"{others} against {base or 'the runs without one'}, {why}: no runs are called {UNTOUCHED}."
 
 
 def _section(outcome: Comparison, heading: str, look: Mapping[str, int]) -> Section:

@@ -16,7 +16,7 @@ from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report import around, fabric, latency, laws, openloops, overtime, page, paired, runs, throughput
 from fabtune.report import cells as cell_sets
-from fabtune.report.answers import Gain, Reach, by_link, of_gains, of_limits
+from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_gains, of_limits
 from fabtune.report.cells import Cell
 from fabtune.report.compare import Comparison, FigureRow
 from fabtune.report.looks import looks, natural
@@ -64,7 +64,7 @@ def render(
         group = cell_sets.cells(whole)
         outcomes = paired.outcomes(mine)
         answers += _answers(workload, outcomes, group)
-        sections += paired.sections(outcomes, workload, look)
+        sections += paired.sections(outcomes, workload, look, paired.held_against(mine))
         sections += throughput.sections(group, workload, look)
         for section in (latency.section(group, workload, look), overtime.section(mine, workload)):
             if section:
@@ -99,31 +99,40 @@ def write(
 
 def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: Sequence[Cell]) -> list[page.Answer]:
     """Return what stands first: each comparison's primary figures together, and what limits the better side now."""
+    gains = {outcome.b: _gains(outcome) for _, outcome in outcomes}
+    reached = {name: _reached([cell for cell in group if cell.label == name]) for name in gains}
     found = []
     for _, outcome in outcomes:
-        gains = [
-            Gain(
-                where=row.step, verdict=row.judgement.verdict.value, why=row.judgement.why,
-                ratio=row.judgement.ratio if row.judgement.ratio is not None else _of_medians(row),
-                low=row.judgement.low, high=row.judgement.high,
-            )
-            for row in outcome.primary
-        ]  # fmt: skip
         runs = [row.judgement.n for row in outcome.primary] or [0]
         counts = f"{min(runs)}" if min(runs) == max(runs) else f"{min(runs)} to {max(runs)}"
         what = "pairs" if outcome.paired else "runs a side"
-        found += of_gains(f"{workload}, {outcome.b}", outcome.a, gains, _how_sure(outcome, f"{counts} {what} a point"))
-        now = [cell for cell in group if cell.label == outcome.b]
-        if reached := _reached(now):
-            found.append(of_limits(outcome.b, reached))
+        sure = _how_sure(outcome, f"{counts} {what} a point")
+        found += of_gains(f"{workload}, {outcome.b}", outcome.a, _gains(outcome), sure)
+        if any(reached.values()):
+            found.append(of_limits(outcome.b, reached[outcome.b]))
+    if len(gains) == len(outcomes) > 1 and len({outcome.a for _, outcome in outcomes}) == 1:
+        found = [*of_best(outcomes[0][1].a, gains, workload), *merged(found, list(gains))]
+    if not outcomes and not group:
+        found.append(page.Answer("Did it help?", f"{workload}: cannot tell: no run can be used; why is named below."))
     if not outcomes and group:
         labels = list(dict.fromkeys(cell.label or "no label" for cell in group))
         said = f"{labels[0]} alone was measured" if len(labels) == 1 else f"{len(labels)} sets: {', '.join(labels)}"
         said += "; `fabtune compare` holds one set against another"
         found.append(page.Answer("Did it help?", f"{workload}: cannot tell: {said}."))
-        if reached := _reached(group):
-            found.append(of_limits(workload, reached))
+        if of_all := _reached(group):
+            found.append(of_limits(workload, of_all))
     return found
+
+
+def _gains(outcome: Comparison) -> list[Gain]:
+    return [
+        Gain(
+            where=row.step, verdict=row.judgement.verdict.value, why=row.judgement.why,
+            ratio=row.judgement.ratio if row.judgement.ratio is not None else _of_medians(row),
+            low=row.judgement.low, high=row.judgement.high,
+        )
+        for row in outcome.primary
+    ]  # fmt: skip
 
 
 def _of_medians(row: FigureRow) -> float | None:

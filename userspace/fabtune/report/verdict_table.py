@@ -134,12 +134,13 @@ def _method(outcome: Comparison) -> Iterable[str]:
     if not judged:
         return
     said = f"Judged by {' and '.join(dict.fromkeys(one.method for one in judged))}"
-    families = [len([one for one in outcome.rows if one.primary is wanted]) for wanted in (True, False)]
+    families = outcome.families
+    of_all = f" of all that is held against {outcome.a}" if sum(families) > len(outcome.rows) else ""
     if max(families) > 1:
         said += (
-            f"; the {families[0]} primary and the {families[1]} other figures are a family each: the intervals of a "
-            f"family are so wide that at most {_level(outcome.rules.level)} of sessions call any equal figure of it "
-            "different (Holm)"
+            f"; the {families[0]} primary and the {families[1]} other figures{of_all} are a family each: the "
+            f"intervals of a family are so wide that at most {_level(outcome.rules.level)} of sessions call any equal "
+            "figure of it different (Holm)"
         )
     yield f"{said}."
 
