@@ -182,6 +182,7 @@ def show_drift(drifts: "Sequence[Drift]", as_json: bool) -> None:
     """Print what verify found."""
     drifted = [drift for drift in drifts if drift.drifted]
     due = sum(drift.due for drift in drifts)
+    unfinished = sum(drift.due and drift.tunable == "apply" for drift in drifts)
     checked = len(drifts) - due
     if as_json:
         print_json(
@@ -200,7 +201,8 @@ def show_drift(drifts: "Sequence[Drift]", as_json: bool) -> None:
             paragraph(f"{remark.tunable} {remark.device} {remark.note}")
     print(
         f"{counted(checked, 'value')} checked, {len(drifted)} differ"
-        + (f", {due} waiting for a new login" if due else "")
+        + (f", {unfinished} interrupted" if unfinished else "")
+        + (f", {due - unfinished} waiting for a new login" if due > unfinished else "")
     )
 
 

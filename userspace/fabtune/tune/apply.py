@@ -2,7 +2,8 @@
 """Writes a plan: journal line first, then the value, then read back; any failure takes everything back."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fabtune import backends
@@ -10,7 +11,7 @@ from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError, UnsupportedError
 from fabtune.facts.collect import Host, read
 from fabtune.host import targets
-from fabtune.host.sessions import live_sessions
+from fabtune.host.sessions import Session, live_sessions
 from fabtune.model.device import Device
 from fabtune.model.units import counted
 from fabtune.tune import fault, journal, owed, relogin, signals
@@ -102,7 +103,8 @@ def _claims(plan: Plan, known: Sequence[Transaction]) -> list[Row]:
     standing: dict[tuple[str, str, str, str], set[str]] = {}
     for transaction in known:
         for step in transaction.open_steps:
-            standing.setdefault(step.value, set()).add(transaction.profile)
+            # One that was interrupted is completed by the next apply, which answers for all of it.
+            standing.setdefault(step.value, set()).update([transaction.profile] if transaction.applied else [])
     claims = []
     for row in plan.rows:
         if row.state in (SAME, KEPT) and row.device is not None and row.now is not None:
@@ -142,6 +144,11 @@ class _Apply:
     waiting: list[Pending] = field(default_factory=list)
     # Sessions that logged in again, by identity.
     relogged: set[str] = field(default_factory=set)
+    # Read once for all rows: that a session logged in meanwhile is noted when all are written.
+    live: Callable[[], list[Session]] = field(default_factory=lambda: functools.cache(live_sessions))
+    # Which devices were asked already, by effect, and what is journalled of that.
+    asked: set[tuple[str, tuple[str, str]]] = field(default_factory=set)
+    noted: set[PendingLine] = field(default_factory=set)
 
     def run(self, carried: list[Pending], claims: list[Row]) -> None:
         """Write everything; re-login after what sessions are made from, before what they bring with them."""
@@ -154,8 +161,7 @@ class _Apply:
         written = [step for step in self.transaction.steps if not step.claim]
         needed = relogin.needed(written, self.plan.roles, self.host.boot_id)
         self.result.pending = relogin.merge(carried, needed)
-        for pending in self.result.pending:
-            self.writer.append(pending.line(PendingLine))
+        self._journal_pending(self.result.pending)
         if self.allow_relogin:
             self.result.relogged, self.result.pending = relogin.perform(self.result.pending, self.progress, self._log)
         for row in self._late_rows():
@@ -176,6 +182,19 @@ class _Apply:
         """Write one line to disk and apply it to the transaction."""
         self.writer.append(line)
         journal.take(self.transaction, line)
+
+    def _journal_pending(self, found: Iterable[Pending]) -> None:
+        for line in dict.fromkeys(one.line(PendingLine) for one in found):
+            if line not in self.noted:
+                self._journal(line)
+                self.noted.add(line)
+
+    def _journal_needed(self, step: Step) -> None:
+        """Journal what `step` needs to be felt, before it is written: whoever is killed after that cannot say it."""
+        place = step.effect, step.device.key
+        if place not in self.asked:
+            self.asked.add(place)
+            self._journal_pending(relogin.needed([step], self.plan.roles, self.host.boot_id, self.live))
 
     def _owing(self, outcomes: list[StepOutcome]) -> list[Pending]:
         """Return the sessions that logged in meanwhile: they keep values that are being taken back, of either end."""
@@ -218,6 +237,7 @@ class _Apply:
         assert row.now is not None and row.wanted is not None
         disturbed = self._journal_disturbed(tunable, device)
         step = self._journal_write(WriteLine, tunable, device, row.now, row.wanted, share=row.share, form=row.form)
+        self._journal_needed(self.transaction.steps[step - 1])
         self.progress(_told(row))
         try:
             with signals.deferred():

@@ -136,11 +136,37 @@ def _take_lock(fd: int) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > deadline:
-                holder = "unknown"
-                with contextlib.suppress(OSError):
-                    holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or holder
-                raise FabtuneError(f"another fabtune (process {holder}) is changing this host; wait for it") from None
+                raise FabtuneError(_told_of_holder(fd)) from None
             time.sleep(0.02)
+
+
+def _told_of_holder(fd: int) -> str:
+    """Return which process holds the lock `fd`, and what to do about it: a stopped one waits for its shell."""
+    holder, state = "unknown", ""
+    with contextlib.suppress(OSError):
+        holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or holder
+    if holder.isdecimal():
+        # Not below FABTUNE_ROOT: it runs here.
+        state = (tree.read_text(Path("/proc") / holder / "stat") or "").rpartition(")")[2].strip()[:1]
+    whose = f"another fabtune (process {holder}) is changing this host"
+    if state in ("T", "t"):
+        return f"{whose} and is stopped; `fg` in its shell or `kill -CONT {holder}` lets it go on"
+    return f"{whose}; wait for it"
+
+
+def at_work() -> str:
+    """Return which other fabtune holds the lock, and what to do about it; '' where none does or nobody can tell."""
+    try:
+        fd = _open(state_dir() / "lock", os.O_RDONLY)
+    except (OSError, FabtuneError):
+        return ""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _told_of_holder(fd)
+    finally:
+        os.close(fd)
+    return ""
 
 
 class Writer:

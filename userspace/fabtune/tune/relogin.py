@@ -58,11 +58,13 @@ class SessionDownError(FabtuneError):
         self.away = away
 
 
-def needed(steps: Iterable[Step], roles: Iterable[str], boot_id: str) -> list[Pending]:
-    """Return what the written `steps` need before they are felt."""
+def needed(
+    steps: Iterable[Step], roles: Iterable[str], boot_id: str, live: Callable[[], list[Session]] | None = None
+) -> list[Pending]:
+    """Return what the written `steps` need before they are felt; `live` returns the sessions, None for those of now."""
     found: dict[tuple[str, str, str], Pending] = {}
     # Read when the first step asks for it: most ask for none.
-    live = functools.cache(live_sessions)
+    live = live or functools.cache(live_sessions)
     roles = tuple(roles)
     for step in steps:
         if step.effect == "relogin" and step.device.scope == "record":

@@ -129,7 +129,8 @@ class Transaction:
             return "damaged"
         if self.closed:
             return "taken back"
-        if self.open_steps and all(step.waiting for step in self.open_steps if not step.empty):
+        owed = [step for step in self.open_steps if not step.empty]
+        if owed and all(step.waiting for step in owed):
             return "waiting"
         return "in force" if self.applied else "interrupted"
 

@@ -88,10 +88,12 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         latest.setdefault(key, Drift(row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied"))
     asked = [one for one in everything if _asked(one, roles, netns)]
     unfelt = _unfelt(asked, boot_id) if "initiator" in roles else []
+    busy = journal.at_work()
     return [
-        *_away(everything, boot_id),
-        *_not_given_back(everything, boot_id),
+        *_away(everything, boot_id, busy),
+        *_not_given_back(everything, boot_id, busy),
         *_lacking(everything, boot_id),
+        *_unfinished(asked, busy),
         *unfelt,
         *latest.values(),
     ]
@@ -151,21 +153,48 @@ def _waits(step: Step, locate: Locator) -> Drift:
     return Drift(step.tunable, step.device.label, step.old, found, not back, "" if back else note)
 
 
-def _away(everything: list[Transaction], boot_id: str) -> list[Drift]:
+def _unfinished(asked: list[Transaction], busy: str) -> list[Drift]:
+    """Return each apply that ended half way, unless one of the same profile has completed it since."""
+    found = []
+    for one in asked:
+        if one.state != "interrupted" or not one.open_steps or any(_completes(later, one) for later in asked):
+            continue
+        note = "was stopped before it was done and may have written only some of its values; "
+        note += "`fabtune revert` takes them back, or apply it again"
+        label = f"{one.profile} ({one.name})"
+        note = f"is not done: {busy}" if busy else note
+        found.append(Drift("apply", label, "done", "interrupted", drifted=False, note=note, due=True))
+    return found
+
+
+def _completes(later: Transaction, one: Transaction) -> bool:
+    """Tell whether `later` is a whole apply, still in force, of all that `one` was to write."""
+    return (
+        later.name > one.name
+        and later.state == "in force"
+        and (later.profile, later.header.netns) == (one.profile, one.header.netns)
+        and set(later.header.roles) >= set(one.header.roles)
+    )
+
+
+def _away(everything: list[Transaction], boot_id: str, busy: str) -> list[Drift]:
     """Return the sessions that were logged out for their re-login and have not come back."""
     refused = {key: why for one in everything for key, why in one.refused.items()}
     found = []
     for one, why in owed.away(everything, boot_id):
         failed = refused.get((one.sid, one.identity, one.boot_id))
         what = f"and its login failed ({failed})" if failed else "and was stopped before it was back"
-        note = f"fabtune logged it out {what}; `fabtune revert` or the next apply logs it in{why and f'; {why}'}"
+        what = "and has not logged it in yet" if busy else what
+        remedy = busy or "`fabtune revert` or the next apply logs it in"
+        note = f"fabtune logged it out {what}; {remedy}{why and f'; {why}'}"
         found.append(Drift("session", owed.label(one), "logged in", None if why else "logged out", True, note))
     return found
 
 
-def _not_given_back(everything: list[Transaction], boot_id: str) -> list[Drift]:
+def _not_given_back(everything: list[Transaction], boot_id: str, busy: str) -> list[Drift]:
     """Return what was set by hand of a session or its disks and went with a re-login that was stopped half way."""
-    note = "was so before a re-login, which fabtune did not finish; `fabtune revert` or the next apply gives it back"
+    note = "was so before a re-login, which fabtune did not finish; "
+    note += busy or "`fabtune revert` or the next apply gives it back"
     return [
         Drift(value.what, f"{value.device}, {owed.label(one)}", value.was, value.now, True, note)
         for one, value in owed.values(everything, boot_id)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An apply that was killed half way, or is under way: what verify says of it, and how it is completed."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hosttree
+import pytest
+
+from fabtune.backends import record
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.errors import FabtuneError
+from fabtune.facts.collect import collect
+from fabtune.tune import fault, journal
+from fabtune.tune.apply import Result, apply
+from fabtune.tune.plan import make_plan, tunables_of
+from fabtune.tune.undo import undo
+from fabtune.tune.verify import Drift, verify
+
+BOTH = ("initiator", "target")
+TWO: dict[str, object] = {"net.netdev_max_backlog": 4321, "tcp.slow_start_after_idle": False}
+DEPTH = "node.session.queue_depth = 64"
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = hosttree.make(tmp_path / "host", 1, 1)
+    hosttree.enter(root, monkeypatch)
+    return root
+
+
+def write(host: Path, rows: dict[str, object], name: str = "some") -> Result:
+    """Apply a profile that sets `rows`."""
+    record.BACKEND.forget()
+    text = "".join(f'[initiator."{key}"]\nvalue = {json.dumps(value)}\nwhy = "x"\n' for key, value in rows.items())
+    profile = host / f"{name}.toml"
+    profile.write_text(f'summary = "x"\n{text}')
+    with journal.locked():
+        loaded = load_profile(str(profile), shipped_catalog())
+        plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
+        return apply(plan, collect([]).host, False, lambda _: None)
+
+
+def killed(host: Path, rows: dict[str, object], step: int) -> bool:
+    """Apply `rows` in a process that is killed at checkpoint `step`; tell whether it was."""
+    pid = os.fork()
+    if pid == 0:
+        fault._spec, fault._count = f"kill:{step}", 0
+        write(host, rows)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def kills(host: Path, rows: dict[str, object]) -> Iterator[int]:
+    """Yield each checkpoint of an apply of `rows` after it was killed there; what it wrote goes back after that."""
+    step = 1
+    while killed(host, rows, step):
+        yield step
+        undo(None, None, None, "", False, False, lambda _: None)
+        step += 1
+    assert step > 4
+
+
+def said(host: Path) -> list[Drift]:
+    record.BACKEND.forget()
+    return [one for one in verify(None, BOTH, "") if one.due or one.drifted]
+
+
+def test_an_apply_killed_at_any_step_is_said_and_a_second_one_completes_it(host: Path) -> None:
+    done = 0
+    for step in kills(host, TWO):
+        newest = journal.transactions()[-1:]
+        if not any(one.open_steps for one in newest) or newest[0].applied:
+            assert said(host) == [], step
+            continue
+        assert any(one.tunable == "apply" and "`fabtune revert`" in one.note for one in said(host)), step
+        write(host, TWO)
+        assert said(host) == [], step
+        done += 1
+    assert done > 3
+
+
+def test_another_profile_does_not_complete_what_was_interrupted(host: Path) -> None:
+    assert killed(host, TWO, 6)
+    write(host, TWO, "another")
+    assert [one.device.split()[0] for one in said(host)] == ["some"]
+
+
+def test_a_session_that_does_not_use_a_value_yet_is_said_at_whatever_step_apply_was_killed(host: Path) -> None:
+    written = 0
+    for step in kills(host, {"iscsi.queue_depth": 64}):
+        if any(DEPTH in file.read_text() for file in (host / "records").rglob("*") if file.is_file()):
+            written += 1
+            assert "session" in [one.tunable for one in said(host) if one.due], step
+    assert written > 1
+
+
+def test_an_apply_under_way_is_not_called_stopped(host: Path) -> None:
+    assert killed(host, TWO, 6)
+    with journal.locked():
+        assert f"(process {os.getpid()}) is changing this host; wait for it" in said(host)[0].note
+    assert journal.at_work() == ""
+
+
+def test_a_stopped_process_that_holds_the_lock_is_told_with_what_wakes_it(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_LOCK_WAIT_S", 0)
+    (journal.state_dir() / "journal").mkdir(mode=0o700, parents=True)
+    with subprocess.Popen(["flock", str(journal.state_dir() / "lock"), "sh", "-c", "echo; kill -STOP $$"],
+                          stdout=subprocess.PIPE) as holder:  # fmt: skip
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        child = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().strip()
+        (journal.state_dir() / "lock").write_text(child)
+        while Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.01)
+        assert f"is stopped; `fg` in its shell or `kill -CONT {child}`" in journal.at_work()
+        with pytest.raises(FabtuneError, match=f"kill -CONT {child}"), journal.locked():
+            pass
+        os.kill(int(child), signal.SIGCONT)
