@@ -15,6 +15,7 @@ from fabtune.measure import checks, measured, recordfile
 from fabtune.measure.measured import Latencies
 from fabtune.model.runrecord import Edge, Event, RunRecord
 from fabtune.report import answers, cells, chart, forest, latency, looks, overtime, paired, suite, table, throughput
+from fabtune.report import page as pages
 from fabtune.report.chart import Axis, Series, line_chart
 
 PATH = {"rtt_ms": 10.0, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
@@ -304,6 +305,23 @@ def test_a_report_of_three_labels_says_what_it_cannot_tell() -> None:
     assert (
         "No. xdd, wan against untouched: no practical difference" in told and "Cannot tell. xdd, tune against" in told
     )
+
+
+def test_a_page_keeps_numbers_with_their_units_and_shows_commands_as_such() -> None:
+    told = pages.Answer("What?", "`fabtune why` of <wan>: 1.5 MB/s at 50 ms (98 % of 3), 2 maps\nlan: 7 s")
+    html = pages.render("t", "", [], {}, (), answers=[told])
+    said = "<code>fabtune why</code> of &lt;wan&gt;: 1.5\xa0MB/s at 50\xa0ms (98\xa0% of 3), 2 maps"
+    assert f"<dd>{said}</dd><dd>lan: 7\xa0s</dd>" in html
+
+
+def test_what_is_said_of_several_labels_alike_stands_once() -> None:
+    told = first_screen(seeded({"untouched": 0.02, "wan": 0.09, "lan": 0.03}))
+    assert "How sure? 4 pairs a point, 95 % intervals, all points judged together." in told
+    each = [pages.Answer("How sure?", text) for text in ("5 pairs.", "5 pairs. No.", "5 pairs.")]
+    (found,) = answers.merged(each, ["wan", "lan", "tune"])
+    assert found.text == "wan, tune: 5 pairs.\nlan: 5 pairs. No."
+    html = page_of(seeded({"untouched": 0.02, "wan": 0.09, "lan": 0.03}))
+    assert html.count("Every other label is held against") == 1
 
 
 def test_none_is_best_supported_that_harms_elsewhere() -> None:

@@ -170,7 +170,7 @@ def test_highest_balanced_rate_is_named(tmp_path: Path) -> None:
         records.append(attrs.evolve(both, steps=both.steps + reads.steps))
     write_all(records, tmp_path / "runs")
     _, html = page(tmp_path / "runs")
-    assert "Highest rate that readers and writers both held, wan: 16.0 MB/s each way." in html
+    assert "Highest rate that readers and writers both held, wan: 16.0\xa0MB/s each way." in html
 
 
 def test_a_window_shows_as_the_same_product_at_every_rtt(tmp_path: Path) -> None:

@@ -183,13 +183,17 @@ def merged(found: Sequence[Answer], names: Sequence[str]) -> list[Answer]:
     kept = []
     for question in dict.fromkeys(one.question for one in found):
         mine = [one for one in found if one.question == question]
-        named = [
-            re.search(rf"(?<!\w){re.escape(name)}(?: against |: )", one.text)
-            for one, name in zip(mine, names, strict=True)
+        # What is said of several alike stands once, behind all their names.
+        alike: dict[str, list[str]] = {}
+        for one, name in zip(mine, names, strict=True):
+            alike.setdefault(one.text, []).append(name)
+        told = [
+            text
+            if len(alike) == 1 or re.search(rf"(?<!\w){re.escape(whose[0])}(?: against |: )", text)
+            else f"{', '.join(whose)}: {text}"
+            for text, whose in alike.items()
         ]
-        told = [one.text if said else f"{name}: {one.text}" for one, name, said in zip(mine, names, named, strict=True)]
-        same = len({one.text for one in mine}) == 1
-        kept.append(Answer(question, mine[0].text if same else "\n".join(told), min(one.sense for one in mine)))
+        kept.append(Answer(question, "\n".join(told), min(one.sense for one in mine)))
     return kept
 
 

@@ -12,7 +12,7 @@ from fabtune.report.table import times_within
 
 _TOP, _BOTTOM, _SIDE = 4, 44, 24
 # A line of a row's name, and the strip below the name: the lines of the scale stand there alone.
-_LINE, _STRIP = 16, 18
+_LINE, _STRIP = 17, 18
 
 
 @attrs.frozen
@@ -40,7 +40,7 @@ def forest_plot(title: str, rows: Sequence[Spread], practical: float, axis: str)
     names, strips = [], []
     y = _TOP
     for row in rows:
-        names += [text_element(_SIDE, y + _LINE * (at + 1) - 4, line) for at, line in enumerate(row.lines)]
+        names += [text_element(_SIDE, y + _LINE * (at + 1) - 5, line) for at, line in enumerate(row.lines)]
         y += _LINE * len(row.lines) + _STRIP
         strips.append(y - _STRIP)
     parts = [svg_open(title, f"{axis}, with intervals: " + ", ".join(row.name for row in rows), y + _BOTTOM)]

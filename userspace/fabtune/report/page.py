@@ -107,6 +107,7 @@ def render(
         lstrip_blocks=True,
     )
     environment.filters["csv_link"] = _csv_link
+    environment.filters["prose"] = _prose
     return environment.get_template("page.html.j2").render(
         title=title, lead=lead, sections=sections, facts=facts, commands=commands, zoom=zoom, trail=trail,
         answers=answers, fold_rows=FOLD_ROWS,
@@ -118,6 +119,14 @@ def write(page: str, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     files.keep(path, page.encode(), over=True)
     return path
+
+
+def _prose(text: str) -> str:
+    """Return a text as HTML: commands as such, and no line ends between a number and its unit."""
+    import markupsafe
+
+    kept = re.sub(r"(?<=\d) (?=(?:%|ms|s|[KMG]i?B(?:/s)?|Mb/s)(?!\w))", "\N{NO-BREAK SPACE}", text)
+    return markupsafe.Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(markupsafe.escape(kept))))
 
 
 def _csv_link(table: Table) -> str:

@@ -24,8 +24,9 @@ _NUMBERED_PAIRS = 20
 def sections(
     found: Sequence[tuple[str, Comparison]], workload: str, look: Mapping[str, int], text: str = ""
 ) -> list[Section]:
-    """Return what can be said of each comparison, under its heading and `text`; `look` is that of each label."""
-    return [attrs.evolve(_section(outcome, f"{workload}: {heading}", look), text=text) for heading, outcome in found]
+    """Return what can be said of each comparison, under its heading; `look` is that of each label, `text` of all."""
+    told = [_section(outcome, f"{workload}: {heading}", look) for heading, outcome in found]
+    return [attrs.evolve(one, text="" if at else text) for at, one in enumerate(told)]
 
 
 def outcomes(records: Sequence[RunRecord]) -> list[tuple[str, Comparison]]:
