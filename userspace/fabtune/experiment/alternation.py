@@ -99,7 +99,7 @@ class Alternation:
         """Leave nothing applied; not even a second Ctrl-C stops that.  Says so and raises FabtuneError if it fails."""
         self._show.say(f"back to {UNTOUCHED}")
         try:
-            with signals.ignored():
+            with signals.held_back():
                 switch(UNTOUCHED, self._contest.ends, self._contest.path, self._asked.place.sessions)
         except FabtuneError as error:
             self._show.say(f"{error}; take the rest back with: fabtune revert --allow-relogin")

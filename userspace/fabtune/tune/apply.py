@@ -87,7 +87,7 @@ def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Re
         try:
             work.run(carried, claims)
         except BaseException as error:
-            with signals.ignored():
+            with signals.held_back():
                 raise work.rolled_back(error) from error
         finally:
             writer.close()
@@ -163,7 +163,9 @@ class _Apply:
         self.result.pending = relogin.merge(carried, needed)
         self._journal_pending(self.result.pending)
         if self.allow_relogin:
-            self.result.relogged, self.result.pending = relogin.perform(self.result.pending, self.progress, self._log)
+            self.result.relogged, self.result.pending = relogin.perform(
+                self.result.pending, self.progress, self._log, self.stop
+            )
         for row in self._late_rows():
             self._write(row)
         self.result.pending += self.waiting

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from fabtune.facts.collect import this_host
-from fabtune.tune import journal, memory, owed
+from fabtune.tune import journal, memory, owed, signals
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.plan import Plan
 from fabtune.tune.request import Request, keep_at_boot, plan_as_of_now, portals_elsewhere
@@ -19,6 +19,7 @@ def carry_out(
     With `persist` what sets the values at boot is written too.  Raises FabtuneError, with nothing changed or all taken
     back.
     """
+    progress = signals.unfailing(progress)
     with journal.locked():
         for label in owed.bring_all_back(this_host().boot_id, progress)[0]:
             progress(f"logged in again: {label}")

@@ -100,7 +100,7 @@ def bring_all_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[
         if not problem:
             progress(f"login of {label(one)}, which an earlier run left logged out")
             # A second stop must not leave it half way again.
-            with signals.ignored():
+            with signals.held_back():
                 problem = _log_in(one, progress)
         if problem:
             left.append(Pending("login", one.identity, label(one), one.sid, boot_id, problem))
@@ -114,7 +114,7 @@ def bring_all_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[
 def _give_back(one: Logout, session: Session | None, progress: Callable[[str], None]) -> None:
     """Give `session`, which an earlier run logged in, the values that run still owed it."""
     # What cannot be journalled is looked at again.
-    with contextlib.suppress(OSError, FabtuneError), signals.ignored(), relogin.journalled() as log:
+    with contextlib.suppress(OSError, FabtuneError), signals.held_back(), relogin.journalled() as log:
         if session is None:
             progress(f"what was set by hand of {label(one)} before its re-login is lost: it was logged out since")
             successor.note_given(one, log)

@@ -20,6 +20,7 @@ from fabtune.tune import carry, fault, journal, logout, map_paths, signals, succ
 from fabtune.tune.journal import Logout, Step, Transaction, Writer
 from fabtune.tune.lines import ClosedLine, DueLine, PendingLine
 from fabtune.tune.plan import Plan
+from fabtune.tune.signals import Stop
 from fabtune.tune.successor import Log
 
 # A session that is up again has its disks within this time, or something is wrong with the path.
@@ -180,12 +181,15 @@ def journalled() -> Iterator[Log]:
         writer.close()
 
 
-def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -> tuple[list[str], list[Pending]]:
+def perform(
+    pending: list[Pending], progress: Callable[[str], None], log: Log, interrupt: Stop
+) -> tuple[list[str], list[Pending]]:
     """Log sessions out and in again, one at a time, where that is safe.
 
     Each logout and each login is told to `log`, the logout before it happens.  Returns the sessions done
     and what is left, each with its reason.  Raises SessionDownError when a session that was logged out
-    does not come back, OSError when the journal cannot be written, with nothing logged out.
+    does not come back, OSError when the journal cannot be written, with nothing logged out, and KeyboardInterrupt
+    before the next logout once a signal came (`interrupt`).
     """
     done: list[str] = []
     left: list[Pending] = []
@@ -200,9 +204,10 @@ def perform(pending: list[Pending], progress: Callable[[str], None], log: Log) -
             continue
         reason = stop or logout.why_not(session)
         if not reason:
+            interrupt.check()
             progress(f"re-login of {one.label}")
             # Between logout and login nothing may stop us: the LUNs are away.
-            with signals.ignored():
+            with signals.held_back():
                 reason, stop, lost = _anew(session, one, progress, log)
                 left += lost
         if reason:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What may interrupt: signals orderly while values are half written, not at all while they go back; output never."""
+"""What may interrupt: signals between two values or sessions, never within one, and output never."""
 
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-_ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_ENDING = (*_ALL, signal.SIGQUIT)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+# Ctrl-Z, and a terminal that is another job's at the moment.
+_STOPPING = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Stop:
@@ -49,7 +50,7 @@ def noted(second_raises: bool = False) -> Iterator[Stop]:
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
     """Deliver signals only after the block, to programs it starts as well: a tool stopped midway leaves half a file."""
-    old = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         yield
     finally:
@@ -57,28 +58,40 @@ def deferred() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ignored() -> Iterator[None]:
-    """Let no signal break in here.
+def held_back() -> Iterator[None]:
+    """Let no signal end or stop us here; one that came, Ctrl-Z among them, counts when the block is left.
 
     A program that ignored signals would do so for good, and iscsid may be started by a login: a handler that
     does nothing is not inherited.  Tools that must not be stopped midway are started apart from the terminal.
     """
-    old = {number: signal.getsignal(number) for number in _ALL}
+    came: set[int] = set()
+    old = {number: signal.getsignal(number) for number in (*_ENDING, *_STOPPING)}
     ours = [number for number, handler in old.items() if handler not in (signal.SIG_IGN, None)]
     for number in ours:
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, lambda number, _: came.add(number))
     try:
         yield
     finally:
         for number in ours:
             signal.signal(number, old[number])
+        # What the terminal was wanted for is over.
+        for one in sorted(came - {signal.SIGTTIN, signal.SIGTTOU}):
+            signal.raise_signal(one)
 
 
 def unfailing(progress: Callable[[str], None]) -> Callable[[str], None]:
-    """Return `progress` for which a stderr that is full, closed or a pipe without a reader does not matter."""
+    """Return `progress` for which a stderr that is full, closed or a pipe without a reader does not matter.
+
+    Nor does a terminal that stops whoever writes to it in the background (`stty tostop`).
+    """
 
     def told(text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            progress(text)
+        # A handler would not do: the kernel refuses the write for as long as the signal can be delivered.
+        old = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
+        try:
+            with contextlib.suppress(OSError, ValueError):
+                progress(text)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, old)
 
     return told

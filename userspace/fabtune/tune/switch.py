@@ -129,10 +129,10 @@ def _log_in_anew(profile: str, sids: Sequence[int]) -> None:
     chosen = [session for session in live_sessions() if session.sid in sids]
     if not chosen:
         return
-    with journal.locked(), relogin.journalled() as log:
+    with journal.locked(), relogin.journalled() as log, signals.noted() as stop:
         for session in chosen:
             one = relogin.Pending("relogin", session.identity, session.target, str(session.sid), "")
-            _, left = relogin.perform([one], lambda _: None, log)
+            _, left = relogin.perform([one], lambda _: None, log, stop)
             if left:
                 raise FabtuneError(f"switching to '{profile}': {session.target} cannot log in again: {left[0].reason}")
 

@@ -14,6 +14,7 @@ from fabtune.tune import journal, owed, relogin, signals
 from fabtune.tune.journal import Logout, Transaction, Writer
 from fabtune.tune.relogin import Pending
 from fabtune.tune.revert import Outcome, StepOutcome, revert_transaction
+from fabtune.tune.signals import Stop
 
 
 @dataclass
@@ -25,10 +26,17 @@ class Report:
     relogged: list[str] = field(default_factory=list)
     # What could not be done beside the values: journals that cannot be read or written, sessions that stay away.
     problems: list[str] = field(default_factory=list)
+    # By a signal, with something still to do.
+    interrupted: bool = False
 
     @property
     def exit_code(self) -> ExitCode:
-        """1 if something failed, 3 if a value is somebody else's, 4 if leave, a re-login or a device is due, else 0."""
+        """130 if interrupted, 1 if something failed, 3 if a value is somebody else's, 4 if something is due, else 0.
+
+        Due is a leave, a re-login or a device.
+        """
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
         states = {outcome.state for outcome in self.outcomes}
         if Outcome.FAILED in states or self.problems:
             return ExitCode.FAILED
@@ -36,6 +44,12 @@ class Report:
             return ExitCode.DRIFT
         owed = self.pending or {Outcome.HELD, Outcome.WAITING} & states
         return ExitCode.NEEDS_ACTION if owed else ExitCode.DONE
+
+    def interrupt(self) -> None:
+        """Say that a signal came with something still to do."""
+        if not self.interrupted:
+            self.problems.append("interrupted; `fabtune revert` goes on")
+        self.interrupted = True
 
 
 def _chosen(
@@ -87,9 +101,12 @@ def undo(
     allow_relogin: bool,
     progress: Callable[[str], None],
 ) -> Report:
-    """Take back the chosen open transactions, newest first, under the lock.  Raises FabtuneError, InputError."""
+    """Take back the chosen open transactions, newest first, under the lock.  Raises FabtuneError, InputError.
+
+    A signal stops it between two transactions or sessions, and the report says so.
+    """
     progress = signals.unfailing(progress)
-    with journal.locked():
+    with journal.locked(), signals.noted() as stop:
         report = Report()
         host = this_host()
         everything = journal.transactions()
@@ -109,15 +126,16 @@ def undo(
                 report.problems.append(f"cannot tell which sessions must log in again: {error}")
 
         for transaction in chosen:
+            if stop.wanted:
+                report.interrupt()
+                break
             progress(f"taking back {transaction.name} ({transaction.profile})")
             take_back(transaction, False)
         report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
         look(lambda: relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending))
-        may_go_on = allow_relogin
-        if allow_relogin and report.pending:
-            may_go_on = _log_in_anew(report, progress)
+        may_go_on = allow_relogin and (not report.pending or _log_in_anew(report, progress, stop))
         # Last what ends a target's sessions, or what they had to log in anew for: they come back to old values alone.
-        for transaction in chosen if may_go_on else []:
+        for transaction in chosen if may_go_on and not stop.wanted else []:
             if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
                 take_back(transaction, True)
         report.outcomes = [one for found in outcomes.values() for one in found.values()]
@@ -126,7 +144,7 @@ def undo(
         return report
 
 
-def _log_in_anew(report: Report, progress: Callable[[str], None]) -> bool:
+def _log_in_anew(report: Report, progress: Callable[[str], None], stop: Stop) -> bool:
     """Log in again the sessions that need it; tell whether every session that was logged out is back.
 
     The values have gone back by then, and the report says so whatever becomes of the sessions: one that stays
@@ -135,12 +153,15 @@ def _log_in_anew(report: Report, progress: Callable[[str], None]) -> bool:
     waiting = report.pending
     try:
         with relogin.journalled() as log:
-            again, report.pending = relogin.perform(waiting, progress, log)
+            again, report.pending = relogin.perform(waiting, progress, log, stop)
             report.relogged += again
             return True
     except relogin.SessionDownError as error:
         lost, problem = error.away, f"the re-login of {owed.label(error.away)} failed"
         progress(str(error))
+    except KeyboardInterrupt:
+        lost, problem = None, "interrupted"
+        report.interrupt()
     except (FabtuneError, OSError) as error:
         lost, problem = None, str(error)
         report.problems.append(problem)
@@ -159,7 +180,7 @@ def _bring_back(lost: Logout, report: Report, progress: Callable[[str], None]) -
     label = owed.label(lost)
     progress(f"login of {label} once more")
     try:
-        with signals.ignored(), relogin.journalled() as log:
+        with signals.held_back(), relogin.journalled() as log:
             why = relogin.bring_back(lost, log, progress)
     except (FabtuneError, OSError) as error:
         why = str(error)
@@ -180,7 +201,7 @@ def _one(
 ) -> list[StepOutcome]:
     """Take one transaction back as far as possible now."""
     # Half a revert is safe to repeat, but finishing one transaction before stopping is kinder.
-    with signals.ignored():
+    with signals.held_back():
         writer = _writer(transaction, problems)
         try:
             owing = partial(_due, transaction, boot_id)
