@@ -6,7 +6,7 @@ from pathlib import Path
 import hosttree
 import pytest
 
-from fabtune.host import hidden, tree
+from fabtune.host import hidden, kept_open, tree
 from fabtune.host.blocks import BLOCK, CHARACTER, Node, directory, wwid
 from fabtune.host.users import Users
 
@@ -89,3 +89,19 @@ def test_a_wwid_is_read_wherever_the_kernel_shows_it(
     assert wwid(directory("a")) == ""
     hosttree.put(tmp_path / "block/a" / attribute, "t10.ATA     DISK   1 ")
     assert wwid(directory("a")) == "t10.ATA DISK 1"
+
+
+def test_the_disk_of_an_ocfs2_heartbeat_is_kept_open_or_doubted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "SYS", tmp_path)
+    (tmp_path / "module/ocfs2_nodemanager").mkdir(parents=True)
+    [doubt] = kept_open.nodes()[1]
+    assert "mount configfs" in doubt
+    hosttree.put(tmp_path / "block/sda/dev", "8:0")
+    cluster = tmp_path / "kernel/config/cluster/c1/heartbeat"
+    hosttree.put(cluster / "region/dev", "sda\n")
+    hosttree.put(cluster / "unborn/dev", "")
+    assert kept_open.nodes() == ({Node(BLOCK, 8, 0): "OCFS2's heartbeat in cluster c1"}, [])
+    hosttree.put(cluster / "lost/dev", "sdz\n")
+    assert "sdz cannot be found" in kept_open.nodes()[1][0]

@@ -246,6 +246,28 @@ no_other_path() {
 	echo "fd_dev_name=$PWD/by-id,fd_dev_size=1048576" > $CORE/fileio_7/file/control
 	echo 1 > $CORE/fileio_7/file/enable
 	ln -sfn "$second" by-id
+@test "the disk of an OCFS2 cluster's heartbeat is in use" {
+	modprobe -q ocfs2_nodemanager || skip "no OCFS2"
+	cluster=/sys/kernel/config/cluster/harm
+	region=$cluster/heartbeat/0123456789ABCDEF0123456789ABCDEF
+	mkdir $cluster $cluster/node/here
+	echo 7777 > $cluster/node/here/ipv4_port
+	echo 10.1.0.1 > $cluster/node/here/ipv4_address
+	echo 0 > $cluster/node/here/num
+	echo 1 > $cluster/node/here/local
+	echo global > $cluster/heartbeat/mode
+	mkdir $region
+	echo 512 > $region/block_bytes
+	echo 64 > $region/start_block
+	echo 255 > $region/blocks
+	exec 9<> "$disk"
+	# Returns once the heartbeat is steady.
+	echo 9 > $region/dev
+	exec 9<&-
+	refused "OCFS2's heartbeat in cluster harm"
+	rmdir $region $cluster/node/here $cluster
+}
+
 	refused "LIO backstore fileio_7/file"
 	rmdir $CORE/fileio_7/file $CORE/fileio_7
 	no_other_path

@@ -7,29 +7,25 @@ nodes: a node may lie anywhere, and a disk has several (sd, sg, bsg).  What cann
     open files      every thread's descriptors, mappings that outlive them, and what needs none (see `hidden`)
     mounts, swap    in the mount namespace of every process
     holders         device-mapper, md, bcache: sysfs's holders of the disk and of its partitions
-    kernel          loop devices, LIO's backstores, nvmet's namespaces: they hold files without a process
+    kernel          what holds a device without a process: see `kept_open`
     the rest        whatever has claimed the block device refuses a second exclusive open
 """
 
 import errno
-import fcntl
 import os
 import re
 import stat
-import struct
 from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from fabtune.host import blocks, hidden, targets, tree
+from fabtune.host import blocks, hidden, kept_open, targets, tree
 from fabtune.host.blocks import BLOCK, Node, above, block_node, holders, node_at, numbered, rdev
 
 # Loses nothing with a path: it only asks whether the path is alive.
 _CHECKERS = ("multipathd",)
 # include/linux/proc_ns.h: PROC_PID_INIT_INO
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
-# include/uapi/linux/loop.h
-_LOOP_GET_STATUS64, _LOOP_INFO_BYTES = 0x4C05, 232
 # The file systems that hold what would bring a session back.
 _SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/var", "/var/lib", "/var/lib/iscsi",
            "/var/lib/fabtune", "/run")  # fmt: skip
@@ -255,46 +251,10 @@ class Users:
 
     @cached_property
     def _kernel(self) -> dict[Node, str]:
-        """What the kernel itself keeps open: loop devices, LIO's backstores, nvmet's namespaces."""
-        found: dict[Node, str] = {}
-        for loop in (tree.SYS / "block").glob("loop*/loop"):
-            node = self._below_loop(loop.parent.name)
-            if node:
-                found[node] = loop.parent.name
-        self.doubts += [doubt for kind in targets.kinds() if (doubt := kind.hidden())]
-        for export in targets.exports():
-            found |= {Node(BLOCK, *number): export.who for number in export.numbers}
-            for path in export.paths:
-                self._add_export(found, path, export.who)
+        """What the kernel itself keeps open."""
+        found, doubts = kept_open.nodes()
+        self.doubts += doubts
         return found
-
-    def _add_export(self, found: dict[Node, str], path: str, who: str) -> None:
-        try:
-            node = rdev(Path(path).stat())
-        except OSError as error:
-            # What is gone may have been any disk's node, wherever it lay.
-            self.doubts.append(f"{who}, perhaps: {path}: {error.strerror}")
-            return
-        if node:
-            # A link may have led to another path of the same disk when the export was made.
-            found.update(dict.fromkeys((node, *_same_disk(node)), who))
-
-    def _below_loop(self, name: str) -> Node | None:
-        """Return the device below loop device `name`, None where that is a plain file or nothing."""
-        try:
-            fd = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                status = bytearray(_LOOP_INFO_BYTES)
-                fcntl.ioctl(fd, _LOOP_GET_STATUS64, status)
-            finally:
-                os.close(fd)
-        except OSError as error:
-            if error.errno not in (errno.ENXIO, errno.ENOENT):
-                self.doubts.append(f"{name}, perhaps: {error.strerror}")
-            return None
-        # lo_device, lo_inode, lo_rdevice as the kernel's huge_encode_dev() writes numbers
-        number = struct.unpack_from("=3Q", status)[2]
-        return Node(BLOCK, number >> 8 & 0xFFF, number & 0xFF | number >> 12 & 0xFFF00) if number else None
 
     @cached_property
     def _passed_through(self) -> dict[tuple[int, ...], str]:
@@ -315,16 +275,6 @@ def _below_file(path: str) -> list[Node]:
     below = [line for line in lines if f"{path}/".startswith(_unescaped(line.split()[4]).rstrip("/") + "/")]
     # Of several mounts on one place the last one is seen.
     return list(_mount_nodes(own, max(reversed(below), key=lambda line: len(line.split()[4])))) if below else []
-
-
-def _same_disk(node: Node) -> Iterator[Node]:
-    """Yield the disks with the WWID of the one that `node`, or the partition `node`, belongs to."""
-    place = (tree.SYS / f"dev/block/{node.major}:{node.minor}").resolve()
-    name = blocks.wwid(place) or blocks.wwid(place.parent)
-    for disk in (tree.SYS / "block").glob("*") if name and node.kind == BLOCK else ():
-        number = numbered(BLOCK, tree.read_text(disk / "dev"))
-        if number and blocks.wwid(disk) == name:
-            yield number
 
 
 def _processes() -> list[Path]:
