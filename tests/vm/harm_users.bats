@@ -85,17 +85,35 @@ hold() {
 	refused "process"
 }
 
-@test "a disk that is only mapped into memory is in use" {
-	hold python3 -c "
-import ctypes, os, time
+# mapped PROTECTION [END]: maps the disk and keeps no descriptor; with END the process's first thread ends. Says "ready" and stays.
+mapped() {
+	exec python3 -c "
+import ctypes, os, sys, threading, time
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 fd = os.open('$disk', os.O_RDONLY)
-kept = libc.mmap(None, ctypes.c_size_t(4096), 1, 1, fd, ctypes.c_long(0))  # PROT_READ, MAP_SHARED
+kept = libc.mmap(None, ctypes.c_size_t(4096), int(sys.argv[1]), 1, fd, ctypes.c_long(0))  # MAP_SHARED
 assert kept not in (None, 2**64 - 1)
 os.close(fd)
-print('ready', flush=True)
-time.sleep(100)"
+def stay():
+    while sys.argv[2:] and open('/proc/self/maps').read():
+        time.sleep(0.1)
+    print('ready', flush=True)
+    time.sleep(100)
+if sys.argv[2:]:
+    threading.Thread(target=stay).start()
+    libc.pthread_exit(None)
+stay()" "$@"
+}
+
+@test "a disk that is only mapped into memory is in use, be it as code or by a process whose first thread has ended" {
+	hold mapped 1
+	refused "process $holder"
+	kill "$holder"
+	hold mapped 5
+	refused "process $holder"
+	kill "$holder"
+	hold mapped 1 end
 	refused "process $holder"
 }
 

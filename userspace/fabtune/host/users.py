@@ -17,6 +17,7 @@ import re
 import stat
 from collections.abc import Collection, Iterator
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from fabtune.host import blocks, hidden, kept_open, targets, tree
@@ -216,19 +217,19 @@ class Users:
 
     def _mappings(self, process: Path, known: dict[tuple[str, str], Node | None]) -> Iterator[Node]:
         """Yield the devices that `process` has mapped into memory; each file is looked at once."""
-        for line in (tree.read_text(process / "maps") or "").splitlines():
+        task, lines = _maps(process)
+        for line in lines:
             words = line.split(maxsplit=5)
             if words[5:] == [hidden.RING] and process.name not in self._rings:
                 self._rings.add(process.name)
                 self._suspect(process, "it has an io_uring, but no descriptor of it that would tell its files")
-            # Code is not run from a disk's node.
-            if len(words) < 6 or not words[5].startswith("/") or "x" in words[1]:
+            if len(words) < 6 or not words[5].startswith("/"):
                 continue
             key = words[3], words[4]
             if key not in known:
                 start, _, end = words[0].partition("-")
                 try:
-                    known[key] = rdev((process / "map_files" / f"{int(start, 16):x}-{int(end, 16):x}").stat())
+                    known[key] = rdev((task / "map_files" / f"{int(start, 16):x}-{int(end, 16):x}").stat())
                 except OSError:
                     # Unmapped meanwhile; another process with the same file may still show it.
                     continue
@@ -288,6 +289,19 @@ def _is_checker(process: Path) -> bool:
     except OSError:
         return False
     return program.rpartition("/")[2] in _CHECKERS
+def _maps(process: Path) -> tuple[Path, list[str]]:
+    """Return what `process` has mapped, and the directory of a thread that shows it: one that has ended shows nothing.
+
+    A thread's own directory, which no listing of /proc names, has map_files, unlike the one below task.
+    """
+    threads = (tree.PROC / task.name for task in (process / "task").glob("*"))
+    for task in chain((process,), threads):
+        text = tree.read_text(task / "maps")
+        if text:
+            return task, text.splitlines()
+    return process, []
+
+
 
 
 def _mount_nodes(process: Path, line: str) -> Iterator[Node]:
