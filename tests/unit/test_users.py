@@ -49,6 +49,11 @@ def test_a_swap_file_on_btrfs_lies_on_all_of_its_disks(tmp_path: Path, monkeypat
         tmp_path / "proc/self/mountinfo", "1 0 8:3 / / rw - ext4 /dev/sda3 rw\n2 1 0:9 / /proc rw - btrfs /dev/sda rw\n"
     )
     assert [Users().system_on(disk) for disk in ("sda", "sdb", "sdc")] == ["swap space", "swap space", ""]
+    # Not on a disk at all, through a link that leads there, and elsewhere.
+    (tmp_path / "link").symlink_to("/proc")
+    assert Users().system_on("sdb", Path("/proc/fs")) == "the file system of /proc/fs"
+    assert Users().system_on("sdb", tmp_path / "link/fs") == f"the file system of {tmp_path}/link/fs"
+    assert Users().system_on("sdb", tmp_path) == "swap space"
     hosttree.put(tmp_path / "proc/swaps", "Filename\n/nosuch/swap file 8 0 -1\n")
     assert "swap space, perhaps" in Users().system_on("sda")
 

@@ -240,10 +240,19 @@ apply() {
 	before=$(sids)
 	run apply
 	umount /var/lib/fabtune
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"carries the file system on /var/lib/fabtune"* ]]
+	mkdir -p /srv/san
+	mount /dev/mapper/volume /srv/san
+	ln -s /srv/san/state state
+	mkdir -m 700 /srv/san/state
+	iscsiadm -m node -o update -n node.session.queue_depth -v 32
+	FABTUNE_STATE_DIR=$PWD/state run apply
+	umount /srv/san
 	dmsetup remove volume
 	echo "$output"
 	[ "$status" -eq 4 ]
-	[[ "$output" == *"carries the file system on /var/lib/fabtune"* ]]
+	[[ "$output" == *"carries the file system of $PWD/state"* ]]
 	[ "$(sids)" = "$before" ]
 }
 

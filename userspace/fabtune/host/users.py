@@ -28,8 +28,8 @@ _CHECKERS = ("multipathd",)
 # include/linux/proc_ns.h: PROC_PID_INIT_INO
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 # The file systems that hold what would bring a session back.
-_SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/var", "/var/lib", "/var/lib/iscsi",
-           "/var/lib/fabtune", "/run")  # fmt: skip
+_SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/etc/iscsi", "/var", "/var/lib",
+           "/var/lib/iscsi", "/var/lib/fabtune", "/run")  # fmt: skip
 
 
 class Users:
@@ -82,8 +82,12 @@ class Users:
         except blocks.InUseError as error:
             return [str(error)]
 
-    def system_on(self, block: str) -> str:
-        """Return what of the running system lies on `block` or on anything built on it, '' for nothing."""
+    def system_on(self, block: str, *needed: Path) -> str:
+        """Return what of the running system lies on `block` or on anything built on it, '' for nothing.
+
+        The directories `needed` are part of it, wherever they lie.
+        """
+        below = {node: place for place in map(str, needed) for node in _below_file(os.path.realpath(place))}
         for name in above(block):
             node = block_node(name)
             if node is None:
@@ -91,6 +95,8 @@ class Users:
             for place in self.mounts.get(node, ()):
                 if place in _SYSTEM:
                     return f"the file system on {place}"
+            if node in below:
+                return f"the file system of {below[node]}"
             if node in self.swaps:
                 return "swap space"
         lost = self._swaps[1]
@@ -283,12 +289,6 @@ def _processes() -> list[Path]:
     return sorted(tree.PROC.glob("[0-9]*"), key=lambda path: int(path.name))
 
 
-def _is_checker(process: Path) -> bool:
-    try:
-        program = str((process / "exe").readlink()).removesuffix(" (deleted)")
-    except OSError:
-        return False
-    return program.rpartition("/")[2] in _CHECKERS
 def _maps(process: Path) -> tuple[Path, list[str]]:
     """Return what `process` has mapped, and the directory of a thread that shows it: one that has ended shows nothing.
 
@@ -302,6 +302,12 @@ def _maps(process: Path) -> tuple[Path, list[str]]:
     return process, []
 
 
+def _is_checker(process: Path) -> bool:
+    try:
+        program = str((process / "exe").readlink()).removesuffix(" (deleted)")
+    except OSError:
+        return False
+    return program.rpartition("/")[2] in _CHECKERS
 
 
 def _mount_nodes(process: Path, line: str) -> Iterator[Node]:

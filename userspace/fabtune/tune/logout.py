@@ -10,7 +10,7 @@ from fabtune.errors import FabtuneError
 from fabtune.host import blocks, iscsiadm, luns, tree
 from fabtune.host.sessions import Session, connections, live_sessions, scsi_devices, transport
 from fabtune.host.users import Users
-from fabtune.tune import login_identity, map_paths
+from fabtune.tune import journal, login_identity, map_paths
 
 # Drivers whose sessions iscsid makes; an offload card's own sessions live by other rules.
 _SOFTWARE = ("iscsi_tcp", "iscsi_iser", "iser")
@@ -62,7 +62,7 @@ def _used(session: Session, devices: list[Path], present: Users) -> str:
         if user:
             return f"{name} is in use by {user}" + (" directly" if maps else " and has no other path")
         for holder in maps:
-            system = present.system_on(holder)
+            system = present.system_on(holder, journal.state_dir())
             if system:
                 return f"{name} carries {system}"
             reason = map_paths.why_not_without(holder, session)
