@@ -209,6 +209,17 @@ threading.Thread(target=alone).start()"
 	rmdir $CORE/iblock_7/block $CORE/iblock_7
 }
 
+@test "a file with a blank in its path that LIO exports keeps no disk's session" {
+	mkdir -p $CORE/fileio_7/file
+	truncate -s 1M "an image"
+	echo "fd_dev_name=$PWD/an image,fd_dev_size=1048576" > $CORE/fileio_7/file/control
+	echo 1 > $CORE/fileio_7/file/enable
+	run fabtune apply "$PWD/relogin.toml" --role initiator --allow-relogin
+	rmdir $CORE/fileio_7/file $CORE/fileio_7
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
 @test "a disk that nvmet exports is in use" {
 	modprobe -q nvmet || skip "no nvmet"
 	namespace=/sys/kernel/config/nvmet/subsystems/harm/namespaces/1
@@ -233,6 +244,28 @@ threading.Thread(target=alone).start()"
 		command unshare --mount sh -c 'umount /sys/kernel/config && exec fabtune "$@"' fabtune "$@"
 	}
 	refused "LIO, perhaps"
+}
+
+@test "the disk of an OCFS2 cluster's heartbeat is in use" {
+	modprobe -q ocfs2_nodemanager || skip "no OCFS2"
+	cluster=/sys/kernel/config/cluster/harm
+	region=$cluster/heartbeat/0123456789ABCDEF0123456789ABCDEF
+	mkdir $cluster $cluster/node/here
+	echo 7777 > $cluster/node/here/ipv4_port
+	echo 10.1.0.1 > $cluster/node/here/ipv4_address
+	echo 0 > $cluster/node/here/num
+	echo 1 > $cluster/node/here/local
+	echo global > $cluster/heartbeat/mode
+	mkdir $region
+	echo 512 > $region/block_bytes
+	echo 64 > $region/start_block
+	echo 255 > $region/blocks
+	exec 9<> "$disk"
+	# Returns once the heartbeat is steady.
+	echo 9 > $region/dev
+	exec 9<&-
+	refused "OCFS2's heartbeat in cluster harm"
+	rmdir $region $cluster/node/here $cluster
 }
 
 # other_path: logs in to the disk through a second portal as well; its disk is \$second, its record not due.
@@ -264,28 +297,6 @@ no_other_path() {
 	echo "fd_dev_name=$PWD/by-id,fd_dev_size=1048576" > $CORE/fileio_7/file/control
 	echo 1 > $CORE/fileio_7/file/enable
 	ln -sfn "$second" by-id
-@test "the disk of an OCFS2 cluster's heartbeat is in use" {
-	modprobe -q ocfs2_nodemanager || skip "no OCFS2"
-	cluster=/sys/kernel/config/cluster/harm
-	region=$cluster/heartbeat/0123456789ABCDEF0123456789ABCDEF
-	mkdir $cluster $cluster/node/here
-	echo 7777 > $cluster/node/here/ipv4_port
-	echo 10.1.0.1 > $cluster/node/here/ipv4_address
-	echo 0 > $cluster/node/here/num
-	echo 1 > $cluster/node/here/local
-	echo global > $cluster/heartbeat/mode
-	mkdir $region
-	echo 512 > $region/block_bytes
-	echo 64 > $region/start_block
-	echo 255 > $region/blocks
-	exec 9<> "$disk"
-	# Returns once the heartbeat is steady.
-	echo 9 > $region/dev
-	exec 9<&-
-	refused "OCFS2's heartbeat in cluster harm"
-	rmdir $region $cluster/node/here $cluster
-}
-
 	refused "LIO backstore fileio_7/file"
 	rmdir $CORE/fileio_7/file $CORE/fileio_7
 	no_other_path

@@ -287,7 +287,8 @@ def _paths_of(store: Path, info: str) -> Iterator[str]:
     path = (tree.read_text(store / "udev_path") or "").strip("\0\n ")
     if path.startswith("/"):
         yield path
-    file = re.search(r"\bFile: (/\S*)", info)
+    # A path may have blanks.
+    file = re.search(r"\bFile: (/.*)  Size: [0-9]", info, re.DOTALL) or re.search(r"\bFile: (/\S*)", info)
     if file:
         yield file[1]
 
