@@ -24,9 +24,21 @@ def test_a_missing_fabric_is_said_and_drawn_nowhere(tmp_path: Path) -> None:
     said = [("rises", True, "2 30")]
     html = figure.write(ROWS, ("fabric", "size"), PLOT, said, {"experiment": "fabrics"}, [], tmp_path).read_text()
     assert html.count("<svg") == 1 and "rises" in html and "as expected: 2 30" in html
-    assert figure.reasons(ROWS) == ["fc: not available here: no adapter"]
+    assert figure.reasons(ROWS, ("fabric", "size")) == ["fc: not available here: no adapter"]
     shown = [cell for row in figure.table("fabrics", ROWS, ("fabric", "size")).shown() for cell in row]
     assert "30.0" in shown and "0.0" not in shown
+
+
+def test_seeds_that_differ_are_said_on_the_page(tmp_path: Path) -> None:
+    rows = [ROWS[0] | {"seeds": 3, "mb_per_s_apart": 1.5}, ROWS[1] | {"mb_per_s_groups": "20 (2), 30 (3)"}]
+    said = [
+        "size 4KiB: one seed differs, 1.5 MB/s, from the other 2; one alone is no group",
+        "size 64KiB: the seeds fall into two groups, 20 (2) and 30 (3) MB/s (number of seeds);"
+        " low and high are their ends",
+    ]
+    assert figure.reasons(rows, ("fabric", "size")) == said
+    html = figure.write(rows, ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, [], tmp_path).read_text()
+    assert html.count('<p class="note">') == 2 and "one seed differs" in html
 
 
 def test_one_point_makes_a_table_but_no_curve(tmp_path: Path) -> None:

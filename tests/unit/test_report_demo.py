@@ -205,6 +205,13 @@ def test_two_groups_are_told_on_the_first_screen() -> None:
     assert "One seed of 1 figure differs from all others" in demo.answers(points)[2].text
 
 
+def test_a_caption_speaks_of_bars_where_there_are_bars(tmp_path: Path) -> None:
+    assert "bars their 95 % intervals" in page(make_points(), tmp_path)
+    alone = [{key: value for key, value in one.items() if not key.endswith(("_low", "_high"))} for one in make_points()]
+    html = page(alone, tmp_path)
+    assert "Each mark is one seed." in html and "bars their" not in html
+
+
 def test_intervals_are_drawn(tmp_path: Path) -> None:
     assert page(make_points(), tmp_path).count('class="span"') == 2 * 2 * 3
 

@@ -70,7 +70,7 @@ def of_lab(
     return Published(
         points=points,
         tables=(figure.table(wanted.summary, rows, factors),),
-        texts=tuple(figure.reasons(rows)),
+        texts=tuple(figure.reasons(rows, factors)),
         page=figure.write(rows, factors, _plot(wanted, wanted.plot), said, facts, [command], out),
         kept=kept,
     )

@@ -18,7 +18,7 @@ from fabtune.model.judgement import Verdict
 from fabtune.model.results import Point
 from fabtune.model.units import counted
 from fabtune.model.untouched import baseline
-from fabtune.report import page
+from fabtune.report import page, seednotes
 from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_gains, of_limits
 from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.looks import looks
@@ -49,8 +49,6 @@ _COLUMNS = (
     Column("gain", "gain", "", times),
     Column("verdict", "verdict"),
 )
-# Where the seeds of a rate fall into two groups, and the one that differs from all others.
-_GROUPS, _APART = "mb_per_s_groups", "mb_per_s_apart"
 # The bent part of the bound is computed at so many places.
 _STEPS = 96
 # What only a page has room for.
@@ -61,8 +59,8 @@ _MORE = (
     Column("p50", "p50_ms", "ms", significant(3)),
     Column("p99", "p99_ms", "ms", significant(3)),
     Column("queue", "queue_full", "full", plain),
-    Column("groups of seeds", _GROUPS),
-    Column("one seed", _APART, "MB/s", decimals(1)),
+    Column("groups of seeds", seednotes.GROUPS),
+    Column("one seed", seednotes.APART, "MB/s", decimals(1)),
 )
 
 
@@ -77,17 +75,7 @@ def tables(points: Sequence[Point]) -> list[Table]:
 
 def group_notes(points: Sequence[Point]) -> list[str]:
     """Return what a table cannot show: figures whose seeds fall into two groups, or of which one seed differs."""
-    found = []
-    for point in points:
-        where = f"{point['profile']}, {point['rtt_ms']:g} ms, {point['op']}"
-        if point.get(_GROUPS):
-            groups = point[_GROUPS].replace(", ", " and ")
-            said = f"{groups} MB/s (number of seeds); low and high are their ends"
-            found.append(f"{where}: the seeds fall into two groups, {said}")
-        elif point.get(_APART) is not None:
-            apart, others = point[_APART], int(point["seeds"]) - 1
-            found.append(f"{where}: one seed differs, {apart:.4g} MB/s, from the other {others}; one alone is no group")
-    return found
+    return seednotes.said_of_seeds((f"{one['profile']}, {one['rtt_ms']:g} ms, {one['op']}", one) for one in points)
 
 
 def _said_seeds(counts: set[int]) -> str:
@@ -186,8 +174,10 @@ def chart(heading: str, op: str, points: Sequence[Point]) -> str:
 
 def _section(heading: str, op: str, points: Sequence[Point]) -> page.Section:
     mine = [point for point in points if point["op"] == op]
-    caption = f"{OPS[op]} by profile, and the bound that path, queue depth and bursts set. Marks are medians over the"
-    caption += " seeds, bars their 95 % intervals. Only the marks were measured, so that nothing joins them."
+    caption = f"{OPS[op]} by profile, and the bound that path, queue depth and bursts set. "
+    spread = any(point.get("mb_per_s_low") is not None for point in mine)
+    caption += "Marks are medians over the seeds, bars their 95 % intervals." if spread else "Each mark is one seed."
+    caption += " Only the marks were measured, so that nothing joins them."
     table = _table(heading, mine, (*_COLUMNS, *_MORE))
     return page.Section(
         heading,
@@ -232,7 +222,7 @@ def answers(points: Sequence[Point]) -> list[Answer]:
     profiles = _profiles(points)
     seeds = _said_seeds({int(point.get("seeds") or 1) for point in points})
     facets = _facets(points)
-    groups, alone = (sum(point.get(key) is not None for point in points) for key in (_GROUPS, _APART))
+    groups, alone = (sum(point.get(key) is not None for point in points) for key in (seednotes.GROUPS, seednotes.APART))
     apart = f" The seeds of {counted(groups, 'figure')} fall into two groups, named below." if groups else ""
     apart += f" One seed of {counted(alone, 'figure')} differs from all others, named below." if alone else ""
     found, judged = [], {}

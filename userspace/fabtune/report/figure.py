@@ -14,7 +14,7 @@ import attrs
 
 from fabtune.model.results import PointRow
 from fabtune.model.untouched import baseline
-from fabtune.report import page
+from fabtune.report import page, seednotes
 from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_gains, of_limits
 from fabtune.report.chart import Axis, Series, line_chart, tick_text
 from fabtune.report.looks import looks, natural
@@ -80,9 +80,15 @@ def table(caption: str, rows: Sequence[PointRow], factors: Sequence[str]) -> Tab
     return Table(caption, (*(Column(name, name) for name in varying), *shown), tuple(cells), group_by=len(varying) - 1)
 
 
-def reasons(rows: Sequence[PointRow]) -> list[str]:
-    """Return why rows are empty, each reason once."""
-    return list(dict.fromkeys(f"{row['fabric']}: {row['missing']}" for row in rows if row.get("missing")))
+def reasons(rows: Sequence[PointRow], factors: Sequence[str]) -> list[str]:
+    """Return why rows are empty, each reason once, and of which rows the seeds fall into groups or differ."""
+    empty = dict.fromkeys(f"{row['fabric']}: {row['missing']}" for row in rows if row.get("missing"))
+    return [*empty, *_seed_notes(rows, factors)]
+
+
+def _seed_notes(rows: Sequence[PointRow], factors: Sequence[str]) -> list[str]:
+    varying = [name for name in (*factors, "op") if len({str(row.get(name)) for row in rows}) > 1]
+    return seednotes.said_of_seeds((_place(row, varying), row) for row in rows)
 
 
 def write(
@@ -105,7 +111,8 @@ def write(
     for op in dict.fromkeys(str(row["op"]) for row in rows):
         every = [row for row in rows if row["op"] == op]
         figures = _figures(op, every, plot, look)
-        sections.append(page.Section(op, figures=figures, tables=(table(op, every, factors),)))
+        notes = tuple(_seed_notes(every, factors))
+        sections.append(page.Section(op, figures=figures, tables=(table(op, every, factors),), notes=notes))
     columns = (Column("expected", "expected"), Column("found", "found"))
     said = tuple((says, f"{WORDS[holds]}: {found}") for says, holds, found in verdicts)
     sections.append(page.Section("Expected", tables=(Table("What the figures must look like", columns, said),)))
