@@ -22,9 +22,9 @@ from fabtune.facts.collect import collect
 from fabtune.model.device import Device
 from fabtune.tune import journal, lines, relogin
 from fabtune.tune.apply import Result, apply
-from fabtune.tune.lines import DeviceField
+from fabtune.tune.lines import DeviceField, WriteLine
 from fabtune.tune.plan import make_plan, tunables_of
-from fabtune.tune.transaction import parse
+from fabtune.tune.transaction import as_line, parse
 from fabtune.tune.undo import Report, undo
 from fabtune.tune.verify import Drift, verify
 
@@ -197,6 +197,56 @@ def test_after_a_reboot_values_are_lost_and_nobody_is_blamed(host: Path) -> None
     report = back()
     assert states(report) == ["already"] and report.exit_code == ExitCode.DONE
     assert read(host / BACKLOG) == "1500"
+
+
+def test_what_came_with_a_boot_is_left_alone_although_it_is_what_was_written(host: Path) -> None:
+    """The administrator's own file sets it by now; only --force takes it away."""
+    for force, left in ((False, "2000"), (True, "1000")):
+        (host / BACKLOG).write_text("1000\n")
+        hosttree.put(host / "proc/sys/kernel/random/boot_id", f"{left}9999-2222-3333-4444-555555555555")
+        backlog(host, "a", 2000)
+        hosttree.put(host / "proc/sys/kernel/random/boot_id", f"{left}8888-2222-3333-4444-555555555555")
+        report = back(force=force)
+        assert states(report) == ["restored" if force else "already"] and report.exit_code == ExitCode.DONE
+        assert read(host / BACKLOG) == left
+        assert force or "came with a boot" in report.outcomes[0].note
+
+
+def test_what_our_own_file_set_at_boot_goes_back(host: Path) -> None:
+    backlog(host, "a", 2000)
+    with journal.locked():
+        line = attrs.evolve(
+            as_line(journal.transactions()[0].steps[0], WriteLine, ""), step=2, tunable="persist.sysctl.d",
+            backend="textfile", key="etc/sysctl.d/90-fabtune.conf", old="",
+            device=DeviceField("host", "host", "host"), wrote=f"{HEADER}\nnet.core.netdev_max_backlog = 2000\n",
+        )  # fmt: skip
+        writer = journal.Writer(journal.transactions()[0].path)
+        writer.append(line)
+        writer.close()
+    hosttree.put(host / "proc/sys/kernel/random/boot_id", "99999999-2222-3333-4444-555555555555")
+    assert "restored" in states(back())
+    assert read(host / BACKLOG) == "1000"
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_a_disk_made_anew_gives_back_only_what_a_re_login_of_ours_brought_along(host: Path, carried: bool) -> None:
+    write(host, "a", {"block.rq_affinity": 2})
+    known = journal.transactions()[0]
+    if carried:
+        mark = {"LUN 0": {"step queue/rq_affinity": f"{known.name} 1"}}
+        writer = journal.Writer(known.path)
+        writer.append(
+            journal.Logout("9", "iqn.x,10.2.0.9:3260,default", "iqn.x", "10.2.0.9:3260", "default", "b", mark)
+        )
+        writer.append(lines.LoginLine("9", "iqn.x,10.2.0.9:3260,default", "10"))
+        writer.close()
+    disk = host / "sys/block/sd1"
+    shutil.copytree(disk, host / "new")
+    shutil.rmtree(disk)
+    (host / "filler").mkdir()
+    (host / "new").rename(disk)
+    assert states(back()) == ["restored" if carried else "already"]
+    assert read(disk / "queue/rq_affinity") == ("1" if carried else "2")
 
 
 def test_a_session_that_was_logged_out_and_never_came_back_is_drift(host: Path) -> None:

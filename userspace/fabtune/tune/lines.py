@@ -207,6 +207,11 @@ class Logout(_OfSession):
     boot_id: str
     kept: dict[str, dict[str, str]] = attrs.field(factory=dict, hash=False)
 
+    @property
+    def carried(self) -> set[str]:
+        """Which steps wrote what is kept, by transaction and number."""
+        return {step for values in self.kept.values() for key, step in values.items() if key.startswith("step ")}
+
 
 @attrs.frozen
 class LoginLine(_OfSession):

@@ -23,6 +23,7 @@ from fabtune.host import tree
 from fabtune.model.device import Device
 from fabtune.tune import nextlogin, persist_links
 from fabtune.tune.plan import CHANGE, KEPT, REFUSED, SAME, Plan, Row
+from fabtune.tune.transaction import Step, Transaction
 
 _HOST = Device("host", "host", "host")
 _SYSCTL = "etc/sysctl.d/90-fabtune.conf"
@@ -30,6 +31,11 @@ _MODPROBE = "etc/modprobe.d/fabtune.conf"
 _UDEV = "etc/udev/rules.d/99-fabtune.rules"
 # The backends of whole files of ours.
 _FILES = ("textfile", "link")
+# What a login makes of a record.
+_FROM_RECORD = {
+    "recovery_tmo": "node.session.timeo.replacement_timeout",
+    "device/queue_depth": "node.session.queue_depth",
+}
 _FIRST_NAMESPACE = ("host", "netns:init")
 _UNTIL_DISCOVERY = "the present records keep it until a discovery rewrites them"
 _NO_RULE = "no native file matches it: not a PCI device"
@@ -129,6 +135,33 @@ def what_keeps(name: str, device: Device) -> str:
         value = stronger[-1].value or "nothing"
         return f"{stronger[-1].file} sets {value} at boot, and --persist leaves it to that file; change it there"
     return "apply again, with --persist to keep it"
+
+
+def brought_by_us(step: Step, known: Iterable[Transaction]) -> bool:
+    """Tell whether a device created since the value of `step` has it from a file or a re-login of ours."""
+    known = list(known)
+    carried = {text for one in known for text in one.carried}
+    return any(
+        _keeps(other, step) or (other.value == step.value and f"{one.name} {other.number}" in carried)
+        for one in known
+        for other in one.steps
+    )
+
+
+def _keeps(file: Step, step: Step) -> bool:
+    """Tell whether the journalled `file`, one of ours or a node record, sets the value of `step` with a new device."""
+    tunable = shipped_catalog().tunables.get(step.tunable)
+    if file.backend == "record":
+        return file.key == _FROM_RECORD.get(step.key, "")
+    if tunable is None or not file.tunable.startswith("persist."):
+        return False
+    if tunable.persist == "link":
+        return file.backend == "link"
+    names = {"sysctl.d": (_SYSCTL, split_key(step.key)[0]), "udev": (_UDEV, f"ATTR{{{step.key}}}")}
+    if tunable.persist == "modprobe.d":
+        names["modprobe.d"] = _MODPROBE, "options {} {}=".format(*_module_parameter(tunable))
+    place, text = names.get(tunable.persist, ("", ""))
+    return file.key == place and text in file.wrote
 
 
 def _module_parameter(tunable: Tunable) -> tuple[str, str]:

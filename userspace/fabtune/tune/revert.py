@@ -13,7 +13,7 @@ from fabtune import backends
 from fabtune.errors import ByHandError, FabtuneError, UnsupportedError
 from fabtune.host import targets
 from fabtune.model.device import Device
-from fabtune.tune import fault, journal, shares
+from fabtune.tune import fault, journal, persist, shares
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
     ClaimLine,
@@ -193,6 +193,9 @@ class _Revert:
                 if reborn(step, device, self.boot_id):
                     return StepOutcome(step, Outcome.ALREADY, found, "created again since, with its own value")
                 return StepOutcome(step, Outcome.FOREIGN, found, "changed by somebody else since; --force overrides")
+            known = [*self.everything, self.transaction]
+            if not force and reborn(step, device, self.boot_id) and not persist.brought_by_us(step, known):
+                return StepOutcome(step, Outcome.ALREADY, found, "came with a boot or a new device, not from fabtune")
             if step.effect == "kills-session" and not self.may_end_sessions and targets.in_use(device):
                 return StepOutcome(step, Outcome.HELD, found, "would end live sessions; give --allow-relogin")
             stranded = "" if self.force else why_not(step.tunable, device, found, step.old)

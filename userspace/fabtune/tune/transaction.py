@@ -90,6 +90,8 @@ class Transaction:
     due: list[DueLine] = field(default_factory=list)
     # Logged out and not known to be back.
     away: list[Logout] = field(default_factory=list)
+    # Steps whose values a re-login brought along, by transaction and number.
+    carried: set[str] = field(default_factory=set)
     # Seen back, by id and identity, with the id of the session that followed ('' for none); the logout may stand in an
     # earlier transaction.
     back: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -170,6 +172,7 @@ def take(transaction: Transaction, line: Line) -> None:
             transaction.due.append(line)
         case Logout():
             transaction.away.append(line)
+            transaction.carried |= line.carried
         case LoginLine():
             transaction.back[line.session] = line.successor
             if line.successor:
