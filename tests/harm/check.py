@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What must hold, whatever was drawn: rules over snapshots, the journal's bytes and what commands said."""
 
+import contextlib
 import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from command import Done
 from readers import Snapshot, differing
@@ -166,17 +168,48 @@ def reading(claim: Claim, now: Snapshot) -> str | None:
     return None
 
 
-def untrue(done: Done, open_claims: list[Claim], now: Snapshot, missing: list[str], everything: bool) -> str:
+def interrupted(directory: Path) -> list[str]:
+    """Return the profiles whose apply ended half way and was not completed since, read from the journal's bytes."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(directory.glob("journal/*.jsonl")):
+        lines = []
+        for raw in path.read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                lines.append(json.loads(raw))
+        by_kind: dict[str, list[dict[str, Any]]] = {}
+        for line in lines:
+            by_kind.setdefault(line["kind"], []).append(line)
+        steps = {kind: {line["step"] for line in of if "step" in line} for kind, of in by_kind.items()}
+        claims, waiting = steps.get("claim", set()), steps.get("waiting", set())
+        still = (steps.get("write", set()) | claims) - steps.get("restored", set())
+        if "begin" not in by_kind or "closed" in by_kind or not still:
+            continue
+        begin = by_kind["begin"][0]
+        if "applied" in by_kind:
+            found = {name: one for name, one in found.items() if not _has_all_of(begin, one)}
+        elif still <= claims or not still - claims <= waiting:
+            found[path.stem] = begin
+    return [str(one["profile"]) for one in found.values()]
+
+
+def _has_all_of(later: dict[str, Any], one: dict[str, Any]) -> bool:
+    same = (later["profile"], later["netns"]) == (one["profile"], one["netns"])
+    return same and set(one["roles"]) <= set(later["roles"])
+
+
+def untrue(done: Done, open_claims: list[Claim], now: Snapshot, missing: list[str], halves: list[str]) -> str:
     """Return what verify said that is not so, '' if it told the truth."""
     moved = []
     for claim in open_claims:
         value = reading(claim, now)
         if value is not None and value.split() not in [one.split() for one in claim.values]:
             moved.append(f"{claim.key} of {claim.identity} is {value}, ours {'/'.join(sorted(claim.values))}")
-    if done.code == 0 and everything and moved:
+    if done.code == 0 and moved:
         return f"exit 0, but {moved[0]}" + (f" and {len(moved) - 1} more" if len(moved) > 1 else "")
     if done.code == 0 and missing:
         return f"exit 0, but the session of {', '.join(missing)} is away"
+    if done.code == 0 and halves:
+        return f"exit 0, but the apply of {', '.join(halves)} was interrupted"
     if done.code == 3 and not open_claims and not missing:
         return f"exit 3, but nothing is in force: {done.out.strip()[:200]}"
     return ""
