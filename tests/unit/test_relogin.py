@@ -432,3 +432,32 @@ def test_every_node_of_a_scsi_device_counts(tmp_path: Path) -> None:
 )
 def test_an_address_has_one_text(text: str, expected: str) -> None:
     assert canonical(text) == expected
+
+
+def test_owner_and_mode_of_a_node_are_given_back_or_said_to_be_lost(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = live_sessions()[0]
+    lun = host / "sys/class/iscsi_session/session1/device/target1:0:0/1:0:0:0"
+    hosttree.put(lun / "block/sdx/dev", "8:16")
+    now = {"sdx": "1000:6 0600"}
+    monkeypatch.setattr(blocks, "ownership", lambda name: now.get(name, ""))
+    monkeypatch.setattr(blocks, "set_ownership", now.__setitem__)
+    kept = carry.of(session)
+    assert carry.differing(kept, session) == []
+    now["sdx"] = "0:6 0660"
+    assert [(one.what, one.was, one.now) for one in carry.differing(kept, session)] == [
+        ("ownership", "1000:6 0600", "0:6 0660")
+    ]
+    said: list[str] = []
+    assert carry.give_back(kept, session, said.append) == [] and now["sdx"] == "1000:6 0600"
+    assert "belongs to 1000:6 0600 again" in said[0]
+
+    def refuse(name: str, wanted: str) -> None:
+        raise FabtuneError("read-only file system")
+
+    monkeypatch.setattr(blocks, "set_ownership", refuse)
+    now["sdx"] = "0:6 0660"
+    assert carry.give_back(kept, session, said.append) == [
+        ("ownership of /dev/sdx", "it was 1000:6 0600 and is 0:6 0660: read-only file system")
+    ]

@@ -409,6 +409,8 @@ apply() {
 	echo 180 > device/timeout
 	echo 16 > device/queue_depth
 	blockdev --setro "/dev/$(basename "$PWD")"
+	chown 1000:1001 "/dev/$(basename "$PWD")"
+	chmod 600 "/dev/$(basename "$PWD")"
 	cd - >/dev/null
 	echo 7 > "/sys/class/iscsi_session/session$first/recovery_tmo"
 	by_hand > before
@@ -420,6 +422,7 @@ apply() {
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"device/queue_depth of"*"was set to 16 by hand, and is 64, as relogin has it"* ]]
+	[[ "$output" == *"belongs to 1000:1001 0600 again"* ]]
 	[ "$(cat /sys/block/sd?/device/queue_depth | xargs)" = "64 64" ]
 	sed -i 's/^depth .*/depth 32/' before
 	fabtune revert --allow-relogin
@@ -434,6 +437,7 @@ by_hand() {
 	local session queue
 	session=$(grep -l "^${PORTAL_A%:*}$" /sys/class/iscsi_connection/*/persistent_address | sed 's/.*connection\([0-9]*\):.*/\1/')
 	queue=/sys/block/$(disk_of "$session")
+	stat -c '%u:%g %a' "/dev/$(basename "$queue")"
 	cat $queue/ro $queue/queue/{scheduler,nr_requests,read_ahead_kb} $queue/device/timeout
 	echo "depth $(cat $queue/device/queue_depth)"
 	cat "/sys/class/iscsi_session/session$session/recovery_tmo"

@@ -4,12 +4,13 @@
 import contextlib
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, explained
 from fabtune.host import tree
 
 BLOCK, CHARACTER = "b", "c"
@@ -129,6 +130,31 @@ def _claim(name: str) -> int:
         os.close(fd)
         raise InUseError(f"{name} is in use by somebody, perhaps ({path} is another device)")
     return fd
+
+
+def ownership(name: str) -> str:
+    """Return owner, group and mode of the node of block device `name`, '' where it has none."""
+    try:
+        status = _place(name).lstat()
+    except OSError:
+        return ""
+    if rdev(status) is None or rdev(status) != block_node(name):
+        return ""
+    return f"{status.st_uid}:{status.st_gid} {stat.S_IMODE(status.st_mode):04o}"
+
+
+def set_ownership(name: str, wanted: str) -> None:
+    """Give the node of block device `name` the owner, group and mode `wanted`.  Raises FabtuneError."""
+    found = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10}) ([0-7]{4})", wanted)
+    if found is None or not ownership(name):
+        raise FabtuneError("it has no node" if found else f"'{wanted}' names no owner, group and mode")
+    with explained(str(_place(name))):
+        os.chown(_place(name), int(found[1]), int(found[2]), follow_symlinks=False)
+        _place(name).chmod(int(found[3], 8))
+
+
+def _place(name: str) -> Path:
+    return tree.ROOT / "dev" / name.replace("!", "/")
 
 
 def rdev(status: os.stat_result) -> Node | None:

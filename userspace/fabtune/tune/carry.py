@@ -37,6 +37,8 @@ _QUEUE = "can_queue"
 _MORE = ("device/eh_timeout", "queue/discard_max_bytes", "queue/iostats")
 # By blockdev --setro, not through sysfs; of a partition with its number behind it.
 _READ_ONLY = "ro"
+# Owner, group and mode of the disk's node, as Oracle ASM wants them; of a partition's with its number behind it.
+_OWNERSHIP = "ownership"
 # Before the key of a value that is ours and not set by hand.
 _STEP = "step "
 # BLKROSET, include/uapi/linux/fs.h
@@ -65,7 +67,9 @@ def of(session: Session) -> Values:
     """Return the current values of `session` and its disks, except those that may come from its record."""
     values = {_SESSION: _read(_session(session), ("recovery_tmo",)) | {_QUEUE: str(session.can_queue)}}
     disks, known, settings = _disks(session), _transactions(), _record(session)
-    values |= {place: _read(disk, (*_keys(), _READ_ONLY)) | _protected(disk) for place, disk in disks.items()}
+    values |= {
+        place: _read(disk, (*_keys(), _READ_ONLY)) | _protected(disk) | _owned(disk) for place, disk in disks.items()
+    }
     for key, setting in _FROM_RECORD.items():
         said = _said_by_record(setting, settings, session, known)
         # The kernel cuts a LUN's depth to the session's.
@@ -95,6 +99,12 @@ def _protected(disk: Device) -> dict[str, str]:
         return {}
     return {f"{_READ_ONLY}{name}": "1" for name, part in _partitions(disk).items()
             if _read(part, (_READ_ONLY,)).get(_READ_ONLY) == "1"}  # fmt: skip
+
+
+def _owned(disk: Device) -> dict[str, str]:
+    """Return owner, group and mode of the nodes of `disk` and its partitions."""
+    parts = {"": disk} | _partitions(disk)
+    return {f"{_OWNERSHIP}{name}": text for name, part in parts.items() if (text := blocks.ownership(part.label))}
 
 
 def _partitions(disk: Device) -> dict[str, Device]:
@@ -155,6 +165,7 @@ def give_back(
                 )
             elif problem := _set_read_only(part):
                 lost.append((f"write protection of {part.label}", problem))
+        lost += _own_anew(kept[place], device, tell)
         wanted = _by_hand(kept, place, session, known)
         for key in [key for key in wanted if key in _FROM_RECORD]:
             value, now = wanted[key], _read(device, (key,)).get(key)
@@ -177,11 +188,31 @@ def differing(kept: Mapping[str, Mapping[str, str]], session: Session) -> list[D
         for key, part in _to_protect(kept[place], device):
             now = _read(part, (_READ_ONLY,)).get(_READ_ONLY, "-") if part else "-"
             found += [Difference(device.label, key, "1", now)] if now != "1" else []
+        found += [Difference(part.label, _OWNERSHIP, was, now) for part, was, now in _disowned(kept[place], device)]
         for key, value in _by_hand(kept, place, session, known).items():
             now = _read(device, (key,)).get(key, "-")
             if now != value and not _asked_by(key, value, session.identity, known):
                 found.append(Difference(device.label, key, value, now))
     return found
+
+
+def _disowned(kept: Mapping[str, str], device: Device) -> list[tuple[Device, str, str]]:
+    """Return the disk and partitions whose node has another owner or mode than in `kept`, with what was and is."""
+    parts = {"": device} | _partitions(device)
+    pairs = [(part, kept.get(f"{_OWNERSHIP}{name}", ""), blocks.ownership(part.label)) for name, part in parts.items()]
+    return [(part, was, now or "-") for part, was, now in pairs if was and was != now]
+
+
+def _own_anew(kept: Mapping[str, str], device: Device, tell: Callable[[str], None]) -> list[tuple[str, str]]:
+    """Give the nodes of `device` their owner and mode again; return what could not be given back, with the reason."""
+    lost = []
+    for part, was, now in _disowned(kept, device):
+        try:
+            blocks.set_ownership(part.label, was)
+            tell(f"/dev/{part.label} belongs to {was} again, as before the re-login, which had made it {now}")
+        except FabtuneError as error:
+            lost.append((f"{_OWNERSHIP} of /dev/{part.label}", f"it was {was} and is {now}: {error}"))
+    return lost
 
 
 def _to_protect(kept: Mapping[str, str], device: Device) -> list[tuple[str, Device | None]]:
@@ -223,8 +254,15 @@ def _there(kept: Mapping[str, Mapping[str, str]], session: Session) -> Iterator[
 def _all_there(kept: Mapping[str, Mapping[str, str]], session: Session) -> bool:
     """Tell whether every place of `kept` is there; the kernel reads a disk's partitions after the disk itself shows."""
     disks = _disks(session)
-    return set(kept) <= {_SESSION, *disks} and all(
-        part for place, disk in disks.items() if place in kept for _, part in _to_protect(kept[place], disk)
+    return (
+        set(kept) <= {_SESSION, *disks}
+        and all(part for place, disk in disks.items() if place in kept for _, part in _to_protect(kept[place], disk))
+        and all(
+            f" of partition{key.partition(' of partition')[2]}" in _partitions(disk)
+            for place, disk in disks.items()
+            for key in kept.get(place, ())
+            if key.startswith(f"{_OWNERSHIP} ")
+        )
     )
 
 
