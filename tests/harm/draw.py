@@ -145,7 +145,11 @@ def _command(draw: random.Random, verb: str) -> str:
         words.append(draw.choice(PROFILES))
         words += ["--rtt", draw.choice(("1ms", "20ms", "50ms"))] if draw.random() < 0.8 else []
         words += ["--rate", draw.choice(("622mbit", "1gbit", "10gbit"))]
-        words += [option for option, share in (("--allow-relogin", 0.5), ("--persist", 0.4)) if draw.random() < share]
+        words += [
+            option
+            for option, share in (("--allow-relogin", 0.5), ("--end-sessions", 0.3), ("--persist", 0.4))
+            if draw.random() < share
+        ]
         words += draw.choice(("", "", "--role initiator", "--role target --netns target")).split()
     elif verb == "revert":
         words += ["--allow-relogin"] if draw.random() < 0.5 else []

@@ -321,7 +321,7 @@ class Sequence:
             self._login(number)
         self.now = readers.snapshot()
         self._command([], ["verify"])
-        done = command.fabtune(["revert", "--allow-relogin", "--json"])
+        done = command.fabtune(["revert", "--allow-relogin", "--end-sessions", "--json"])
         self.now = readers.snapshot()
         self.log.append(f"last revert: exit {done.code} in {done.seconds:.2f} s: {done.err.strip()[-150:]}")
         for rule, detail in check.manners(done, may_die=False):

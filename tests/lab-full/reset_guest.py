@@ -43,8 +43,9 @@ APPLY = [
     "1gbit",
     "--persist",
     "--allow-relogin",
+    "--end-sessions",
 ]
-REVERT = ["fabtune", "revert", "--allow-relogin"]
+REVERT = ["fabtune", "revert", "--allow-relogin", "--end-sessions"]
 
 
 def say(text: str) -> None:

@@ -486,6 +486,37 @@ one_partition() {
 	until_true "[ -e /sys/block/$1/${1}1/ro ]"
 }
 
+@test "a target's value that ends its sessions is left alone without --end-sessions, also by revert" {
+	acl=$TPG/acls/iqn.2026-01.lab.fabtune:initiator
+	mkdir -p $acl/lun_0
+	ln -s $TPG/lun/lun_0 $acl/lun_0/disk
+	login $PORTAL_A
+	cat > depth.toml <<-'EOT'
+		summary = "a deeper window"
+		[target."lio.cmdsn_depth"]
+		value = 256
+		why = "a test"
+	EOT
+	# Without a netns fabtune says that the portal is elsewhere, and writes the target's own values all the same.
+	run fabtune apply "$PWD/depth.toml" --role target --allow-relogin
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"--end-sessions"* ]]
+	[ "$(cat $acl/cmdsn_depth)" -eq 64 ]
+	fabtune apply "$PWD/depth.toml" --role target --end-sessions
+	[ "$(cat $acl/cmdsn_depth)" -eq 256 ]
+	until_true 'grep -qx LOGGED_IN /sys/class/iscsi_session/session*/state'
+	run fabtune revert --allow-relogin
+	echo "$output"
+	[ "$status" -eq 4 ]
+	[ "$(cat $acl/cmdsn_depth)" -eq 256 ]
+	fabtune revert --end-sessions
+	[ "$(cat $acl/cmdsn_depth)" -eq 64 ]
+	iscsiadm -m node --logoutall=all
+	rm $acl/lun_0/disk
+	rmdir $acl/lun_0 $acl
+}
+
 @test "a session with a stale record of another portal group beside its own is left alone, and that record is named" {
 	login $PORTAL_A
 	before=$(sids)

@@ -33,6 +33,6 @@ setup_file() {
 	run fabtune apply "$PWD/srq.toml" --role target
 	echo "$output"
 	[ "$status" -eq 4 ]
-	[[ "$output" == *"would end live sessions; give --allow-relogin"* ]]
+	[[ "$output" == *"would end live sessions, used or not; give --end-sessions"* ]]
 	grep -qx 0 /sys/kernel/config/target/srpt/*/*/attrib/use_srq
 }

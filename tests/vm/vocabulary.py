@@ -100,7 +100,7 @@ def main() -> int:
     facts = collect(tunables)
     before = read_back(facts)
     wanted = write_profile(facts, tunables)
-    _, applied = fabtune("apply", str(PROFILE.resolve()), "--role", "both", "--allow-relogin")
+    _, applied = fabtune("apply", str(PROFILE.resolve()), "--role", "both", "--allow-relogin", "--end-sessions")
     rows = applied["refused"]
     assert isinstance(rows, list)
     refused = {(row["tunable"], row["identity"]): row["note"] for row in rows}
@@ -123,7 +123,7 @@ def main() -> int:
         elif not mine:
             reading = next(iter(facts.of(tunable.name)), None)
             print(f"unsupported: {tunable.name}: {reading.problem if reading else 'no ' + tunable.scope}")
-    _, reverted = fabtune("revert", "--allow-relogin")
+    _, reverted = fabtune("revert", "--allow-relogin", "--end-sessions")
     odd = [step for step in reverted["steps"] if step["state"] not in ("restored", "already")]  # type: ignore[attr-defined]
     failures += [f"revert: {step}" for step in odd if (step["tunable"], step["identity"]) not in refused]
     record.BACKEND.forget()

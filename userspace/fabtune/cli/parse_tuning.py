@@ -68,10 +68,19 @@ def _apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-relogin", action="store_true", help="log sessions out and in again, one at a time, where that is safe"
     )
+    _add_end_sessions(parser)
     parser.add_argument(
         "--persist", action="store_true", help="also write the system's own files that set the values at boot"
     )
     parser.add_argument("--dry-run", action="store_true", help="only show the plan")
+
+
+def _add_end_sessions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--end-sessions",
+        action="store_true",
+        help="also write what ends this target's sessions, whose initiators may be using them (see the plan's effect)",
+    )
 
 
 def _verify(parser: argparse.ArgumentParser) -> None:
@@ -88,3 +97,4 @@ def _revert(parser: argparse.ArgumentParser) -> None:
         "--force", action="store_true", help="also overwrite values that somebody else has changed since"
     )
     parser.add_argument("--allow-relogin", action="store_true", help="log sessions in again with the old values")
+    _add_end_sessions(parser)

@@ -70,7 +70,13 @@ def run_apply(args: argparse.Namespace) -> int:
         # What was agreed to is written, or nothing: the host may change while somebody reads.
         if isinstance(wanted, Request):
             wanted = saved_plan.of(plan, facts, shipped_catalog())
-    plan, result = carry_out(wanted, persist=args.persist, allow_relogin=args.allow_relogin, progress=console.say)
+    plan, result = carry_out(
+        wanted,
+        persist=args.persist,
+        allow_relogin=args.allow_relogin,
+        end_sessions=args.end_sessions,
+        progress=console.say,
+    )
     with console.reader_may_leave():
         output.show_result(plan, result, as_json=args.json)
     return result.exit_code
@@ -113,6 +119,8 @@ def _agreed(plan: Plan, facts: Facts, args: argparse.Namespace) -> bool:
     what = f"Write these {len(plan.changes)} values" if len(plan.changes) != 1 else "Write this value"
     if args.allow_relogin:
         what = f"{what} and log sessions in again" if plan.changes else "Log sessions in again where that is due"
+    if args.end_sessions and any(row.tunable.effect == "kills-session" for row in plan.changes):
+        what = f"{what}, and end sessions of this target that may be in use"
     try:
         answer = console.ask(f"{what}? [y/N] ")
     except KeyboardInterrupt:
@@ -142,7 +150,16 @@ def run_revert(args: argparse.Namespace) -> int:
     from fabtune.tune.undo import undo
 
     check_namespace(args.netns)
-    report = undo(args.profile, args.transaction, args.role, args.netns, args.force, args.allow_relogin, console.say)
+    report = undo(
+        args.profile,
+        args.transaction,
+        args.role,
+        args.netns,
+        args.force,
+        args.allow_relogin,
+        console.say,
+        args.end_sessions,
+    )
     with console.reader_may_leave():
         output.show_revert(report, as_json=args.json)
     return report.exit_code

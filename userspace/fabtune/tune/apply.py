@@ -39,7 +39,7 @@ Progress = Callable[[str], None]
 AT_LOAD = ("reload", "reboot")
 # A re-login makes these devices anew, with default values: they are written after it.
 _BORN_AT_LOGIN = ("block", "session")
-_NEEDS_LEAVE = "would end live sessions; give --allow-relogin"
+_NEEDS_LEAVE = "would end live sessions, used or not; give --end-sessions"
 
 
 @dataclass
@@ -64,8 +64,8 @@ class RolledBackError(FabtuneError):
     exit_code = ExitCode.INTERRUPTED
 
 
-def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Result:
-    """Write `plan`.  The caller holds the lock.
+def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress, end_sessions: bool = False) -> Result:
+    """Write `plan`, with `end_sessions` also what ends those of a target.  The caller holds the lock.
 
     Raises FabtuneError (RolledBackError after Ctrl-C) with every value taken back, whatever the exception was.
     """
@@ -83,7 +83,7 @@ def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress) -> Re
     with signals.noted() as stop:
         writer, transaction = journal.begin(plan, host)
         result = Result(refused=_left_alone(plan))
-        work = _Apply(plan, host, allow_relogin, progress, writer, transaction, stop, result)
+        work = _Apply(plan, host, allow_relogin, end_sessions, progress, writer, transaction, stop, result)
         try:
             work.run(carried, claims)
         except BaseException as error:
@@ -135,6 +135,7 @@ class _Apply:
     plan: Plan
     host: Host
     allow_relogin: bool
+    end_sessions: bool
     progress: Progress
     writer: Writer
     transaction: Transaction
@@ -266,7 +267,7 @@ class _Apply:
             return f"takes effect at {tunable.effect} only; --persist writes it for the next one"
         if tunable.effect == "refused-while-exported" and targets.in_use(device):
             return "the kernel refuses it while a LUN exports the backstore"
-        if tunable.effect == "kills-session" and not self.allow_relogin and targets.in_use(device):
+        if tunable.effect == "kills-session" and not self.end_sessions and targets.in_use(device):
             return _NEEDS_LEAVE
         return ""
 
@@ -305,7 +306,7 @@ class _Apply:
         """Take back what was written and return the error to raise."""
         self.progress("taking back what was written")
         outcomes = revert_transaction(
-            self.transaction, self.writer, False, self.allow_relogin, (), self.host.boot_id, self._owing
+            self.transaction, self.writer, False, self.end_sessions, (), self.host.boot_id, self._owing
         )
         left = [
             outcome for outcome in outcomes if outcome.state not in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE)

@@ -12,7 +12,12 @@ from fabtune.tune.saved_plan import SavedPlan
 
 
 def carry_out(
-    wanted: Request | SavedPlan, *, persist: bool, allow_relogin: bool, progress: Callable[[str], None]
+    wanted: Request | SavedPlan,
+    *,
+    persist: bool,
+    allow_relogin: bool,
+    end_sessions: bool,
+    progress: Callable[[str], None],
 ) -> tuple[Plan, Result]:
     """Write the plan that `wanted` makes of this host; return it and what came of it.
 
@@ -29,4 +34,4 @@ def carry_out(
             progress(remark)
         for remark in keep_at_boot(plan) if persist else ():
             progress(f"not kept after a reboot: {remark}")
-        return plan, apply(plan, facts.host, allow_relogin, progress)
+        return plan, apply(plan, facts.host, allow_relogin, progress, end_sessions)

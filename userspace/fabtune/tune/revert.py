@@ -197,7 +197,9 @@ class _Revert:
             if not force and reborn(step, device, self.boot_id) and not persist.brought_by_us(step, known):
                 return StepOutcome(step, Outcome.ALREADY, found, "came with a boot or a new device, not from fabtune")
             if step.effect == "kills-session" and not self.may_end_sessions and targets.in_use(device):
-                return StepOutcome(step, Outcome.HELD, found, "would end live sessions; give --allow-relogin")
+                return StepOutcome(
+                    step, Outcome.HELD, found, "would end live sessions, used or not; give --end-sessions"
+                )
             stranded = "" if self.force else why_not(step.tunable, device, found, step.old)
             if stranded:
                 return StepOutcome(step, Outcome.HELD, found, stranded)

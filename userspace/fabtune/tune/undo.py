@@ -100,6 +100,7 @@ def undo(
     force: bool,
     allow_relogin: bool,
     progress: Callable[[str], None],
+    end_sessions: bool = False,
 ) -> Report:
     """Take back the chosen open transactions, newest first, under the lock.  Raises FabtuneError, InputError.
 
@@ -133,11 +134,13 @@ def undo(
             take_back(transaction, False)
         report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
         look(lambda: relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending))
-        may_go_on = allow_relogin and (not report.pending or _log_in_anew(report, progress, stop))
+        may_go_on = allow_relogin or end_sessions
+        if allow_relogin and report.pending:
+            may_go_on = _log_in_anew(report, progress, stop)
         # Last what ends a target's sessions, or what they had to log in anew for: they come back to old values alone.
         for transaction in chosen if may_go_on and not stop.wanted else []:
             if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
-                take_back(transaction, True)
+                take_back(transaction, end_sessions)
         report.outcomes = [one for found in outcomes.values() for one in found.values()]
         report.problems = list(dict.fromkeys(report.problems))
         report.pending += missing

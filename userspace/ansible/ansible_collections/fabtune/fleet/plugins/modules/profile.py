@@ -34,6 +34,10 @@ options:
     description: Whether sessions may be logged in again, one at a time, where that is safe.
     type: bool
     default: false
+  end_sessions:
+    description: Whether values are written that end a target's sessions, whose initiators may be using them.
+    type: bool
+    default: false
   persist:
     description: Whether the values are also written to the native files that set them at boot.
     type: bool
@@ -72,7 +76,7 @@ from ansible_collections.fabtune.fleet.plugins.module_utils.command import (  # 
 def main():
     """Run the module."""
     texts = {name: {"type": "str"} for name in ("name", "rtt", "rate", "netns")}
-    switches = {name: {"type": "bool", "default": False} for name in ("allow_relogin", "persist")}
+    switches = {name: {"type": "bool", "default": False} for name in ("allow_relogin", "end_sessions", "persist")}
     module = AnsibleModule(
         argument_spec={
             **ARGUMENTS, **texts, **switches,
@@ -104,7 +108,7 @@ def applied(module):
         plan = fabtune(module, ["plan", module.params["name"], *where])[1]
         changes = [row for row in plan["rows"] if row["state"] == "change"]
         module.exit_json(changed=bool(changes), changes=changes, needs_relogin=[])
-    words = ["apply", module.params["name"], *where, *options(module, "allow_relogin", "persist")]
+    words = ["apply", module.params["name"], *where, *options(module, "allow_relogin", "end_sessions", "persist")]
     done = fabtune(module, words, (DONE, NEEDS_ACTION))[1]
     changed = bool(done["written"] or done["relogged"])
     module.exit_json(changed=changed, changes=done["written"], needs_relogin=done["pending"], refused=done["refused"])
@@ -134,7 +138,7 @@ def reverted(module):
         steps = [step for one in open_ones for step in one["steps"] if not step["restored"]]
         module.exit_json(changed=bool(steps), changes=steps, needs_relogin=[])
     words = ["revert", *([module.params["name"]] if module.params["name"] else [])]
-    words += options(module, "role", "netns", "allow_relogin")
+    words += options(module, "role", "netns", "allow_relogin", "end_sessions")
     status, done = fabtune(module, words, (DONE, DRIFT, NEEDS_ACTION))
     others = [step for step in done["steps"] if step["state"] == "foreign"]
     result = {"changes": done["steps"], "needs_relogin": done["pending"]}
