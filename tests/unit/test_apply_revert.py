@@ -374,7 +374,7 @@ def test_a_write_that_ends_sessions_waits_for_leave_both_ways(host: Path) -> Non
         with journal.locked():
             loaded = load_profile(str(profile), shipped_catalog())
             made = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
-            return apply(made, collect([]).host, allow, lambda _: None)
+            return apply(made, collect([]).host, True, lambda _: None, end_sessions=allow)
 
     waiting = run(False)
     assert (acl / "cmdsn_depth").read_text().strip() == "64"
