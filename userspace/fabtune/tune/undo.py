@@ -102,10 +102,7 @@ def undo(
     progress: Callable[[str], None],
     end_sessions: bool = False,
 ) -> Report:
-    """Take back the chosen open transactions, newest first, under the lock.  Raises FabtuneError, InputError.
-
-    A signal stops it between two transactions or sessions, and the report says so.
-    """
+    """Take back the chosen open transactions, newest first, under the lock, until a signal.  Raises FabtuneError."""
     progress = signals.unfailing(progress)
     with journal.locked(), signals.noted() as stop:
         report = Report()
@@ -134,9 +131,8 @@ def undo(
             take_back(transaction, False)
         report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
         look(lambda: relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending))
-        may_go_on = allow_relogin or end_sessions
-        if allow_relogin and report.pending:
-            may_go_on = _log_in_anew(report, progress, stop)
+        in_the_way = allow_relogin and report.pending
+        may_go_on = _log_in_anew(report, progress, stop) if in_the_way else allow_relogin or end_sessions
         # Last what ends a target's sessions, or what they had to log in anew for: they come back to old values alone.
         for transaction in chosen if may_go_on and not stop.wanted else []:
             if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
