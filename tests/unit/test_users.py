@@ -6,7 +6,7 @@ from pathlib import Path
 import hosttree
 import pytest
 
-from fabtune.host import hidden, kept_open, tree
+from fabtune.host import hidden, kept_open, mounts, tree
 from fabtune.host.blocks import BLOCK, CHARACTER, Node, directory, wwid
 from fabtune.host.users import Users
 
@@ -110,3 +110,30 @@ def test_the_disk_of_an_ocfs2_heartbeat_is_kept_open_or_doubted(
     assert kept_open.nodes() == ({Node(BLOCK, 8, 0): "OCFS2's heartbeat in cluster c1"}, [])
     hosttree.put(cluster / "lost/dev", "sdz\n")
     assert "sdz cannot be found" in kept_open.nodes()[1][0]
+
+
+def test_a_path_on_somebodys_server_is_seen_without_asking_it(tmp_path: Path) -> None:
+    hosttree.put(
+        tmp_path / "mountinfo",
+        f"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:30 / {tmp_path}/far\\040away rw shared:3 - nfs4 server:/x rw\n"
+        f"3 2 0:31 / {tmp_path}/far\\040away/near rw - tmpfs tmpfs rw\n4 1 8:2 / /ntfs rw - fuseblk /dev/sda2 rw\n"
+        "5 1 8:3 / /ntfs rw - ext4 /dev/sda3 rw\n",
+    )
+    seen = mounts.of(tmp_path)
+    assert [one.answers for one in seen] == [True, False, True, False, True]
+    (tmp_path / "link").symlink_to("far away/file")
+    (tmp_path / "round").symlink_to("round")
+    asked = ("far away", "link", "far away/near", "far awayer/x", "link/../x", "round")
+    # Not even the way to what lies below may be gone.
+    assert [mounts.answering(f"{tmp_path}/{path}", seen) for path in asked] == [False, False, False, True, False, True]
+    assert mounts.answering("/ntfs/x", seen) and mounts.answering("/", seen)
+    [shown] = [one for one in (mounts.at(f"{tmp_path}/far away/near/x", seen),) if one]
+    assert shown.ident == 3
+
+
+def test_the_files_of_an_unmounted_file_system_are_asked_by_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert mounts.probed(tmp_path) and mounts.probed(tmp_path / "nosuch")
+    monkeypatch.setattr(mounts, "ended", lambda program, within_s: False)
+    assert not mounts.probed(tmp_path)

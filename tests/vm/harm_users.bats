@@ -268,6 +268,33 @@ threading.Thread(target=alone).start()"
 	rmdir $region $cluster/node/here $cluster
 }
 
+@test "a file on a server that does not answer, be it open, mapped, below a loop device or exported, keeps nobody waiting" {
+	modprobe -q fuse || skip "no FUSE"
+	mkdir far
+	hold python3 /fabtune/tests/vm/dead_server.py far dead
+	served=$holder
+	# Whoever inherits its descriptor waits for the server as he ends.
+	hold python3 -c "
+import mmap, time
+file = open('far/file', 'rb')
+kept = mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)
+print('ready', flush=True)
+time.sleep(1000)"
+	loop=$(losetup --find --show --read-only far/file)
+	mkdir -p $CORE/fileio_7/file
+	echo "fd_dev_name=$PWD/far/file,fd_dev_size=1048576" > $CORE/fileio_7/file/control
+	echo 1 > $CORE/fileio_7/file/enable
+	touch dead
+	run timeout --signal=KILL 120 fabtune apply "$PWD/relogin.toml" --role initiator --allow-relogin
+	rm dead
+	rmdir $CORE/fileio_7/file $CORE/fileio_7
+	losetup --detach "$loop"
+	umount --lazy far
+	kill $served
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
 # other_path: logs in to the disk through a second portal as well; its disk is \$second, its record not due.
 other_path() {
 	ip -n target addr add 10.2.0.2/24 dev t0

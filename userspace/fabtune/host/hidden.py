@@ -8,14 +8,12 @@ so both are asked several times before they are doubted.
 
 import os
 import re
-import select
-import stat
 import time
-from functools import cache
 from pathlib import Path
 
-from fabtune.host import tree
+from fabtune.host import mounts, tree
 from fabtune.host.blocks import Node, node_at
+from fabtune.host.mounts import Mount
 
 RING = "anon_inode:[io_uring]"
 _TRIES, _PAUSE_S = 10, 0.02
@@ -24,25 +22,8 @@ _NO_NODE = re.compile(r"<none>|(anon_inode|socket|pipe|net|mnt|uts|ipc|pid|user|
                       r"(TCP|UDP|UNIX|RAW|PING|MPTCP|SCTP|NETLINK|PACKET)\S*|")  # fmt: skip
 
 
-@cache
-def _anonymous() -> int:
-    """Return the number of the file system that rings are in."""
-    with select.epoll() as one:
-        return os.fstat(one.fileno()).st_dev
-
-
-def is_ring(descriptor: Path, status: os.stat_result) -> bool:
-    """Tell whether `descriptor` in /proc, whose stat is `status`, is an io_uring."""
-    try:
-        return status.st_dev == _anonymous() and str(descriptor.readlink()) == RING
-    except OSError:
-        return False
-
-
-def under_way(descriptor: Path, status: os.stat_result) -> str:
+def under_way(descriptor: Path) -> str:
     """Return how many files wait in socket `descriptor` to be received, '' if none stays there."""
-    if not stat.S_ISSOCK(status.st_mode):
-        return ""
     count = ""
     for _ in range(_TRIES):
         found = re.search(r"^scm_fds:\s+([1-9]\d*)$", _fdinfo(descriptor), re.MULTILINE)
@@ -68,8 +49,12 @@ def registered(descriptor: Path, process: Path) -> tuple[list[Node], str]:
     if names is None:
         return [], "the files that it registered with io_uring cannot be told"
     nodes: list[Node] = []
+    # As the process sees files, and as we do.
+    places = (
+        [(process / "root", mounts.seen_by(process)), (Path("/"), mounts.seen_by(tree.PROC / "self"))] if names else []
+    )
     for name in names:
-        found = _nodes(name, process)
+        found = _nodes(name, places)
         if found is None:
             return nodes, f"'{name:.200}', which it registered with io_uring, cannot be found"
         nodes += found
@@ -88,15 +73,22 @@ def _names(text: str) -> list[str] | None:
     return [line.partition(": ")[2] for line in found[2].splitlines()]
 
 
-def _nodes(name: str, process: Path) -> list[Node] | None:
-    """Return the devices that `name` may be, as `process` sees files or as we do; None where there is no such file."""
+def _nodes(name: str, places: list[tuple[Path, list[Mount]]]) -> list[Node] | None:
+    """Return the devices that `name` may be, seen from any of `places`; None where there is no such file.
+
+    A file on somebody's server is none: see `mounts`.
+    """
     if _NO_NODE.fullmatch(name):
         return []
-    places = [process / "root", Path("/")]
     if name.startswith("/"):
-        path = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), name).lstrip("/")
-        paths = [place / path for place in places if (place / path).exists()]
+        path = mounts.unescaped(name)
+        near = [place for place, seen in places if mounts.answering(path, seen, str(place).rstrip("/"))]
+        paths = [place / path.lstrip("/") for place in near if (place / path.lstrip("/")).exists()]
+        if not paths and len(near) < len(places):
+            return []
     else:
         # Up to Linux 6.12 only the last part of its path is told.
-        paths = [Path(where) / name for place in places for where, _, files in os.walk(place / "dev") if name in files]
+        paths = [
+            Path(where) / name for place, _ in places for where, _, files in os.walk(place / "dev") if name in files
+        ]
     return list(filter(None, map(node_at, paths))) if paths else None

@@ -5,22 +5,26 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fabtune.host import blocks, targets, tree
+from fabtune.host import blocks, mounts, targets, tree
 from fabtune.host.blocks import BLOCK, Node, block_node, numbered, rdev
+from fabtune.host.mounts import Mount
 
 # include/uapi/linux/loop.h
 _LOOP_GET_STATUS64, _LOOP_INFO_BYTES = 0x4C05, 232
 
 
-def nodes() -> tuple[dict[Node, str], list[str]]:
-    """Return who keeps each device open, and what cannot be told: each a reason to take any device for used."""
+def nodes(namespaces: Sequence[Sequence[Mount]] = ()) -> tuple[dict[Node, str], list[str]]:
+    """Return who keeps each device open, and what cannot be told: each a reason to take any device for used.
+
+    `namespaces` are the mounts of the other mount namespaces.
+    """
     found: dict[Node, str] = {}
     doubts = [doubt for kind in targets.kinds() if (doubt := kind.hidden())]
     for loop in (tree.SYS / "block").glob("loop*/loop"):
-        node = _below_loop(loop.parent.name, doubts)
+        node = _below_loop(loop.parent.name, namespaces, doubts)
         if node:
             found[node] = loop.parent.name
     for export in targets.exports():
@@ -52,6 +56,9 @@ def _heartbeats(doubts: list[str]) -> dict[Node, str]:
 
 def _exported(path: str, who: str, doubts: list[str]) -> Iterator[Node]:
     """Yield the devices that an export made from `path` holds."""
+    # On somebody's server it is a file like any other.
+    if not mounts.answering(path, mounts.seen_by(tree.PROC / "self")):
+        return
     try:
         node = rdev(Path(path).stat())
     except OSError as error:
@@ -74,8 +81,16 @@ def _same_disk(node: Node) -> Iterator[Node]:
             yield number
 
 
-def _below_loop(name: str, doubts: list[str]) -> Node | None:
+def _below_loop(name: str, namespaces: Sequence[Sequence[Mount]], doubts: list[str]) -> Node | None:
     """Return the device below loop device `name`, None where that is a plain file or nothing."""
+    # Asked about a loop device, the kernel asks the server of its file.
+    file = tree.read_text(tree.SYS / "block" / name / "loop/backing_file") or ""
+    if file and not mounts.answering(file, mounts.seen_by(tree.PROC / "self")):
+        return None
+    served = [one for seen in namespaces if (one := mounts.at(file, seen)) and not one.answers]
+    if served and not Path(file).exists():
+        doubts.append(f"{name}, perhaps: {file} is on {served[0].source} in another mount namespace")
+        return None
     try:
         fd = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:

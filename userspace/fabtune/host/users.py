@@ -14,19 +14,20 @@ nodes: a node may lie anywhere, and a disk has several (sd, sg, bsg).  What cann
 import errno
 import os
 import re
-import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
-from fabtune.host import blocks, hidden, kept_open, targets, tree
+from fabtune.host import blocks, hidden, kept_open, mounts, targets, tree
 from fabtune.host.blocks import BLOCK, Node, above, block_node, holders, node_at, numbered, rdev
+from fabtune.host.mounts import Mount
 
 # Loses nothing with a path: it only asks whether the path is alive.
 _CHECKERS = ("multipathd",)
 # include/linux/proc_ns.h: PROC_PID_INIT_INO
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+_MOUNT_ID = re.compile(rb"^mnt_id:\s+(\d+)", re.MULTILINE)
 # The file systems that hold what would bring a session back.
 _SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/etc/iscsi", "/var", "/var/lib",
            "/var/lib/iscsi", "/var/lib/fabtune", "/run")  # fmt: skip
@@ -40,7 +41,7 @@ class Users:
         # What could not be looked at, each a reason to take any device for used.
         self.doubts: list[str] = []
         # Sockets that were looked at, by number, and processes with an io_uring.
-        self._sockets: set[int] = set()
+        self._sockets: set[str] = set()
         self._rings: set[str] = set()
 
     def of_device(self, device: Path, passing: Collection[str] = ()) -> str:
@@ -126,23 +127,28 @@ class Users:
         return self.doubts
 
     @cached_property
-    def mounts(self) -> dict[Node, list[str]]:
-        """Mount points by block device, of every mount namespace that a process lives in."""
-        found: dict[Node, list[str]] = {}
+    def _namespaces(self) -> list[tuple[Path, list[Mount]]]:
+        """The mounts of every mount namespace that a process lives in, with that process."""
+        found = []
         seen = set()
         for process in _processes():
             try:
                 namespace = str((process / "ns/mnt").readlink())
-                if namespace in seen:
-                    continue
-                seen.add(namespace)
-                lines = (process / "mountinfo").read_text(errors="replace").splitlines()
+                if namespace not in seen:
+                    seen.add(namespace)
+                    found.append((process, mounts.of(process)))
             except OSError as error:
                 self._doubt(process, "mounts", error)
-                continue
-            for line in lines:
-                for node in _mount_nodes(process, line):
-                    found.setdefault(node, []).append(_unescaped(line.split()[4]))
+        return found
+
+    @cached_property
+    def mounts(self) -> dict[Node, list[str]]:
+        """Mount points by block device, of every mount namespace that a process lives in."""
+        found: dict[Node, list[str]] = {}
+        for process, seen in self._namespaces:
+            for mount in seen:
+                for node in _mount_nodes(process, mount, seen):
+                    found.setdefault(node, []).append(mount.place)
         # The first mount namespace's names are the ones that people know.
         return found
 
@@ -157,8 +163,8 @@ class Users:
         found: dict[Node, str] = {}
         lost = []
         for line in (tree.read_text(tree.PROC / "swaps") or "").splitlines()[1:]:
-            path = _unescaped(line.split()[0])
-            node = node_at(Path(path))
+            path = mounts.unescaped(line.split()[0])
+            node = node_at(Path(path)) if mounts.answering(path, mounts.seen_by(tree.PROC / "self")) else None
             nodes = [node] if node else _below_file(path)
             found.update(dict.fromkeys(nodes, path))
             lost += [] if nodes else [path]
@@ -196,30 +202,59 @@ class Users:
                 if int(entry.name) in own:
                     continue
                 try:
-                    status = entry.stat()
-                    node = rdev(status)
+                    link = _link(entry)
+                    if link.startswith("/"):
+                        node = rdev(entry.stat()) if self._may_ask(process, entry, link) else None
+                        yield from (node,) if node else ()
+                    else:
+                        yield from self._hidden(process, entry, link)
                 except OSError as error:
                     self._doubt(process, "open files", error)
-                    continue
-                if node:
-                    yield node
-                elif stat.S_ISSOCK(status.st_mode) or hidden.is_ring(entry, status):
-                    yield from self._hidden(process, entry, status)
 
-    def _hidden(self, process: Path, entry: Path, status: os.stat_result) -> Iterator[Node]:
-        """Yield the devices that socket or ring `entry` of `process` holds open in the place of a descriptor."""
-        if stat.S_ISSOCK(status.st_mode):
-            if status.st_ino not in self._sockets:
-                self._sockets.add(status.st_ino)
-                count = hidden.under_way(entry, status)
-                if count:
-                    self._suspect(process, f"{count} open files are on their way to it")
-            return
-        self._rings.add(process.name)
-        nodes, doubt = hidden.registered(entry, process)
-        yield from nodes
-        if doubt:
-            self._suspect(process, doubt)
+    def _may_ask(self, process: Path, entry: Path, link: str) -> bool:
+        """Tell whether a look at the file `link`, open as `entry`, waits for nobody and may find a device."""
+        fd = os.open(str(entry).replace("/fd/", "/fdinfo/"), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = _MOUNT_ID.search(os.read(fd, 4096))
+        finally:
+            os.close(fd)
+        key = int(found[1]) if found else -1
+        return self._asked(key, process, entry, link)
+
+    def _asked(self, key: int | Node, process: Path, entry: Path, link: str) -> bool:
+        if key not in self._answers:
+            # In a root of its own a process may see more than the first of its namespace.
+            for one in mounts.seen_by(process):
+                self._answers[one.ident] = self._answers[one.number] = one.answers
+        if key not in self._answers:
+            # A mount that nobody sees any more, or the kernel's own: it is asked once.
+            self._answers[key] = mounts.probed(entry)
+            if not self._answers[key]:
+                self._suspect(process, f"it uses {link:.200}, on a file system that is unmounted and does not answer")
+        return self._answers[key]
+
+    @cached_property
+    def _answers(self) -> dict[int | Node, bool]:
+        """Whether the files of a mount, or of a file system by its number, can be looked at: see `mounts`."""
+        found: dict[int | Node, bool] = {}
+        for _, seen in self._namespaces:
+            for one in seen:
+                found[one.ident] = found[one.number] = one.answers
+        return found
+
+    def _hidden(self, process: Path, entry: Path, link: str) -> Iterator[Node]:
+        """Yield the devices that `entry` of `process`, a socket or ring, holds open in the place of a descriptor."""
+        if link.startswith("socket:") and link not in self._sockets:
+            self._sockets.add(link)
+            count = hidden.under_way(entry)
+            if count:
+                self._suspect(process, f"{count} open files are on their way to it")
+        if link == hidden.RING:
+            self._rings.add(process.name)
+            nodes, doubt = hidden.registered(entry, process)
+            yield from nodes
+            if doubt:
+                self._suspect(process, doubt)
 
     def _mappings(self, process: Path, known: dict[tuple[str, str], Node | None]) -> Iterator[Node]:
         """Yield the devices that `process` has mapped into memory; each file is looked at once."""
@@ -234,8 +269,11 @@ class Users:
             key = words[3], words[4]
             if key not in known:
                 start, _, end = words[0].partition("-")
+                file = task / "map_files" / f"{int(start, 16):x}-{int(end, 16):x}"
+                major, _, minor = words[3].partition(":")
                 try:
-                    known[key] = rdev((task / "map_files" / f"{int(start, 16):x}-{int(end, 16):x}").stat())
+                    asked = self._asked(Node(BLOCK, int(major, 16), int(minor, 16)), process, file, words[5])
+                    known[key] = rdev(file.stat()) if asked else None
                 except OSError:
                     # Unmapped meanwhile; another process with the same file may still show it.
                     continue
@@ -259,7 +297,7 @@ class Users:
     @cached_property
     def _kernel(self) -> dict[Node, str]:
         """What the kernel itself keeps open."""
-        found, doubts = kept_open.nodes()
+        found, doubts = kept_open.nodes([seen for _, seen in self._namespaces])
         self.doubts += doubts
         return found
 
@@ -271,17 +309,27 @@ class Users:
 
 def _below_file(path: str) -> list[Node]:
     """Return the devices of the file system that file `path` lies on, none where that cannot be told."""
+    own = tree.PROC / "self"
+    seen = mounts.seen_by(own)
     try:
-        number = Path(path).stat().st_dev
+        number = Path(path).stat().st_dev if mounts.answering(path, seen) else 0
     except OSError:
         return []
     if os.major(number):
         return [Node(BLOCK, os.major(number), os.minor(number))]
-    own = tree.PROC / "self"
-    lines = (tree.read_text(own / "mountinfo") or "").splitlines()
-    below = [line for line in lines if f"{path}/".startswith(_unescaped(line.split()[4]).rstrip("/") + "/")]
-    # Of several mounts on one place the last one is seen.
-    return list(_mount_nodes(own, max(reversed(below), key=lambda line: len(line.split()[4])))) if below else []
+    mount = mounts.at(path, seen)
+    return list(_mount_nodes(own, mount, seen)) if mount else []
+
+
+def _link(descriptor: Path) -> str:
+    """Return what `descriptor` in /proc leads to: a path, or what begins otherwise.  Raises OSError."""
+    try:
+        # By the ten thousand: a Path of each would double the time.
+        return os.readlink(descriptor)  # noqa: PTH115
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return "/..."
+        raise
 
 
 def _processes() -> list[Path]:
@@ -310,18 +358,15 @@ def _is_checker(process: Path) -> bool:
     return program.rpartition("/")[2] in _CHECKERS
 
 
-def _mount_nodes(process: Path, line: str) -> Iterator[Node]:
-    """Yield the block devices of one line of mountinfo; btrfs numbers its mounts by itself and names one device."""
-    words = line.split()
-    number = numbered(BLOCK, words[2])
-    if number and number.major:
-        yield number
-    source = words[words.index("-") + 2] if "-" in words[:-2] else ""
-    if source.startswith("/") and number and not number.major:
+def _mount_nodes(process: Path, mount: Mount, seen: Sequence[Mount]) -> Iterator[Node]:
+    """Yield the block devices of a mount; btrfs numbers its mounts by itself and names one device."""
+    if mount.number.major:
+        yield mount.number
+    elif mount.source.startswith("/"):
         for root in (process / "root", Path("/")):
-            node = node_at(root / _unescaped(source).lstrip("/"))
-            if node:
-                yield from _of_btrfs(node)
+            if mounts.answering(mount.source, seen, str(root).rstrip("/")):
+                node = node_at(root / mount.source.lstrip("/"))
+                yield from _of_btrfs(node) if node else ()
 
 
 def _of_btrfs(node: Node) -> set[Node]:
@@ -331,8 +376,3 @@ def _of_btrfs(node: Node) -> set[Node]:
         if node in numbers:
             return numbers
     return {node}
-
-
-def _unescaped(text: str) -> str:
-    r"""Return a path of mountinfo or swaps as it is: blanks stand there as \040."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
