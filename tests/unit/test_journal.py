@@ -212,20 +212,33 @@ def test_what_came_with_a_boot_is_left_alone_although_it_is_what_was_written(hos
         assert force or "came with a boot" in report.outcomes[0].note
 
 
-def test_what_our_own_file_set_at_boot_goes_back(host: Path) -> None:
-    backlog(host, "a", 2000)
+# What makes a value at boot, by the tunable: the file, and a line of ours in it.
+_AT_BOOT = {
+    "net.netdev_max_backlog": (2000, "etc/sysctl.d/90-fabtune.conf", "net.core.netdev_max_backlog = 2000"),
+    "iscsi.recv_from_iscsi_q": (True, "etc/modprobe.d/fabtune.conf", "options iscsi_tcp recv_from_iscsi_q=Y"),
+    "block.rq_affinity": (2, "etc/udev/rules.d/99-fabtune.rules", 'ACTION=="add", ATTR{queue/rq_affinity}="2"'),
+}
+
+
+@pytest.mark.parametrize("written", _AT_BOOT)
+@pytest.mark.parametrize("kept", _AT_BOOT)
+def test_what_our_own_file_set_at_boot_goes_back(host: Path, written: str, kept: str) -> None:
+    hosttree.put(host / "sys/module/iscsi_tcp/parameters/recv_from_iscsi_q", "N")
+    write(host, "a", {written: _AT_BOOT[written][0]})
+    _, file, text = _AT_BOOT[kept]
     with journal.locked():
+        known = journal.transactions()[0]
         line = attrs.evolve(
-            as_line(journal.transactions()[0].steps[0], WriteLine, ""), step=2, tunable="persist.sysctl.d",
-            backend="textfile", key="etc/sysctl.d/90-fabtune.conf", old="",
-            device=DeviceField("host", "host", "host"), wrote=f"{HEADER}\nnet.core.netdev_max_backlog = 2000\n",
+            as_line(known.steps[0], WriteLine, ""), step=len(known.steps) + 1, tunable="persist.file",
+            backend="textfile", key=file, old="", device=DeviceField("host", "host", "host"),
+            wrote=f"{HEADER}\n{text}\n",
         )  # fmt: skip
-        writer = journal.Writer(journal.transactions()[0].path)
+        writer = journal.Writer(known.path)
         writer.append(line)
         writer.close()
     hosttree.put(host / "proc/sys/kernel/random/boot_id", "99999999-2222-3333-4444-555555555555")
-    assert "restored" in states(back())
-    assert read(host / BACKLOG) == "1000"
+    told = [(one.step.tunable, str(one.state)) for one in back().outcomes if one.step.tunable == written]
+    assert set(told) == {(written, "restored" if written == kept else "already")}
 
 
 @pytest.mark.parametrize("carried", [True, False])

@@ -155,13 +155,16 @@ def _keeps(file: Step, step: Step) -> bool:
         return file.key == _FROM_RECORD.get(step.key, "")
     if tunable is None or not file.tunable.startswith("persist."):
         return False
-    if tunable.persist == "link":
-        return file.backend == "link"
-    names = {"sysctl.d": (_SYSCTL, split_key(step.key)[0]), "udev": (_UDEV, f"ATTR{{{step.key}}}")}
-    if tunable.persist == "modprobe.d":
-        names["modprobe.d"] = _MODPROBE, "options {} {}=".format(*_module_parameter(tunable))
-    place, text = names.get(tunable.persist, ("", ""))
-    return file.key == place and text in file.wrote
+    match tunable.persist:
+        case "link":
+            return file.backend == "link"
+        case "sysctl.d":
+            return file.key == _SYSCTL and split_key(step.key)[0] in file.wrote
+        case "udev":
+            return file.key == _UDEV and f"ATTR{{{step.key}}}" in file.wrote
+        case "modprobe.d":
+            return file.key == _MODPROBE and "options {} {}=".format(*_module_parameter(tunable)) in file.wrote
+    return False
 
 
 def _module_parameter(tunable: Tunable) -> tuple[str, str]:
