@@ -23,14 +23,15 @@ def nodes(namespaces: Sequence[Sequence[Mount]] = ()) -> tuple[dict[Node, str], 
     """
     found: dict[Node, str] = {}
     doubts = [doubt for kind in targets.kinds() if (doubt := kind.hidden())]
+    own = mounts.seen_by(tree.PROC / "self")
     for loop in (tree.SYS / "block").glob("loop*/loop"):
-        node = _below_loop(loop.parent.name, namespaces, doubts)
+        node = _below_loop(loop.parent.name, own, namespaces, doubts)
         if node:
             found[node] = loop.parent.name
     for export in targets.exports():
         found |= {Node(BLOCK, *number): export.who for number in export.numbers}
         for path in export.paths:
-            found |= dict.fromkeys(_exported(path, export.who, doubts), export.who)
+            found |= dict.fromkeys(_exported(path, own, export.who, doubts), export.who)
     return found | _heartbeats(doubts), doubts
 
 
@@ -54,10 +55,10 @@ def _heartbeats(doubts: list[str]) -> dict[Node, str]:
     return found
 
 
-def _exported(path: str, who: str, doubts: list[str]) -> Iterator[Node]:
+def _exported(path: str, own: Sequence[Mount], who: str, doubts: list[str]) -> Iterator[Node]:
     """Yield the devices that an export made from `path` holds."""
     # On somebody's server it is a file like any other.
-    if not mounts.answering(path, mounts.seen_by(tree.PROC / "self")):
+    if not mounts.answering(path, own):
         return
     try:
         node = rdev(Path(path).stat())
@@ -81,11 +82,13 @@ def _same_disk(node: Node) -> Iterator[Node]:
             yield number
 
 
-def _below_loop(name: str, namespaces: Sequence[Sequence[Mount]], doubts: list[str]) -> Node | None:
+def _below_loop(
+    name: str, own: Sequence[Mount], namespaces: Sequence[Sequence[Mount]], doubts: list[str]
+) -> Node | None:
     """Return the device below loop device `name`, None where that is a plain file or nothing."""
     # Asked about a loop device, the kernel asks the server of its file.
     file = tree.read_text(tree.SYS / "block" / name / "loop/backing_file") or ""
-    if file and not mounts.answering(file, mounts.seen_by(tree.PROC / "self")):
+    if file and not mounts.answering(file, own):
         return None
     served = [one for seen in namespaces if (one := mounts.at(file, seen)) and not one.answers]
     if served and not Path(file).exists():

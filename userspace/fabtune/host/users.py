@@ -162,9 +162,10 @@ class Users:
         """Swap space by device, and that of which the device cannot be told."""
         found: dict[Node, str] = {}
         lost = []
+        own = mounts.seen_by(tree.PROC / "self")
         for line in (tree.read_text(tree.PROC / "swaps") or "").splitlines()[1:]:
             path = mounts.unescaped(line.split()[0])
-            node = node_at(Path(path)) if mounts.answering(path, mounts.seen_by(tree.PROC / "self")) else None
+            node = node_at(Path(path)) if mounts.answering(path, own) else None
             nodes = [node] if node else _below_file(path)
             found.update(dict.fromkeys(nodes, path))
             lost += [] if nodes else [path]

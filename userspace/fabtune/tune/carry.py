@@ -24,7 +24,7 @@ from fabtune.host.run import require, run
 from fabtune.host.sessions import Session, scsi_devices
 from fabtune.model.device import Device
 from fabtune.tune import journal
-from fabtune.tune.lines import DueLine, PendingLine
+from fabtune.tune.lines import FROM_RECORD, STEP_MARK, DueLine, PendingLine
 from fabtune.tune.map_paths import disk_of
 from fabtune.tune.plan import better
 
@@ -39,14 +39,8 @@ _MORE = ("device/eh_timeout", "queue/discard_max_bytes", "queue/iostats")
 _READ_ONLY = "ro"
 # Owner, group and mode of the disk's node, as Oracle ASM wants them; of a partition's with its number behind it.
 _OWNERSHIP = "ownership"
-# Before the key of a value that is ours and not set by hand.
-_STEP = "step "
 # BLKROSET, include/uapi/linux/fs.h
 _SET_READ_ONLY = 0x125D
-_FROM_RECORD = {
-    "device/queue_depth": "node.session.queue_depth",
-    "recovery_tmo": "node.session.timeo.replacement_timeout",
-}
 # BLKDEV_DEFAULT_RQ, block/blk-mq-sched.c
 _DEFAULT_REQUESTS = 128
 _DISKS_WAIT_S = 10
@@ -70,7 +64,7 @@ def of(session: Session) -> Values:
     values |= {
         place: _read(disk, (*_keys(), _READ_ONLY)) | _protected(disk) | _owned(disk) for place, disk in disks.items()
     }
-    for key, setting in _FROM_RECORD.items():
+    for key, setting in FROM_RECORD.items():
         said = _said_by_record(setting, settings, session, known)
         # The kernel cuts a LUN's depth to the session's.
         said |= {str(min(session.can_queue, depth)) for one in said if (depth := tree.whole(one)) is not None}
@@ -85,7 +79,7 @@ def of(session: Session) -> Values:
 def _ours(identity: str | None, found: Mapping[str, str], known: Transactions) -> dict[str, str]:
     """Return which step in force wrote a value of `found` to `identity`: its transaction and number by `step KEY`."""
     return {
-        f"{_STEP}{step.key}": f"{one.name} {step.number}"
+        f"{STEP_MARK}{step.key}": f"{one.name} {step.number}"
         for one in known for step in one.open_steps
         if (step.backend, step.device.identity) == ("attribute", identity)
         and found.get(step.key) in (step.wrote, step.holds) and not step.disturbed
@@ -167,7 +161,7 @@ def give_back(
                 lost.append((f"write protection of {part.label}", problem))
         lost += _own_anew(kept[place], device, tell)
         wanted = _by_hand(kept, place, session, known)
-        for key in [key for key in wanted if key in _FROM_RECORD]:
+        for key in [key for key in wanted if key in FROM_RECORD]:
             value, now = wanted[key], _read(device, (key,)).get(key)
             profile = _asked_by(key, value, session.identity, known)
             if profile:
@@ -234,7 +228,7 @@ def _by_hand(
     return {
         key: value for key, value in kept[place].items()
         if key in keys and not _born_with(key, value, kept, session)
-        and kept[place].get(f"{_STEP}{key}", "") in in_force
+        and kept[place].get(f"{STEP_MARK}{key}", "") in in_force
     }  # fmt: skip
 
 
@@ -348,9 +342,9 @@ def _transactions() -> Transactions:
 
 def _asked_by(key: str, value: str, identity: str, known: Transactions) -> str:
     """Return the profile that set what the record makes of `key` and does not take `value` for better, '' for none."""
-    if key not in _FROM_RECORD:
+    if key not in FROM_RECORD:
         return ""
-    for one, step in reversed(_steps(_FROM_RECORD[key], identity, known)):
+    for one, step in reversed(_steps(FROM_RECORD[key], identity, known)):
         if step in one.open_steps:
             return "" if _better(step, value) else one.profile
     return ""

@@ -192,6 +192,15 @@ class _OfSession:
         return self.sid, self.identity
 
 
+# Before a key of what is kept over a re-login: a value that is ours and not set by hand.
+STEP_MARK = "step "
+# What a login makes of its record, by the key of the value.
+FROM_RECORD = {
+    "device/queue_depth": "node.session.queue_depth",
+    "recovery_tmo": "node.session.timeo.replacement_timeout",
+}
+
+
 @attrs.frozen
 class Logout(_OfSession):
     """A session about to be logged out; without its `login` line it may have stayed away.
@@ -210,7 +219,7 @@ class Logout(_OfSession):
     @property
     def carried(self) -> set[str]:
         """Which steps wrote what is kept, by transaction and number."""
-        return {step for values in self.kept.values() for key, step in values.items() if key.startswith("step ")}
+        return {step for values in self.kept.values() for key, step in values.items() if key.startswith(STEP_MARK)}
 
 
 @attrs.frozen

@@ -22,6 +22,7 @@ from fabtune.facts import boot
 from fabtune.host import tree
 from fabtune.model.device import Device
 from fabtune.tune import nextlogin, persist_links
+from fabtune.tune.lines import FROM_RECORD
 from fabtune.tune.plan import CHANGE, KEPT, REFUSED, SAME, Plan, Row
 from fabtune.tune.transaction import Step, Transaction
 
@@ -31,11 +32,6 @@ _MODPROBE = "etc/modprobe.d/fabtune.conf"
 _UDEV = "etc/udev/rules.d/99-fabtune.rules"
 # The backends of whole files of ours.
 _FILES = ("textfile", "link")
-# What a login makes of a record.
-_FROM_RECORD = {
-    "recovery_tmo": "node.session.timeo.replacement_timeout",
-    "device/queue_depth": "node.session.queue_depth",
-}
 _FIRST_NAMESPACE = ("host", "netns:init")
 _UNTIL_DISCOVERY = "the present records keep it until a discovery rewrites them"
 _NO_RULE = "no native file matches it: not a PCI device"
@@ -152,7 +148,7 @@ def _keeps(file: Step, step: Step) -> bool:
     """Tell whether the journalled `file`, one of ours or a node record, sets the value of `step` with a new device."""
     tunable = shipped_catalog().tunables.get(step.tunable)
     if file.backend == "record":
-        return file.key == _FROM_RECORD.get(step.key, "")
+        return file.key == FROM_RECORD.get(step.key, "")
     if tunable is None or not file.tunable.startswith("persist."):
         return False
     match tunable.persist:
