@@ -11,6 +11,7 @@ from pathlib import Path
 import attrs
 import hosttree
 import pytest
+from profiles import BOTH, write
 
 from fabtune import backends
 from fabtune.backends import record
@@ -28,7 +29,6 @@ from fabtune.tune.transaction import as_line, parse
 from fabtune.tune.undo import Report, undo
 from fabtune.tune.verify import Drift, verify
 
-BOTH = ("initiator", "target")
 BACKLOG = "proc/sys/net/core/netdev_max_backlog"
 
 
@@ -37,18 +37,6 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = hosttree.make(tmp_path / "host", 1, 1)
     hosttree.enter(root, monkeypatch)
     return root
-
-
-def write(host: Path, name: str, rows: dict[str, object]) -> Result:
-    """Apply a profile called `name` that sets `rows`."""
-    record.BACKEND.forget()
-    text = "".join(f'[initiator."{key}"]\nvalue = {json.dumps(value)}\nwhy = "x"\n' for key, value in rows.items())
-    profile = host / f"{name}.toml"
-    profile.write_text(f'summary = "x"\n{text}')
-    with journal.locked():
-        loaded = load_profile(str(profile), shipped_catalog())
-        plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
-        return apply(plan, collect([]).host, False, lambda _: None)
 
 
 def backlog(host: Path, name: str, value: int) -> Result:
