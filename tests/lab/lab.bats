@@ -78,17 +78,22 @@ no_guest_left() { ! pgrep -f "qemu-system.*$TMP" > /dev/null; }
 	no_guest_left
 }
 
-@test "Ctrl-C ends the guest and exits 130" {
+@test "Ctrl-C and a service manager's stop end the guest, exit 130 and leave no file in /tmp" {
 	script 'echo started; while :; do :; done'
-	setsid env --default-signal=INT /usr/bin/python3 -m fabtune lab run --clock real --out "$TMP/out" "$TMP/script" > "$TMP/log" 2>&1 3>&- &
-	pid=$!
-	for _ in $(seq 300); do grep -q started "$TMP/log" && break; sleep 0.1; done
-	grep -q started "$TMP/log"
-	kill -INT "$pid"
-	status=0
-	wait "$pid" || status=$?
-	[ "$status" -eq 130 ]
-	no_guest_left
+	mkdir "$TMP/tmp"
+	for signal in INT TERM; do
+		TMPDIR=$TMP/tmp setsid env --default-signal=INT,TERM /usr/bin/python3 -m fabtune lab run --clock real \
+			--out "$TMP/out" "$TMP/script" > "$TMP/log" 2>&1 3>&- &
+		pid=$!
+		for _ in $(seq 300); do grep -q started "$TMP/log" && break; sleep 0.1; done
+		grep -q started "$TMP/log"
+		kill -$signal "$pid"
+		status=0
+		wait "$pid" || status=$?
+		[ "$status" -eq 130 ]
+		no_guest_left
+		[ -z "$(ls -A "$TMP/tmp")" ]
+	done
 }
 
 @test "killing fabtune takes its guest along" {

@@ -109,7 +109,7 @@ def test_a_byte_to_flip_beyond_the_end_is_said(disk_dir: Path, capsys: pytest.Ca
     assert "no byte 65600" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interruption_ends_the_load_and_keeps_the_record(disk_dir: Path, number: Any) -> None:
     command = [
         sys.executable, "-m", "fabtune", "measure", "xdd", "--on", str(disk_dir), "--out", str(disk_dir / "runs"),

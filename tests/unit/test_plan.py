@@ -19,6 +19,7 @@ from fabtune.model.path import NetworkPath
 from fabtune.tune import memory, sizing
 from fabtune.tune.memory import worst_case
 from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, SAME, UNSUPPORTED, Plan, Row, make_plan, tunables_of
+from fabtune.tune.request import request
 
 WAN = NetworkPath(0.05, 125e6)
 BOTH = ("initiator", "target")
@@ -113,6 +114,11 @@ def test_a_parameter_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert row(plan_of("wan", io_size=float(1 << 20)), "lio.first_burst").wanted == str(1 << 20)
     with pytest.raises(InputError, match=r"unknown parameter 'io_siz' \(did you mean 'io_size'\?\)"):
         plan_of("wan", io_siz=1.0)
+
+
+def test_a_name_that_is_no_parameter_is_named_before_its_value_is_judged() -> None:
+    with pytest.raises(InputError, match="unknown parameter 'a'"):
+        request("wan", None, "", None, None, ["a=b"])
 
 
 def profile_file(directory: Path, text: str) -> str:

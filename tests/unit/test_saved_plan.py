@@ -56,3 +56,10 @@ def test_a_plan_says_when_it_was_made(facts: Facts, tmp_path: Path, made: object
     path.write_text(json.dumps(json.loads(path.read_text()) | {"made": made}))
     with pytest.raises(InputError, match=r"a.plan: key 'made': found .*, allowed: (a time in UTC|text)"):
         saved_plan.load(path, shipped_catalog())
+
+
+def test_a_binary_file_is_called_one(tmp_path: Path) -> None:
+    path = tmp_path / "wan.plan"
+    path.write_bytes(b"\x7fELF\xff\xfe")
+    with pytest.raises(InputError, match="not a saved plan but binary"):
+        saved_plan.load(path, shipped_catalog())

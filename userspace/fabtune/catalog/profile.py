@@ -100,13 +100,17 @@ class Profile:
         One that needs a path which is not known is left out.  Raises InputError.
         """
         for name in overrides:
-            typed.one_of(name, self.parameters, f"profile '{self.name}'", "parameter")
+            self.check_parameter(name)
         known = {**host, **overrides}
         left = {name: one for name, one in self.parameters.items() if name not in overrides}
         while ready := [name for name, one in left.items() if not needs(one.default, known)]:
             known |= {name: self._evaluated(left.pop(name), known) for name in ready}
         self._refuse_circles({name: needs(one.default, known) for name, one in left.items()})
         return {name: known[name] for name in self.parameters if name in known}
+
+    def check_parameter(self, name: str) -> None:
+        """Raise InputError if the profile has no parameter `name`."""
+        typed.one_of(name, self.parameters, f"profile '{self.name}'", "parameter")
 
     def _evaluated(self, parameter: Parameter, known: Mapping[str, float]) -> float:
         try:

@@ -6,7 +6,6 @@ import contextlib
 import secrets
 import shlex
 import shutil
-import signal
 import sys
 
 import attrs
@@ -75,7 +74,6 @@ def _check_command(command: str) -> None:
 def run_ab(args: argparse.Namespace) -> int:
     """Measure two profiles in interleaved runs; the exit code says what came of it."""
     _check(args)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     show = progress.for_stderr(measure_cli.REDRAWS_PER_S)
     rules = _rules(args)
     show.say(f"order of the runs: --seed {rules.seed}")

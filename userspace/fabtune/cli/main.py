@@ -5,6 +5,7 @@ import argparse
 import importlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -104,6 +105,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; no error reaches the user as a traceback."""
+    # A service manager's stop and a hang-up are handled like Ctrl-C: what runs is ended, what was made for it goes.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     console.make_whole()
     return console.delivered(_run(verb_first(sys.argv[1:] if argv is None else argv)))
 

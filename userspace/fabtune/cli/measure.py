@@ -3,7 +3,6 @@
 
 import argparse
 import json
-import signal
 import sys
 
 import attrs
@@ -64,8 +63,6 @@ def _confirm(what: str, name: str) -> str:
 
 def run_measure(args: argparse.Namespace) -> int:
     """Run a workload and keep its record; exit 3 when the wire shows something else than was claimed."""
-    # A service manager's stop is handled like Ctrl-C: the load ends, the record stays.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = ExitCode.DONE
     try:
         result = _net(args) if args.workload == "net" else _load(args)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The one way to run another program: to its end (`run`, `finish`) or in the background (`launch`).
 
-Each command is logged, and its failure becomes a readable error.
+Its failure becomes a readable error.
 """
 
-import logging
 import os
 import shlex
 import shutil
@@ -16,7 +15,6 @@ from typing import IO
 
 from fabtune.errors import FabtuneError
 
-_log = logging.getLogger(__name__)
 _TAIL_LINES = 12
 
 # What `launch` returns.
@@ -85,7 +83,7 @@ def finish(
     In a session of its own it gets neither the terminal's Ctrl-C nor its hang-up, which are then for us alone.
     Raises TimeLimitError, or FabtuneError where it cannot be started.
     """
-    words = _logged(command)
+    words = [str(word) for word in command]
     try:
         done = subprocess.run(
             words, input=stdin, capture_output=True, text=True, errors="replace", env=env, timeout=timeout_s,
@@ -115,7 +113,7 @@ def launch(
     that happens.  Raises FabtuneError where it cannot be started.
     """
     guarded = [require("setpriv", "util-linux"), "--pdeathsig", dies_by, *command] if dies_by else command
-    words = _logged(guarded)
+    words = [str(word) for word in guarded]
     sink: IO[bytes] | int = subprocess.DEVNULL if log is None else log
     try:
         return subprocess.Popen(
@@ -134,12 +132,6 @@ def ended(process: "Process[bytes]", within_s: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def _logged(command: Sequence[str | Path]) -> list[str]:
-    words = [str(word) for word in command]
-    _log.debug("run: %s", shlex.join(words))
-    return words
 
 
 def _not_started(words: Sequence[str], error: OSError) -> FabtuneError:

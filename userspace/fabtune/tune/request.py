@@ -37,23 +37,25 @@ def request(
     profile: str, role: str | None, netns: str, rtt: str | None, rate: str | None, settings: Iterable[str]
 ) -> Request:
     """Return what these words of a command line ask for.  Raises InputError."""
+    found = load_profile(profile, shipped_catalog())
     return Request(
-        profile=load_profile(profile, shipped_catalog()),
+        profile=found,
         role=role,
         netns=netns,
         rtt_ms=None if rtt is None else units.parse_ms(rtt, "--rtt"),
         rate_bit_per_s=units.parse_bit_per_s(rate, "--rate") if rate is not None and rate != MEASURE else None,
         measure_rate=rate == MEASURE,
-        parameters=_parameters(settings),
+        parameters=_parameters(found, settings),
     )
 
 
-def _parameters(settings: Iterable[str]) -> dict[str, float]:
+def _parameters(profile: Profile, settings: Iterable[str]) -> dict[str, float]:
     found = {}
     for word in settings:
         name, equals, value = word.partition("=")
         if not equals:
-            raise InputError(f"--set {word}: expected NAME=VALUE, such as --set in_flight=32MiB")
+            raise InputError(f"--set {word}: expected NAME=VALUE, such as --set io_size=64KiB")
+        profile.check_parameter(name)
         found[name] = float(units.parse_bytes(value, f"--set {name}"))
     return found
 

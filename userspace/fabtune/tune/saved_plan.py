@@ -282,6 +282,8 @@ def load(path: Path, catalog: Catalog) -> SavedPlan:
     """
     try:
         table = json.loads(_read(path), parse_constant=_refused)
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not a saved plan but binary; make one with `fabtune plan --out FILE`") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}; make a plan with `fabtune plan --out FILE`") from None
     where = str(path)
