@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock virtual
 # guest-full: --suite bookworm --clock virtual
-# guest: --suite sid --clock virtual
+# guest-full: --suite sid --clock virtual
 # Every way a SCSI request is refused is counted under its own name, and only there.
 
 setup() {

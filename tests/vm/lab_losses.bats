@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual
+# guest-full: --suite trixie --clock virtual
 # What decides which packets the emulated path loses: the seed it was given, not what happened before.
 
 setup_file() {
