@@ -37,7 +37,7 @@ TOOLCHAIN_PATHS = (
 )  # fmt: skip
 
 # Raise when the build procedure itself changes in a way that the fields below do not show.
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
