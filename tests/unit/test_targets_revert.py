@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What revert makes of a tgtd that went, came anew, hides or hangs: only what is known to be lost is given up."""
 
+import contextlib
+import os
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +21,7 @@ from fabtune.host.targets import Login
 from fabtune.host.targets import tgt as kind
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
-from fabtune.tune import journal
+from fabtune.tune import fault, journal
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.plan import make_plan
 from fabtune.tune.undo import Report, undo
@@ -43,6 +46,13 @@ class Daemon:
     def stop(self) -> None:
         """End; the socket stays, as tgtd leaves it."""
         self.ears.close()
+
+    def hear(self) -> None:
+        """Take who waits to be heard: only so many may."""
+        self.ears.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.ears.accept()[0].close()
 
     @property
     def path(self) -> Path:
@@ -70,9 +80,9 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
         one.stop()
 
 
-def run_apply() -> Result:
+def run_apply(profile: str = "wan") -> Result:
     known = survey(shipped_catalog().tunables.values())
-    plan = make_plan(load_profile("wan", shipped_catalog()), ("target",), known, NetworkPath(0.05, 125e6, 1500), {})
+    plan = make_plan(load_profile(profile, shipped_catalog()), ("target",), known, NetworkPath(0.05, 125e6, 1500), {})
     with journal.locked():
         result = apply(plan, known.host, False, lambda _: None)
     assert any(row.tunable.name == "tgt.first_burst" for row in result.written)
@@ -198,3 +208,31 @@ def test_who_must_log_in_again_is_told_even_where_the_daemon_falls_silent(
     (due,) = [one for one in report.pending if one.action == "target-relogin"]
     assert due.label == "every initiator of disk1 tgt" and "no answer within 1 s" in due.reason
     assert state() == "taken back"
+
+
+def revert_is_killed(step: int) -> bool:
+    """Revert in a process that is killed at checkpoint `step`; tell whether it was."""
+    pid = os.fork()
+    if pid == 0:
+        fault._spec, fault._count = f"kill:{step}", 0
+        run_revert()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def test_who_must_log_in_again_is_told_by_the_revert_that_ends_a_killed_one(daemon: Daemon) -> None:
+    # What is settled last asks for no login of its own.
+    profile = daemon.host / "two.toml"
+    profile.write_text(
+        'summary = "x"\n[target."tgt.first_burst"]\nvalue = 32768\nwhy = "x"\n'
+        '[target."tcp.slow_start_after_idle"]\nvalue = false\nwhy = "x"\n'
+    )
+    step = told = 0
+    run_apply(str(profile))
+    while revert_is_killed(step := step + 1):
+        daemon.hear()
+        if journal.transactions()[-1].open_steps:
+            assert any(one.action == "target-relogin" for one in run_revert().pending), step
+            told += 1
+        run_apply(str(profile))
+    assert told > 4

@@ -163,6 +163,21 @@ def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pen
     return list(found.values())
 
 
+def untold(transactions: Iterable[Transaction], boot_id: str) -> list[Pending]:
+    """Return the initiators here that a revert noted as due in open `transactions`; a kill may have kept it from telling.
+
+    Whose login is gone has done it, as far as the target tells logins apart.  Raises FabtuneError.
+    """
+    lines = {line for one in transactions for line in one.due if line.action == "target-relogin"}
+    noted = [line for line in lines if line.boot_id == boot_id]
+    there = {(one.initiator, one.sid) for tpg in targets.groups() for one in targets.logins(tpg)} if noted else set()
+    return [
+        Pending(line.action, line.identity, line.label, line.sid, line.boot_id)
+        for line in noted
+        if not line.sid or (line.identity, line.sid) in there
+    ]
+
+
 @contextlib.contextmanager
 def journalled() -> Iterator[Log]:
     """Journal into the newest transaction, or one without values where lines of that one could not be read back.
