@@ -145,7 +145,7 @@ def install_root(recipe: Recipe, root: Path) -> None:
 
 
 def _compile_python(root: Path) -> None:
-    """Compile Python's library and packages again, in a way that no file's time makes stale: packing sets them all to 0.
+    """Compile Python's library and packages again, so that no file's time makes them stale: packing sets each to 0.
 
     A guest that finds its bytecode stale compiles every module that it imports, on an emulated CPU.
     """

@@ -164,7 +164,7 @@ def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pen
 
 
 def untold(transactions: Iterable[Transaction], boot_id: str) -> list[Pending]:
-    """Return the initiators here that a revert noted as due in open `transactions`; a kill may have kept it from telling.
+    """Return the initiators that a revert noted as due in open `transactions`; a kill may have kept it from telling.
 
     Whose login is gone has done it, as far as the target tells logins apart.  Raises FabtuneError.
     """
