@@ -123,7 +123,6 @@ def undo(
             except (FabtuneError, OSError) as error:
                 report.problems.append(f"cannot tell which sessions must log in again: {error}")
 
-        # Before anything is closed: what is closed was told.
         look(lambda: relogin.untold(chosen, host.boot_id))
         for transaction in chosen:
             if stop.wanted:
