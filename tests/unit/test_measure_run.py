@@ -111,8 +111,10 @@ def test_a_byte_to_flip_beyond_the_end_is_said(disk_dir: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interruption_ends_the_load_and_keeps_the_record(disk_dir: Path, number: Any) -> None:
+    # Whoever runs the tests may ignore a hang-up, and so would what they start.
     command = [
-        sys.executable, "-m", "fabtune", "measure", "xdd", "--on", str(disk_dir), "--out", str(disk_dir / "runs"),
+        "env", "--default-signal=INT,TERM,HUP", sys.executable, "-m", "fabtune", "measure", "xdd",
+        "--on", str(disk_dir), "--out", str(disk_dir / "runs"),
         "--set", "total_bytes=16m", "--runtime", "60s", "--ramp", "0s",
     ]  # fmt: skip
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(TOP / "userspace")}, stderr=subprocess.PIPE)
