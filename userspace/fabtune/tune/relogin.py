@@ -164,10 +164,9 @@ def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pen
 
 
 def untold(transactions: Iterable[Transaction], boot_id: str) -> list[Pending]:
-    """Return the initiators that a revert noted as due in open `transactions`; a kill may have kept it from telling.
+    """Return the initiators that a revert noted as due in `transactions`, which a kill kept from telling.
 
-    What is closed was told.  Whose login is gone has done it, as far as the target tells logins apart.  Raises
-    FabtuneError.
+    Whose login is gone has done it, as far as the target tells logins apart.  Raises FabtuneError.
     """
     lines = {line for one in transactions for line in one.due if line.action == "target-relogin"}
     noted = [line for line in lines if line.boot_id == boot_id]

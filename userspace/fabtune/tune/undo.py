@@ -92,6 +92,22 @@ def _due(transaction: Transaction, boot_id: str, outcomes: list[StepOutcome]) ->
     return relogin.merge(felt, relogin.needed([step for step in back if step not in record], roles, boot_id))
 
 
+def _untold(chosen: list[Transaction], outcomes: dict[str, dict[int, StepOutcome]], boot_id: str) -> list[Pending]:
+    """Return which initiators a revert noted as due and, killed, told nobody of.
+
+    It had given back what is open yet and found back already; one that ended marks what it left as waiting.
+    """
+    killed = [
+        one
+        for one in chosen
+        if any(
+            outcome.state == Outcome.ALREADY and not (outcome.step.empty or outcome.step.waiting)
+            for outcome in outcomes.get(one.name, {}).values()
+        )
+    ]
+    return relogin.untold(killed, boot_id)
+
+
 def undo(
     profile: str | None,
     name: str | None,
@@ -123,13 +139,13 @@ def undo(
             except (FabtuneError, OSError) as error:
                 report.problems.append(f"cannot tell which sessions must log in again: {error}")
 
-        look(lambda: relogin.untold(chosen, host.boot_id))
         for transaction in chosen:
             if stop.wanted:
                 report.interrupt()
                 break
             progress(f"taking back {transaction.name} ({transaction.profile})")
             take_back(transaction, False)
+        look(lambda: relogin.merge(report.pending, _untold(chosen, outcomes, host.boot_id)))
         report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
         look(lambda: relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending))
         in_the_way = allow_relogin and report.pending
