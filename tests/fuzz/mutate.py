@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Breaks valid documents: JSON by structure, texts by lines, all by bytes."""
 
+import copy
 import json
 import random
 from typing import Any
@@ -27,7 +28,8 @@ _PIECES = (
 
 def odd_value(draw: random.Random) -> Any:
     """Return a value that hardly any key expects."""
-    return draw.choice(ODD_TEXTS) if draw.random() < 0.6 else draw.choice(ODD_VALUES)
+    # A copy: what is put inside it must show in no other case, nor in itself.
+    return draw.choice(ODD_TEXTS) if draw.random() < 0.6 else copy.deepcopy(draw.choice(ODD_VALUES))
 
 
 def _places(value: Any, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
