@@ -38,10 +38,9 @@ class Expected:
             self.others[name] = {after.get(name)}
 
     def also(self, before: Snapshot, after: Snapshot) -> None:
-        """Take what changed as somebody else's doing that may stay, or go for what was first seen."""
+        """Take what changed as somebody else's doing that may stay or go."""
         for name in differing(before, after):
-            # A discovery may write what we left in iscsid.conf over a stranger's value, and revert takes it back.
-            self.others.setdefault(name, set()).update({self.base.get(name), after.get(name)})
+            self.others.setdefault(name, {self.base.get(name)}).add(after.get(name))
 
     def wrong(self, now: Snapshot) -> list[str]:
         """Return the names whose values are not as they may be."""

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Processes that tests wait for."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+
+from fabtune.errors import FabtuneError
+from fabtune.tune import fault
 
 
 def runs(pid: int | str) -> bool:
@@ -12,3 +17,18 @@ def runs(pid: int | str) -> bool:
     except OSError:
         return False
     return state not in "ZX"
+
+
+def in_child(action: Callable[[], object], spec: str) -> int:
+    """Run `action` in a process of its own with fault `spec`; return its exit status, negative for a signal."""
+    pid = os.fork()
+    if pid == 0:
+        fault._spec, fault._count = spec, 0
+        try:
+            action()
+        except FabtuneError as error:
+            os._exit(error.exit_code)
+        except BaseException:
+            os._exit(99)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hosttree
 import pytest
+from processes import in_child
 
 from fabtune import backends
 from fabtune.backends import record
@@ -21,7 +22,7 @@ from fabtune.errors import ExitCode, FabtuneError, UnsupportedError
 from fabtune.facts.collect import collect
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
-from fabtune.tune import fault, journal
+from fabtune.tune import journal
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.lines import LoginLine
 from fabtune.tune.plan import Plan, make_plan, tunables_of
@@ -59,21 +60,6 @@ def values(root: Path) -> dict[str, str]:
     """Return every file of the host but fabtune's own state, fields of vectors without their spacing."""
     files = [path for top in ("proc", "sys", "records") for path in (root / top).rglob("*") if path.is_file()]
     return {str(path): path.read_text().replace("\t", " ").strip() for path in files}
-
-
-def in_child(action: Callable[[], object], spec: str) -> int:
-    """Run `action` in a process of its own with fault `spec`; return its exit status, negative for a signal."""
-    pid = os.fork()
-    if pid == 0:
-        fault._spec, fault._count = spec, 0
-        try:
-            action()
-        except FabtuneError as error:
-            os._exit(error.exit_code)
-        except BaseException:
-            os._exit(99)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_revert_gives_every_value_back(host: Path) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import hosttree
 import pytest
+from processes import in_child
 from profiles import BOTH, write
 
 from fabtune.backends import record
 from fabtune.errors import FabtuneError
-from fabtune.tune import fault, journal
+from fabtune.tune import journal
 from fabtune.tune.undo import undo
 from fabtune.tune.verify import Drift, verify
 
@@ -32,12 +33,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def killed(host: Path, rows: dict[str, object], step: int) -> bool:
     """Apply `rows` in a process that is killed at checkpoint `step`; tell whether it was."""
-    pid = os.fork()
-    if pid == 0:
-        fault._spec, fault._count = f"kill:{step}", 0
-        write(host, "some", rows)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    return in_child(lambda: write(host, "some", rows), f"kill:{step}") == -signal.SIGKILL
 
 
 def kills(host: Path, rows: dict[str, object]) -> Iterator[int]:

@@ -2,7 +2,6 @@
 """What revert makes of a tgtd that went, came anew, hides or hangs: only what is known to be lost is given up."""
 
 import contextlib
-import os
 import signal
 import socket
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 import hosttree
 import pytest
 import tgttree
+from processes import in_child
 
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
@@ -21,7 +21,7 @@ from fabtune.host.targets import Login
 from fabtune.host.targets import tgt as kind
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
-from fabtune.tune import fault, journal
+from fabtune.tune import journal
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.plan import make_plan
 from fabtune.tune.undo import Report, undo
@@ -210,16 +210,6 @@ def test_who_must_log_in_again_is_told_even_where_the_daemon_falls_silent(
     assert state() == "taken back"
 
 
-def revert_is_killed(step: int) -> bool:
-    """Revert in a process that is killed at checkpoint `step`; tell whether it was."""
-    pid = os.fork()
-    if pid == 0:
-        fault._spec, fault._count = f"kill:{step}", 0
-        run_revert()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-
-
 def test_who_must_log_in_again_is_told_by_the_revert_that_ends_a_killed_one(daemon: Daemon) -> None:
     # What is settled last asks for no login of its own.
     profile = daemon.host / "two.toml"
@@ -229,7 +219,7 @@ def test_who_must_log_in_again_is_told_by_the_revert_that_ends_a_killed_one(daem
     )
     step = told = 0
     run_apply(str(profile))
-    while revert_is_killed(step := step + 1):
+    while in_child(run_revert, f"kill:{(step := step + 1)}") == -signal.SIGKILL:
         daemon.hear()
         if journal.transactions()[-1].open_steps:
             assert any(one.action == "target-relogin" for one in run_revert().pending), step

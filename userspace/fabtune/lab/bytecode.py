@@ -6,10 +6,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from fabtune.host.run import privileged, require, run
 from fabtune.installed import PACKAGE
 from fabtune.lab.cache import delete_tree, locked, making
-from fabtune.lab.image import Image
+from fabtune.lab.image import Image, compile_python
 
 # So many versions of the package are kept, for work trees that take turns.
 _KEPT = 8
@@ -44,16 +43,8 @@ def _compile(image: Image, draft: Path) -> None:
     inside = f"/tmp/{work.name}"
     try:
         shutil.copytree(PACKAGE, work / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", ".*"))
-        run(
-            # Hashed and unchecked: neither time stamps nor a random order of sets may shift a guest's history.
-            privileged([
-                "env", "-i", "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "PYTHONHASHSEED=0",
-                require("unshare", "util-linux"), "--mount", "--pid", "--fork", "--kill-child", f"--root={image.root}",
-                "/usr/bin/python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash",
-                "-s", inside, "-p", _GUEST_PLACE, f"{inside}/{PACKAGE.name}",
-            ]),
-            what=f"compiling the package for {image.suite}",
-        )  # fmt: skip
+        words = ("-s", inside, "-p", _GUEST_PLACE, f"{inside}/{PACKAGE.name}")
+        compile_python(image.root, *words, what=f"compiling the package for {image.suite}")
         shutil.copytree(work / PACKAGE.name, draft / PACKAGE.name)
     finally:
         delete_tree(work)

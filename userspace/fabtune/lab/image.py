@@ -7,6 +7,7 @@ part in no host-timed I/O and therefore keeps the virtual clock exact.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def build_image(suite: str, progress: Progress) -> Image:
             with progress.step(_root_step(suite)):
                 install_root(recipe, draft / "root")
             with progress.step(_pack_step(suite)):
-                _compile_python(draft / "root")
+                _compile_library(draft / "root")
                 release = _strip_kernel_modules(draft / "root")
                 _squash(recipe, draft / "root", draft / "root.squashfs")
                 initramfs.write(draft / "root", release, draft / "initramfs.cpio")
@@ -144,20 +145,34 @@ def install_root(recipe: Recipe, root: Path) -> None:
         raise FabtuneError(f"{error}\n  Is the package archive reachable? 'apt-get update' shows it.") from None
 
 
-def _compile_python(root: Path) -> None:
-    """Compile Python's library and packages again, so that no file's time makes them stale: packing sets each to 0.
+def in_root(root: Path, command: Sequence[str], *environment: str, what: str) -> None:
+    """Run `command` inside the root directory `root`, with `environment` (NAME=VALUE) alone.  Raises FabtuneError.
 
-    A guest that finds its bytecode stale compiles every module that it imports, on an emulated CPU.
+    In namespaces of its own, so that an interrupted one leaves neither a mount nor a process.
     """
     run(
-        # One order of sets, so that the same packages give the same bytes on any computer.
         privileged([
-            "env", "-i", "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "PYTHONHASHSEED=0",
-            require("unshare", "util-linux"), "--mount", "--pid", "--fork", "--kill-child", f"--root={root}",
-            "/bin/sh", "-c", "exec python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3*",
+            "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", *environment, require("unshare", "util-linux"),
+            "--mount", "--pid", "--fork", "--kill-child", f"--root={root}", "--mount-proc", *command,
         ]),
-        what="compiling Python's library",
+        what=what,
     )  # fmt: skip
+
+
+def compile_python(root: Path, *words: str, what: str) -> None:
+    """Run Python's compileall with `words` inside `root`.  Raises FabtuneError.
+
+    Hashed and unchecked, in one order of sets: neither time stamps nor chance may shift a guest's history, and the
+    times of files, which packing sets to 0, make nothing stale.
+    """
+    compiler = ("/usr/bin/python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
+    in_root(root, [*compiler, *words], "LC_ALL=C.UTF-8", "PYTHONHASHSEED=0", what=what)
+
+
+def _compile_library(root: Path) -> None:
+    """Compile Python's library and packages again: for stale bytecode an emulated CPU compiles at each import."""
+    places = [f"/usr/lib/{path.name}" for path in sorted((root / "usr/lib").glob("python3*"))]
+    compile_python(root, "-f", *places, what="compiling Python's library")
 
 
 def _strip_kernel_modules(root: Path) -> str:

@@ -6,10 +6,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from fabtune.host.run import privileged, require, run
 from fabtune.installed import data_dir
 from fabtune.lab.cache import delete_tree, locked, making
-from fabtune.lab.image import Image
+from fabtune.lab.image import Image, in_root
 
 _SOURCES = ("Makefile", "Kbuild", "*.c", "*.h")
 
@@ -44,15 +43,12 @@ def _compile(image: Image, files: list[Path], draft: Path) -> None:
         for path in files:
             shutil.copy(path, work / path.name)
         headers = f"/usr/lib/modules/{image.kernel_release}/build"
-        run(
-            # A PID namespace of its own: an interrupted build leaves no compiler behind.
-            privileged([
-                "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", require("unshare", "util-linux"),
-                "--mount", "--pid", "--fork", "--kill-child", f"--root={image.root}", "--mount-proc", "make", "-j2",
-                "-C", headers, f"M=/tmp/{work.name}", "W=1", "KCFLAGS=-Werror", "modules",
-            ]),
+        in_root(
+            image.root,
+            ["make", "-j2", "-C", headers, f"M=/tmp/{work.name}", "W=1", "KCFLAGS=-Werror", "modules"],
+            "LC_ALL=C",
             what=f"building fabstat.ko for {image.kernel_release}",
-        )  # fmt: skip
+        )
         shutil.copy(work / "fabstat.ko", draft / "fabstat.ko")
     finally:
         delete_tree(work)

@@ -24,6 +24,8 @@ _FABRIC = (
 )  # fmt: skip
 # Peers and instruments that the benches compare with; only the default suite carries them.
 _PEERS = ("tuned", "bpftune", "bpftrace", "libbpf-tools", "blktrace", "tshark", "tcpdump", "strace", "wireguard-tools")
+# What targetcli asks for other targets' backstores; among the peers, TuneD brings it.
+_BUS = ("dbus-daemon",)
 
 # Files that no guest reads.  They make the toolchain and the image smaller, not different.
 UNWANTED_PATHS = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
@@ -65,5 +67,5 @@ def image_for(target: str) -> str:
 def recipe_for(name: str) -> Recipe:
     """Return the recipe of the image `name`, one of IMAGES."""
     suite, _, extra = name.partition("+")
-    peers = _PEERS if suite == SUITES[0] else ()
-    return Recipe(suite, _BASE + _FABRIC + peers + ((extra,) if extra else ()))
+    more = _PEERS if suite == SUITES[0] else _BUS
+    return Recipe(suite, _BASE + _FABRIC + more + ((extra,) if extra else ()))

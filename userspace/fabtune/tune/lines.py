@@ -157,7 +157,9 @@ class RestoredLine:
 
 
 @attrs.frozen
-class _Task:
+class TodoLine:
+    """What is still to do: an action of relogin.Pending, on the session or initiator `identity`."""
+
     action: str
     identity: str
     label: str
@@ -166,14 +168,14 @@ class _Task:
 
 
 @attrs.frozen
-class PendingLine(_Task):
+class PendingLine(TodoLine):
     """What must happen before the new values count."""
 
     kind: ClassVar = "pending"
 
 
 @attrs.frozen
-class DueLine(_Task):
+class DueLine(TodoLine):
     """What must happen before the old values count again."""
 
     kind: ClassVar = "due"

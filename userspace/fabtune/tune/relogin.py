@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from fabtune.errors import FabtuneError
 from fabtune.facts import devices
@@ -18,24 +18,23 @@ from fabtune.host.sessions import Session, live_sessions, scsi_devices
 from fabtune.model.device import Device
 from fabtune.tune import carry, fault, journal, logout, map_paths, signals, successor
 from fabtune.tune.journal import Logout, Step, Transaction, Writer
-from fabtune.tune.lines import ClosedLine, DueLine, PendingLine
+from fabtune.tune.lines import ClosedLine, TodoLine
 from fabtune.tune.plan import Plan
 from fabtune.tune.signals import Stop
 from fabtune.tune.successor import Log
 
 # A session that is up again has its disks within this time, or something is wrong with the path.
 _LOGIN_TIMEOUT_S = 60
-_Task = TypeVar("_Task", PendingLine, DueLine)
+_Line = TypeVar("_Line", bound=TodoLine)
 
 
 @dataclass(frozen=True)
 class Pending:
     """One thing still to do before everything written is felt.
 
-    `action` is relogin (a session of this initiator), path (a session that is back, but not in its
-    multipath device), value (set by hand before a re-login, and not given back after it), srp-relogin
-    (an SRP login of this initiator),
-    target-relogin (an initiator logged in here), leave (a write that would end sessions), reload or
+    `action` is relogin (a session of this initiator), path (a session that is back, but not in its multipath
+    device), value (set by hand before a re-login, and not given back after it), srp-relogin (an SRP login of this
+    initiator), target-relogin (an initiator logged in here), leave (a write that would end sessions), reload or
     reboot; `sid` tells the session or login that has to end from its successor.
     """
 
@@ -46,7 +45,12 @@ class Pending:
     boot_id: str
     reason: str = ""
 
-    def line(self, kind: type[_Task]) -> _Task:
+    @classmethod
+    def of(cls, line: TodoLine) -> Self:
+        """Return it from the journal."""
+        return cls(line.action, line.identity, line.label, line.sid, line.boot_id)
+
+    def line(self, kind: type[_Line]) -> _Line:
         """Return it as the journal has it."""
         return kind(self.action, self.identity, self.label, self.sid, self.boot_id)
 
@@ -151,7 +155,7 @@ def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pen
     found: dict[tuple[str, str, str], Pending] = {}
     for transaction in transactions:
         for line in (*([] if transaction.closed else transaction.pending), *transaction.due):
-            pending = Pending(line.action, line.identity, line.label, line.sid, line.boot_id)
+            pending = Pending.of(line)
             if pending.boot_id != boot_id:
                 continue
             if pending.action in ("relogin", "srp-relogin") and (pending.identity, pending.sid) not in alive():
@@ -168,14 +172,10 @@ def untold(transactions: Iterable[Transaction], boot_id: str) -> list[Pending]:
 
     Whose login is gone has done it, as far as the target tells logins apart.  Raises FabtuneError.
     """
-    lines = {line for one in transactions for line in one.due if line.action == "target-relogin"}
-    noted = [line for line in lines if line.boot_id == boot_id]
+    noted = [Pending.of(line) for one in transactions for line in one.due]
+    noted = [one for one in noted if one.action == "target-relogin" and one.boot_id == boot_id]
     there = {(one.initiator, one.sid) for tpg in targets.groups() for one in targets.logins(tpg)} if noted else set()
-    return [
-        Pending(line.action, line.identity, line.label, line.sid, line.boot_id)
-        for line in noted
-        if not line.sid or (line.identity, line.sid) in there
-    ]
+    return [one for one in noted if not one.sid or (one.identity, one.sid) in there]
 
 
 @contextlib.contextmanager

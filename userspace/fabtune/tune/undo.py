@@ -95,7 +95,7 @@ def _due(transaction: Transaction, boot_id: str, outcomes: list[StepOutcome]) ->
 def _untold(chosen: list[Transaction], outcomes: dict[str, dict[int, StepOutcome]], boot_id: str) -> list[Pending]:
     """Return which initiators a revert noted as due and, killed, told nobody of.
 
-    It had given back what is open yet and found back already; one that ended marks what it left as waiting.
+    It left values open that are back already; a revert that ends marks what it leaves open as waiting.
     """
     killed = [
         one
