@@ -25,7 +25,7 @@ _FABRIC = (
 # Peers and instruments that the benches compare with; only the default suite carries them.
 _PEERS = ("tuned", "bpftune", "bpftrace", "libbpf-tools", "blktrace", "tshark", "tcpdump", "strace", "wireguard-tools")
 # What targetcli asks for other targets' backstores; among the peers, TuneD brings it.
-_BUS = ("dbus-daemon",)
+_BUS = ("dbus-daemon", "dbus-system-bus-common")
 
 # Files that no guest reads.  They make the toolchain and the image smaller, not different.
 UNWANTED_PATHS = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
