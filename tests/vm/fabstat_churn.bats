@@ -38,18 +38,18 @@ slab_kib() {
 	awk '/^(SUnreclaim|Percpu):/ { sum += $2 } END { print sum }' /proc/meminfo
 }
 
-@test "loads and unloads under I/O (200, in the short run 20) on SCSI and null_blk: no leak, no warning" {
+@test "loads and unloads under I/O (200, in the short run 10) on SCSI and null_blk: no leak, no warning" {
 	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
 	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1
 	background "$disk" nullb0
 	load_fabstat; sleep 0.2; rmmod fabstat
 	before=$(slab_kib)
-	for turn in $(seq "$(turns 200 20)"); do
+	for turn in $(seq "$(turns 200 10)"); do
 		load_fabstat
 		# Long enough that both disks have been seen in most turns.
-		[ $((turn % 10)) -ne 0 ] || wait_for seen "$disk" 'i.completed > 0'
-		[ $((turn % 7)) -ne 0 ] || echo N > $PARAMETERS/enabled
-		[ $((turn % 14)) -ne 0 ] || echo Y > $PARAMETERS/enabled
+		[ $((turn % 5)) -ne 0 ] || wait_for seen "$disk" 'i.completed > 0'
+		[ $((turn % 3)) -ne 0 ] || echo N > $PARAMETERS/enabled
+		[ $((turn % 6)) -ne 0 ] || echo Y > $PARAMETERS/enabled
 		rmmod fabstat
 	done
 	# RCU gives memory back late.
@@ -61,7 +61,7 @@ slab_kib() {
 	load_fabstat
 	rm -f /tmp/stop
 	while [ ! -e /tmp/stop ]; do cat /sys/kernel/debug/fabstat/stats /sys/kernel/debug/fabstat/stuck > /dev/null; done &
-	for turn in $(seq "$(turns 15 3)"); do
+	for turn in $(seq "$(turns 15 2)"); do
 		disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
 		fio --name=a "--filename=/dev/$disk" --rw=randrw --bs=4k --iodepth=16 --direct=1 --ioengine=libaio --size=16m \
 			--time_based --runtime=5 --output=/dev/null &

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual --memory-mib 2048
+# guest: --suite trixie --clock real --accel uml --memory-mib 2048
+# guest-full: --suite trixie --clock virtual --memory-mib 2048
 # What measure refuses to write to, and what it says where there is no room.
 
 setup_file() {
