@@ -2,8 +2,8 @@
 /*
  * Finds the tracepoints, most of which are not exported, and attaches the probes to them.
  *
- * Block tracepoints are built in and found by walking the kernel's. SCSI's come and go with
- * scsi_mod, as the module notifier reports (when registered it replays the loaded modules).
+ * Block tracepoints are built in and found by walking the kernel's. SCSI's are, too, or come and
+ * go with scsi_mod, as the module notifier reports (when registered it replays the loaded modules).
  *
  * Locks: the kernel's module tracepoint mutex > attach_lock > the kernel's tracepoint mutex.
  */
@@ -25,20 +25,21 @@
 struct fabstat_hook {
 	const char *name;
 	void *probe;
-	bool builtin;
-	struct tracepoint *tp;	/* NULL: its module is not loaded */
+	bool required;
+	struct tracepoint *tp;	/* NULL: its module is not loaded, or this kernel has none */
 	bool attached;
 };
 
 /* Completions first, so that a request issued while the rest is attached is seen to end. */
 static struct fabstat_hook hooks[] = {
-	{ .name = "block_rq_complete", .probe = fabstat_probe_complete, .builtin = true },
-	{ .name = "block_rq_requeue", .probe = fabstat_probe_requeue, .builtin = true },
+	{ .name = "block_rq_complete", .probe = fabstat_probe_complete, .required = true },
+	{ .name = "block_rq_requeue", .probe = fabstat_probe_requeue, .required = true },
+	{ .name = "block_rq_remap", .probe = fabstat_probe_remap },
 	{ .name = "scsi_dispatch_cmd_done", .probe = fabstat_probe_scsi_done },
 	{ .name = "scsi_dispatch_cmd_error", .probe = fabstat_probe_scsi_error },
 	{ .name = "scsi_dispatch_cmd_timeout", .probe = fabstat_probe_scsi_timeout },
 	{ .name = "scsi_eh_wakeup", .probe = fabstat_probe_scsi_eh_wakeup },
-	{ .name = "block_rq_issue", .probe = fabstat_probe_issue, .builtin = true },
+	{ .name = "block_rq_issue", .probe = fabstat_probe_issue, .required = true },
 };
 
 static DEFINE_MUTEX(attach_lock);
@@ -49,6 +50,7 @@ static void __maybe_unused check_prototypes(void)
 {
 	check_trace_callback_type_block_rq_complete(fabstat_probe_complete);
 	check_trace_callback_type_block_rq_requeue(fabstat_probe_requeue);
+	check_trace_callback_type_block_rq_remap(fabstat_probe_remap);
 	check_trace_callback_type_block_rq_issue(fabstat_probe_issue);
 	check_trace_callback_type_scsi_dispatch_cmd_done(fabstat_probe_scsi_done);
 	check_trace_callback_type_scsi_dispatch_cmd_error(fabstat_probe_scsi_error);
@@ -78,19 +80,19 @@ static void hook_detach(struct fabstat_hook *hook)
 	hook->attached = false;
 }
 
-static struct fabstat_hook *hook_find(const struct tracepoint *tp, bool builtin)
+static struct fabstat_hook *hook_find(const struct tracepoint *tp)
 {
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(hooks); i++)
-		if (hooks[i].builtin == builtin && !strcmp(hooks[i].name, tp->name))
+		if (!strcmp(hooks[i].name, tp->name))
 			return &hooks[i];
 	return NULL;
 }
 
 static void builtin_found(struct tracepoint *tp, void *data)
 {
-	struct fabstat_hook *hook = hook_find(tp, true);
+	struct fabstat_hook *hook = hook_find(tp);
 
 	if (hook)
 		hook->tp = tp;
@@ -98,9 +100,10 @@ static void builtin_found(struct tracepoint *tp, void *data)
 
 static void module_coming(struct tracepoint *tp)
 {
-	struct fabstat_hook *hook = hook_find(tp, false);
+	struct fabstat_hook *hook = hook_find(tp);
 
-	if (!hook)
+	/* A module's tracepoint of a name that the kernel itself has is another one. */
+	if (!hook || hook->tp)
 		return;
 	hook->tp = tp;
 	if (wanted)
@@ -109,7 +112,7 @@ static void module_coming(struct tracepoint *tp)
 
 static void module_going(struct tracepoint *tp)
 {
-	struct fabstat_hook *hook = hook_find(tp, false);
+	struct fabstat_hook *hook = hook_find(tp);
 
 	if (!hook || hook->tp != tp)
 		return;
@@ -173,12 +176,26 @@ bool fabstat_attached(void)
 	return READ_ONCE(wanted);
 }
 
-/* Returns true while SCSI refusals are being seen. */
+/* Returns true while everything that SCSI tells is being seen. */
 bool fabstat_attached_scsi(void)
 {
-	const struct tracepoint refusal = { .name = "scsi_dispatch_cmd_error" };
+	unsigned int i;
 
-	return READ_ONCE(hook_find(&refusal, false)->attached);
+	for (i = 0; i < ARRAY_SIZE(hooks); i++)
+		if (!strncmp(hooks[i].name, "scsi_", 5) && !READ_ONCE(hooks[i].attached))
+			return false;
+	return true;
+}
+
+/* Returns the name of the tracepoint @number of those that are not there; NULL behind the last. */
+const char *fabstat_missing(unsigned int number)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(hooks); i++)
+		if (!READ_ONCE(hooks[i].tp) && !number--)
+			return hooks[i].name;
+	return NULL;
 }
 
 int fabstat_attach_init(void)
@@ -187,7 +204,7 @@ int fabstat_attach_init(void)
 
 	for_each_kernel_tracepoint(builtin_found, NULL);
 	for (i = 0; i < ARRAY_SIZE(hooks); i++) {
-		if (hooks[i].builtin && !hooks[i].tp) {
+		if (hooks[i].required && !hooks[i].tp) {
 			pr_err("this kernel has no tracepoint %s\n", hooks[i].name);
 			return -ENOENT;
 		}

@@ -11,5 +11,6 @@ int fabstat_attach(void);
 void fabstat_detach(void);
 bool fabstat_attached(void);
 bool fabstat_attached_scsi(void);
+const char *fabstat_missing(unsigned int number);
 
 #endif

@@ -14,8 +14,12 @@
 #include "probes.h"
 
 /* By req_op(), which is 8 bits wide: READ, WRITE, FLUSH and DISCARD are 0 to 3 on every kernel. */
-static const u8 op_class[256] = { FABSTAT_READ, FABSTAT_WRITE, FABSTAT_FLUSH, FABSTAT_DISCARD,
-				  [4 ... 255] = FABSTAT_OTHER };
+static const u8 op_class[256] = {
+	FABSTAT_READ, FABSTAT_WRITE, FABSTAT_FLUSH, FABSTAT_DISCARD,
+	[4 ... (__force u8)REQ_OP_ZONE_APPEND - 1] = FABSTAT_OTHER,
+	[(__force u8)REQ_OP_ZONE_APPEND] = FABSTAT_WRITE,
+	[(__force u8)REQ_OP_ZONE_APPEND + 1 ... 255] = FABSTAT_OTHER,
+};
 
 static __always_inline u8 request_op(struct request *rq)
 {
@@ -39,54 +43,7 @@ static void record_time(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_k
 
 	if (!histogram)
 		histogram = fabstat_histogram_create(cpu, op, kind);
-	if (histogram)
-		local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
-}
-
-/* The depth has reached a new maximum, or the limit. */
-static noinline void depth_peak(struct fabstat_device *dev, u32 depth, u64 now)
-{
-	u32 limit = READ_ONCE(*dev->limit_now);
-
-	if (depth > dev->highest)
-		dev->highest = depth;
-	dev->limit = limit;
-	if (depth >= limit)
-		cmpxchg64(&dev->limit_since, 0, now);
-}
-
-/*
- * The depth is the one word that all CPUs of a device share, which makes the highest value and
- * the limit exact. When two CPUs pass the old highest value at once, the lower of their two may
- * remain; the next request that goes as high corrects it.
- */
-static __always_inline void depth_enter(struct fabstat_device *dev, u64 now)
-{
-	u32 depth = atomic_inc_return(&dev->depth);
-
-	if (unlikely(depth > dev->highest || depth >= READ_ONCE(*dev->limit_now)))
-		depth_peak(dev, depth, now);
-}
-
-/* The device was at its limit before the request that just left. */
-static noinline void limit_leave(struct fabstat_device *dev, struct fabstat_cpu *cpu, u64 now)
-{
-	u64 since;
-
-	if (atomic_read(&dev->depth) >= dev->limit)
-		return;
-	since = xchg(&dev->limit_since, 0);
-	if (since)
-		local64_add(fabstat_ticks_to_ns(elapsed(since, now)), &cpu->at_limit_ns);
-}
-
-static __always_inline void depth_leave(struct fabstat_device *dev, struct fabstat_cpu *cpu,
-					u64 now)
-{
-	atomic_dec(&dev->depth);
-	smp_mb__after_atomic();	/* of CPUs that leave at once, one sees the depth below the limit */
-	if (unlikely(READ_ONCE(dev->limit_since)))
-		limit_leave(dev, cpu, now);
+	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
 }
 
 static __always_inline void fill_slot(struct fabstat_device *dev, struct fabstat_slot *slot,
@@ -110,18 +67,10 @@ static __always_inline void books_enter(const struct fabstat_place *place, struc
 	WRITE_ONCE(place->slot->issued, now | past);
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_inc(&place->cpu->events);
-	depth_enter(place->dev, now);
+	fabstat_depth_enter(place->depth, now);
 }
 
-/* The end of the request that had this slot was not seen: take it off the books. */
-static void books_forget(const struct fabstat_place *place, u64 now)
-{
-	local64_add(now, &place->cpu->depth_ticks);
-	atomic64_inc(&place->dev->forgotten);
-	depth_leave(place->dev, place->cpu, now);
-}
-
-/* The first requests of a device, those that were sent back, and all without a cycle counter. */
+/* The first requests of a device, and those that were sent back. */
 static noinline void request_issue_slowly(struct request *rq)
 {
 	struct fabstat_place place;
@@ -137,21 +86,27 @@ static noinline void request_issue_slowly(struct request *rq)
 	}
 	now = fabstat_ticks();
 	if (fabstat_issued_at(place.slot->issued))
-		books_forget(&place, now);
+		fabstat_forget(place.slot, rq->mq_hctx->queue_num, now);
 	/* What is remembered is about another request unless both end at the same sector. */
 	if (place.slot->retry && place.slot->retry->end_sector != end_sector(rq))
 		fabstat_retry_free(place.slot);
 	books_enter(&place, rq, now, place.slot->retry ? FABSTAT_PAST : 0);
 }
 
-static __always_inline void request_issue(struct request *rq)
+/* @counter: the clock is the cycle counter, to read which nothing is called. */
+static __always_inline void request_issue(struct request *rq, bool counter)
 {
 	struct fabstat_place place;
 
 	if (likely(fabstat_find(rq, &place)) && likely(place.slot->issued == FABSTAT_IDLE))
-		books_enter(&place, rq, fabstat_ticks_fast(), 0);
+		books_enter(&place, rq, counter ? fabstat_ticks_fast() : ktime_get_raw_ns(), 0);
 	else
 		request_issue_slowly(rq);
+}
+
+static noinline void request_issue_by_timekeeper(struct request *rq)
+{
+	request_issue(rq, false);
 }
 
 /* Records the times of a request that was sent back or refused before it went through. */
@@ -192,13 +147,15 @@ static void request_complete_unissued(const struct fabstat_place *place, struct 
 				      int error, unsigned int nr_bytes)
 {
 	/*
-	 * The end of a flush sequence: its data, if any, were issued and completed on their own,
-	 * and the flush itself is another request.
+	 * The end of something that was counted before. Of a flush sequence: its data, if any,
+	 * were issued and completed on their own, and the flush itself is another request. Of a
+	 * request of dm-multipath: its data were completed by the end of its clone.
 	 */
-	if (!nr_bytes && rq->bio)
+	if (!nr_bytes && !error && (rq->bio || request_op(rq) != FABSTAT_FLUSH))
 		return;
 	if (place->slot) {
 		place->slot->issued = FABSTAT_IDLE;
+		place->slot->refusal = 0;
 		fabstat_retry_free(place->slot);
 	}
 	if (blk_mq_rq_state(rq) == MQ_RQ_IDLE) {
@@ -228,7 +185,25 @@ static __always_inline void books_left(const struct fabstat_place *place, u64 no
 {
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_inc(&place->cpu->events);
-	depth_leave(place->dev, place->cpu, now);
+	fabstat_depth_leave(place->depth, now);
+}
+
+static void send_back(const struct fabstat_place *place, u64 now)
+{
+	local64_inc(&place->cpu->sent_back[place->slot->op]);
+	smp_wmb();	/* see struct fabstat_cpu */
+	local64_add(now, &place->cpu->depth_ticks);
+	books_left(place, now);
+}
+
+/* A driver took the request's data away from it to send them another way: nothing was moved. */
+static void request_failed_over(const struct fabstat_place *place, u64 now)
+{
+	fabstat_count(place->cpu, FABSTAT_FAILED_OVER);
+	fabstat_retry_free(place->slot);
+	place->slot->issued = FABSTAT_IDLE;
+	place->slot->refusal = 0;
+	send_back(place, now);
 }
 
 /* Anything but a request that was issued once and came back whole, in time and without error. */
@@ -250,11 +225,17 @@ static noinline void request_complete_slowly(struct request *rq, fabstat_status_
 	}
 	op = place.slot->op;
 	if (nr_bytes < blk_rq_bytes(rq)) {
-		fabstat_count(place.cpu, FABSTAT_PARTIAL);
+		/* SCSI tells so, too, of a command that failed before it moved anything. */
+		if (nr_bytes)
+			fabstat_count(place.cpu, FABSTAT_PARTIAL);
 		local64_add(nr_bytes, &place.cpu->bytes[op]);
 		return;
 	}
 	now = fabstat_ticks();
+	if (!nr_bytes && place.slot->bytes && !fabstat_errno(status)) {
+		request_failed_over(&place, now);
+		return;
+	}
 	ns = fabstat_ticks_to_ns(elapsed(issued, now));
 	books_leave(&place, op, nr_bytes, ns, now);
 	if (place.slot->retry)
@@ -266,15 +247,16 @@ static noinline void request_complete_slowly(struct request *rq, fabstat_status_
 	books_left(&place, now);
 }
 
+/* @counter: as for request_issue(). */
 static __always_inline void request_complete(struct request *rq, fabstat_status_t status,
-					     unsigned int nr_bytes)
+					     unsigned int nr_bytes, bool counter)
 {
 	struct fabstat_histogram *histogram;
 	struct fabstat_place place;
 	u64 now, ticks, ns;
 	unsigned int op;
 
-	if (unlikely((__force u32)status | (nr_bytes ^ blk_rq_bytes(rq)) |
+	if (unlikely(!nr_bytes || (__force u32)status | (nr_bytes ^ blk_rq_bytes(rq)) |
 		     ((__force u32)rq->rq_flags & (__force u32)RQF_TIMED_OUT))) {
 		request_complete_slowly(rq, status, nr_bytes);
 		return;
@@ -283,9 +265,9 @@ static __always_inline void request_complete(struct request *rq, fabstat_status_
 		goto slowly;
 	op = place.slot->op;
 	histogram = READ_ONCE(place.cpu->histogram[op][FABSTAT_DIRECT]);
-	now = fabstat_ticks_fast();
+	now = counter ? fabstat_ticks_fast() : ktime_get_raw_ns();
 	ticks = now - place.slot->issued;
-	/* More than about a second, a negative time, or a marked slot: see FABSTAT_IDLE. */
+	/* More than a second or four, a negative time, or a marked slot: see FABSTAT_IDLE. */
 	if (unlikely(!histogram || ticks >> 32))
 		goto slowly;
 	ns = fabstat_few_ticks_to_ns(ticks);
@@ -296,6 +278,12 @@ static __always_inline void request_complete(struct request *rq, fabstat_status_
 
 slowly:
 	request_complete_slowly(rq, 0, nr_bytes);
+}
+
+static noinline void request_complete_by_timekeeper(struct request *rq, fabstat_status_t status,
+						    unsigned int nr_bytes)
+{
+	request_complete(rq, status, nr_bytes, false);
 }
 
 /* Remembers when @rq was first issued and first refused. */
@@ -327,12 +315,14 @@ static void remember(const struct fabstat_place *place, struct request *rq, bool
 	smp_store_release(&slot->retry, retry);
 }
 
-static void send_back(const struct fabstat_place *place, u64 now)
+/*
+ * Returns true if @rq is a clone of dm-multipath that its path refused at once: dm frees it, and
+ * what waits is its own request. One that the target had, and sent back, waits as any request does.
+ */
+static bool is_thrown_away(const struct fabstat_place *place, const struct request *rq,
+			   enum mq_rq_state state)
 {
-	local64_inc(&place->cpu->sent_back[place->slot->op]);
-	smp_wmb();	/* see struct fabstat_cpu */
-	local64_add(now, &place->cpu->depth_ticks);
-	books_left(place, now);
+	return fabstat_is_clone(rq) && state != MQ_RQ_COMPLETE && !place->slot->retry;
 }
 
 /*
@@ -367,7 +357,8 @@ static void request_requeue(struct request *rq)
 	in_flight = fabstat_issued_at(place.slot->issued);
 	if (!in_flight)
 		fill_slot(place.dev, place.slot, rq, request_op(rq));
-	remember(&place, rq, refusal, now);
+	if (!is_thrown_away(&place, rq, state))
+		remember(&place, rq, refusal, now);
 	place.slot->refusal = 0;
 	if (in_flight)
 		send_back(&place, now);
@@ -378,7 +369,10 @@ static void request_requeue(struct request *rq)
 notrace void fabstat_probe_issue(void *data, struct request *rq)
 {
 	fabstat_probe_enter();
-	request_issue(rq);
+	if (likely(fabstat_clock.counter))
+		request_issue(rq, true);
+	else
+		request_issue_by_timekeeper(rq);
 	fabstat_probe_leave();
 }
 
@@ -386,7 +380,10 @@ notrace void fabstat_probe_complete(void *data, struct request *rq, fabstat_stat
 				    unsigned int nr_bytes)
 {
 	fabstat_probe_enter();
-	request_complete(rq, status, nr_bytes);
+	if (likely(fabstat_clock.counter))
+		request_complete(rq, status, nr_bytes, true);
+	else
+		request_complete_by_timekeeper(rq, status, nr_bytes);
 	fabstat_probe_leave();
 }
 

@@ -10,6 +10,7 @@
 
 #ifdef __KERNEL__
 #include <linux/errno.h>
+#include <linux/types.h>
 #else
 #include <errno.h>
 #include <stdbool.h>
@@ -25,7 +26,14 @@ enum fabstat_op {
 };
 
 /* clang-format off */
-#define FABSTAT_OP_NAMES { "read", "write", "flush", "discard", "other" }
+#define FABSTAT_OP_NAMES {		\
+	[FABSTAT_READ] = "read",	\
+	[FABSTAT_WRITE] = "write",	\
+	[FABSTAT_FLUSH] = "flush",	\
+	[FABSTAT_DISCARD] = "discard",	\
+	[FABSTAT_OTHER] = "other",	\
+}
+
 /* clang-format on */
 
 /*
@@ -73,20 +81,48 @@ enum fabstat_event {
 	FABSTAT_UNTRACKED,	/* issued, but no memory was left to remember it */
 	FABSTAT_NO_HISTOGRAM,	/* counted, but no memory was left for a histogram */
 	FABSTAT_NO_RETRY,	/* sent back, but no memory was left to remember since when */
+	/* the data of the request went another way */
+	FABSTAT_FAILED_OVER,	/* NVMe: to another path of the disk */
 	FABSTAT_EVENTS
 };
 
 /* clang-format off */
-#define FABSTAT_EVENT_NAMES {							\
-	"task_set_full", "busy",						\
-	"host_busy", "device_busy", "target_busy", "eh_retry", "driver_other",	\
-	"held_device", "held_recovery", "held_backoff", "held_target", "held_other", \
-	"requeued_unstarted", "requeued_by_driver", "requeued_by_target",	\
-	"timeout", "timed_out",							\
-	"error_timeout", "error_transport", "error_target", "error_reservation", \
-	"error_medium", "error_protection", "error_unsupported", "error_space",	\
-	"error_offline", "error_resource", "error_io",				\
-	"partial", "never_issued", "unmatched", "untracked", "no_histogram", "no_retry", \
+#define FABSTAT_EVENT_NAMES {					\
+	[FABSTAT_TASK_SET_FULL] = "task_set_full", \
+	[FABSTAT_BUSY] = "busy", \
+	[FABSTAT_HOST_BUSY] = "host_busy", \
+	[FABSTAT_DEVICE_BUSY] = "device_busy", \
+	[FABSTAT_TARGET_BUSY] = "target_busy", \
+	[FABSTAT_EH_RETRY] = "eh_retry", \
+	[FABSTAT_DRIVER_OTHER] = "driver_other", \
+	[FABSTAT_HELD_DEVICE] = "held_device", \
+	[FABSTAT_HELD_RECOVERY] = "held_recovery", \
+	[FABSTAT_HELD_BACKOFF] = "held_backoff", \
+	[FABSTAT_HELD_TARGET] = "held_target", \
+	[FABSTAT_HELD_OTHER] = "held_other", \
+	[FABSTAT_REQUEUED_UNSTARTED] = "requeued_unstarted", \
+	[FABSTAT_REQUEUED_BY_DRIVER] = "requeued_by_driver", \
+	[FABSTAT_REQUEUED_BY_TARGET] = "requeued_by_target", \
+	[FABSTAT_TIMEOUT] = "timeout", \
+	[FABSTAT_TIMED_OUT] = "timed_out", \
+	[FABSTAT_ERROR_TIMEOUT] = "error_timeout", \
+	[FABSTAT_ERROR_TRANSPORT] = "error_transport", \
+	[FABSTAT_ERROR_TARGET] = "error_target", \
+	[FABSTAT_ERROR_RESERVATION] = "error_reservation", \
+	[FABSTAT_ERROR_MEDIUM] = "error_medium", \
+	[FABSTAT_ERROR_PROTECTION] = "error_protection", \
+	[FABSTAT_ERROR_UNSUPPORTED] = "error_unsupported", \
+	[FABSTAT_ERROR_SPACE] = "error_space", \
+	[FABSTAT_ERROR_OFFLINE] = "error_offline", \
+	[FABSTAT_ERROR_RESOURCE] = "error_resource", \
+	[FABSTAT_ERROR_IO] = "error_io", \
+	[FABSTAT_PARTIAL] = "partial", \
+	[FABSTAT_NEVER_ISSUED] = "never_issued", \
+	[FABSTAT_UNMATCHED] = "unmatched", \
+	[FABSTAT_UNTRACKED] = "untracked", \
+	[FABSTAT_NO_HISTOGRAM] = "no_histogram", \
+	[FABSTAT_NO_RETRY] = "no_retry", \
+	[FABSTAT_FAILED_OVER] = "failed_over", \
 }
 
 /* clang-format on */

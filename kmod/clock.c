@@ -18,6 +18,9 @@
 #define TOLERANCE_NS	NSEC_PER_MSEC
 #define TOLERANCE_SHIFT	10	/* and 0.1 % of the time passed */
 
+/* So many looks in a row must find a counter that is to be used again. */
+#define LOOKS	3
+
 struct fabstat_clock fabstat_clock;
 
 /* Returns true when the timekeeper's counter is the one that get_cycles() reads. */
@@ -85,6 +88,31 @@ bool fabstat_clock_lost(void)
 	fabstat_clock.seen_cycles = cycles;
 	fabstat_clock.seen_ns = raw_ns;
 	return apart_ns > TOLERANCE_NS + (passed_ns >> TOLERANCE_SHIFT);
+}
+
+/*
+ * Returns true when the counter is not in use, though it has been the timekeeper's at several
+ * looks in a row: not while the kernel still tries one clock source after another. One caller at
+ * a time.
+ */
+bool fabstat_clock_found(void)
+{
+	static unsigned int looks;
+	static u8 changes;
+	u64 cycles, raw_ns;
+	u8 changes_now;
+
+	bool is;
+
+	if (fabstat_clock.counter)
+		return false;
+	is = counter_is_timekeeper(&cycles, &raw_ns, &changes_now) && changes_now == changes;
+	changes = changes_now;
+	looks = is ? looks + 1 : 0;
+	if (looks < LOOKS)
+		return false;
+	looks = 0;
+	return true;
 }
 
 /* Returns what fabstat_ticks_to_ns() of a sum of ticks wraps at; 0 stands for 2^64. */

@@ -7,7 +7,7 @@
  * count of it, and reading it is one instruction; only what is recorded is converted to ns.
  * Otherwise a tick is one ns of the timekeeper. The kernel stops using a counter that
  * misbehaves, and after a suspend the counter may hold any value; main.c notices either within a
- * second (fabstat_clock_lost()).
+ * second (fabstat_clock_lost()), and some seconds later that it is to be had again.
  */
 #ifndef FABSTAT_CLOCK_H
 #define FABSTAT_CLOCK_H
@@ -63,6 +63,7 @@ static inline u64 fabstat_time_ns(u64 ticks)
 
 void fabstat_clock_init(void);
 bool fabstat_clock_lost(void);
+bool fabstat_clock_found(void);
 void fabstat_clock_fall_back(void);
 u64 fabstat_clock_modulus_ns(void);
 

@@ -78,9 +78,10 @@ static inline u8 fabstat_read_timekeeper(u64 *cycles, u64 *raw_ns)
 
 /*
  * Probes run with preemption disabled up to 6.19. Since 7.0 (a46023d5616e) they are protected
- * by SRCU only, and have to disable it themselves before they touch per-CPU memory.
+ * by SRCU only, and have to disable it themselves before they touch per-CPU memory. Kbuild looks
+ * which of the two this kernel does.
  */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 0, 0)
+#ifdef FABSTAT_PREEMPTIBLE_PROBES
 #define fabstat_probe_enter()	preempt_disable_notrace()
 #define fabstat_probe_leave()	preempt_enable_notrace()
 #else

@@ -1,12 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Histograms are allocated on first use, and freed together with the counters they belong to. */
+/*
+ * Histograms are allocated on first use, and freed together with the counters they belong to.
+ *
+ * Where there is no memory for one its samples spill into a histogram that all devices share on
+ * that CPU and nobody reads: the fast path stays as short as ever, and readers tell what is
+ * missing from the difference to what was completed.
+ */
 #include <linux/atomic.h>
+#include <linux/percpu.h>
 
 #include "counters.h"
 #include "memory.h"
 
 /* Of the 20 that one device could have on one CPU: with the counters these are 64 KiB. */
 #define MAX_HISTOGRAMS	15
+
+static DEFINE_PER_CPU(struct fabstat_histogram, spilled);
+
+/* Returns true if @histogram stands for one that CPU @cpu has no memory for. */
+bool fabstat_histogram_spills(const struct fabstat_histogram *histogram, unsigned int cpu)
+{
+	return histogram == per_cpu_ptr(&spilled, cpu);
+}
 
 static unsigned int nr_histograms(const struct fabstat_cpu *cpu)
 {
@@ -19,8 +34,8 @@ static unsigned int nr_histograms(const struct fabstat_cpu *cpu)
 }
 
 /*
- * Returns @cpu's histogram for @op and @kind, new or made meanwhile by an interrupt on this CPU;
- * NULL, counted, if it may have no more. Called from probes.
+ * Returns @cpu's histogram for @op and @kind, new or made meanwhile by an interrupt on this CPU,
+ * or the one that samples spill into. Called from probes.
  */
 struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsigned int op,
 						   enum fabstat_kind kind)
@@ -31,17 +46,30 @@ struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsi
 		histogram = fabstat_alloc(sizeof(*histogram), FABSTAT_HISTOGRAM);
 	if (!histogram) {
 		fabstat_count(cpu, FABSTAT_NO_HISTOGRAM);
-		return NULL;
+		histogram = this_cpu_ptr(&spilled);
 	}
 	winner = cmpxchg(&cpu->histogram[op][kind], NULL, histogram);
 	if (!winner)
 		return histogram;
-	fabstat_free(histogram);
+	if (histogram != this_cpu_ptr(&spilled))
+		fabstat_free(histogram);
 	return winner;
 }
 
-/* Frees @cpu with its histograms. NULL is fine. */
-void fabstat_cpu_free(struct fabstat_cpu *cpu)
+/* Lets @cpu, the counters of CPU @number, ask again for the histograms that were refused. */
+void fabstat_cpu_retry(struct fabstat_cpu *cpu, unsigned int number)
+{
+	struct fabstat_histogram *spill = per_cpu_ptr(&spilled, number);
+	unsigned int op, kind;
+
+	for (op = 0; op < FABSTAT_OPS; op++)
+		for (kind = 0; kind < FABSTAT_KINDS; kind++)
+			if (READ_ONCE(cpu->histogram[op][kind]) == spill)
+				cmpxchg(&cpu->histogram[op][kind], spill, NULL);
+}
+
+/* Frees @cpu, the counters of CPU @number, with its histograms. NULL is fine. */
+void fabstat_cpu_free(struct fabstat_cpu *cpu, unsigned int number)
 {
 	unsigned int op, kind;
 
@@ -49,6 +77,7 @@ void fabstat_cpu_free(struct fabstat_cpu *cpu)
 		return;
 	for (op = 0; op < FABSTAT_OPS; op++)
 		for (kind = 0; kind < FABSTAT_KINDS; kind++)
-			fabstat_free(cpu->histogram[op][kind]);
+			if (!fabstat_histogram_spills(cpu->histogram[op][kind], number))
+				fabstat_free(cpu->histogram[op][kind]);
 	fabstat_free(cpu);
 }

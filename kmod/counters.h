@@ -46,7 +46,6 @@ struct fabstat_cpu {
 	 * completion adds it, and the reader adds (in flight) * now. In ticks modulo 2^64.
 	 */
 	local64_t depth_ticks;
-	local64_t at_limit_ns;
 	local64_t events;
 	local64_t rare[FABSTAT_EVENTS];
 	struct fabstat_histogram *histogram[FABSTAT_OPS][FABSTAT_KINDS];
@@ -60,6 +59,8 @@ static inline void fabstat_count(struct fabstat_cpu *cpu, enum fabstat_event eve
 
 struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsigned int op,
 						   enum fabstat_kind kind);
-void fabstat_cpu_free(struct fabstat_cpu *cpu);
+bool fabstat_histogram_spills(const struct fabstat_histogram *histogram, unsigned int cpu);
+void fabstat_cpu_retry(struct fabstat_cpu *cpu, unsigned int number);
+void fabstat_cpu_free(struct fabstat_cpu *cpu, unsigned int number);
 
 #endif

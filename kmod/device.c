@@ -31,6 +31,7 @@ DEFINE_MUTEX(fabstat_lock);	/* retiring, reading, switching on and off */
 static LIST_HEAD(sets);
 static DEFINE_RAW_SPINLOCK(table_lock);	/* table, sets */
 static unsigned int nr_gone;
+static u64 nr_ever_gone;	/* fabstat_lock */
 
 /* Returns the set of @tag_set, or NULL. RCU or table_lock. */
 struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set)
@@ -43,17 +44,14 @@ struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set)
 	return NULL;
 }
 
-/* Returns the set of @tag_set, or a new one, not yet listed; or NULL without memory. table_lock. */
-static struct fabstat_set *set_find_or_make(struct blk_mq_tag_set *tag_set)
+/* Returns a new set for @tag_set, not yet listed; or NULL without memory. */
+static struct fabstat_set *set_make(struct blk_mq_tag_set *tag_set)
 {
 	/* A controller may come back with more queues than it has now, up to one a CPU. */
 	unsigned int nr_tables = max(tag_set->nr_hw_queues, nr_cpu_ids);
-	struct fabstat_set *set = fabstat_set_find(tag_set);
+	struct fabstat_set *set;
 	unsigned int queue;
 
-	lockdep_assert_held(&table_lock);
-	if (set)
-		return set;
 	set = fabstat_alloc(struct_size(set, table, nr_tables), FABSTAT_BOOKS);
 	if (!set)
 		return NULL;
@@ -107,47 +105,74 @@ static void device_free(struct fabstat_device *dev)
 	unsigned int cpu;
 
 	for_each_possible_cpu(cpu)
-		fabstat_cpu_free(dev->cpu[cpu]);
+		fabstat_cpu_free(dev->cpu[cpu], cpu);
 	device_free_slots(dev);
+	fabstat_free(dev->depth_of);
+	fabstat_free(dev->depth);
 	fabstat_free(dev);
 }
 
-/* How many requests the device can hold; SCSI devices have a depth of their own, see block.c. */
-static unsigned short queue_limit(const struct blk_mq_tag_set *tag_set)
+/* Returns how many requests are in flight on @dev. */
+int fabstat_device_depth(const struct fabstat_device *dev)
 {
-	unsigned int depth = tag_set->queue_depth;
+	unsigned int i;
+	int depth = 0;
 
-	if (!(tag_set->flags & BLK_MQ_F_TAG_HCTX_SHARED))
-		depth *= tag_set->nr_hw_queues;
-	return min_t(unsigned int, depth, USHRT_MAX);
+	for (i = 0; i < dev->nr_depths; i++)
+		depth += atomic_read(&dev->depth[i].now);
+	return depth;
 }
 
-/* Gives @dev its set and its tables, and takes a reference on its queue. table_lock. */
-static bool device_equip(struct fabstat_device *dev, struct request_queue *q)
+/*
+ * Returns true when one limit holds for all hardware queues of @q together: they share their
+ * tags, or the driver keeps a budget of the device's own, as SCSI does.
+ */
+static bool limit_is_shared(const struct request_queue *q)
 {
-	struct fabstat_set *set = set_find_or_make(q->tag_set);
-	unsigned int queue;
+	return q->mq_ops->get_budget || q->tag_set->nr_hw_queues == 1 ||
+	       q->tag_set->flags & BLK_MQ_F_TAG_HCTX_SHARED;
+}
 
-	if (!set)
+/* Gives @dev its tables and depths, for up to @nr_tables hardware queues. */
+static bool device_equip(struct fabstat_device *dev, struct request_queue *q,
+			 unsigned int nr_tables)
+{
+	unsigned int i;
+
+	dev->limit_is_queues = !limit_is_shared(q);
+	dev->nr_depths = dev->limit_is_queues ? nr_tables : 1;
+	dev->own_limit = min_t(unsigned int, q->tag_set->queue_depth, USHRT_MAX);
+	dev->depth = fabstat_alloc(dev->nr_depths * sizeof(*dev->depth), FABSTAT_BOOKS);
+	dev->depth_of = fabstat_alloc(nr_tables * sizeof(*dev->depth_of), FABSTAT_BOOKS);
+	dev->sched = fabstat_alloc(nr_tables * sizeof(*dev->sched), FABSTAT_BOOKS);
+	if (!dev->depth || !dev->depth_of || !dev->sched)
 		return false;
-	dev->sched = fabstat_alloc(set->nr_tables * sizeof(*dev->sched), FABSTAT_BOOKS);
-	if (!dev->sched)
-		goto free_set;
-	for (queue = 0; queue < set->nr_tables; queue++)
-		dev->sched[queue] = &fabstat_no_table;
-	dev->nr_tables = set->nr_tables;
-	if (!blk_get_queue(q))
-		goto free_set;
+	for (i = 0; i < dev->nr_depths; i++)
+		dev->depth[i].limit_now = &dev->own_limit;
+	for (i = 0; i < nr_tables; i++) {
+		dev->depth_of[i] = dev->depth + (dev->limit_is_queues ? i : 0);
+		dev->sched[i] = &fabstat_no_table;
+	}
+	dev->nr_tables = nr_tables;
+	return true;
+}
+
+/* Puts @dev, with @set, into the table, and takes a reference on its queue. table_lock. */
+static bool device_link(struct fabstat_device *dev, struct fabstat_set *set)
+{
+	lockdep_assert_held(&table_lock);
+	if (!blk_get_queue(dev->queue))
+		return false;
 	dev->set = set;
+	/* A set that was made when its controller had fewer queues has fewer tables. */
+	dev->nr_tables = min(dev->nr_tables, set->nr_tables);
 	dev->eh_before = atomic64_read(&set->eh_wakeups);
 	if (!set->users++)
 		list_add_rcu(&set->node, &sets);
+	dev->serial = atomic64_inc_return(&fabstat_globals.devices_seen);
+	/* Probes that find it see it whole. */
+	smp_store_release(&fabstat_devices[dev->id], dev);
 	return true;
-
-free_set:
-	if (!set->users)
-		set_free(set);
-	return false;
 }
 
 /*
@@ -157,19 +182,20 @@ free_set:
 struct fabstat_device *fabstat_device_create(struct request *rq)
 {
 	struct request_queue *q = rq->q;
-	struct fabstat_device *dev, *found;
+	struct fabstat_device *dev, *found = NULL;
+	struct fabstat_set *set, *known;
 	unsigned long flags;
 
 	if (q->id < 0 || q->id >= FABSTAT_MAX_QUEUES)
 		goto untracked;
+	/* All memory is taken before the lock, under which an allocator must not be called. */
 	dev = fabstat_alloc(struct_size(dev, cpu, nr_cpu_ids), FABSTAT_BOOKS);
-	if (!dev)
-		goto untracked;
+	set = set_make(q->tag_set);
+	if (!dev || !set || !device_equip(dev, q, set->nr_tables))
+		goto free;
 	dev->queue = q;
 	dev->id = q->id;
 	dev->seen_ns = fabstat_time_ns(fabstat_ticks());
-	dev->own_limit = queue_limit(q->tag_set);
-	dev->limit_now = &dev->own_limit;
 	strscpy(dev->identity.disk, "-", sizeof(dev->identity.disk));
 	strscpy(dev->identity.hctl, "-", sizeof(dev->identity.hctl));
 	strscpy(dev->identity.driver, "-", sizeof(dev->identity.driver));
@@ -177,14 +203,17 @@ struct fabstat_device *fabstat_device_create(struct request *rq)
 
 	raw_spin_lock_irqsave(&table_lock, flags);
 	found = fabstat_device(q->id);
-	if (!found && device_equip(dev, q)) {
-		dev->serial = atomic64_inc_return(&fabstat_globals.devices_seen);
-		/* Probes that find it see it whole. */
-		smp_store_release(&fabstat_devices[q->id], dev);
+	known = fabstat_set_find(q->tag_set);
+	if (!found && device_link(dev, known ?: set)) {
 		found = dev;
+		if (!known)
+			set = NULL;
 	}
 	raw_spin_unlock_irqrestore(&table_lock, flags);
-	if (found != dev)
+free:
+	if (set)
+		set_free(set);
+	if (dev && found != dev)
 		device_free(dev);
 	if (found)
 		return found;
@@ -216,6 +245,7 @@ static void device_retire(struct fabstat_device *dev)
 	dev->queue = NULL;
 	dev->sdev = NULL;
 	dev->set = NULL;
+	dev->gone_number = nr_ever_gone++;
 	list_add_tail(&dev->gone_node, &fabstat_gone);
 	if (nr_gone < MAX_GONE) {
 		nr_gone++;
@@ -240,7 +270,7 @@ void fabstat_devices_scan(void)
 		dev = fabstat_device(id);
 		if (!dev || !blk_queue_dying(dev->queue))
 			continue;
-		if (dev->dying && atomic_read(&dev->depth) <= 0) {
+		if (dev->dying && fabstat_device_depth(dev) <= 0) {
 			set = device_unlink(dev);
 			if (set)
 				list_add(&set->unused_node, &unused);
@@ -258,6 +288,23 @@ void fabstat_devices_scan(void)
 		device_retire(dev);
 }
 
+/* Lets every device ask again for the memory that it was refused. fabstat_lock. */
+void fabstat_devices_retry(void)
+{
+	struct fabstat_device *dev;
+	unsigned int id, cpu;
+
+	lockdep_assert_held(&fabstat_lock);
+	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
+		dev = fabstat_device(id);
+		if (!dev)
+			continue;
+		for_each_possible_cpu(cpu)
+			if (READ_ONCE(dev->cpu[cpu]))
+				fabstat_cpu_retry(dev->cpu[cpu], cpu);
+	}
+}
+
 /* Calls @visit on every slot there is, once. May sleep. fabstat_lock. */
 void fabstat_devices_walk(fabstat_visit_t visit, void *data)
 {
@@ -272,12 +319,12 @@ void fabstat_devices_walk(fabstat_visit_t visit, void *data)
 		if (!dev)
 			continue;
 		for (queue = 0; queue < dev->nr_tables; queue++)
-			fabstat_table_walk(dev->sched[queue], visit, data);
+			fabstat_table_walk(dev->sched[queue], queue, visit, data);
 		if (dev->set->walk == walk)
 			continue;
 		dev->set->walk = walk;
-		for (queue = 0; queue < dev->nr_tables; queue++)
-			fabstat_table_walk(dev->set->table[queue], visit, data);
+		for (queue = 0; queue < dev->set->nr_tables; queue++)
+			fabstat_table_walk(dev->set->table[queue], queue, visit, data);
 	}
 }
 
@@ -304,12 +351,11 @@ static void device_close_ticks(struct fabstat_device *dev)
 		local64_set(&dev->cpu[cpu]->depth_ticks, 0);
 	}
 	dev->depth_base_ns += fabstat_ticks_to_ns(ticks);
-	dev->nr_ready = 0;
 }
 
 /*
- * Closes all books that are kept in ticks, and with them the fast path, before the tick changes.
- * Nothing is in flight. fabstat_lock.
+ * Closes all books that are kept in ticks, before the tick changes. Nothing is in flight, and no
+ * probe is attached. fabstat_lock.
  */
 void fabstat_devices_close_ticks(void)
 {

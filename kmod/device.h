@@ -15,6 +15,7 @@
 #include <linux/mutex.h>
 #include <linux/types.h>
 
+#include "depth.h"
 #include "slots.h"
 
 struct fabstat_cpu;
@@ -60,18 +61,16 @@ struct fabstat_device {
 	u64 gone_ns;			/* when it was retired, 0: live */
 	s64 eh_before;			/* the set's eh_wakeups when this device was first seen */
 	s64 eh_wakeups;			/* the final number, once there is no set any more */
-	u64 at_limit_shown_ns;		/* fabstat_lock */
 	struct list_head gone_node;
+	u64 gone_number;		/* in the order in which devices went, from 0 */
+	u64 shown_in;			/* fabstat_lock, see show.c */
 	atomic64_t forgotten;		/* in flight when the probes were taken off, or lost */
 	u64 depth_base_ns;		/* integral of the depth that was kept in former ticks */
-	const unsigned short *limit_now; /* &own_limit, or the SCSI device's queue_depth */
 	unsigned short own_limit;
-
-	/* written by every request */
-	atomic_t depth ____cacheline_aligned_in_smp;
-	u32 highest;
-	u32 limit;		/* the depth at which limit_since was set */
-	u64 limit_since;	/* ticks; 0: below the limit */
+	struct fabstat_depth *depth;	/* the device's own, or one a hardware queue */
+	unsigned int nr_depths;
+	bool limit_is_queues;		/* each hardware queue has a limit of its own */
+	struct fabstat_depth **depth_of; /* by hardware queue, for the fast path */
 
 	struct fabstat_cpu *cpu[] ____cacheline_aligned_in_smp;
 };
@@ -102,8 +101,10 @@ static inline struct fabstat_device *fabstat_device(unsigned int id)
 struct fabstat_device *fabstat_device_create(struct request *rq);
 void fabstat_devices_init(void);
 void fabstat_devices_scan(void);
+void fabstat_devices_retry(void);
 void fabstat_devices_walk(fabstat_visit_t visit, void *data);
 void fabstat_devices_close_ticks(void);
+int fabstat_device_depth(const struct fabstat_device *dev);
 void fabstat_devices_exit(void);
 s64 fabstat_eh_wakeups(const struct fabstat_device *dev);
 struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set);

@@ -33,7 +33,7 @@ static void identify_scsi(struct fabstat_device *dev, struct scsi_device *sdev)
 	strscpy(id->driver, driver ?: "-", sizeof(id->driver));
 	strscpy(id->parent, dev_name(scsi_target(sdev)->dev.parent), sizeof(id->parent));
 	WRITE_ONCE(dev->sdev, sdev);
-	WRITE_ONCE(dev->limit_now, &sdev->queue_depth);
+	WRITE_ONCE(dev->depth->limit_now, &sdev->queue_depth);
 }
 
 /*
@@ -68,8 +68,6 @@ void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 			strscpy(id->parent, dev_name(parent), sizeof(id->parent));
 	}
 	id->known = true;
-	if (!fabstat_clock.counter)
-		return;
 	/* From here on requests take the fast path, which does not call this. */
 	smp_store_release(&dev->nr_ready, dev->nr_tables);
 }

@@ -11,10 +11,11 @@
  *	main		loading, unloading, the switch, and a look around once a second
  *	show, stuck	the files in debugfs
  *	attach		tracepoints
- *	block, scsi	probes
+ *	block, scsi, dm	probes
  *	place		what a probe works on: device, counters and slot of a request
  *	device, identity	the devices, and their names
  *	counters, slots	counters of a CPU; requests in flight
+ *	depth		how many are in flight, against their limit
  *	memory, clock	a ceiling on what is allocated; the cheapest exact time
  *	classify.h, histogram.h, compat.h	pure rules; differences between kernels
  *
@@ -33,6 +34,7 @@
 #include "clock.h"
 #include "device.h"
 #include "files.h"
+#include "memory.h"
 #include "place.h"
 
 #define SCAN_PERIOD	HZ
@@ -42,7 +44,7 @@ static bool loaded;	/* fabstat_lock; until then the parameter is only noted */
 static struct dentry *dir;
 
 /* Switches counting on or off; while it is off no probe is attached. fabstat_lock. */
-static int switch_to(bool on)
+static int fabstat_switch(bool on)
 {
 	int err = 0;
 
@@ -60,34 +62,42 @@ static int switch_to(bool on)
 }
 
 /*
- * Changes to the timekeeper's own reading, because the counter no longer agrees with it. Requests
- * in flight were stamped with the counter: they are forgotten. fabstat_lock.
+ * Changes to the timekeeper's own reading, because the counter no longer agrees with it, or back
+ * to the counter. Requests in flight were stamped in other ticks: they are forgotten. fabstat_lock.
  */
-static void change_clock(void)
+static void fabstat_change_clock(bool to_counter)
 {
 	bool was_enabled = enabled;
 
-	pr_info("the cycle counter is no longer the kernel's clock, timing with the timekeeper\n");
 	if (was_enabled)
-		switch_to(false);
+		fabstat_switch(false);
 	fabstat_devices_close_ticks();
-	fabstat_clock_fall_back();
+	if (to_counter)
+		fabstat_clock_init();
+	else
+		fabstat_clock_fall_back();
 	if (was_enabled && loaded)
-		switch_to(true);
+		fabstat_switch(true);
+	pr_info("the kernel's clock has changed, timing with the %s\n",
+		fabstat_clock.counter ? "cycle counter" : "timekeeper");
 }
 
-/* Looks for what no notifier tells: a clock gone wrong, queues being torn down. */
-static void scan(struct work_struct *work)
+/* Looks for what no notifier tells: another clock, queues being torn down, memory to be had. */
+static void fabstat_scan(struct work_struct *work)
 {
 	mutex_lock(&fabstat_lock);
 	if (fabstat_clock_lost())
-		change_clock();
+		fabstat_change_clock(false);
+	else if (fabstat_clock_found())
+		fabstat_change_clock(true);
 	fabstat_devices_scan();
+	if (fabstat_memory_eased())
+		fabstat_devices_retry();
 	mutex_unlock(&fabstat_lock);
 	schedule_delayed_work(to_delayed_work(work), SCAN_PERIOD);
 }
 
-static DECLARE_DELAYED_WORK(scan_work, scan);
+static DECLARE_DELAYED_WORK(scan_work, fabstat_scan);
 
 static int enabled_set(const char *value, const struct kernel_param *param)
 {
@@ -100,7 +110,7 @@ static int enabled_set(const char *value, const struct kernel_param *param)
 	if (!loaded)
 		enabled = on;
 	else if (on != enabled)
-		err = switch_to(on);
+		err = fabstat_switch(on);
 	mutex_unlock(&fabstat_lock);
 	return err;
 }
@@ -121,6 +131,10 @@ static int __init fabstat_init(void)
 	/* Probes take memory where PREEMPT_RT forbids it. */
 	if (IS_ENABLED(CONFIG_PREEMPT_RT)) {
 		pr_err("PREEMPT_RT kernels are not supported\n");
+		return -EOPNOTSUPP;
+	}
+	if (!IS_ENABLED(CONFIG_DEBUG_FS)) {
+		pr_err("this kernel has no debugfs, which the counters are read from\n");
 		return -EOPNOTSUPP;
 	}
 	fabstat_clock_init();

@@ -34,6 +34,23 @@ u64 fabstat_memory_refused(void)
 	return atomic64_read(&refused);
 }
 
+/*
+ * Returns true once when memory was refused since the last look that was true, and there is some
+ * again. One caller at a time.
+ */
+bool fabstat_memory_eased(void)
+{
+	static u64 refused_before;
+	u64 limit = fabstat_memory_limit();
+	u64 now = fabstat_memory_refused();
+
+	/* Some way below the ceiling, or the next second would find it reached again. */
+	if (now == refused_before || fabstat_memory_used() > limit - (limit >> 2))
+		return false;
+	refused_before = now;
+	return true;
+}
+
 /* Returns @bytes of zeroed memory, or NULL. Any context. */
 void *fabstat_alloc(size_t bytes, enum fabstat_need need)
 {
@@ -45,7 +62,8 @@ void *fabstat_alloc(size_t bytes, enum fabstat_need need)
 		limit -= limit >> 3;
 	if (fabstat_memory_used() + bytes > limit)
 		goto refuse;
-	memory = kzalloc(bytes, GFP_NOWAIT | __GFP_NOWARN);
+	/* Probes run where memory is being written out to be freed: its reserves are not ours. */
+	memory = kzalloc(bytes, GFP_NOWAIT | __GFP_NOWARN | __GFP_NOMEMALLOC);
 	if (!memory)
 		goto refuse;
 	/* What the slab really gave. Each CPU here at once may exceed the limit by one object. */

@@ -16,5 +16,6 @@ void fabstat_uncharge(const void *memory);
 u64 fabstat_memory_used(void);
 u64 fabstat_memory_limit(void);
 u64 fabstat_memory_refused(void);
+bool fabstat_memory_eased(void);
 
 #endif

@@ -40,11 +40,9 @@ static struct fabstat_slot *slot_of(struct fabstat_device *dev, struct request *
 {
 	bool scheduled = rq->internal_tag >= 0;
 	struct fabstat_table **tables = scheduled ? dev->sched : dev->set->table;
-	unsigned int queue = rq->mq_hctx->queue_num;
 
-	if (queue >= dev->nr_tables)
-		return NULL;
-	return fabstat_slot_create(&tables[queue], scheduled ? rq->internal_tag : rq->tag);
+	return fabstat_slot_create(&tables[rq->mq_hctx->queue_num],
+				   scheduled ? rq->internal_tag : rq->tag);
 }
 
 /*
@@ -54,6 +52,7 @@ static struct fabstat_slot *slot_of(struct fabstat_device *dev, struct request *
  */
 bool fabstat_make(struct request *rq, struct fabstat_place *place)
 {
+	unsigned int queue = rq->mq_hctx->queue_num;
 	struct fabstat_device *dev = NULL;
 	unsigned int id = rq->q->id;
 
@@ -67,29 +66,41 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 	place->cpu = this_cpu(dev);
 	if (!place->cpu)
 		return false;
-	place->slot = slot_of(dev, rq);
+	place->slot = queue < dev->nr_tables ? slot_of(dev, rq) : NULL;
+	if (place->slot)
+		place->depth = dev->depth_of[queue];
 	return true;
 }
 
-static void slot_forget(struct fabstat_slot *slot, void *data)
+/*
+ * Takes the request in flight at @slot of hardware queue @queue, whose end was not seen, off the
+ * books of its device, which need not be the one that uses the slot now. Preemption is off.
+ */
+void fabstat_forget(struct fabstat_slot *slot, unsigned int queue, u64 now)
 {
 	struct fabstat_device *dev = fabstat_device(slot->device);
-	bool in_flight = fabstat_issued_at(slot->issued);
 	struct fabstat_cpu *cpu;
 
+	if (!dev)
+		return;
+	atomic64_inc(&dev->forgotten);
+	fabstat_depth_leave(dev->depth_of[queue], now);
+	cpu = this_cpu(dev);
+	if (cpu)
+		local64_add(now, &cpu->depth_ticks);
+}
+
+static void slot_forget(struct fabstat_slot *slot, unsigned int queue, void *data)
+{
+	u64 now = fabstat_ticks();
+
+	preempt_disable();
+	if (fabstat_issued_at(slot->issued))
+		fabstat_forget(slot, queue, now);
+	preempt_enable();
 	slot->issued = FABSTAT_IDLE;
 	slot->refusal = 0;
 	fabstat_retry_free(slot);
-	if (!in_flight || !dev)
-		return;
-	atomic64_inc(&dev->forgotten);
-	atomic_dec(&dev->depth);
-	dev->limit_since = 0;
-	preempt_disable();
-	cpu = this_cpu(dev);
-	if (cpu)
-		local64_add(fabstat_ticks(), &cpu->depth_ticks);
-	preempt_enable();
 }
 
 /*

@@ -12,6 +12,7 @@
 struct fabstat_place {
 	struct fabstat_device *dev;
 	struct fabstat_cpu *cpu;	/* this CPU's */
+	struct fabstat_depth *depth;	/* the device's, or its hardware queue's */
 	struct fabstat_slot *slot;
 };
 
@@ -36,6 +37,7 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 	if (unlikely(queue >= dev->nr_ready))
 		return false;
 	place->dev = dev;
+	place->depth = dev->depth_of[queue];
 	if (tag >= 0) {
 		table = READ_ONCE(dev->sched[queue]);
 	} else {
@@ -54,6 +56,7 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 }
 
 bool fabstat_make(struct request *rq, struct fabstat_place *place);
+void fabstat_forget(struct fabstat_slot *slot, unsigned int queue, u64 now);
 void fabstat_forget_all(void);
 
 #endif

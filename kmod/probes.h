@@ -17,6 +17,10 @@ void fabstat_probe_complete(void *data, struct request *rq, fabstat_status_t sta
 			    unsigned int nr_bytes);
 void fabstat_probe_requeue(void *data, struct request *rq);
 
+/* dm.c */
+bool fabstat_is_clone(const struct request *rq);
+void fabstat_probe_remap(void *data, struct request *rq, dev_t from, sector_t sector);
+
 /* scsi.c */
 enum fabstat_event fabstat_scsi_hold(struct scsi_device *sdev);
 void fabstat_probe_scsi_done(void *data, struct scsi_cmnd *cmd);

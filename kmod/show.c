@@ -16,6 +16,7 @@
 #include "device.h"
 #include "files.h"
 #include "memory.h"
+#include "totals.h"
 
 #define FORMAT_VERSION	1
 
@@ -25,79 +26,15 @@
  */
 #define BUFFER_BYTES	65536
 
-/* A reader that finds a CPU in the middle of an event tries again up to this many times. */
-#define MAX_TRIES	1000
-
 static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
-static const char * const event_names[FABSTAT_EVENTS] = FABSTAT_EVENT_NAMES;
+static const char * const event_names[] = FABSTAT_EVENT_NAMES;
 
-/* One CPU's or the sum of all CPUs' counters. */
-struct totals {
-	u64 issued[FABSTAT_OPS];
-	u64 completed[FABSTAT_OPS];
-	u64 sent_back[FABSTAT_OPS];
-	u64 bytes[FABSTAT_OPS];
-	u64 device_ns[FABSTAT_OPS];
-	u64 again_ns[FABSTAT_OPS];
-	u64 refused_ns[FABSTAT_OPS];
-	u64 refused[FABSTAT_OPS];
-	u64 errors[FABSTAT_OPS][FABSTAT_ERRORS];
-	u64 depth_ticks;
-	u64 at_limit_ns;
-	u64 rare[FABSTAT_EVENTS];
-};
+static_assert(ARRAY_SIZE(event_names) == FABSTAT_EVENTS);
 
 /* Reused by each record; fabstat_lock. */
-static struct totals total, part;
+static struct fabstat_sum sum;
 static u64 buckets[FABSTAT_BUCKETS];
 static unsigned int first_bucket, last_bucket;	/* all others are empty */
-
-/* Copies @cpu's counters; returns false if an event was being written meanwhile. */
-static bool copy_cpu(const struct fabstat_cpu *cpu, struct totals *copy)
-{
-	u64 begun = 0, ended = local64_read(&cpu->events);
-	unsigned int i, j;
-
-	smp_rmb();	/* pairs with the writers' smp_wmb() before events */
-	for (i = 0; i < FABSTAT_OPS; i++) {
-		copy->bytes[i] = local64_read(&cpu->bytes[i]);
-		copy->device_ns[i] = local64_read(&cpu->device_ns[i]);
-		copy->again_ns[i] = local64_read(&cpu->again_ns[i]);
-		copy->refused_ns[i] = local64_read(&cpu->refused_ns[i]);
-		copy->refused[i] = local64_read(&cpu->refused[i]);
-		for (j = 0; j < FABSTAT_ERRORS; j++)
-			copy->errors[i][j] = local64_read(&cpu->errors[i][j]);
-	}
-	copy->depth_ticks = local64_read(&cpu->depth_ticks);
-	copy->at_limit_ns = local64_read(&cpu->at_limit_ns);
-	for (i = 0; i < FABSTAT_EVENTS; i++)
-		copy->rare[i] = local64_read(&cpu->rare[i]);
-	smp_rmb();	/* pairs with the writers' smp_wmb() after issued, completed, sent_back */
-	for (i = 0; i < FABSTAT_OPS; i++) {
-		copy->issued[i] = local64_read(&cpu->issued[i]);
-		copy->completed[i] = local64_read(&cpu->completed[i]);
-		copy->sent_back[i] = local64_read(&cpu->sent_back[i]);
-		begun += copy->issued[i] + copy->completed[i] + copy->sent_back[i];
-	}
-	return begun == ended;
-}
-
-static void sum_cpus(const struct fabstat_device *dev)
-{
-	unsigned int cpu, i, tries;
-
-	memset(&total, 0, sizeof(total));
-	for_each_possible_cpu(cpu) {
-		const struct fabstat_cpu *counters = READ_ONCE(dev->cpu[cpu]);
-
-		if (!counters)
-			continue;
-		for (tries = 0; !copy_cpu(counters, &part) && tries < MAX_TRIES; tries++)
-			cpu_relax();
-		for (i = 0; i < sizeof(total) / sizeof(u64); i++)
-			((u64 *)&total)[i] += ((u64 *)&part)[i];
-	}
-}
 
 static bool has_histogram(const struct fabstat_device *dev, unsigned int op, enum fabstat_kind kind)
 {
@@ -115,7 +52,7 @@ static bool has_histogram(const struct fabstat_device *dev, unsigned int op, enu
 /* Adds the histogram @kind of all CPUs to buckets; returns the number of samples added. */
 static u64 add_buckets(const struct fabstat_device *dev, unsigned int op, enum fabstat_kind kind)
 {
-	u64 count, sum = 0;
+	u64 count, samples = 0;
 	unsigned int cpu, i;
 
 	for_each_possible_cpu(cpu) {
@@ -123,17 +60,19 @@ static u64 add_buckets(const struct fabstat_device *dev, unsigned int op, enum f
 		const struct fabstat_histogram *histogram;
 
 		histogram = counters ? READ_ONCE(counters->histogram[op][kind]) : NULL;
+		if (fabstat_histogram_spills(histogram, cpu))
+			continue;
 		for (i = 0; histogram && i < FABSTAT_BUCKETS; i++) {
 			count = local64_read(&histogram->bucket[i]);
 			if (!count)
 				continue;
 			buckets[i] += count;
-			sum += count;
+			samples += count;
 			first_bucket = min(first_bucket, i);
 			last_bucket = max(last_bucket, i);
 		}
 	}
-	return sum;
+	return samples;
 }
 
 static void show_histogram(struct seq_file *m, const struct fabstat_device *dev, unsigned int op,
@@ -163,12 +102,12 @@ static void show_histogram(struct seq_file *m, const struct fabstat_device *dev,
 
 static u64 errors_of(unsigned int op)
 {
-	u64 sum = 0;
+	u64 errors = 0;
 	unsigned int i;
 
 	for (i = 0; i < FABSTAT_ERRORS; i++)
-		sum += total.errors[op][i];
-	return sum;
+		errors += sum.totals.errors[op][i];
+	return errors;
 }
 
 static void show_errors(struct seq_file *m, const struct fabstat_device *dev, unsigned int op)
@@ -177,9 +116,9 @@ static void show_errors(struct seq_file *m, const struct fabstat_device *dev, un
 
 	seq_printf(m, "errors id=%llu op=%s", dev->serial, op_names[op]);
 	for (i = 0; i < FABSTAT_ERRORS; i++)
-		if (total.errors[op][i])
+		if (sum.totals.errors[op][i])
 			seq_printf(m, " %s=%llu", event_names[FABSTAT_FIRST_ERROR + i],
-				   total.errors[op][i]);
+				   sum.totals.errors[op][i]);
 	seq_putc(m, '\n');
 }
 
@@ -187,18 +126,18 @@ static void show_op(struct seq_file *m, const struct fabstat_device *dev, unsign
 {
 	u64 errors = errors_of(op);
 
-	if (!total.issued[op] && !total.completed[op] && !errors)
+	if (!sum.totals.issued[op] && !sum.totals.completed[op] && !errors)
 		return;
 	seq_printf(m, "op id=%llu op=%s", dev->serial, op_names[op]);
-	seq_put_decimal_ull(m, " issued=", total.issued[op]);
-	seq_put_decimal_ull(m, " completed=", total.completed[op]);
-	seq_put_decimal_ull(m, " sent_back=", total.sent_back[op]);
-	seq_put_decimal_ull(m, " bytes=", total.bytes[op]);
+	seq_put_decimal_ull(m, " issued=", sum.totals.issued[op]);
+	seq_put_decimal_ull(m, " completed=", sum.totals.completed[op]);
+	seq_put_decimal_ull(m, " sent_back=", sum.totals.sent_back[op]);
+	seq_put_decimal_ull(m, " bytes=", sum.totals.bytes[op]);
 	seq_put_decimal_ull(m, " errors=", errors);
-	seq_put_decimal_ull(m, " device_ns=", total.device_ns[op]);
-	seq_put_decimal_ull(m, " total_ns=", total.device_ns[op] + total.again_ns[op]);
-	seq_put_decimal_ull(m, " refused=", total.refused[op]);
-	seq_put_decimal_ull(m, " refused_ns=", total.refused_ns[op]);
+	seq_put_decimal_ull(m, " device_ns=", sum.totals.device_ns[op]);
+	seq_put_decimal_ull(m, " total_ns=", sum.totals.device_ns[op] + sum.totals.again_ns[op]);
+	seq_put_decimal_ull(m, " refused=", sum.totals.refused[op]);
+	seq_put_decimal_ull(m, " refused_ns=", sum.totals.refused_ns[op]);
 	seq_putc(m, '\n');
 	if (errors)
 		show_errors(m, dev, op);
@@ -210,6 +149,22 @@ static void show_op(struct seq_file *m, const struct fabstat_device *dev, unsign
 		show_histogram(m, dev, op, "refused", FABSTAT_REFUSED, FABSTAT_REFUSED);
 }
 
+/* Returns how many requests have completed that are in no histogram. */
+static u64 missing_samples(const struct fabstat_device *dev)
+{
+	u64 missing = 0, samples;
+	unsigned int op;
+
+	for (op = 0; op < FABSTAT_OPS; op++) {
+		samples = add_buckets(dev, op, FABSTAT_DIRECT) +
+			  add_buckets(dev, op, FABSTAT_AGAIN_DEVICE);
+		/* Some have completed since the counters were added up. */
+		if (samples < sum.totals.completed[op])
+			missing += sum.totals.completed[op] - samples;
+	}
+	return missing;
+}
+
 static void show_events(struct seq_file *m, const struct fabstat_device *dev)
 {
 	unsigned int i, op;
@@ -217,47 +172,106 @@ static void show_events(struct seq_file *m, const struct fabstat_device *dev)
 	/* Errors are counted per op only. */
 	for (op = 0; op < FABSTAT_OPS; op++)
 		for (i = 0; i < FABSTAT_ERRORS; i++)
-			total.rare[FABSTAT_FIRST_ERROR + i] += total.errors[op][i];
+			sum.totals.rare[FABSTAT_FIRST_ERROR + i] += sum.totals.errors[op][i];
+	/* Counted is how often memory was refused; what matters is the samples that are missing. */
+	if (sum.totals.rare[FABSTAT_NO_HISTOGRAM])
+		sum.totals.rare[FABSTAT_NO_HISTOGRAM] = missing_samples(dev);
 	seq_printf(m, "events id=%llu", dev->serial);
 	for (i = 0; i < FABSTAT_EVENTS; i++)
-		if (total.rare[i])
-			seq_printf(m, " %s=%llu", event_names[i], total.rare[i]);
+		if (sum.totals.rare[i])
+			seq_printf(m, " %s=%llu", event_names[i], sum.totals.rare[i]);
 	seq_putc(m, '\n');
+}
+
+/* Returns the integral of @dev's depth, in ns. */
+static u64 depth_ns(const struct fabstat_device *dev)
+{
+	u64 begun = 0, ended = atomic64_read(&dev->forgotten);
+	unsigned int op;
+
+	for (op = 0; op < FABSTAT_OPS; op++) {
+		begun += sum.totals.issued[op];
+		ended += sum.totals.completed[op] + sum.totals.sent_back[op];
+	}
+	return dev->depth_base_ns +
+	       fabstat_ticks_to_ns(sum.totals.depth_ticks + (begun - ended) * sum.now);
+}
+
+/* Returns how long @depth has been at its limit so far, in ns. */
+static u64 at_limit_ns(struct fabstat_depth *depth, u64 now)
+{
+	u64 ns = atomic64_read(&depth->at_limit_ns);
+	u64 since = READ_ONCE(depth->limit_since);
+
+	if (since && now > since)
+		ns += fabstat_ticks_to_ns(now - since);
+	/* Time at the limit that ended between the two reads above is in neither. */
+	depth->at_limit_shown_ns = max(depth->at_limit_shown_ns, ns);
+	return depth->at_limit_shown_ns;
+}
+
+/* The most of all hardware queues, where each has a limit of its own. */
+static void show_depths(struct seq_file *m, const struct fabstat_device *dev)
+{
+	u64 highest = 0, limit = 0, at_limit = 0;
+	unsigned int i;
+
+	for (i = 0; i < dev->nr_depths; i++) {
+		highest = max_t(u64, highest, READ_ONCE(dev->depth[i].highest));
+		limit = max_t(u64, limit, READ_ONCE(dev->depth[i].limit));
+		at_limit = max(at_limit, at_limit_ns(&dev->depth[i], sum.now));
+	}
+	seq_put_decimal_ull(m, " highest=", highest);
+	seq_put_decimal_ull(m, " limit=", limit);
+	seq_put_decimal_ull(m, " forgotten=", atomic64_read(&dev->forgotten));
+	seq_put_decimal_ull(m, " eh_wakeups=", fabstat_eh_wakeups(dev));
+	seq_put_decimal_ull(m, " depth_ns=", depth_ns(dev));
+	seq_put_decimal_ull(m, " at_limit_ns=", at_limit);
+	seq_put_decimal_ull(m, " depth_error_ns=", sum.depth_error_ns);
+	seq_put_decimal_ull(m, " torn=", sum.torn);
+	seq_printf(m, " limit_of=%s\n", dev->limit_is_queues ? "queue" : "device");
+}
+
+static void show_queues(struct seq_file *m, const struct fabstat_device *dev)
+{
+	unsigned int i;
+
+	for (i = 0; dev->limit_is_queues && i < dev->nr_depths; i++) {
+		struct fabstat_depth *depth = &dev->depth[i];
+
+		if (!READ_ONCE(depth->highest))
+			continue;
+		seq_printf(m, "queue id=%llu queue=%u in_flight=%d highest=%u limit=%u at_limit_ns=%llu\n",
+			   dev->serial, i, atomic_read(&depth->now), READ_ONCE(depth->highest),
+			   READ_ONCE(depth->limit), at_limit_ns(depth, sum.now));
+	}
+}
+
+/* Names come from drivers, which may put blanks into them. */
+static void show_name(struct seq_file *m, const char *key, const char *name)
+{
+	seq_puts(m, key);
+	seq_escape(m, name, " \t\n\\");
 }
 
 static void show_device(struct seq_file *m, struct fabstat_device *dev)
 {
 	const struct fabstat_identity *id = &dev->identity;
-	u64 by_the_books, begun = 0, ended, now, since, depth_ns;
 	unsigned int op;
 
-	sum_cpus(dev);
-	now = fabstat_ticks();
-	since = READ_ONCE(dev->limit_since);
-	ended = atomic64_read(&dev->forgotten);
-	for (op = 0; op < FABSTAT_OPS; op++) {
-		begun += total.issued[op];
-		ended += total.completed[op] + total.sent_back[op];
-	}
-	by_the_books = begun - ended;
-	depth_ns = dev->depth_base_ns + fabstat_ticks_to_ns(total.depth_ticks + by_the_books * now);
-	if (since && now > since)
-		total.at_limit_ns += fabstat_ticks_to_ns(now - since);
-	/* Time at the limit that ended after the sum and before since was read is in neither. */
-	dev->at_limit_shown_ns = max(dev->at_limit_shown_ns, total.at_limit_ns);
-	seq_printf(m, "device id=%llu state=%s disk=%s dev=%u:%u diskseq=%llu hctl=%s driver=%s parent=%s",
-		   dev->serial, dev->gone_ns ? "gone" : dev->dying ? "dying" : "live", id->disk,
-		   MAJOR(id->devt), MINOR(id->devt), id->diskseq, id->hctl, id->driver, id->parent);
+	fabstat_sum(dev, &sum);
+	seq_printf(m, "device id=%llu state=%s", dev->serial,
+		   dev->gone_ns ? "gone" : dev->dying ? "dying" : "live");
+	show_name(m, " disk=", id->disk);
+	seq_printf(m, " dev=%u:%u diskseq=%llu", MAJOR(id->devt), MINOR(id->devt), id->diskseq);
+	show_name(m, " hctl=", id->hctl);
+	show_name(m, " driver=", id->driver);
+	show_name(m, " parent=", id->parent);
 	seq_put_decimal_ull(m, " seen_ns=", dev->seen_ns);
-	seq_put_decimal_ull(m, " time_ns=", dev->gone_ns ?: fabstat_time_ns(now));
-	seq_put_decimal_ull(m, " in_flight=", atomic_read(&dev->depth));
-	seq_put_decimal_ull(m, " highest=", dev->highest);
-	seq_put_decimal_ull(m, " limit=", dev->limit);
-	seq_put_decimal_ull(m, " forgotten=", atomic64_read(&dev->forgotten));
-	seq_put_decimal_ull(m, " eh_wakeups=", fabstat_eh_wakeups(dev));
-	seq_put_decimal_ull(m, " depth_ns=", depth_ns);
-	seq_put_decimal_ull(m, " at_limit_ns=", dev->at_limit_shown_ns);
-	seq_putc(m, '\n');
+	seq_put_decimal_ull(m, " time_ns=", dev->gone_ns ?: fabstat_time_ns(sum.now));
+	seq_printf(m, " in_flight=%d", fabstat_device_depth(dev));
+	show_depths(m, dev);
+	show_queues(m, dev);
 	show_events(m, dev);
 	for (op = 0; op < FABSTAT_OPS; op++)
 		show_op(m, dev, op);
@@ -275,9 +289,12 @@ static void show_header(struct seq_file *m)
 	seq_printf(m, " depth_modulus_ns=%llu", fabstat_clock_modulus_ns());
 	seq_printf(m, " memory_bytes=%llu memory_limit_bytes=%llu memory_refused=%llu",
 		   fabstat_memory_used(), fabstat_memory_limit(), fabstat_memory_refused());
-	seq_printf(m, " devices_seen=%lld untracked=%lld\n",
+	seq_printf(m, " devices_seen=%lld untracked=%lld missing=",
 		   (s64)atomic64_read(&fabstat_globals.devices_seen),
 		   (s64)atomic64_read(&fabstat_globals.untracked));
+	for (i = 0; fabstat_missing(i); i++)
+		seq_printf(m, "%s%s", i ? "," : "", fabstat_missing(i));
+	seq_puts(m, i ? "\n" : "-\n");
 	/* One number a bucket: its lower bound, which is its predecessor's upper one. */
 	seq_puts(m, "buckets from_ns");
 	for (i = 0; i < FABSTAT_BUCKETS; i++)
@@ -288,16 +305,21 @@ static void show_header(struct seq_file *m)
 	seq_putc(m, '\n');
 }
 
+/* What one reader of the file has seen. */
+struct reading {
+	u64 number;	/* of this pass through the file */
+};
+
 /*
  * Position 0 is the header, position 1 + id a live device, the positions from FIRST_GONE the
- * devices that are gone, oldest first.
+ * devices that are gone, in the order in which they went. One that goes between two reads, and was
+ * shown before, is not shown again.
  */
 #define FIRST_GONE	(1 + FABSTAT_MAX_QUEUES)
 
-static void *find_record(loff_t *pos)
+static void *find_record(const struct reading *reading, loff_t *pos)
 {
 	struct fabstat_device *dev;
-	loff_t gone = FIRST_GONE;
 
 	if (!*pos)
 		return SEQ_START_TOKEN;
@@ -306,22 +328,36 @@ static void *find_record(loff_t *pos)
 		if (dev)
 			return dev;
 	}
-	list_for_each_entry(dev, &fabstat_gone, gone_node)
-		if (gone++ == *pos)
-			return dev;
+	list_for_each_entry(dev, &fabstat_gone, gone_node) {
+		loff_t place = FIRST_GONE + dev->gone_number;
+
+		if (place < *pos || dev->shown_in == reading->number)
+			continue;
+		*pos = place;
+		return dev;
+	}
 	return NULL;
 }
 
 static void *stats_start(struct seq_file *m, loff_t *pos)
 {
+	static u64 readings;	/* fabstat_lock */
+	struct reading *reading = m->private;
+
 	mutex_lock(&fabstat_lock);
-	return find_record(pos);
+	if (!*pos)
+		reading->number = ++readings;
+	return find_record(reading, pos);
 }
 
 static void *stats_next(struct seq_file *m, void *record, loff_t *pos)
 {
+	const struct reading *reading = m->private;
+
+	if (record != SEQ_START_TOKEN)
+		((struct fabstat_device *)record)->shown_in = reading->number;
 	++*pos;
-	return find_record(pos);
+	return find_record(reading, pos);
 }
 
 static void stats_stop(struct seq_file *m, void *record)
@@ -347,11 +383,11 @@ static const struct seq_operations stats_ops = {
 
 static int stats_open(struct inode *inode, struct file *file)
 {
-	int err = seq_open(file, &stats_ops);
-	struct seq_file *m = file->private_data;
+	struct seq_file *m;
 
-	if (err)
-		return err;
+	if (!__seq_open_private(file, &stats_ops, sizeof(struct reading)))
+		return -ENOMEM;
+	m = file->private_data;
 	/* Without memory for it seq_file allocates its own; it frees either. */
 	m->buf = kvmalloc(BUFFER_BYTES, GFP_KERNEL);
 	if (m->buf)
@@ -364,5 +400,5 @@ const struct file_operations fabstat_stats_fops = {
 	.open = stats_open,
 	.read = seq_read,
 	.llseek = seq_lseek,
-	.release = seq_release,
+	.release = seq_release_private,
 };

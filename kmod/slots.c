@@ -80,8 +80,9 @@ void fabstat_retry_free(struct fabstat_slot *slot)
 	kfree_rcu(retry, rcu);
 }
 
-/* Calls @visit on every slot of @table. May sleep. */
-void fabstat_table_walk(struct fabstat_table *table, fabstat_visit_t visit, void *data)
+/* Calls @visit on every slot of @table, which is hardware queue @queue's. May sleep. */
+void fabstat_table_walk(struct fabstat_table *table, unsigned int queue, fabstat_visit_t visit,
+			void *data)
 {
 	unsigned int i, j;
 
@@ -89,7 +90,7 @@ void fabstat_table_walk(struct fabstat_table *table, fabstat_visit_t visit, void
 		return;
 	for (i = 0; i < FABSTAT_CHUNKS; i++)
 		for (j = 0; table->chunk[i] && j < FABSTAT_CHUNK_SLOTS; j++)
-			visit(&table->chunk[i]->slot[j], data);
+			visit(&table->chunk[i]->slot[j], queue, data);
 	cond_resched();
 }
 

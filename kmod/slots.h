@@ -65,10 +65,11 @@ static inline u64 fabstat_issued_at(u64 issued)
 	return issued & ~FABSTAT_PAST;
 }
 
-typedef void (*fabstat_visit_t)(struct fabstat_slot *slot, void *data);
+typedef void (*fabstat_visit_t)(struct fabstat_slot *slot, unsigned int queue, void *data);
 
 struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag);
-void fabstat_table_walk(struct fabstat_table *table, fabstat_visit_t visit, void *data);
+void fabstat_table_walk(struct fabstat_table *table, unsigned int queue, fabstat_visit_t visit,
+			void *data);
 void fabstat_table_free(struct fabstat_table *table);
 void fabstat_retry_free(struct fabstat_slot *slot);
 

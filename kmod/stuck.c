@@ -70,7 +70,7 @@ static enum copied copy_slot(const struct fabstat_slot *slot, struct stuck_reque
 }
 
 /* A request that is sent back and issued again all the time is stuck, too: look again. */
-static void visit_slot(struct fabstat_slot *slot, void *data)
+static void visit_slot(struct fabstat_slot *slot, unsigned int queue, void *data)
 {
 	struct stuck_list *list = data;
 	struct stuck_request request;

@@ -92,6 +92,8 @@ static void check_classes(void)
 
 	CHECK(sizeof(event_names) / sizeof(*event_names) == FABSTAT_EVENTS, 0);
 	CHECK(sizeof(op_names) / sizeof(*op_names) == FABSTAT_OPS, 0);
+	for (unsigned int event = 0; event < FABSTAT_EVENTS; event++)
+		CHECK(event_names[event], event);
 	for (unsigned int status = 0; status < 256; status++) {
 		enum fabstat_event event = fabstat_status_event(status);
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fabtune.cli import stat_output
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
-from fabtune.stat import Histogram, diff, endpoint, host_loads, load, parse, since_seen, snapshot
+from fabtune.stat import Histogram, diff, endpoint, head_of, host_loads, load, parse, paths_of, since_seen, snapshot
 from fabtune.stat.stuck import parse_stuck
 
 
@@ -120,6 +120,52 @@ def test_an_integral_read_some_microseconds_long_leaves_no_depth_behind() -> Non
     assert diff(before, after).device("sda").mean_depth == 0
 
 
+def test_a_torn_reading_or_one_that_may_be_far_off_tells_no_mean_depth(capsys: pytest.CaptureFixture[str]) -> None:
+    def depth(key: str) -> float | None:
+        before = parse(reading([1000], depth_ns=1_000_000_000))
+        text = reading([1000], depth_ns=3_000_000_000, time_ns=3_000_000_000)
+        return diff(before, parse(text.replace("at_limit_ns=0", f"at_limit_ns=0 {key}"))).device("sda").mean_depth
+
+    assert depth("depth_error_ns=1000 torn=0") == depth("newer=1") == pytest.approx(2.0)
+    assert depth("depth_error_ns=0 torn=1") is None
+    assert depth("depth_error_ns=90000000000 torn=0") is None
+    torn = parse(reading([1000], depth_ns=10**15).replace("at_limit_ns=0", "at_limit_ns=0 torn=2"))
+    stat_output.print_table(since_seen(torn), since_seen(torn).devices, torn)
+    assert "1000000" not in (shown := capsys.readouterr().out) and "?" in shown
+
+
+def test_names_with_blanks_come_back_as_they_are() -> None:
+    text = reading([1000]).replace("driver=iscsi_tcp", r"driver=3w-9xxx\040\134\040card")
+    assert parse(text).device("sda").driver == "3w-9xxx \\ card"
+
+
+def test_a_device_that_went_while_the_file_was_read_is_one_device() -> None:
+    text = reading([1000])
+    again = text[text.index("device id=4") :].replace("state=live", "state=gone")
+    assert [device.state for device in parse(text + again).devices] == ["gone"]
+
+
+def test_hardware_queues_have_limits_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    text = reading([1000]).replace("at_limit_ns=0\n", "at_limit_ns=5 limit_of=queue\n")
+    text += "queue id=4 queue=1 in_flight=2 highest=3 limit=32 at_limit_ns=5 newer=1\n"
+    taken = parse(text)
+    assert [(one.queue, one.limit, one.at_limit_ns) for one in taken.devices[0].queues] == [(1, 32, 5)]
+    stat_output.print_details(since_seen(taken).devices[0])
+    assert "limit 32/queue" in (shown := capsys.readouterr().out) and "hardware queue" in shown
+
+
+def test_what_the_kernel_does_not_tell_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(missing: str, identity: str = "disk=sda dev=8:0 diskseq=9 hctl=2:0:0:1 driver=x parent=session3") -> str:
+        text = reading([1000], identity=identity).replace("scsi=1", f"scsi=0 missing={missing}")
+        stat_output.print_table(since_seen(parse(text)), since_seen(parse(text)).devices, parse(text))
+        return " ".join(capsys.readouterr().out.split())
+
+    assert "not seen: this kernel has no scsi_dispatch_cmd_error" in shown("block_rq_remap,scsi_dispatch_cmd_error")
+    assert "not seen" in shown("-")
+    nvme = "disk=nvme0n1 dev=259:0 diskseq=9 hctl=- driver=nvme parent=nvme0"
+    assert "not seen" not in shown("scsi_dispatch_cmd_error", nvme)
+
+
 def test_a_device_that_came_between_two_readings_counts_from_its_first_request() -> None:
     before = parse(reading([5000]))
     after = parse(reading([7000, 7000], number=5, time_ns=3_000_000_000))
@@ -166,7 +212,7 @@ def test_total_times_that_the_module_leaves_out_are_the_device_times() -> None:
 
 def test_unknown_records_keys_and_events_of_a_newer_module_are_passed_over() -> None:
     text = reading([1000]).replace("highest=3", "highest=3 newkey=7")
-    text = text.replace("op=read issued", "op=read newer=1 issued")
+    text = text.replace("op=read issued", "op=read newer=1 issued").replace("time=device", "time=device newer=3")
     device = since_seen(parse(text + "future id=4 x=y\n")).device("sda")
     assert device.completed == 1 and device.device.highest == 3
 
@@ -216,6 +262,26 @@ def test_an_srp_disk_is_named_by_its_hosts_target(tmp_path: Path) -> None:
     assert (end.transport, end.target, end.portal) == ("srp", "0xfe", "fe80::5")
 
 
+def test_paths_stand_beside_the_disk_whose_paths_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nvme = "disk=nvme0c{0}n1 dev=259:{0} diskseq=9 hctl=- driver=nvme parent=nvme{0}"
+    text = reading([1000], identity=nvme.format(0))
+    second = text[text.index("device id=4") :].replace("id=4", "id=5").replace("nvme0c0n1", "nvme0c1n1")
+    found = since_seen(parse(text + second))
+    chosen = stat_output.chosen_devices(found, ["/dev/nvme0n1"], everything=False)
+    assert [one.device.disk for one in chosen] == ["nvme0c0n1", "nvme0c1n1"]
+    stat_output.print_table(found, chosen, parse(text))
+    assert capsys.readouterr().out.count("path of nvme0n1") == 2
+    with pytest.raises(InputError, match="nvme1n1"):
+        stat_output.chosen_devices(found, ["nvme1n1"], everything=False)
+    (tmp_path / "block/sda/holders/dm-3").mkdir(parents=True)
+    (tmp_path / "block/dm-3/dm").mkdir(parents=True)
+    (tmp_path / "block/dm-3/dm/uuid").write_text("mpath-36001405\n")
+    disk = parse(reading([1000])).devices[0]
+    assert head_of(disk, tmp_path) == "dm-3" and paths_of("dm-3", [disk], tmp_path) == [disk]
+    (tmp_path / "block/dm-3/dm/uuid").write_text("LVM-x\n")
+    assert head_of(disk, tmp_path) == "" and paths_of("dm-3", [disk], tmp_path) == []
+
+
 def test_luns_that_share_a_hosts_commands_are_summed_up(tmp_path: Path) -> None:
     first = reading([1000], depth_ns=1_000_000_000)
     lun = first[first.index("device id=4") :].replace("id=4", "id=5").replace("2:0:0:1", "2:0:0:2")
@@ -225,7 +291,10 @@ def test_luns_that_share_a_hosts_commands_are_summed_up(tmp_path: Path) -> None:
     (directory / "can_queue").write_text("2\n")
     (load,) = host_loads(found.devices, tmp_path)
     assert load.host == 2 and load.can_queue == 2
-    assert load.mean_depth == pytest.approx(2 * found.devices[0].mean_depth) and load.full == (load.mean_depth >= 1.8)
+    assert load.mean_depth == pytest.approx(2 * (found.devices[0].mean_depth or math.nan))
+    assert load.full == (load.mean_depth >= 1.8)
+    torn = since_seen(parse(first + lun.replace("at_limit_ns=0", "at_limit_ns=0 torn=1")))
+    assert host_loads(torn.devices, tmp_path) == []
     assert host_loads(found.devices, tmp_path / "nowhere") == []
 
 

@@ -113,7 +113,10 @@ all_books_close() {
 	wait_for followed
 	load_disk "$disk" --rw=randread --bs=4k --iodepth=4 --number_ios=200 --size=100%
 	echo tsc > $clocks/current_clocksource
-	expect "$disk" 'read.completed >= 400 and books and d.in_flight == 0 and d.forgotten == 0'
+	returned() { grep -q ' clock=counter ' /sys/kernel/debug/fabstat/stats; }
+	wait_for returned
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=4 --number_ios=200 --size=100%
+	expect "$disk" 'read.completed >= 600 and books and d.in_flight == 0 and d.forgotten == 0'
 	expect "$disk" 'hist("read").count == read.completed and abs(read.device_ns / read.completed - 1e6) < 1e5'
 	expect "$disk" 'abs(i.depth_ns / sum(op.device_ns for op in ops.values()) - 1) < 1e-3'
 }
@@ -214,6 +217,29 @@ assert module["memory_bytes"] == 0 and module["untracked"] > 0 and module["memor
 	used=$(fabtune stat --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["module"]["memory_bytes"])')
 	[ "$used" -gt 0 ]
 	[ "$used" -lt 65536 ]
+	# Without memory for a histogram the rest is counted as ever, and once there is some again the samples are, too.
+	echo 0 > $PARAMETERS/memory_limit_mib
+	load_disk nullb0 --rw=randwrite --bs=4k --number_ios=300 --size=64m
+	expect nullb0 'write.completed == 300 == events["no_histogram"] and hist("write").count == 0 and books'
+	echo 128 > $PARAMETERS/memory_limit_mib
+	counted_again() {
+		load_disk nullb0 --rw=randwrite --bs=4k --number_ios=1 --size=64m
+		[ "$(seen nullb0 'hist("write").count')" -gt 0 ]
+	}
+	wait_for counted_again
+	expect nullb0 'write.completed == hist("write").count + events["no_histogram"] and events["no_histogram"] >= 300'
+}
+
+@test "hardware queues that have limits of their own are told apart, and a full one is seen" {
+	thorough
+	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec=1000000 submit_queues=1 poll_queues=1 hw_queue_depth=8 nr_devices=1 gb=1
+	load_fabstat
+	load_disk nullb0 --rw=randread --bs=4k --iodepth=4 --number_ios=200 --size=64m
+	expect nullb0 'd.limit == 8 and d.limit_of == "queue" and d.highest == 4 and i.at_limit_ns == 0'
+	load_disk nullb0 --rw=randread --bs=4k --iodepth=32 --number_ios=800 --size=64m
+	expect nullb0 'd.limit == 8 and d.highest == 8 and [(q.queue, q.limit, q.highest) for q in d.queues] == [(0, 8, 8)]'
+	# 800 requests, 8 at a time, 1 ms each: 100 ms at the limit, but for the moments between two.
+	expect nullb0 '0.07e9 < i.at_limit_ns < 0.13e9 and d.in_flight == 0 and books'
 }
 
 @test "stat names what is missing, and refuses bad input with exit 2" {

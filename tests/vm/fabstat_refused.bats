@@ -90,6 +90,20 @@ ten_reads() {
 	expect "$disk" 'read.completed >= 140 and read.errors == 0'
 }
 
+@test "commands that fail before they moved anything are errors, not requests done in part" {
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
+	requires_injection
+	load_fabstat
+	# Unrecovered read errors, at which fio would give up.
+	inject "$disk" "2 -5 0x28 0 0 0x2 0x3 0x11 0"
+	for turn in $(seq 5); do ! dd "if=/dev/$disk" of=/dev/null bs=4k count=1 "skip=$turn" iflag=direct status=none || return 1; done
+	expect "$disk" 'read.errors == 5 == events["error_medium"] and events["partial"] == 0 and books'
+	# A unit attention: the midlayer tries again, and the request comes through.
+	inject "$disk" "2 -3 0x28 0 0 0x2 0x6 0x29 0"
+	ten_reads
+	expect "$disk" 'read.errors == 5 and events["partial"] == 0 and read.sent_back >= 3 and books and d.in_flight == 0'
+}
+
 @test "timeouts, and the error handler they wake" {
 	disk=$(scsi_debug_disk delay=0 dev_size_mb=16 statistics=1)
 	echo 1 > "/sys/block/$disk/device/timeout"

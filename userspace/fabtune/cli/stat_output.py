@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fabtune.cli.table import paragraph, print_json, room, table
+from fabtune.errors import InputError
 from fabtune.stat import (
     CountedDevice,
     DeviceInterval,
@@ -16,7 +17,9 @@ from fabtune.stat import (
     StuckList,
     StuckRequest,
     endpoint,
+    head_of,
     host_loads,
+    paths_of,
 )
 from fabtune.stat.snapshot import OPS, TIMES
 
@@ -29,8 +32,21 @@ _ERROR_NOTE = "Times are in ms, at most 3.2 % off (0.03 us below 1 us): the midd
 def chosen_devices(interval: Interval, disks: Sequence[str], *, everything: bool) -> list[DeviceInterval]:
     """Return the devices named by `disks`, or those with requests, or all.  Raises InputError."""
     if disks:
-        return [interval.device(disk) for disk in disks]
+        return [one for disk in disks for one in _with_paths(interval, disk)]
     return [one for one in interval.devices if everything or (one.device.state != "gone" and _busy(one))]
+
+
+def _with_paths(interval: Interval, disk: str) -> list[DeviceInterval]:
+    """Return the device called `disk`, and its paths where it has several.  Raises InputError."""
+    names = {one.disk for one in paths_of(disk.removeprefix("/dev/"), (one.device for one in interval.devices))}
+    paths = [interval.device(name) for name in sorted(names)]
+    try:
+        return [interval.device(disk), *paths]
+    except InputError:
+        # NVMe's multipath disk has no queue of its own.
+        if not paths:
+            raise
+        return paths
 
 
 def _busy(one: DeviceInterval) -> bool:
@@ -44,8 +60,8 @@ def label(device: CountedDevice) -> str:
 
 
 def _path(device: CountedDevice) -> str:
-    end = endpoint(device)
-    return " ".join(word for word in (end.target, end.portal) if word)
+    end, head = endpoint(device), head_of(device)
+    return " ".join(word for word in (end.target, end.portal, f"path of {head}" if head else "") if word)
 
 
 def _ms(percentile: Percentile | None) -> str:
@@ -62,6 +78,8 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
     """Print one row for each device and kind of request."""
     if latest.module["enabled"] != "1":
         print("fabstat is switched off (enabled=N): nothing is being counted")
+    if unseen := _unseen(interval, latest):
+        paragraph(unseen)
     if not devices:
         print("no requests seen")
         return
@@ -78,11 +96,21 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
     paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
 
 
+def _unseen(interval: Interval, latest: Snapshot) -> str:
+    """Return what fabstat cannot see here, as a sentence; empty where nothing is missing that a device needs."""
+    missing = [name for name in latest.module.get("missing", "-").split(",") if name.startswith("scsi_")]
+    if latest.module["enabled"] != "1" or not any(one.device.hctl != "-" for one in interval.devices):
+        return ""
+    if not missing and latest.module["scsi"] == "1":
+        return ""
+    return f"refusals of SCSI devices are not seen: this kernel has no {', '.join(missing) or 'tracepoints of SCSI'}"
+
+
 def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
     seconds = one.elapsed_ns / 1e9
     busy = [name for name in OPS if name in one.ops and (one.ops[name].completed or one.ops[name].errors)]
     # Refusals and depth are the device's, not an op's: they stand in its first row, or below its last.
-    depth, limit, path = f"{one.mean_depth:.1f}", str(one.device.limit), _path(one.device)
+    depth, limit, path = _depth(one, 1), _limit(one.device), _path(one.device)
     whole: tuple[str, ...] = (str(one.queue_full), str(one.held), depth, limit, path)
     if not wide:
         queue = f"queue full {one.queue_full}, held {one.held}, depth {depth} of {limit}"
@@ -103,12 +131,20 @@ def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
     return rows
 
 
+def _depth(one: DeviceInterval, digits: int) -> str:
+    return "?" if one.mean_depth is None else f"{one.mean_depth:.{digits}f}"
+
+
+def _limit(device: CountedDevice) -> str:
+    return f"{device.limit}/queue" if device.limit_of == "queue" else str(device.limit)
+
+
 def print_details(one: DeviceInterval) -> None:
     """Print everything about one device."""
     device = one.device
     paragraph(f"{label(device)}  [{device.dev}]  hctl {device.hctl}, driver {device.driver}, parent {device.parent}")
     paragraph(
-        f"in flight {device.in_flight}, highest {device.highest}, limit {device.limit}, mean {one.mean_depth:.2f}, "
+        f"in flight {device.in_flight}, highest {device.highest}, limit {_limit(device)}, mean {_depth(one, 2)}, "
         f"at the limit {one.at_limit:.1%} of {one.elapsed_ns / 1e9:.3g} s"
     )
     rows = []
@@ -126,6 +162,9 @@ def print_details(one: DeviceInterval) -> None:
         table(("op", "time", "count", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"), rows)
         if not wide:
             paragraph(_ERROR_NOTE)
+    queues = [(str(queue.queue), str(queue.in_flight), str(queue.highest), str(queue.limit)) for queue in device.queues]
+    if queues:
+        table(("hardware queue", "in flight", "highest", "limit"), queues)
     counters = [
         (name, *(str(getattr(op, key)) for key in ("issued", "completed", "sent_back", "errors", "bytes")))
         for name, op in one.ops.items()
@@ -198,10 +237,12 @@ def _device_json(one: DeviceInterval) -> dict[str, Any]:
         "transport": end.transport,
         "target": end.target,
         "portal": end.portal,
+        "path_of": head_of(device) or None,
         "interval_s": one.elapsed_ns / 1e9,
         "in_flight": device.in_flight,
         "highest_depth": device.highest,
         "depth_limit": device.limit,
+        "depth_limit_of": device.limit_of,
         "mean_depth": one.mean_depth,
         "at_limit_fraction": one.at_limit,
         "queue_full": one.queue_full,

@@ -222,6 +222,8 @@ def _depth(_: RunRecord, result: StepResult) -> LawCheck | None:
     seen = measured.seen(result)
     if seen is None or not seen.elapsed_ns or not seen.completed:
         return LawCheck(result.name, law, NOT_APPLICABLE, "fabstat was not loaded, or saw nothing", "")
+    if seen.mean_depth is None:
+        return LawCheck(result.name, law, NOT_APPLICABLE, "fabstat's depth is not known well enough", "")
     expected = sum(op.device_ns for op in seen.ops.values()) / seen.elapsed_ns
     # A request that ends in the window counts its whole time there, part of which may lie before.
     slack = DEPTH_TOLERANCE * expected + 2 * seen.device.highest * _mean_ns(seen) / seen.elapsed_ns

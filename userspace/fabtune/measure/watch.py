@@ -96,7 +96,9 @@ def _figures(before: Snapshot, after: Snapshot, disk: str) -> dict[str, float]:
         change = diff(before, after).device(disk)
     except InputError:
         return {}
-    figures = {"fabstat.queue_full": float(change.queue_full), "fabstat.mean_depth": change.mean_depth}
+    figures = {"fabstat.queue_full": float(change.queue_full)}
+    if change.mean_depth is not None:
+        figures["fabstat.mean_depth"] = change.mean_depth
     for name, percent in (("p50", 50), ("p99", 99)):
         found = change.percentile(percent)
         if found:

@@ -24,14 +24,24 @@ class HostLoad:
 
 
 def host_loads(devices: Sequence[DeviceInterval], sys: Path = SYS) -> list[HostLoad]:
-    """Return the hosts of `devices`; those that sysfs does not know any more are left out."""
+    """Return the hosts of `devices`.
+
+    Those that sysfs does not know any more are left out, and those with a device whose depth is not known.
+    """
     depths: dict[int, float] = {}
+    unknown = set()
     for one in devices:
         number = one.device.hctl.split(":")[0]
-        if number.isdecimal() and one.device.state != "gone":
+        if not number.isdecimal() or one.device.state == "gone":
+            continue
+        if one.mean_depth is None:
+            unknown.add(int(number))
+        else:
             depths[int(number)] = depths.get(int(number), 0.0) + one.mean_depth
     loads = []
     for host, depth in sorted(depths.items()):
+        if host in unknown:
+            continue
         try:
             can_queue = int((sys / f"class/scsi_host/host{host}/can_queue").read_text())
         except (OSError, ValueError):

@@ -13,7 +13,10 @@ _COUNTERS = tuple(field.name for field in fields(Op) if field.name not in ("erro
 
 @dataclass(frozen=True, slots=True)
 class DeviceInterval:
-    """One device over `elapsed_ns`: the counters' increase.  `device` is its latest reading."""
+    """One device over `elapsed_ns`: the counters' increase.  `device` is its latest reading.
+
+    `depth_ns` may be off by `depth_error_ns`; None where one of the readings was torn.
+    """
 
     device: CountedDevice
     elapsed_ns: int
@@ -21,6 +24,7 @@ class DeviceInterval:
     events: Mapping[str, int]
     depth_ns: int
     at_limit_ns: int
+    depth_error_ns: int | None = 0
 
     @property
     def completed(self) -> int:
@@ -31,9 +35,16 @@ class DeviceInterval:
         return sum(op.bytes for op in self.ops.values()) / self.elapsed_ns * 1e9 if self.elapsed_ns else 0.0
 
     @property
-    def mean_depth(self) -> float:
-        """Mean number of requests in flight: the integral of the depth over the time."""
-        return self.depth_ns / self.elapsed_ns if self.elapsed_ns else 0.0
+    def mean_depth(self) -> float | None:
+        """Mean number of requests in flight: the integral of the depth over the time.
+
+        None where that may be off by more than a tenth of itself, and by more than a tenth of a request.
+        """
+        if not self.elapsed_ns:
+            return 0.0
+        if self.depth_error_ns is None or self.depth_error_ns > max(self.depth_ns, self.elapsed_ns) / 10:
+            return None
+        return self.depth_ns / self.elapsed_ns
 
     @property
     def at_limit(self) -> float:
@@ -106,14 +117,20 @@ def _subtract(after: CountedDevice, before: CountedDevice | None, modulus_ns: in
         events={name: count - (before.events.get(name, 0) if before else 0) for name, count in after.events.items()},
         depth_ns=_increase(before.depth_ns if before else 0, after.depth_ns, modulus_ns),
         at_limit_ns=after.at_limit_ns - (before.at_limit_ns if before else 0),
+        depth_error_ns=_depth_error_ns(after, before),
     )
+
+
+def _depth_error_ns(after: CountedDevice, before: CountedDevice | None) -> int | None:
+    readings = [after] + ([before] if before else [])
+    return None if any(one.torn for one in readings) else sum(one.depth_error_ns for one in readings)
 
 
 def _increase(before_ns: int, after_ns: int, modulus_ns: int) -> int:
     """Return by how much an integral grew that wraps at `modulus_ns`.
 
-    Requests that pass while their CPUs are being summed leave it some microseconds short or long; of an idle
-    interval behind such a reading the difference is negative, and stands for none.
+    Requests that pass while their CPUs are being summed leave it short or long, by no more than the reading says; of
+    an idle interval behind such a reading the difference is negative, and stands for none.
     """
     increase = (after_ns - before_ns) % modulus_ns
     return increase if increase < modulus_ns // 2 else 0

@@ -5,6 +5,7 @@ The format is described in Documentation/ABI/testing/debugfs-fabstat.  All count
 since the module was loaded; fabtune.stat.interval subtracts two readings.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,12 +45,26 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
+class HardwareQueue:
+    """One hardware queue of a device, where each has a limit of its own."""
+
+    queue: int
+    in_flight: int
+    highest: int
+    limit: int
+    at_limit_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class CountedDevice:
     """One block device: who it is, and everything counted of it.
 
     `id` is given once and never again while the module is loaded.  `hctl` is host:channel:id:lun and
     `parent` the transport's object (``session1``, ``rport-1:0-2``); ``-`` where there is none.
-    `depth_ns` is the integral of the number of requests in flight over time.
+    `depth_ns` is the integral of the number of requests in flight over time, off by at most `depth_error_ns`; by any
+    time where CPUs were found in the middle of an event (`torn`).  `highest`, `limit` and `at_limit_ns` are of the
+    fullest hardware queue where each has a limit of its own (`limit_of` queue, the queues in `queues`), else the
+    device's.
     """
 
     id: int
@@ -71,6 +86,10 @@ class CountedDevice:
     at_limit_ns: int
     events: Mapping[str, int]
     ops: Mapping[str, Op]
+    depth_error_ns: int = 0
+    torn: int = 0
+    limit_of: str = "device"
+    queues: tuple[HardwareQueue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +169,21 @@ def words(line: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in line.split(" ")[1:])
 
 
+def _name(text: str) -> str:
+    """Return a driver's or disk's own name: blanks and backslashes stand in the file as \\ooo."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text) if "\\" in text else text
+
+
 def _parse_records(lines: list[str], text: str) -> Snapshot:
     records = iter(lines)
     module = words(next(records))
     from_ns = tuple(map(int, next(records).split(" ")[2:]))
     event_names = tuple(next(records).split(" ")[1:])
     empty = Histogram(from_ns)
-    devices = [_parse_device(group, event_names, empty) for group in _groups(records)]
+    # A device that went while the file was read stands there twice in modules before 0.2.0; the later record counts.
+    devices = {one.id: one for one in (_parse_device(group, event_names, empty) for group in _groups(records))}
     times = int(module["time_ns"]), int(module["loaded_ns"]), int(module["depth_modulus_ns"]) or 2**64
-    return Snapshot(*times, module, event_names, tuple(devices), text)
+    return Snapshot(*times, module, event_names, tuple(devices.values()), text)
 
 
 def _groups(records: Iterator[str]) -> Iterator[list[str]]:
@@ -173,19 +198,21 @@ def _groups(records: Iterator[str]) -> Iterator[list[str]]:
         yield group
 
 
-_TEXT_FIELDS = frozenset(("state", "disk", "dev", "hctl", "driver", "parent"))
-_DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - {"events", "ops"}  # type: ignore[attr-defined]
+_TEXT_FIELDS = frozenset(("state", "disk", "dev", "hctl", "driver", "parent", "limit_of"))
+_DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - {"events", "ops", "queues"}  # type: ignore[attr-defined]
+_QUEUE_FIELDS = tuple(HardwareQueue.__slots__)  # type: ignore[attr-defined]
 _OP_FIELDS = frozenset(Op.__slots__) - {"errors_by_class", "histograms"}  # type: ignore[attr-defined]
 
 
 def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogram) -> CountedDevice:
     first = words(lines[0])
     known = ((key, value) for key, value in first.items() if key in _DEVICE_FIELDS)
-    fields = {key: value if key in _TEXT_FIELDS else int(value) for key, value in known}
+    fields = {key: _name(value) if key in _TEXT_FIELDS else int(value) for key, value in known}
     events = dict.fromkeys(event_names, 0)
     counts: dict[str, dict[str, int]] = {}
     classes: dict[str, dict[str, int]] = {}
     histograms: dict[str, dict[str, Histogram]] = {}
+    queues = []
     for line in lines[1:]:
         kind = line.split(" ", 1)[0]
         if kind == "events":
@@ -199,12 +226,16 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
             classes[record["op"]] = {key: int(value) for key, value in record.items() if key in events}
         elif kind == "histogram":
             _, _, op, time, _, *buckets = line.split(" ")
-            pairs = (bucket.split(":") for bucket in buckets)
+            # Keys of a newer module stand before the buckets.
+            pairs = (bucket.split(":") for bucket in buckets if "=" not in bucket)
             histograms[op[3:]][time[5:]] = Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})
+        elif kind == "queue":
+            record = words(line)
+            queues.append(HardwareQueue(*(int(record[name]) for name in _QUEUE_FIELDS)))
     ops = {}
     for name, values in counts.items():
         device = histograms[name].get("device", empty)
         # The module leaves the total times out while they equal the device times.
         times = {"device": device, "total": device, "refused": empty} | histograms[name]
         ops[name] = Op(**values, errors_by_class=classes.get(name, {}), histograms=times)
-    return CountedDevice(**fields, events=events, ops=ops)  # type: ignore[arg-type]
+    return CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues))  # type: ignore[arg-type]

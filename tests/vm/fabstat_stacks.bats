@@ -1,0 +1,113 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock virtual
+# guest-full: --suite bookworm --clock virtual
+# guest-full: --suite sid --clock virtual
+# Devices on top of others: each request is counted once at each of them, and what goes another way is no success.
+
+setup() {
+	load fabstat
+	unload_fabstat
+}
+
+teardown() {
+	! dmsetup info mp > /dev/null 2>&1 || dmsetup remove --noudevsync mp
+	! [ -d /sys/class/nvme/nvme0 ] || nvme disconnect-all
+	unload_fabstat
+	modprobe -r scsi_debug
+}
+
+# multipath_of DISK: makes a request-based device, $head, with that one path.
+multipath_of() {
+	modprobe -a dm_multipath dm_round_robin
+	dmsetup create --noudevsync mp --table "0 $(blockdev --getsz "/dev/$1") multipath 0 0 1 1 round-robin 0 1 1 /dev/$1 1000"
+	head=$(dmsetup info -c --noheadings -o blkdevname mp)
+	wait_for test -b "/dev/$head"
+}
+
+@test "dm-multipath: each request is counted once at the head and once at its path" {
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
+	multipath_of "$disk"
+	load_fabstat
+	load_disk "$head" --rw=randrw --bs=4k --iodepth=8 --number_ios=400 --size=8m
+	for device in "$head" "$disk"; do
+		expect "$device" 'events["unmatched"] == 0 and read.bytes + write.bytes == 400 * 4096 and books and d.in_flight == 0'
+		expect "$device" 'hist("read").count == read.completed and hist("write").count == write.completed'
+	done
+}
+
+@test "dm-multipath: a path that refuses leaves no phantom behind, and the wait is the head's" {
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16 statistics=1)
+	multipath_of "$disk"
+	load_fabstat
+	echo 7 > /sys/bus/pseudo/drivers/scsi_debug/every_nth
+	echo 0x8000 > /sys/bus/pseudo/drivers/scsi_debug/opts
+	load_disk "$head" --rw=randread --bs=4k --iodepth=8 --number_ios=280 --size=8m
+	echo 0 > /sys/bus/pseudo/drivers/scsi_debug/opts
+	expect "$disk" 'events["host_busy"] >= 20 and events["requeued_by_driver"] == events["host_busy"] and books and d.in_flight == 0'
+	# While the path refuses, the head may merge what waits.
+	expect "$head" 'read.bytes == 280 * 4096 and read.refused >= 20 and read.refused_ns > 0 and books and d.in_flight == 0'
+	expect "$head" 'events["unmatched"] == 0 and hist("read", "refused").count == read.refused'
+	# Nothing is under way, however short a time counts as stuck.
+	echo 0 > $PARAMETERS/stuck_ms
+	fabtune stuck --json
+	[ "$(fabtune stuck --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["requests"]))')" -eq 0 ]
+	echo 60000 > $PARAMETERS/stuck_ms
+}
+
+@test "dm-multipath: what the target sends back waits at its path, and is counted there" {
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
+	requires_injection
+	multipath_of "$disk"
+	load_fabstat
+	inject "$disk" "2 -10 0x28 0 0 0x28 0 0 0"
+	load_disk "$head" --rw=read --bs=4k --iodepth=1 --number_ios=20 --size=1m
+	expect "$disk" 'events["task_set_full"] == 10 == events["requeued_by_target"] and read.refused == 1 and read.refused_ns > 0'
+	for device in "$head" "$disk"; do
+		expect "$device" 'read.bytes == 20 * 4096 and events["unmatched"] == 0 and books and d.in_flight == 0'
+	done
+}
+
+# nvme_port NUMBER PORT: nvmet answers on that TCP port of the loopback.
+nvme_port() {
+	local port=/sys/kernel/config/nvmet/ports/$1
+	mkdir "$port"
+	echo ipv4 > "$port/addr_adrfam"; echo tcp > "$port/addr_trtype"
+	echo 127.0.0.1 > "$port/addr_traddr"; echo "$2" > "$port/addr_trsvcid"
+	ln -s /sys/kernel/config/nvmet/subsystems/stacks "$port/subsystems/stacks"
+	nvme connect --transport tcp --traddr 127.0.0.1 --trsvcid "$2" --nqn stacks
+}
+
+@test "NVMe multipath: what a reset sends to the other path is no completion, and no error" {
+	modprobe nvme_core multipath=Y
+	modprobe -a nvme_tcp nvmet_tcp
+	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec=20000000 nr_devices=1 gb=1
+	mkdir -p /sys/kernel/config/nvmet/subsystems/stacks/namespaces/1
+	cd /sys/kernel/config/nvmet/subsystems/stacks
+	echo 1 > attr_allow_any_host
+	echo /dev/nullb0 > namespaces/1/device_path
+	echo 1 > namespaces/1/enable
+	nvme_port 1 4420
+	nvme_port 2 4421
+	wait_for test -b /dev/nvme0n1
+	load_fabstat
+	# The resets below find requests of 20 ms each under way.
+	fio --name=load --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --rw=randread --bs=4k --iodepth=32 --number_ios=3000 \
+		--size=64m --output=/tmp/fio.log &
+	for turn in 1 2 3; do
+		sleep 0.3
+		echo 1 > /sys/class/nvme/nvme$((turn % 2))/reset_controller
+	done
+	wait $!
+	path() { basename "$(compgen -G "/sys/class/nvme/nvme$1/nvme*c$1n1")"; }
+	total=0
+	failed=0
+	for number in 0 1; do
+		expect "$(path $number)" 'read.bytes == 4096 * read.completed and read.errors == 0 and books and d.in_flight == 0'
+		expect "$(path $number)" 'read.sent_back == events["failed_over"] and hist("read").count == read.completed'
+		total=$((total + $(seen "$(path $number)" read.completed)))
+		failed=$((failed + $(seen "$(path $number)" 'events["failed_over"]')))
+	done
+	echo "completed $total, failed over $failed"
+	[ "$total" -ge 3000 ] && [ "$failed" -ge 16 ]
+}
