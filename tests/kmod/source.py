@@ -21,7 +21,7 @@ sys.path.insert(0, str(TOP / "userspace"))
 from fabtune.errors import FabtuneError  # noqa: E402
 from fabtune.host.run import privileged, require, run  # noqa: E402
 from fabtune.lab.cache import cache_dir, delete_tree, locked, making  # noqa: E402
-from fabtune.lab.image import build_image, install_root  # noqa: E402
+from fabtune.lab.image import build_image, in_root, install_root  # noqa: E402
 from fabtune.lab.recipe import SUITES, Recipe  # noqa: E402
 from fabtune.progress import Progress  # noqa: E402
 
@@ -60,16 +60,10 @@ def compile_in(root: Path, *words: str, tools: tuple[str, ...] = ()) -> str:
             shutil.copy(path, work / path.name)
         releases = sorted(path.name for path in (root / "lib/modules").iterdir() if (path / "build").is_symlink())
         here = f"/tmp/{work.name}"
-        return run(
-            privileged([
-                "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", require("unshare", "util-linux"),
-                "--mount", "--pid", "--fork", "--kill-child", f"--root={root}", "--mount-proc",
-                # What compilers and sparse say goes to stderr.
-                "sh", "-c", 'exec make -s -j2 "$@" 2>&1', "make", "-C", f"/lib/modules/{releases[-1]}/build",
-                f"M={here}", *(word.replace("@", here) for word in words), "modules",
-            ]),
-            what=f"compiling fabstat.ko for {releases[-1]}",
-        )  # fmt: skip
+        # What compilers and sparse say goes to stderr.
+        make = ["sh", "-c", 'exec make -s -j2 "$@" 2>&1', "make", "-C", f"/lib/modules/{releases[-1]}/build"]
+        make += [f"M={here}", *(word.replace("@", here) for word in words), "modules"]
+        return in_root(root, make, "LC_ALL=C", what=f"compiling fabstat.ko for {releases[-1]}")
     finally:
         delete_tree(work)
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from fabtune.cli import stat_output
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
-from fabtune.stat import Histogram, diff, endpoint, head_of, host_loads, load, parse, paths_of, since_seen, snapshot
+from fabtune.host import tree
+from fabtune.stat import Histogram, diff, endpoint, head_of, host_loads, load, parse, since_seen, snapshot
 from fabtune.stat.stuck import parse_stuck
 
 
@@ -262,7 +263,9 @@ def test_an_srp_disk_is_named_by_its_hosts_target(tmp_path: Path) -> None:
     assert (end.transport, end.target, end.portal) == ("srp", "0xfe", "fe80::5")
 
 
-def test_paths_stand_beside_the_disk_whose_paths_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_paths_stand_beside_the_disk_whose_paths_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     nvme = "disk=nvme0c{0}n1 dev=259:{0} diskseq=9 hctl=- driver=nvme parent=nvme{0}"
     text = reading([1000], identity=nvme.format(0))
     second = text[text.index("device id=4") :].replace("id=4", "id=5").replace("nvme0c0n1", "nvme0c1n1")
@@ -273,13 +276,18 @@ def test_paths_stand_beside_the_disk_whose_paths_they_are(tmp_path: Path, capsys
     assert capsys.readouterr().out.count("path of nvme0n1") == 2
     with pytest.raises(InputError, match="nvme1n1"):
         stat_output.chosen_devices(found, ["nvme1n1"], everything=False)
+    monkeypatch.setattr(tree, "SYS", tmp_path)
     (tmp_path / "block/sda/holders/dm-3").mkdir(parents=True)
     (tmp_path / "block/dm-3/dm").mkdir(parents=True)
     (tmp_path / "block/dm-3/dm/uuid").write_text("mpath-36001405\n")
-    disk = parse(reading([1000])).devices[0]
-    assert head_of(disk, tmp_path) == "dm-3" and paths_of("dm-3", [disk], tmp_path) == [disk]
+    disk = reading([1000])
+    head = disk[disk.index("device id=4") :].replace("id=4", "id=5").replace("disk=sda", "disk=dm-3")
+    found = since_seen(parse(disk + head))
+    chosen = stat_output.chosen_devices(found, ["dm-3"], everything=False)
+    assert head_of("sda") == "dm-3" and [one.device.disk for one in chosen] == ["dm-3", "sda"]
     (tmp_path / "block/dm-3/dm/uuid").write_text("LVM-x\n")
-    assert head_of(disk, tmp_path) == "" and paths_of("dm-3", [disk], tmp_path) == []
+    chosen = stat_output.chosen_devices(found, ["dm-3"], everything=False)
+    assert head_of("sda") == "" and [one.device.disk for one in chosen] == ["dm-3"]
 
 
 def test_luns_that_share_a_hosts_commands_are_summed_up(tmp_path: Path) -> None:

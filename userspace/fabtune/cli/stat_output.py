@@ -19,7 +19,6 @@ from fabtune.stat import (
     endpoint,
     head_of,
     host_loads,
-    paths_of,
 )
 from fabtune.stat.snapshot import OPS, TIMES
 
@@ -38,8 +37,9 @@ def chosen_devices(interval: Interval, disks: Sequence[str], *, everything: bool
 
 def _with_paths(interval: Interval, disk: str) -> list[DeviceInterval]:
     """Return the device called `disk`, and its paths where it has several.  Raises InputError."""
-    names = {one.disk for one in paths_of(disk.removeprefix("/dev/"), (one.device for one in interval.devices))}
-    paths = [interval.device(name) for name in sorted(names)]
+    head = disk.removeprefix("/dev/")
+    live = (one for one in interval.devices if one.device.state != "gone")
+    paths = sorted((one for one in live if head_of(one.device.disk) == head), key=lambda one: one.device.disk)
     try:
         return [interval.device(disk), *paths]
     except InputError:
@@ -60,7 +60,7 @@ def label(device: CountedDevice) -> str:
 
 
 def _path(device: CountedDevice) -> str:
-    end, head = endpoint(device), head_of(device)
+    end, head = endpoint(device), head_of(device.disk)
     return " ".join(word for word in (end.target, end.portal, f"path of {head}" if head else "") if word)
 
 
@@ -237,7 +237,7 @@ def _device_json(one: DeviceInterval) -> dict[str, Any]:
         "transport": end.transport,
         "target": end.target,
         "portal": end.portal,
-        "path_of": head_of(device) or None,
+        "path_of": head_of(device.disk) or None,
         "interval_s": one.elapsed_ns / 1e9,
         "in_flight": device.in_flight,
         "highest_depth": device.highest,

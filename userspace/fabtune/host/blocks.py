@@ -81,6 +81,16 @@ def holders(block: str) -> list[str]:
     return sorted({holder.name for place in places for holder in place.glob("holders/*")})
 
 
+def is_multipath(block: str) -> bool:
+    """Tell whether `block` is a device of dm-multipath."""
+    return (tree.read_text(tree.SYS / "block" / block / "dm/uuid") or "").startswith("mpath-")
+
+
+def multipath_above(block: str) -> list[str]:
+    """Return the devices of dm-multipath that are built directly on `block` or, for a disk, on its partitions."""
+    return [holder for holder in holders(block) if is_multipath(holder)]
+
+
 def slaves(block: str) -> list[str]:
     """Return the block devices that `block` is built on, partitions by their own names."""
     return sorted(slave.name for slave in (tree.SYS / "block" / block / "slaves").glob("*"))

@@ -145,12 +145,12 @@ def install_root(recipe: Recipe, root: Path) -> None:
         raise FabtuneError(f"{error}\n  Is the package archive reachable? 'apt-get update' shows it.") from None
 
 
-def in_root(root: Path, command: Sequence[str], *environment: str, what: str) -> None:
-    """Run `command` inside the root directory `root`, with `environment` (NAME=VALUE) alone.  Raises FabtuneError.
+def in_root(root: Path, command: Sequence[str], *environment: str, what: str) -> str:
+    """Run `command` inside the root directory `root`, with `environment` (NAME=VALUE) alone; return what it said.
 
-    In namespaces of its own, so that an interrupted one leaves neither a mount nor a process.
+    In namespaces of its own, so that an interrupted one leaves neither a mount nor a process.  Raises FabtuneError.
     """
-    run(
+    return run(
         privileged([
             "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", *environment, require("unshare", "util-linux"),
             "--mount", "--pid", "--fork", "--kill-child", f"--root={root}", "--mount-proc", *command,

@@ -96,7 +96,7 @@ def _named(device: Path) -> str:
 
 def _maps(device: Path) -> list[str]:
     disk = map_paths.disk_of(device)
-    return [holder for holder in blocks.holders(disk) if map_paths.is_map(holder)] if disk else []
+    return blocks.multipath_above(disk) if disk else []
 
 
 def _why_not_back(session: Session) -> str:

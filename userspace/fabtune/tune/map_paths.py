@@ -27,14 +27,9 @@ class MapPath:
     usable: bool
 
 
-def is_map(holder: str) -> bool:
-    """Tell whether block device `holder` is dm-multipath's."""
-    return (tree.read_text(tree.SYS / "block" / holder / "dm/uuid") or "").startswith("mpath-")
-
-
 def maps_above(session: Session) -> list[str]:
     """Return the dm-multipath devices that have a path through `session`."""
-    return sorted({holder for lun in session.luns for holder in blocks.holders(lun) if is_map(holder)})
+    return sorted({holder for lun in session.luns for holder in blocks.multipath_above(lun)})
 
 
 def parse_status(text: str) -> list[list[MapPath]]:
@@ -180,7 +175,7 @@ def wait_until_back(holders: Collection[str], session: Session) -> str:
 
 def lacking(session: Session) -> list[str]:
     """Return the dm-multipath devices of `session`'s disks that are not known to have a usable path through it."""
-    maps = [entry.name for entry in (tree.SYS / "block").glob("dm-*") if is_map(entry.name)]
+    maps = [entry.name for entry in (tree.SYS / "block").glob("dm-*") if blocks.is_multipath(entry.name)]
     mine = {blocks.wwid(blocks.directory(lun)) for lun in session.luns} - {""}
     above = [one for one in maps if mine & {blocks.wwid(blocks.directory(disk)) for disk in blocks.slaves(one)}]
     return sorted(one for one in above if not _has_path(one, session))
