@@ -21,7 +21,7 @@ PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy py
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments lab-shell \
+.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments lab-shell lab-debug-kernels check-sanitizers \
 	deps-lab deps-test devtools install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -95,6 +95,12 @@ bench-experiments: deps-lab ## every other shipped experiment, whole (out/bench/
 		$(FABTUNE) run $$name --out $(OUT)/bench/$$name || [ $$? -eq 5 ] || wrong="$$wrong $$name"; \
 	done; \
 	[ -z "$$wrong" ] || { echo "not as expected:$$wrong" >&2; exit 1; }
+
+lab-debug-kernels: deps-lab ## build the kernels with sanitizers, PREEMPT_RT and SCSI built in, once (minutes each)
+	@for kernel in kasan kcsan rt scsi-builtin; do $(FABTUNE) lab build --suite $$kernel || exit 1; done
+
+check-sanitizers: lab-debug-kernels ## every suite of the module on those kernels (out/sanitizers/summary.json)
+	$(PYTHON) tests/vm/sanitizers.py --out $(OUT)/sanitizers
 
 lab-shell: deps-lab ## enter a booted guest with the iSCSI topology up
 	@$(FABTUNE) lab shell

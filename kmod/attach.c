@@ -9,6 +9,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/ktime.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/string.h>
@@ -44,6 +45,7 @@ static struct fabstat_hook hooks[] = {
 
 static DEFINE_MUTEX(attach_lock);
 static bool wanted;	/* attach_lock */
+static u64 since_ns;	/* CLOCK_MONOTONIC; attach_lock */
 
 /* Makes the compiler compare each probe with the kernel's own prototype of its tracepoint. */
 static void __maybe_unused check_prototypes(void)
@@ -163,6 +165,7 @@ int fabstat_attach(void)
 	mutex_lock(&attach_lock);
 	for (i = 0; i < ARRAY_SIZE(hooks) && !err; i++)
 		err = hook_attach(&hooks[i]);
+	WRITE_ONCE(since_ns, ktime_get_ns());
 	WRITE_ONCE(wanted, !err);
 	mutex_unlock(&attach_lock);
 	if (err)
@@ -174,6 +177,12 @@ int fabstat_attach(void)
 bool fabstat_attached(void)
 {
 	return READ_ONCE(wanted);
+}
+
+/* Returns since when the probes are attached, as requests are stamped: CLOCK_MONOTONIC. */
+u64 fabstat_attached_since_ns(void)
+{
+	return READ_ONCE(since_ns);
 }
 
 /* Returns true while everything that SCSI tells is being seen. */

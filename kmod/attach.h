@@ -10,6 +10,7 @@ void fabstat_attach_exit(void);
 int fabstat_attach(void);
 void fabstat_detach(void);
 bool fabstat_attached(void);
+u64 fabstat_attached_since_ns(void);
 bool fabstat_attached_scsi(void);
 const char *fabstat_missing(unsigned int number);
 

@@ -26,6 +26,12 @@ static __always_inline u8 request_op(struct request *rq)
 	return op_class[(__force u8)req_op(rq)];
 }
 
+/* Returns what kind of request @rq is. Any context. */
+enum fabstat_op fabstat_op(struct request *rq)
+{
+	return request_op(rq);
+}
+
 static u64 end_sector(struct request *rq)
 {
 	return blk_rq_pos(rq) + blk_rq_sectors(rq);
@@ -60,7 +66,7 @@ static __always_inline void books_enter(const struct fabstat_place *place, struc
 {
 	u8 op = request_op(rq);
 
-	local64_inc(&place->cpu->issued[op]);
+	local64_inc(place->cpu->issued + op);
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_sub(now, &place->cpu->depth_ticks);
 	fill_slot(place->dev, place->slot, rq, op);
@@ -73,6 +79,7 @@ static __always_inline void books_enter(const struct fabstat_place *place, struc
 /* The first requests of a device, and those that were sent back. */
 static noinline void request_issue_slowly(struct request *rq)
 {
+	struct fabstat_retry *retry;
 	struct fabstat_place place;
 	u64 now;
 
@@ -88,9 +95,12 @@ static noinline void request_issue_slowly(struct request *rq)
 	if (fabstat_issued_at(place.slot->issued))
 		fabstat_forget(place.slot, rq->mq_hctx->queue_num, now);
 	/* What is remembered is about another request unless both end at the same sector. */
-	if (place.slot->retry && place.slot->retry->end_sector != end_sector(rq))
+	retry = fabstat_retry(place.slot);
+	if (retry && retry->end_sector != end_sector(rq)) {
 		fabstat_retry_free(place.slot);
-	books_enter(&place, rq, now, place.slot->retry ? FABSTAT_PAST : 0);
+		retry = NULL;
+	}
+	books_enter(&place, rq, now, retry ? FABSTAT_PAST : 0);
 }
 
 /* @counter: the clock is the cycle counter, to read which nothing is called. */
@@ -113,7 +123,7 @@ static noinline void request_issue_by_timekeeper(struct request *rq)
 static void record_retry(struct fabstat_cpu *cpu, struct fabstat_slot *slot, unsigned int op,
 			 u64 issued, u64 now)
 {
-	struct fabstat_retry *retry = slot->retry;
+	struct fabstat_retry *retry = fabstat_retry(slot);
 	u64 ns = fabstat_ticks_to_ns(elapsed(issued, now));
 
 	if (retry->first_issue) {
@@ -174,10 +184,10 @@ static __always_inline void books_leave(const struct fabstat_place *place, unsig
 	struct fabstat_cpu *cpu = place->cpu;
 
 	place->slot->issued = FABSTAT_IDLE;
-	local64_inc(&cpu->completed[op]);
+	local64_inc(cpu->completed + op);
 	smp_wmb();	/* see struct fabstat_cpu */
-	local64_add(nr_bytes, &cpu->bytes[op]);
-	local64_add(ns, &cpu->device_ns[op]);
+	local64_add(nr_bytes, cpu->bytes + op);
+	local64_add(ns, cpu->device_ns + op);
 	local64_add(now, &cpu->depth_ticks);
 }
 
@@ -238,7 +248,7 @@ static noinline void request_complete_slowly(struct request *rq, fabstat_status_
 	}
 	ns = fabstat_ticks_to_ns(elapsed(issued, now));
 	books_leave(&place, op, nr_bytes, ns, now);
-	if (place.slot->retry)
+	if (fabstat_retry(place.slot))
 		record_retry(place.cpu, place.slot, op, issued, now);
 	else
 		record_time(place.cpu, op, FABSTAT_DIRECT, ns);
@@ -264,14 +274,14 @@ static __always_inline void request_complete(struct request *rq, fabstat_status_
 	if (unlikely(!fabstat_find(rq, &place)))
 		goto slowly;
 	op = place.slot->op;
-	histogram = READ_ONCE(place.cpu->histogram[op][FABSTAT_DIRECT]);
+	histogram = READ_ONCE((*(place.cpu->histogram + op))[FABSTAT_DIRECT]);
 	now = counter ? fabstat_ticks_fast() : ktime_get_raw_ns();
 	ticks = now - place.slot->issued;
 	/* More than a second or four, a negative time, or a marked slot: see FABSTAT_IDLE. */
 	if (unlikely(!histogram || ticks >> 32))
 		goto slowly;
 	ns = fabstat_few_ticks_to_ns(ticks);
-	local64_inc(&histogram->bucket[fabstat_bucket_in_range(ns)]);
+	local64_inc(histogram->bucket + fabstat_bucket_in_range(ns));
 	books_leave(&place, op, nr_bytes, ns, now);
 	books_left(&place, now);
 	return;
@@ -291,7 +301,7 @@ static void remember(const struct fabstat_place *place, struct request *rq, bool
 {
 	struct fabstat_slot *slot = place->slot;
 	u64 issued = fabstat_issued_at(slot->issued);
-	struct fabstat_retry *retry = slot->retry;
+	struct fabstat_retry *retry = fabstat_retry(slot);
 
 	if (retry && retry->end_sector != end_sector(rq)) {
 		fabstat_retry_free(slot);
@@ -312,7 +322,7 @@ static void remember(const struct fabstat_place *place, struct request *rq, bool
 		retry->first_refusal = now;
 	retry->times++;
 	/* Readers of the stuck list that find it see it filled in. */
-	smp_store_release(&slot->retry, retry);
+	rcu_assign_pointer(slot->retry, retry);
 }
 
 /*
@@ -322,7 +332,7 @@ static void remember(const struct fabstat_place *place, struct request *rq, bool
 static bool is_thrown_away(const struct fabstat_place *place, const struct request *rq,
 			   enum mq_rq_state state)
 {
-	return fabstat_is_clone(rq) && state != MQ_RQ_COMPLETE && !place->slot->retry;
+	return fabstat_is_clone(rq) && state != MQ_RQ_COMPLETE && !fabstat_retry(place->slot);
 }
 
 /*
@@ -363,7 +373,7 @@ static void request_requeue(struct request *rq)
 	if (in_flight)
 		send_back(&place, now);
 	/* It waits to be issued again. */
-	WRITE_ONCE(place.slot->issued, place.slot->retry ? FABSTAT_PAST : FABSTAT_IDLE);
+	WRITE_ONCE(place.slot->issued, fabstat_retry(place.slot) ? FABSTAT_PAST : FABSTAT_IDLE);
 }
 
 notrace void fabstat_probe_issue(void *data, struct request *rq)

@@ -50,6 +50,32 @@ static inline u64 fabstat_diskseq(struct gendisk *disk)
 #endif
 }
 
+/* A disk that has no driver and is never registered; NULL or an error without memory. */
+static inline struct gendisk *fabstat_spare_disk(void)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 9, 0)
+	return blk_alloc_disk(NULL, NUMA_NO_NODE);
+#elif LINUX_VERSION_CODE >= KERNEL_VERSION(5, 14, 0)
+	return blk_alloc_disk(NUMA_NO_NODE);
+#else
+	return alloc_disk(1);
+#endif
+}
+
+/* Classes are constant since 6.4. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
+#define fabstat_class_t		const struct class
+#else
+#define fabstat_class_t		struct class
+#endif
+
+/* Up to 5.19 a visitor of busy requests is also told whether their tag is reserved. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 0, 0)
+#define FABSTAT_BUSY_ITER_RESERVED
+#else
+#define FABSTAT_BUSY_ITER_RESERVED	, bool reserved
+#endif
+
 /* On x86 get_cycles() checks at each call that there is a counter; clock.c has done so. */
 #ifdef CONFIG_X86_TSC
 #define fabstat_read_counter()	rdtsc()

@@ -23,7 +23,7 @@
 #define MAX_GONE	16
 
 struct fabstat_globals fabstat_globals;
-struct fabstat_device *fabstat_devices[FABSTAT_MAX_QUEUES];
+struct fabstat_device __rcu *fabstat_devices[FABSTAT_MAX_QUEUES];
 struct fabstat_device fabstat_no_device;
 LIST_HEAD(fabstat_gone);
 DEFINE_MUTEX(fabstat_lock);	/* retiring, reading, switching on and off */
@@ -171,7 +171,7 @@ static bool device_link(struct fabstat_device *dev, struct fabstat_set *set)
 		list_add_rcu(&set->node, &sets);
 	dev->serial = atomic64_inc_return(&fabstat_globals.devices_seen);
 	/* Probes that find it see it whole. */
-	smp_store_release(&fabstat_devices[dev->id], dev);
+	rcu_assign_pointer(fabstat_devices[dev->id], dev);
 	return true;
 }
 
@@ -229,7 +229,7 @@ static struct fabstat_set *device_unlink(struct fabstat_device *dev)
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&table_lock, flags);
-	WRITE_ONCE(fabstat_devices[dev->id], &fabstat_no_device);
+	rcu_assign_pointer(fabstat_devices[dev->id], &fabstat_no_device);
 	dev->eh_wakeups = fabstat_eh_wakeups(dev);
 	unused = set_put(dev->set);
 	raw_spin_unlock_irqrestore(&table_lock, flags);
@@ -335,7 +335,7 @@ void fabstat_devices_init(void)
 
 	fabstat_globals.loaded_ns = fabstat_time_ns(fabstat_ticks());
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++)
-		fabstat_devices[id] = &fabstat_no_device;
+		RCU_INIT_POINTER(fabstat_devices[id], &fabstat_no_device);
 }
 
 /* Closes the books of @dev that are kept in ticks. */
@@ -378,6 +378,7 @@ void fabstat_devices_exit(void)
 	struct fabstat_device *dev, *next;
 	unsigned int id;
 
+	mutex_lock(&fabstat_lock);
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
 		dev = fabstat_device(id);
 		if (!dev)
@@ -388,4 +389,5 @@ void fabstat_devices_exit(void)
 	}
 	list_for_each_entry_safe(dev, next, &fabstat_gone, gone_node)
 		device_free(dev);
+	mutex_unlock(&fabstat_lock);
 }

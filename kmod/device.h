@@ -12,7 +12,9 @@
 #include <linux/blk-mq.h>
 #include <linux/cache.h>
 #include <linux/list.h>
+#include <linux/lockdep.h>
 #include <linux/mutex.h>
+#include <linux/rcupdate.h>
 #include <linux/types.h>
 
 #include "depth.h"
@@ -83,16 +85,17 @@ struct fabstat_globals {
 };
 
 extern struct fabstat_globals fabstat_globals;
-extern struct fabstat_device *fabstat_devices[FABSTAT_MAX_QUEUES];
+extern struct fabstat_device __rcu *fabstat_devices[FABSTAT_MAX_QUEUES];
 /* Stands for a device that has not been seen yet: the fast path is closed to it. */
 extern struct fabstat_device fabstat_no_device;
 extern struct list_head fabstat_gone;
 extern struct mutex fabstat_lock;	/* retiring, reading, switching on and off */
 
-/* Returns the device of the queue with @id, or NULL. */
+/* Returns the device of the queue with @id, or NULL. Preemption is off, or fabstat_lock. */
 static inline struct fabstat_device *fabstat_device(unsigned int id)
 {
-	struct fabstat_device *dev = READ_ONCE(fabstat_devices[id]);
+	struct fabstat_device *dev = rcu_dereference_check(fabstat_devices[id], rcu_read_lock_sched_held() ||
+						    lockdep_is_held(&fabstat_lock));
 
 	return dev == &fabstat_no_device ? NULL : dev;
 }

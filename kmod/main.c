@@ -10,6 +10,7 @@
  *
  *	main		loading, unloading, the switch, and a look around once a second
  *	show, stuck	the files in debugfs
+ *	unseen		requests that no probe saw
  *	attach		tracepoints
  *	block, scsi, dm	probes
  *	place		what a probe works on: device, counters and slot of a request
@@ -17,6 +18,7 @@
  *	counters, slots	counters of a CPU; requests in flight
  *	depth		how many are in flight, against their limit
  *	memory, clock	a ceiling on what is allocated; the cheapest exact time
+ *	reserve		memory that lies ready, on PREEMPT_RT kernels
  *	classify.h, histogram.h, compat.h	pure rules; differences between kernels
  *
  * Memory is allocated on first use, from within probes, which must not sleep.
@@ -36,6 +38,8 @@
 #include "files.h"
 #include "memory.h"
 #include "place.h"
+#include "reserve.h"
+#include "unseen.h"
 
 #define SCAN_PERIOD	HZ
 
@@ -128,20 +132,20 @@ static int __init fabstat_init(void)
 {
 	int err;
 
-	/* Probes take memory where PREEMPT_RT forbids it. */
-	if (IS_ENABLED(CONFIG_PREEMPT_RT)) {
-		pr_err("PREEMPT_RT kernels are not supported\n");
-		return -EOPNOTSUPP;
-	}
 	if (!IS_ENABLED(CONFIG_DEBUG_FS)) {
 		pr_err("this kernel has no debugfs, which the counters are read from\n");
 		return -EOPNOTSUPP;
 	}
-	fabstat_clock_init();
-	fabstat_devices_init();
-	err = fabstat_attach_init();
+	err = fabstat_reserve_init();
 	if (err)
 		return err;
+	fabstat_clock_init();
+	fabstat_devices_init();
+	err = fabstat_unseen_init();
+	if (!err)
+		err = fabstat_attach_init();
+	if (err)
+		goto free_reserve;
 
 	dir = debugfs_create_dir(KBUILD_MODNAME, NULL);
 	debugfs_create_file("stats", 0400, dir, NULL, &fabstat_stats_fops);
@@ -162,6 +166,8 @@ remove_files:
 	debugfs_remove_recursive(dir);
 	fabstat_attach_exit();
 	fabstat_devices_exit();
+free_reserve:
+	fabstat_reserve_exit();
 	return err;
 }
 
@@ -175,6 +181,7 @@ static void __exit fabstat_exit(void)
 	fabstat_attach_exit();
 	cancel_delayed_work_sync(&scan_work);
 	fabstat_devices_exit();
+	fabstat_reserve_exit();
 }
 
 module_init(fabstat_init);

@@ -8,9 +8,11 @@
  */
 #include <linux/atomic.h>
 #include <linux/moduleparam.h>
+#include <linux/preempt.h>
 #include <linux/slab.h>
 
 #include "memory.h"
+#include "reserve.h"
 
 static unsigned int memory_limit_mib = 128;
 module_param(memory_limit_mib, uint, 0644);
@@ -51,6 +53,27 @@ bool fabstat_memory_eased(void)
 	return true;
 }
 
+/*
+ * Puts @memory on the account: what the slab really gave. Each CPU here at once may exceed the
+ * limit by one object. NULL is fine.
+ */
+static void *charged(void *memory)
+{
+	if (memory)
+		atomic64_add(ksize(memory), &used);
+	return memory;
+}
+
+#ifdef CONFIG_PREEMPT_RT
+/* Returns @bytes of zeroed memory, or NULL. May sleep. */
+void *fabstat_alloc_sleeping(size_t bytes)
+{
+	if (fabstat_memory_used() + bytes > fabstat_memory_limit())
+		return NULL;
+	return charged(kzalloc(bytes, GFP_KERNEL | __GFP_NOWARN));
+}
+#endif
+
 /* Returns @bytes of zeroed memory, or NULL. Any context. */
 void *fabstat_alloc(size_t bytes, enum fabstat_need need)
 {
@@ -62,12 +85,15 @@ void *fabstat_alloc(size_t bytes, enum fabstat_need need)
 		limit -= limit >> 3;
 	if (fabstat_memory_used() + bytes > limit)
 		goto refuse;
+#ifdef CONFIG_PREEMPT_RT
+	/* On the account since it was made. */
+	memory = fabstat_reserve_take(bytes);
+#else
 	/* Probes run where memory is being written out to be freed: its reserves are not ours. */
-	memory = kzalloc(bytes, GFP_NOWAIT | __GFP_NOWARN | __GFP_NOMEMALLOC);
+	memory = charged(kzalloc(bytes, GFP_NOWAIT | __GFP_NOWARN | __GFP_NOMEMALLOC));
+#endif
 	if (!memory)
 		goto refuse;
-	/* What the slab really gave. Each CPU here at once may exceed the limit by one object. */
-	atomic64_add(ksize(memory), &used);
 	return memory;
 
 refuse:
@@ -81,11 +107,17 @@ void fabstat_uncharge(const void *memory)
 	atomic64_sub(ksize(memory), &used);
 }
 
-/* Frees @memory of fabstat_alloc(). NULL is fine. */
-void fabstat_free(const void *memory)
+/* Frees @memory of fabstat_alloc(). NULL is fine. Any context. */
+void fabstat_free(void *memory)
 {
 	if (!memory)
 		return;
+#ifdef CONFIG_PREEMPT_RT
+	if (!preemptible()) {
+		fabstat_reserve_give(memory);
+		return;
+	}
+#endif
 	fabstat_uncharge(memory);
 	kfree(memory);
 }

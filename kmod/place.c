@@ -72,6 +72,31 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 	return true;
 }
 
+/* Returns true if the books know that @rq is in flight. Any context. */
+bool fabstat_sees(struct request *rq)
+{
+	unsigned int queue = rq->mq_hctx->queue_num;
+	bool scheduled = rq->internal_tag >= 0;
+	unsigned int tag = scheduled ? rq->internal_tag : rq->tag;
+	struct fabstat_device *dev = NULL;
+	struct fabstat_chunk *chunk;
+	struct fabstat_table *table;
+	unsigned int id = rq->q->id;
+	bool sees = false;
+
+	smp_rmb();	/* a request's state changes behind its probe */
+	preempt_disable();
+	if (id < FABSTAT_MAX_QUEUES)
+		dev = fabstat_device(id);
+	if (dev && queue < dev->nr_tables && tag < BLK_MQ_MAX_DEPTH) {
+		table = READ_ONCE((scheduled ? dev->sched : dev->set->table)[queue]);
+		chunk = READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
+		sees = chunk && fabstat_issued_at(READ_ONCE(chunk->slot[tag % FABSTAT_CHUNK_SLOTS].issued));
+	}
+	preempt_enable();
+	return sees;
+}
+
 /*
  * Takes the request in flight at @slot of hardware queue @queue, whose end was not seen, off the
  * books of its device, which need not be the one that uses the slot now. Preemption is off.

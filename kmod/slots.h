@@ -13,6 +13,7 @@
 
 #include <linux/bits.h>
 #include <linux/blk-mq.h>
+#include <linux/rcupdate.h>
 #include <linux/types.h>
 
 /* What is remembered of a request that was refused or sent back, until it completes. */
@@ -37,7 +38,7 @@ struct fabstat_retry {
 struct fabstat_slot {
 	u64 issued;		/* ticks, with the bits above */
 	u64 sector;
-	struct fabstat_retry *retry;	/* RCU */
+	struct fabstat_retry __rcu *retry;
 	u32 bytes;
 	u16 device;		/* queue id */
 	u8 op;
@@ -63,6 +64,15 @@ extern struct fabstat_table fabstat_no_table;
 static inline u64 fabstat_issued_at(u64 issued)
 {
 	return issued & ~FABSTAT_PAST;
+}
+
+/*
+ * Returns what is remembered of the request at @slot, or NULL. For those that handle the request,
+ * which the block layer gives to one CPU at a time, or that have the slot to themselves.
+ */
+static inline struct fabstat_retry *fabstat_retry(const struct fabstat_slot *slot)
+{
+	return rcu_dereference_protected(slot->retry, true);
 }
 
 typedef void (*fabstat_visit_t)(struct fabstat_slot *slot, unsigned int queue, void *data);

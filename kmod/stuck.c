@@ -10,10 +10,13 @@
 #include <linux/slab.h>
 #include <linux/sort.h>
 
+#include "attach.h"
 #include "classify.h"
 #include "clock.h"
 #include "device.h"
 #include "files.h"
+#include "probes.h"
+#include "unseen.h"
 
 unsigned int fabstat_stuck_ms = 60000;
 module_param_named(stuck_ms, fabstat_stuck_ms, uint, 0644);
@@ -30,12 +33,25 @@ struct stuck_request {
 	u32 times;		/* sent back or refused */
 	u16 device;
 	u8 op;
+	u8 state;		/* of stuck_state */
+	dev_t devt;		/* of a disk that may not be in the table */
+	char disk[32];
+};
+
+enum stuck_state { IN_FLIGHT, SENT_BACK, BEFORE_LOAD, UNTRACKED };
+
+static const char * const state_names[] = {
+	[IN_FLIGHT] = "in_flight",
+	[SENT_BACK] = "sent_back",
+	[BEFORE_LOAD] = "before_load",
+	[UNTRACKED] = "untracked",
 };
 
 struct stuck_list {
 	struct stuck_request *request;	/* NULL: only count */
 	unsigned int size, found;
 	u64 now;		/* ticks */
+	u64 now_monotonic_ns;	/* the same moment as requests are stamped */
 	u64 threshold_ns;
 };
 
@@ -51,8 +67,7 @@ static enum copied copy_slot(const struct fabstat_slot *slot, struct stuck_reque
 	struct fabstat_retry *retry;
 	u64 first;
 
-	/* Pairs with remember(): a retry that is found is filled in. */
-	retry = smp_load_acquire(&slot->retry);
+	retry = rcu_dereference(slot->retry);
 	if (!issued && !retry)
 		return COPY_NOTHING;
 	copy->sector = READ_ONCE(slot->sector);
@@ -62,11 +77,19 @@ static enum copied copy_slot(const struct fabstat_slot *slot, struct stuck_reque
 	copy->times = retry ? READ_ONCE(retry->times) : 0;
 	first = retry ? READ_ONCE(retry->first) : issued;
 	smp_rmb();	/* the copies above belong to the issue that is compared below */
-	if (READ_ONCE(slot->issued) != word || READ_ONCE(slot->retry) != retry)
+	if (READ_ONCE(slot->issued) != word || rcu_access_pointer(slot->retry) != retry)
 		return COPY_TORN;
 	copy->age_ns = now > first ? fabstat_ticks_to_ns(now - first) : 0;
 	copy->issue_age_ns = issued && now > issued ? fabstat_ticks_to_ns(now - issued) : 0;
+	copy->state = copy->issue_age_ns ? IN_FLIGHT : SENT_BACK;
 	return COPY_WHOLE;
+}
+
+static void add(struct stuck_list *list, const struct stuck_request *request)
+{
+	if (list->request && list->found < list->size)
+		list->request[list->found] = *request;
+	list->found++;
 }
 
 /* A request that is sent back and issued again all the time is stuck, too: look again. */
@@ -82,11 +105,34 @@ static void visit_slot(struct fabstat_slot *slot, unsigned int queue, void *data
 		copied = copy_slot(slot, &request, list->now);
 	while (copied == COPY_TORN && ++tries < MAX_TRIES);
 	rcu_read_unlock();
-	if (copied != COPY_WHOLE || request.age_ns < list->threshold_ns)
-		return;
-	if (list->request && list->found < list->size)
-		list->request[list->found] = request;
-	list->found++;
+	if (copied == COPY_WHOLE && request.age_ns >= list->threshold_ns)
+		add(list, &request);
+}
+
+/*
+ * A request that no probe saw. How old it is the kernel knows unless the queue keeps no I/O
+ * statistics; one of unknown age was there before the probes, however short a time that was.
+ */
+static void visit_unseen(struct request *rq, struct gendisk *disk, void *data)
+{
+	u64 begun_ns = READ_ONCE(rq->start_time_ns);
+	struct stuck_request request = {
+		.sector = blk_rq_pos(rq),
+		.bytes = blk_rq_bytes(rq),
+		.device = rq->q->id,
+		.op = fabstat_op(rq),
+		.state = begun_ns < fabstat_attached_since_ns() ? BEFORE_LOAD : UNTRACKED,
+		.devt = disk_devt(disk),
+	};
+	struct stuck_list *list = data;
+
+	if (begun_ns) {
+		request.age_ns = max_t(s64, list->now_monotonic_ns - begun_ns, 0);
+		if (request.age_ns < list->threshold_ns)
+			return;
+	}
+	strscpy(request.disk, disk->disk_name, sizeof(request.disk));
+	add(list, &request);
 }
 
 static int older_first(const void *a, const void *b)
@@ -100,20 +146,28 @@ static void fill_list(struct stuck_list *list)
 {
 	list->found = 0;
 	fabstat_devices_walk(visit_slot, list);
+	if (fabstat_attached())
+		fabstat_unseen_walk(visit_unseen, list);
 }
 
 static void show_request(struct seq_file *m, const struct stuck_request *request)
 {
-	const struct fabstat_device *dev = fabstat_device(request->device);
+	const struct fabstat_device *dev = NULL;
+	const char *disk = request->disk;
+	dev_t devt = request->devt;
 
-	if (!dev)
+	if (request->device < FABSTAT_MAX_QUEUES)
+		dev = fabstat_device(request->device);
+	if (dev && !*disk) {
+		disk = dev->identity.disk;
+		devt = dev->identity.devt;
+	}
+	if (!*disk)
 		return;
 	seq_printf(m, "stuck id=%llu disk=%s dev=%u:%u op=%s sector=%llu bytes=%u age_ns=%llu state=%s issue_age_ns=%llu sent_back=%u\n",
-		   dev->serial, dev->identity.disk, MAJOR(dev->identity.devt),
-		   MINOR(dev->identity.devt), op_names[request->op], request->sector,
-		   request->bytes, request->age_ns,
-		   request->issue_age_ns ? "in_flight" : "sent_back", request->issue_age_ns,
-		   request->times);
+		   dev ? dev->serial : 0, disk, MAJOR(devt), MINOR(devt), op_names[request->op],
+		   request->sector, request->bytes, request->age_ns, state_names[request->state],
+		   request->issue_age_ns, request->times);
 }
 
 static int stuck_show(struct seq_file *m, void *unused)
@@ -126,6 +180,7 @@ static int stuck_show(struct seq_file *m, void *unused)
 
 	mutex_lock(&fabstat_lock);
 	list.now = fabstat_ticks();
+	list.now_monotonic_ns = ktime_get_ns();
 	fill_list(&list);
 	/* Ages are those at list.now, so the second time no request more is old enough. */
 	list.size = list.found;

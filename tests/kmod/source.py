@@ -20,8 +20,8 @@ sys.path.insert(0, str(TOP / "userspace"))
 
 from fabtune.errors import FabtuneError  # noqa: E402
 from fabtune.host.run import privileged, require, run  # noqa: E402
-from fabtune.lab.cache import cache_dir, delete_tree, locked, making  # noqa: E402
-from fabtune.lab.image import build_image, in_root, install_root  # noqa: E402
+from fabtune.lab.cache import delete_tree  # noqa: E402
+from fabtune.lab.image import build_image, in_root, tool_root  # noqa: E402
 from fabtune.lab.recipe import SUITES, Recipe  # noqa: E402
 from fabtune.progress import Progress  # noqa: E402
 
@@ -33,23 +33,13 @@ DKMS_SUITES = ("bookworm", "trixie")
 CHECKPATCH = ("scripts/checkpatch.pl", "scripts/spelling.txt", "scripts/const_structs.checkpatch")
 
 
-def oldest_root() -> Path:
-    """Return a root with the compiler and kernel headers of the oldest Debian; it boots nothing."""
-    target = cache_dir() / f"{OLDEST.suite}-{OLDEST.digest}"
-    with locked(f"image-{OLDEST.suite}"):
-        if not target.exists():
-            with making(target) as draft, Progress().step(f"installing a {OLDEST.suite} root"):
-                install_root(OLDEST, draft / "root")
-    return target / "root"
-
-
 def sources() -> list[Path]:
     # A build in the tree leaves fabstat.mod.c behind.
     return sorted(path for path in (TOP / "kmod").glob("*.[ch]") if not path.name.endswith(".mod.c"))
 
 
 def root_of(suite: str) -> Path:
-    return oldest_root() if suite == OLDEST.suite else build_image(suite, Progress()).root
+    return tool_root(OLDEST) if suite == OLDEST.suite else build_image(suite, Progress()).root
 
 
 def compile_in(root: Path, *words: str, tools: tuple[str, ...] = ()) -> str:

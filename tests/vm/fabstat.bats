@@ -127,11 +127,34 @@ all_books_close() {
 	wait_for some_in_flight
 	# fio submits all of them at once; adjacent ones may have been merged.
 	inflight=$(field "$disk" 9)
-	load_fabstat
+	sleep 0.2
+	load_fabstat stuck_ms=100
+	# On a host that hangs they are what there is to see.
+	fabtune stuck
+	fabtune stuck --json > /tmp/stuck.json
+	early="[one for one in json.load(open('/tmp/stuck.json'))['requests'] if one['disk'] == '$disk']"
+	python3 -c "import json; early = $early; print(early); assert len(early) == $inflight; assert all(one['state'] == 'before_load' and one['op'] == 'read' and 100 <= one['age_ms'] < 2000 for one in early)"
 	wait
+	[ "$(fabtune stuck --json | python3 -c "import json, sys; print(len(json.load(sys.stdin)['requests']))")" -eq 0 ]
 	expect "$disk" "events['unmatched'] == $inflight and d.in_flight == 0"
 	load_disk "$disk" --rw=read --bs=4k --number_ios=3 --size=16k
 	expect "$disk" "events['unmatched'] == $inflight and read.completed >= 3 and books"
+}
+
+@test "a request that began before load on a queue without statistics is stuck for an unknown time" {
+	thorough
+	disk=$(scsi_debug_disk ndelay=900000000 dev_size_mb=16)
+	echo none > "/sys/block/$disk/queue/scheduler"
+	echo 0 > "/sys/block/$disk/queue/iostats"
+	dd "if=/dev/$disk" of=/dev/null bs=4k count=1 iflag=direct status=none &
+	sleep 0.2
+	load_fabstat
+	run fabtune stuck
+	echo "$output"
+	[[ "$output" == *unknown*"$disk"*read*"before load"* ]]
+	wait
+	run fabtune stuck
+	[[ "$output" == "no request is older"* ]]
 }
 
 @test "switched off it counts nothing, and what was in flight is forgotten, not lost" {

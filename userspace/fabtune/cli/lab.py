@@ -11,10 +11,11 @@ from pathlib import Path
 from fabtune import progress
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.lab.accel import choose_accelerator
+from fabtune.lab.debug_kernel import EXPECTED_S, build_debug_kernel, find_debug_kernel
 from fabtune.lab.image import Image, build_image, expected_steps, remove_images
 from fabtune.lab.job import write_job
 from fabtune.lab.module import build_module
-from fabtune.lab.recipe import SUITES
+from fabtune.lab.recipe import DEBUG_KERNELS, SUITES
 from fabtune.lab.uml import build_uml, make_state
 from fabtune.lab.vm import Machine, run_guest, start
 
@@ -27,8 +28,9 @@ def _machine(args: argparse.Namespace) -> tuple[Machine, Path | None]:
         raise InputError(f"--memory-mib {args.memory_mib}: expected 256 to 32768")
     if args.accel == "uml":
         return _uml_machine(args), None
-    suites = [args.suite, args.kernel_suite or args.suite]
-    image, kernel = _images(suites)
+    debug = find_debug_kernel(args.kernel_suite) if args.kernel_suite in DEBUG_KERNELS else None
+    image, kernel = _images([args.suite, args.suite if debug or not args.kernel_suite else args.kernel_suite])
+    kernel = debug or kernel
     accelerator = choose_accelerator(args.accel, kernel) if args.clock == "real" else "tcg"
     machine = Machine(
         image, kernel if kernel is not image else None, args.clock, accelerator, args.smp, args.memory_mib,
@@ -55,8 +57,13 @@ def _images(suites: list[str]) -> tuple[Image, Image]:
 
 
 def run_build(args: argparse.Namespace) -> int:
-    """Make an image and the module for its kernel."""
-    image, _ = _images([args.suite, args.suite])
+    """Make an image, or a debug kernel, and the module for it."""
+    if args.suite in DEBUG_KERNELS:
+        show = progress.for_stderr()
+        show.begin([(f"building the {args.suite} kernel", EXPECTED_S)])
+        image = build_debug_kernel(args.suite, show)
+    else:
+        image, _ = _images([args.suite, args.suite])
     module = build_module(image)
     print(f"{image.suite}: kernel {image.kernel_release}, image {image.squashfs}, module {module}")
     return ExitCode.DONE

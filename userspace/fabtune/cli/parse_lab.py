@@ -7,6 +7,7 @@ from typing import Any
 
 # As lab/ has them; importing that takes longer than all the rest of `fabtune lab --help`.
 SUITES = ("trixie", "bookworm", "sid")
+DEBUG_KERNELS = ("kasan", "kcsan", "rt", "scsi-builtin")
 CLOCKS = ("virtual", "real")
 ACCELERATORS = ("auto", "kvm", "tcg", "tcg-single", "uml")
 
@@ -23,7 +24,7 @@ def configure(parser: argparse.ArgumentParser, _: str) -> None:
     """Add the sub-verbs of ``lab``."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     build = actions.add_parser("build", help="build and cache a suite's guest image and fabstat.ko")
-    build.add_argument("--suite", **_SUITE)
+    build.add_argument("--suite", **{**_SUITE, "help": f"{_SUITE['help']}; or a kernel: {', '.join(DEBUG_KERNELS)}"})
     build.set_defaults(handler="fabtune.cli.lab:run_build")
     run = actions.add_parser("run", help="boot a guest, run a script in it as root and fetch its /results")
     _add_machine(run)
@@ -47,7 +48,10 @@ def configure(parser: argparse.ArgumentParser, _: str) -> None:
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", **_SUITE)
-    parser.add_argument("--kernel-suite", choices=SUITES, help="take the kernel from this suite instead")
+    parser.add_argument(
+        "--kernel-suite", choices=(*SUITES, *DEBUG_KERNELS), metavar="SUITE",
+        help=f"take the kernel from this suite instead, or one with sanitizers: {', '.join(DEBUG_KERNELS)}",
+    )  # fmt: skip
     parser.add_argument(
         "--clock", default="virtual", choices=CLOCKS, help="virtual: repeatable, one vCPU; real: the host's, any number"
     )

@@ -295,7 +295,7 @@ def print_stuck(found: StuckList, devices: Mapping[int, CountedDevice], *, as_js
             "requests": [
                 {
                     "disk": one.disk, "dev": one.dev, "device": _name(one, devices),
-                    "op": one.op, "sector": one.sector, "bytes": one.bytes, "age_ms": one.age_ns / 1e6,
+                    "op": one.op, "sector": one.sector, "bytes": one.bytes, "age_ms": None if one.age_ns is None else one.age_ns / 1e6,
                     "state": one.state, "issue_age_ms": one.issue_age_ns / 1e6, "sent_back": one.sent_back,
                 }
                 for one in found.requests
@@ -307,7 +307,8 @@ def print_stuck(found: StuckList, devices: Mapping[int, CountedDevice], *, as_js
         return
     rows = [
         (
-            f"{one.age_ns / 1e9:.1f}", one.disk, one.op, str(one.sector), str(one.bytes), one.state.replace("_", " "),
+            "unknown" if one.age_ns is None else f"{one.age_ns / 1e9:.1f}", one.disk, one.op, str(one.sector),
+            str(one.bytes), one.state.replace("_", " "),
             f"{one.issue_age_ns / 1e9:.1f}", str(one.sent_back), _path(devices[one.id]) if one.id in devices else "",
         )
         for one in found.requests

@@ -133,7 +133,7 @@ def _load(
                 draft.note(samples=(*draft.step.samples, counters.sample(None)))
                 readings.append((time.time(), read_file("stats")))
                 # fabstat lists those alone that are beyond its threshold, a minute too.
-                hanging = [one for one in stuck().requests if one.disk in disks and one.age_ns > STUCK_S * 1e9]
+                hanging = [one for one in stuck().requests if one.disk in disks and one.known_age_s > STUCK_S]
                 if hanging:
                     requests = tuple(as_record(one) for one in hanging)
                     raise _HangingError(Stuck(STUCK_S, max(one.age_s for one in requests), requests))

@@ -33,11 +33,7 @@ class Image:
     """One cached image."""
 
     directory: Path
-    recipe: Recipe
-
-    @property
-    def suite(self) -> str:
-        return self.recipe.suite
+    suite: str
 
     @property
     def root(self) -> Path:
@@ -66,7 +62,7 @@ def find_image(suite: str) -> Image | None:
     if suite not in IMAGES:
         raise InputError(f"suite '{suite}': expected one of {', '.join(IMAGES)}")
     recipe = recipe_for(suite)
-    image = Image(cache_dir() / f"{suite}-{recipe.digest}", recipe)
+    image = Image(cache_dir() / f"{suite}-{recipe.digest}", suite)
     return image if (image.directory / "image.json").exists() else None
 
 
@@ -96,10 +92,10 @@ def build_image(suite: str, progress: Progress) -> Image:
             with progress.step(_pack_step(suite)):
                 _compile_library(draft / "root")
                 release = _strip_kernel_modules(draft / "root")
-                _squash(recipe, draft / "root", draft / "root.squashfs")
+                squash(draft / "root", draft / "root.squashfs", recipe.toolchain)
                 initramfs.write(draft / "root", release, draft / "initramfs.cpio")
             (draft / "image.json").write_text(json.dumps({"suite": suite, "kernel_release": release}))
-        return Image(target, recipe)
+        return Image(target, suite)
 
 
 def remove_images() -> int:
@@ -143,6 +139,16 @@ def install_root(recipe: Recipe, root: Path) -> None:
         run(privileged(command), what=f"installing the {recipe.suite} root")
     except FabtuneError as error:
         raise FabtuneError(f"{error}\n  Is the package archive reachable? 'apt-get update' shows it.") from None
+
+
+def tool_root(recipe: Recipe) -> Path:
+    """Return a root from `recipe` that compiles and boots nothing, made when the cache has none."""
+    target = cache_dir() / f"{recipe.suite}-{recipe.digest}"
+    with locked(f"image-{target.name}"):
+        if not target.exists():
+            with making(target) as draft, Progress().step(f"installing a {recipe.suite} root"):
+                install_root(recipe, draft / "root")
+    return target / "root"
 
 
 def in_root(root: Path, command: Sequence[str], *environment: str, what: str) -> str:
@@ -193,11 +199,12 @@ def _strip_kernel_modules(root: Path) -> str:
     return releases[0]
 
 
-def _squash(recipe: Recipe, root: Path, squashfs: Path) -> None:
+def squash(root: Path, squashfs: Path, unwanted: Sequence[str] = ()) -> None:
+    """Pack the directory `root`, without the paths `unwanted`, as guests read it.  Raises FabtuneError."""
     # Not compressed: guests read it from memory, and decompression would cost them emulated time.
     run(
         privileged([require("mksquashfs", "squashfs-tools"), root, squashfs, "-noappend", "-no-progress", "-no-xattrs",
-         "-noI", "-noD", "-noF", "-noX", "-all-time", "0", "-wildcards", "-e", *recipe.toolchain]),
+         "-noI", "-noD", "-noF", "-noX", "-all-time", "0", *(("-wildcards", "-e", *unwanted) if unwanted else ())]),
         what=f"packing {squashfs.name}",
     )  # fmt: skip
     run(privileged(["truncate", f"--size=%{_SECTION_BYTES}", squashfs]), what=f"padding {squashfs.name}")

@@ -10,6 +10,8 @@ from fabtune.host import targets
 SUITES = ("trixie", "bookworm", "sid")
 # Images that few guests need: the default suite with a target that is a package of its own.
 IMAGES = (*SUITES, *(f"{SUITES[0]}+{kind.package}" for kind in targets.kinds() if kind.package))
+# Kernels with sanitizers, which stand in for an image's.
+DEBUG_KERNELS = ("kasan", "kcsan", "rt", "scsi-builtin")
 
 # The kernel, what compiles a module for it, and what a guest needs to boot, without systemd or with it.
 _BASE = (

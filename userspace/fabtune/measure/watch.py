@@ -35,7 +35,7 @@ def check_judge(stuck_after_s: float | None) -> None:
 
 def as_record(request: StuckRequest) -> HangingRequest:
     """Return what a step's record keeps of a request that hangs."""
-    return HangingRequest(request.op, request.sector, request.age_ns / 1e9, request.state)
+    return HangingRequest(request.op, request.sector, request.known_age_s, request.state)
 
 
 class Watch:
@@ -64,7 +64,7 @@ class Watch:
     def _look_for_stuck(self, after_s: float) -> None:
         for request in stuck().requests:
             if request.disk == self._target.disk:
-                age_s = request.age_ns / 1e9
+                age_s = request.known_age_s
                 self._oldest_s = max(self._oldest_s, age_s)
                 if age_s > after_s:
                     self._stuck[request.op, request.sector] = as_record(request)

@@ -14,8 +14,11 @@ FORMAT_VERSION = 1
 class StuckRequest:
     """One request.  `age_ns` counts from its first issue or refusal, `issue_age_ns` from its last issue.
 
-    `state` is ``in_flight``, or ``sent_back`` while it waits to be issued again (`issue_age_ns` is 0 then).
-    `id` is the Device's.  `sent_back` is how often it was refused or sent back.
+    `state` is ``in_flight``, ``sent_back`` while it waits to be issued again, ``before_load`` for one that the driver
+    had before the module looked, or ``untracked`` for one that there was no memory for; `issue_age_ns` is 0 but for
+    the first.  Of the last two `age_ns` counts from the moment when the request was made, None: the kernel does not
+    know it.  `id` is the Device's, 0 for one that is not counted yet.  `sent_back` is how often it was refused or
+    sent back.
     """
 
     id: int
@@ -24,10 +27,15 @@ class StuckRequest:
     op: str
     sector: int
     bytes: int  # noqa: A003
-    age_ns: int
+    age_ns: int | None
     state: str
     issue_age_ns: int
     sent_back: int
+
+    @property
+    def known_age_s(self) -> float:
+        """The age in s as far as it is known: at least so old is the request."""
+        return (self.age_ns or 0) / 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +66,9 @@ def parse_stuck(text: str, source: str = "stuck") -> StuckList:
 
 
 def _request(record: dict[str, str]) -> StuckRequest:
+    known = record["age_ns"] != "0" or record["state"] in ("in_flight", "sent_back")
     return StuckRequest(
         id=int(record["id"]), disk=record["disk"], dev=record["dev"], op=record["op"], sector=int(record["sector"]),
-        bytes=int(record["bytes"]), age_ns=int(record["age_ns"]), state=record["state"],
+        bytes=int(record["bytes"]), age_ns=int(record["age_ns"]) if known else None, state=record["state"],
         issue_age_ns=int(record["issue_age_ns"]), sent_back=int(record["sent_back"]),
     )  # fmt: skip
