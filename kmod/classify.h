@@ -127,6 +127,16 @@ enum fabstat_event {
 
 /* clang-format on */
 
+/* Classes of requests by size: up to 4, 32 and 256 KiB, and above. */
+#define FABSTAT_SIZE_CLASSES	4
+#define FABSTAT_SIZE_NAMES	{ "4KiB", "32KiB", "256KiB", "above" }
+
+/* Returns the class of a request of @bytes. */
+static inline unsigned int fabstat_size_class(unsigned int bytes)
+{
+	return (bytes > 4096) + (bytes > 32768) + (bytes > 262144);
+}
+
 /* The classes of errors, which are counted per op as well; contiguous among the events. */
 #define FABSTAT_FIRST_ERROR	FABSTAT_ERROR_TIMEOUT
 #define FABSTAT_ERRORS		(FABSTAT_ERROR_IO - FABSTAT_ERROR_TIMEOUT + 1)

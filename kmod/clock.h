@@ -55,6 +55,12 @@ static inline u64 fabstat_ticks_to_ns(u64 ticks)
 	return mul_u64_u32_shr(ticks, fabstat_clock.mult, FABSTAT_CLOCK_SHIFT);
 }
 
+/* Returns the time from @from to @to; 0 if the clock of another CPU is a moment behind. */
+static inline u64 fabstat_elapsed(u64 from, u64 to)
+{
+	return (s64)(to - from) > 0 ? to - from : 0;
+}
+
 /* Returns CLOCK_MONOTONIC_RAW at @ticks, in ns. */
 static inline u64 fabstat_time_ns(u64 ticks)
 {

@@ -10,6 +10,7 @@
 
 #include <linux/blkdev.h>
 #include <linux/blk-mq.h>
+#include <linux/bits.h>
 #include <linux/preempt.h>
 #include <linux/timekeeping.h>
 #include <linux/timex.h>
@@ -71,10 +72,33 @@ static inline struct gendisk *fabstat_spare_disk(void)
 
 /* Up to 5.19 a visitor of busy requests is also told whether their tag is reserved. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 0, 0)
-#define FABSTAT_BUSY_ITER_RESERVED
+#define FABSTAT_BUSY_ITER_ARGS	struct request *rq, void *data
 #else
-#define FABSTAT_BUSY_ITER_RESERVED	, bool reserved
+#define FABSTAT_BUSY_ITER_ARGS	struct request *rq, void *data, bool reserved
 #endif
+
+/* What a queue wait counts from. */
+#ifdef FABSTAT_BIO_STAMP
+#define FABSTAT_WAIT_FROM	"submitted"
+#else
+#define FABSTAT_WAIT_FROM	"made"
+#endif
+
+/*
+ * Returns when what @rq carries was given to the block layer, CLOCK_MONOTONIC in ns; where bios
+ * have no stamp, when the request was made, which is after a wait for its tag. 0: nobody knows.
+ */
+static inline u64 fabstat_begun_ns(const struct request *rq, u64 now_ns)
+{
+#ifdef FABSTAT_BIO_STAMP
+	/* The lower 51 bits of a bio's stamp are the time's. */
+	u64 mask = BIT_ULL(51) - 1;
+
+	if (rq->bio && rq->bio->bi_issue.value & mask)
+		return now_ns - ((now_ns - rq->bio->bi_issue.value) & mask);
+#endif
+	return rq->start_time_ns;
+}
 
 /* On x86 get_cycles() checks at each call that there is a counter; clock.c has done so. */
 #ifdef CONFIG_X86_TSC

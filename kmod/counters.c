@@ -12,8 +12,8 @@
 #include "counters.h"
 #include "memory.h"
 
-/* Of the 20 that one device could have on one CPU: with the counters these are 64 KiB. */
-#define MAX_HISTOGRAMS	15
+/* Of the 45 that one device could have on one CPU: with the counters these are 100 KiB. */
+#define MAX_HISTOGRAMS	24
 
 static DEFINE_PER_CPU(struct fabstat_histogram, spilled);
 

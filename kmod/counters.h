@@ -19,7 +19,10 @@ enum fabstat_kind {
 	FABSTAT_AGAIN_DEVICE,	/* last issue to completion, issued more than once */
 	FABSTAT_AGAIN_TOTAL,	/* first issue to completion, issued more than once */
 	FABSTAT_REFUSED,	/* first refusal to the issue that went through */
-	FABSTAT_KINDS
+	/* on demand */
+	FABSTAT_WAIT,		/* made to first issue */
+	FABSTAT_SIZES,		/* last issue to completion, one for each class of sizes */
+	FABSTAT_KINDS = FABSTAT_SIZES + FABSTAT_SIZE_CLASSES
 };
 
 struct fabstat_histogram {
@@ -39,6 +42,7 @@ struct fabstat_cpu {
 	local64_t device_ns[FABSTAT_OPS];	/* sum of last issue to completion */
 	local64_t again_ns[FABSTAT_OPS];	/* sum of first to last issue */
 	local64_t refused_ns[FABSTAT_OPS];	/* sum of first refusal to last issue */
+	local64_t wait_ns[FABSTAT_OPS];		/* sum of made to first issue, detail only */
 	local64_t refused[FABSTAT_OPS];		/* requests completed after a refusal */
 	local64_t errors[FABSTAT_OPS][FABSTAT_ERRORS];
 	/*

@@ -109,6 +109,7 @@ static void device_free(struct fabstat_device *dev)
 	device_free_slots(dev);
 	fabstat_free(dev->depth_of);
 	fabstat_free(dev->depth);
+	fabstat_free(dev->slowest);
 	fabstat_free(dev);
 }
 

@@ -21,6 +21,7 @@
 #include "slots.h"
 
 struct fabstat_cpu;
+struct fabstat_slowest;
 struct scsi_device;
 
 /* Queue ids are small numbers, given out lowest first; queues with higher ids are not counted. */
@@ -72,6 +73,7 @@ struct fabstat_device {
 	struct fabstat_depth *depth;	/* the device's own, or one a hardware queue */
 	unsigned int nr_depths;
 	bool limit_is_queues;		/* each hardware queue has a limit of its own */
+	struct fabstat_slowest *slowest;	/* NULL until details are wanted */
 	struct fabstat_depth **depth_of; /* by hardware queue, for the fast path */
 
 	struct fabstat_cpu *cpu[] ____cacheline_aligned_in_smp;
@@ -94,8 +96,10 @@ extern struct mutex fabstat_lock;	/* retiring, reading, switching on and off */
 /* Returns the device of the queue with @id, or NULL. Preemption is off, or fabstat_lock. */
 static inline struct fabstat_device *fabstat_device(unsigned int id)
 {
-	struct fabstat_device *dev = rcu_dereference_check(fabstat_devices[id], rcu_read_lock_sched_held() ||
-						    lockdep_is_held(&fabstat_lock));
+	struct fabstat_device *dev;
+
+	dev = rcu_dereference_check(fabstat_devices[id],
+				    rcu_read_lock_sched_held() || lockdep_is_held(&fabstat_lock));
 
 	return dev == &fabstat_no_device ? NULL : dev;
 }

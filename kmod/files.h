@@ -8,6 +8,9 @@
 /* show.c */
 extern const struct file_operations fabstat_stats_fops;
 
+/* slowest.c */
+extern const struct file_operations fabstat_slowest_fops;
+
 /* stuck.c */
 extern const struct file_operations fabstat_stuck_fops;
 extern unsigned int fabstat_stuck_ms;

@@ -10,9 +10,12 @@
  *
  *	main		loading, unloading, the switch, and a look around once a second
  *	show, stuck	the files in debugfs
+ *	show_histograms	histograms as text
  *	unseen		requests that no probe saw
  *	attach		tracepoints
- *	block, scsi, dm	probes
+ *	block, requeue, scsi, dm	probes
+ *	tell		the module's own tracepoints (trace.h)
+ *	detail, slowest	what is recorded on demand: waits, sizes, outliers
  *	place		what a probe works on: device, counters and slot of a request
  *	device, identity	the devices, and their names
  *	counters, slots	counters of a CPU; requests in flight
@@ -149,6 +152,7 @@ static int __init fabstat_init(void)
 
 	dir = debugfs_create_dir(KBUILD_MODNAME, NULL);
 	debugfs_create_file("stats", 0400, dir, NULL, &fabstat_stats_fops);
+	debugfs_create_file("slowest", 0400, dir, NULL, &fabstat_slowest_fops);
 	debugfs_create_file("stuck", 0400, dir, NULL, &fabstat_stuck_fops);
 
 	mutex_lock(&fabstat_lock);

@@ -72,15 +72,26 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 	return true;
 }
 
-/* Returns true if the books know that @rq is in flight. Any context. */
-bool fabstat_sees(struct request *rq)
+/* Returns the chunk that has the slot of @rq, if there is one. Preemption is off. */
+struct fabstat_chunk *fabstat_chunk(const struct fabstat_device *dev, const struct request *rq)
 {
 	unsigned int queue = rq->mq_hctx->queue_num;
 	bool scheduled = rq->internal_tag >= 0;
 	unsigned int tag = scheduled ? rq->internal_tag : rq->tag;
+	struct fabstat_table *table;
+
+	if (queue >= dev->nr_tables || tag >= BLK_MQ_MAX_DEPTH)
+		return NULL;
+	table = READ_ONCE((scheduled ? dev->sched : dev->set->table)[queue]);
+	return READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
+}
+
+/* Returns true if the books know that @rq is in flight. Any context. */
+bool fabstat_sees(const struct request *rq)
+{
+	unsigned int tag = rq->internal_tag >= 0 ? rq->internal_tag : rq->tag;
 	struct fabstat_device *dev = NULL;
 	struct fabstat_chunk *chunk;
-	struct fabstat_table *table;
 	unsigned int id = rq->q->id;
 	bool sees = false;
 
@@ -88,11 +99,9 @@ bool fabstat_sees(struct request *rq)
 	preempt_disable();
 	if (id < FABSTAT_MAX_QUEUES)
 		dev = fabstat_device(id);
-	if (dev && queue < dev->nr_tables && tag < BLK_MQ_MAX_DEPTH) {
-		table = READ_ONCE((scheduled ? dev->sched : dev->set->table)[queue]);
-		chunk = READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
-		sees = chunk && fabstat_issued_at(READ_ONCE(chunk->slot[tag % FABSTAT_CHUNK_SLOTS].issued));
-	}
+	chunk = dev ? fabstat_chunk(dev, rq) : NULL;
+	if (chunk)
+		sees = fabstat_issued_at(READ_ONCE(chunk->slot[tag % FABSTAT_CHUNK_SLOTS].issued));
 	preempt_enable();
 	return sees;
 }

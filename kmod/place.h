@@ -59,7 +59,8 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 	return likely(place->cpu);
 }
 
-bool fabstat_sees(struct request *rq);
+struct fabstat_chunk *fabstat_chunk(const struct fabstat_device *dev, const struct request *rq);
+bool fabstat_sees(const struct request *rq);
 bool fabstat_make(struct request *rq, struct fabstat_place *place);
 void fabstat_forget(struct fabstat_slot *slot, unsigned int queue, u64 now);
 void fabstat_forget_all(void);

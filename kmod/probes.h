@@ -12,10 +12,11 @@ struct scsi_cmnd;
 struct scsi_device;
 
 /* block.c */
-enum fabstat_op fabstat_op(struct request *rq);
 void fabstat_probe_issue(void *data, struct request *rq);
 void fabstat_probe_complete(void *data, struct request *rq, fabstat_status_t status,
 			    unsigned int nr_bytes);
+
+/* requeue.c */
 void fabstat_probe_requeue(void *data, struct request *rq);
 
 /* dm.c */

@@ -30,7 +30,7 @@ enum fabstat_event fabstat_scsi_hold(struct scsi_device *sdev)
 	return fabstat_hold_event(&hold);
 }
 
-/* Counts @event on the device of @cmd; the request was refused if @refusal. */
+/* Counts @event on the device of @cmd; the request was refused for it if @refusal. */
 static void count_event(struct scsi_cmnd *cmd, enum fabstat_event event, bool refusal)
 {
 	struct request *rq = scsi_cmd_to_rq(cmd);
@@ -40,7 +40,7 @@ static void count_event(struct scsi_cmnd *cmd, enum fabstat_event event, bool re
 		return;
 	fabstat_count(place.cpu, event);
 	if (place.slot && refusal)
-		place.slot->refusal = 1;
+		place.slot->refusal = event + 1;
 }
 
 /* The target's answer. __scsi_queue_insert() clears it before the request is requeued. */

@@ -12,10 +12,12 @@
 
 #include "attach.h"
 #include "clock.h"
-#include "counters.h"
+#include "detail.h"
 #include "device.h"
 #include "files.h"
+#include "histogram.h"
 #include "memory.h"
+#include "show_histograms.h"
 #include "totals.h"
 
 #define FORMAT_VERSION	1
@@ -33,72 +35,6 @@ static_assert(ARRAY_SIZE(event_names) == FABSTAT_EVENTS);
 
 /* Reused by each record; fabstat_lock. */
 static struct fabstat_sum sum;
-static u64 buckets[FABSTAT_BUCKETS];
-static unsigned int first_bucket, last_bucket;	/* all others are empty */
-
-static bool has_histogram(const struct fabstat_device *dev, unsigned int op, enum fabstat_kind kind)
-{
-	unsigned int cpu;
-
-	for_each_possible_cpu(cpu) {
-		const struct fabstat_cpu *counters = READ_ONCE(dev->cpu[cpu]);
-
-		if (counters && READ_ONCE(counters->histogram[op][kind]))
-			return true;
-	}
-	return false;
-}
-
-/* Adds the histogram @kind of all CPUs to buckets; returns the number of samples added. */
-static u64 add_buckets(const struct fabstat_device *dev, unsigned int op, enum fabstat_kind kind)
-{
-	u64 count, samples = 0;
-	unsigned int cpu, i;
-
-	for_each_possible_cpu(cpu) {
-		const struct fabstat_cpu *counters = READ_ONCE(dev->cpu[cpu]);
-		const struct fabstat_histogram *histogram;
-
-		histogram = counters ? READ_ONCE(counters->histogram[op][kind]) : NULL;
-		if (fabstat_histogram_spills(histogram, cpu))
-			continue;
-		for (i = 0; histogram && i < FABSTAT_BUCKETS; i++) {
-			count = local64_read(&histogram->bucket[i]);
-			if (!count)
-				continue;
-			buckets[i] += count;
-			samples += count;
-			first_bucket = min(first_bucket, i);
-			last_bucket = max(last_bucket, i);
-		}
-	}
-	return samples;
-}
-
-static void show_histogram(struct seq_file *m, const struct fabstat_device *dev, unsigned int op,
-			   const char *name, enum fabstat_kind first, enum fabstat_kind second)
-{
-	unsigned int i;
-	u64 count;
-
-	memset(buckets, 0, sizeof(buckets));
-	first_bucket = FABSTAT_BUCKETS;
-	last_bucket = 0;
-	count = add_buckets(dev, op, first);
-	if (second != first)
-		count += add_buckets(dev, op, second);
-	if (!count)
-		return;
-	seq_printf(m, "histogram id=%llu op=%s time=%s count=%llu", dev->serial, op_names[op], name,
-		   count);
-	for (i = first_bucket; i <= last_bucket; i++) {
-		if (!buckets[i])
-			continue;
-		seq_put_decimal_ull(m, " ", i);
-		seq_put_decimal_ull(m, ":", buckets[i]);
-	}
-	seq_putc(m, '\n');
-}
 
 static u64 errors_of(unsigned int op)
 {
@@ -141,28 +77,7 @@ static void show_op(struct seq_file *m, const struct fabstat_device *dev, unsign
 	seq_putc(m, '\n');
 	if (errors)
 		show_errors(m, dev, op);
-	show_histogram(m, dev, op, "device", FABSTAT_DIRECT, FABSTAT_AGAIN_DEVICE);
-	/* Without a request that was issued twice it is the same as the device's. */
-	if (has_histogram(dev, op, FABSTAT_AGAIN_TOTAL))
-		show_histogram(m, dev, op, "total", FABSTAT_DIRECT, FABSTAT_AGAIN_TOTAL);
-	if (has_histogram(dev, op, FABSTAT_REFUSED))
-		show_histogram(m, dev, op, "refused", FABSTAT_REFUSED, FABSTAT_REFUSED);
-}
-
-/* Returns how many requests have completed that are in no histogram. */
-static u64 missing_samples(const struct fabstat_device *dev)
-{
-	u64 missing = 0, samples;
-	unsigned int op;
-
-	for (op = 0; op < FABSTAT_OPS; op++) {
-		samples = add_buckets(dev, op, FABSTAT_DIRECT) +
-			  add_buckets(dev, op, FABSTAT_AGAIN_DEVICE);
-		/* Some have completed since the counters were added up. */
-		if (samples < sum.totals.completed[op])
-			missing += sum.totals.completed[op] - samples;
-	}
-	return missing;
+	fabstat_show_histograms(m, dev, op, sum.totals.wait_ns[op]);
 }
 
 static void show_events(struct seq_file *m, const struct fabstat_device *dev)
@@ -175,7 +90,8 @@ static void show_events(struct seq_file *m, const struct fabstat_device *dev)
 			sum.totals.rare[FABSTAT_FIRST_ERROR + i] += sum.totals.errors[op][i];
 	/* Counted is how often memory was refused; what matters is the samples that are missing. */
 	if (sum.totals.rare[FABSTAT_NO_HISTOGRAM])
-		sum.totals.rare[FABSTAT_NO_HISTOGRAM] = missing_samples(dev);
+		sum.totals.rare[FABSTAT_NO_HISTOGRAM] =
+			fabstat_missing_samples(dev, sum.totals.completed);
 	seq_printf(m, "events id=%llu", dev->serial);
 	for (i = 0; i < FABSTAT_EVENTS; i++)
 		if (sum.totals.rare[i])
@@ -286,7 +202,9 @@ static void show_header(struct seq_file *m)
 		   THIS_MODULE->version, fabstat_attached(), fabstat_attached_scsi(),
 		   fabstat_clock.counter ? "counter" : "timekeeper", fabstat_globals.loaded_ns,
 		   fabstat_time_ns(fabstat_ticks()), READ_ONCE(fabstat_stuck_ms));
-	seq_printf(m, " depth_modulus_ns=%llu", fabstat_clock_modulus_ns());
+	seq_printf(m, " depth_modulus_ns=%llu detail=%d wait_from=%s", fabstat_clock_modulus_ns(),
+		   static_key_enabled(&fabstat_detail),
+		   FABSTAT_WAIT_FROM);
 	seq_printf(m, " memory_bytes=%llu memory_limit_bytes=%llu memory_refused=%llu",
 		   fabstat_memory_used(), fabstat_memory_limit(), fabstat_memory_refused());
 	seq_printf(m, " devices_seen=%lld untracked=%lld missing=",

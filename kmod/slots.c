@@ -103,6 +103,8 @@ void fabstat_table_free(struct fabstat_table *table)
 	for (i = 0; i < FABSTAT_CHUNKS; i++) {
 		for (j = 0; table->chunk[i] && j < FABSTAT_CHUNK_SLOTS; j++)
 			fabstat_retry_free(&table->chunk[i]->slot[j]);
+		if (table->chunk[i])
+			fabstat_free(table->chunk[i]->extra);
 		fabstat_free(table->chunk[i]);
 	}
 	fabstat_free(table);

@@ -16,6 +16,8 @@
 #include <linux/rcupdate.h>
 #include <linux/types.h>
 
+#define FABSTAT_REASONS		8
+
 /* What is remembered of a request that was refused or sent back, until it completes. */
 struct fabstat_retry {
 	struct rcu_head rcu;
@@ -24,6 +26,7 @@ struct fabstat_retry {
 	u64 first;		/* ticks, whichever came first */
 	u64 end_sector;		/* tells the request from a later one at the same index */
 	u32 times;
+	u8 reason[FABSTAT_REASONS];	/* of the first ones, enum fabstat_event plus 1; 0: none */
 };
 
 /*
@@ -42,14 +45,22 @@ struct fabstat_slot {
 	u32 bytes;
 	u16 device;		/* queue id */
 	u8 op;
-	u8 refusal;		/* the target or the driver refused this issue */
+	u8 refusal;		/* of this issue: enum fabstat_event plus 1; 0: none */
 };
 
 #define FABSTAT_CHUNK_SLOTS	128
 #define FABSTAT_CHUNKS		(BLK_MQ_MAX_DEPTH / FABSTAT_CHUNK_SLOTS)
 
+/* Details of one request, while they are wanted. */
+struct fabstat_extra {
+	u64 issued;		/* ticks, of the issue that the rest belongs to */
+	u64 wait_ns;
+	u16 cpu;
+};
+
 struct fabstat_chunk {
 	struct fabstat_slot slot[FABSTAT_CHUNK_SLOTS];
+	struct fabstat_extra *extra;	/* as many, or NULL */
 };
 
 /* The slots of one hardware queue, in chunks that are allocated on first use. */

@@ -11,11 +11,11 @@
 #include <linux/sort.h>
 
 #include "attach.h"
+#include "books.h"
 #include "classify.h"
 #include "clock.h"
 #include "device.h"
 #include "files.h"
-#include "probes.h"
 #include "unseen.h"
 
 unsigned int fabstat_stuck_ms = 60000;

@@ -37,6 +37,7 @@ static bool copy_cpu(const struct fabstat_cpu *cpu, struct fabstat_totals *copy)
 		copy->device_ns[i] = local64_read(&cpu->device_ns[i]);
 		copy->again_ns[i] = local64_read(&cpu->again_ns[i]);
 		copy->refused_ns[i] = local64_read(&cpu->refused_ns[i]);
+		copy->wait_ns[i] = local64_read(&cpu->wait_ns[i]);
 		copy->refused[i] = local64_read(&cpu->refused[i]);
 		for (j = 0; j < FABSTAT_ERRORS; j++)
 			copy->errors[i][j] = local64_read(&cpu->errors[i][j]);

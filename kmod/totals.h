@@ -16,6 +16,7 @@ struct fabstat_totals {
 	u64 device_ns[FABSTAT_OPS];
 	u64 again_ns[FABSTAT_OPS];
 	u64 refused_ns[FABSTAT_OPS];
+	u64 wait_ns[FABSTAT_OPS];
 	u64 refused[FABSTAT_OPS];
 	u64 errors[FABSTAT_OPS][FABSTAT_ERRORS];
 	u64 depth_ticks;

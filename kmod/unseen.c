@@ -39,7 +39,7 @@ int fabstat_unseen_init(void)
 }
 
 /* Visits @rq unless it belongs to another disk of the same tag set. A reference keeps it. */
-static bool look_at(struct request *rq, void *data FABSTAT_BUSY_ITER_RESERVED)
+static bool look_at(FABSTAT_BUSY_ITER_ARGS)
 {
 	struct unseen_walk *walk = data;
 

@@ -3,12 +3,14 @@
 """terminal.py COLUMNS ANSWER COMMAND...: runs COMMAND on a terminal of its own, prints what it said, exits as it did.
 
 When the command asks ([y/N]), ANSWER is typed: a text and Return, `^C`, `^D`, or `!SCRIPT yes`, which
-first runs SCRIPT.
+first runs SCRIPT.  A `^C` that nothing follows is typed again, as one would: one that comes between the question and
+the read behind it, sooner than anybody can type, interrupts nothing.
 """
 
 import fcntl
 import os
 import pty
+import select
 import signal
 import struct
 import subprocess
@@ -24,7 +26,11 @@ if child == 0:
     os.execvp(command[0], command)
 said = b""
 asked = False
+typed = b""
 while True:
+    if typed == b"\x03" and not select.select([fd], [], [], 5)[0]:
+        os.write(fd, typed)
+        continue
     try:
         more = os.read(fd, 65536)
     except OSError:
@@ -38,6 +44,7 @@ while True:
         if answer.startswith("!"):
             script, _, answer = answer[1:].rpartition(" ")
             subprocess.run(script, shell=True, check=True)
-        os.write(fd, {"^C": b"\x03", "^D": b"\x04"}.get(answer, answer.encode() + b"\n"))
+        typed = {"^C": b"\x03", "^D": b"\x04"}.get(answer, answer.encode() + b"\n")
+        os.write(fd, typed)
 sys.stdout.write(said.decode(errors="replace").replace("\r\n", "\n"))
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

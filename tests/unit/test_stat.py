@@ -17,7 +17,6 @@ from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host import tree
 from fabtune.stat import Histogram, diff, endpoint, head_of, host_loads, load, parse, since_seen, snapshot
-from fabtune.stat.stuck import parse_stuck
 
 
 def bounds() -> tuple[int, ...]:
@@ -316,7 +315,7 @@ def test_a_name_that_two_disks_have_had_is_the_later_ones() -> None:
 
 def test_json_has_stable_keys_and_percentiles_carry_their_error(capsys: pytest.CaptureFixture[str]) -> None:
     taken = parse(reading([1_000_000] * 99 + [50_000_000], events=" target_busy=3"))
-    stat_output.print_interval_json(since_seen(taken), since_seen(taken).devices, taken, one_line=False)
+    stat_output.print_interval_json(since_seen(taken), since_seen(taken).devices, taken, (), one_line=False)
     device = json.loads(capsys.readouterr().out)["devices"][0]
     read = device["ops"]["read"]
     assert device["queue_full"] == 3 and device["parent"] == "session3" and device["depth_limit"] == 32
@@ -347,29 +346,6 @@ def test_two_saved_readings_are_compared_on_the_command_line(
 def test_impossible_intervals_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stat", *words]) == 2
     assert "expected" in capsys.readouterr().err
-
-
-def test_a_request_from_before_load_may_be_of_unknown_age() -> None:
-    text = (
-        "# fabstat-stuck 1\nlist time_ns=9 threshold_ns=60000000000 requests=1\n"
-        "stuck id=0 disk=sda dev=8:0 op=read sector=8 bytes=4096 age_ns={} state=before_load issue_age_ns=0 sent_back=0\n"
-    )
-    assert [one.age_ns for one in parse_stuck(text.format(0)).requests] == [None]
-    assert [one.age_ns for one in parse_stuck(text.format(5)).requests] == [5]
-    assert [one.age_ns for one in parse_stuck(text.format(0).replace("before_load", "in_flight")).requests] == [0]
-
-
-def test_the_stuck_list_is_read_and_a_damaged_one_refused() -> None:
-    text = (
-        "# fabstat-stuck 1\nlist time_ns=9 threshold_ns=60000000000 requests=1\n"
-        "stuck id=4 disk=sda dev=8:0 op=read sector=8 bytes=4096 age_ns=61000000000 state=sent_back issue_age_ns=0 "
-        "sent_back=2\n"
-    )
-    (one,) = parse_stuck(text).requests
-    assert (one.disk, one.sector, one.sent_back, one.state) == ("sda", 8, 2, "sent_back")
-    for cut in (text[:30], text.replace("age_ns=6", "age_ns=x"), "# other 1\n"):
-        with pytest.raises(InputError):
-            parse_stuck(cut)
 
 
 def test_parsing_a_thousand_devices_costs_little_more_than_reading_their_words() -> None:

@@ -82,3 +82,10 @@ load_disk() {
 	shift
 	fio --name=load "--filename=/dev/$disk" --direct=1 --ioengine=libaio --output=/tmp/fio.log "$@" || { cat /tmp/fio.log; return 1; }
 }
+
+# exact: skips a test of times on a kernel whose sanitizers stretch them.
+exact() {
+	case $(uname -r) in
+		*-kasan | *-kcsan) skip "times here are the sanitizers'" ;;
+	esac
+}

@@ -16,7 +16,7 @@ from pathlib import Path
 import run
 
 KERNELS = ("kasan", "kcsan", "rt", "scsi-builtin")
-# Races are between CPUs; for the others one is enough in most suites, and the virtual clock leaves nothing to chance.
+# One CPU has the virtual clock, which leaves nothing to chance; several have the real one.
 ONE_CPU, CPUS = "--suite trixie --clock virtual", "--suite trixie --clock real --smp {smp}"
 _BEGINS = re.compile(
     r"BUG: |WARNING: |UBSAN: |INFO: (task|rcu|possible)|INVALID|kernel BUG at|unreferenced object|Oops|ODEBUG: "
@@ -58,7 +58,7 @@ def main() -> int:
     for kernel in args.kernel or KERNELS:
         failed, reports, foreign = [], [], []
         for file in files:
-            guest = ONE_CPU if kernel == "scsi-builtin" and args.smp == 2 else CPUS.format(smp=args.smp)
+            guest = ONE_CPU if args.smp == 1 else CPUS.format(smp=args.smp)
             job = run.Job(file, (*guest.split(), "--kernel-suite", kernel))
             result = run.run(job, args.out.resolve(), "short")
             log = args.out / job.name / "dmesg.txt"

@@ -6,7 +6,7 @@ import sys
 import time
 
 from fabtune.errors import ExitCode, InputError
-from fabtune.stat import Interval, Snapshot, StuckList, diff, load, since_seen, snapshot, stuck
+from fabtune.stat import Interval, Snapshot, StuckList, diff, load, since_seen, slowest, snapshot, stuck
 
 
 def run_stat(args: argparse.Namespace) -> int:
@@ -47,14 +47,18 @@ def _watch(args: argparse.Namespace) -> None:
 
 
 def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> None:
-    from fabtune.cli import stat_output
+    from fabtune.cli import slow_output, stat_output
 
     chosen = stat_output.chosen_devices(interval, args.device, everything=args.all or args.json)
+    # The slowest are those since a disk was first seen, of no shorter interval.
+    kept = slowest() if not args.watch and not args.diff else None
+    requests = kept.requests if kept else ()
     if args.json:
-        stat_output.print_interval_json(interval, chosen, latest, one_line=bool(args.watch))
+        stat_output.print_interval_json(interval, chosen, latest, requests, one_line=bool(args.watch))
     elif args.device and not args.watch:
         for device in chosen:
             stat_output.print_details(device)
+            slow_output.print_recorded(device, requests)
     else:
         stat_output.print_table(interval, chosen, latest)
 

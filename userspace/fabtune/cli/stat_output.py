@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fabtune.cli.slow_output import recorded_json
 from fabtune.cli.table import paragraph, print_json, room, table
 from fabtune.errors import InputError
 from fabtune.stat import (
@@ -13,6 +14,7 @@ from fabtune.stat import (
     DeviceInterval,
     Interval,
     Percentile,
+    SlowRequest,
     Snapshot,
     StuckList,
     StuckRequest,
@@ -189,7 +191,9 @@ def _with_error(percentile: Percentile | None) -> str:
     return f"{_three_digits(percentile.value_ms)} ±{percentile.error_ns / percentile.value_ns:.1%}"
 
 
-def interval_json(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> dict[str, Any]:
+def interval_json(
+    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, requests: Sequence[SlowRequest] = ()
+) -> dict[str, Any]:
     """Return the interval with stable keys; times in ms, each percentile with its error."""
     module = latest.module
     return {
@@ -204,7 +208,7 @@ def interval_json(interval: Interval, devices: Sequence[DeviceInterval], latest:
             "memory_refused": int(module["memory_refused"]),
             "untracked": int(module["untracked"]),
         },
-        "devices": [_device_json(one) for one in devices],
+        "devices": [_device_json(one) | recorded_json(one, requests) for one in devices],
         "hosts": [
             {"host": load.host, "mean_depth": load.mean_depth, "can_queue": load.can_queue}
             for load in host_loads(interval.devices)
@@ -213,10 +217,11 @@ def interval_json(interval: Interval, devices: Sequence[DeviceInterval], latest:
 
 
 def print_interval_json(
-    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, *, one_line: bool
-) -> None:
+    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, requests: Sequence[SlowRequest],
+    *, one_line: bool,
+) -> None:  # fmt: skip
     """Print the interval as JSON, on one line for a stream of them."""
-    data = interval_json(interval, devices, latest)
+    data = interval_json(interval, devices, latest, requests)
     if one_line:
         print(json.dumps(data))
     else:

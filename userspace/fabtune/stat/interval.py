@@ -8,7 +8,7 @@ from fabtune.errors import InputError
 from fabtune.stat.histogram import Histogram, Percentile
 from fabtune.stat.snapshot import HELD_EVENTS, OPS, QUEUE_FULL_EVENTS, TIMES, CountedDevice, Op, Snapshot
 
-_COUNTERS = tuple(field.name for field in fields(Op) if field.name not in ("errors_by_class", "histograms"))
+_COUNTERS = tuple(field.name for field in fields(Op) if field.name not in ("errors_by_class", "histograms", "details"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,4 +145,8 @@ def _subtract_op(after: Op, before: Op | None) -> Op:
             name: count - before.errors_by_class.get(name, 0) for name, count in after.errors_by_class.items()
         },
         histograms={time: after.histograms[time] - before.histograms[time] for time in TIMES},
+        details={
+            name: recorded - before.details[name] if name in before.details else recorded
+            for name, recorded in after.details.items()
+        },
     )

@@ -20,6 +20,8 @@ _MAX_BYTES = 256 << 20
 
 OPS = ("read", "write", "flush", "discard", "other")
 TIMES = ("device", "total", "refused")
+# What is recorded with the module's parameter detail: the wait before the first issue, and device times by size.
+DETAILS = ("wait", "4KiB", "32KiB", "256KiB", "above")
 
 # "Queue full" in all its spellings: the target's answers and the driver's refusals.
 QUEUE_FULL_EVENTS = ("task_set_full", "busy", "host_busy", "device_busy", "target_busy", "driver_other")
@@ -29,7 +31,10 @@ HELD_EVENTS = ("held_device", "held_recovery", "held_backoff", "held_target", "h
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One device's counters of one kind of request; times in ns are sums over completed requests."""
+    """One device's counters of one kind of request; times in ns are sums over completed requests.
+
+    `details` has a histogram by each name of DETAILS that something was recorded for.
+    """
 
     issued: int = 0
     completed: int = 0
@@ -42,6 +47,7 @@ class Op:
     refused_ns: int = 0
     errors_by_class: Mapping[str, int] = field(default_factory=dict)
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    details: Mapping[str, Histogram] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,7 @@ def words(line: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in line.split(" ")[1:])
 
 
-def _name(text: str) -> str:
+def name_of(text: str) -> str:
     """Return a driver's or disk's own name: blanks and backslashes stand in the file as \\ooo."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text) if "\\" in text else text
 
@@ -201,17 +207,18 @@ def _groups(records: Iterator[str]) -> Iterator[list[str]]:
 _TEXT_FIELDS = frozenset(("state", "disk", "dev", "hctl", "driver", "parent", "limit_of"))
 _DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - {"events", "ops", "queues"}  # type: ignore[attr-defined]
 _QUEUE_FIELDS = tuple(HardwareQueue.__slots__)  # type: ignore[attr-defined]
-_OP_FIELDS = frozenset(Op.__slots__) - {"errors_by_class", "histograms"}  # type: ignore[attr-defined]
+_OP_FIELDS = frozenset(Op.__slots__) - {"errors_by_class", "histograms", "details"}  # type: ignore[attr-defined]
 
 
 def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogram) -> CountedDevice:
     first = words(lines[0])
     known = ((key, value) for key, value in first.items() if key in _DEVICE_FIELDS)
-    fields = {key: _name(value) if key in _TEXT_FIELDS else int(value) for key, value in known}
+    fields = {key: name_of(value) if key in _TEXT_FIELDS else int(value) for key, value in known}
     events = dict.fromkeys(event_names, 0)
     counts: dict[str, dict[str, int]] = {}
     classes: dict[str, dict[str, int]] = {}
     histograms: dict[str, dict[str, Histogram]] = {}
+    details: dict[str, dict[str, Histogram]] = {}
     queues = []
     for line in lines[1:]:
         kind = line.split(" ", 1)[0]
@@ -226,9 +233,10 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
             classes[record["op"]] = {key: int(value) for key, value in record.items() if key in events}
         elif kind == "histogram":
             _, _, op, time, _, *buckets = line.split(" ")
-            # Keys of a newer module stand before the buckets.
-            pairs = (bucket.split(":") for bucket in buckets if "=" not in bucket)
-            histograms[op[3:]][time[5:]] = Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})
+            histograms[op[3:]][time[5:]] = _histogram(empty, buckets)
+        elif kind == "detail":
+            _, _, op, what, *buckets = line.split(" ")
+            details.setdefault(op[3:], {})[what.partition("=")[2]] = _histogram(empty, buckets)
         elif kind == "queue":
             record = words(line)
             queues.append(HardwareQueue(*(int(record[name]) for name in _QUEUE_FIELDS)))
@@ -237,5 +245,13 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
         device = histograms[name].get("device", empty)
         # The module leaves the total times out while they equal the device times.
         times = {"device": device, "total": device, "refused": empty} | histograms[name]
-        ops[name] = Op(**values, errors_by_class=classes.get(name, {}), histograms=times)
+        ops[name] = Op(
+            **values, errors_by_class=classes.get(name, {}), histograms=times, details=details.get(name, {})
+        )
     return CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues))  # type: ignore[arg-type]
+
+
+def _histogram(empty: Histogram, buckets: list[str]) -> Histogram:
+    # Keys of a newer module stand before the buckets.
+    pairs = (bucket.split(":") for bucket in buckets if "=" not in bucket)
+    return Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Details that not everybody wants to pay for: how long requests waited before they were issued,
+ * device times by size, and the slowest requests of each device.
+ *
+ * Off by default, and then a jump that is patched out. The wait counts from the moment when the
+ * block layer got what the request carries, by its own stamps (fabstat_begun_ns()): a request
+ * waits for a tag, in a plug, in an I/O scheduler, for a budget.
+ */
+#include <linux/ktime.h>
+#include <linux/module.h>
+
+#include "clock.h"
+#include "compat.h"
+#include "counters.h"
+#include "detail.h"
+#include "memory.h"
+#include "slowest.h"
+
+DEFINE_STATIC_KEY_FALSE(fabstat_detail);
+
+static int detail_set(const char *value, const struct kernel_param *param)
+{
+	bool on;
+	int err = kstrtobool(value, &on);
+
+	if (err)
+		return err;
+	if (on)
+		static_branch_enable(&fabstat_detail);
+	else
+		static_branch_disable(&fabstat_detail);
+	return 0;
+}
+
+static int detail_get(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%c\n", static_key_enabled(&fabstat_detail) ? 'Y' : 'N');
+}
+
+static const struct kernel_param_ops detail_ops = { .set = detail_set, .get = detail_get };
+
+module_param_cb(detail, &detail_ops, NULL, 0644);
+MODULE_PARM_DESC(detail, "record queue wait, times by size and the slowest requests (default N)");
+
+static void record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind kind, u64 ns)
+{
+	struct fabstat_histogram *histogram = READ_ONCE(cpu->histogram[op][kind]);
+
+	if (!histogram)
+		histogram = fabstat_histogram_create(cpu, op, kind);
+	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
+}
+
+/* Returns where details of the request at @slot are kept, or NULL without memory. */
+static struct fabstat_extra *extra_of(const struct fabstat_place *place, struct request *rq)
+{
+	struct fabstat_chunk *chunk = fabstat_chunk(place->dev, rq);
+	struct fabstat_extra *extra, *winner;
+
+	if (!chunk)
+		return NULL;
+	extra = READ_ONCE(chunk->extra);
+	if (!extra) {
+		extra = fabstat_alloc(FABSTAT_CHUNK_SLOTS * sizeof(*extra), FABSTAT_HISTOGRAM);
+		if (!extra)
+			return NULL;
+		winner = cmpxchg(&chunk->extra, NULL, extra);
+		if (winner) {
+			fabstat_free(extra);
+			extra = winner;
+		}
+	}
+	return extra + (place->slot - chunk->slot);
+}
+
+/* @rq was issued at @now, and is in the books. Called from probes. */
+noinline void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq, u64 now)
+{
+	const struct fabstat_retry *retry = fabstat_retry(place->slot);
+	struct fabstat_extra *extra = extra_of(place, rq);
+	u8 op = place->slot->op;
+	u64 now_ns = ktime_get_ns();
+	u64 begun_ns = fabstat_begun_ns(rq, now_ns);
+	u64 wait_ns = 0;
+
+	if (begun_ns && !retry) {
+		wait_ns = fabstat_elapsed(begun_ns, now_ns);
+		local64_add(wait_ns, &place->cpu->wait_ns[op]);
+		record(place->cpu, op, FABSTAT_WAIT, wait_ns);
+	}
+	if (extra) {
+		/* What one that is issued again waited at first is known if that was seen. */
+		if (!retry || extra->issued < retry->first_issue)
+			extra->wait_ns = wait_ns;
+		extra->issued = now;
+		extra->cpu = raw_smp_processor_id();
+	}
+}
+
+/* A request is about to leave the books. Called from probes. */
+noinline void fabstat_detail_complete(const struct fabstat_place *place,
+				      const struct fabstat_done *done)
+{
+	struct fabstat_extra *extra = extra_of(place, done->rq);
+
+	if (done->op == FABSTAT_READ || done->op == FABSTAT_WRITE)
+		record(place->cpu, done->op, FABSTAT_SIZES + fabstat_size_class(place->slot->bytes),
+		       done->ns);
+	/* It may have been issued before this was switched on. */
+	if (extra && extra->issued != done->issued)
+		extra = NULL;
+	fabstat_slowest_note(place, done, extra);
+}

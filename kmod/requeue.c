@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The probe on block_rq_requeue: who sent a request back, why, and since when it waits. */
+#include "books.h"
+#include "clock.h"
+#include "memory.h"
+#include "probes.h"
+#include "tell.h"
+
+/* Remembers when @rq was first issued and first refused, and @reason. */
+static void remember(const struct fabstat_place *place, struct request *rq, bool refusal,
+		     enum fabstat_event reason, u64 now)
+{
+	struct fabstat_slot *slot = place->slot;
+	u64 issued = fabstat_issued_at(slot->issued);
+	struct fabstat_retry *retry = fabstat_retry(slot);
+
+	if (retry && retry->end_sector != fabstat_end_sector(rq)) {
+		fabstat_retry_free(slot);
+		retry = NULL;
+	}
+	if (!retry) {
+		retry = fabstat_alloc(sizeof(*retry), FABSTAT_BOOKS);
+		if (!retry) {
+			fabstat_count(place->cpu, FABSTAT_NO_RETRY);
+			return;
+		}
+		retry->first = issued ?: now;
+		retry->end_sector = fabstat_end_sector(rq);
+	}
+	if (!retry->first_issue)
+		retry->first_issue = issued;
+	if (refusal && !retry->first_refusal)
+		retry->first_refusal = now;
+	if (retry->times < FABSTAT_REASONS)
+		retry->reason[retry->times] = reason + 1;
+	retry->times++;
+	/* Readers of the stuck list that find it see it filled in. */
+	rcu_assign_pointer(slot->retry, retry);
+}
+
+/*
+ * Returns true if @rq is a clone of dm-multipath that its path refused at once: dm frees it, and
+ * what waits is its own request. One that the target had, and sent back, waits as any request does.
+ */
+static bool is_thrown_away(const struct fabstat_place *place, const struct request *rq,
+			   enum mq_rq_state state)
+{
+	return fabstat_is_clone(rq) && state != MQ_RQ_COMPLETE && !fabstat_retry(place->slot);
+}
+
+/*
+ * The state of a request when it is requeued tells who sent it back: IDLE, it was held back
+ * before the driver saw it; IN_FLIGHT, the driver refused it; COMPLETE, it had reached the
+ * target, which refused it or gave another answer that calls for a retry.
+ */
+static void request_requeue(struct request *rq)
+{
+	enum mq_rq_state state = blk_mq_rq_state(rq);
+	bool refusal = true, thrown_away;
+	enum fabstat_event reason;
+	struct fabstat_place place;
+	u64 now, issued;
+
+	if (!fabstat_make(rq, &place))
+		return;
+	if (state == MQ_RQ_IDLE) {
+		fabstat_count(place.cpu, FABSTAT_REQUEUED_UNSTARTED);
+		reason = place.dev->sdev ? fabstat_scsi_hold(place.dev->sdev) : FABSTAT_HELD_OTHER;
+		fabstat_count(place.cpu, reason);
+	} else if (state == MQ_RQ_IN_FLIGHT) {
+		reason = FABSTAT_REQUEUED_BY_DRIVER;
+		fabstat_count(place.cpu, reason);
+	} else {
+		reason = FABSTAT_REQUEUED_BY_TARGET;
+		fabstat_count(place.cpu, reason);
+		refusal = place.slot && place.slot->refusal;
+	}
+	if (rq->rq_flags & RQF_TIMED_OUT)
+		fabstat_count(place.cpu, FABSTAT_TIMED_OUT);
+	if (!place.slot)
+		return;
+	if (place.slot->refusal)
+		reason = place.slot->refusal - 1;
+	now = fabstat_ticks();
+	issued = fabstat_issued_at(place.slot->issued);
+	if (!issued)
+		fabstat_fill_slot(place.dev, place.slot, rq, fabstat_op(rq));
+	thrown_away = is_thrown_away(&place, rq, state);
+	if (!thrown_away)
+		remember(&place, rq, refusal, reason, now);
+	if (!thrown_away)
+		fabstat_tell_refused(&place, rq, reason, issued, now);
+	place.slot->refusal = 0;
+	if (issued)
+		fabstat_books_send_back(&place, now);
+	/* It waits to be issued again. */
+	WRITE_ONCE(place.slot->issued, fabstat_retry(place.slot) ? FABSTAT_PAST : FABSTAT_IDLE);
+}
+
+void fabstat_probe_requeue(void *data, struct request *rq)
+{
+	fabstat_probe_enter();
+	request_requeue(rq);
+	fabstat_probe_leave();
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Tells those who want to know of single requests; see tell.c. */
+#ifndef FABSTAT_TELL_H
+#define FABSTAT_TELL_H
+
+#include "detail.h"
+#include "trace.h"
+
+/* Returns true if somebody wants to know of each completion; a jump that is patched out if not. */
+static __always_inline bool fabstat_done_wanted(void)
+{
+	return static_branch_unlikely(&fabstat_detail) || trace_slow_enabled();
+}
+
+void fabstat_tell_done(const struct fabstat_place *place, const struct fabstat_done *done);
+void fabstat_tell_refused(const struct fabstat_place *place, const struct request *rq,
+			  enum fabstat_event reason, u64 issued, u64 now);
+
+#endif

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the module tells of single requests: stuck ones, the slowest, and what is recorded on demand."""
+
+from pathlib import Path
+
+import pytest
+from test_stat import bucket, reading
+
+from fabtune.cli.slow_output import print_recorded, recorded_json
+from fabtune.errors import InputError
+from fabtune.stat import diff, parse, since_seen
+from fabtune.stat.slowest import parse_slowest, slowest
+from fabtune.stat.stuck import parse_stuck
+
+DETAIL = (
+    "detail id=4 op=read time=wait sum_ns=3000 count=2 {}:2\n"
+    "detail id=4 op=read size=4KiB sum_ns=0 count=2 {}:2\n"
+    "detail id=4 op=read size=64MiB sum_ns=0 count=2 3:2\n"
+)
+
+
+def test_details_are_read_and_subtract(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = parse(reading([1500, 1500]))
+    told = parse(reading([1500, 1500], time_ns=3_000_000_000) + DETAIL.format(bucket(1500), bucket(9000)))
+    assert dict(plain.device("sda").ops["read"].details) == {}
+    details = told.device("sda").ops["read"].details
+    assert details["wait"].count == 2 == details["4KiB"].count
+    # Switched on between two readings, and on at both.
+    assert diff(plain, told).device("sda").ops["read"].details["wait"].count == 2
+    assert diff(told, told).device("sda").ops["read"].details["wait"].count == 0
+    print_recorded(since_seen(told).device("sda"), ())
+    shown = capsys.readouterr().out
+    assert "before issue" in shown and "up to 4 KiB" in shown
+
+
+SLOW = (
+    "# fabstat-slowest 1\nlist detail=1 kept=16 time_ns=9\n"
+    "slow id=4 disk=sda op=read time_ns=5 total_ns=301000000 device_ns=1000000 wait_ns=20000 sector=8 bytes=4096 "
+    "queue=0 cpu=1 error=- sent_back=2 reasons=target_busy,task_set_full\n"
+    "slow id=4 disk=sda op=write time_ns=6 total_ns=200 device_ns=200 wait_ns=0 sector=16 bytes=4096 "
+    "queue=0 cpu=- error=error_medium sent_back=0 reasons=-\n"
+)
+
+
+def test_the_slowest_requests_say_what_refused_them(capsys: pytest.CaptureFixture[str]) -> None:
+    found = parse_slowest(SLOW)
+    first, second = found.requests
+    assert found.detail and first.reasons == ("target_busy", "task_set_full") and first.cpu == 1 and first.error == ""
+    assert second.cpu is None and second.error == "error_medium" and second.reasons == ()
+    one = since_seen(parse(reading([1500]))).device("sda")
+    print_recorded(one, found.requests)
+    shown = capsys.readouterr().out
+    assert "sent back 2 times: target_busy" in shown and "error_medium" in shown
+    assert [row["total_ms"] for row in recorded_json(one, found.requests)["slowest"]] == [301.0, 0.0002]
+    for cut in (SLOW[:30], SLOW.replace("sector=8", "sector=x"), SLOW.replace("-slowest 1", "-slowest 2")):
+        with pytest.raises(InputError):
+            parse_slowest(cut)
+
+
+def test_a_module_without_a_list_of_the_slowest_has_none(tmp_path: Path) -> None:
+    (tmp_path / "stats").write_text(reading([1500]))
+    assert slowest(tmp_path) is None
+
+
+def test_a_request_from_before_load_may_be_of_unknown_age() -> None:
+    text = (
+        "# fabstat-stuck 1\nlist time_ns=9 threshold_ns=60000000000 requests=1\n"
+        "stuck id=0 disk=sda dev=8:0 op=read sector=8 bytes=4096 age_ns={} state=before_load issue_age_ns=0 sent_back=0\n"
+    )
+    assert [one.age_ns for one in parse_stuck(text.format(0)).requests] == [None]
+    assert [one.age_ns for one in parse_stuck(text.format(5)).requests] == [5]
+    assert [one.age_ns for one in parse_stuck(text.format(0).replace("before_load", "in_flight")).requests] == [0]
+
+
+def test_the_stuck_list_is_read_and_a_damaged_one_refused() -> None:
+    text = (
+        "# fabstat-stuck 1\nlist time_ns=9 threshold_ns=60000000000 requests=1\n"
+        "stuck id=4 disk=sda dev=8:0 op=read sector=8 bytes=4096 age_ns=61000000000 state=sent_back issue_age_ns=0 "
+        "sent_back=2\n"
+    )
+    (one,) = parse_stuck(text).requests
+    assert (one.disk, one.sector, one.sent_back, one.state) == ("sda", 8, 2, "sent_back")
+    for cut in (text[:30], text.replace("age_ns=6", "age_ns=x"), "# other 1\n"):
+        with pytest.raises(InputError):
+            parse_stuck(cut)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Prints what fabstat.ko records with the parameter ``detail``: queue waits, times by size, the slowest requests."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from fabtune.cli.table import paragraph, table
+from fabtune.stat import DeviceInterval, Histogram, SlowRequest
+from fabtune.stat.snapshot import DETAILS, OPS
+
+_PERCENTS = {"p50": 50.0, "p99": 99.0, "max": 100.0}
+_LABELS = {"wait": "before issue", "4KiB": "up to 4 KiB", "32KiB": "up to 32 KiB", "256KiB": "up to 256 KiB",
+           "above": "above 256 KiB"}  # fmt: skip
+
+
+def print_recorded(one: DeviceInterval, requests: Sequence[SlowRequest]) -> None:
+    """Print a device's waits, its device times by size, and its slowest `requests`; nothing where none were kept."""
+    rows = [
+        (op, _LABELS[name], str(histogram.count), *(_ms(histogram, percent) for percent in _PERCENTS.values()))
+        for op in OPS if op in one.ops
+        for name in DETAILS if (histogram := one.ops[op].details.get(name)) and histogram.count
+    ]  # fmt: skip
+    if rows:
+        table(("op", "wait, or size", "count", "p50 ms", "p99 ms", "max ms"), rows)
+    kept = [request for request in requests if request.id == one.device.id]
+    if not kept:
+        return
+    paragraph(
+        "Slowest requests since the disk was first seen, in ms: the wait before the first issue, the total from there to "
+        "the end, and of that the device's time since the last issue."
+    )
+    table(
+        ("before issue", "total", "device", "op", "sector", "bytes", "queue", "CPU", "error, refusals"),
+        [_row(request) for request in kept],
+        wrapped="error, refusals",
+    )
+
+
+def recorded_json(one: DeviceInterval, requests: Sequence[SlowRequest]) -> dict[str, Any]:
+    """Return the same with stable keys; times in ms."""
+    return {
+        "detail": {
+            name: {key: _figures(histogram) for key, histogram in op.details.items() if key in DETAILS}
+            for name, op in one.ops.items() if op.details
+        },
+        "slowest": [
+            {
+                "op": request.op, "time_s": request.time_ns / 1e9, "total_ms": request.total_ns / 1e6,
+                "device_ms": request.device_ns / 1e6, "wait_ms": request.wait_ns / 1e6, "sector": request.sector,
+                "bytes": request.bytes, "queue": request.queue, "cpu": request.cpu, "error": request.error or None,
+                "sent_back": request.sent_back, "reasons": list(request.reasons),
+            }
+            for request in requests if request.id == one.device.id
+        ],
+    }  # fmt: skip
+
+
+def _figures(histogram: Histogram) -> dict[str, float | int | None]:
+    found = {name: histogram.percentile(percent) for name, percent in _PERCENTS.items()}
+    return {"count": histogram.count} | {name: one.value_ms if one else None for name, one in found.items()}
+
+
+def _ms(histogram: Histogram, percent: float) -> str:
+    found = histogram.percentile(percent)
+    return f"{found.value_ms:.3g}" if found else "-"
+
+
+def _row(request: SlowRequest) -> tuple[str, ...]:
+    told = [request.error] if request.error else []
+    if request.sent_back:
+        runs = [(name, len(list(alike))) for name, alike in groupby(request.reasons)]
+        said = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in runs)
+        told.append(f"sent back {request.sent_back} times: {said}")
+    times = (f"{ns / 1e6:.3g}" for ns in (request.wait_ns, request.total_ns, request.device_ns))
+    cpu = "-" if request.cpu is None else str(request.cpu)
+    return (*times, request.op, str(request.sector), str(request.bytes), str(request.queue), cpu, "; ".join(told))
