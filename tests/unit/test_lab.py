@@ -144,7 +144,9 @@ def test_a_debug_kernel_without_a_wanted_option_is_noticed() -> None:
     assert wanted["CONFIG_SCSI"] == "y" and wanted["CONFIG_CPU_MITIGATIONS"] == "n"
     config = "".join(f"{key}={value}\n" if value != "n" else f"# {key} is not set\n" for key, value in wanted.items())
     assert debug_kernel.missing_options("scsi-builtin", config) == []
-    assert debug_kernel.missing_options("scsi-builtin", config.replace("CONFIG_SCSI=y", "CONFIG_SCSI=m")) == ["CONFIG_SCSI=y"]
+    assert debug_kernel.missing_options("scsi-builtin", config.replace("CONFIG_SCSI=y", "CONFIG_SCSI=m")) == [
+        "CONFIG_SCSI=y"
+    ]
 
 
 def test_every_debug_kernel_has_a_fragment() -> None:

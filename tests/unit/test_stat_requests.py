@@ -65,7 +65,8 @@ def test_a_module_without_a_list_of_the_slowest_has_none(tmp_path: Path) -> None
 def test_a_request_from_before_load_may_be_of_unknown_age() -> None:
     text = (
         "# fabstat-stuck 1\nlist time_ns=9 threshold_ns=60000000000 requests=1\n"
-        "stuck id=0 disk=sda dev=8:0 op=read sector=8 bytes=4096 age_ns={} state=before_load issue_age_ns=0 sent_back=0\n"
+        "stuck id=0 disk=sda dev=8:0 op=read sector=8 bytes=4096 age_ns={} state=before_load issue_age_ns=0 "
+        "sent_back=0\n"
     )
     assert [one.age_ns for one in parse_stuck(text.format(0)).requests] == [None]
     assert [one.age_ns for one in parse_stuck(text.format(5)).requests] == [5]

@@ -27,8 +27,8 @@ def print_recorded(one: DeviceInterval, requests: Sequence[SlowRequest]) -> None
     if not kept:
         return
     paragraph(
-        "Slowest requests since the disk was first seen, in ms: the wait before the first issue, the total from there to "
-        "the end, and of that the device's time since the last issue."
+        "Slowest requests since the disk was first seen, in ms: the wait before the first issue, the total from there "
+        "to the end, and of that the device's time since the last issue."
     )
     table(
         ("before issue", "total", "device", "op", "sector", "bytes", "queue", "CPU", "error, refusals"),

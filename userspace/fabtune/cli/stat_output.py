@@ -300,7 +300,8 @@ def print_stuck(found: StuckList, devices: Mapping[int, CountedDevice], *, as_js
             "requests": [
                 {
                     "disk": one.disk, "dev": one.dev, "device": _name(one, devices),
-                    "op": one.op, "sector": one.sector, "bytes": one.bytes, "age_ms": None if one.age_ns is None else one.age_ns / 1e6,
+                    "op": one.op, "sector": one.sector, "bytes": one.bytes,
+                    "age_ms": None if one.age_ns is None else one.age_ns / 1e6,
                     "state": one.state, "issue_age_ms": one.issue_age_ns / 1e6, "sent_back": one.sent_back,
                 }
                 for one in found.requests

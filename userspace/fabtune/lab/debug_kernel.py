@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Kernels of our own making: small configurations of Debian's kernel source, with the sanitizers that Debian leaves out.
+"""Kernels of our own making: small ones from Debian's kernel source, with the sanitizers that Debian leaves out.
 
 Each stands in for the kernel of an image, as another suite's does.  Its configuration is tinyconfig with base.config
 and the fragment of its name behind it; a wanted option that the kernel's own rules take away is an error.

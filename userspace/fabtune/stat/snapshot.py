@@ -245,9 +245,7 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
         device = histograms[name].get("device", empty)
         # The module leaves the total times out while they equal the device times.
         times = {"device": device, "total": device, "refused": empty} | histograms[name]
-        ops[name] = Op(
-            **values, errors_by_class=classes.get(name, {}), histograms=times, details=details.get(name, {})
-        )
+        ops[name] = Op(**values, errors_by_class=classes.get(name, {}), histograms=times, details=details.get(name, {}))
     return CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues))  # type: ignore[arg-type]
 
 
