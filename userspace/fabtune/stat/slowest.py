@@ -37,10 +37,9 @@ class SlowRequest:
 
 @dataclass(frozen=True, slots=True)
 class SlowList:
-    """The list as of `time_ns`: each device's requests, slowest first.  `detail`: they are being recorded now."""
+    """The list as of `time_ns`: each device's requests, slowest first."""
 
     time_ns: int
-    detail: bool
     requests: tuple[SlowRequest, ...]
 
 
@@ -59,7 +58,7 @@ def parse_slowest(text: str, source: str = "slowest") -> SlowList:
     try:
         head = words(lines[1])
         requests = tuple(_request(words(line)) for line in lines[2:])
-        return SlowList(int(head["time_ns"]), head["detail"] == "1", requests)
+        return SlowList(int(head["time_ns"]), requests)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise InputError(f"{source}: damaged or cut short ({error!r})") from None
 
