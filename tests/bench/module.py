@@ -44,7 +44,6 @@ def measure(out: Path, suite: str) -> list[Row]:
     )  # fmt: skip
     rows: list[Row] = json.loads((directory / "rows.json").read_text())
     # What is compared runs by the same clock: reading it is part of the load, too.
-    kind = lambda row: (row["device"], row["clocksource"])  # noqa: E731
     bare = {kind(row): row["instructions_per_request"] for row in rows if row["tracer"] == "none"}
     added = {(*kind(row), row["tracer"]): row["instructions_per_request"] - bare[kind(row)] for row in rows}
     for row in rows:
@@ -55,6 +54,11 @@ def measure(out: Path, suite: str) -> list[Row]:
         if row["clocksource"] != "tsc":
             row["bar"] = TIMEKEEPER_BAR if kind(row)[0] == "null_blk" and row["tracer"] == "fabstat" else None
     return rows
+
+
+def kind(row: Row) -> tuple[str, str]:
+    """Return what a row is compared within."""
+    return row["device"], row["clocksource"]
 
 
 def show(rows: list[Row]) -> bool:

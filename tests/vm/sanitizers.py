@@ -30,7 +30,8 @@ _STAMP = re.compile(r"^\[ *\d+\.\d+\](\[ *[TC]\d+\])? ?")
 def reports_in(text: str) -> tuple[list[str], list[str]]:
     """Return the reports in a kernel log, those that name fabstat and the others."""
     lines = [_STAMP.sub("", line) for line in text.splitlines()]
-    ours, foreign = [], []
+    ours: list[str] = []
+    foreign: list[str] = []
     number = 0
     while number < len(lines):
         if not _BEGINS.search(lines[number]):
@@ -56,7 +57,9 @@ def main() -> int:
     files = [file.resolve() for file in args.suites] or sorted((run.TOP / "tests/vm").glob("fabstat*.bats"))
     summary = {}
     for kernel in args.kernel or KERNELS:
-        failed, reports, foreign = [], [], []
+        failed: list[str] = []
+        reports: list[str] = []
+        foreign: list[str] = []
         for file in files:
             guest = ONE_CPU if args.smp == 1 else CPUS.format(smp=args.smp)
             job = run.Job(file, (*guest.split(), "--kernel-suite", kernel))

@@ -3,7 +3,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 # As lab/ has them; importing that takes longer than all the rest of `fabtune lab --help`.
 SUITES = ("trixie", "bookworm", "sid")
@@ -12,19 +11,19 @@ CLOCKS = ("virtual", "real")
 ACCELERATORS = ("auto", "kvm", "tcg", "tcg-single", "uml")
 
 
-# Which images there are follows from the kinds of targets: who builds one says so.
-_SUITE: dict[str, Any] = {
-    "default": SUITES[0],
-    "metavar": "SUITE",
-    "help": f"Debian suite of the guest: {', '.join(SUITES)}; or with a target's package, such as {SUITES[0]}+tgt",
-}
+def _add_suite(parser: argparse.ArgumentParser, more: str = "") -> None:
+    # Which images there are follows from the kinds of targets: who builds one says so.
+    parser.add_argument(
+        "--suite", default=SUITES[0], metavar="SUITE",
+        help=f"Debian suite of the guest: {', '.join(SUITES)}; or with a target's package, such as {SUITES[0]}+tgt{more}",
+    )  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser, _: str) -> None:
     """Add the sub-verbs of ``lab``."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     build = actions.add_parser("build", help="build and cache a suite's guest image and fabstat.ko")
-    build.add_argument("--suite", **{**_SUITE, "help": f"{_SUITE['help']}; or a kernel: {', '.join(DEBUG_KERNELS)}"})
+    _add_suite(build, f"; or a kernel: {', '.join(DEBUG_KERNELS)}")
     build.set_defaults(handler="fabtune.cli.lab:run_build")
     run = actions.add_parser("run", help="boot a guest, run a script in it as root and fetch its /results")
     _add_machine(run)
@@ -47,7 +46,7 @@ def configure(parser: argparse.ArgumentParser, _: str) -> None:
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--suite", **_SUITE)
+    _add_suite(parser)
     parser.add_argument(
         "--kernel-suite", choices=(*SUITES, *DEBUG_KERNELS), metavar="SUITE",
         help=f"take the kernel from this suite instead, or one with sanitizers: {', '.join(DEBUG_KERNELS)}",

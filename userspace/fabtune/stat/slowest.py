@@ -71,7 +71,7 @@ def _request(record: dict[str, str]) -> SlowRequest:
         )
     }  # fmt: skip
     return SlowRequest(
-        **numbers,  # type: ignore[arg-type]
+        **numbers,
         disk=name_of(record["disk"]),
         op=record["op"],
         cpu=None if record["cpu"] == "-" else int(record["cpu"]),
