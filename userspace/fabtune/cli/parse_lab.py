@@ -15,7 +15,7 @@ def _add_suite(parser: argparse.ArgumentParser, more: str = "") -> None:
     # Which images there are follows from the kinds of targets: who builds one says so.
     parser.add_argument(
         "--suite", default=SUITES[0], metavar="SUITE",
-        help=f"Debian suite of the guest: {', '.join(SUITES)}; or with a target's package, such as {SUITES[0]}+tgt{more}",
+        help=f"Debian suite of the guest: {', '.join(SUITES)}; or with a target's package, as {SUITES[0]}+tgt{more}",
     )  # fmt: skip
 
 
