@@ -64,16 +64,6 @@ static void *charged(void *memory)
 	return memory;
 }
 
-#ifdef CONFIG_PREEMPT_RT
-/* Returns @bytes of zeroed memory, or NULL. May sleep. */
-void *fabstat_alloc_sleeping(size_t bytes)
-{
-	if (fabstat_memory_used() + bytes > fabstat_memory_limit())
-		return NULL;
-	return charged(kzalloc(bytes, GFP_KERNEL | __GFP_NOWARN));
-}
-#endif
-
 /* Returns @bytes of zeroed memory, or NULL. Any context. */
 void *fabstat_alloc(size_t bytes, enum fabstat_need need)
 {
@@ -86,8 +76,7 @@ void *fabstat_alloc(size_t bytes, enum fabstat_need need)
 	if (fabstat_memory_used() + bytes > limit)
 		goto refuse;
 #ifdef CONFIG_PREEMPT_RT
-	/* On the account since it was made. */
-	memory = fabstat_reserve_take(bytes);
+	memory = charged(fabstat_reserve_take(bytes));
 #else
 	/* Probes run where memory is being written out to be freed: its reserves are not ours. */
 	memory = charged(kzalloc(bytes, GFP_NOWAIT | __GFP_NOWARN | __GFP_NOMEMALLOC));
@@ -112,12 +101,12 @@ void fabstat_free(void *memory)
 {
 	if (!memory)
 		return;
+	fabstat_uncharge(memory);
 #ifdef CONFIG_PREEMPT_RT
 	if (!preemptible()) {
 		fabstat_reserve_give(memory);
 		return;
 	}
 #endif
-	fabstat_uncharge(memory);
 	kfree(memory);
 }

@@ -11,7 +11,6 @@ enum fabstat_need {
 };
 
 void *fabstat_alloc(size_t bytes, enum fabstat_need need);
-void *fabstat_alloc_sleeping(size_t bytes);
 void fabstat_free(void *memory);
 void fabstat_uncharge(const void *memory);
 u64 fabstat_memory_used(void);

@@ -13,7 +13,6 @@
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
-#include "memory.h"
 #include "reserve.h"
 
 /* Objects of 64 bytes up to 64 KiB: what remembers a retry, up to a tag set on a large machine. */
@@ -52,7 +51,7 @@ static int fill(unsigned int number)
 	unsigned long flags;
 
 	while (READ_ONCE(shelf->nr) < most_of(number)) {
-		node = fabstat_alloc_sleeping(bytes_of(number));
+		node = kzalloc(bytes_of(number), GFP_KERNEL | __GFP_NOWARN);
 		if (!node)
 			return -ENOMEM;
 		raw_spin_lock_irqsave(&shelves_lock, flags);
@@ -70,7 +69,7 @@ static void free_given(void)
 
 	for (; node; node = next) {
 		next = node->next;
-		fabstat_free(node);
+		kfree(node);
 	}
 }
 
@@ -112,7 +111,7 @@ void *fabstat_reserve_take(size_t bytes)
 	return node;
 }
 
-/* Takes back @memory of fabstat_alloc(), to be freed soon. Any context. */
+/* Takes back @memory, to be freed soon. Any context. */
 void fabstat_reserve_give(void *memory)
 {
 	llist_add(memory, &given);
@@ -143,7 +142,7 @@ void fabstat_reserve_exit(void)
 	for (number = 0; number < NR_SHELVES; number++) {
 		for (node = shelves[number].first; node; node = next) {
 			next = node->next;
-			fabstat_free(node);
+			kfree(node);
 		}
 		shelves[number].first = NULL;
 		shelves[number].nr = 0;

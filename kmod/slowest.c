@@ -170,8 +170,7 @@ static int slowest_show(struct seq_file *m, void *unused)
 
 	mutex_lock(&fabstat_lock);
 	seq_puts(m, "# fabstat-slowest 1\n");
-	seq_printf(m, "list detail=%d kept=%u time_ns=%llu\n", static_key_enabled(&fabstat_detail),
-		   NR_KEPT, fabstat_time_ns(fabstat_ticks()));
+	seq_printf(m, "list kept=%u time_ns=%llu\n", NR_KEPT, fabstat_time_ns(fabstat_ticks()));
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
 		dev = fabstat_device(id);
 		if (dev)

@@ -34,7 +34,7 @@ def test_details_are_read_and_subtract(capsys: pytest.CaptureFixture[str]) -> No
 
 
 SLOW = (
-    "# fabstat-slowest 1\nlist detail=1 kept=16 time_ns=9\n"
+    "# fabstat-slowest 1\nlist kept=16 time_ns=9\n"
     "slow id=4 disk=sda op=read time_ns=5 total_ns=301000000 device_ns=1000000 wait_ns=20000 sector=8 bytes=4096 "
     "queue=0 cpu=1 error=- sent_back=2 reasons=target_busy,task_set_full\n"
     "slow id=4 disk=sda op=write time_ns=6 total_ns=200 device_ns=200 wait_ns=0 sector=16 bytes=4096 "
