@@ -10,6 +10,7 @@ OUT := out
 CASES ?= 1000000
 SEED ?= 1
 SEQUENCES ?= 1000
+REQUESTS ?= 1000000
 FABTUNE := PYTHONPATH=userspace $(PYTHON) -m fabtune
 
 # What the package itself runs with, what boots guests, and what the tests need beside them.
@@ -21,7 +22,7 @@ PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy py
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments lab-shell lab-debug-kernels check-sanitizers \
+.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments lab-shell lab-debug-kernels check-sanitizers check-model \
 	deps-lab deps-test devtools install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -101,6 +102,9 @@ lab-debug-kernels: deps-lab ## build the kernels with sanitizers, PREEMPT_RT and
 
 check-sanitizers: lab-debug-kernels ## every suite of the module on those kernels (out/sanitizers/summary.json)
 	$(PYTHON) tests/vm/sanitizers.py --out $(OUT)/sanitizers
+
+check-model: deps-lab ## the module's books against a model fed by blktrace, on four stacks (REQUESTS=1000000, SEED=1; out/model/model.json)
+	$(PYTHON) tests/vm/model.py --requests $(REQUESTS) --seed $(SEED) --out $(OUT)/model
 
 lab-shell: deps-lab ## enter a booted guest with the iSCSI topology up
 	@$(FABTUNE) lab shell

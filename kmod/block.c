@@ -27,14 +27,6 @@ static void record_time(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_k
 	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
 }
 
-static noinline void issue_in_detail(struct fabstat_device *dev, struct fabstat_cpu *cpu,
-				     struct fabstat_slot *slot, struct request *rq, u64 now)
-{
-	struct fabstat_place place = { .dev = dev, .cpu = cpu, .slot = slot };
-
-	fabstat_detail_issue(&place, rq, now);
-}
-
 /* The first requests of a device, and those that were sent back. */
 static noinline void request_issue_slowly(struct request *rq)
 {
@@ -61,11 +53,23 @@ static noinline void request_issue_slowly(struct request *rq)
 	}
 	fabstat_books_enter(&place, rq, now, retry ? FABSTAT_PAST : 0);
 	if (static_branch_unlikely(&fabstat_detail))
-		issue_in_detail(place.dev, place.cpu, place.slot, rq, now);
+		fabstat_detail_issue(&place, rq, now);
 }
 
-/* @counter: the clock is the cycle counter, to read which nothing is called. */
-static __always_inline void request_issue(struct request *rq, bool counter)
+/* How a request is counted; a constant wherever it is used. */
+enum how {
+	BY_COUNTER,	/* the clock is the cycle counter, to read which nothing is called */
+	BY_TIMEKEEPER,
+	IN_DETAIL,	/* somebody wants to know more; by either clock */
+};
+
+static __always_inline u64 ticks_by(enum how how)
+{
+	return how == BY_COUNTER ? fabstat_ticks_fast() :
+	       how == BY_TIMEKEEPER ? ktime_get_raw_fast_ns() : fabstat_ticks();
+}
+
+static __always_inline void request_issue(struct request *rq, enum how how)
 {
 	struct fabstat_place place;
 	u64 now;
@@ -74,27 +78,24 @@ static __always_inline void request_issue(struct request *rq, bool counter)
 		request_issue_slowly(rq);
 		return;
 	}
-	now = counter ? fabstat_ticks_fast() : ktime_get_raw_ns();
+	now = ticks_by(how);
 	fabstat_books_enter(&place, rq, now, 0);
-	if (static_branch_unlikely(&fabstat_detail))
-		issue_in_detail(place.dev, place.cpu, place.slot, rq, now);
+	if (how == IN_DETAIL) {
+		/* A copy, so that the place itself stays in registers. */
+		struct fabstat_place told = place;
+
+		fabstat_detail_issue(&told, rq, now);
+	}
+}
+
+static noinline void request_issue_in_detail(struct request *rq)
+{
+	request_issue(rq, IN_DETAIL);
 }
 
 static noinline void request_issue_by_timekeeper(struct request *rq)
 {
-	request_issue(rq, false);
-}
-
-static noinline void complete_fast_in_detail(struct fabstat_device *dev, struct fabstat_cpu *cpu,
-					     struct fabstat_slot *slot, struct request *rq,
-					     u64 now, u64 ns)
-{
-	struct fabstat_place place = { .dev = dev, .cpu = cpu, .slot = slot };
-	struct fabstat_done done = {
-		.rq = rq, .issued = slot->issued, .now = now, .ns = ns, .op = slot->op,
-	};
-
-	fabstat_tell_done(&place, &done);
+	request_issue(rq, BY_TIMEKEEPER);
 }
 
 /* Records the times of a request that was sent back or refused before it went through. */
@@ -215,9 +216,8 @@ static noinline void request_complete_slowly(struct request *rq, fabstat_status_
 	fabstat_books_left(&place, now);
 }
 
-/* @counter: as for request_issue(). */
 static __always_inline void request_complete(struct request *rq, fabstat_status_t status,
-					     unsigned int nr_bytes, bool counter)
+					     unsigned int nr_bytes, enum how how)
 {
 	struct fabstat_histogram *histogram;
 	struct fabstat_place place;
@@ -233,15 +233,21 @@ static __always_inline void request_complete(struct request *rq, fabstat_status_
 		goto slowly;
 	op = place.slot->op;
 	histogram = READ_ONCE((*(place.cpu->histogram + op))[FABSTAT_DIRECT]);
-	now = counter ? fabstat_ticks_fast() : ktime_get_raw_ns();
+	now = ticks_by(how);
 	ticks = now - place.slot->issued;
 	/* More than a second or four, a negative time, or a marked slot: see FABSTAT_IDLE. */
 	if (unlikely(!histogram || ticks >> 32))
 		goto slowly;
 	ns = fabstat_few_ticks_to_ns(ticks);
 	local64_inc(histogram->bucket + fabstat_bucket_in_range(ns));
-	if (fabstat_done_wanted())
-		complete_fast_in_detail(place.dev, place.cpu, place.slot, rq, now, ns);
+	if (how == IN_DETAIL) {
+		struct fabstat_place told = place;
+		struct fabstat_done done = {
+			.rq = rq, .issued = place.slot->issued, .now = now, .ns = ns, .op = op,
+		};
+
+		fabstat_tell_done(&told, &done);
+	}
 	fabstat_books_leave(&place, op, nr_bytes, ns, now);
 	fabstat_books_left(&place, now);
 	return;
@@ -253,14 +259,22 @@ slowly:
 static noinline void request_complete_by_timekeeper(struct request *rq, fabstat_status_t status,
 						    unsigned int nr_bytes)
 {
-	request_complete(rq, status, nr_bytes, false);
+	request_complete(rq, status, nr_bytes, BY_TIMEKEEPER);
+}
+
+static noinline void request_complete_in_detail(struct request *rq, fabstat_status_t status,
+						unsigned int nr_bytes)
+{
+	request_complete(rq, status, nr_bytes, IN_DETAIL);
 }
 
 notrace void fabstat_probe_issue(void *data, struct request *rq)
 {
 	fabstat_probe_enter();
-	if (likely(fabstat_clock.counter))
-		request_issue(rq, true);
+	if (static_branch_unlikely(&fabstat_detail))
+		request_issue_in_detail(rq);
+	else if (likely(fabstat_clock.counter))
+		request_issue(rq, BY_COUNTER);
 	else
 		request_issue_by_timekeeper(rq);
 	fabstat_probe_leave();
@@ -270,8 +284,10 @@ notrace void fabstat_probe_complete(void *data, struct request *rq, fabstat_stat
 				    unsigned int nr_bytes)
 {
 	fabstat_probe_enter();
-	if (likely(fabstat_clock.counter))
-		request_complete(rq, status, nr_bytes, true);
+	if (fabstat_done_wanted())
+		request_complete_in_detail(rq, status, nr_bytes);
+	else if (likely(fabstat_clock.counter))
+		request_complete(rq, status, nr_bytes, BY_COUNTER);
 	else
 		request_complete_by_timekeeper(rq, status, nr_bytes);
 	fabstat_probe_leave();

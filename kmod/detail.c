@@ -52,35 +52,37 @@ static void record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind k
 	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
 }
 
-/* Returns where details of the request at @slot are kept, or NULL without memory. */
-static struct fabstat_extra *extra_of(const struct fabstat_place *place, struct request *rq)
+static noinline struct fabstat_extra *extra_create(struct fabstat_chunk *chunk)
 {
-	struct fabstat_chunk *chunk = fabstat_chunk(place->dev, rq);
 	struct fabstat_extra *extra, *winner;
 
-	if (!chunk)
+	extra = fabstat_alloc(FABSTAT_CHUNK_SLOTS * sizeof(*extra), FABSTAT_HISTOGRAM);
+	if (!extra)
 		return NULL;
-	extra = READ_ONCE(chunk->extra);
-	if (!extra) {
-		extra = fabstat_alloc(FABSTAT_CHUNK_SLOTS * sizeof(*extra), FABSTAT_HISTOGRAM);
-		if (!extra)
-			return NULL;
-		winner = cmpxchg(&chunk->extra, NULL, extra);
-		if (winner) {
-			fabstat_free(extra);
-			extra = winner;
-		}
-	}
-	return extra + (place->slot - chunk->slot);
+	winner = cmpxchg(&chunk->extra, NULL, extra);
+	if (!winner)
+		return extra;
+	fabstat_free(extra);
+	return winner;
+}
+
+/* Returns where details of the request at @place are kept, or NULL without memory. */
+static struct fabstat_extra *extra_of(const struct fabstat_place *place)
+{
+	struct fabstat_extra *extra = READ_ONCE(place->chunk->extra);
+
+	if (unlikely(!extra))
+		extra = extra_create(place->chunk);
+	return extra ? extra + (place->slot - place->chunk->slot) : NULL;
 }
 
 /* @rq was issued at @now, and is in the books. Called from probes. */
-noinline void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq, u64 now)
+void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq, u64 now)
 {
 	const struct fabstat_retry *retry = fabstat_retry(place->slot);
-	struct fabstat_extra *extra = extra_of(place, rq);
+	struct fabstat_extra *extra = extra_of(place);
 	u8 op = place->slot->op;
-	u64 now_ns = ktime_get_ns();
+	u64 now_ns = ktime_get_mono_fast_ns();
 	u64 begun_ns = fabstat_begun_ns(rq, now_ns);
 	u64 wait_ns = 0;
 
@@ -99,10 +101,10 @@ noinline void fabstat_detail_issue(const struct fabstat_place *place, struct req
 }
 
 /* A request is about to leave the books. Called from probes. */
-noinline void fabstat_detail_complete(const struct fabstat_place *place,
+void fabstat_detail_complete(const struct fabstat_place *place,
 				      const struct fabstat_done *done)
 {
-	struct fabstat_extra *extra = extra_of(place, done->rq);
+	struct fabstat_extra *extra = extra_of(place);
 
 	if (done->op == FABSTAT_READ || done->op == FABSTAT_WRITE)
 		record(place->cpu, done->op, FABSTAT_SIZES + fabstat_size_class(place->slot->bytes),

@@ -45,6 +45,20 @@ static struct fabstat_slot *slot_of(struct fabstat_device *dev, struct request *
 				   scheduled ? rq->internal_tag : rq->tag);
 }
 
+/* Returns the chunk that has the slot of @rq, if there is one. Preemption is off. */
+static struct fabstat_chunk *chunk_of(const struct fabstat_device *dev, const struct request *rq)
+{
+	unsigned int queue = rq->mq_hctx->queue_num;
+	bool scheduled = rq->internal_tag >= 0;
+	unsigned int tag = scheduled ? rq->internal_tag : rq->tag;
+	struct fabstat_table *table;
+
+	if (queue >= dev->nr_tables || tag >= BLK_MQ_MAX_DEPTH)
+		return NULL;
+	table = READ_ONCE((scheduled ? dev->sched : dev->set->table)[queue]);
+	return READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
+}
+
 /*
  * Finds the place of @rq and makes what is missing of it. Returns false, counted, if the request
  * cannot be attributed to a device; @place->slot is NULL if only the slot is missing. Preemption
@@ -67,23 +81,11 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 	if (!place->cpu)
 		return false;
 	place->slot = queue < dev->nr_tables ? slot_of(dev, rq) : NULL;
-	if (place->slot)
+	if (place->slot) {
 		place->depth = dev->depth_of[queue];
+		place->chunk = chunk_of(dev, rq);
+	}
 	return true;
-}
-
-/* Returns the chunk that has the slot of @rq, if there is one. Preemption is off. */
-struct fabstat_chunk *fabstat_chunk(const struct fabstat_device *dev, const struct request *rq)
-{
-	unsigned int queue = rq->mq_hctx->queue_num;
-	bool scheduled = rq->internal_tag >= 0;
-	unsigned int tag = scheduled ? rq->internal_tag : rq->tag;
-	struct fabstat_table *table;
-
-	if (queue >= dev->nr_tables || tag >= BLK_MQ_MAX_DEPTH)
-		return NULL;
-	table = READ_ONCE((scheduled ? dev->sched : dev->set->table)[queue]);
-	return READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
 }
 
 /* Returns true if the books know that @rq is in flight. Any context. */
@@ -99,7 +101,7 @@ bool fabstat_sees(const struct request *rq)
 	preempt_disable();
 	if (id < FABSTAT_MAX_QUEUES)
 		dev = fabstat_device(id);
-	chunk = dev ? fabstat_chunk(dev, rq) : NULL;
+	chunk = dev ? chunk_of(dev, rq) : NULL;
 	if (chunk)
 		sees = fabstat_issued_at(READ_ONCE(chunk->slot[tag % FABSTAT_CHUNK_SLOTS].issued));
 	preempt_enable();

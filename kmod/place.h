@@ -14,6 +14,7 @@ struct fabstat_place {
 	struct fabstat_cpu *cpu;	/* this CPU's */
 	struct fabstat_depth *depth;	/* the device's, or its hardware queue's */
 	struct fabstat_slot *slot;
+	struct fabstat_chunk *chunk;	/* the slot's */
 };
 
 /*
@@ -54,12 +55,12 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 	chunk = READ_ONCE(*(table->chunk + index / FABSTAT_CHUNK_SLOTS));
 	if (unlikely(!chunk))
 		return false;
+	place->chunk = chunk;
 	place->slot = chunk->slot + index % FABSTAT_CHUNK_SLOTS;
 	place->cpu = READ_ONCE(dev->cpu[(unsigned int)raw_smp_processor_id()]);
 	return likely(place->cpu);
 }
 
-struct fabstat_chunk *fabstat_chunk(const struct fabstat_device *dev, const struct request *rq);
 bool fabstat_sees(const struct request *rq);
 bool fabstat_make(struct request *rq, struct fabstat_place *place);
 void fabstat_forget(struct fabstat_slot *slot, unsigned int queue, u64 now);

@@ -9,6 +9,7 @@
 #include <linux/kernel.h>
 #include <linux/llist.h>
 #include <linux/log2.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>

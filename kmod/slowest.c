@@ -75,7 +75,7 @@ static unsigned int fastest(const struct fabstat_slowest *slowest)
 	return found;
 }
 
-static void keep(struct fabstat_slowest *slowest, const struct slow_request *request)
+static void insert(struct fabstat_slowest *slowest, const struct slow_request *request)
 {
 	unsigned long flags;
 
@@ -89,16 +89,17 @@ static void keep(struct fabstat_slowest *slowest, const struct slow_request *req
 	raw_spin_unlock_irqrestore(&slowest->lock, flags);
 }
 
-/* Keeps the request at @place if it is one of the slowest so far. Called from probes. */
-void fabstat_slowest_note(const struct fabstat_place *place, const struct fabstat_done *done,
-			  const struct fabstat_extra *extra)
+static noinline void keep(const struct fabstat_place *place, const struct fabstat_done *done,
+			  const struct fabstat_extra *extra, u64 wait_ns, u64 total_ns)
 {
 	const struct fabstat_retry *retry = fabstat_retry(place->slot);
 	struct fabstat_slowest *slowest = slowest_of(place->dev);
-	u64 first = retry && retry->first_issue ? retry->first_issue : done->issued;
 	struct slow_request request = {
+		.time_ns = fabstat_time_ns(done->now) - total_ns,
+		.whole_ns = wait_ns + total_ns,
+		.wait_ns = wait_ns,
+		.total_ns = total_ns,
 		.device_ns = done->ns,
-		.wait_ns = extra ? extra->wait_ns : 0,
 		.sector = place->slot->sector,
 		.bytes = place->slot->bytes,
 		.times = retry ? retry->times : 0,
@@ -108,14 +109,26 @@ void fabstat_slowest_note(const struct fabstat_place *place, const struct fabsta
 		.error = done->error,
 	};
 
-	request.total_ns = fabstat_ticks_to_ns(done->now - first);
-	request.whole_ns = request.wait_ns + request.total_ns;
-	if (!slowest || request.whole_ns <= READ_ONCE(slowest->floor_ns))
+	if (!slowest)
 		return;
-	request.time_ns = fabstat_time_ns(first);
 	if (retry)
 		memcpy(request.reason, retry->reason, sizeof(request.reason));
-	keep(slowest, &request);
+	insert(slowest, &request);
+}
+
+/* Keeps the request at @place if it is one of the slowest so far. Called from probes. */
+void fabstat_slowest_note(const struct fabstat_place *place, const struct fabstat_done *done,
+			  const struct fabstat_extra *extra)
+{
+	const struct fabstat_retry *retry = fabstat_retry(place->slot);
+	const struct fabstat_slowest *slowest = READ_ONCE(place->dev->slowest);
+	u64 wait_ns = extra ? extra->wait_ns : 0;
+	u64 total_ns = done->ns;
+
+	if (retry && retry->first_issue)
+		total_ns = fabstat_ticks_to_ns(fabstat_elapsed(retry->first_issue, done->now));
+	if (!slowest || wait_ns + total_ns > READ_ONCE(slowest->floor_ns))
+		keep(place, done, extra, wait_ns, total_ns);
 }
 
 static int slower_first(const void *a, const void *b)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Compiles and reads fabstat.ko's source for every kernel it is made for: no warning may be left.
 
-W=1 with the compiler of 5.10 (bullseye), 6.1, 6.12 and 7.2; sparse where the kernel's headers carry what it needs;
+W=1 with the compiler of 5.10 (bullseye), 6.1, 6.12, its PREEMPT_RT flavour, and 7.2; sparse where the kernel's headers carry what it needs;
 checkpatch --strict, from the kernel source that the package linux-source brings; a build with DKMS.  Prints one line
 a check and exits 1 when one of them complains.
 """
@@ -25,7 +25,11 @@ from fabtune.lab.image import build_image, in_root, tool_root  # noqa: E402
 from fabtune.lab.recipe import SUITES, Recipe  # noqa: E402
 from fabtune.progress import Progress  # noqa: E402
 
-OLDEST = Recipe("bullseye", ("linux-headers-amd64", "make", "gcc", "libc6-dev"))
+# Roots with a compiler and kernel headers that boot nothing: the oldest kernel, and PREEMPT_RT's flavour.
+OTHERS = {
+    "bullseye": Recipe("bullseye", ("linux-headers-amd64", "make", "gcc", "libc6-dev")),
+    "trixie-rt": Recipe("trixie", ("linux-headers-rt-amd64", "make", "gcc", "libc6-dev", "perl")),
+}
 # checker-valid.sh, which the kernel's Makefile wants before it runs sparse, is missing in 7.2's header package.
 SPARSE_SUITES = ("bookworm", "trixie")
 SPARSE = ("/usr/bin/sparse", "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6")
@@ -39,7 +43,7 @@ def sources() -> list[Path]:
 
 
 def root_of(suite: str) -> Path:
-    return tool_root(OLDEST) if suite == OLDEST.suite else build_image(suite, Progress()).root
+    return tool_root(OTHERS[suite]) if suite in OTHERS else build_image(suite, Progress()).root
 
 
 def compile_in(root: Path, *words: str, tools: tuple[str, ...] = ()) -> str:
@@ -112,7 +116,7 @@ def check_dkms(suite: str) -> str:
 def main() -> int:
     """Run the checks named, all by default; return 1 when one of them complains."""
     checks: dict[str, Callable[[], str]] = {
-        f"W=1 {suite}": partial(check_compiler, suite) for suite in (OLDEST.suite, *SUITES)
+        f"W=1 {suite}": partial(check_compiler, suite) for suite in (*OTHERS, *SUITES)
     }
     checks |= {f"sparse {suite}": partial(check_sparse, suite) for suite in SPARSE_SUITES}
     checks["checkpatch"] = check_checkpatch

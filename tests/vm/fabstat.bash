@@ -86,6 +86,6 @@ load_disk() {
 # exact: skips a test of times on a kernel whose sanitizers stretch them.
 exact() {
 	case $(uname -r) in
-		*-kasan | *-kcsan) skip "times here are the sanitizers'" ;;
+		*-kasan | *-kcsan | *-rt) skip "times here are the sanitizers'" ;;
 	esac
 }

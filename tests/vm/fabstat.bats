@@ -169,15 +169,17 @@ all_books_close() {
 
 @test "switched off it counts nothing, and what was in flight is forgotten, not lost" {
 	thorough
-	disk=$(scsi_debug_disk ndelay=400000000 dev_size_mb=16)
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
 	load_fabstat
 	load_disk "$disk" --rw=read --bs=4k --number_ios=2 --size=16k
 	before=$(seen "$disk" 'i.completed')
+	echo 5000 > $DELAY
 	fio --name=a "--filename=/dev/$disk" --rw=read --bs=4k --iodepth=5 --number_ios=5 --size=20k --direct=1 --ioengine=libaio --output=/tmp/a.log &
 	wait_for test_in_flight "$disk"
 	flying=$(seen "$disk" 'd.in_flight')
 	echo N > $PARAMETERS/enabled
 	wait
+	echo 0 > $DELAY
 	load_disk "$disk" --rw=read --bs=4k --number_ios=2 --size=16k
 	expect "$disk" "d.forgotten == $flying and d.in_flight == 0"
 	off=$(seen "$disk" 'i.completed')

@@ -8,6 +8,7 @@ setup() {
 }
 
 @test "blktrace, bpftrace, ftrace and the module count the same requests, and go in any order" {
+	[ -e /sys/kernel/btf/vmlinux ] || skip "this kernel tells bpftrace nothing of its types"
 	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1
 	load_fabstat
 	blktrace -d /dev/nullb0 -a issue -a complete -D /tmp -o trace -b 4096 -n 16 > /tmp/blktrace.log 2>&1 &

@@ -94,8 +94,10 @@ nvme_port() {
 	# The resets below find requests of 20 ms each under way.
 	fio --name=load --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --rw=randread --bs=4k --iodepth=32 --number_ios=3000 \
 		--size=64m --output=/tmp/fio.log &
+	under_way() { awk '$1 + $2 > 0 { found = 1 } END { exit !found }' /sys/class/nvme/nvme*/nvme*c*n1/inflight; }
 	for turn in 1 2 3; do
 		sleep 0.3
+		wait_for under_way
 		echo 1 > /sys/class/nvme/nvme$((turn % 2))/reset_controller
 	done
 	wait $!
