@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Compiles and reads fabstat.ko's source for every kernel it is made for: no warning may be left.
 
-W=1 with the compiler of 5.10 (bullseye), 6.1, 6.12, its PREEMPT_RT flavour, and 7.2; sparse where the kernel's headers carry what it needs;
-checkpatch --strict, from the kernel source that the package linux-source brings; a build with DKMS.  Prints one line
-a check and exits 1 when one of them complains.
+W=1 with the compiler of 5.10 (bullseye), 6.1, 6.12, its PREEMPT_RT flavour, and 7.2; sparse where the kernel's headers
+carry what it needs; checkpatch --strict, from the kernel source that the package linux-source brings; a build with
+DKMS.  Prints one line a check and exits 1 when one of them complains.
 """
 
 import argparse

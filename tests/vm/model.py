@@ -33,9 +33,9 @@ def main() -> int:
     for stack in args.stacks or STACKS:
         directory = out / stack
         done = subprocess.run(
-            ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", "trixie", "--clock", "virtual", "--memory-mib",
-             "3072", "--timeout-s", str(TIMEOUT_S), "--out", str(directory), str(TOP / "tests/vm/model_guest.py"),
-             stack, str(args.requests), str(args.seed)],
+            ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", "trixie", "--clock", "virtual",
+             "--memory-mib", "3072", "--timeout-s", str(TIMEOUT_S), "--out", str(directory),
+             str(TOP / "tests/vm/model_guest.py"), stack, str(args.requests), str(args.seed)],
             cwd=TOP, env={**os.environ, "PYTHONPATH": str(TOP / "userspace")}, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
         if done.returncode:

@@ -58,7 +58,8 @@ class Model:
 
     def event(self, action: int, when_ns: int, sector: int, size: int, error: int) -> None:
         kind = action >> _CATEGORY
-        op = "flush" if kind & _FLUSH and not size else "discard" if kind & _DISCARD else "write" if kind & _WRITE else "read"
+        op = "read" if not kind & (_WRITE | _FLUSH | _DISCARD) else "write"
+        op = "flush" if kind & _FLUSH and not size else "discard" if kind & _DISCARD else op
         books, flying = self.ops[op], self.flying[op, sector]
         what = action & 0xFFFF
         if what == _ISSUE:
@@ -123,10 +124,11 @@ def differences(model: Model, one: DeviceInterval) -> list[str]:
             exact = times[max(0, -(-len(times) * percent // 100) - 1)]
             if bucket and not bucket.low_ns - _APART_NS <= exact <= bucket.high_ns + _APART_NS:
                 found.append((f"{name} p{percent} ns", bucket.value_ns, exact))
+    requeued = sum(one.events[f"requeued_{by}"] for by in ("unstarted", "by_driver", "by_target"))
     found += [
         ("in flight", device.in_flight, model.depth), ("unmatched", one.events["unmatched"], 0),
         ("untracked", one.events["untracked"], 0), ("forgotten", device.forgotten, 0),
-        ("requeued", sum(one.events[f"requeued_{by}"] for by in ("unstarted", "by_driver", "by_target")), model.requeued),
+        ("requeued", requeued, model.requeued),
     ]  # fmt: skip
     return [f"{name}: {ours}, the model says {theirs}" for name, ours, theirs in found if ours != theirs]
 
