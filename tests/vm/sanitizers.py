@@ -38,7 +38,7 @@ def reports_in(text: str) -> tuple[list[str], list[str]]:
             number += 1
             continue
         end = number + 1
-        while end < min(len(lines), number + _LINES) and not _ENDS.search(lines[end]):
+        while end < min(len(lines), number + _LINES) and not (_ENDS.search(lines[end]) or _BEGINS.search(lines[end])):
             end += 1
         report = "\n".join(lines[number:end])
         (ours if re.search(r"fabstat", report) else foreign).append(report)
