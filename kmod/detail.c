@@ -14,7 +14,6 @@
 #include "compat.h"
 #include "counters.h"
 #include "detail.h"
-#include "memory.h"
 #include "slowest.h"
 
 DEFINE_STATIC_KEY_FALSE(fabstat_detail);
@@ -52,28 +51,16 @@ static void record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind k
 	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
 }
 
-static noinline struct fabstat_extra *extra_create(struct fabstat_chunk *chunk)
-{
-	struct fabstat_extra *extra, *winner;
-
-	extra = fabstat_alloc(FABSTAT_CHUNK_SLOTS * sizeof(*extra), FABSTAT_HISTOGRAM);
-	if (!extra)
-		return NULL;
-	winner = cmpxchg(&chunk->extra, NULL, extra);
-	if (!winner)
-		return extra;
-	fabstat_free(extra);
-	return winner;
-}
-
 /* Returns where details of the request at @place are kept, or NULL without memory. */
 static struct fabstat_extra *extra_of(const struct fabstat_place *place)
 {
-	struct fabstat_extra *extra = READ_ONCE(place->chunk->extra);
+	struct fabstat_extras *extras = READ_ONCE(place->table->extras);
+	struct fabstat_extra *extra = NULL;
 
-	if (unlikely(!extra))
-		extra = extra_create(place->chunk);
-	return extra ? extra + (place->slot - place->chunk->slot) : NULL;
+	if (likely(extras))
+		extra = READ_ONCE(extras->chunk[place->tag / FABSTAT_CHUNK_SLOTS]);
+	return likely(extra) ? extra + place->tag % FABSTAT_CHUNK_SLOTS :
+			       fabstat_extra_create(place->table, place->tag);
 }
 
 /* @rq was issued at @now, and is in the books. Called from probes. */
@@ -101,8 +88,7 @@ void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq,
 }
 
 /* A request is about to leave the books. Called from probes. */
-void fabstat_detail_complete(const struct fabstat_place *place,
-				      const struct fabstat_done *done)
+void fabstat_detail_complete(const struct fabstat_place *place, const struct fabstat_done *done)
 {
 	struct fabstat_extra *extra = extra_of(place);
 

@@ -53,41 +53,47 @@ bool fabstat_memory_eased(void)
 	return true;
 }
 
-/*
- * Puts @memory on the account: what the slab really gave. Each CPU here at once may exceed the
- * limit by one object. NULL is fine.
- */
-static void *charged(void *memory)
+static void *take(size_t bytes)
 {
-	if (memory)
-		atomic64_add(ksize(memory), &used);
-	return memory;
+#ifdef CONFIG_PREEMPT_RT
+	return fabstat_reserve_take(bytes);
+#else
+	/* Probes run where memory is being written out to be freed: its reserves are not ours. */
+	return kzalloc(bytes, GFP_NOWAIT | __GFP_NOWARN | __GFP_NOMEMALLOC);
+#endif
+}
+
+static void give(void *memory)
+{
+#ifdef CONFIG_PREEMPT_RT
+	if (!preemptible()) {
+		fabstat_reserve_give(memory);
+		return;
+	}
+#endif
+	kfree(memory);
 }
 
 /* Returns @bytes of zeroed memory, or NULL. Any context. */
 void *fabstat_alloc(size_t bytes, enum fabstat_need need)
 {
 	u64 limit = fabstat_memory_limit();
-	void *memory;
+	void *memory = NULL;
 
 	/* An eighth is kept for the books. */
 	if (need == FABSTAT_HISTOGRAM)
 		limit -= limit >> 3;
-	if (fabstat_memory_used() + bytes > limit)
-		goto refuse;
-#ifdef CONFIG_PREEMPT_RT
-	memory = charged(fabstat_reserve_take(bytes));
-#else
-	/* Probes run where memory is being written out to be freed: its reserves are not ours. */
-	memory = charged(kzalloc(bytes, GFP_NOWAIT | __GFP_NOWARN | __GFP_NOMEMALLOC));
-#endif
+	if (fabstat_memory_used() + bytes <= limit)
+		memory = take(bytes);
+	/* The slab may give more than it was asked for, and another CPU may have been faster. */
+	if (memory && atomic64_add_return(ksize(memory), &used) > limit) {
+		atomic64_sub(ksize(memory), &used);
+		give(memory);
+		memory = NULL;
+	}
 	if (!memory)
-		goto refuse;
+		atomic64_inc(&refused);
 	return memory;
-
-refuse:
-	atomic64_inc(&refused);
-	return NULL;
 }
 
 /* Takes @memory off the account; its owner frees it. */
@@ -102,11 +108,5 @@ void fabstat_free(void *memory)
 	if (!memory)
 		return;
 	fabstat_uncharge(memory);
-#ifdef CONFIG_PREEMPT_RT
-	if (!preemptible()) {
-		fabstat_reserve_give(memory);
-		return;
-	}
-#endif
-	kfree(memory);
+	give(memory);
 }

@@ -45,18 +45,15 @@ static struct fabstat_slot *slot_of(struct fabstat_device *dev, struct request *
 				   scheduled ? rq->internal_tag : rq->tag);
 }
 
-/* Returns the chunk that has the slot of @rq, if there is one. Preemption is off. */
-static struct fabstat_chunk *chunk_of(const struct fabstat_device *dev, const struct request *rq)
+/* Returns the index of @rq, and the table of its device that it belongs to. */
+static unsigned int index_of(const struct fabstat_device *dev, const struct request *rq,
+			     struct fabstat_table **table)
 {
 	unsigned int queue = rq->mq_hctx->queue_num;
 	bool scheduled = rq->internal_tag >= 0;
-	unsigned int tag = scheduled ? rq->internal_tag : rq->tag;
-	struct fabstat_table *table;
 
-	if (queue >= dev->nr_tables || tag >= BLK_MQ_MAX_DEPTH)
-		return NULL;
-	table = READ_ONCE((scheduled ? dev->sched : dev->set->table)[queue]);
-	return READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
+	*table = READ_ONCE((scheduled ? dev->sched : dev->set->table)[queue]);
+	return scheduled ? rq->internal_tag : rq->tag;
 }
 
 /*
@@ -83,7 +80,7 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 	place->slot = queue < dev->nr_tables ? slot_of(dev, rq) : NULL;
 	if (place->slot) {
 		place->depth = dev->depth_of[queue];
-		place->chunk = chunk_of(dev, rq);
+		place->tag = index_of(dev, rq, &place->table);
 	}
 	return true;
 }
@@ -91,19 +88,26 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 /* Returns true if the books know that @rq is in flight. Any context. */
 bool fabstat_sees(const struct request *rq)
 {
-	unsigned int tag = rq->internal_tag >= 0 ? rq->internal_tag : rq->tag;
 	struct fabstat_device *dev = NULL;
 	struct fabstat_chunk *chunk;
+	struct fabstat_table *table;
 	unsigned int id = rq->q->id;
+	unsigned int tag;
 	bool sees = false;
 
 	smp_rmb();	/* a request's state changes behind its probe */
 	preempt_disable();
 	if (id < FABSTAT_MAX_QUEUES)
 		dev = fabstat_device(id);
-	chunk = dev ? chunk_of(dev, rq) : NULL;
+	if (!dev || rq->mq_hctx->queue_num >= dev->nr_tables)
+		goto out;
+	tag = index_of(dev, rq, &table);
+	if (tag >= BLK_MQ_MAX_DEPTH)
+		goto out;
+	chunk = READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
 	if (chunk)
 		sees = fabstat_issued_at(READ_ONCE(chunk->slot[tag % FABSTAT_CHUNK_SLOTS].issued));
+out:
 	preempt_enable();
 	return sees;
 }

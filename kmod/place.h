@@ -14,7 +14,8 @@ struct fabstat_place {
 	struct fabstat_cpu *cpu;	/* this CPU's */
 	struct fabstat_depth *depth;	/* the device's, or its hardware queue's */
 	struct fabstat_slot *slot;
-	struct fabstat_chunk *chunk;	/* the slot's */
+	struct fabstat_table *table;	/* the slot's */
+	unsigned int tag;		/* in it */
 };
 
 /*
@@ -55,7 +56,8 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 	chunk = READ_ONCE(*(table->chunk + index / FABSTAT_CHUNK_SLOTS));
 	if (unlikely(!chunk))
 		return false;
-	place->chunk = chunk;
+	place->table = table;
+	place->tag = index;
 	place->slot = chunk->slot + index % FABSTAT_CHUNK_SLOTS;
 	place->cpu = READ_ONCE(dev->cpu[(unsigned int)raw_smp_processor_id()]);
 	return likely(place->cpu);

@@ -67,6 +67,36 @@ struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag)
 	return chunk ? &chunk->slot[tag % FABSTAT_CHUNK_SLOTS] : NULL;
 }
 
+/* Returns the details of the request with @tag in @table, allocating them; NULL without memory. */
+struct fabstat_extra *fabstat_extra_create(struct fabstat_table *table, unsigned int tag)
+{
+	struct fabstat_extras *extras = READ_ONCE(table->extras), *other_extras;
+	struct fabstat_extra *extra, *other;
+
+	if (!extras) {
+		extras = fabstat_alloc(sizeof(*extras), FABSTAT_HISTOGRAM);
+		if (!extras)
+			return NULL;
+		other_extras = cmpxchg(&table->extras, NULL, extras);
+		if (other_extras) {
+			fabstat_free(extras);
+			extras = other_extras;
+		}
+	}
+	extra = READ_ONCE(extras->chunk[tag / FABSTAT_CHUNK_SLOTS]);
+	if (!extra) {
+		extra = fabstat_alloc(FABSTAT_CHUNK_SLOTS * sizeof(*extra), FABSTAT_HISTOGRAM);
+		if (!extra)
+			return NULL;
+		other = cmpxchg(&extras->chunk[tag / FABSTAT_CHUNK_SLOTS], NULL, extra);
+		if (other) {
+			fabstat_free(extra);
+			extra = other;
+		}
+	}
+	return extra + tag % FABSTAT_CHUNK_SLOTS;
+}
+
 /* Forgets what is remembered of a request that was sent back. A reader may still hold it. */
 void fabstat_retry_free(struct fabstat_slot *slot)
 {
@@ -103,9 +133,10 @@ void fabstat_table_free(struct fabstat_table *table)
 	for (i = 0; i < FABSTAT_CHUNKS; i++) {
 		for (j = 0; table->chunk[i] && j < FABSTAT_CHUNK_SLOTS; j++)
 			fabstat_retry_free(&table->chunk[i]->slot[j]);
-		if (table->chunk[i])
-			fabstat_free(table->chunk[i]->extra);
 		fabstat_free(table->chunk[i]);
+		if (table->extras)
+			fabstat_free(table->extras->chunk[i]);
 	}
+	fabstat_free(table->extras);
 	fabstat_free(table);
 }

@@ -12,6 +12,7 @@
 #define FABSTAT_SLOTS_H
 
 #include <linux/bits.h>
+#include <linux/build_bug.h>
 #include <linux/blk-mq.h>
 #include <linux/rcupdate.h>
 #include <linux/types.h>
@@ -60,13 +61,21 @@ struct fabstat_extra {
 
 struct fabstat_chunk {
 	struct fabstat_slot slot[FABSTAT_CHUNK_SLOTS];
-	struct fabstat_extra *extra;	/* as many, or NULL */
+};
+
+/* Details of the requests of one hardware queue, in chunks as their slots are. */
+struct fabstat_extras {
+	struct fabstat_extra *chunk[FABSTAT_CHUNKS];
 };
 
 /* The slots of one hardware queue, in chunks that are allocated on first use. */
 struct fabstat_table {
 	struct fabstat_chunk *chunk[FABSTAT_CHUNKS];
+	struct fabstat_extras *extras;	/* NULL until details are wanted */
 };
+
+/* A page or a power of two: with a word more an allocator would give twice as much. */
+static_assert(sizeof(struct fabstat_chunk) == 4096);
 
 /* Stands for a table that has not been allocated yet: it has no chunks. */
 extern struct fabstat_table fabstat_no_table;
@@ -89,6 +98,7 @@ static inline struct fabstat_retry *fabstat_retry(const struct fabstat_slot *slo
 typedef void (*fabstat_visit_t)(struct fabstat_slot *slot, unsigned int queue, void *data);
 
 struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag);
+struct fabstat_extra *fabstat_extra_create(struct fabstat_table *table, unsigned int tag);
 void fabstat_table_walk(struct fabstat_table *table, unsigned int queue, fabstat_visit_t visit,
 			void *data);
 void fabstat_table_free(struct fabstat_table *table);
