@@ -243,7 +243,7 @@ def load(stack: Stack, requests: int, chance: random.Random) -> None:
 
 def one_round(stack: Stack, requests: int, chance: random.Random) -> tuple[int, list[str]]:
     """Return how many requests the model saw, and the differences."""
-    for path in Path("/tmp").glob("trace.*"):
+    for path in Path("/tmp").glob("*.blktrace.*"):
         path.unlink()
     words = [word for device in stack.devices for word in ("-d", f"/dev/{device}")]
     masks = [word for mask in ("issue", "complete", "requeue") for word in ("-a", mask)]
