@@ -29,7 +29,7 @@ ROUND = 20_000
 _EVENT = struct.Struct("<IIQQIIIIIHH")
 _REQUEUE, _ISSUE, _COMPLETE = 6, 7, 8
 _CATEGORY = 16
-_WRITE, _FLUSH, _NOTIFY, _DISCARD = 1 << 1, 1 << 2, 1 << 10, 1 << 13
+_WRITE, _FLUSH, _PASSTHROUGH, _NOTIFY, _DISCARD = 1 << 1, 1 << 2, 1 << 9, 1 << 10, 1 << 13
 # The two take their time a moment apart, in the order in which they were attached.
 _APART_NS = 3000
 
@@ -60,6 +60,7 @@ class Model:
         kind = action >> _CATEGORY
         op = "read" if not kind & (_WRITE | _FLUSH | _DISCARD) else "write"
         op = "flush" if kind & _FLUSH and not size else "discard" if kind & _DISCARD else op
+        op = "other" if kind & _PASSTHROUGH else op
         books, flying = self.ops[op], self.flying[op, sector]
         what = action & 0xFFFF
         if what == _ISSUE:
