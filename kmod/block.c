@@ -18,15 +18,6 @@ const u8 fabstat_op_class[256] = {
 	[(__force u8)REQ_OP_ZONE_APPEND + 1 ... 255] = FABSTAT_OTHER,
 };
 
-static void record_time(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind kind, u64 ns)
-{
-	struct fabstat_histogram *histogram = READ_ONCE(cpu->histogram[op][kind]);
-
-	if (!histogram)
-		histogram = fabstat_histogram_create(cpu, op, kind);
-	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
-}
-
 /* The first requests of a device, and those that were sent back. */
 static noinline void request_issue_slowly(struct request *rq)
 {
@@ -106,17 +97,17 @@ static void record_retry(struct fabstat_cpu *cpu, struct fabstat_slot *slot, uns
 	u64 ns = fabstat_ticks_to_ns(fabstat_elapsed(issued, now));
 
 	if (retry->first_issue) {
-		record_time(cpu, op, FABSTAT_AGAIN_DEVICE, ns);
+		fabstat_record(cpu, op, FABSTAT_AGAIN_DEVICE, ns);
 		ns = fabstat_ticks_to_ns(fabstat_elapsed(retry->first_issue, now));
-		record_time(cpu, op, FABSTAT_AGAIN_TOTAL, ns);
+		fabstat_record(cpu, op, FABSTAT_AGAIN_TOTAL, ns);
 		ns = fabstat_ticks_to_ns(fabstat_elapsed(retry->first_issue, issued));
 		local64_add(ns, &cpu->again_ns[op]);
 	} else {
-		record_time(cpu, op, FABSTAT_DIRECT, ns);
+		fabstat_record(cpu, op, FABSTAT_DIRECT, ns);
 	}
 	if (retry->first_refusal) {
 		ns = fabstat_ticks_to_ns(fabstat_elapsed(retry->first_refusal, issued));
-		record_time(cpu, op, FABSTAT_REFUSED, ns);
+		fabstat_record(cpu, op, FABSTAT_REFUSED, ns);
 		local64_inc(&cpu->refused[op]);
 		local64_add(ns, &cpu->refused_ns[op]);
 	}
@@ -210,7 +201,7 @@ static noinline void request_complete_slowly(struct request *rq, fabstat_status_
 	if (fabstat_retry(place.slot))
 		record_retry(place.cpu, place.slot, op, issued, now);
 	else
-		record_time(place.cpu, op, FABSTAT_DIRECT, ns);
+		fabstat_record(place.cpu, op, FABSTAT_DIRECT, ns);
 	count_failure(place.cpu, op, error, rq->rq_flags & RQF_TIMED_OUT);
 	place.slot->refusal = 0;
 	fabstat_books_left(&place, now);

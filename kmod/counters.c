@@ -56,6 +56,16 @@ struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsi
 	return winner;
 }
 
+/* Enters @ns in @cpu's histogram for @op and @kind. Called from probes. */
+void fabstat_record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind kind, u64 ns)
+{
+	struct fabstat_histogram *histogram = READ_ONCE(cpu->histogram[op][kind]);
+
+	if (!histogram)
+		histogram = fabstat_histogram_create(cpu, op, kind);
+	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
+}
+
 /* Lets @cpu, the counters of CPU @number, ask again for the histograms that were refused. */
 void fabstat_cpu_retry(struct fabstat_cpu *cpu, unsigned int number)
 {

@@ -42,15 +42,6 @@ static const struct kernel_param_ops detail_ops = { .set = detail_set, .get = de
 module_param_cb(detail, &detail_ops, NULL, 0644);
 MODULE_PARM_DESC(detail, "record queue wait, times by size and the slowest requests (default N)");
 
-static void record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind kind, u64 ns)
-{
-	struct fabstat_histogram *histogram = READ_ONCE(cpu->histogram[op][kind]);
-
-	if (!histogram)
-		histogram = fabstat_histogram_create(cpu, op, kind);
-	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
-}
-
 /* Returns where details of the request at @place are kept, or NULL without memory. */
 static struct fabstat_extra *extra_of(const struct fabstat_place *place)
 {
@@ -76,7 +67,7 @@ void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq,
 	if (begun_ns && !retry) {
 		wait_ns = fabstat_elapsed(begun_ns, now_ns);
 		local64_add(wait_ns, &place->cpu->wait_ns[op]);
-		record(place->cpu, op, FABSTAT_WAIT, wait_ns);
+		fabstat_record(place->cpu, op, FABSTAT_WAIT, wait_ns);
 	}
 	if (extra) {
 		/* What one that is issued again waited at first is known if that was seen. */
@@ -93,8 +84,8 @@ void fabstat_detail_complete(const struct fabstat_place *place, const struct fab
 	struct fabstat_extra *extra = extra_of(place);
 
 	if (done->op == FABSTAT_READ || done->op == FABSTAT_WRITE)
-		record(place->cpu, done->op, FABSTAT_SIZES + fabstat_size_class(place->slot->bytes),
-		       done->ns);
+		fabstat_record(place->cpu, done->op,
+			       FABSTAT_SIZES + fabstat_size_class(place->slot->bytes), done->ns);
 	/* It may have been issued before this was switched on. */
 	if (extra && extra->issued != done->issued)
 		extra = NULL;

@@ -13,18 +13,12 @@ static struct fabstat_cpu *cpu_create(struct fabstat_device *dev)
 {
 	struct fabstat_cpu **place = &dev->cpu[raw_smp_processor_id()];
 	struct fabstat_cpu *cpu = fabstat_alloc(sizeof(*cpu), FABSTAT_BOOKS);
-	struct fabstat_cpu *winner;
 
 	if (!cpu) {
 		atomic64_inc(&fabstat_globals.untracked);
 		return NULL;
 	}
-	/* An interrupt on this CPU may have been here meanwhile. */
-	winner = cmpxchg(place, NULL, cpu);
-	if (!winner)
-		return cpu;
-	fabstat_free(cpu);
-	return winner;
+	return fabstat_publish(place, NULL, cpu);
 }
 
 /* Returns this CPU's counters of @dev, or NULL without memory. Preemption is off. */
@@ -35,25 +29,14 @@ static struct fabstat_cpu *this_cpu(struct fabstat_device *dev)
 	return cpu ? cpu : cpu_create(dev);
 }
 
-/* Returns the slot of @rq, allocating it as needed; NULL without memory. */
-static struct fabstat_slot *slot_of(struct fabstat_device *dev, struct request *rq)
+/* Returns where the table is that @rq belongs to, and its index there in @tag. */
+static struct fabstat_table **table_of(const struct fabstat_device *dev, const struct request *rq,
+				       unsigned int *tag)
 {
 	bool scheduled = rq->internal_tag >= 0;
-	struct fabstat_table **tables = scheduled ? dev->sched : dev->set->table;
 
-	return fabstat_slot_create(&tables[rq->mq_hctx->queue_num],
-				   scheduled ? rq->internal_tag : rq->tag);
-}
-
-/* Returns the index of @rq, and the table of its device that it belongs to. */
-static unsigned int index_of(const struct fabstat_device *dev, const struct request *rq,
-			     struct fabstat_table **table)
-{
-	unsigned int queue = rq->mq_hctx->queue_num;
-	bool scheduled = rq->internal_tag >= 0;
-
-	*table = READ_ONCE((scheduled ? dev->sched : dev->set->table)[queue]);
-	return scheduled ? rq->internal_tag : rq->tag;
+	*tag = scheduled ? rq->internal_tag : rq->tag;
+	return &(scheduled ? dev->sched : dev->set->table)[rq->mq_hctx->queue_num];
 }
 
 /*
@@ -66,6 +49,7 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 	unsigned int queue = rq->mq_hctx->queue_num;
 	struct fabstat_device *dev = NULL;
 	unsigned int id = rq->q->id;
+	struct fabstat_table **table;
 
 	if (id < FABSTAT_MAX_QUEUES)
 		dev = fabstat_device(id);
@@ -77,11 +61,13 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 	place->cpu = this_cpu(dev);
 	if (!place->cpu)
 		return false;
-	place->slot = queue < dev->nr_tables ? slot_of(dev, rq) : NULL;
-	if (place->slot) {
-		place->depth = dev->depth_of[queue];
-		place->tag = index_of(dev, rq, &place->table);
-	}
+	place->slot = NULL;
+	if (queue >= dev->nr_tables)
+		return true;
+	table = table_of(dev, rq, &place->tag);
+	place->slot = fabstat_slot_create(table, place->tag);
+	place->table = READ_ONCE(*table);
+	place->depth = dev->depth_of[queue];
 	return true;
 }
 
@@ -101,7 +87,7 @@ bool fabstat_sees(const struct request *rq)
 		dev = fabstat_device(id);
 	if (!dev || rq->mq_hctx->queue_num >= dev->nr_tables)
 		goto out;
-	tag = index_of(dev, rq, &table);
+	table = READ_ONCE(*table_of(dev, rq, &tag));
 	if (tag >= BLK_MQ_MAX_DEPTH)
 		goto out;
 	chunk = READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);

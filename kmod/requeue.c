@@ -56,7 +56,7 @@ static bool is_thrown_away(const struct fabstat_place *place, const struct reque
 static void request_requeue(struct request *rq)
 {
 	enum mq_rq_state state = blk_mq_rq_state(rq);
-	bool refusal = true, thrown_away;
+	bool refusal = true;
 	enum fabstat_event reason;
 	struct fabstat_place place;
 	u64 now, issued;
@@ -66,15 +66,13 @@ static void request_requeue(struct request *rq)
 	if (state == MQ_RQ_IDLE) {
 		fabstat_count(place.cpu, FABSTAT_REQUEUED_UNSTARTED);
 		reason = place.dev->sdev ? fabstat_scsi_hold(place.dev->sdev) : FABSTAT_HELD_OTHER;
-		fabstat_count(place.cpu, reason);
 	} else if (state == MQ_RQ_IN_FLIGHT) {
 		reason = FABSTAT_REQUEUED_BY_DRIVER;
-		fabstat_count(place.cpu, reason);
 	} else {
 		reason = FABSTAT_REQUEUED_BY_TARGET;
-		fabstat_count(place.cpu, reason);
 		refusal = place.slot && place.slot->refusal;
 	}
+	fabstat_count(place.cpu, reason);
 	if (rq->rq_flags & RQF_TIMED_OUT)
 		fabstat_count(place.cpu, FABSTAT_TIMED_OUT);
 	if (!place.slot)
@@ -85,11 +83,10 @@ static void request_requeue(struct request *rq)
 	issued = fabstat_issued_at(place.slot->issued);
 	if (!issued)
 		fabstat_fill_slot(place.dev, place.slot, rq, fabstat_op(rq));
-	thrown_away = is_thrown_away(&place, rq, state);
-	if (!thrown_away)
+	if (!is_thrown_away(&place, rq, state)) {
 		remember(&place, rq, refusal, reason, now);
-	if (!thrown_away)
 		fabstat_tell_refused(&place, rq, reason, issued, now);
+	}
 	place.slot->refusal = 0;
 	if (issued)
 		fabstat_books_send_back(&place, now);

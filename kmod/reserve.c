@@ -64,9 +64,9 @@ static int fill(unsigned int number)
 	return 0;
 }
 
-static void free_given(void)
+static void free_all(struct llist_node *node)
 {
-	struct llist_node *node = llist_del_all(&given), *next;
+	struct llist_node *next;
 
 	for (; node; node = next) {
 		next = node->next;
@@ -78,7 +78,7 @@ static void tidy(struct work_struct *work)
 {
 	unsigned int number;
 
-	free_given();
+	free_all(llist_del_all(&given));
 	for (number = 0; number < NR_SHELVES; number++)
 		fill(number);
 }
@@ -135,16 +135,12 @@ int fabstat_reserve_init(void)
 /* Frees what is left. No probe runs any more. */
 void fabstat_reserve_exit(void)
 {
-	struct llist_node *node, *next;
 	unsigned int number;
 
 	cancel_work_sync(&tidy_work);
-	free_given();
+	free_all(llist_del_all(&given));
 	for (number = 0; number < NR_SHELVES; number++) {
-		for (node = shelves[number].first; node; node = next) {
-			next = node->next;
-			kfree(node);
-		}
+		free_all(shelves[number].first);
 		shelves[number].first = NULL;
 		shelves[number].nr = 0;
 	}

@@ -16,21 +16,14 @@ struct fabstat_table fabstat_no_table;
 
 static struct fabstat_table *table_create(struct fabstat_table **place)
 {
-	struct fabstat_table *table, *winner;
+	struct fabstat_table *table = fabstat_alloc(sizeof(*table), FABSTAT_BOOKS);
 
-	table = fabstat_alloc(sizeof(*table), FABSTAT_BOOKS);
-	if (!table)
-		return NULL;
-	winner = cmpxchg(place, &fabstat_no_table, table);
-	if (winner == &fabstat_no_table)
-		return table;
-	fabstat_free(table);
-	return winner;
+	return table ? fabstat_publish(place, &fabstat_no_table, table) : NULL;
 }
 
 static struct fabstat_chunk *chunk_create(struct fabstat_chunk **place)
 {
-	struct fabstat_chunk *chunk, *winner;
+	struct fabstat_chunk *chunk;
 	unsigned int i;
 
 	chunk = fabstat_alloc(sizeof(*chunk), FABSTAT_BOOKS);
@@ -38,11 +31,7 @@ static struct fabstat_chunk *chunk_create(struct fabstat_chunk **place)
 		return NULL;
 	for (i = 0; i < FABSTAT_CHUNK_SLOTS; i++)
 		chunk->slot[i].issued = FABSTAT_IDLE;
-	winner = cmpxchg(place, NULL, chunk);
-	if (!winner)
-		return chunk;
-	fabstat_free(chunk);
-	return winner;
+	return fabstat_publish(place, NULL, chunk);
 }
 
 /*
@@ -70,29 +59,21 @@ struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag)
 /* Returns the details of the request with @tag in @table, allocating them; NULL without memory. */
 struct fabstat_extra *fabstat_extra_create(struct fabstat_table *table, unsigned int tag)
 {
-	struct fabstat_extras *extras = READ_ONCE(table->extras), *other_extras;
-	struct fabstat_extra *extra, *other;
+	struct fabstat_extras *extras = READ_ONCE(table->extras);
+	struct fabstat_extra *extra;
 
 	if (!extras) {
 		extras = fabstat_alloc(sizeof(*extras), FABSTAT_HISTOGRAM);
 		if (!extras)
 			return NULL;
-		other_extras = cmpxchg(&table->extras, NULL, extras);
-		if (other_extras) {
-			fabstat_free(extras);
-			extras = other_extras;
-		}
+		extras = fabstat_publish(&table->extras, NULL, extras);
 	}
 	extra = READ_ONCE(extras->chunk[tag / FABSTAT_CHUNK_SLOTS]);
 	if (!extra) {
 		extra = fabstat_alloc(FABSTAT_CHUNK_SLOTS * sizeof(*extra), FABSTAT_HISTOGRAM);
 		if (!extra)
 			return NULL;
-		other = cmpxchg(&extras->chunk[tag / FABSTAT_CHUNK_SLOTS], NULL, extra);
-		if (other) {
-			fabstat_free(extra);
-			extra = other;
-		}
+		extra = fabstat_publish(&extras->chunk[tag / FABSTAT_CHUNK_SLOTS], NULL, extra);
 	}
 	return extra + tag % FABSTAT_CHUNK_SLOTS;
 }

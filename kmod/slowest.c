@@ -3,8 +3,8 @@
  * The slowest requests of each device since it was first seen, and the file that shows them.
  *
  * By the time to completion from the moment when the block layer got it, or, where nobody knows
- * that, from first issue. Nearly every request is faster than the fastest of
- * those that are kept, and is done with one comparison; the others take a lock.
+ * that, from first issue. Nearly every request is faster than the fastest of those that are kept,
+ * and is done with one comparison; the others take a lock.
  */
 #include <linux/fs.h>
 #include <linux/module.h>
@@ -49,7 +49,7 @@ static const char * const event_names[FABSTAT_EVENTS] = FABSTAT_EVENT_NAMES;
 
 static struct fabstat_slowest *slowest_of(struct fabstat_device *dev)
 {
-	struct fabstat_slowest *slowest = READ_ONCE(dev->slowest), *winner;
+	struct fabstat_slowest *slowest = READ_ONCE(dev->slowest);
 
 	if (slowest)
 		return slowest;
@@ -57,11 +57,7 @@ static struct fabstat_slowest *slowest_of(struct fabstat_device *dev)
 	if (!slowest)
 		return NULL;
 	raw_spin_lock_init(&slowest->lock);
-	winner = cmpxchg(&dev->slowest, NULL, slowest);
-	if (!winner)
-		return slowest;
-	fabstat_free(slowest);
-	return winner;
+	return fabstat_publish(&dev->slowest, NULL, slowest);
 }
 
 /* Returns which of the requests in @slowest, which is full, is the fastest. */

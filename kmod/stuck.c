@@ -2,7 +2,8 @@
 /*
  * The file "stuck": requests that have been under way for longer than stuck_ms, oldest first.
  *
- * Reads the slots only, so it works while the device, its driver and the block layer hang.
+ * Reads the slots, and what blk-mq knows to be started (unseen.c); neither waits for anything, so
+ * it works while the device, its driver and the block layer hang.
  */
 #include <linux/fs.h>
 #include <linux/module.h>

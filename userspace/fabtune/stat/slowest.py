@@ -4,8 +4,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.errors import InputError
-from fabtune.stat.snapshot import DIRECTORY, name_of, read_file, words
+from fabtune.stat.snapshot import DIRECTORY, name_of, parse_list, read_file
 
 FORMAT_VERSION = 1
 
@@ -52,15 +51,11 @@ def slowest(directory: Path = DIRECTORY) -> SlowList | None:
 
 def parse_slowest(text: str, source: str = "slowest") -> SlowList:
     """Return the list in `text`; `source` names it in errors.  Raises InputError."""
-    lines = text.splitlines()
-    if not lines or lines[0] != f"# fabstat-slowest {FORMAT_VERSION}":
-        raise InputError(f"{source}: expected '# fabstat-slowest {FORMAT_VERSION}' in the first line")
-    try:
-        head = words(lines[1])
-        requests = tuple(_request(words(line)) for line in lines[2:])
-        return SlowList(int(head["time_ns"]), requests)
-    except (KeyError, ValueError, IndexError, TypeError) as error:
-        raise InputError(f"{source}: damaged or cut short ({error!r})") from None
+    return parse_list(text, source, f"# fabstat-slowest {FORMAT_VERSION}", _list)
+
+
+def _list(head: dict[str, str], requests: list[dict[str, str]]) -> SlowList:
+    return SlowList(int(head["time_ns"]), tuple(map(_request, requests)))
 
 
 def _request(record: dict[str, str]) -> SlowRequest:

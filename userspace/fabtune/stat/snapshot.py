@@ -6,13 +6,16 @@ since the module was loaded; fabtune.stat.interval subtracts two readings.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host import userfile
 from fabtune.stat.histogram import Histogram
+
+_List = TypeVar("_List")
 
 DIRECTORY = Path("/sys/kernel/debug/fabstat")
 FORMAT_VERSION = 1
@@ -167,6 +170,22 @@ def parse(text: str, source: str = "fabstat") -> Snapshot:
     try:
         return _parse_records(lines[1:], text)
     except (KeyError, ValueError, IndexError, TypeError, StopIteration) as error:
+        raise InputError(f"{source}: damaged or cut short ({error!r})") from None
+
+
+def parse_list(
+    text: str, source: str, first_line: str, build: Callable[[dict[str, str], list[dict[str, str]]], _List]
+) -> _List:
+    """Return what `build` makes of the head and the requests in `text`, a list of single requests.
+
+    `source` names the text in errors.  Raises InputError.
+    """
+    lines = text.splitlines()
+    if not lines or lines[0] != first_line:
+        raise InputError(f"{source}: expected '{first_line}' in the first line")
+    try:
+        return build(words(lines[1]), [words(line) for line in lines[2:]])
+    except (KeyError, ValueError, IndexError, TypeError) as error:
         raise InputError(f"{source}: damaged or cut short ({error!r})") from None
 
 

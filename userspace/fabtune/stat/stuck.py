@@ -4,8 +4,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.errors import InputError
-from fabtune.stat.snapshot import DIRECTORY, read_file, words
+from fabtune.stat.snapshot import DIRECTORY, parse_list, read_file
 
 FORMAT_VERSION = 1
 
@@ -54,15 +53,11 @@ def stuck(directory: Path = DIRECTORY) -> StuckList:
 
 def parse_stuck(text: str, source: str = "stuck") -> StuckList:
     """Return the list in `text`; `source` names it in errors.  Raises InputError."""
-    lines = text.splitlines()
-    if not lines or lines[0] != f"# fabstat-stuck {FORMAT_VERSION}":
-        raise InputError(f"{source}: expected '# fabstat-stuck {FORMAT_VERSION}' in the first line")
-    try:
-        head = words(lines[1])
-        requests = tuple(_request(words(line)) for line in lines[2:])
-        return StuckList(int(head["time_ns"]), int(head["threshold_ns"]), requests)
-    except (KeyError, ValueError, IndexError, TypeError) as error:
-        raise InputError(f"{source}: damaged or cut short ({error!r})") from None
+    return parse_list(text, source, f"# fabstat-stuck {FORMAT_VERSION}", _list)
+
+
+def _list(head: dict[str, str], requests: list[dict[str, str]]) -> StuckList:
+    return StuckList(int(head["time_ns"]), int(head["threshold_ns"]), tuple(map(_request, requests)))
 
 
 def _request(record: dict[str, str]) -> StuckRequest:
