@@ -158,10 +158,11 @@ class Journal:
 
     def _undo(self, force: bool) -> bool:
         from fabtune.backends import record
+        from fabtune.tune.pending import Leave
         from fabtune.tune.undo import undo
 
         record.BACKEND.forget()
-        undo(None, None, None, "", force, False, lambda _: None)
+        undo(None, None, None, "", force, Leave(), lambda _: None)
         return True
 
     def _outside_journal(self) -> list[str]:

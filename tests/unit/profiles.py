@@ -10,6 +10,7 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.facts.collect import collect
 from fabtune.tune import journal
 from fabtune.tune.apply import Result, apply
+from fabtune.tune.pending import Leave
 from fabtune.tune.plan import make_plan, tunables_of
 
 BOTH = ("initiator", "target")
@@ -24,4 +25,4 @@ def write(host: Path, name: str, rows: dict[str, object]) -> Result:
     with journal.locked():
         loaded = load_profile(str(profile), shipped_catalog())
         plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
-        return apply(plan, collect([]).host, False, lambda _: None)
+        return apply(plan, collect([]).host, Leave(), lambda _: None)

@@ -25,6 +25,7 @@ from fabtune.model.path import NetworkPath
 from fabtune.tune import journal
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.lines import LoginLine
+from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan, make_plan, tunables_of
 from fabtune.tune.undo import Report, undo
 from fabtune.tune.verify import verify
@@ -48,12 +49,16 @@ def plan_wan() -> Plan:
 def run_apply() -> Result:
     with journal.locked():
         plan = plan_wan()
-        return apply(plan, collect([]).host, False, lambda _: None)
+        return apply(plan, collect([]).host, Leave(), lambda _: None)
+
+
+def _actions(done: Result | Report) -> list[str]:
+    return sorted(one.action for one in done.pending)
 
 
 def run_revert(force: bool = False) -> Report:
     record.BACKEND.forget()
-    return undo(None, None, None, "", force, False, lambda _: None)
+    return undo(None, None, None, "", force, Leave(), lambda _: None)
 
 
 def values(root: Path) -> dict[str, str]:
@@ -128,7 +133,7 @@ def test_what_somebody_else_changed_stays_and_is_reported(host: Path) -> None:
     forced = run_revert(force=True)
     assert changed.read_text().strip() == "1"
     # The session is still the one that logged in before.
-    assert forced.exit_code == ExitCode.NEEDS_ACTION and [one.action for one in forced.pending] == ["relogin"]
+    assert forced.exit_code == ExitCode.NEEDS_ACTION and _actions(forced) == ["reconnect", "relogin"]
 
 
 def test_a_record_of_which_nothing_can_be_told_is_given_up_with_force(host: Path) -> None:
@@ -156,7 +161,7 @@ def test_a_session_that_never_had_the_new_values_owes_no_login(host: Path) -> No
         record.BACKEND.forget()
         with journal.locked():
             plan = make_plan(profile, BOTH, collect(tunables_of(profile)), None, {})
-            return apply(plan, collect([]).host, False, lambda _: None)
+            return apply(plan, collect([]).host, Leave(), lambda _: None)
 
     assert [one.sid for one in write(64).pending] == ["1"]
     assert [drift.due for drift in verify(None, ("initiator",), "") if drift.due] == [True]
@@ -169,7 +174,7 @@ def test_a_session_that_never_had_the_new_values_owes_no_login(host: Path) -> No
         log_in_anew(1, 7)
         write(128)
         if not newest_first:
-            undo(None, journal.transactions()[-2].name, None, "", False, False, lambda _: None)
+            undo(None, journal.transactions()[-2].name, None, "", False, Leave(), lambda _: None)
         report = run_revert()
         assert report.exit_code == ExitCode.NEEDS_ACTION and [one.sid for one in report.pending] == ["7"]
         log_in_anew(7, 1)
@@ -188,7 +193,7 @@ def test_after_a_reboot_there_is_nothing_left_but_records(host: Path) -> None:
 
 
 def test_a_session_that_kept_its_old_values_is_listed_until_it_is_new(host: Path) -> None:
-    assert len(run_apply().pending) == 1
+    assert _actions(run_apply()) == ["reconnect", "relogin"]
     assert run_apply().exit_code == ExitCode.NEEDS_ACTION
     (host / "sys/class/iscsi_session/session1").rename(host / "sys/class/iscsi_session/session7")
     assert run_apply().exit_code == ExitCode.DONE
@@ -199,7 +204,7 @@ def test_a_session_that_kept_the_new_values_is_listed_until_it_is_new(host: Path
     assert run_revert().exit_code == ExitCode.NEEDS_ACTION
     again = run_revert()
     assert not again.outcomes
-    assert [pending.action for pending in again.pending] == ["relogin"]
+    assert _actions(again) == ["reconnect", "relogin"]
     (host / "sys/class/iscsi_session/session1").rename(host / "sys/class/iscsi_session/session7")
     assert run_revert().exit_code == ExitCode.DONE
 
@@ -322,7 +327,7 @@ def test_what_a_write_moves_besides_itself_comes_back_too(
     with journal.locked():
         loaded = load_profile(str(profile), shipped_catalog())
         plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
-        apply(plan, collect([]).host, False, lambda _: None)
+        apply(plan, collect([]).host, Leave(), lambda _: None)
     assert (queue / "nr_requests").read_text() == "113\n"
     assert run_revert().exit_code == ExitCode.DONE
     (queue / "scheduler").write_text("none [mq-deadline]\n")
@@ -343,7 +348,7 @@ def test_what_a_driver_refuses_is_said_and_not_watched(
     with journal.locked():
         loaded = load_profile(str(profile), shipped_catalog())
         plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
-        result = apply(plan, collect([]).host, False, lambda _: None)
+        result = apply(plan, collect([]).host, Leave(), lambda _: None)
     assert [why for _, why in result.refused] == ["sd1: refuses queue/scheduler=none"]
     assert verify(None, BOTH, "") == []
     assert run_revert().outcomes == []
@@ -360,7 +365,7 @@ def test_a_write_that_ends_sessions_waits_for_leave_both_ways(host: Path) -> Non
         with journal.locked():
             loaded = load_profile(str(profile), shipped_catalog())
             made = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
-            return apply(made, collect([]).host, True, lambda _: None, end_sessions=allow)
+            return apply(made, collect([]).host, Leave(relogin=True, end_sessions=allow), lambda _: None)
 
     waiting = run(False)
     assert (acl / "cmdsn_depth").read_text().strip() == "64"
@@ -389,7 +394,7 @@ def apply_text(host: Path, rows: str) -> Result:
     with journal.locked():
         loaded = load_profile(str(profile), shipped_catalog())
         plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
-        return apply(plan, collect([]).host, False, lambda _: None)
+        return apply(plan, collect([]).host, Leave(), lambda _: None)
 
 
 DATA = Path(__file__).parent / "data"

@@ -21,7 +21,7 @@ OTHER_MEANINGS = {
     "measure/wire.py": ("iscsi",),  # tshark's protocol
     "tune/journal.py": ("iscsi", "target"),  # directories of /etc
     "tune/logout.py": ("iser",),  # the kernel's drivers
-    "tune/relogin.py": ("iscsi", "srp"),  # the vocabulary's files: parameters of a module, for all its sessions
+    "tune/pending.py": ("iscsi", "srp"),  # the vocabulary's files: parameters of a module, for all its sessions
 }
 
 

@@ -17,6 +17,7 @@ from profiles import BOTH, write
 from fabtune.backends import record
 from fabtune.errors import FabtuneError
 from fabtune.tune import journal
+from fabtune.tune.pending import Leave
 from fabtune.tune.undo import undo
 from fabtune.tune.verify import Drift, verify
 
@@ -41,7 +42,7 @@ def kills(host: Path, rows: dict[str, object]) -> Iterator[int]:
     step = 1
     while killed(host, rows, step):
         yield step
-        undo(None, None, None, "", False, False, lambda _: None)
+        undo(None, None, None, "", False, Leave(), lambda _: None)
         # What this revert left to do must not answer for the next kill.
         shutil.rmtree(journal.state_dir())
         step += 1

@@ -24,6 +24,7 @@ from fabtune.model.device import Device
 from fabtune.tune import journal, lines, relogin
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.lines import DeviceField, WriteLine
+from fabtune.tune.pending import Leave
 from fabtune.tune.plan import make_plan, tunables_of
 from fabtune.tune.transaction import as_line, parse
 from fabtune.tune.undo import Report, undo
@@ -45,7 +46,7 @@ def backlog(host: Path, name: str, value: int) -> Result:
 
 def back(profile: str | None = None, force: bool = False) -> Report:
     record.BACKEND.forget()
-    return undo(profile, None, None, "", force, False, lambda _: None)
+    return undo(profile, None, None, "", force, Leave(), lambda _: None)
 
 
 def states(report: Report) -> list[str]:
@@ -319,8 +320,8 @@ def test_a_stderr_that_fails_stops_nothing(host: Path) -> None:
     with journal.locked():
         loaded = load_profile(str(profile), shipped_catalog())
         plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
-        assert len(apply(plan, collect([]).host, False, full).written) == 1
-    undo(None, None, None, "", False, False, full)
+        assert len(apply(plan, collect([]).host, Leave(), full).written) == 1
+    undo(None, None, None, "", False, Leave(), full)
     assert read(host / BACKLOG) == "1000"
 
 

@@ -30,7 +30,7 @@ from fabtune.tune.lines import (
     WriteLine,
 )
 from fabtune.tune.map_paths import MapPath
-from fabtune.tune.relogin import Pending, merge
+from fabtune.tune.pending import Pending, merge, of_session
 from fabtune.tune.successor import is_away, is_back
 from fabtune.tune.verify import verify
 
@@ -333,7 +333,7 @@ def test_a_value_that_a_closed_transaction_mentions_is_the_administrators(host: 
         log(ClosedLine())
     assert carry.of(session)["session"]["recovery_tmo"] == "7"
     with journal.locked(), relogin.journalled() as log:
-        log(relogin.of_session(session, this_host().boot_id).line(DueLine))
+        log(of_session(session, this_host().boot_id).line(DueLine))
     assert "recovery_tmo" not in carry.of(session)["session"]
 
 

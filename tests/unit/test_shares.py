@@ -15,6 +15,7 @@ from fabtune.errors import ExitCode
 from fabtune.facts.collect import collect
 from fabtune.tune import journal, persist, shares
 from fabtune.tune.apply import apply
+from fabtune.tune.pending import Leave
 from fabtune.tune.plan import make_plan, tunables_of
 from fabtune.tune.undo import Report, undo
 from fabtune.tune.verify import verify
@@ -51,11 +52,11 @@ def keep(host: Path, name: str) -> None:
         loaded = load_profile(str(file), shipped_catalog())
         plan = make_plan(loaded, ("initiator",), collect(tunables_of(loaded)), None, {})
         plan.rows += persist.rows(plan)[0]
-        apply(plan, collect([]).host, False, lambda _: None)
+        apply(plan, collect([]).host, Leave(), lambda _: None)
 
 
 def back(profile: str) -> Report:
-    return undo(profile, None, None, "", False, False, lambda _: None)
+    return undo(profile, None, None, "", False, Leave(), lambda _: None)
 
 
 def lines(host: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from fabtune.tune import logout, relogin, signals
-from fabtune.tune.relogin import Pending
+from fabtune.tune.pending import Pending
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _ALL = (*_ENDING, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)

@@ -23,6 +23,7 @@ from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 from fabtune.tune import journal
 from fabtune.tune.apply import Result, apply
+from fabtune.tune.pending import Leave
 from fabtune.tune.plan import make_plan
 from fabtune.tune.undo import Report, undo
 from fabtune.tune.verify import verify
@@ -84,14 +85,14 @@ def run_apply(profile: str = "wan") -> Result:
     known = survey(shipped_catalog().tunables.values())
     plan = make_plan(load_profile(profile, shipped_catalog()), ("target",), known, NetworkPath(0.05, 125e6, 1500), {})
     with journal.locked():
-        result = apply(plan, known.host, False, lambda _: None)
+        result = apply(plan, known.host, Leave(), lambda _: None)
     assert any(row.tunable.name == "tgt.first_burst" for row in result.written)
     return result
 
 
 def run_revert(force: bool = False) -> Report:
     kind._mute.clear()
-    return undo(None, None, None, "", force, False, lambda _: None)
+    return undo(None, None, None, "", force, Leave(), lambda _: None)
 
 
 def of_tgt(report: Report) -> tuple[set[str], str]:

@@ -22,6 +22,7 @@ Value = int | bool | str
 EFFECTS = {
     "live": "at once",
     "new-connections": "new connections",
+    "reconnect": "new connection",
     "relogin": "next login",
     "kills-session": "ends live sessions",
     "refused-while-exported": "not while exported",

@@ -2,6 +2,7 @@
 """Prints plans, results, drift, reverts and history: tables for people, JSON for programs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fabtune.catalog.tunable import EFFECTS
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from fabtune.tune.apply import Result
     from fabtune.tune.journal import Transaction
     from fabtune.tune.memory import MemoryCost
-    from fabtune.tune.relogin import Pending
+    from fabtune.tune.pending import Pending
+    from fabtune.tune.reconnect import Forecast, Reconnected
     from fabtune.tune.undo import Report
     from fabtune.tune.verify import Drift
 
@@ -68,10 +70,21 @@ def path_json(plan: Plan) -> dict[str, float] | None:
     }
 
 
-def show_plan(plan: Plan, cost: "MemoryCost", as_json: bool, everything: bool, elsewhere: Sequence[str] = ()) -> None:
-    """Print a plan, what it may cost in memory, and what is said of portals `elsewhere`."""
+@dataclass(frozen=True)
+class PlanTold:
+    """What is said of a plan beside its rows: memory, portals elsewhere, and what --reconnect would do."""
+
+    cost: "MemoryCost"
+    elsewhere: Sequence[str]
+    reconnect: "Forecast | None"
+
+
+def show_plan(plan: Plan, told: PlanTold, as_json: bool, everything: bool) -> None:
+    """Print a plan, and what is `told` of it."""
+    cost = told.cost
     if as_json:
-        print_json(plan_json(plan) | {"memory": memory_json(cost), "elsewhere": list(elsewhere)})
+        more = {"elsewhere": list(told.elsewhere), "reconnect": told.reconnect.as_json() if told.reconnect else None}
+        print_json(plan_json(plan) | {"memory": memory_json(cost)} | more)
         return
     from fabtune.tune import sizing
 
@@ -82,7 +95,7 @@ def show_plan(plan: Plan, cost: "MemoryCost", as_json: bool, everything: bool, e
             f"BDP {plan.path.bdp_bytes / 1e6:.2f} MB"
         )
     paragraph(f"profile {plan.profile} for {' and '.join(plan.roles)}: {path}")
-    for sentence in elsewhere:
+    for sentence in told.elsewhere:
         paragraph(sentence)
     if sized := sizing.in_words(plan):
         paragraph(sized)
@@ -91,9 +104,20 @@ def show_plan(plan: Plan, cost: "MemoryCost", as_json: bool, everything: bool, e
     paragraph(
         ", ".join([f"{len(plan.changes)} to change", *(f"{count} {words}" for words, count in counts.items() if count)])
     )
+    if told.reconnect:
+        paragraph(_reconnect_in_words(told.reconnect))
     paragraph(
         f"memory in the worst case: {cost.total_bytes / 2**20:.0f} MiB for "
         f"{counted(cost.sessions, 'session')}, {100 * cost.fraction_of_host:.1f} % of this host's"
+    )
+
+
+def _reconnect_in_words(told: "Forecast") -> str:
+    if told.why_not:
+        return f"--reconnect is not possible here: {told.why_not}"
+    return (
+        f"--reconnect brings what waits for a new connection into force in place: {counted(told.sessions, 'session')}, "
+        f"all that this host has, {'pause' if told.sessions > 1 else 'pauses'} for about {told.pause_s:.1f} s"
     )
 
 
@@ -122,13 +146,20 @@ def _pending_json(pending: "Sequence[Pending]") -> list[dict[str, str]]:
 
 
 def _show_pending(pending: "Sequence[Pending]") -> None:
-    words = {"relogin": "needs a re-login", "target-relogin": "must log in again from its own host",
+    words = {"reconnect": "needs a new connection; --reconnect makes it in place, for all sessions of this host",
+             "relogin": "needs a re-login", "target-relogin": "must log in again from its own host",
              "srp-relogin": "needs a re-login", "leave": "is not written yet",
              "path": "lacks its multipath device", "value": "is no longer as it was before the re-login",
              "login": "was logged out for a re-login and is not back"}  # fmt: skip
     for one in pending:
         what = words.get(one.action, f"needs a {one.action}")
-        paragraph(f"still to do: {one.label} {what}" + (f" ({one.reason})" if one.reason else ""))
+        few = f" for {' and '.join(one.values)}" if one.action == "relogin" and 0 < len(one.values) < 4 else ""
+        paragraph(f"still to do: {one.label} {what}{few}" + (f" ({one.reason})" if one.reason else ""))
+
+
+def _show_reconnected(found: "Sequence[Reconnected]") -> None:
+    for one in found:
+        paragraph(f"connected anew in place: {one.label}, its requests waited at most {one.pause_s:.1f} s")
 
 
 def _impossible(plan: Plan) -> list[Row]:
@@ -161,6 +192,7 @@ def show_result(plan: Plan, result: "Result", as_json: bool) -> None:
                 "refused": [row.as_json() | {"note": why} for row, why in result.refused],
                 "unsupported": [row.as_json() for row in _impossible(plan)],
                 "relogged": result.relogged,
+                "reconnected": [one.as_json() for one in result.reconnected],
                 "pending": _pending_json(result.pending),
             }
         )
@@ -173,6 +205,7 @@ def show_result(plan: Plan, result: "Result", as_json: bool) -> None:
         print(f"{counted(len(result.written), 'value')} written as transaction {result.transaction}")
     else:
         print("nothing to change")
+    _show_reconnected(result.reconnected)
     for label in result.relogged:
         paragraph(f"logged in again: {label}")
     _show_pending(result.pending)
@@ -211,7 +244,11 @@ def show_revert(report: "Report", as_json: bool) -> None:
     if as_json:
         steps = [one.as_json() for one in report.outcomes]
         pending = _pending_json(report.pending)
-        print_json({"steps": steps, "relogged": report.relogged, "pending": pending, "problems": report.problems})
+        again = [one.as_json() for one in report.reconnected]
+        print_json(
+            {"steps": steps, "relogged": report.relogged, "reconnected": again, "pending": pending,
+             "problems": report.problems}
+        )  # fmt: skip
         return
     for problem in report.problems:
         paragraph(problem)
@@ -225,6 +262,7 @@ def show_revert(report: "Report", as_json: bool) -> None:
             text_below(", ".join(f"{word} {one_line(value)}" for word, value in values if value is not None))
             text_below(outcome.note)
     paragraph(", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "nothing to take back")
+    _show_reconnected(report.reconnected)
     for label in report.relogged:
         paragraph(f"logged in again: {label}")
     _show_pending(report.pending)

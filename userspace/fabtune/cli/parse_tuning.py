@@ -65,6 +65,7 @@ def _apply(parser: argparse.ArgumentParser) -> None:
     )
     _add_where(parser)
     _add_path(parser)
+    _add_reconnect(parser, "new")
     parser.add_argument(
         "--allow-relogin", action="store_true", help="log sessions out and in again, one at a time, where that is safe"
     )
@@ -73,6 +74,15 @@ def _apply(parser: argparse.ArgumentParser) -> None:
         "--persist", action="store_true", help="also write the system's own files that set the values at boot"
     )
     parser.add_argument("--dry-run", action="store_true", help="only show the plan")
+
+
+def _add_reconnect(parser: argparse.ArgumentParser, values: str) -> None:
+    parser.add_argument(
+        "--reconnect",
+        action="store_true",
+        help=f"give sessions in use a connection with the {values} values, in place: devices and mounts stay, "
+        "requests of all sessions of this host wait for a moment (see the plan)",
+    )
 
 
 def _add_end_sessions(parser: argparse.ArgumentParser) -> None:
@@ -96,5 +106,6 @@ def _revert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="also overwrite values that somebody else has changed since"
     )
+    _add_reconnect(parser, "old")
     parser.add_argument("--allow-relogin", action="store_true", help="log sessions in again with the old values")
     _add_end_sessions(parser)

@@ -10,7 +10,8 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import console, output
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts
-from fabtune.tune import journal, memory, saved_plan
+from fabtune.tune import journal, memory, reconnect, saved_plan
+from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan
 from fabtune.tune.request import (
     Request,
@@ -43,7 +44,8 @@ def run_plan(args: argparse.Namespace) -> int:
 def _show_plan(plan: Plan, facts: Facts, as_json: bool, everything: bool = False) -> None:
     cost = memory.worst_case(plan, facts)
     with console.reader_may_leave():
-        output.show_plan(plan, cost, as_json=as_json, everything=everything, elsewhere=portals_elsewhere(plan, facts))
+        told = output.PlanTold(cost, portals_elsewhere(plan, facts), reconnect.forecast(plan))
+        output.show_plan(plan, told, as_json=as_json, everything=everything)
     if reason := memory.excess(plan, cost):
         console.say(f"apply refuses this plan: {reason}")
 
@@ -73,8 +75,7 @@ def run_apply(args: argparse.Namespace) -> int:
     plan, result = carry_out(
         wanted,
         persist=args.persist,
-        allow_relogin=args.allow_relogin,
-        end_sessions=args.end_sessions,
+        leave=Leave(args.reconnect, args.allow_relogin, args.end_sessions),
         progress=console.say,
     )
     with console.reader_may_leave():
@@ -110,13 +111,15 @@ def _agreed(plan: Plan, facts: Facts, args: argparse.Namespace) -> bool:
     plan = replace(plan, rows=list(plan.rows))
     if args.persist:
         keep_at_boot(plan)
-    if not plan.changes and not args.allow_relogin:
+    if not plan.changes and not (args.allow_relogin or args.reconnect):
         return True
     # stdout is for the result alone where a program reads it.
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         _show_plan(plan, facts, as_json=False)
         sys.stdout.flush()
     what = f"Write these {len(plan.changes)} values" if len(plan.changes) != 1 else "Write this value"
+    if args.reconnect:
+        what += " and make all sessions' connections anew in place"
     if args.allow_relogin:
         what = f"{what} and log sessions in again" if plan.changes else "Log sessions in again where that is due"
     if args.end_sessions and any(row.tunable.effect == "kills-session" for row in plan.changes):
@@ -156,9 +159,8 @@ def run_revert(args: argparse.Namespace) -> int:
         args.role,
         args.netns,
         args.force,
-        args.allow_relogin,
+        Leave(args.reconnect, args.allow_relogin, args.end_sessions),
         console.say,
-        args.end_sessions,
     )
     with console.reader_may_leave():
         output.show_revert(report, as_json=args.json)

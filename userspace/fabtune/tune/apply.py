@@ -14,7 +14,7 @@ from fabtune.host import targets
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.model.device import Device
 from fabtune.model.units import counted
-from fabtune.tune import fault, journal, owed, relogin, signals
+from fabtune.tune import fault, journal, owed, pending, reconnect, relogin, signals
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
     AppliedLine,
@@ -28,8 +28,9 @@ from fabtune.tune.lines import (
     WriteLine,
 )  # fmt: skip
 from fabtune.tune.locate import instance
+from fabtune.tune.pending import Leave, Pending
 from fabtune.tune.plan import CHANGE, KEPT, REFUSED, SAME, Plan, Row, better
-from fabtune.tune.relogin import Pending
+from fabtune.tune.reconnect import NotReconnectedError, Reconnected
 from fabtune.tune.revert import Locator, Outcome, StepOutcome, revert_transaction
 from fabtune.tune.signals import Stop
 from fabtune.tune.transaction import as_line
@@ -51,6 +52,7 @@ class Result:
     refused: list[tuple[Row, str]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     relogged: list[str] = field(default_factory=list)
+    reconnected: list[Reconnected] = field(default_factory=list)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -64,8 +66,8 @@ class RolledBackError(FabtuneError):
     exit_code = ExitCode.INTERRUPTED
 
 
-def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress, end_sessions: bool = False) -> Result:
-    """Write `plan`, with `end_sessions` also what ends those of a target.  The caller holds the lock.
+def apply(plan: Plan, host: Host, leave: Leave, progress: Progress) -> Result:
+    """Write `plan` as far as the user gave `leave`.  The caller holds the lock.
 
     Raises FabtuneError (RolledBackError after Ctrl-C) with every value taken back, whatever the exception was.
     """
@@ -76,14 +78,14 @@ def apply(plan: Plan, host: Host, allow_relogin: bool, progress: Progress, end_s
         for one, why in owed.away(journal.transactions(), host.boot_id)
     ]
     known = journal.transactions()
-    carried = relogin.still_pending(known, host.boot_id)
+    carried = pending.still_pending(known, host.boot_id)
     claims = _claims(plan, known)
-    if not plan.changes and not claims and not (carried and allow_relogin):
+    if not plan.changes and not claims and not (carried and (leave.relogin or leave.reconnect)):
         return Result(refused=_left_alone(plan), pending=[*carried, *missing])
     with signals.noted() as stop:
         writer, transaction = journal.begin(plan, host)
         result = Result(refused=_left_alone(plan))
-        work = _Apply(plan, host, allow_relogin, end_sessions, progress, writer, transaction, stop, result)
+        work = _Apply(plan, host, leave, progress, writer, transaction, stop, result)
         try:
             work.run(carried, claims)
         except BaseException as error:
@@ -134,8 +136,7 @@ class _Apply:
 
     plan: Plan
     host: Host
-    allow_relogin: bool
-    end_sessions: bool
+    leave: Leave
     progress: Progress
     writer: Writer
     transaction: Transaction
@@ -160,10 +161,14 @@ class _Apply:
             if row.tunable.scope not in _BORN_AT_LOGIN:
                 self._write(row)
         written = [step for step in self.transaction.steps if not step.claim]
-        needed = relogin.needed(written, self.plan.roles, self.host.boot_id)
-        self.result.pending = relogin.merge(carried, needed)
+        needed = pending.needed(written, self.plan.roles, self.host.boot_id)
+        self.result.pending = pending.merge(carried, needed)
         self._journal_pending(self.result.pending)
-        if self.allow_relogin:
+        if self.leave.reconnect:
+            self.result.reconnected, self.result.pending = reconnect.in_place(
+                self.result.pending, self.progress, self.stop
+            )
+        if self.leave.relogin:
             self.result.relogged, self.result.pending = relogin.perform(
                 self.result.pending, self.progress, self._log, self.stop
             )
@@ -197,14 +202,17 @@ class _Apply:
         place = step.effect, step.device.key
         if place not in self.asked:
             self.asked.add(place)
-            self._journal_pending(relogin.needed([step], self.plan.roles, self.host.boot_id, self.live))
+            self._journal_pending(pending.needed([step], self.plan.roles, self.host.boot_id, self.live))
 
     def _owing(self, outcomes: list[StepOutcome]) -> list[Pending]:
         """Return the sessions that logged in meanwhile: they keep values that are being taken back, of either end."""
         if not any(outcome.state == Outcome.RESTORED for outcome in outcomes):
             return []
-        again = [session for session in live_sessions() if session.identity in self.relogged]
-        return [relogin.of_session(session, self.host.boot_id) for session in again]
+        live, boot_id = live_sessions(), self.host.boot_id
+        again = [pending.of_session(session, boot_id) for session in live if session.identity in self.relogged]
+        if self.result.reconnected:
+            again += [pending.of_session(session, boot_id, pending.RECONNECT) for session in live]
+        return again
 
     def _late_rows(self) -> list[Row]:
         """Return what to write to disks and sessions, read again if some of them are new."""
@@ -267,7 +275,7 @@ class _Apply:
             return f"takes effect at {tunable.effect} only; --persist writes it for the next one"
         if tunable.effect == "refused-while-exported" and targets.in_use(device):
             return "the kernel refuses it while a LUN exports the backstore"
-        if tunable.effect == "kills-session" and not self.end_sessions and targets.in_use(device):
+        if tunable.effect == "kills-session" and not self.leave.end_sessions and targets.in_use(device):
             return _NEEDS_LEAVE
         return ""
 
@@ -306,7 +314,7 @@ class _Apply:
         """Take back what was written and return the error to raise."""
         self.progress("taking back what was written")
         outcomes = revert_transaction(
-            self.transaction, self.writer, False, self.end_sessions, (), self.host.boot_id, self._owing
+            self.transaction, self.writer, False, self.leave.end_sessions, (), self.host.boot_id, self._owing
         )
         left = [
             outcome for outcome in outcomes if outcome.state not in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE)
@@ -318,6 +326,10 @@ class _Apply:
         relogged = ", ".join(one.label for one in self._owing(outcomes))
         if relogged:
             tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
+        if isinstance(error, NotReconnectedError):
+            # iscsid goes on with the records that it read.
+            why = reconnect.once_more(self.progress)
+            tail += f"; {why}" if why else "; all sessions are back with their old values"
         if isinstance(error, relogin.SessionDownError):
             label = f"session {error.away.target} at {error.away.portal}"
             why = relogin.bring_back(error.away, self.writer.append, self.progress)

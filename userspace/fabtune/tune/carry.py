@@ -26,6 +26,7 @@ from fabtune.model.device import Device
 from fabtune.tune import journal
 from fabtune.tune.lines import FROM_RECORD, STEP_MARK, DueLine, PendingLine
 from fabtune.tune.map_paths import disk_of
+from fabtune.tune.pending import Pending
 from fabtune.tune.plan import better
 
 # Values by key, for the session and for each of its disks by LUN and WWID.
@@ -325,8 +326,8 @@ def _at_login(transaction: journal.Transaction, step: journal.Step, session: Ses
 
 
 def _waits(lines: Iterable[PendingLine | DueLine], session: Session) -> bool:
-    own = "relogin", session.identity, str(session.sid), this_host().boot_id
-    return any((one.action, one.identity, one.sid, one.boot_id) == own for one in lines)
+    own = session.identity, str(session.sid), this_host().boot_id
+    return any((one.identity, one.sid, one.boot_id) == own and not Pending.of(one).reconnected for one in lines)
 
 
 def _steps(key: str, identity: str, known: Transactions) -> list[tuple[journal.Transaction, journal.Step]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from fabtune.facts.collect import this_host
 from fabtune.tune import journal, memory, owed, signals
 from fabtune.tune.apply import Result, apply
+from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan
 from fabtune.tune.request import Request, keep_at_boot, plan_as_of_now, portals_elsewhere
 from fabtune.tune.saved_plan import SavedPlan
@@ -15,8 +16,7 @@ def carry_out(
     wanted: Request | SavedPlan,
     *,
     persist: bool,
-    allow_relogin: bool,
-    end_sessions: bool,
+    leave: Leave,
     progress: Callable[[str], None],
 ) -> tuple[Plan, Result]:
     """Write the plan that `wanted` makes of this host; return it and what came of it.
@@ -34,4 +34,4 @@ def carry_out(
             progress(remark)
         for remark in keep_at_boot(plan) if persist else ():
             progress(f"not kept after a reboot: {remark}")
-        return plan, apply(plan, facts.host, allow_relogin, progress, end_sessions)
+        return plan, apply(plan, facts.host, leave, progress)

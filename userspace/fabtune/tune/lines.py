@@ -158,13 +158,15 @@ class RestoredLine:
 
 @attrs.frozen
 class TodoLine:
-    """What is still to do: an action of relogin.Pending, on the session or initiator `identity`."""
+    """What is still to do: an action of pending.Pending, on the session or initiator `identity`."""
 
     action: str
     identity: str
     label: str
     sid: str
     boot_id: str
+    # When the iscsid started that has not read what was written.
+    iscsid: str = omitted("")
 
 
 @attrs.frozen

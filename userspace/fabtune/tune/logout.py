@@ -99,31 +99,47 @@ def _maps(device: Path) -> list[str]:
     return blocks.multipath_above(disk) if disk else []
 
 
-def _why_not_back(session: Session) -> str:
-    """Return why `session` might not come back, or not as it was, '' if it will."""
+def why_not_connected_again(session: Session) -> str:
+    """Return why an iscsid that starts might not bring `session` back in place, '' if it will."""
+    driver = transport(session)
+    if driver in _SOFTWARE[1:]:
+        return f"its driver is {driver}; only connections of {_SOFTWARE[0]} are made anew in place"
+    return _by_record(session)[0]
+
+
+def _by_record(session: Session) -> tuple[str, dict[str, str]]:
+    """Return why open-iscsi might not connect `session` again, '' if it will, and its node record."""
     if session.state != "LOGGED_IN":
-        return f"it is {session.state or 'in an unknown state'}, not LOGGED_IN"
+        return f"it is {session.state or 'in an unknown state'}, not LOGGED_IN", {}
     driver = transport(session)
     if driver not in _SOFTWARE:
-        return f"its driver is {driver or 'unknown'}; only sessions of {' and '.join(_SOFTWARE[:2])} are logged out"
+        return f"its driver is {driver or 'unknown'}; only sessions of {' and '.join(_SOFTWARE[:2])} are logged out", {}
     count = connections(session)
     if count != 1:
-        return f"it has {count} connections; only sessions with one are logged out"
+        return f"it has {count} connections; only sessions with one are logged out", {}
     if session.target in (tree.read_text(tree.PROC / "cmdline") or "") or _of_firmware(session):
-        return "this host was booted from its target"
+        return "this host was booted from its target", {}
     try:
         found = iscsiadm.records_named(session.target, session.portal, session.interface)
     except FabtuneError as error:
-        return f"its node record cannot be read: {error}"
+        return f"its node record cannot be read: {error}", {}
     if not found:
-        return "it has no node record to log in by"
+        return "it has no node record to log in by", {}
     if len(found) > 1:
-        return _of_two(session, sorted(one.get("node.tpgt", "") for one in found))
+        return _of_two(session, sorted(one.get("node.tpgt", "") for one in found)), {}
     settings = found[0]
     if "onboot" in (settings.get("node.startup"), settings.get("node.conn[0].startup")):
-        return "its record says onboot: this host was booted from it"
+        return "its record says onboot: this host was booted from it", {}
     if settings.get("node.discovery_type") == "fw":
-        return "its record is the firmware's"
+        return "its record is the firmware's", {}
+    return "", settings
+
+
+def _why_not_back(session: Session) -> str:
+    """Return why `session` might not come back, or not as it was, '' if it will."""
+    reason, settings = _by_record(session)
+    if reason:
+        return reason
     if settings.get("node.session.scan", "auto") != "auto":
         return "its record asks for no scan (node.session.scan), so a login would not bring its LUNs back"
     wanted = sessions_wanted(settings)

@@ -11,7 +11,7 @@ from fabtune.errors import FabtuneError
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.tune import carry, journal, relogin, signals, successor
 from fabtune.tune.lines import Logout
-from fabtune.tune.relogin import Pending
+from fabtune.tune.pending import Pending
 from fabtune.tune.transaction import Transaction
 
 

@@ -1,58 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which sessions must log in again before new values count, and doing so only where no data is at risk."""
+"""Logs sessions out and in again, only where no data is at risk."""
 
 import contextlib
-import functools
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Self, TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from fabtune.errors import FabtuneError
-from fabtune.facts import devices
 from fabtune.facts.collect import this_host
-from fabtune.facts.host_snapshot import HostSnapshot
-from fabtune.host import iscsiadm, targets
+from fabtune.host import iscsiadm
 from fabtune.host.sessions import Session, live_sessions, scsi_devices
-from fabtune.model.device import Device
 from fabtune.tune import carry, fault, journal, logout, map_paths, signals, successor
-from fabtune.tune.journal import Logout, Step, Transaction, Writer
-from fabtune.tune.lines import ClosedLine, TodoLine
+from fabtune.tune.journal import Logout, Writer
+from fabtune.tune.lines import ClosedLine
+from fabtune.tune.pending import RECONNECT, RELOGIN, Pending
 from fabtune.tune.plan import Plan
 from fabtune.tune.signals import Stop
 from fabtune.tune.successor import Log
 
 # A session that is up again has its disks within this time, or something is wrong with the path.
 _LOGIN_TIMEOUT_S = 60
-_Line = TypeVar("_Line", bound=TodoLine)
-
-
-@dataclass(frozen=True)
-class Pending:
-    """One thing still to do before everything written is felt.
-
-    `action` is relogin (a session of this initiator), path (a session that is back, but not in its multipath
-    device), value (set by hand before a re-login, and not given back after it), srp-relogin (an SRP login of this
-    initiator), target-relogin (an initiator logged in here), leave (a write that would end sessions), reload or
-    reboot; `sid` tells the session or login that has to end from its successor.
-    """
-
-    action: str
-    identity: str
-    label: str
-    sid: str
-    boot_id: str
-    reason: str = ""
-
-    @classmethod
-    def of(cls, line: TodoLine) -> Self:
-        """Return it from the journal."""
-        return cls(line.action, line.identity, line.label, line.sid, line.boot_id)
-
-    def line(self, kind: type[_Line]) -> _Line:
-        """Return it as the journal has it."""
-        return kind(self.action, self.identity, self.label, self.sid, self.boot_id)
 
 
 class SessionDownError(FabtuneError):
@@ -61,121 +28,6 @@ class SessionDownError(FabtuneError):
     def __init__(self, message: str, away: Logout) -> None:
         super().__init__(message)
         self.away = away
-
-
-def needed(
-    steps: Iterable[Step], roles: Iterable[str], boot_id: str, live: Callable[[], list[Session]] | None = None
-) -> list[Pending]:
-    """Return what the written `steps` need before they are felt; `live` returns the sessions, None for those of now."""
-    found: dict[tuple[str, str, str], Pending] = {}
-    # Read when the first step asks for it: most ask for none.
-    live = live or functools.cache(live_sessions)
-    roles = tuple(roles)
-    for step in steps:
-        if step.effect == "relogin" and step.device.scope == "record":
-            for session in live():
-                if session.identity == step.device.identity:
-                    _add(found, of_session(session, boot_id))
-        elif step.effect == "relogin" and step.tunable.startswith("iscsi."):
-            # A module's parameter counts for every session.
-            for session in live():
-                _add(found, of_session(session, boot_id))
-        elif step.effect == "relogin" and step.tunable.startswith("srp."):
-            for identity, login, label in _srp_logins():
-                _add(found, Pending("srp-relogin", identity, f"SRP port {label}", login, boot_id))
-        elif step.effect == "new-connections":
-            # iscsid lives in the first network namespace; a target's portal may be anywhere.
-            if step.device.identity in ("host", "netns:init") and "initiator" in roles:
-                for session in live():
-                    _add(found, of_session(session, boot_id))
-            if "target" in roles:
-                for tpg in targets.groups():
-                    _add_initiators(found, tpg, boot_id)
-        elif step.effect == "relogin" and targets.of_scope(step.device.scope):
-            _add_initiators(found, step.device, boot_id)
-        elif step.effect in ("reload", "reboot"):
-            _add(found, Pending(step.effect, step.device.identity, step.device.label, "", boot_id))
-    return list(found.values())
-
-
-def _key(one: Pending) -> tuple[str, str, str]:
-    """Return the key by which two tasks are the same; several sessions of one record are separate tasks."""
-    return one.action, one.identity, one.sid if one.action == "relogin" else ""
-
-
-def _add(found: dict[tuple[str, str, str], Pending], pending: Pending) -> None:
-    found[_key(pending)] = pending
-
-
-def _add_initiators(found: dict[tuple[str, str, str], Pending], device: Device, boot_id: str) -> None:
-    try:
-        logins = targets.logins(device)
-    except FabtuneError as error:
-        why = f"who is logged in cannot be told: {error}"
-        everyone = f"every initiator of {device.label}"
-        _add(found, Pending("target-relogin", device.identity, everyone, "", boot_id, why))
-        return
-    for initiator, sid in sorted((login.initiator, login.sid) for login in logins):
-        _add(found, Pending("target-relogin", initiator, f"initiator {initiator}", sid, boot_id))
-
-
-def _srp_logins() -> list[tuple[str, str, str]]:
-    """Return (port id, login, name) of each SRP port this initiator is logged in to.
-
-    The kernel gives names and host numbers of an old login to a new one, but never an inode number of sysfs.
-    """
-    found = []
-    for port in devices.srp_ports(HostSnapshot()):
-        # One that goes while we look is logged out.
-        with contextlib.suppress(FileNotFoundError):
-            found.append((port.identity, str(Path(port.where["directory"]).stat().st_ino), port.label))
-    return found
-
-
-def of_session(session: Session, boot_id: str) -> Pending:
-    """Return that `session` must log in again."""
-    label = f"{session.target} at {session.portal}"
-    return Pending("relogin", session.identity, label, str(session.sid), boot_id)
-
-
-def merge(first: list[Pending], second: list[Pending]) -> list[Pending]:
-    """Return both lists, each thing once."""
-    return list({_key(one): one for one in (*first, *second)}.values())
-
-
-def _alive() -> set[tuple[str, str]]:
-    """Return (identity, login) of every session and SRP login there is."""
-    sessions = {(session.identity, str(session.sid)) for session in live_sessions()}
-    return sessions | {(identity, login) for identity, login, _ in _srp_logins()}
-
-
-def still_pending(transactions: Iterable[Transaction], boot_id: str) -> list[Pending]:
-    """Return what earlier transactions or reverts left to do and nobody has done since."""
-    alive = functools.cache(_alive)
-    found: dict[tuple[str, str, str], Pending] = {}
-    for transaction in transactions:
-        for line in (*([] if transaction.closed else transaction.pending), *transaction.due):
-            pending = Pending.of(line)
-            if pending.boot_id != boot_id:
-                continue
-            if pending.action in ("relogin", "srp-relogin") and (pending.identity, pending.sid) not in alive():
-                continue
-            if pending.action == "target-relogin":
-                # The target cannot tell an old login from a new one for every kernel; it asks once.
-                continue
-            _add(found, pending)
-    return list(found.values())
-
-
-def untold(transactions: Iterable[Transaction], boot_id: str) -> list[Pending]:
-    """Return the initiators that a revert noted as due in `transactions`, which a kill kept from telling.
-
-    Whose login is gone has done it, as far as the target tells logins apart.  Raises FabtuneError.
-    """
-    noted = [Pending.of(line) for one in transactions for line in one.due]
-    noted = [one for one in noted if one.action == "target-relogin" and one.boot_id == boot_id]
-    there = {(one.initiator, one.sid) for tpg in targets.groups() for one in targets.logins(tpg)} if noted else set()
-    return [one for one in noted if not one.sid or (one.identity, one.sid) in there]
 
 
 @contextlib.contextmanager
@@ -211,7 +63,7 @@ def perform(
     # Once a path stays away, no other one may go.
     stop = ""
     for one in pending:
-        if one.action != "relogin":
+        if one.action not in (RECONNECT, RELOGIN):
             left.append(one)
             continue
         session = next((s for s in live_sessions() if s.identity == one.identity and str(s.sid) == one.sid), None)

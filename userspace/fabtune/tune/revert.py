@@ -26,7 +26,7 @@ from fabtune.tune.lines import (
     WaitingLine,
 )  # fmt: skip
 from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed, why_unseen
-from fabtune.tune.relogin import Pending
+from fabtune.tune.pending import Pending
 from fabtune.tune.stranded import why_not
 from fabtune.tune.transaction import as_line
 

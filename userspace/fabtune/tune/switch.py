@@ -18,6 +18,7 @@ from fabtune.host.run import finish
 from fabtune.host.sessions import live_sessions
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.tune import journal, relogin, signals
+from fabtune.tune.pending import RELOGIN, Pending
 
 # No question that nobody answers, and an end within seconds when the target's host is gone.
 _SSH_OPTIONS = ("-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=5")
@@ -131,7 +132,7 @@ def _log_in_anew(profile: str, sids: Sequence[int]) -> None:
         return
     with journal.locked(), relogin.journalled() as log, signals.noted() as stop:
         for session in chosen:
-            one = relogin.Pending("relogin", session.identity, session.target, str(session.sid), "")
+            one = Pending(RELOGIN, session.identity, session.target, str(session.sid), "")
             _, left = relogin.perform([one], lambda _: None, log, stop)
             if left:
                 raise FabtuneError(f"switching to '{profile}': {session.target} cannot log in again: {left[0].reason}")

@@ -10,9 +10,10 @@ from fabtune.catalog.profile import available
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
-from fabtune.tune import journal, owed, relogin, signals
+from fabtune.tune import journal, owed, pending, reconnect, relogin, signals
 from fabtune.tune.journal import Logout, Transaction, Writer
-from fabtune.tune.relogin import Pending
+from fabtune.tune.pending import Leave, Pending
+from fabtune.tune.reconnect import Reconnected
 from fabtune.tune.revert import Outcome, StepOutcome, revert_transaction
 from fabtune.tune.signals import Stop
 
@@ -24,6 +25,7 @@ class Report:
     outcomes: list[StepOutcome] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     relogged: list[str] = field(default_factory=list)
+    reconnected: list[Reconnected] = field(default_factory=list)
     # What could not be done beside the values: journals that cannot be read or written, sessions that stay away.
     problems: list[str] = field(default_factory=list)
     # By a signal, with something still to do.
@@ -86,10 +88,11 @@ def _due(transaction: Transaction, boot_id: str, outcomes: list[StepOutcome]) ->
     # connection of the same session has today's sysctls and module parameters, and what an earlier transaction
     # wrote may be in any.
     record = [step for step in back if step.device.scope == "record" and not (step.ours or step.claim)]
-    before = {(one.identity, one.sid) for one in transaction.pending if one.boot_id == boot_id}
+    waits = [Pending.of(line) for line in transaction.pending if line.boot_id == boot_id]
+    before = {(one.identity, one.sid) for one in waits if not one.reconnected}
     roles = transaction.header.roles
-    felt = [one for one in relogin.needed(record, roles, boot_id) if (one.identity, one.sid) not in before]
-    return relogin.merge(felt, relogin.needed([step for step in back if step not in record], roles, boot_id))
+    felt = [one for one in pending.needed(record, roles, boot_id) if (one.identity, one.sid) not in before]
+    return pending.merge(felt, pending.needed([step for step in back if step not in record], roles, boot_id))
 
 
 def _untold(chosen: list[Transaction], outcomes: dict[str, dict[int, StepOutcome]], boot_id: str) -> list[Pending]:
@@ -105,7 +108,7 @@ def _untold(chosen: list[Transaction], outcomes: dict[str, dict[int, StepOutcome
             for outcome in outcomes.get(one.name, {}).values()
         )
     ]
-    return relogin.untold(killed, boot_id)
+    return pending.untold(killed, boot_id)
 
 
 def undo(
@@ -114,9 +117,8 @@ def undo(
     role: str | None,
     netns: str,
     force: bool,
-    allow_relogin: bool,
+    leave: Leave,
     progress: Callable[[str], None],
-    end_sessions: bool = False,
 ) -> Report:
     """Take back the chosen open transactions, newest first, under the lock, until a signal.  Raises FabtuneError."""
     progress = signals.unfailing(progress)
@@ -130,7 +132,7 @@ def undo(
         def take_back(transaction: Transaction, may_end_sessions: bool) -> None:
             found = _one(transaction, everything, force, may_end_sessions, host.boot_id, report.problems)
             outcomes[transaction.name] = outcomes.get(transaction.name, {}) | {one.step.number: one for one in found}
-            look(lambda: relogin.merge(report.pending, _due(transaction, host.boot_id, found)))
+            look(lambda: pending.merge(report.pending, _due(transaction, host.boot_id, found)))
 
         def look(find: Callable[[], list[Pending]]) -> None:
             # The values have gone back by then, and the report is to say so.
@@ -140,24 +142,42 @@ def undo(
                 report.problems.append(f"cannot tell which sessions must log in again: {error}")
 
         for transaction in chosen:
-            if stop.wanted:
-                report.interrupt()
+            if _stopped(report, stop):
                 break
             progress(f"taking back {transaction.name} ({transaction.profile})")
             take_back(transaction, False)
-        look(lambda: relogin.merge(report.pending, _untold(chosen, outcomes, host.boot_id)))
+        look(lambda: pending.merge(report.pending, _untold(chosen, outcomes, host.boot_id)))
         report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
-        look(lambda: relogin.merge(relogin.still_pending(journal.transactions(), host.boot_id), report.pending))
-        in_the_way = allow_relogin and report.pending
-        may_go_on = _log_in_anew(report, progress, stop) if in_the_way else allow_relogin or end_sessions
+        look(lambda: pending.merge(pending.still_pending(journal.transactions(), host.boot_id), report.pending))
+        if leave.reconnect:
+            _connect_anew(report, progress, stop)
+        in_the_way = leave.relogin and report.pending
+        may_go_on = _log_in_anew(report, progress, stop) if in_the_way else leave.relogin or leave.end_sessions
         # Last what ends a target's sessions, or what they had to log in anew for: they come back to old values alone.
         for transaction in chosen if may_go_on and not stop.wanted else []:
             if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
-                take_back(transaction, end_sessions)
+                take_back(transaction, leave.end_sessions)
         report.outcomes = [one for found in outcomes.values() for one in found.values()]
         report.problems = list(dict.fromkeys(report.problems))
         report.pending += missing
         return report
+
+
+def _stopped(report: Report, stop: Stop) -> bool:
+    """Tell whether a signal came; then the report says so."""
+    if stop.wanted:
+        report.interrupt()
+    return stop.wanted
+
+
+def _connect_anew(report: Report, progress: Callable[[str], None], stop: Stop) -> None:
+    """Make the connections anew that still have the values taken back; what fails is reported, with all values back."""
+    try:
+        report.reconnected, report.pending = reconnect.in_place(report.pending, progress, stop)
+    except KeyboardInterrupt:
+        report.interrupt()
+    except (FabtuneError, OSError) as error:
+        report.problems.append(str(error))
 
 
 def _log_in_anew(report: Report, progress: Callable[[str], None], stop: Stop) -> bool:
@@ -182,7 +202,8 @@ def _log_in_anew(report: Report, progress: Callable[[str], None], stop: Stop) ->
         lost, problem = None, str(error)
         report.problems.append(problem)
     there = {(session.identity, str(session.sid)) for session in live_sessions()}
-    rest = [one for one in waiting if one.action != "relogin" or (one.identity, one.sid) in there]
+    ours = (pending.RECONNECT, pending.RELOGIN)
+    rest = [one for one in waiting if one.action not in ours or (one.identity, one.sid) in there]
     away = [one for one in waiting if lost and (one.identity, one.sid) == (lost.identity, lost.sid)]
     report.relogged += [one.label for one in waiting if one not in rest and one not in away]
     report.pending = [replace(one, reason=one.reason or f"not tried: {problem}") for one in rest]

@@ -9,7 +9,7 @@ from fabtune.host import tree
 from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
-from fabtune.tune import journal, map_paths, owed, persist, relogin
+from fabtune.tune import journal, map_paths, owed, pending, persist
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_unseen
 from fabtune.tune.plan import Plan
@@ -219,11 +219,13 @@ def _unfelt(everything: list[Transaction], boot_id: str) -> list[Drift]:
     """Return the sessions that may still run with the values from before an apply, or before a revert."""
     owing = {(line.identity, line.sid) for one in everything for line in one.due}
     found = []
-    for one in relogin.still_pending(everything, boot_id):
+    for one in pending.still_pending(everything, boot_id):
         back = (one.identity, one.sid) in owing
         what = "may run with values that were taken back" if back else "does not run with all that was written"
         until = "it logs in again"
-        if one.action == "relogin":
+        if one.action == pending.RECONNECT:
+            until = f"`fabtune {'revert' if back else 'apply PROFILE'} --reconnect` makes its connection anew"
+        elif one.action == pending.RELOGIN:
             until = f"`fabtune {'revert' if back else 'apply PROFILE'} --allow-relogin` logs it in again"
         values = ("old values", "values taken back") if back else ("new values", "old values")
         found.append(Drift("session", one.label, *values, drifted=False, note=f"{what}, until {until}", due=True))

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Gives sessions that are in use a new connection in place, by an iscsid that is started anew.
+
+It reads each session's record again and reconnects all sessions of the host at once: each request waits meanwhile, and
+nothing is logged out.  So all of them must be such that they come back.
+"""
+
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fabtune.backends import record
+from fabtune.catalog.tunable import ROLES
+from fabtune.errors import FabtuneError
+from fabtune.host import iscsiadm, iscsid, tree
+from fabtune.host.iscsid import Daemon
+from fabtune.host.sessions import Session, live_sessions
+from fabtune.host.sockets import TcpSocket, established
+from fabtune.model.address import canonical
+from fabtune.model.document import Json
+from fabtune.tune import carry, logout, signals
+from fabtune.tune.pending import RECONNECT, TARGET_RELOGIN, Pending
+from fabtune.tune.plan import Plan
+
+# iscsid's own start and its first look at the sessions, and the round trips of a connection and a login.
+_START_S, _ROUND_TRIPS = 1.2, 8
+# iscsi_tcp waits this long before it connects again where a record says nothing (RFC 7143, 13.15).
+_TIME2WAIT_KEY, _TIME2WAIT_S = "node.session.iscsi.DefaultTime2Wait", 2
+_PORTAL_WAIT_S = 3.0
+# Sessions that are not back by then, beyond what was foretold, will not come back by themselves.
+_GRACE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Reconnected:
+    """A session with its new connection, and the longest that a request may have waited for it."""
+
+    label: str
+    pause_s: float
+
+    def as_json(self) -> dict[str, Json]:
+        """Return it with stable keys."""
+        return {"label": self.label, "pause_s": round(self.pause_s, 3)}
+
+
+class NotReconnectedError(FabtuneError):
+    """iscsid was started anew, and a session has no new connection."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a reconnect would do here: how many sessions of this host pause, for how long, or why it is not done."""
+
+    sessions: int
+    pause_s: float
+    why_not: str = ""
+
+    def as_json(self) -> dict[str, Json]:
+        """Return it with stable keys."""
+        return {"sessions": self.sessions, "pause_s": round(self.pause_s, 3), "why_not": self.why_not}
+
+
+def forecast(plan: Plan) -> Forecast | None:
+    """Return what a reconnect for `plan` would do here, None where nothing asks for one; no session is looked into."""
+    asked = any(row.tunable.effect in (RECONNECT, "new-connections") for row in plan.changes)
+    sessions = live_sessions() if asked and ROLES[0] in plan.roles else []
+    if not sessions:
+        return None
+    waits = {
+        row.device.identity: row.wanted or "" for row in plan.rows if row.tunable.key == _TIME2WAIT_KEY and row.device
+    }
+    records, sockets, daemon = record.BACKEND.all(), established(), iscsid.running()
+    told = ({**records.get(one.identity, {}), **_as_record(waits.get(one.identity))} for one in sessions)
+    pause_s = max(_pause_s(one, found, sockets) for one, found in zip(sessions, told, strict=True))
+    return Forecast(len(sessions), pause_s, _why_not_by(daemon))
+
+
+def _as_record(wait_s: str | None) -> dict[str, str]:
+    return {} if wait_s is None else {_TIME2WAIT_KEY: wait_s}
+
+
+def _pause_s(session: Session, record: Mapping[str, str], sockets: list[TcpSocket]) -> float:
+    found = session.socket(sockets)
+    wait_s = tree.whole(record.get(_TIME2WAIT_KEY))
+    trips_s = _ROUND_TRIPS * (found.path_rtt_ms / 1e3 if found else 0.0)
+    return (_TIME2WAIT_S if wait_s is None else wait_s) + _START_S + trips_s
+
+
+def _why_not_by(daemon: Daemon | None) -> str:
+    return iscsid.why_not_anew(daemon) if daemon else "no iscsid runs that could make connections anew"
+
+
+def _why_not_all(sessions: Sequence[Session], pause_s: float) -> str:
+    for session in sessions:
+        reason = logout.why_not_connected_again(session) or _why_fails_first(session, pause_s)
+        if reason:
+            return f"session {session.target} at {session.portal}: {reason}"
+    return ""
+
+
+def _why_fails_first(session: Session, pause_s: float) -> str:
+    """Return why requests of `session` would fail before it is back, '' if they wait for it."""
+    text = tree.read_text(session.directory / "recovery_tmo") or ""
+    limit_s = int(text) if text.lstrip("-").isdecimal() else -1
+    if 0 <= limit_s < 2 * pause_s:
+        return (
+            f"its requests fail after {limit_s} s without a connection (recovery_tmo), and {pause_s:.1f} s are to be "
+            "expected; raise iscsi.recovery_timeout first, or fast_io_fail_tmo where multipathd sets it"
+        )
+    return ""
+
+
+def _why_no_answer(session: Session) -> str:
+    """Return why the portal of `session` takes no connection now, '' if it does."""
+    try:
+        with socket.create_connection((session.address, session.port), timeout=_PORTAL_WAIT_S):
+            return ""
+    except OSError as error:
+        why = error.strerror or str(error)
+        return f"session {session.target} at {session.portal}: its portal does not answer now: {why}"
+
+
+def why_not(sessions: Sequence[Session], pause_s: float) -> str:
+    """Return why the connections of `sessions`, all that this host has, must not be made anew; '' if they may."""
+    reason = _why_not_by(iscsid.running()) or _why_not_all(sessions, pause_s)
+    portals = {(one.address, one.port): one for one in sessions}
+    return reason or next((why for why in map(_why_no_answer, portals.values()) if why), "")
+
+
+def in_place(
+    pending: Sequence[Pending], progress: Callable[[str], None], interrupt: signals.Stop
+) -> tuple[list[Reconnected], list[Pending]]:
+    """Make the connections of all sessions anew where `pending` asks for one; return those, and what is left to do.
+
+    Raises NotReconnectedError where a session is not back in time, KeyboardInterrupt before anything is done.
+    """
+    asked = [one for one in pending if one.action == RECONNECT]
+    rest = [one for one in pending if one.action != RECONNECT]
+    if not asked:
+        return [], rest
+    work = _Reconnect(live_sessions(), progress)
+    reason = why_not(work.sessions, work.foretold_s)
+    if reason:
+        return [], [*rest, *(replace(one, reason=reason) for one in asked)]
+    interrupt.check()
+    with signals.held_back():
+        done = work.run()
+    # A target on this very host has its own sessions logged in anew, too.
+    ours = {tree.read_text(one.directory / "initiatorname") or "" for one in work.sessions}
+    return done, [one for one in rest if one.action != TARGET_RELOGIN or one.identity not in ours]
+
+
+def once_more(progress: Callable[[str], None]) -> str:
+    """Let iscsid read the records again, for sessions that a reconnect did not bring back; return what is not back."""
+    sessions = live_sessions()
+    try:
+        _Reconnect(sessions, progress, all_up=False).run()
+    except FabtuneError as error:
+        return str(error)
+    return ""
+
+
+@dataclass
+class _Reconnect:
+    """iscsid's new start, watched session by session."""
+
+    sessions: list[Session]
+    progress: Callable[[str], None]
+    # Whether every session has a connection that must go first.
+    all_up: bool = True
+    since_s: float = 0.0
+    kept: dict[int, carry.Values] = field(default_factory=dict)
+
+    @property
+    def foretold_s(self) -> float:
+        """The longest pause to be expected."""
+        sockets = established()
+        return max((_pause_s(one, _record(one), sockets) for one in self.sessions), default=0.0)
+
+    def run(self) -> list[Reconnected]:
+        """Start iscsid anew and wait for all sessions.  Raises NotReconnectedError, FabtuneError."""
+        daemon = iscsid.running()
+        if daemon is None:
+            raise NotReconnectedError("no iscsid runs; start it, and it makes the connections anew")
+        foretold_s = self.foretold_s
+        self.progress(
+            f"new connections in place: {len(self.sessions)} sessions of this host pause for about {foretold_s:.1f} s"
+        )
+        before = _connections(self.sessions) if self.all_up else {}
+        self.kept = {one.sid: carry.of(one) for one in self.sessions}
+        self.since_s = time.monotonic()
+        iscsid.start_anew(daemon)
+        found = self._watch(before, foretold_s + _GRACE_S)
+        for session in live_sessions():
+            for what, why in carry.give_back(self.kept.get(session.sid, {}), session, self.progress):
+                self.progress(f"{what} is no longer as it was: {why}")
+        return found
+
+    def _watch(self, before: Mapping[int, set[tuple[str, int]]], limit_s: float) -> list[Reconnected]:
+        """Wait for a new connection of each session; `before` has those that it must not be, by session id."""
+        found: dict[int, Reconnected] = {}
+        wanted = {one.sid: one for one in self.sessions}
+        while len(found) < len(wanted):
+            pause_s = time.monotonic() - self.since_s
+            now = _connections(live_sessions())
+            for session in live_sessions():
+                if session.sid not in wanted or session.sid in found or session.state != "LOGGED_IN":
+                    continue
+                here = now.get(session.sid, set())
+                if here and not here & before.get(session.sid, set()):
+                    found[session.sid] = Reconnected(f"{session.target} at {session.portal}", pause_s)
+            if pause_s > limit_s:
+                late = [f"{one.target} at {one.portal}" for sid, one in wanted.items() if sid not in found]
+                raise NotReconnectedError(f"not back {pause_s:.0f} s after iscsid was started anew: {', '.join(late)}")
+            time.sleep(0.02)
+        return list(found.values())
+
+
+def _record(session: Session) -> dict[str, str]:
+    return iscsiadm.one(session.target, session.portal, session.interface) or {}
+
+
+def _connections(sessions: Sequence[Session]) -> dict[int, set[tuple[str, int]]]:
+    """Return the connections to the portal of each session by its id, as this end's address and port.
+
+    Kernels before 6.x do not tell which of them is the session's.
+    """
+    sockets = established()
+    return {
+        one.sid: {
+            (end.local, end.local_port)
+            for end in sockets
+            if canonical(end.remote) == canonical(one.address) and end.remote_port == one.port
+            and one.local_port in (0, end.local_port)
+        }
+        for one in sessions
+    }  # fmt: skip
