@@ -56,12 +56,14 @@ two_networks_of_ipv6() {
 
 # bats waits for every process that holds one of its descriptors.
 teardown_file() {
+	load until
 	udevadm control --exit || true
 	until_true '! pidof systemd-udevd' || kill -9 $(pidof systemd-udevd)
 }
 
 setup() {
 	load common
+	load until
 	cat > relogin.toml <<-'EOT'
 		summary = "one value that counts from the next login on"
 		[initiator."iscsi.queue_depth"]
@@ -92,16 +94,6 @@ teardown() {
 	iscsiadm -m node -o update -n node.session.nr_sessions -v 1
 	iscsiadm -m node -o update -n node.session.queue_depth -v 32
 	iscsiadm -m node -o update -n node.startup -v manual
-}
-
-# until_true COMMAND: waits until it succeeds, 20 s at most.
-until_true() {
-	for _ in $(seq 200); do
-		eval "$1" >/dev/null 2>&1 && return
-		sleep 0.1
-	done
-	echo "still not: $1"
-	return 1
 }
 
 login() {

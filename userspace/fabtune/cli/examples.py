@@ -20,7 +20,8 @@ EXAMPLES: dict[str, Sequence[Example]] = {
     ),
     "apply": (
         ("apply wan", "show the plan, ask, write"),
-        ("apply wan --yes --allow-relogin", "do not ask; log sessions in again"),
+        ("apply wan --reconnect", "sessions in use, too: their connections are made anew in place"),
+        ("apply wan --yes --allow-relogin", "do not ask; log sessions out and in that nobody uses"),
         ("apply --plan wan.plan", "write what `fabtune plan --out wan.plan` saved"),
         ("apply wan --role target --netns target --persist", "tune a target, and set the values at boot too"),
     ),
@@ -32,6 +33,7 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("revert", "restore every value that is still what fabtune wrote"),
         ("revert wan", "restore only what this profile wrote"),
         ("revert --transaction 20260102T030405Z-000", "restore one transaction of `fabtune history`"),
+        ("revert --reconnect", "also give sessions in use a connection with the old values"),
         ("revert --allow-relogin", "also log sessions in again with the old values"),
     ),
     "history": (("history", "one line for each apply"), ("history --json", "every step of each")),

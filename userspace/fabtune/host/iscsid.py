@@ -16,7 +16,8 @@ from fabtune.host.run import launch
 
 # include/uapi/linux/netlink.h, NETLINK_ISCSI: the kernel asks one daemon alone.
 _NETLINK_ISCSI = "8"
-_START_WAIT_S = 10
+_START_WAIT_S = 20
+_LOGGER_TICKS = 20
 _UNIT = re.compile(r":(?:/.*)?/([^/]+\.service)$", re.MULTILINE)
 # One process, so that whatever happens to us, an iscsid that was ended is started.
 _ANEW = """
@@ -80,6 +81,18 @@ def _daemon(process: Path) -> Daemon | None:
     )  # fmt: skip
 
 
+def looks_at_disks(daemon: Daemon) -> bool:
+    """Tell whether a child of `daemon` is looking at a session's disks, which also sets what its record says of them.
+
+    The child that writes its log starts with it.
+    """
+    for process in tree.PROC.glob("[0-9]*"):
+        fields = (tree.read_text(process / "stat") or "").rpartition(")")[2].split()
+        if len(fields) >= 20 and fields[1] == str(daemon.pid) and int(fields[19]) > int(daemon.since) + _LOGGER_TICKS:
+            return True
+    return False
+
+
 def why_not_anew(daemon: Daemon) -> str:
     """Return why `daemon` cannot be started anew as it was, '' if it can."""
     for kind in ("mnt", "net", "pid"):
@@ -108,7 +121,7 @@ def start_anew(daemon: Daemon) -> None:
         environment = (tree.read_text(daemon.directory / "environ") or "").split("\0")
         pairs = dict(pair.split("=", 1) for pair in environment if "=" in pair)
         launch([tools.find("sh", "dash"), "-c", _ANEW, "sh", str(daemon.pid), *daemon.words], env=pairs, cwd=Path("/"))
-    deadline = time.monotonic() + _START_WAIT_S * 2
+    deadline = time.monotonic() + _START_WAIT_S
     while since() in ("", daemon.since):
         if time.monotonic() > deadline:
             raise FabtuneError(

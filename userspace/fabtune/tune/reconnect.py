@@ -30,6 +30,7 @@ _TIME2WAIT_KEY, _TIME2WAIT_S = "node.session.iscsi.DefaultTime2Wait", 2
 _PORTAL_WAIT_S = 3.0
 # Sessions that are not back by then, beyond what was foretold, will not come back by themselves.
 _GRACE_S = 20.0
+_DISKS_WAIT_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -192,10 +193,17 @@ class _Reconnect:
         self.since_s = time.monotonic()
         iscsid.start_anew(daemon)
         found = self._watch(before, foretold_s + _GRACE_S)
+        self._wait_for_disks()
         for session in live_sessions():
             for what, why in carry.give_back(self.kept.get(session.sid, {}), session, self.progress):
                 self.progress(f"{what} is no longer as it was: {why}")
         return found
+
+    def _wait_for_disks(self) -> None:
+        """Wait until iscsid has looked at all disks: what it sets of them then would undo ours."""
+        deadline = time.monotonic() + _DISKS_WAIT_S
+        while (daemon := iscsid.running()) and iscsid.looks_at_disks(daemon) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def _watch(self, before: Mapping[int, set[tuple[str, int]]], limit_s: float) -> list[Reconnected]:
         """Wait for a new connection of each session; `before` has those that it must not be, by session id."""
