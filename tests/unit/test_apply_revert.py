@@ -133,7 +133,7 @@ def test_what_somebody_else_changed_stays_and_is_reported(host: Path) -> None:
     forced = run_revert(force=True)
     assert changed.read_text().strip() == "1"
     # The session is still the one that logged in before.
-    assert forced.exit_code == ExitCode.NEEDS_ACTION and _actions(forced) == ["reconnect", "relogin"]
+    assert forced.exit_code == ExitCode.NEEDS_ACTION and _actions(forced) == ["reconnect"]
 
 
 def test_a_record_of_which_nothing_can_be_told_is_given_up_with_force(host: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_session_that_kept_the_new_values_is_listed_until_it_is_new(host: Path
     assert run_revert().exit_code == ExitCode.NEEDS_ACTION
     again = run_revert()
     assert not again.outcomes
-    assert _actions(again) == ["reconnect", "relogin"]
+    assert _actions(again) == ["reconnect"]
     (host / "sys/class/iscsi_session/session1").rename(host / "sys/class/iscsi_session/session7")
     assert run_revert().exit_code == ExitCode.DONE
 

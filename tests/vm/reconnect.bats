@@ -130,7 +130,7 @@ mend_path() {
 }
 
 cut_when_failed() {
-	while [ "$(cat $SESSION/state)" = LOGGED_IN ]; do sleep 0.02; done
+	while [ "$(cat $SESSION/state)" = LOGGED_IN ]; do sleep 0.1; done
 	cut_path
 }
 

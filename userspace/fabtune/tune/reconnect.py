@@ -203,7 +203,7 @@ class _Reconnect:
         """Wait until iscsid has looked at all disks: what it sets of them then would undo ours."""
         deadline = time.monotonic() + _DISKS_WAIT_S
         while (daemon := iscsid.running()) and iscsid.looks_at_disks(daemon) and time.monotonic() < deadline:
-            time.sleep(0.05)
+            time.sleep(0.1)
 
     def _watch(self, before: Mapping[int, set[tuple[str, int]]], limit_s: float) -> list[Reconnected]:
         """Wait for a new connection of each session; `before` has those that it must not be, by session id."""
@@ -221,7 +221,7 @@ class _Reconnect:
             if pause_s > limit_s:
                 late = [f"{one.target} at {one.portal}" for sid, one in wanted.items() if sid not in found]
                 raise NotReconnectedError(f"not back {pause_s:.0f} s after iscsid was started anew: {', '.join(late)}")
-            time.sleep(0.02)
+            time.sleep(0.1)
         return list(found.values())
 
 
