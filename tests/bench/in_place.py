@@ -1,0 +1,89 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What `apply --reconnect` brings a mounted, busy session beside a re-login, for how long it pauses, and under faults.
+
+Writes in-place.json: {"cases": [...], "faults": N, "faults_lost": N}; fails when a bar is missed.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TOP = Path(__file__).resolve().parents[2]
+RTTS_MS = (0, 10, 37, 50, 100)
+# Of what a re-login gives, and how long a request may wait.
+SHARE, PAUSE_S = 0.97, 2.0
+FAULTS_A_GUEST = 10
+
+
+def _lines(suite: str, seed: int, *words: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what a guest prints, kind and content."""
+    lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", suite, "--clock", "virtual"]
+    script = [
+        "--timeout-s",
+        "3600",
+        "--seed",
+        str(seed),
+        "/usr/bin/python3",
+        str(TOP / "tests/bench/in_place_guest.py"),
+    ]
+    done = subprocess.run([*lab, *script, *words], cwd=TOP, env={**os.environ,
+        "PYTHONPATH": str(TOP / "userspace")}, stdout=subprocess.PIPE, text=True, check=False)  # fmt: skip
+    for line in done.stdout.splitlines():
+        kind, _, content = line.partition(" ")
+        if kind in ("CASE", "FAULT"):
+            yield kind, json.loads(content)
+            print(line, flush=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}: exit {done.returncode}: {done.stdout[-1000:]}")
+
+
+def missed(found: dict[str, Any]) -> list[str]:
+    """Return a sentence for each bar that `found` misses."""
+    told = []
+    for case in found["cases"]:
+        name = f"{case['op']} at {case['rtt_ms']:g} ms on {case['filesystem']}"
+        if case["of_relogin"] < SHARE:
+            told.append(f"{name}: {case['of_relogin']:.3f} of a re-login's, {SHARE} demanded")
+        if case["pause_s"] > PAUSE_S:
+            told.append(f"{name}: paused {case['pause_s']} s, {PAUSE_S} allowed")
+        if case["errors"] or case["bytes_wrong"]:
+            told.append(f"{name}: {case['errors']} errors, {case['bytes_wrong']} bytes wrong")
+    if found["faults_lost"]:
+        told.append(f"{found['faults_lost']} of {found['faults']} faults lost something")
+    return told
+
+
+def main() -> int:
+    """Measure, write the result, and tell which bars are missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=TOP / "out/bench")
+    parser.add_argument("--suite", default="trixie", help="which Debian's kernel and open-iscsi")
+    parser.add_argument("--faults", type=int, default=100, help="how many retunes something happens to")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    found: dict[str, Any] = {"suite": asked.suite, "cases": [], "faults": 0, "faults_lost": 0, "each_fault": []}
+    asked.out.mkdir(parents=True, exist_ok=True)
+    for filesystem in ("ext4", "xfs"):
+        for rtt_ms in RTTS_MS:
+            found["cases"] += [one for _, one in _lines(asked.suite, asked.seed, "cases", str(rtt_ms), filesystem)]
+            (asked.out / "in-place.json").write_text(json.dumps(found, indent=1) + "\n")
+    for first in range(0, asked.faults, FAULTS_A_GUEST):
+        count, seed = min(FAULTS_A_GUEST, asked.faults - first), asked.seed + first
+        for _, one in _lines(asked.suite, seed, "faults", str(count), str(seed)):
+            found["each_fault"].append(one)
+            found["faults"] += 1
+            found["faults_lost"] += one["lost"]
+        (asked.out / "in-place.json").write_text(json.dumps(found, indent=1) + "\n")
+    told = missed(found)
+    print("\n".join(told) or "all bars held")
+    return int(bool(told))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
