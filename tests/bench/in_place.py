@@ -24,16 +24,9 @@ FAULTS_A_GUEST = 10
 def _lines(suite: str, seed: int, *words: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what a guest prints, kind and content."""
     lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", suite, "--clock", "virtual"]
-    script = [
-        "--timeout-s",
-        "3600",
-        "--seed",
-        str(seed),
-        "/usr/bin/python3",
-        str(TOP / "tests/bench/in_place_guest.py"),
-    ]
-    done = subprocess.run([*lab, *script, *words], cwd=TOP, env={**os.environ,
-        "PYTHONPATH": str(TOP / "userspace")}, stdout=subprocess.PIPE, text=True, check=False)  # fmt: skip
+    script = ["--timeout-s", "3600", "--seed", str(seed), str(TOP / "tests/bench/in-place.guest"), *words]
+    environment = {**os.environ, "PYTHONPATH": str(TOP / "userspace")}
+    done = subprocess.run([*lab, *script], cwd=TOP, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     for line in done.stdout.splitlines():
         kind, _, content = line.partition(" ")
         if kind in ("CASE", "FAULT"):

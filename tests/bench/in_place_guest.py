@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from fabtune.host import iscsid
 from fabtune.host.sessions import live_sessions
@@ -46,21 +47,16 @@ class Writer:
 
     def __init__(self) -> None:
         self._place = Path(tempfile.mkdtemp())
-        words = [
-            str(_TOP / "tests/vm/fsync_writer.py"),
-            "/m/steps",
-            str(self._place / "stop"),
-            str(self._place / "told"),
-        ]
-        self._process = subprocess.Popen([sys.executable, *words])
+        program, told = str(_TOP / "tests/vm/fsync_writer.py"), str(self._place / "told")
+        self._process = subprocess.Popen([sys.executable, program, "/m/steps", str(self._place / "stop"), told])
         while not (self._place / "told.steps").exists():
             time.sleep(0.1)
 
-    def end(self) -> dict[str, object]:
+    def end(self) -> dict[str, Any]:
         """Return what it met with."""
         (self._place / "stop").touch()
         self._process.wait()
-        told: dict[str, object] = json.loads((self._place / "told").read_text())
+        told: dict[str, Any] = json.loads((self._place / "told").read_text())
         shutil.rmtree(self._place)
         return told
 
