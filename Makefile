@@ -46,7 +46,7 @@ check-static: deps-test devtools ## types, style, floors, dead code, shell scrip
 	$(call devtool,ruff format --quiet --check .)
 	$(call devtool,lint-imports --no-logo)
 	$(call devtool,vulture)
-	shellcheck --severity=warning .ci/run tests/vm/run-bats userspace/fabtune/lab/guestfs/job-init \
+	shellcheck --severity=warning .ci/run tests/vm/run-bats tests/lab-full/confirm_guest.sh userspace/fabtune/lab/guestfs/job-init \
 		userspace/fabtune/lab/guestfs/init-uml userspace/fabtune/lab/guestfs/shell
 
 check-unit: ## unit tests (pytest)

@@ -22,9 +22,11 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("apply wan", "show the plan, ask, write"),
         ("apply wan --reconnect", "sessions in use, too: their connections are made anew in place"),
         ("apply wan --yes --allow-relogin", "do not ask; log sessions out and in that nobody uses"),
+        ("apply wan --confirm-within 60s", "restore it all in a minute, unless `fabtune confirm` comes"),
         ("apply --plan wan.plan", "write what `fabtune plan --out wan.plan` saved"),
         ("apply wan --role target --netns target --persist", "tune a target, and set the values at boot too"),
     ),
+    "confirm": (("confirm", "from a new login, to know that there still is one"),),
     "verify": (
         ("verify", "exit 3 if a value has changed since, 4 if one has not taken effect yet"),
         ("verify wan", "also compare the host with the profile's plan"),

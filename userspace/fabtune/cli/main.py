@@ -21,6 +21,7 @@ VERBS = {
     "plan": ("parse_tuning", "show what a profile would change, and why; writes nothing"),
     "apply": ("parse_tuning", "write a profile's values, after noting the old ones in the journal"),
     "verify": ("parse_tuning", "check that this host still has what was applied"),
+    "confirm": ("parse_tuning", "keep what `apply --confirm-within` wrote"),
     "revert": ("parse_tuning", "restore what apply changed"),
     "history": ("parse_tuning", "list the journal's transactions"),
     "measure": ("parse_measuring", "run a workload and save a record of it"),

@@ -268,6 +268,15 @@ def show_revert(report: "Report", as_json: bool) -> None:
     _show_pending(report.pending)
 
 
+def show_confirmed(found: "Sequence[Transaction]", as_json: bool) -> None:
+    """Print which transactions stay."""
+    if as_json:
+        print_json({"confirmed": [one.name for one in found]})
+        return
+    for one in found:
+        print(f"{one.name} ({one.profile}) stays")
+
+
 def show_history(transactions: "Sequence[Transaction]", as_json: bool) -> None:
     """Print the journal's transactions."""
     if as_json:

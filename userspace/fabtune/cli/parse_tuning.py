@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 from fabtune.cli.arguments import ROLES
+from fabtune.errors import InputError
+from fabtune.model import units
 
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -74,6 +76,20 @@ def _apply(parser: argparse.ArgumentParser) -> None:
         "--persist", action="store_true", help="also write the system's own files that set the values at boot"
     )
     parser.add_argument("--dry-run", action="store_true", help="only show the plan")
+    parser.add_argument(
+        "--confirm-within",
+        type=_limit_s,
+        metavar="TIME",
+        help="restore everything after TIME, such as 60s, unless `fabtune confirm` comes, whatever dies meanwhile",
+    )
+
+
+def _limit_s(text: str) -> float:
+    """Return the seconds of `text`, in which somebody must be able to log in and type."""
+    found = units.parse_ms(text, "--confirm-within") / 1e3
+    if not 5 <= found <= 86400:
+        raise InputError(f"--confirm-within {text}: expected 5s to 86400s")
+    return found
 
 
 def _add_reconnect(parser: argparse.ArgumentParser, values: str) -> None:
@@ -108,4 +124,9 @@ def _revert(parser: argparse.ArgumentParser) -> None:
     )
     _add_reconnect(parser, "old")
     parser.add_argument("--allow-relogin", action="store_true", help="log sessions in again with the old values")
+    parser.add_argument(
+        "--unconfirmed",
+        action="store_true",
+        help="wait for the end of each --confirm-within, and restore what was not confirmed (runs by itself)",
+    )
     _add_end_sessions(parser)

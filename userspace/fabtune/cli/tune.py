@@ -10,7 +10,7 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import console, output
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts
-from fabtune.tune import journal, memory, reconnect, saved_plan
+from fabtune.tune import journal, memory, saved_plan
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan
 from fabtune.tune.request import (
@@ -42,6 +42,8 @@ def run_plan(args: argparse.Namespace) -> int:
 
 
 def _show_plan(plan: Plan, facts: Facts, as_json: bool, everything: bool = False) -> None:
+    from fabtune.tune import reconnect
+
     cost = memory.worst_case(plan, facts)
     with console.reader_may_leave():
         told = output.PlanTold(cost, portals_elsewhere(plan, facts), reconnect.forecast(plan))
@@ -76,8 +78,11 @@ def run_apply(args: argparse.Namespace) -> int:
         wanted,
         persist=args.persist,
         leave=Leave(args.reconnect, args.allow_relogin, args.end_sessions),
+        confirm_within_s=args.confirm_within,
         progress=console.say,
     )
+    if args.confirm_within is not None and result.transaction:
+        console.say(f"all of this goes back in {args.confirm_within:g} s unless you type: fabtune confirm")
     with console.reader_may_leave():
         output.show_result(plan, result, as_json=args.json)
     return result.exit_code
@@ -152,6 +157,8 @@ def run_revert(args: argparse.Namespace) -> int:
     """Take back what apply wrote; exit 3 when a value is somebody else's now, 4 when a re-login is due."""
     from fabtune.tune.undo import undo
 
+    if args.unconfirmed:
+        return _run_unconfirmed()
     check_namespace(args.netns)
     report = undo(
         args.profile,
@@ -165,6 +172,36 @@ def run_revert(args: argparse.Namespace) -> int:
     with console.reader_may_leave():
         output.show_revert(report, as_json=args.json)
     return report.exit_code
+
+
+def _run_unconfirmed() -> int:
+    """Wait for confirmations, and take back what gets none."""
+    from fabtune.tune import confirm
+    from fabtune.tune.undo import undo
+
+    def take_back(one: journal.Transaction) -> int:
+        limit = one.unconfirmed
+        leave = Leave(limit.reconnect, limit.relogin) if limit else Leave()
+        console.say(f"{one.name} was not confirmed")
+
+        def still(found: list[journal.Transaction]) -> list[journal.Transaction]:
+            return [late for late in confirm.overdue(found) if late.name == one.name]
+
+        if not still(journal.transactions()):
+            return ExitCode.DONE
+        return undo(None, None, None, "", False, leave, console.say, only=still).exit_code
+
+    return confirm.watch(take_back, console.say)
+
+
+def run_confirm(args: argparse.Namespace) -> int:
+    """Keep what `apply --confirm-within` wrote."""
+    from fabtune.tune import confirm
+
+    found = confirm.keep(console.say)
+    with console.reader_may_leave():
+        output.show_confirmed(found, as_json=args.json)
+    return ExitCode.DONE
 
 
 def run_history(args: argparse.Namespace) -> int:

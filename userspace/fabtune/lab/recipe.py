@@ -16,7 +16,8 @@ DEBUG_KERNELS = ("kasan", "kcsan", "rt", "scsi-builtin")
 # The kernel, what compiles a module for it, and what a guest needs to boot, without systemd or with it.
 _BASE = (
     "linux-image-amd64", "linux-headers-amd64", "make", "perl", "kmod", "busybox-static", "procps", "iproute2",
-    "ethtool", "iputils-ping", "udev", "e2fsprogs", "xfsprogs", "python3", "bats", "bats-assert", "bats-support", "systemd-sysv",
+    "ethtool", "iputils-ping", "udev", "e2fsprogs", "xfsprogs", "python3", "bats", "bats-assert",
+    "bats-support", "systemd-sysv",
 )  # fmt: skip
 # What fabtune drives and depends on.  rtslib-fb comes with targetcli; tests make whole targets with it.
 _FABRIC = (

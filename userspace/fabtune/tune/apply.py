@@ -14,7 +14,7 @@ from fabtune.host import targets
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.model.device import Device
 from fabtune.model.units import counted
-from fabtune.tune import fault, journal, owed, pending, reconnect, relogin, signals
+from fabtune.tune import confirm, fault, journal, owed, pending, reconnect, relogin, signals
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
     AppliedLine,
@@ -66,8 +66,8 @@ class RolledBackError(FabtuneError):
     exit_code = ExitCode.INTERRUPTED
 
 
-def apply(plan: Plan, host: Host, leave: Leave, progress: Progress) -> Result:
-    """Write `plan` as far as the user gave `leave`.  The caller holds the lock.
+def apply(plan: Plan, host: Host, leave: Leave, progress: Progress, confirm_within_s: float | None = None) -> Result:
+    """Write `plan` as far as the user gave `leave`; with a limit it goes back unless confirmed.  Caller holds the lock.
 
     Raises FabtuneError (RolledBackError after Ctrl-C) with every value taken back, whatever the exception was.
     """
@@ -85,7 +85,7 @@ def apply(plan: Plan, host: Host, leave: Leave, progress: Progress) -> Result:
     with signals.noted() as stop:
         writer, transaction = journal.begin(plan, host)
         result = Result(refused=_left_alone(plan))
-        work = _Apply(plan, host, leave, progress, writer, transaction, stop, result)
+        work = _Apply(plan, host, leave, confirm_within_s, progress, writer, transaction, stop, result)
         try:
             work.run(carried, claims)
         except BaseException as error:
@@ -137,6 +137,7 @@ class _Apply:
     plan: Plan
     host: Host
     leave: Leave
+    confirm_within_s: float | None
     progress: Progress
     writer: Writer
     transaction: Transaction
@@ -154,6 +155,9 @@ class _Apply:
 
     def run(self, carried: list[Pending], claims: list[Row]) -> None:
         """Write everything; re-login after what sessions are made from, before what they bring with them."""
+        if self.confirm_within_s is not None:
+            self._journal(confirm.line(self.confirm_within_s, self.leave))
+            confirm.arm()
         for row in claims:
             assert row.device is not None and row.now is not None
             self._journal_write(ClaimLine, row.tunable, row.device, row.now, row.now, share=row.share, form=row.form)
@@ -178,6 +182,9 @@ class _Apply:
         self.result.transaction = self.transaction.name
         # The last moment: what comes after it finds everything applied, and says so.
         self.stop.check()
+        if self.confirm_within_s is not None:
+            # Whoever is to confirm has the whole time from now on.
+            self._journal(confirm.line(self.confirm_within_s, self.leave))
         self.writer.append(AppliedLine() if self.transaction.steps else ClosedLine())
 
     def _log(self, line: Line) -> None:

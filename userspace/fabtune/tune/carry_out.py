@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from fabtune.facts.collect import this_host
-from fabtune.tune import journal, memory, owed, signals
+from fabtune.tune import confirm, journal, memory, owed, signals
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan
@@ -17,6 +17,7 @@ def carry_out(
     *,
     persist: bool,
     leave: Leave,
+    confirm_within_s: float | None = None,
     progress: Callable[[str], None],
 ) -> tuple[Plan, Result]:
     """Write the plan that `wanted` makes of this host; return it and what came of it.
@@ -34,4 +35,6 @@ def carry_out(
             progress(remark)
         for remark in keep_at_boot(plan) if persist else ():
             progress(f"not kept after a reboot: {remark}")
-        return plan, apply(plan, facts.host, leave, progress)
+        if confirm_within_s is not None:
+            confirm.check(plan)
+        return plan, apply(plan, facts.host, leave, progress, confirm_within_s)

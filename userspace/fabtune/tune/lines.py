@@ -269,6 +269,25 @@ class AppliedLine:
 
 
 @attrs.frozen
+class UnconfirmedLine:
+    """All goes back at `until_s` (CLOCK_BOOTTIME of that boot), `within_s` after this line, unless it is confirmed."""
+
+    kind: ClassVar = "unconfirmed"
+    until_s: float
+    within_s: float
+    boot_id: str
+    reconnect: bool
+    relogin: bool
+
+
+@attrs.frozen
+class ConfirmedLine:
+    """Somebody said that it shall stay."""
+
+    kind: ClassVar = "confirmed"
+
+
+@attrs.frozen
 class ClosedLine:
     """Nothing of the transaction is left to take back."""
 
@@ -278,6 +297,7 @@ class ClosedLine:
 Line = (
     BeginLine | WriteLine | ClaimLine | HoldsLine | InheritLine | WaitingLine | RestoredLine | PendingLine | DueLine
     | Logout | LoginLine | GivenBackLine | RefusedLine | PathLine | AppliedLine | ClosedLine
+    | UnconfirmedLine | ConfirmedLine
 )  # fmt: skip
 _KINDS: dict[str, Any] = {one.kind: one for one in typing.get_args(Line)}
 

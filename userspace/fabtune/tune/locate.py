@@ -17,7 +17,7 @@ from fabtune.tune.transaction import Step
 _BORN_ANEW = ("session", "block", "srp-port", "module")
 _HAVE_INSTANCES = ("session", "block", "srp-port", "nic")
 # What lives in these was never in the kernel alone: files, and targets that are restored from a file.
-_OUTLIVE_A_BOOT = ("record", "conf", "textfile", "link", "saveconfig", "srp_daemon")
+OUTLIVE_A_BOOT = ("record", "conf", "textfile", "link", "saveconfig", "srp_daemon")
 _IN_A_NAMESPACE = ("netns", "nic", "route")
 
 
@@ -120,7 +120,7 @@ def instance(device: Device) -> str:
 def rebooted(step: Step, boot_id: str) -> bool:
     """Tell whether the host has rebooted since the step and lost its value."""
     kind = targets.of_scope(step.device.scope)
-    of_this_boot = step.backend not in _OUTLIVE_A_BOOT and not (kind and kind.outlives_boot)
+    of_this_boot = step.backend not in OUTLIVE_A_BOOT and not (kind and kind.outlives_boot)
     return of_this_boot and bool(boot_id) and step.boot_id != boot_id
 
 

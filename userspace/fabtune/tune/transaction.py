@@ -13,6 +13,7 @@ from fabtune.tune.lines import (
     BeginLine,
     ClaimLine,
     ClosedLine,
+    ConfirmedLine,
     DeviceField,
     DueLine,
     GivenBackLine,
@@ -25,6 +26,7 @@ from fabtune.tune.lines import (
     PendingLine,
     RefusedLine,
     RestoredLine,
+    UnconfirmedLine,
     WaitingLine,
     WriteLine,
 )  # fmt: skip
@@ -85,6 +87,9 @@ class Transaction:
     steps: list[Step] = field(default_factory=list)
     applied: bool = False
     closed: bool = False
+    # The newest limit for a confirmation, and whether it came.
+    unconfirmed: UnconfirmedLine | None = None
+    confirmed: bool = False
     damage: str = ""
     pending: list[PendingLine] = field(default_factory=list)
     due: list[DueLine] = field(default_factory=list)
@@ -126,7 +131,7 @@ class Transaction:
 
     @property
     def state(self) -> str:
-        """Return `damaged`, `taken back`, `waiting` (for devices), `in force` or `interrupted`."""
+        """Return `damaged`, `taken back`, `waiting` (for devices), `unconfirmed`, `in force` or `interrupted`."""
         if self.damage:
             return "damaged"
         if self.closed:
@@ -134,6 +139,8 @@ class Transaction:
         owed = [step for step in self.open_steps if not step.empty]
         if owed and all(step.waiting for step in owed):
             return "waiting"
+        if self.unconfirmed and not self.confirmed:
+            return "unconfirmed"
         return "in force" if self.applied else "interrupted"
 
 
@@ -190,6 +197,10 @@ def take(transaction: Transaction, line: Line) -> None:
             transaction.applied = True
         case ClosedLine():
             transaction.closed = True
+        case UnconfirmedLine():
+            transaction.unconfirmed = line
+        case ConfirmedLine():
+            transaction.confirmed = True
 
 
 def _amend(steps: list[Step], line: HoldsLine | RestoredLine | WaitingLine | InheritLine) -> None:

@@ -119,6 +119,7 @@ def undo(
     force: bool,
     leave: Leave,
     progress: Callable[[str], None],
+    only: Callable[[list[Transaction]], list[Transaction]] | None = None,
 ) -> Report:
     """Take back the chosen open transactions, newest first, under the lock, until a signal.  Raises FabtuneError."""
     progress = signals.unfailing(progress)
@@ -126,7 +127,7 @@ def undo(
         report = Report()
         host = this_host()
         everything = journal.transactions()
-        chosen = _chosen(everything, profile, name, role, netns)
+        chosen = _chosen(only(everything) if only else everything, profile, name, role, netns)
         outcomes: dict[str, dict[int, StepOutcome]] = {}
 
         def take_back(transaction: Transaction, may_end_sessions: bool) -> None:

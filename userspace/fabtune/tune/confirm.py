@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The dead-man's switch: what is applied with a time limit goes back unless it is confirmed, whoever dies meanwhile.
+
+A program of its own waits for the limit, under systemd in a unit of its own, so that neither a terminal nor ssh nor the
+apply itself is needed; after a power cut a unit that is there only so long takes it back before any session logs in.
+"""
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import fabtune
+from fabtune.errors import FabtuneError, InputError
+from fabtune.facts.collect import this_host
+from fabtune.host import files, tools, tree
+from fabtune.host.run import launch
+from fabtune.host.sessions import live_sessions
+from fabtune.host.users import Users
+from fabtune.tune import journal
+from fabtune.tune.journal import Transaction, Writer
+from fabtune.tune.lines import ConfirmedLine, UnconfirmedLine
+from fabtune.tune.locate import OUTLIVE_A_BOOT
+from fabtune.tune.pending import Leave
+from fabtune.tune.plan import Plan
+
+_UNIT = "fabtune-unconfirmed"
+_AT_BOOT = "fabtune-unconfirmed-at-boot.service"
+_WATCH_WAIT_S, _LOOK_EVERY_S = 30.0, 1.0
+# A revert that is refused something, by a disk or a device that is not there yet, is tried again.
+_TRIES, _TRY_EVERY_S = 3, 5.0
+_BOOT_TEXT = """# Written by fabtune apply --confirm-within; gone as soon as that is confirmed or taken back.
+[Unit]
+Description=Take back what fabtune applied and nobody confirmed
+DefaultDependencies=no
+RequiresMountsFor={state}
+After=local-fs.target
+Before=iscsid.service open-iscsi.service rtslib-fb-targetctl.service network-pre.target shutdown.target
+Conflicts=shutdown.target
+
+[Service]
+Type=oneshot
+{environment}
+ExecStart={command}
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def now_s() -> float:
+    """Return the seconds since the boot, those asleep included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def awaited(found: Sequence[Transaction]) -> list[Transaction]:
+    """Return the transactions that nobody has confirmed or taken back yet."""
+    return [one for one in found if one.unconfirmed and not one.confirmed and not one.closed]
+
+
+def overdue(found: Sequence[Transaction]) -> list[Transaction]:
+    """Return those of them whose time is up, or was cut short by a boot."""
+    boot_id = this_host().boot_id
+    limits = [(one, one.unconfirmed) for one in awaited(found)]
+    return [one for one, limit in limits if limit and (limit.boot_id != boot_id or limit.until_s <= now_s())]
+
+
+def line(within_s: float, leave: Leave) -> UnconfirmedLine:
+    """Return the line that sets the limit to `within_s` from now."""
+    return UnconfirmedLine(now_s() + within_s, within_s, this_host().boot_id, leave.reconnect, leave.relogin)
+
+
+def check(plan: Plan) -> None:
+    """Raise FabtuneError where `plan` could not be taken back by itself on this host, for want of disk or systemd."""
+    for session in live_sessions():
+        for disk in session.luns:
+            system = Users().system_on(disk, journal.state_dir())
+            if system:
+                raise FabtuneError(
+                    f"--confirm-within: {disk} of {session.target} carries {system}, and could be gone when the values "
+                    "must go back; keep the journal on a local disk (FABTUNE_STATE_DIR)"
+                )
+    # One without a step was cut short before its first write, and its watcher with it.
+    waiting = [one for one in awaited(journal.transactions()) if one.open_steps or _is_watched()]
+    if waiting:
+        raise InputError(
+            f"transaction {waiting[0].name} waits to be confirmed: `fabtune confirm` keeps it, `fabtune revert` "
+            "takes it back; then apply again"
+        )
+    lasting = [row.tunable.name for row in plan.changes if row.tunable.backend in OUTLIVE_A_BOOT]
+    if lasting and not _has_systemd():
+        raise FabtuneError(
+            f"--confirm-within: no systemd runs here that would take {lasting[0]} back after a power cut; "
+            "apply without it, or only what a boot undoes"
+        )
+
+
+def _has_systemd() -> bool:
+    return (tree.ROOT / "run/systemd/system").is_dir()
+
+
+def _command() -> list[str]:
+    return [sys.executable, "-m", "fabtune", "revert", "--unconfirmed"]
+
+
+def _environment() -> dict[str, str]:
+    found = {"PYTHONPATH": str(Path(fabtune.__file__).parents[1]), "FABTUNE_STATE_DIR": str(journal.state_dir())}
+    return found | {name: os.environ[name] for name in ("PATH", "FABTUNE_ROOT") if name in os.environ}
+
+
+def _boot_file() -> Path:
+    return tree.ETC / "systemd/system" / _AT_BOOT
+
+
+def arm() -> None:
+    """Start what takes unconfirmed values back, now and at a boot.  Raises FabtuneError, with nothing started."""
+    if _has_systemd():
+        text = "\n".join(f'Environment="{name}={value}"' for name, value in _environment().items())
+        files.replace(
+            _boot_file(),
+            _BOOT_TEXT.format(state=journal.state_dir(), environment=text, command=" ".join(_command())),
+        )
+        _systemctl("daemon-reload")
+        _systemctl("enable", _AT_BOOT)
+        words = [f"--setenv={name}={value}" for name, value in _environment().items()]
+        done = tools.run_tool("systemd-run", "systemd", "--collect", f"--unit={_UNIT}", *words, *_command())
+        if done.status:
+            disarm()
+            raise FabtuneError(f"--confirm-within: {tools.last_words(done)}; nothing was changed")
+    else:
+        launch(_command(), env={**os.environ, **_environment()}, cwd=Path("/"))
+    deadline = time.monotonic() + _WATCH_WAIT_S
+    while not _is_watched():
+        if time.monotonic() > deadline:
+            disarm()
+            raise FabtuneError("--confirm-within: what would take the values back does not run; nothing was changed")
+        time.sleep(0.1)
+
+
+def disarm() -> None:
+    """Remove the unit that takes unconfirmed values back at a boot."""
+    if _boot_file().exists():
+        _systemctl("disable", _AT_BOOT)
+        files.remove(_boot_file())
+        _systemctl("daemon-reload")
+
+
+def _systemctl(*words: str) -> None:
+    done = tools.run_tool("systemctl", "systemd", *words)
+    if done.status:
+        raise FabtuneError(f"systemctl {' '.join(words)}: {tools.last_words(done)}")
+
+
+def _watch_file() -> int:
+    return os.open(journal.state_dir() / "watched", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _is_watched() -> bool:
+    fd = _watch_file()
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def keep(progress: Callable[[str], None]) -> list[Transaction]:
+    """Confirm what waits for it; return that.  Raises FabtuneError where nothing does."""
+    with journal.locked():
+        found = awaited(journal.transactions())
+        for one in found:
+            writer = Writer(one.path)
+            try:
+                writer.append(ConfirmedLine())
+            finally:
+                writer.close()
+        try:
+            disarm()
+        except (FabtuneError, OSError) as error:
+            progress(f"the unit that would look at a boot stays, and will find nothing to do: {error}")
+    if not found:
+        raise FabtuneError("nothing waits to be confirmed; `fabtune history` says what is in force and what went back")
+    return found
+
+
+def watch(take_back: Callable[[Transaction], int], progress: Callable[[str], None]) -> int:
+    """Wait until nothing is unconfirmed, and take back with `take_back` what is overdue; return the worst exit code."""
+    fd = _watch_file()
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise FabtuneError("another `fabtune revert --unconfirmed` is waiting already") from None
+    worst, tries = 0, 0
+    # Until the apply that started us has written that it waits for a confirmation.
+    begun_s = time.monotonic()
+    while waiting := _awaited_now(begun_s):
+        late = overdue(waiting)
+        try:
+            codes = [take_back(one) for one in late]
+        except FabtuneError as error:
+            # Another fabtune is at work: perhaps it confirms, or is being interrupted.
+            progress(str(error))
+            codes = []
+        worst = max([worst, *codes])
+        tries += bool(codes)
+        if tries >= _TRIES:
+            break
+        time.sleep(_TRY_EVERY_S if codes else _LOOK_EVERY_S)
+    disarm()
+    os.close(fd)
+    return worst
+
+
+def _awaited_now(begun_s: float) -> list[Transaction]:
+    while not (found := awaited(journal.transactions())) and time.monotonic() < begun_s + _LOOK_EVERY_S:
+        time.sleep(0.1)
+    return found
