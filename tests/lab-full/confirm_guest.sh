@@ -10,8 +10,10 @@ fabtune() {
 }
 
 state() {
-	echo $(sysctl -n net.ipv4.tcp_slow_start_after_idle net.core.netdev_max_backlog) \
-		$(ls /etc/sysctl.d /etc/systemd/system | grep fabtune)
+	{
+		sysctl -n net.ipv4.tcp_slow_start_after_idle net.core.netdev_max_backlog
+		find /etc/sysctl.d /etc/systemd/system -maxdepth 1 -name '*fabtune*' -printf '%f\n' | sort
+	} | xargs
 }
 
 # is WANTED: waits until the state is that.

@@ -567,6 +567,10 @@ def test_each_kind_of_line_is_read_as_it_was_written() -> None:
             "version": 1,
             "step": 1,
             "rounds": True,
+            "until_s": 60.5,
+            "within_s": 60.0,
+            "reconnect": True,
+            "relogin": False,
         }
         wanted = {one.name: words.get(one.name, "x") for one in attrs.fields(kind) if one.default is attrs.NOTHING}
         line = kind(**wanted | ({"roles": ("target",)} if kind is lines.BeginLine else {}))

@@ -198,7 +198,7 @@ def run_confirm(args: argparse.Namespace) -> int:
     """Keep what `apply --confirm-within` wrote."""
     from fabtune.tune import confirm
 
-    found = confirm.keep(console.say)
+    found = confirm.accept(console.say)
     with console.reader_may_leave():
         output.show_confirmed(found, as_json=args.json)
     return ExitCode.DONE

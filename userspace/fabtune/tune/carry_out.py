@@ -36,5 +36,5 @@ def carry_out(
         for remark in keep_at_boot(plan) if persist else ():
             progress(f"not kept after a reboot: {remark}")
         if confirm_within_s is not None:
-            confirm.check(plan)
+            confirm.require_way_back(plan)
         return plan, apply(plan, facts.host, leave, progress, confirm_within_s)

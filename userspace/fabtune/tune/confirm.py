@@ -72,7 +72,7 @@ def line(within_s: float, leave: Leave) -> UnconfirmedLine:
     return UnconfirmedLine(now_s() + within_s, within_s, this_host().boot_id, leave.reconnect, leave.relogin)
 
 
-def check(plan: Plan) -> None:
+def require_way_back(plan: Plan) -> None:
     """Raise FabtuneError where `plan` could not be taken back by itself on this host, for want of disk or systemd."""
     for session in live_sessions():
         for disk in session.luns:
@@ -168,7 +168,7 @@ def _is_watched() -> bool:
     return False
 
 
-def keep(progress: Callable[[str], None]) -> list[Transaction]:
+def accept(progress: Callable[[str], None]) -> list[Transaction]:
     """Confirm what waits for it; return that.  Raises FabtuneError where nothing does."""
     with journal.locked():
         found = awaited(journal.transactions())

@@ -124,8 +124,7 @@ def undo(
     """Take back the chosen open transactions, newest first, under the lock, until a signal.  Raises FabtuneError."""
     progress = signals.unfailing(progress)
     with journal.locked(), signals.noted() as stop:
-        report = Report()
-        host = this_host()
+        report, host = Report(), this_host()
         everything = journal.transactions()
         chosen = _chosen(only(everything) if only else everything, profile, name, role, netns)
         outcomes: dict[str, dict[int, StepOutcome]] = {}
