@@ -33,6 +33,7 @@ def _facts(tunable: Tunable) -> Iterable[tuple[str, str]]:
     yield "Values", tunable.allowed()
     yield "Default", _default(tunable)
     yield "Takes effect", EFFECTS[tunable.effect]
+    yield "Touches", tunable.touches
     yield "Roles", ", ".join(tunable.roles)
     yield "Kept by", tunable.kept_by()
     if tunable.after:

@@ -29,6 +29,11 @@ EFFECTS = {
     "reload": "module reload",
     "reboot": "reboot",
 }
+# Whom a value of each scope concerns on this host, nearest first; a scope that is not here is a target's.
+TOUCHES = {
+    "record": "session", "session": "session", "block": "disk", "srp-port": "login", "route": "route", "nic": "NIC",
+    "netns": "namespace", "host": "host", "module": "host",
+}  # fmt: skip
 ROLES = ("initiator", "target")
 UNITS = {  # unit -> how many of it make one base unit (byte, second, count)
     "": 1.0, "bytes": 1.0, "KiB": 1 / 1024, "sectors": 1 / 512, "pages": 1 / 4096,
@@ -118,6 +123,8 @@ class Tunable:
     # Whether profile `default` gives its default back: not where it is the administrator's choice or each host's own.
     in_default: bool = True
     auto: Value | None = None
+    # What autotuning may reach and nobody has to: raised, it takes nothing from anybody.
+    ceiling: bool = False
     after: tuple[str, ...] = ()
     not_above: str = ""
     disturbs: tuple[str, ...] = ()
@@ -151,6 +158,11 @@ class Tunable:
                     return bool(truth)
             return {"0": False, "1": True, "n": False, "y": True, "no": False, "yes": True}.get(lowered, native)
         return " ".join(native.split())
+
+    @property
+    def touches(self) -> str:
+        """Whom a change concerns: a session, its disk, a route, NIC, namespace, host, or all initiators of a target."""
+        return "nobody else" if self.ceiling else TOUCHES.get(self.scope, "target")
 
     def fits(self, value: object) -> bool:
         """Tell whether `value` is of this tunable's type; text that `parse` could not read is not."""

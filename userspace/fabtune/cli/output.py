@@ -130,7 +130,8 @@ def show_rows(rows: Sequence[Row]) -> None:
 
 def _plan_row(row: Row) -> tuple[str, ...]:
     unit = row.tunable.unit
-    effect = EFFECTS[row.tunable.effect] if row.state in (CHANGE, NO_DEVICE) else _STATE_WORDS[row.state]
+    effect = _STATE_WORDS.get(row.state) if row.state not in (CHANGE, NO_DEVICE) else None
+    effect = effect or f"{EFFECTS[row.tunable.effect]} ({row.tunable.touches})"
     why = f"{row.why} ({row.note})" if row.note else row.why
     # Who says nothing of a target may have one.
     kind = targets.of_scope(row.tunable.scope)

@@ -45,8 +45,18 @@ def _add_path(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override a profile parameter")
 
 
+def _add_scope(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--scope",
+        choices=("connection", "host"),
+        default="host",
+        help="connection: leave alone what concerns more on this host than the storage path's own sessions and disks",
+    )
+
+
 def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", nargs="?", default="wan", metavar="PROFILE", help="a profile's name or file")
+    _add_scope(parser)
     parser.add_argument("--all", action="store_true", help="also list values that are right already or not needed")
     _add_where(parser)
     _add_path(parser)
@@ -67,6 +77,7 @@ def _apply(parser: argparse.ArgumentParser) -> None:
     )
     _add_where(parser)
     _add_path(parser)
+    _add_scope(parser)
     _add_reconnect(parser, "new")
     parser.add_argument(
         "--allow-relogin", action="store_true", help="log sessions out and in again, one at a time, where that is safe"

@@ -27,7 +27,8 @@ from fabtune.tune.saved_plan import SavedPlan
 
 
 def _asked(args: argparse.Namespace) -> Request:
-    return request(args.profile, args.role, args.netns, args.rtt, args.rate, args.set)
+    narrow = getattr(args, "scope", "host") == "connection"
+    return request(args.profile, args.role, args.netns, args.rtt, args.rate, args.set, narrow)
 
 
 def run_plan(args: argparse.Namespace) -> int:
@@ -100,7 +101,7 @@ def _saved_plan(args: argparse.Namespace) -> SavedPlan | None:
         return None
     given = {
         "PROFILE": args.profile, "--role": args.role, "--netns": args.netns, "--rtt": args.rtt, "--rate": args.rate,
-        "--set": args.set,
+        "--set": args.set, "--scope": args.scope != "host",
     }  # fmt: skip
     for option, value in given.items():
         if value:

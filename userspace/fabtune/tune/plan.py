@@ -53,6 +53,7 @@ class Row:
             "wanted": self.wanted,
             "state": self.state,
             "effect": self.tunable.effect,
+            "touches": self.tunable.touches,
             "why": self.why,
             "note": self.note,
         }
@@ -112,6 +113,18 @@ def make_plan(
                 rows[key] = _stricter(rows[key], row) if key in rows else row
     plan.rows = ordered(rows.values())
     return plan
+
+
+# What belongs to the storage path alone.
+_OF_THE_PATH = ("session", "disk", "login", "nobody else")
+
+
+def narrowed(plan: Plan) -> None:
+    """Refuse each row of `plan` that would concern others on this host than the storage path's own sessions."""
+    for index, row in enumerate(plan.rows):
+        if row.state == CHANGE and row.tunable.touches not in _OF_THE_PATH:
+            note = f"concerns the whole {row.tunable.touches}, and --scope connection was given"
+            plan.rows[index] = replace(row, state=REFUSED, note=note)
 
 
 def _stricter(first: Row, second: Row) -> Row:

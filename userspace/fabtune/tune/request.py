@@ -13,7 +13,7 @@ from fabtune.host import namespaces, targets
 from fabtune.model import units
 from fabtune.tune import journal, nextlogin, persist, rounded, saved_plan
 from fabtune.tune import path_choice as tune_path
-from fabtune.tune.plan import Plan, make_plan, tunables_of
+from fabtune.tune.plan import Plan, make_plan, narrowed, tunables_of
 from fabtune.tune.saved_plan import SavedPlan
 
 # What stands in a rate's place when the path shall be asked.
@@ -31,10 +31,18 @@ class Request:
     rate_bit_per_s: float | None
     measure_rate: bool
     parameters: Mapping[str, float]
+    # Whether only what concerns the storage path's own sessions is to be written.
+    narrow: bool = False
 
 
 def request(
-    profile: str, role: str | None, netns: str, rtt: str | None, rate: str | None, settings: Iterable[str]
+    profile: str,
+    role: str | None,
+    netns: str,
+    rtt: str | None,
+    rate: str | None,
+    settings: Iterable[str],
+    narrow: bool = False,
 ) -> Request:
     """Return what these words of a command line ask for.  Raises InputError."""
     found = load_profile(profile, shipped_catalog())
@@ -46,6 +54,7 @@ def request(
         rate_bit_per_s=units.parse_bit_per_s(rate, "--rate") if rate is not None and rate != MEASURE else None,
         measure_rate=rate == MEASURE,
         parameters=_parameters(found, settings),
+        narrow=narrow,
     )
 
 
@@ -89,6 +98,8 @@ def plan_for(asked: Request) -> tuple[Plan, Facts]:
     # Who may not read the journal plans without it.
     with contextlib.suppress(FabtuneError):
         rounded.mark_rounded(plan, journal.transactions())
+    if asked.narrow:
+        narrowed(plan)
     nextlogin.guard(plan, facts)
     return plan, facts
 
