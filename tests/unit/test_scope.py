@@ -2,6 +2,7 @@
 """Whom a row of a plan concerns, and that --scope connection leaves everybody else alone."""
 
 import json
+from pathlib import Path
 
 import hosttree
 import pytest
