@@ -138,8 +138,10 @@ def _restart_iscsid() -> None:
     if daemon := iscsid.running():
         subprocess.run(["kill", "-9", str(daemon.pid)], check=False)
         time.sleep(1.0)
-        if iscsid.running() is None:
+        # One that still finds the old one's socket ends at once.
+        while iscsid.running() is None:
             subprocess.Popen(["iscsid", "-f"], start_new_session=True, stdout=subprocess.DEVNULL)
+            time.sleep(2.0)
 
 
 def _strike(kind: str, draw: random.Random, victim: "subprocess.Popen[str]") -> None:

@@ -16,16 +16,19 @@ from fabtune.host.run import launch
 
 # include/uapi/linux/netlink.h, NETLINK_ISCSI: the kernel asks one daemon alone.
 _NETLINK_ISCSI = "8"
-_START_WAIT_S = 20
+_START_WAIT_S = 30
+_CHILD_WAIT_S = 15
 _LOGGER_TICKS = 20
 _UNIT = re.compile(r":(?:/.*)?/([^/]+\.service)$", re.MULTILINE)
-# One process, so that whatever happens to us, an iscsid that was ended is started.
+# One process, so that whatever happens to us, an iscsid that was ended is started.  A child of the old one that lives on
+# has its socket, beside which no other iscsid starts.
 _ANEW = """
 kill "$1"
 tries=0
-while grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$1/status"; do
+while grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$1/status" || grep -qs '@ISCSIADM_ABSTRACT_NAMESPACE' /proc/net/unix; do
 	tries=$((tries + 1))
-	[ $tries -ne 100 ] || kill -9 "$1"
+	[ $tries -ne 100 ] || kill -9 -- "-$1"
+	[ $tries -lt 1200 ] || break
 	sleep 0.1
 done
 shift
@@ -93,6 +96,15 @@ def looks_at_disks(daemon: Daemon) -> bool:
     return False
 
 
+def waits_for_a_disk(daemon: Daemon) -> bool:
+    """Tell whether a child of `daemon` waits for a disk that does not answer, so that no signal ends it."""
+    for process in tree.PROC.glob("[0-9]*"):
+        fields = (tree.read_text(process / "stat") or "").rpartition(")")[2].split()
+        if len(fields) >= 20 and fields[:2] == ["D", str(daemon.pid)]:
+            return True
+    return False
+
+
 def why_not_anew(daemon: Daemon) -> str:
     """Return why `daemon` cannot be started anew as it was, '' if it can."""
     for kind in ("mnt", "net", "pid"):
@@ -115,6 +127,11 @@ def _namespace(process: Path, kind: str) -> str:
 
 def start_anew(daemon: Daemon) -> None:
     """End `daemon` and start it as it was started, and wait until the new one is there.  Raises FabtuneError."""
+    deadline = time.monotonic() + _CHILD_WAIT_S
+    while waits_for_a_disk(daemon):
+        if time.monotonic() > deadline:
+            raise FabtuneError("iscsid waits for a disk that does not answer, and was left as it is")
+        time.sleep(0.1)
     if daemon.unit:
         _systemctl("restart", daemon.unit)
     else:
