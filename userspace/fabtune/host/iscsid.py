@@ -20,12 +20,13 @@ _START_WAIT_S = 30
 _CHILD_WAIT_S = 15
 _LOGGER_TICKS = 20
 _UNIT = re.compile(r":(?:/.*)?/([^/]+\.service)$", re.MULTILINE)
-# One process, so that whatever happens to us, an iscsid that was ended is started.  A child of the old one that lives on
-# has its socket, beside which no other iscsid starts.
+# One process, so that whatever happens to us, an iscsid that was ended is started.  A child of the old one that lives
+# on has its socket, beside which no other iscsid starts.
 _ANEW = """
 kill "$1"
 tries=0
-while grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$1/status" || grep -qs '@ISCSIADM_ABSTRACT_NAMESPACE' /proc/net/unix; do
+lives() { grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$1/status"; }
+while lives "$1" || grep -qs '@ISCSIADM_ABSTRACT_NAMESPACE' /proc/net/unix; do
 	tries=$((tries + 1))
 	[ $tries -ne 100 ] || kill -9 -- "-$1"
 	[ $tries -lt 1200 ] || break
