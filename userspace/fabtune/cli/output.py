@@ -147,13 +147,14 @@ def _pending_json(pending: "Sequence[Pending]") -> list[dict[str, str]]:
 
 
 def _show_pending(pending: "Sequence[Pending]") -> None:
-    words = {"reconnect": "needs a new connection; --reconnect makes it in place, for all sessions of this host",
-             "relogin": "needs a re-login", "target-relogin": "must log in again from its own host",
+    words = {"reconnect": "needs a re-login", "relogin": "needs a re-login", "target-relogin": "must log in again from its own host",
              "srp-relogin": "needs a re-login", "leave": "is not written yet",
              "path": "lacks its multipath device", "value": "is no longer as it was before the re-login",
              "login": "was logged out for a re-login and is not back"}  # fmt: skip
     for one in pending:
         what = words.get(one.action, f"needs a {one.action}")
+        if one.action == "reconnect" and not one.reason:
+            what += ", or a new connection in place (--reconnect)"
         few = f" for {' and '.join(one.values)}" if one.action == "relogin" and 0 < len(one.values) < 4 else ""
         paragraph(f"still to do: {one.label} {what}{few}" + (f" ({one.reason})" if one.reason else ""))
 
