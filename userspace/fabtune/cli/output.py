@@ -148,7 +148,8 @@ def _pending_json(pending: "Sequence[Pending]") -> list[dict[str, str]]:
 
 def _show_pending(pending: "Sequence[Pending]") -> None:
     words = {"reconnect": "needs a re-login", "relogin": "needs a re-login",
-             "target-relogin": "must log in again from its own host", "srp-relogin": "needs a re-login", "leave": "is not written yet",
+             "target-relogin": "must log in again from its own host",
+             "srp-relogin": "needs a re-login", "leave": "is not written yet",
              "path": "lacks its multipath device", "value": "is no longer as it was before the re-login",
              "login": "was logged out for a re-login and is not back"}  # fmt: skip
     for one in pending:
