@@ -93,7 +93,7 @@ fails() {
 	run fabtune plan wan --rtt 50ms --rate 1gbit --json
 	[ "$(ask "[r['wanted'] for r in d['rows'] if r['tunable'] == 'tcp.rmem_max']")" = "['25000000']" ]
 	[ "$(ask "sorted({k for r in d['rows'] for k in r})")" = \
-		"['device', 'effect', 'identity', 'note', 'now', 'role', 'scope', 'state', 'tunable', 'unit', 'wanted', 'why']" ]
+		"['device', 'effect', 'identity', 'note', 'now', 'role', 'scope', 'state', 'touches', 'tunable', 'unit', 'wanted', 'why']" ]
 	diff -r before host
 	[ ! -e state ]
 }

@@ -21,12 +21,13 @@ EXAMPLES: dict[str, Sequence[Example]] = {
     "apply": (
         ("apply wan", "show the plan, ask, write"),
         ("apply wan --reconnect", "sessions in use, too: their connections are made anew in place"),
-        ("apply wan --yes --allow-relogin", "do not ask; log sessions out and in that nobody uses"),
         ("apply wan --confirm-within 60s", "restore it all in a minute, unless `fabtune confirm` comes"),
-        ("apply --plan wan.plan", "write what `fabtune plan --out wan.plan` saved"),
         ("apply wan --role target --netns target --persist", "tune a target, and set the values at boot too"),
     ),
-    "confirm": (("confirm", "from a new login, to know that there still is one"),),
+    "confirm": (
+        ("confirm", "from a new login, to know that there still is one"),
+        ("confirm --json", "say to a program which transactions stay"),
+    ),
     "verify": (
         ("verify", "exit 3 if a value has changed since, 4 if one has not taken effect yet"),
         ("verify wan", "also compare the host with the profile's plan"),
@@ -36,7 +37,6 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("revert wan", "restore only what this profile wrote"),
         ("revert --transaction 20260102T030405Z-000", "restore one transaction of `fabtune history`"),
         ("revert --reconnect", "also give sessions in use a connection with the old values"),
-        ("revert --allow-relogin", "also log sessions in again with the old values"),
     ),
     "history": (("history", "one line for each apply"), ("history --json", "every step of each")),
     "measure": (
