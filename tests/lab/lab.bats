@@ -44,9 +44,12 @@ no_guest_left() { ! pgrep -f "qemu-system.*$TMP" > /dev/null; }
 	[ "${lines[0]}" -eq 0 ]
 	once=${lines[1]}
 	python3 - <<-'END'
-		from fabtune.lab.cache import delete_tree
+		from fabtune.lab.cache import delete_tree, locked
 		from fabtune.lab.image import find_image
-		delete_tree(find_image("trixie").directory / "packages")
+		# Guests of other files start meanwhile: they hold this lock while they make their version or copy it.
+		with locked("package-trixie"):
+		    for version in (find_image("trixie").directory / "packages").iterdir():
+		        delete_tree(version)
 	END
 	run -0 --separate-stderr fabtune lab run --out "$TMP/out" "$TMP/script"
 	[ "${lines[1]}" = "$once" ]
