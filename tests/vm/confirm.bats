@@ -9,15 +9,7 @@ bats_require_minimum_version 1.5.0
 setup() {
 	load common
 	load until
-	cat > backlog.toml <<-'EOT'
-		summary = "two values of the host"
-		[both."tcp.slow_start_after_idle"]
-		value = false
-		why = "a test"
-		[both."net.netdev_max_backlog"]
-		value = 4321
-		why = "a test"
-	EOT
+	cp "$BATS_TEST_DIRNAME/backlog.toml" .
 	cat > record.toml <<-'EOT'
 		summary = "a value that outlives a boot"
 		[initiator."iscsi.queue_depth"]
@@ -60,6 +52,17 @@ nobody_waits() {
 	[[ "$(fabtune history)" == *"in force"* ]]
 	run -0 fabtune revert
 	[ "$(values)" = "1 1000" ]
+}
+
+@test "what is applied right after a confirmation is watched too" {
+	for _ in 1 2 3; do
+		run -0 fabtune apply ./backlog.toml --confirm-within 60s 3>&- 4>&-
+		run -0 fabtune confirm
+		run -0 fabtune revert
+	done
+	run -0 fabtune apply ./backlog.toml --confirm-within 5s 3>&- 4>&-
+	until_true '[ "$(values)" = "1 1000" ]'
+	nobody_waits
 }
 
 @test "killed with its terminal in the middle of its writes, fabtune leaves nothing behind" {

@@ -123,20 +123,28 @@ def _agreed(plan: Plan, facts: Facts, args: argparse.Namespace) -> bool:
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         _show_plan(plan, facts, as_json=False)
         sys.stdout.flush()
-    what = f"Write these {len(plan.changes)} values" if len(plan.changes) != 1 else "Write this value"
-    if args.reconnect:
-        what += " and make all sessions' connections anew in place"
-    if args.allow_relogin:
-        what = f"{what} and log sessions in again" if plan.changes else "Log sessions in again where that is due"
-    if args.end_sessions and any(row.tunable.effect == "kills-session" for row in plan.changes):
-        what = f"{what}, and end sessions of this target that may be in use"
     try:
-        answer = console.ask(f"{what}? [y/N] ")
+        answer = console.ask(f"{_in_words(plan, args)}? [y/N] ")
     except KeyboardInterrupt:
         raise NotAnsweredError("interrupted; nothing was changed") from None
     if not answer:
         raise NotAnsweredError("no answer; nothing was changed")
     return answer.strip().lower() in ("y", "yes")
+
+
+def _in_words(plan: Plan, args: argparse.Namespace) -> str:
+    """Return what apply would do with `plan`."""
+    acts, due = [], "" if plan.changes else " where that is due"
+    if plan.changes:
+        acts.append(f"write these {len(plan.changes)} values" if len(plan.changes) > 1 else "write this value")
+    if args.reconnect:
+        acts.append(f"make all sessions' connections anew in place{due}")
+    if args.allow_relogin:
+        acts.append(f"log sessions in again{due}")
+    if args.end_sessions and any(row.tunable.effect == "kills-session" for row in plan.changes):
+        acts.append("end sessions of this target that may be in use")
+    words = " and ".join(acts)
+    return words[0].upper() + words[1:]
 
 
 def run_verify(args: argparse.Namespace) -> int:
@@ -156,10 +164,11 @@ def run_verify(args: argparse.Namespace) -> int:
 
 def run_revert(args: argparse.Namespace) -> int:
     """Take back what apply wrote; exit 3 when a value is somebody else's now, 4 when a re-login is due."""
+    from fabtune.tune import confirm
     from fabtune.tune.undo import undo
 
     if args.unconfirmed:
-        return _run_unconfirmed()
+        return confirm.watch(console.say)
     check_namespace(args.netns)
     report = undo(
         args.profile,
@@ -173,26 +182,6 @@ def run_revert(args: argparse.Namespace) -> int:
     with console.reader_may_leave():
         output.show_revert(report, as_json=args.json)
     return report.exit_code
-
-
-def _run_unconfirmed() -> int:
-    """Wait for confirmations, and take back what gets none."""
-    from fabtune.tune import confirm
-    from fabtune.tune.undo import undo
-
-    def take_back(one: journal.Transaction) -> int:
-        limit = one.unconfirmed
-        leave = Leave(limit.reconnect, limit.relogin) if limit else Leave()
-        console.say(f"{one.name} was not confirmed")
-
-        def still(found: list[journal.Transaction]) -> list[journal.Transaction]:
-            return [late for late in confirm.overdue(found) if late.name == one.name]
-
-        if not still(journal.transactions()):
-            return ExitCode.DONE
-        return undo(None, None, None, "", False, leave, console.say, only=still).exit_code
-
-    return confirm.watch(take_back, console.say)
 
 
 def run_confirm(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
-from fabtune.host import tools, tree
+from fabtune.host import systemd, tools, tree
 from fabtune.host.run import launch
 
 # include/uapi/linux/netlink.h, NETLINK_ISCSI: the kernel asks one daemon alone.
@@ -38,13 +38,22 @@ exec "$@"
 
 
 @dataclass(frozen=True)
+class _Process:
+    """What the kernel tells of a process in its stat; `since` is its start in clock ticks since the boot."""
+
+    name: str
+    state: str
+    parent: int
+    group: int
+    since: int
+
+
+@dataclass(frozen=True)
 class Daemon:
-    """The running iscsid; `since` is its start in clock ticks since the boot, `unit` systemd's, '' for none."""
+    """The running iscsid; `since` is its start in clock ticks since the boot."""
 
     pid: int
     since: str
-    unit: str
-    words: tuple[str, ...]
     # Its process group's number: a SIGTERM that iscsid gets it sends on to all of them.
     group: int
 
@@ -53,15 +62,40 @@ class Daemon:
         """What the kernel shows of it."""
         return tree.PROC / str(self.pid)
 
+    @property
+    def unit(self) -> str:
+        """systemd's unit that it belongs to, '' for none."""
+        found = _UNIT.search(tree.read_text(self.directory / "cgroup") or "")
+        return found[1] if found and systemd.manages_host() else ""
+
+    @property
+    def words(self) -> list[str]:
+        """The command that started it."""
+        return [word for word in (tree.read_text(self.directory / "cmdline") or "").split("\0") if word]
+
+    def children(self) -> list[_Process]:
+        """Return its children of this moment."""
+        everyone = map(_process, tree.PROC.glob("[0-9]*"))
+        return [one for one in everyone if one and one.parent == self.pid]
+
+
+def _process(directory: Path) -> _Process | None:
+    """Return the process of a directory of /proc, None for one that is gone."""
+    head, _, rest = (tree.read_text(directory / "stat") or "").rpartition(")")
+    fields = rest.split()
+    if len(fields) < 20:
+        return None
+    return _Process(head.partition("(")[2], fields[0], int(fields[1]), int(fields[2]), int(fields[19]))
+
 
 def running() -> Daemon | None:
     """Return the iscsid that the kernel's sessions answer to, None where there is none."""
     for line in (tree.read_text(tree.PROC / "net/netlink") or "").splitlines()[1:]:
         words = line.split()
         if len(words) > 2 and words[1] == _NETLINK_ISCSI and words[2] != "0":
-            found = _daemon(tree.PROC / words[2])
-            if found:
-                return found
+            found = _process(tree.PROC / words[2])
+            if found and found.name == "iscsid":
+                return Daemon(int(words[2]), str(found.since), found.group)
     return None
 
 
@@ -71,39 +105,17 @@ def since() -> str:
     return found.since if found else ""
 
 
-def _daemon(process: Path) -> Daemon | None:
-    head, _, rest = (tree.read_text(process / "stat") or "").rpartition(")")
-    fields = rest.split()
-    if not head.endswith("(iscsid") or len(fields) < 20:
-        return None
-    words = (tree.read_text(process / "cmdline") or "").split("\0")
-    unit = _UNIT.search(tree.read_text(process / "cgroup") or "")
-    managed = unit and (tree.ROOT / "run/systemd/system").is_dir()
-    return Daemon(
-        int(process.name), fields[19], unit[1] if unit and managed else "", tuple(word for word in words if word),
-        int(fields[2]),
-    )  # fmt: skip
-
-
 def looks_at_disks(daemon: Daemon) -> bool:
     """Tell whether a child of `daemon` is looking at a session's disks, which also sets what its record says of them.
 
     The child that writes its log starts with it.
     """
-    for process in tree.PROC.glob("[0-9]*"):
-        fields = (tree.read_text(process / "stat") or "").rpartition(")")[2].split()
-        if len(fields) >= 20 and fields[1] == str(daemon.pid) and int(fields[19]) > int(daemon.since) + _LOGGER_TICKS:
-            return True
-    return False
+    return any(one.since > int(daemon.since) + _LOGGER_TICKS for one in daemon.children())
 
 
 def waits_for_a_disk(daemon: Daemon) -> bool:
     """Tell whether a child of `daemon` waits for a disk that does not answer, so that no signal ends it."""
-    for process in tree.PROC.glob("[0-9]*"):
-        fields = (tree.read_text(process / "stat") or "").rpartition(")")[2].split()
-        if len(fields) >= 20 and fields[:2] == ["D", str(daemon.pid)]:
-            return True
-    return False
+    return any(one.state == "D" for one in daemon.children())
 
 
 def why_not_anew(daemon: Daemon) -> str:
@@ -133,27 +145,26 @@ def start_anew(daemon: Daemon) -> None:
         if time.monotonic() > deadline:
             raise FabtuneError("iscsid waits for a disk that does not answer, and was left as it is")
         time.sleep(0.1)
-    if daemon.unit:
-        _systemctl("restart", daemon.unit)
+    # What the kernel shows of it goes with it.
+    unit, words = daemon.unit, daemon.words
+    if unit:
+        _restart(unit)
     else:
         environment = (tree.read_text(daemon.directory / "environ") or "").split("\0")
         pairs = dict(pair.split("=", 1) for pair in environment if "=" in pair)
-        launch([tools.find("sh", "dash"), "-c", _ANEW, "sh", str(daemon.pid), *daemon.words], env=pairs, cwd=Path("/"))
+        launch([tools.find("sh", "dash"), "-c", _ANEW, "sh", str(daemon.pid), *words], env=pairs, cwd=Path("/"))
     deadline = time.monotonic() + _START_WAIT_S
     while since() in ("", daemon.since):
         if time.monotonic() > deadline:
-            raise FabtuneError(
-                f"iscsid was ended and has not come up again; start it: {daemon.unit and 'systemctl start '}"
-                f"{daemon.unit or ' '.join(daemon.words)}"
-            )
+            start = f"systemctl start {unit}" if unit else " ".join(words)
+            raise FabtuneError(f"iscsid was ended and has not come up again; start it: {start}")
         time.sleep(0.05)
 
 
-def _systemctl(verb: str, unit: str) -> None:
-    done = tools.run_tool("systemctl", "systemd", verb, unit, timeout_s=90)
-    if done.status:
+def _restart(unit: str) -> None:
+    try:
+        systemd.systemctl("restart", unit)
+    except FabtuneError:
         # Started too often within seconds, perhaps: without an iscsid no session is mended.
-        tools.run_tool("systemctl", "systemd", "reset-failed", unit)
-        done = tools.run_tool("systemctl", "systemd", "start", unit, timeout_s=90)
-    if done.status:
-        raise FabtuneError(f"systemctl {verb} {unit}: {tools.last_words(done)}")
+        systemd.systemctl("reset-failed", unit)
+        systemd.systemctl("start", unit)

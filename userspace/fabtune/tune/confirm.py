@@ -5,6 +5,7 @@ A program of its own waits for the limit, under systemd in a unit of its own, so
 apply itself is needed; after a power cut a unit that is there only so long takes it back before any session logs in.
 """
 
+import contextlib
 import fcntl
 import os
 import sys
@@ -13,9 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import fabtune
-from fabtune.errors import FabtuneError, InputError
+from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import this_host
-from fabtune.host import files, tools, tree
+from fabtune.host import files, systemd, tools, tree
 from fabtune.host.run import launch
 from fabtune.host.sessions import live_sessions
 from fabtune.host.users import Users
@@ -25,6 +26,7 @@ from fabtune.tune.lines import ConfirmedLine, UnconfirmedLine
 from fabtune.tune.locate import OUTLIVE_A_BOOT
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan
+from fabtune.tune.undo import undo
 
 _UNIT = "fabtune-unconfirmed"
 _AT_BOOT = "fabtune-unconfirmed-at-boot.service"
@@ -74,9 +76,10 @@ def line(within_s: float, leave: Leave) -> UnconfirmedLine:
 
 def require_way_back(plan: Plan) -> None:
     """Raise FabtuneError where `plan` could not be taken back by itself on this host, for want of disk or systemd."""
+    users = Users()
     for session in live_sessions():
         for disk in session.luns:
-            system = Users().system_on(disk, journal.state_dir())
+            system = users.system_on(disk, journal.state_dir())
             if system:
                 raise FabtuneError(
                     f"--confirm-within: {disk} of {session.target} carries {system}, and could be gone when the values "
@@ -90,15 +93,11 @@ def require_way_back(plan: Plan) -> None:
             "takes it back; then apply again"
         )
     lasting = [row.tunable.name for row in plan.changes if row.tunable.backend in OUTLIVE_A_BOOT]
-    if lasting and not _has_systemd():
+    if lasting and not systemd.manages_host():
         raise FabtuneError(
             f"--confirm-within: no systemd runs here that would take {lasting[0]} back after a power cut; "
             "apply without it, or only what a boot undoes"
         )
-
-
-def _has_systemd() -> bool:
-    return (tree.ROOT / "run/systemd/system").is_dir()
 
 
 def _command() -> list[str]:
@@ -115,22 +114,20 @@ def _boot_file() -> Path:
 
 
 def arm() -> None:
-    """Start what takes unconfirmed values back, now and at a boot.  Raises FabtuneError, with nothing started."""
-    if _has_systemd():
+    """Start what takes unconfirmed values back, now and at a boot; the caller holds the journal's lock.
+
+    Who watches still, for a transaction just confirmed, goes on with this one.  Raises FabtuneError, nothing started.
+    """
+    if systemd.manages_host():
         text = "\n".join(f'Environment="{name}={value}"' for name, value in _environment().items())
         files.replace(
             _boot_file(),
             _BOOT_TEXT.format(state=journal.state_dir(), environment=text, command=" ".join(_command())),
         )
-        _systemctl("daemon-reload")
-        _systemctl("enable", _AT_BOOT)
-        words = [f"--setenv={name}={value}" for name, value in _environment().items()]
-        done = tools.run_tool("systemd-run", "systemd", "--collect", f"--unit={_UNIT}", *words, *_command())
-        if done.status:
-            disarm()
-            raise FabtuneError(f"--confirm-within: {tools.last_words(done)}; nothing was changed")
-    else:
-        launch(_command(), env={**os.environ, **_environment()}, cwd=Path("/"))
+        systemd.systemctl("daemon-reload")
+        systemd.systemctl("enable", _AT_BOOT)
+    if not _is_watched():
+        _start_watching()
     deadline = time.monotonic() + _WATCH_WAIT_S
     while not _is_watched():
         if time.monotonic() > deadline:
@@ -139,18 +136,25 @@ def arm() -> None:
         time.sleep(0.1)
 
 
+def _start_watching() -> None:
+    if not systemd.manages_host():
+        launch(_command(), env={**os.environ, **_environment()}, cwd=Path("/"))
+        return
+    # The unit of one that has just ended may still be there.
+    unit = f"{_UNIT}-{now_s() * 1e3:.0f}"
+    words = [f"--setenv={name}={value}" for name, value in _environment().items()]
+    done = tools.run_tool("systemd-run", "systemd", "--collect", f"--unit={unit}", *words, *_command())
+    if done.status:
+        disarm()
+        raise FabtuneError(f"--confirm-within: {tools.last_words(done)}; nothing was changed")
+
+
 def disarm() -> None:
     """Remove the unit that takes unconfirmed values back at a boot."""
     if _boot_file().exists():
-        _systemctl("disable", _AT_BOOT)
+        systemd.systemctl("disable", _AT_BOOT)
         files.remove(_boot_file())
-        _systemctl("daemon-reload")
-
-
-def _systemctl(*words: str) -> None:
-    done = tools.run_tool("systemctl", "systemd", *words)
-    if done.status:
-        raise FabtuneError(f"systemctl {' '.join(words)}: {tools.last_words(done)}")
+        systemd.systemctl("daemon-reload")
 
 
 def _watch_file() -> int:
@@ -187,36 +191,49 @@ def accept(progress: Callable[[str], None]) -> list[Transaction]:
     return found
 
 
-def watch(take_back: Callable[[Transaction], int], progress: Callable[[str], None]) -> int:
-    """Wait until nothing is unconfirmed, and take back with `take_back` what is overdue; return the worst exit code."""
+def watch(progress: Callable[[str], None]) -> int:
+    """Wait until nothing is unconfirmed, and take back what is overdue; return the worst exit code.
+
+    Raises FabtuneError where another one waits already.
+    """
     fd = _watch_file()
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
         raise FabtuneError("another `fabtune revert --unconfirmed` is waiting already") from None
-    worst, tries = 0, 0
-    # Until the apply that started us has written that it waits for a confirmation.
-    begun_s = time.monotonic()
-    while waiting := _awaited_now(begun_s):
-        late = overdue(waiting)
-        try:
-            codes = [take_back(one) for one in late]
-        except FabtuneError as error:
-            # Another fabtune is at work: perhaps it confirms, or is being interrupted.
-            progress(str(error))
-            codes = []
+    worst, tries = ExitCode.DONE, 0
+    while tries < _TRIES and not _ended_watch(fd):
+        codes = []
+        # Another fabtune is at work: perhaps it confirms, or is being interrupted.
+        with contextlib.suppress(FabtuneError):
+            codes = [_take_back(one, progress) for one in overdue(journal.transactions())]
         worst = max([worst, *codes])
         tries += bool(codes)
-        if tries >= _TRIES:
-            break
-        time.sleep(_TRY_EVERY_S if codes else _LOOK_EVERY_S)
-    disarm()
-    os.close(fd)
+        if any(codes) or not codes:
+            time.sleep(_TRY_EVERY_S if codes else _LOOK_EVERY_S)
     return worst
 
 
-def _awaited_now(begun_s: float) -> list[Transaction]:
-    while not (found := awaited(journal.transactions())) and time.monotonic() < begun_s + _LOOK_EVERY_S:
-        time.sleep(0.1)
-    return found
+def _take_back(one: Transaction, progress: Callable[[str], None]) -> ExitCode:
+    progress(f"the time to confirm {one.name} is up")
+    limit = one.unconfirmed
+    leave = Leave(limit.reconnect, limit.relogin) if limit else Leave()
+
+    def still(found: list[Transaction]) -> list[Transaction]:
+        return [late for late in overdue(found) if late.name == one.name]
+
+    return undo(None, None, None, "", False, leave, progress, only=still).exit_code
+
+
+def _ended_watch(fd: int) -> bool:
+    """Give `fd` up and remove the unit for a boot where nothing waits any more; tell whether that is so."""
+    if awaited(journal.transactions()):
+        return False
+    # An apply holds the lock from its first line until it has looked who watches.
+    with contextlib.suppress(FabtuneError), journal.locked():
+        if not awaited(journal.transactions()):
+            disarm()
+            os.close(fd)
+            return True
+    return False

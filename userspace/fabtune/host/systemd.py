@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""systemd, on hosts that it runs."""
+
+from fabtune.errors import FabtuneError
+from fabtune.host import tools, tree
+
+_TIMEOUT_S = 90
+
+
+def manages_host() -> bool:
+    """Tell whether systemd runs this host."""
+    return (tree.ROOT / "run/systemd/system").is_dir()
+
+
+def systemctl(*words: str) -> None:
+    """Run systemctl with `words`.  Raises FabtuneError with what it said."""
+    done = tools.run_tool("systemctl", "systemd", *words, timeout_s=_TIMEOUT_S)
+    if done.status:
+        raise FabtuneError(f"systemctl {' '.join(words)}: {tools.last_words(done)}")
