@@ -74,7 +74,7 @@ def _show_sessions(facts: Facts, wanted: dict[tuple[str, str], str]) -> None:
         socket = session.socket(facts.sockets)
         rows.append(
             (
-                f"{session.target} at {session.portal}",
+                session.label,
                 session.state,
                 f"{socket.path_rtt_ms:g} ms" if socket else "-",
                 f"{socket.delivery_bytes_per_s / 1e6:.1f} MB/s" if socket else "-",
@@ -93,7 +93,7 @@ def _show_sessions(facts: Facts, wanted: dict[tuple[str, str], str]) -> None:
             (key, agreed, mine.get(names.get(key, "")) or "-", wanted.get((names.get(key, ""), session.identity), "-"))
             for key, agreed in session.negotiated.items()
         ]
-        _section(f"{session.target} at {session.portal}", ("key", "negotiated", "recorded", "wanted"), keys)
+        _section(session.label, ("key", "negotiated", "recorded", "wanted"), keys)
 
 
 def _wanted(facts: Facts, args: argparse.Namespace) -> dict[tuple[str, str], str]:

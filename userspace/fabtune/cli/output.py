@@ -130,8 +130,8 @@ def show_rows(rows: Sequence[Row]) -> None:
 
 def _plan_row(row: Row) -> tuple[str, ...]:
     unit = row.tunable.unit
-    effect = _STATE_WORDS.get(row.state) if row.state not in (CHANGE, NO_DEVICE) else None
-    effect = effect or f"{EFFECTS[row.tunable.effect]} ({row.tunable.touches})"
+    felt = row.state in (CHANGE, NO_DEVICE)
+    effect = f"{EFFECTS[row.tunable.effect]} ({row.tunable.touches})" if felt else _STATE_WORDS[row.state]
     why = f"{row.why} ({row.note})" if row.note else row.why
     # Who says nothing of a target may have one.
     kind = targets.of_scope(row.tunable.scope)

@@ -3,6 +3,7 @@
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -57,15 +58,24 @@ class Session:
         return self.identity if self.place == 1 else f"{self.identity}#{self.place}"
 
     @property
+    def label(self) -> str:
+        """What people call the session."""
+        return f"{self.target} at {self.portal}"
+
+    @property
     def directory(self) -> Path:
         """Where the kernel shows the session."""
         return tree.SYS / f"class/iscsi_session/session{self.sid}"
 
-    def socket(self, sockets: list[TcpSocket]) -> TcpSocket | None:
-        """Return this session's connection among `sockets`."""
+    def to_portal(self, sockets: Iterable[TcpSocket]) -> list[TcpSocket]:
+        """Return the connections among `sockets` that lead to this session's portal; others' sessions may be below."""
         mine = canonical(self.address)
-        ends = [s for s in sockets if canonical(s.remote) == mine and s.remote_port == self.port]
-        exact = [s for s in ends if s.local_port == self.local_port]
+        return [one for one in sockets if canonical(one.remote) == mine and one.remote_port == self.port]
+
+    def socket(self, sockets: Iterable[TcpSocket]) -> TcpSocket | None:
+        """Return this session's connection among `sockets`."""
+        ends = self.to_portal(sockets)
+        exact = [one for one in ends if one.local_port == self.local_port]
         # Kernels before 6.x have no local_port: a lone connection to the portal is it all the same.
         return exact[0] if exact else ends[0] if ends else None
 

@@ -143,9 +143,8 @@ def _srp_logins() -> list[tuple[str, str, str]]:
 
 def of_session(session: Session, boot_id: str, action: str = RELOGIN) -> Pending:
     """Return that `session` must log in again, or connect again by an iscsid that reads its record."""
-    label = f"{session.target} at {session.portal}"
     since = iscsid.since() if action == RECONNECT else ""
-    return Pending(action, session.identity, label, str(session.sid), boot_id, iscsid=since)
+    return Pending(action, session.identity, session.label, str(session.sid), boot_id, iscsid=since)
 
 
 def merge(first: list[Pending], second: list[Pending]) -> list[Pending]:

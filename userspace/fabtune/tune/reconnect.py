@@ -9,16 +9,15 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from fabtune.backends import record
 from fabtune.catalog.tunable import ROLES
 from fabtune.errors import FabtuneError
-from fabtune.host import iscsiadm, iscsid, tree
+from fabtune.host import iscsid, tree
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session, live_sessions
-from fabtune.host.sockets import TcpSocket, established
-from fabtune.model.address import canonical
+from fabtune.host.sockets import established
 from fabtune.model.document import Json
 from fabtune.tune import carry, logout, signals
 from fabtune.tune.pending import RECONNECT, TARGET_RELOGIN, Pending
@@ -69,28 +68,26 @@ def forecast(plan: Plan) -> Forecast | None:
     sessions = live_sessions() if asked and ROLES[0] in plan.roles else []
     if not sessions:
         return None
-    waits = {
-        row.device.identity: row.wanted or "" for row in plan.rows if row.tunable.key == _TIME2WAIT_KEY and row.device
-    }
+    waits_s = {row.device.identity: row.wanted for row in plan.rows if row.tunable.key == _TIME2WAIT_KEY and row.device}
+    return Forecast(len(sessions), _longest_pause_s(sessions, waits_s), _why_not_by(iscsid.running()))
+
+
+def _longest_pause_s(sessions: Sequence[Session], waits_s: Mapping[str, str | None]) -> float:
+    """Return the longest pause to be expected; `waits_s` are DefaultTime2Waits to come, by record."""
     records: dict[str, dict[str, str]] = {}
     # Who may not read the records plans without them.
     with contextlib.suppress(FabtuneError):
         records = record.BACKEND.all()
-    sockets, daemon = established(), iscsid.running()
-    told = ({**records.get(one.identity, {}), **_as_record(waits.get(one.identity))} for one in sessions)
-    pause_s = max(_pause_s(one, found, sockets) for one, found in zip(sessions, told, strict=True))
-    return Forecast(len(sessions), pause_s, _why_not_by(daemon))
+    sockets = established()
 
+    def pause_s(session: Session) -> float:
+        found = session.socket(sockets)
+        text = waits_s.get(session.identity) or records.get(session.identity, {}).get(_TIME2WAIT_KEY)
+        wait_s = tree.whole(text)
+        trips_s = _ROUND_TRIPS * (found.path_rtt_ms / 1e3 if found else 0.0)
+        return (_TIME2WAIT_S if wait_s is None else wait_s) + _START_S + trips_s
 
-def _as_record(wait_s: str | None) -> dict[str, str]:
-    return {} if wait_s is None else {_TIME2WAIT_KEY: wait_s}
-
-
-def _pause_s(session: Session, record: Mapping[str, str], sockets: list[TcpSocket]) -> float:
-    found = session.socket(sockets)
-    wait_s = tree.whole(record.get(_TIME2WAIT_KEY))
-    trips_s = _ROUND_TRIPS * (found.path_rtt_ms / 1e3 if found else 0.0)
-    return (_TIME2WAIT_S if wait_s is None else wait_s) + _START_S + trips_s
+    return max(map(pause_s, sessions), default=0.0)
 
 
 def _why_not_by(daemon: Daemon | None) -> str:
@@ -101,7 +98,7 @@ def _why_not_all(sessions: Sequence[Session], pause_s: float) -> str:
     for session in sessions:
         reason = logout.why_not_connected_again(session) or _why_fails_first(session, pause_s)
         if reason:
-            return f"session {session.target} at {session.portal}: {reason}"
+            return f"session {session.label}: {reason}"
     return ""
 
 
@@ -124,7 +121,7 @@ def _why_no_answer(session: Session) -> str:
             return ""
     except OSError as error:
         why = error.strerror or str(error)
-        return f"session {session.target} at {session.portal}: its portal does not answer now: {why}"
+        return f"session {session.label}: its portal does not answer now: {why}"
 
 
 def why_not(sessions: Sequence[Session], pause_s: float) -> str:
@@ -145,15 +142,16 @@ def in_place(
     rest = [one for one in pending if one.action != RECONNECT]
     if not asked:
         return [], rest
-    work = _Reconnect(live_sessions(), progress)
-    reason = why_not(work.sessions, work.foretold_s)
+    sessions = live_sessions()
+    foretold_s = _longest_pause_s(sessions, {})
+    reason = why_not(sessions, foretold_s)
     if reason:
         return [], [*rest, *(replace(one, reason=reason) for one in asked)]
     interrupt.check()
     with signals.held_back():
-        done = work.run()
+        done = _connect_anew(sessions, foretold_s, progress)
     # A target on this very host has its own sessions logged in anew, too.
-    ours = {tree.read_text(one.directory / "initiatorname") or "" for one in work.sessions}
+    ours = {tree.read_text(one.directory / "initiatorname") or "" for one in sessions}
     return done, [one for one in rest if one.action != TARGET_RELOGIN or one.identity not in ours]
 
 
@@ -161,77 +159,59 @@ def once_more(progress: Callable[[str], None]) -> str:
     """Let iscsid read the records again, for sessions that a reconnect did not bring back; return what is not back."""
     sessions = live_sessions()
     try:
-        _Reconnect(sessions, progress, all_up=False).run()
+        _connect_anew(sessions, _longest_pause_s(sessions, {}), progress, all_up=False)
     except FabtuneError as error:
         return str(error)
     return ""
 
 
-@dataclass
-class _Reconnect:
-    """iscsid's new start, watched session by session."""
+def _connect_anew(
+    sessions: Sequence[Session], foretold_s: float, progress: Callable[[str], None], all_up: bool = True
+) -> list[Reconnected]:
+    """Start iscsid anew and wait for all sessions; `all_up` if each of them has a connection, which must go first.
 
-    sessions: list[Session]
-    progress: Callable[[str], None]
-    # Whether every session has a connection that must go first.
-    all_up: bool = True
-    since_s: float = 0.0
-    kept: dict[int, carry.Values] = field(default_factory=dict)
-
-    @property
-    def foretold_s(self) -> float:
-        """The longest pause to be expected."""
-        sockets = established()
-        return max((_pause_s(one, _record(one), sockets) for one in self.sessions), default=0.0)
-
-    def run(self) -> list[Reconnected]:
-        """Start iscsid anew and wait for all sessions.  Raises NotReconnectedError, FabtuneError."""
-        daemon = iscsid.running()
-        if daemon is None:
-            raise NotReconnectedError("no iscsid runs; start it, and it makes the connections anew")
-        foretold_s = self.foretold_s
-        self.progress(
-            f"new connections in place: {len(self.sessions)} sessions of this host pause for about {foretold_s:.1f} s"
-        )
-        before = _connections(self.sessions) if self.all_up else {}
-        self.kept = {one.sid: carry.of(one) for one in self.sessions}
-        self.since_s = time.monotonic()
-        iscsid.start_anew(daemon)
-        found = self._watch(before, foretold_s + _GRACE_S)
-        self._wait_for_disks()
-        for session in live_sessions():
-            for what, why in carry.give_back(self.kept.get(session.sid, {}), session, self.progress):
-                self.progress(f"{what} is no longer as it was: {why}")
-        return found
-
-    def _wait_for_disks(self) -> None:
-        """Wait until iscsid has looked at all disks: what it sets of them then would undo ours."""
-        deadline = time.monotonic() + _DISKS_WAIT_S
-        while (daemon := iscsid.running()) and iscsid.looks_at_disks(daemon) and time.monotonic() < deadline:
-            time.sleep(0.1)
-
-    def _watch(self, before: Mapping[int, set[tuple[str, int]]], limit_s: float) -> list[Reconnected]:
-        """Wait for a new connection of each session; `before` has those that it must not be, by session id."""
-        found: dict[int, Reconnected] = {}
-        wanted = {one.sid: one for one in self.sessions}
-        while len(found) < len(wanted):
-            pause_s = time.monotonic() - self.since_s
-            now = _connections(live_sessions())
-            for session in live_sessions():
-                if session.sid not in wanted or session.sid in found or session.state != "LOGGED_IN":
-                    continue
-                here = now.get(session.sid, set())
-                if here and not here & before.get(session.sid, set()):
-                    found[session.sid] = Reconnected(f"{session.target} at {session.portal}", pause_s)
-            if pause_s > limit_s:
-                late = [f"{one.target} at {one.portal}" for sid, one in wanted.items() if sid not in found]
-                raise NotReconnectedError(f"not back {pause_s:.0f} s after iscsid was started anew: {', '.join(late)}")
-            time.sleep(0.1)
-        return list(found.values())
+    Raises NotReconnectedError, FabtuneError.
+    """
+    daemon = iscsid.running()
+    if daemon is None:
+        raise NotReconnectedError("no iscsid runs; start it, and it makes the connections anew")
+    progress(f"new connections in place: {len(sessions)} sessions of this host pause for about {foretold_s:.1f} s")
+    before = _connections(sessions) if all_up else {}
+    kept = {one.sid: carry.of(one) for one in sessions}
+    begun_s = time.monotonic()
+    iscsid.start_anew(daemon)
+    found = _watch(sessions, before, begun_s, foretold_s + _GRACE_S)
+    _wait_for_disks()
+    for session in live_sessions():
+        for what, why in carry.give_back(kept.get(session.sid, {}), session, progress):
+            progress(f"{what} is no longer as it was: {why}")
+    return found
 
 
-def _record(session: Session) -> dict[str, str]:
-    return iscsiadm.one(session.target, session.portal, session.interface) or {}
+def _wait_for_disks() -> None:
+    """Wait until iscsid has looked at all disks: what it sets of them then would undo ours."""
+    deadline = time.monotonic() + _DISKS_WAIT_S
+    while (daemon := iscsid.running()) and iscsid.looks_at_disks(daemon) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _watch(
+    sessions: Sequence[Session], before: Mapping[int, set[tuple[str, int]]], begun_s: float, limit_s: float
+) -> list[Reconnected]:
+    """Wait for a new connection of each session; `before` has those that it must not be, by session id."""
+    found: dict[int, Reconnected] = {}
+    wanted = {one.sid: one.label for one in sessions}
+    while len(found) < len(wanted):
+        pause_s = time.monotonic() - begun_s
+        up = [one for one in live_sessions() if one.state == "LOGGED_IN"]
+        for sid, here in _connections(up).items():
+            if sid in wanted and sid not in found and here and not here & before.get(sid, set()):
+                found[sid] = Reconnected(wanted[sid], pause_s)
+        if pause_s > limit_s:
+            late = [label for sid, label in wanted.items() if sid not in found]
+            raise NotReconnectedError(f"not back {pause_s:.0f} s after iscsid was started anew: {', '.join(late)}")
+        time.sleep(0.1)
+    return list(found.values())
 
 
 def _connections(sessions: Sequence[Session]) -> dict[int, set[tuple[str, int]]]:
@@ -242,10 +222,7 @@ def _connections(sessions: Sequence[Session]) -> dict[int, set[tuple[str, int]]]
     sockets = established()
     return {
         one.sid: {
-            (end.local, end.local_port)
-            for end in sockets
-            if canonical(end.remote) == canonical(one.address) and end.remote_port == one.port
-            and one.local_port in (0, end.local_port)
+            (end.local, end.local_port) for end in one.to_portal(sockets) if one.local_port in (0, end.local_port)
         }
         for one in sessions
-    }  # fmt: skip
+    }

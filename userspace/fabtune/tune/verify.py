@@ -208,10 +208,9 @@ def _lacking(everything: list[Transaction], boot_id: str) -> list[Drift]:
     for session in live_sessions() if late else []:
         if any(identity == session.identity and session.sid > (tree.whole(sid) or 0) for sid, identity in late):
             for device in map_paths.lacking(session):
-                label = f"{session.target} at {session.portal}"
                 note = f"{device} lacks its path through it since it logged in again; "
                 note += "see `multipath -ll` and multipathd's log"
-                found.append(Drift("session", label, f"a path of {device}", None, drifted=True, note=note))
+                found.append(Drift("session", session.label, f"a path of {device}", None, drifted=True, note=note))
     return found
 
 

@@ -81,7 +81,7 @@ def session_older_than_record(scene: Scene) -> Iterator[Case]:
             agreed = tree.whole(session.negotiated.get(key, ""))
             # Agreeing on less is the target's doing; on more, only an older record explains.
             if recorded is not None and agreed is not None and agreed > recorded:
-                yield case(f"{session.target} at {session.portal}", key=key, agreed=agreed, recorded=recorded)
+                yield case(session.label, key=key, agreed=agreed, recorded=recorded)
 
 
 @rule(

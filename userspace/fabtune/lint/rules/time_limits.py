@@ -63,7 +63,7 @@ def recovery_for_ever(scene: Scene) -> Iterator[Case]:
     for session in scene.facts.sessions:
         recovery = scene.number("iscsi.recovery_timeout", session.own_identity)
         if recovery is not None and recovery < 0 and session.luns:
-            yield case(f"{session.target} at {session.portal}", recovery=recovery)
+            yield case(session.label, recovery=recovery)
 
 
 @rule(
