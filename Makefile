@@ -11,10 +11,10 @@ CASES ?= 1000000
 SEED ?= 1
 SEQUENCES ?= 1000
 REQUESTS ?= 1000000
-FABTUNE := PYTHONPATH=userspace $(PYTHON) -m fabtune
+FABTUNE := userspace/bin/fabtune
 
 # What the package itself runs with, what boots guests, and what the tests need beside them.
-PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2
+PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 python3-markupsafe
 PACKAGES_LAB := qemu-system-x86 mmdebstrap squashfs-tools cpio kmod xz-utils util-linux debian-archive-keyring
 PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy python3-scipy python3-venv mypy shellcheck bats gcc libc6-dev fio \
 	iproute2 iperf3 ethtool procps tshark
@@ -146,8 +146,7 @@ install: ## install the package, its data and the module's source (DKMS) under D
 	install -d $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin $(DESTDIR)/usr/src/fabstat-$(VERSION)
 	cp -r --no-preserve=ownership userspace/fabtune userspace/experiments userspace/ansible tunables profiles $(DESTDIR)$(PREFIX)/lib/fabtune/
 	find $(DESTDIR)$(PREFIX)/lib/fabtune -name __pycache__ -prune -exec rm -r {} +
-	printf '#!/bin/sh\nPYTHONPATH=%s exec $(PYTHON) -m fabtune "$$@"\n' $(PREFIX)/lib/fabtune > $(DESTDIR)$(PREFIX)/bin/fabtune
-	chmod 755 $(DESTDIR)$(PREFIX)/bin/fabtune
+	install -m 755 userspace/bin/fabtune $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 kmod/*.c kmod/*.h kmod/Makefile kmod/Kbuild kmod/dkms.conf $(DESTDIR)/usr/src/fabstat-$(VERSION)/
 	ln -sfn /usr/src/fabstat-$(VERSION) $(DESTDIR)$(PREFIX)/lib/fabtune/kmod
 	@echo "Installed fabtune $(VERSION). The module: dkms add fabstat/$(VERSION) && dkms install fabstat/$(VERSION)"

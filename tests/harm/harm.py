@@ -38,9 +38,9 @@ def verdict(row: Row) -> str:
 def replay(row: Row, work: Work) -> str:
     """Return what to type to see a failing case again."""
     words = " ".join(
-        [*RUN[4:], *work.guest, *(word.removeprefix(f"{TOP}/") for word in work.script), str(row["number"])]
+        [*RUN[6:], *work.guest, *(word.removeprefix(f"{TOP}/") for word in work.script), str(row["number"])]
     )
-    shown = [f"{work.results.stem} {row['number']}: {verdict(row)}", f"  PYTHONPATH=userspace python3 {words}"]
+    shown = [f"{work.results.stem} {row['number']}: {verdict(row)}", f"  userspace/bin/fabtune {words}"]
     if "host" in row:
         shown += [f"  host: {row['host']}", f"  sequence: {'; '.join(row['steps'])}"]
     return "\n".join(shown)

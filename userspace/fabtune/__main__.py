@@ -1,8 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Lets a checkout run as ``PYTHONPATH=userspace python3 -m fabtune``."""
+"""Where ``userspace/bin/fabtune`` and ``python3 -m fabtune`` begin: a Python that cannot run it is told so at once."""
 
 import sys
+from pathlib import Path
 
-from fabtune.cli.main import main
+from fabtune import needs
 
-sys.exit(main())
+
+def start():
+    # type: () -> int
+    """Run the command line; return its exit code, 1 where this Python cannot run it."""
+    launcher = Path(__file__).resolve().parents[1] / "bin/fabtune"
+    wrong = needs.complaint(str(launcher) if launcher.exists() else "fabtune")
+    if wrong:
+        sys.stderr.write(wrong + "\n")
+        return 1
+    from fabtune.cli.main import main
+
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(start())
