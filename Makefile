@@ -17,7 +17,7 @@ FABTUNE := userspace/bin/fabtune
 PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 python3-markupsafe
 PACKAGES_LAB := qemu-system-x86 mmdebstrap squashfs-tools cpio kmod xz-utils util-linux debian-archive-keyring
 PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy python3-scipy python3-venv mypy shellcheck bats gcc libc6-dev fio \
-	iproute2 iperf3 ethtool procps tshark
+	iproute2 iperf3 ethtool procps tshark python3-prometheus-client
 # What reads the module's source: checkpatch.pl comes with the kernel's.
 PACKAGES_KMOD := linux-source perl sparse
 

@@ -65,6 +65,11 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("stat --watch 1", "print what happens in each second"),
     ),
     "stuck": (("stuck", "requests that have been outstanding for too long"), ("stuck --json", "for a program")),
+    "export": (
+        ("export", "serve http://127.0.0.1:13260/metrics until Ctrl-C"),
+        ("export --textfile -", "print the metrics once"),
+        ("export --textfile /var/lib/prometheus/node-exporter/fabtune.prom", "for node_exporter, from a timer"),
+    ),
     "show": (
         ("show", "this host, and what is missing on it"),
         ("show wan", "each session's values, beside those that the profile wants"),

@@ -32,6 +32,7 @@ VERBS = {
     "run": ("parse_measuring", "run an experiment in the lab or on a fleet and show its results"),
     "stat": ("parse_viewing", "show each device's latency, queue depth and refusals (fabstat.ko)"),
     "stuck": ("parse_viewing", "list requests that have been outstanding for too long (fabstat.ko)"),
+    "export": ("parse_viewing", "serve metrics to Prometheus, or write them to a file (fabstat.ko, sessions, drift)"),
     "show": ("parse_viewing", "show sessions, paths, NICs, targets and other programs that tune"),
     "lint": ("parse_viewing", "find settings that lose data, cause stalls or cost throughput"),
     "negotiate": ("parse_viewing", "preview what an iSCSI login would agree on"),

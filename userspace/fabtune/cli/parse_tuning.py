@@ -124,6 +124,9 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", nargs="?", metavar="PROFILE", help="also compare the host with this profile's plan")
     _add_where(parser)
     _add_path(parser)
+    parser.add_argument(
+        "--publish", action="store_true", help="also leave the outcome in /run/fabtune, for `fabtune export`"
+    )
 
 
 def _revert(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,9 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
         if verb == "stat":
             _stat(parser)
         return
+    if verb == "export":
+        _export(parser)
+        return
     parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
     if verb in ("tunables", "explain", "profiles"):
         parser.set_defaults(handler=f"fabtune.cli.vocabulary:run_{verb}")
@@ -43,6 +46,22 @@ def _seconds(text: str) -> float:
     if not 0.05 <= value <= 86400:
         raise argparse.ArgumentTypeError(f"'{text}': expected seconds from 0.05 to 86400, such as 1")
     return value
+
+
+def _export(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(handler="fabtune.cli.export:run_export")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--textfile", type=Path, metavar="FILE", help="write the metrics once, for node_exporter (FILE.prom); -: print"
+    )
+    mode.add_argument(
+        "--only",
+        choices=("reader", "server"),
+        help="half of the service: what reads the kernel, as root, or what serves HTTP, as nobody",
+    )
+    parser.add_argument(
+        "--listen", default="127.0.0.1:13260", metavar="ADDRESS:PORT", help="where to serve (default: %(default)s)"
+    )
 
 
 def _vocabulary(parser: argparse.ArgumentParser, verb: str) -> None:

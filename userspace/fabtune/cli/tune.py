@@ -4,6 +4,7 @@
 import argparse
 import contextlib
 import sys
+import time
 from dataclasses import replace
 
 from fabtune.catalog.tunable import shipped_catalog
@@ -155,6 +156,11 @@ def run_verify(args: argparse.Namespace) -> int:
     plan = plan_for(_asked(args))[0] if args.profile else None
     roles = roles_of(args.role)
     drifts = verify(plan, roles, args.netns)
+    if args.publish:
+        from fabtune.export import verified
+        from fabtune.export.gather import runtime_dir
+
+        verified.save(verified.of_drifts(drifts, time.time()), runtime_dir() / "verify.json")
     with console.reader_may_leave():
         output.show_drift(drifts, as_json=args.json)
     if any(drift.drifted for drift in drifts):

@@ -41,6 +41,13 @@ class TcpSocket:
     send_buffer_bytes: int
     # The number of the interface that the socket is bound to (SO_BINDTODEVICE), 0 for none.
     bound: int = 0
+    # Since the connection was made: how long there was something to send, and of that waited for the peer's window or
+    # for room in the send buffer; bytes that the peer has acknowledged, and that came in.
+    busy_us: int = 0
+    rwnd_limited_us: int = 0
+    sndbuf_limited_us: int = 0
+    acked_bytes: int = 0
+    received_bytes: int = 0
 
     @property
     def path_rtt_ms(self) -> float:
@@ -143,6 +150,11 @@ def _socket(message: bytes) -> TcpSocket:
         receive_buffer_bytes=receive,
         send_buffer_bytes=send,
         bound=struct.unpack_from("=I", message, 40)[0],
+        busy_us=_number("=Q", info, 168),
+        rwnd_limited_us=_number("=Q", info, 176),
+        sndbuf_limited_us=_number("=Q", info, 184),
+        acked_bytes=_number("=Q", info, 120),
+        received_bytes=_number("=Q", info, 128),
     )
 
 

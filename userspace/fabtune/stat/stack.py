@@ -6,8 +6,9 @@ disk has no queue: its requests are counted at its paths alone, which have names
 """
 
 import re
+from collections.abc import Callable
 
-from fabtune.host import blocks
+from fabtune.host import blocks, tree
 
 _NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 
@@ -17,3 +18,19 @@ def head_of(disk: str) -> str:
     if found := _NVME_PATH.fullmatch(disk):
         return found[1] + found[2]
     return next(iter(blocks.multipath_above(disk)), "")
+
+
+def heads() -> Callable[[str], str]:
+    """Return `head_of` for many disks: dm-multipath is asked once, now."""
+    paths = {
+        path: disk.name
+        for disk in sorted((tree.SYS / "block").glob("dm-*"))
+        if blocks.is_multipath(disk.name)
+        for path in blocks.slaves(disk.name)
+    }
+
+    def head(disk: str) -> str:
+        found = _NVME_PATH.fullmatch(disk)
+        return found[1] + found[2] if found else paths.get(disk, "")
+
+    return head

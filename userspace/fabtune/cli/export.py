@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The verb ``export``: metrics for Prometheus, over HTTP or as a file for node_exporter."""
+
+import argparse
+import contextlib
+import ipaddress
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from fabtune.cli import console
+from fabtune.errors import ExitCode, InputError
+from fabtune.export import reader, web
+from fabtune.export.exposition import render
+from fabtune.export.families import PROMETHEUS
+from fabtune.export.gather import Gatherer, runtime_dir
+from fabtune.host import files
+
+
+def run_export(args: argparse.Namespace) -> int:
+    """Write the metrics once, or serve them until somebody ends it."""
+    if args.textfile:
+        return _write(args.textfile)
+    path = runtime_dir() / "reader.sock"
+    # A stop is the usual end of what serves.
+    with contextlib.suppress(KeyboardInterrupt):
+        if args.only == "reader":
+            reader.MetricsReader().serve(reader.inherited() or reader.listener(path))
+        else:
+            _serve(args.listen, _reader_at(path) if args.only else _own_reader(args.listen))
+    return ExitCode.DONE
+
+
+def _reader_at(path: Path) -> Callable[[str], bytes]:
+    return partial(reader.answer_of, path)
+
+
+def _own_reader(listen: str) -> Callable[[str], bytes]:
+    """Return a reader in this process.  Raises InputError where root would serve the network."""
+    address, _ = web.address_of(listen)
+    if os.geteuid() == 0 and not ipaddress.ip_address(address).is_loopback:
+        raise InputError(
+            f"--listen {listen}: as root it serves this host alone; fabtune-exporter.service serves others, with an "
+            "unprivileged server before a root reader (`--only reader`, `--only server`)"
+        )
+    return reader.MetricsReader().answer
+
+
+def _serve(listen: str, fetch: Callable[[str], bytes]) -> None:
+    server = web.MetricsServer(web.address_of(listen), fetch, console.say)
+    # With port 0 the kernel has chosen one.
+    console.say(f"metrics at http://{listen.rpartition(':')[0]}:{server.server_port}/metrics")
+    with server:
+        server.serve_forever()
+
+
+def _write(path: Path) -> int:
+    found = Gatherer().gather()
+    for source, text in found.problems.items():
+        console.say(f"fabtune: {source}: {text}")
+    if str(path) == "-":
+        with console.reader_may_leave():
+            for text in render(found, PROMETHEUS):
+                print(text, end="")
+    else:
+        # node_exporter reads it as a user of its own.
+        files.keep(path, "".join(render(found, PROMETHEUS)).encode(), 0o644, over=True)
+    return ExitCode.DONE

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Looks at what the metrics tell of: the module, sessions and their sockets, and what verify found last.
+
+Nothing here fails: what cannot be read is left out, and is said by its source.
+"""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from fabtune.errors import FabtuneError
+from fabtune.export import verified
+from fabtune.export.verified import Verified
+from fabtune.host import sockets, tree
+from fabtune.host.sessions import Session, live_sessions
+from fabtune.host.sockets import TcpSocket
+from fabtune.model.address import canonical
+from fabtune.stat import CountedDevice, Endpoint, Snapshot, StuckList, endpoint, snapshot, stuck
+from fabtune.stat.stack import heads
+
+_Found = TypeVar("_Found")
+
+# What is read, each of which may be missing for itself.
+SOURCES = ("fabstat", "stuck", "sessions", "sockets", "verify")
+# Beyond so many disks the rest is counted only: each takes up to 350 series.
+MOST_DEVICES = 2000
+
+
+def runtime_dir() -> Path:
+    """Return where what is good until the next boot is kept: the reader's socket, the last verification's outcome."""
+    return Path(os.environ.get("FABTUNE_RUNTIME_DIR", tree.ROOT / "run/fabtune"))
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedDevice:
+    """One disk as the module counts it, where it leads, and the multipath disk that it is a path of ('' for none)."""
+
+    device: CountedDevice
+    endpoint: Endpoint
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """All that one scrape tells of.  `problems` has a text for each source of SOURCES that could not be read."""
+
+    time_s: float
+    snapshot: Snapshot | None
+    devices: tuple[WatchedDevice, ...]
+    left_out: int
+    stuck: StuckList | None
+    sessions: tuple[tuple[Session, TcpSocket | None], ...]
+    verified: Verified | None
+    problems: Mapping[str, str]
+    cpu_s: float
+
+
+@dataclass
+class Gatherer:
+    """Looks again and again; what never changes of a device is asked once."""
+
+    most_devices: int = MOST_DEVICES
+    _endpoints: dict[tuple[int, int], Endpoint] = field(default_factory=dict)
+
+    def gather(self) -> Gathered:
+        """Return what is there now.  Raises nothing that a host can cause."""
+        started_s = time.process_time()
+        problems: dict[str, str] = {}
+        reading = _tried("fabstat", snapshot, problems)
+        waiting = _tried("stuck", stuck, problems)
+        sessions = _tried("sessions", live_sessions, problems) or []
+        connected = _tried("sockets", sockets.established, problems) or [] if sessions else []
+        outcome = _tried("verify", lambda: verified.saved(runtime_dir() / "verify.json"), problems)
+        devices = self._devices(reading) if reading else []
+        return Gathered(
+            time_s=time.time(),
+            snapshot=reading,
+            devices=tuple(devices[: self.most_devices]),
+            left_out=len(devices[self.most_devices :]),
+            stuck=waiting,
+            sessions=tuple(zip(sessions, _sockets_of(sessions, connected), strict=True)),
+            verified=outcome,
+            problems=problems,
+            cpu_s=time.process_time() - started_s,
+        )
+
+    def _devices(self, reading: Snapshot) -> list[WatchedDevice]:
+        """Return the disks that are there, of two with one name the one that was seen later, in order of their ids."""
+        present = {one.disk: one for one in sorted(reading.devices, key=lambda one: one.id) if one.state == "live"}
+        known = {(reading.loaded_ns, one.id): self._endpoint(reading.loaded_ns, one) for one in present.values()}
+        # One whose transport went before we could ask would have other labels than ever before.
+        self._endpoints = {key: found for key, found in known.items() if found is not None}
+        above = heads()
+        return [
+            WatchedDevice(one, self._endpoints[reading.loaded_ns, one.id], above(one.disk))
+            for one in present.values()
+            if (reading.loaded_ns, one.id) in self._endpoints
+        ]
+
+    def _endpoint(self, loaded_ns: int, device: CountedDevice) -> Endpoint | None:
+        found = self._endpoints.get((loaded_ns, device.id)) or endpoint(device)
+        return None if found.transport and not found.target else found
+
+
+def _sockets_of(sessions: Sequence[Session], connected: Sequence[TcpSocket]) -> Iterator[TcpSocket | None]:
+    """Yield each session's own connection; None for one that has none now, or whose it is cannot be told."""
+    ends: defaultdict[tuple[str, int], dict[int, TcpSocket]] = defaultdict(dict)
+    for one in connected:
+        ends[canonical(one.remote), one.remote_port][one.local_port] = one
+    for session in sessions:
+        found = ends[canonical(session.address), session.port]
+        if session.local_port:
+            yield found.get(session.local_port)
+        else:
+            # A kernel that does not tell the port: a lone connection to the portal is it all the same.
+            yield next(iter(found.values())) if len(found) == 1 else None
+
+
+def _tried(source: str, read: Callable[[], _Found], problems: dict[str, str]) -> _Found | None:
+    try:
+        return read()
+    except (FabtuneError, OSError) as error:
+        problems[source] = str(error)
+        return None

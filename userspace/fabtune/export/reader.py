@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The half of the exporter that may read the kernel: answers over a local socket with compressed metrics.
+
+Whoever connects sends one line, the form, and gets one gzip stream.  Nothing else of a request is looked at.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fabtune.errors import FabtuneError, explained
+from fabtune.export.exposition import render
+from fabtune.export.families import CONTENT_TYPES
+from fabtune.export.gather import Gatherer
+
+# However often somebody asks, the kernel is asked once a second.
+_KEPT_S = 1.0
+_CLIENT_WAIT_S = 10.0
+_MOST_REQUEST_BYTES = 64
+_FIRST_INHERITED = 3
+
+
+def listener(path: Path) -> socket.socket:
+    """Return a listening socket at `path`, to which anybody on this host may connect.  Raises FabtuneError."""
+    if path.exists() and _answers(path):
+        raise FabtuneError(f"{path}: another reader listens there already")
+    with explained(str(path)):
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        found = socket.socket(socket.AF_UNIX)
+        found.bind(os.fspath(path))
+        path.chmod(0o666)
+        found.listen()
+    return found
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(os.fspath(path)) == 0
+
+
+def inherited() -> socket.socket | None:
+    """Return the listening socket that systemd started us with, None without one."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS", "0") == "0":
+        return None
+    return socket.socket(fileno=_FIRST_INHERITED)
+
+
+@dataclass
+class MetricsReader:
+    """Looks at the host for those who ask, and keeps an answer for a second."""
+
+    gatherer: Gatherer = field(default_factory=Gatherer)
+    _kept: dict[str, tuple[float, bytes]] = field(default_factory=dict)
+    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
+
+    def serve(self, listening: socket.socket) -> None:
+        """Answer one after the other, for ever; whoever does not read in time gets nothing."""
+        while True:
+            client, _ = listening.accept()
+            with client, contextlib.suppress(OSError):
+                client.settimeout(_CLIENT_WAIT_S)
+                form = client.recv(_MOST_REQUEST_BYTES).decode(errors="replace").strip()
+                if form in CONTENT_TYPES:
+                    client.sendall(self.answer(form))
+
+    def answer(self, form: str) -> bytes:
+        """Return the metrics in `form`, compressed."""
+        with self._one_at_a_time:
+            made_s, data = self._kept.get(form, (0.0, b""))
+            if not data or time.monotonic() - made_s > _KEPT_S:
+                data = b"".join(_compressed(render(self.gatherer.gather(), form)))
+                self._kept[form] = time.monotonic(), data
+            return data
+
+
+def _compressed(texts: Iterator[str]) -> Iterator[bytes]:
+    # gzip's own format, as HTTP wants it; one pass, so that the whole text never is in memory.
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    for text in texts:
+        yield packer.compress(text.encode())
+    yield packer.flush()
+
+
+def answer_of(path: Path, form: str) -> bytes:
+    """Return what the reader at `path` answers, a gzip stream.  Raises FabtuneError where none does."""
+    parts = []
+    with explained(f"metrics reader at {path}"), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_CLIENT_WAIT_S)
+        connection.connect(os.fspath(path))
+        connection.sendall(f"{form}\n".encode())
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    if not parts:
+        raise FabtuneError(f"metrics reader at {path}: no answer")
+    return b"".join(parts)
