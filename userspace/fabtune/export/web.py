@@ -8,12 +8,13 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import BoundedSemaphore
-from typing import Any
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.export.families import CONTENT_TYPES, OPENMETRICS, PROMETHEUS, Family
 
 _PAGE = b'<html><head><title>fabtune</title></head><body><a href="/metrics">metrics</a></body></html>\n'
+# As socketserver has it: of datagrams it would be a pair.
+_Request = socket.socket | tuple[bytes, socket.socket]
 _MOST_AT_ONCE = 8
 _CLIENT_WAIT_S = 30.0
 _DOWN = Family("fabtune_up", "gauge", "1 if the reader answered.")
@@ -36,21 +37,21 @@ class MetricsServer(ThreadingHTTPServer):
         except OSError as error:
             raise FabtuneError(f"--listen {address[0]}:{address[1]}: {error.strerror or error}") from error
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: _Request, client_address: tuple[str, int]) -> None:
         """Answer in a thread of its own, if there is a place."""
         if self._places.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: _Request, client_address: tuple[str, int]) -> None:
         """Answer, and give the place back."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._places.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: _Request, client_address: tuple[str, int]) -> None:
         """Say nothing: a client that went away is no error of ours."""
 
     def body(self, form: str) -> bytes:
@@ -93,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_: object) -> None:
         """Log nothing: a scrape every few seconds is no news."""
 
 
