@@ -64,6 +64,12 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("stat sda", "one device in detail"),
         ("stat --watch 1", "print what happens in each second"),
     ),
+    "why": (
+        ("why", "look for 10 s at the disks of all sessions, and say what limits them"),
+        ("why sda --for 30s --rate 1gbit", "one disk, on a line whose rate you know"),
+        ("why --target-netns target", "with the target's end, which is in a namespace here"),
+        ("why --watch --json", "a line of JSON for each look"),
+    ),
     "stuck": (("stuck", "requests that have been outstanding for too long"), ("stuck --json", "for a program")),
     "export": (
         ("export", "serve http://127.0.0.1:13260/metrics until Ctrl-C"),

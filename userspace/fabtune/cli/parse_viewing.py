@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 
 from fabtune.cli.arguments import ROLES, count
+from fabtune.errors import InputError
+from fabtune.model import units
 
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -20,6 +22,10 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
         _export(parser)
         return
     parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
+    if verb == "why":
+        parser.set_defaults(handler="fabtune.cli.why:run_why")
+        _why(parser)
+        return
     if verb in ("tunables", "explain", "profiles"):
         parser.set_defaults(handler=f"fabtune.cli.vocabulary:run_{verb}")
         _vocabulary(parser, verb)
@@ -62,6 +68,26 @@ def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", default="127.0.0.1:13260", metavar="ADDRESS:PORT", help="where to serve (default: %(default)s)"
     )
+
+
+def _why(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("device", nargs="*", metavar="DEV", help="only this disk, or those below it, such as sda")
+    parser.add_argument(
+        "--for", dest="seconds", type=_look_s, default=10.0, metavar="TIME", help="how long to look (default: 10s)"
+    )
+    parser.add_argument(
+        "--target-netns", metavar="NAME", help="the target is in this network namespace: look there too"
+    )
+    parser.add_argument("--rate", metavar="RATE", help="rate of the slowest link, such as 1gbit, if you know it")
+    parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
+
+
+def _look_s(text: str) -> float:
+    """Return the seconds of `text`: shorter looks see too little, longer ones mix too much."""
+    found = units.parse_ms(text, "--for") / 1e3
+    if not 1 <= found <= 3600:
+        raise InputError(f"--for {text}: expected 1s to 3600s")
+    return found
 
 
 def _vocabulary(parser: argparse.ArgumentParser, verb: str) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What TCP itself knows of each iSCSI connection: round trip, throughput, buffers, losses (inet_diag)."""
 
-import errno
+import contextlib
 import os
 import socket
 import struct
@@ -12,14 +12,14 @@ from fabtune.errors import explained
 from fabtune.host import namespaces, tree
 
 ISCSI_PORT = 3260
-_ESTABLISHED = 1 << 1
+ESTABLISHED = 1 << 1
 # include/uapi/linux/inet_diag.h: attributes, and the bits that ask for them; size of struct inet_diag_msg
-_INFO, _CONG, _SKMEMINFO = 2, 4, 7
-_EXTENSIONS = 1 << (_INFO - 1) | 1 << (_CONG - 1) | 1 << (_SKMEMINFO - 1)
+INFO, _CONG, SKMEMINFO = 2, 4, 7
+EXTENSIONS = 1 << (INFO - 1) | 1 << (_CONG - 1) | 1 << (SKMEMINFO - 1)
 _MESSAGE_BYTES = 72
 # include/uapi/linux/netlink.h, sock_diag.h
-_DIAG, _BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
-_ERROR, _DONE, _HEADER_BYTES, _RECEIVE_BYTES = 2, 3, 16, 1 << 16
+SOCK_DIAG, BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
+_ERROR, _DONE, _HEADER_BYTES, RECEIVE_BYTES = 2, 3, 16, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def established(netns: str = "") -> list[TcpSocket]:
     with (
         namespaces.inside(netns),
         explained("inet_diag"),
-        socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _DIAG) as diag,
+        socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, SOCK_DIAG) as diag,
     ):
         diag.bind((0, 0))
         return [_socket(message) for family in (socket.AF_INET, socket.AF_INET6) for message in _dump(diag, family)]
@@ -97,26 +97,36 @@ def _hexadecimal(text: str) -> str:
 
 def _dump(diag: socket.socket, family: int) -> Iterator[bytes]:
     """Yield an inet_diag_msg with its attributes for each established TCP socket of `family`."""
-    request = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, _EXTENSIONS, _ESTABLISHED)
-    header = struct.pack("=IHHII", _HEADER_BYTES + len(request), _BY_FAMILY, _REQUEST_DUMP, 0, 0)
+    request = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, EXTENSIONS, ESTABLISHED)
+    header = struct.pack("=IHHII", _HEADER_BYTES + len(request), BY_FAMILY, _REQUEST_DUMP, 0, 0)
     diag.send(header + request)
     while True:
-        data = diag.recv(_RECEIVE_BYTES)
+        data = diag.recv(RECEIVE_BYTES)
         while data:
             length, kind = struct.unpack_from("=IH", data)
             if kind == _DONE:
                 return
             if kind == _ERROR:
-                (error,) = struct.unpack_from("=i", data, _HEADER_BYTES)
-                if -error == errno.ENOENT:
-                    # A kernel without this family.
-                    return
-                raise OSError(-error, os.strerror(-error))
+                # A kernel without this family.
+                with contextlib.suppress(FileNotFoundError):
+                    answer(data)
+                return
             yield data[_HEADER_BYTES:length]
             data = data[(length + 3) & ~3 :]
 
 
-def _attributes(data: bytes) -> dict[int, bytes]:
+def answer(data: bytes) -> bytes:
+    """Return the inet_diag_msg of the answer to a question about one socket.  Raises OSError: ENOENT if it is gone."""
+    length, kind = struct.unpack_from("=IH", data)
+    if kind == _ERROR:
+        (error,) = struct.unpack_from("=i", data, _HEADER_BYTES)
+        raise OSError(-error, os.strerror(-error))
+    return data[_HEADER_BYTES:length]
+
+
+def attributes(message: bytes) -> dict[int, bytes]:
+    """Return the attributes behind an inet_diag_msg, by number."""
+    data = message[_MESSAGE_BYTES:]
     found = {}
     while len(data) >= 4:
         length, kind = struct.unpack_from("=HH", data)
@@ -128,8 +138,8 @@ def _attributes(data: bytes) -> dict[int, bytes]:
 def _socket(message: bytes) -> TcpSocket:
     family = message[0]
     local_port, remote_port, local, remote = struct.unpack_from(">HH16s16s", message, 4)
-    attributes = _attributes(message[_MESSAGE_BYTES:])
-    info, memory = attributes.get(_INFO, b""), attributes.get(_SKMEMINFO, b"")
+    told = attributes(message)
+    info, memory = told.get(INFO, b""), told.get(SKMEMINFO, b"")
     # struct sk_meminfo: rmem_alloc, rcvbuf, wmem_alloc, sndbuf, ...
     receive, send = struct.unpack_from("=4xI4xI", memory) if len(memory) >= 16 else (0, 0)
     # struct tcp_info, which only ever grows at its end.
@@ -146,7 +156,7 @@ def _socket(message: bytes) -> TcpSocket:
         cwnd_segments=_number("=I", info, 80),
         mss_bytes=_number("=I", info, 16),
         retransmitted_segments=_number("=I", info, 100),
-        congestion_control=attributes.get(_CONG, b"").rstrip(b"\0").decode(errors="replace"),
+        congestion_control=told.get(_CONG, b"").rstrip(b"\0").decode(errors="replace"),
         receive_buffer_bytes=receive,
         send_buffer_bytes=send,
         bound=struct.unpack_from("=I", message, 40)[0],

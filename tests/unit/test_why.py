@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is said of observations of known causes, kept from guests at 200 Mb/s and 20 ms (tests/unit/data)."""
+
+import gzip
+import json
+from pathlib import Path
+
+import attrs
+import pytest
+
+from fabtune.model import typed
+from fabtune.model.observation import Observation, SocketSample, SocketSeen
+from fabtune.why import judging, words
+from fabtune.why.judging import Judged, every_limiter, judged
+from fabtune.why.limiter import CANNOT_TELL
+
+_RATE = 200e6 / 8
+_KEPT: dict[str, object] = json.loads(
+    gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes())
+)
+
+
+def _kept(name: str, rate: float | None = _RATE, *, one_end: bool = False) -> Observation:
+    seen = typed.STRICT.read(Observation, _KEPT[name], name)
+    seen = attrs.evolve(seen, rate_bytes_per_s=rate, rate_by="--rate" if rate else "")
+    return attrs.evolve(seen, target=None) if one_end else seen
+
+
+def _first(seen: Observation) -> tuple[str, float]:
+    (one,) = judged(seen)
+    assert sum(share.share for share in one.shares) == pytest.approx(1)
+    return one.first.limiter, one.first.share
+
+
+@pytest.mark.parametrize(
+    ("name", "limiter"),
+    [
+        ("untouched-read", "receive-window"),
+        ("untouched-write", "send-buffer"),
+        ("wan-read", "line"),
+        ("wan-write", "line"),
+        ("depth1", "load"),
+        ("wan-depth1", "load"),
+        ("wan-depth2w", "load"),
+        ("maxrate-read", "pacing"),
+        ("loss-read", "loss"),
+        ("loss-write", "loss"),
+        ("qdepth3", "congestion-window"),  # what the losses before it have left
+    ],
+)
+def test_each_known_cause_is_named_from_both_ends(name: str, limiter: str) -> None:
+    found, share = _first(_kept(name))
+    assert found == limiter and share > 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "limiter"),
+    [
+        ("untouched-read", "receive-window"),
+        ("untouched-write", "send-buffer"),
+        ("wan-read", "line"),
+        ("wan-write", "line"),
+        ("depth1", "load"),
+        ("loss-read", "loss"),
+        ("loss-write", "loss"),
+    ],
+)
+@pytest.mark.parametrize("rate", [_RATE, None])
+def test_the_initiator_alone_knows_these_too(name: str, limiter: str, rate: float | None) -> None:
+    found, _ = _first(_kept(name, rate, one_end=True))
+    # A limit to the rate on the own host may be the line's, where nobody told the line's.
+    assert found == limiter or (rate is None and (found, name) == ("pacing", "wan-write"))
+
+
+def test_what_the_initiator_cannot_tell_apart_is_said_and_holds_the_truth() -> None:
+    (one,) = judged(_kept("maxrate-read", one_end=True))
+    assert "pacing" in one.first.among
+    assert "cannot tell" in words.verdict(one)
+    assert not one.liftable
+
+
+@pytest.mark.parametrize("name", ["wan-read", "wan-write"])
+def test_nothing_is_advised_where_the_line_is_full(name: str) -> None:
+    for one_end in (False, True):
+        (one,) = judged(_kept(name, one_end=one_end))
+        assert one.at_the_bound and not one.liftable
+        assert "fill the line" in words.verdict(one)
+
+
+def test_refusals_and_time_at_the_limit_accuse_nobody_while_the_line_is_full() -> None:
+    seen = _kept("wan-read")
+    disk = attrs.evolve(seen.disk, refusals={"target_busy": 10_000, "task_set_full": 500}, at_limit=1.0)
+    assert _first(attrs.evolve(seen, disk=disk))[0] == "line"
+
+
+def test_refusals_accuse_where_the_line_is_idle() -> None:
+    seen = _kept("wan-depth2w")
+    for kind, limiter in (("target_busy", "command-window"), ("task_set_full", "task-set-full")):
+        disk = attrs.evolve(seen.disk, refusals={kind: 10_000})
+        assert _first(attrs.evolve(seen, disk=disk))[0] == limiter
+
+
+def test_time_at_the_limit_accuses_only_where_more_requests_wait() -> None:
+    seen = _kept("wan-depth2w")
+    way = seen.disk.ways["write"]
+    assert way.total_ms is not None
+    for block_ms, limiter in ((way.total_ms, "load"), (4 * way.total_ms, "queue-depth")):
+        ways = {"write": attrs.evolve(way, block_ms=block_ms)}
+        disk = attrs.evolve(seen.disk, ways=ways, limit=2, at_limit=1.0)
+        assert _first(attrs.evolve(seen, disk=disk))[0] == limiter
+
+
+def test_shares_follow_a_cause_that_comes_and_goes() -> None:
+    """Three moments of ten from a window that is shut, seven from a full line: what each has is what it gets."""
+    shut, full = _kept("untouched-read"), _kept("wan-read")
+    assert shut.target and shut.target.socket and full.target and full.target.socket
+    joined = _joined(shut.target.socket, full.target.socket, 0.3)
+    target = attrs.evolve(shut.target, socket=joined)
+    (one,) = judged(attrs.evolve(shut, target=target, rate_bytes_per_s=None))
+    told = {share.limiter: share.share for share in one.shares}
+    assert told["receive-window"] == pytest.approx(0.3, abs=0.05)
+
+
+def _joined(first: SocketSeen, second: SocketSeen, share: float) -> SocketSeen:
+    """Return `share` of `first`, then the rest of `second`, its counters going on where those of `first` end."""
+    count = len(first.samples)
+    head = first.samples[: round(share * count) + 1]
+    tail = second.samples[round(share * count) + 1 :]
+    return attrs.evolve(first, samples=(*head, *(_onwards(one, head[-1], tail[0]) for one in tail)))
+
+
+def _onwards(one: SocketSample, end: SocketSample, start: SocketSample) -> SocketSample:
+    counters = ("sent_bytes", "received_bytes", "busy_us", "rwnd_limited_us", "sndbuf_limited_us")
+    return attrs.evolve(
+        one, **{name: getattr(one, name) - getattr(start, name) + getattr(end, name) for name in counters}
+    )
+
+
+def test_an_idle_disk_has_no_shares_and_says_what_to_do() -> None:
+    seen = _kept("wan-read")
+    ways = {name: attrs.evolve(way, completed=0, moved_bytes=0) for name, way in seen.disk.ways.items()}
+    still = attrs.evolve(seen, disk=attrs.evolve(seen.disk, ways=ways, samples=()))
+    assert judged(still) == []
+    assert "idle" in words.idle(still)
+    failed = attrs.evolve(still, session=attrs.evolve(seen.session, state="FAILED"))
+    assert "FAILED" in words.idle(failed)
+
+
+def test_a_connection_that_was_not_seen_leaves_all_of_the_time_untold() -> None:
+    seen = _kept("untouched-read")
+    (one,) = judged(attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, socket=None), target=None))
+    assert [(share.limiter, share.share) for share in one.shares] == [(CANNOT_TELL, 1.0)]
+    assert "cannot tell" in words.verdict(one)
+
+
+def test_the_verdict_names_the_limiter_its_end_and_its_share() -> None:
+    def said(name: str) -> str:
+        (one,) = judged(_kept(name))
+        return words.verdict(one)
+
+    assert "Reads of sda are limited to 12.0 MB/s by the initiator's locked receive window (100 %" in said(
+        "untouched-read"
+    )
+    assert "by the initiator's locked send buffer" in said("untouched-write")
+
+
+def test_every_limiter_can_be_told_from_the_others() -> None:
+    names = {one.name for one in every_limiter()}
+    for one in every_limiter():
+        assert set(one.among) <= names, one.name
+    places = [(one.stage, one.order) for one in every_limiter()]
+    assert len(places) == len(set(places))
+
+
+def test_a_direction_that_hardly_moves_anything_is_passed_over() -> None:
+    seen = _kept("wan-read")
+    few = attrs.evolve(seen.disk.ways["read"], completed=1, moved_bytes=4096)
+    told: list[Judged] = judging.judged(
+        attrs.evolve(seen, disk=attrs.evolve(seen.disk, ways={**seen.disk.ways, "write": few}))
+    )
+    assert [one.way for one in told] == ["read"]

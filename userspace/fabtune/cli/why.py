@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The verb ``why``: what limits each disk of a session, in shares of the time, and what lifts it."""
+
+import argparse
+import json
+import sys
+
+import attrs
+
+from fabtune.cli import console, table
+from fabtune.errors import ExitCode
+from fabtune.measure.look import Look
+from fabtune.model import typed, units
+from fabtune.model.document import Json
+from fabtune.model.observation import Observation
+from fabtune.why import lift, words
+from fabtune.why.judging import Judged, judged
+from fabtune.why.limiter import CANNOT_TELL
+
+
+@attrs.frozen
+class _Told:
+    """One disk: what was seen, what limits it, and the rows that lift that."""
+
+    seen: Observation
+    ways: list[Judged]
+    rows: list[lift.Lift]
+    no_plan: str
+
+
+def run_why(args: argparse.Namespace) -> int:
+    """Look, judge and say; exit 5 where nothing can be told."""
+    rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
+    code = ExitCode.DONE
+    try:
+        while True:
+            code = _once(args, rate)
+            sys.stdout.flush()
+            if not args.watch:
+                break
+    except KeyboardInterrupt:
+        # Ctrl-C is how one stops watching.
+        if not args.watch:
+            raise
+    return code
+
+
+def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> ExitCode:
+    look = Look(args.device, args.target_netns)
+    if not args.watch:
+        console.say(f"looking for {args.seconds:g} s ...")
+    told = [_tell(lift.with_rate(seen, rate_bit_per_s), args.target_netns) for seen in look.over(args.seconds)]
+    with console.reader_may_leave():
+        if args.json:
+            document = {"devices": [_as_json(one) for one in told]}
+            print(json.dumps(document)) if args.watch else table.print_json(document)
+        else:
+            _show(told)
+    known = [way for one in told for way in one.ways if way.first.limiter != CANNOT_TELL and not way.first.among]
+    return ExitCode.DONE if known else ExitCode.CANNOT_TELL
+
+
+def _tell(seen: Observation, target_netns: str | None) -> _Told:
+    ways = judged(seen)
+    return _Told(seen, ways, *lift.lifting_rows(seen, ways, target_netns))
+
+
+def _as_json(one: _Told) -> dict[str, Json]:
+    return {
+        "device": one.seen.device,
+        "target": one.seen.session.target,
+        "portal": one.seen.session.portal,
+        "idle": not one.ways,
+        "ways": [_way_json(way) for way in one.ways],
+        "plan": [{**lifted.row.as_json(), "lifts": list(lifted.limiters)} for lifted in one.rows],
+        "no_plan": one.no_plan,
+        "missing": list(one.seen.missing),
+        "observation": typed.STRICT.write(one.seen),
+    }
+
+
+def _way_json(way: Judged) -> dict[str, Json]:
+    shares: list[Json] = [
+        {
+            "limiter": share.limiter,
+            "share": round(share.share, 4),
+            "subject": share.subject,
+            "among": list(share.among),
+            "evidence": [{"end": one.end, "counter": one.counter, "value": one.value} for one in share.evidence],
+            "advice": share.advice,
+        }
+        for share in way.shares
+    ]
+    return {
+        "way": way.way,
+        "bytes_per_s": round(way.bytes_per_s),
+        "line_bytes_per_s": None if way.goodput_bytes_per_s is None else round(way.goodput_bytes_per_s),
+        "both_ends": way.both_ends,
+        "at_the_bound": way.at_the_bound,
+        "verdict": words.verdict(way),
+        "shares": shares,
+    }
+
+
+def _show(told: list[_Told]) -> None:
+    for one in told:
+        for way in one.ways:
+            table.paragraph(words.verdict(way))
+        if not one.ways:
+            table.paragraph(words.idle(one.seen))
+    for one in told:
+        for way in one.ways:
+            _show_shares(way)
+        _show_rows(one)
+    for text in dict.fromkeys(text for one in told for text in one.seen.missing):
+        table.labelled("not seen", text, 10)
+
+
+def _show_shares(way: Judged) -> None:
+    ends = "both ends" if way.both_ends else "the initiator's end alone"
+    print(f"\n{way.device}, {way.way}s: shares of the time, seen from {ends}")
+    rows = []
+    for share in way.shares:
+        if share.share < 0.005:
+            continue
+        name = CANNOT_TELL if share.among else share.limiter
+        seen = "; ".join(f"{one.end}: {one.counter} {one.value}" for one in share.evidence)
+        apart = f"cannot tell {_listed(share.among)} apart; " if share.among else ""
+        rows.append((f"{100 * share.share:.0f} %", name.replace("-", " "), apart + (seen or share.subject)))
+    table.table(("share", "limiter", "seen"), rows, wrapped="seen", right=("share",))
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    said = [name.replace("-", " ") for name in names]
+    return " and ".join([", ".join(said[:-1]), said[-1]])
+
+
+def _show_rows(one: _Told) -> None:
+    advice = dict.fromkeys(share.advice for way in one.ways for share in way.liftable if share.advice)
+    if not one.rows and not advice and not one.no_plan:
+        return
+    print(f"\n{one.seen.device}: what to do")
+    if one.rows:
+        shown = [
+            (found.row.tunable.name, found.row.device.label if found.row.device else "-", found.row.now or "-",
+             found.row.wanted or "-", ", ".join(found.limiters).replace("-", " "))
+            for found in one.rows
+        ]  # fmt: skip
+        table.table(("tunable", "where", "now", "wanted", "lifts"), shown)
+    for text in advice:
+        table.paragraph(text)
+    if one.no_plan:
+        table.paragraph(f"no rows of a plan: {one.no_plan}")

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One disk over a look: what fabstat counted of it, else what the block layer did."""
+
+from collections.abc import Sequence
+
+from fabtune.errors import FabtuneError
+from fabtune.host import blocks, tree
+from fabtune.measure.counters import SECTOR_BYTES
+from fabtune.model.observation import WAYS, DiskSample, DiskSeen, WaySeen
+from fabtune.stat import DeviceInterval, Snapshot, diff, snapshot
+
+_QUEUE = ("scheduler", "nr_requests", "read_ahead_kb", "max_sectors_kb", "rq_affinity")
+# Places of Documentation/block/stat.rst: requests, sectors and ms of each direction.
+_FIELDS = {"read": (0, 2, 3), "write": (4, 6, 7)}
+
+
+def fabstat_now() -> tuple[Snapshot | None, str]:
+    """Return fabstat's reading, or None and why there is none."""
+    try:
+        return snapshot(), ""
+    except FabtuneError as error:
+        return None, str(error)
+
+
+class DiskLook:
+    """Samples one disk from `begin` on, which has its counters as they were."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._directory = blocks.directory(name)
+        self._begin = self._counters()
+        self._samples: list[DiskSample] = []
+
+    def _counters(self) -> list[int]:
+        return [int(word) for word in (tree.read_text(self._directory / "stat") or "").split()]
+
+    def sample(self, at_s: float) -> None:
+        """Note bytes and requests in flight as they are now; a disk that went has none."""
+        now = self._counters()
+        if len(now) > 8:
+            self._samples.append(DiskSample(at_s, now[2] * SECTOR_BYTES, now[6] * SECTOR_BYTES, now[8]))
+
+    def seen(self, readings: Sequence[Snapshot | None], elapsed_s: float) -> DiskSeen:
+        """Return what happened between the two `readings` of fabstat, or by the block layer where there are none."""
+        queue = {name: value for name in _QUEUE if (value := tree.read_text(self._directory / "queue" / name))}
+        limit = tree.whole(tree.read_text(self._directory / "device/queue_depth"))
+        counted_by = _interval(readings, self.name)
+        if counted_by is None:
+            return self._by_block_layer(elapsed_s, limit, queue)
+        ops = {way: counted_by.ops[way] for way in WAYS if way in counted_by.ops}
+        by_blocks = self._ways()
+        return DiskSeen(
+            name=self.name,
+            by_fabstat=True,
+            elapsed_s=counted_by.elapsed_ns / 1e9,
+            ways={way: _way(counted_by, way, by_blocks[way].block_ms if way in by_blocks else None) for way in ops},
+            mean_depth=counted_by.mean_depth,
+            limit=counted_by.device.limit or limit,
+            at_limit=counted_by.at_limit,
+            refusals={name: count for name, count in counted_by.events.items() if count},
+            refused_ms={way: op.refused_ns / 1e6 for way, op in ops.items() if op.refused},
+            queue=queue,
+            samples=tuple(self._samples),
+        )
+
+    def _ways(self) -> dict[str, WaySeen]:
+        """Return both directions by the block layer's own counters."""
+        grown = [now - then for now, then in zip(self._counters(), self._begin, strict=False)]
+        ways = {}
+        for way, (requests, sectors, spent_ms) in _FIELDS.items() if len(grown) > 10 else ():
+            mean_ms = grown[spent_ms] / grown[requests] if grown[requests] else None
+            ways[way] = WaySeen(grown[requests], grown[sectors] * SECTOR_BYTES, mean_ms, mean_ms, mean_ms)
+        return ways
+
+    def _by_block_layer(self, elapsed_s: float, limit: int | None, queue: dict[str, str]) -> DiskSeen:
+        depths = [one.in_flight for one in self._samples]
+        mean_depth = sum(depths) / len(depths) if depths else None
+        return DiskSeen(
+            self.name, False, elapsed_s, self._ways(), mean_depth, limit, None, {}, {}, queue, tuple(self._samples)
+        )
+
+
+def _interval(readings: Sequence[Snapshot | None], name: str) -> DeviceInterval | None:
+    """Return the disk's difference between the first and the last reading, None where fabstat did not see it."""
+    first, last = readings[0], readings[-1]
+    if first is None or last is None:
+        return None
+    try:
+        return diff(first, last).device(name)
+    except FabtuneError:
+        return None
+
+
+def _way(interval: DeviceInterval, way: str, block_ms: float | None) -> WaySeen:
+    op = interval.ops[way]
+    p99 = interval.percentile(99, way, "total")
+    return WaySeen(
+        completed=op.completed,
+        moved_bytes=op.bytes,
+        device_ms=op.device_ns / op.completed / 1e6 if op.completed else None,
+        total_ms=op.total_ns / op.completed / 1e6 if op.completed else None,
+        block_ms=block_ms,
+        p99_ms=p99.value_ms if p99 else None,
+    )

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What one look of some seconds at one disk of one session saw, at one end or both: the border to `why` and `whatif`.
+
+Counters are differences over the look, samples are what stood there at one instant.  None is what was not told: an
+older kernel, a file that needs root, a module that is not loaded.  Units are in the names.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import attrs
+
+from fabtune.model.path import Bursts
+from fabtune.model.typed import at_least, one_of_words
+
+INITIATOR, TARGET = "initiator", "target"
+ENDS = (INITIATOR, TARGET)
+WAYS = ("read", "write")
+# What tells a socket that it need not pace itself (tcp_info's all ones).
+UNPACED = 2**64 - 1
+
+
+@attrs.frozen
+class SocketSample:
+    """One connection's end at one instant, `at_s` after the look began (tcp_info, sk_meminfo).
+
+    Times and bytes of `*_us`, `sent_bytes`, `received_bytes`, `retransmitted_bytes`, `out_of_order_segments` are
+    cumulative.  `send_window_bytes` is the peer's window as this end knows it, `receive_window_bytes` the own one
+    as it offers it: what the scale of the handshake allows at most.
+    """
+
+    at_s: float
+    sent_bytes: int
+    received_bytes: int
+    busy_us: int
+    rwnd_limited_us: int
+    sndbuf_limited_us: int
+    retransmitted_bytes: int
+    out_of_order_segments: int | None
+    cwnd_bytes: int
+    ssthresh_bytes: int | None
+    in_flight_bytes: int
+    notsent_bytes: int
+    send_window_bytes: int | None
+    receive_window_bytes: int | None
+    # What the write queue takes of the buffer, overhead included, and of that, what lies below TCP (qdisc, NIC).
+    send_queue_bytes: int
+    below_tcp_bytes: int
+    send_buffer_bytes: int
+    receive_queue_bytes: int
+    receive_buffer_bytes: int
+    rtt_ms: float
+    min_rtt_ms: float
+    delivery_bytes_per_s: int
+    app_limited: bool
+    pacing_bytes_per_s: int | None
+    max_pacing_bytes_per_s: int | None
+
+
+@attrs.frozen
+class SocketSeen:
+    """One connection as one end has it; `samples` are at least two, in order."""
+
+    local: str
+    remote: str
+    mss_bytes: int
+    congestion_control: str
+    samples: tuple[SocketSample, ...]
+
+    @property
+    def elapsed_s(self) -> float:
+        """The seconds between the first and the last sample."""
+        return self.samples[-1].at_s - self.samples[0].at_s
+
+    def grown(self, counter: str) -> int:
+        """Return by how much a cumulative member of the samples grew."""
+        return int(getattr(self.samples[-1], counter) - getattr(self.samples[0], counter))
+
+
+@attrs.frozen
+class ThreadSeen:
+    """A kernel thread that carries sessions, and the share of one CPU that it took (1 = all of one)."""
+
+    name: str
+    cpu_share: float
+
+
+@attrs.frozen
+class QdiscSeen:
+    """The queueing discipline that the connection's packets leave by; its rate in bytes/s, None for none.
+
+    `max_bytes_per_s` is what it lets one flow, or all of them, have.
+    """
+
+    nic: str
+    kind: str
+    max_bytes_per_s: float | None
+    dropped: int
+    backlog_bytes: int
+
+
+@attrs.frozen
+class NicSeen:
+    """The interface that the connection uses; counters are differences."""
+
+    name: str
+    mtu_bytes: int
+    speed_bytes_per_s: float | None
+    counters: Mapping[str, int]
+
+
+@attrs.frozen
+class BackstoreSeen:
+    """A block device that the target's LUNs lie on: requests' mean time, and the share of the time it was not idle."""
+
+    name: str
+    completed: Mapping[str, int]
+    mean_ms: Mapping[str, float]
+    busy_share: float
+    mean_depth: float
+
+
+@attrs.frozen
+class EndSeen:
+    """One end: its socket, what carries the data there, and the limits that it sets.
+
+    `cpu_busy` is the share of each CPU that was not idle, `softirq` the part of it in soft interrupts.  `sysctls` has
+    what bounds its buffers (``net.core.wmem_max``), as texts.  `backstores` are a target's alone.
+    """
+
+    end: Annotated[str, one_of_words(*ENDS)]
+    kernel: str
+    socket: SocketSeen | None
+    cpu_busy: tuple[float, ...] = ()
+    softirq: tuple[float, ...] = ()
+    threads: tuple[ThreadSeen, ...] = ()
+    nic: NicSeen | None = None
+    qdisc: QdiscSeen | None = None
+    sysctls: Mapping[str, str] = {}
+    backstores: tuple[BackstoreSeen, ...] = ()
+
+
+@attrs.frozen
+class WaySeen:
+    """What one direction of the disk did: differences over the look.
+
+    `device_ms` is a request's mean time from the driver to its answer, `total_ms` from its first issue, refusals
+    included (without fabstat both are the next), `block_ms` from its way into the block queue, by the block layer.
+    """
+
+    completed: int
+    moved_bytes: int
+    device_ms: float | None
+    total_ms: float | None
+    block_ms: float | None = None
+    p99_ms: float | None = None
+
+    @property
+    def request_bytes(self) -> float:
+        """The mean size of a request, 0 where none completed."""
+        return self.moved_bytes / self.completed if self.completed else 0.0
+
+
+@attrs.frozen
+class DiskSample:
+    """The disk at one instant: cumulative bytes by direction, and the requests in flight."""
+
+    at_s: float
+    read_bytes: int
+    write_bytes: int
+    in_flight: int
+
+
+@attrs.frozen
+class DiskSeen:
+    """One disk of the session.
+
+    `limit` is how many requests the driver takes of it at once, `at_limit` the share of the time that so many were
+    there (None without fabstat); `refusals` count by kind what fabstat calls queue full or held back.
+    """
+
+    name: str
+    by_fabstat: bool
+    elapsed_s: float
+    ways: Mapping[str, WaySeen]
+    mean_depth: float | None
+    limit: int | None
+    at_limit: float | None
+    refusals: Mapping[str, int]
+    refused_ms: Mapping[str, float]
+    queue: Mapping[str, str]
+    samples: tuple[DiskSample, ...] = ()
+
+
+@attrs.frozen
+class SessionSeen:
+    """The session below the disk.
+
+    `window_bytes` is what its record locks its buffers to, 0 for autotuning, None where no record is readable;
+    `disks` are all its disks, `connections` how many it has, `multipath` what is built on the disk.
+    """
+
+    target: str
+    portal: str
+    state: str
+    transport: str
+    can_queue: int
+    negotiated: Mapping[str, str]
+    disks: tuple[str, ...]
+    connections: int = 1
+    window_bytes: int | None = None
+    multipath: str = ""
+
+
+@attrs.frozen
+class Observation:
+    """One look at one disk.  `rate_bytes_per_s` is what the slowest link carries where somebody told it (`rate_by`).
+
+    `missing` says in words what could not be read, and what would be needed.
+    """
+
+    device: str
+    elapsed_s: Annotated[float, at_least(0)]
+    session: SessionSeen
+    disk: DiskSeen
+    initiator: EndSeen
+    target: EndSeen | None = None
+    rate_bytes_per_s: float | None = None
+    rate_by: str = ""
+    missing: tuple[str, ...] = ()
+
+    def sender(self, way: str) -> EndSeen | None:
+        """Return the end that sends the data of direction `way`."""
+        return self.target if way == "read" else self.initiator
+
+    def receiver(self, way: str) -> EndSeen | None:
+        """Return the end that receives the data of direction `way`."""
+        return self.initiator if way == "read" else self.target
+
+    @property
+    def rtt_ms(self) -> float | None:
+        """The least round trip that either end has seen: the path without queues."""
+        ends = [one.socket for one in (self.initiator, self.target) if one and one.socket]
+        return min((sample.min_rtt_ms for one in ends for sample in one.samples if sample.min_rtt_ms), default=None)
+
+    @property
+    def bursts(self) -> Bursts | None:
+        """What the session agreed on that decides a write's round trips, None where it is not told."""
+        agreed = self.session.negotiated
+        try:
+            return Bursts(
+                first_burst_bytes=int(agreed["FirstBurstLength"]),
+                max_burst_bytes=int(agreed["MaxBurstLength"]),
+                target_mrdsl_bytes=int(agreed["MaxXmitDataSegmentLength"]),
+                outstanding_r2t=int(agreed["MaxOutstandingR2T"]),
+                immediate_data=agreed["ImmediateData"] == "Yes",
+                initial_r2t=agreed["InitialR2T"] == "Yes",
+            )
+        except (KeyError, ValueError):
+            return None

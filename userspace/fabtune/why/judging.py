@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Shares of the time by limiter: each moment is given to who claims it, in the order of the questions."""
+
+import importlib
+import pkgutil
+from functools import cache
+from itertools import groupby
+
+import attrs
+
+from fabtune.model.observation import WAYS, Observation
+from fabtune.why import limiters as package
+from fabtune.why.limiter import CANNOT_TELL, OWED, Evidence, Limiter
+from fabtune.why.one_way import Moment, OneWay
+
+# A direction with less than this share of the disk's bytes is not looked at by itself.
+_MINOR = 0.01
+# From here on a change gains nothing that could be measured.
+_AT_BOUND, _NEARLY_ALL, _LINE = 0.97, 0.9, "line"
+# A share of the time that is worth a change.
+_WORTH = 0.1
+
+
+@attrs.frozen
+class Share:
+    """How much of the time one limiter accounts for, 0..1, and what shows it; `among` are those it may be instead."""
+
+    limiter: str
+    share: float
+    subject: str
+    evidence: tuple[Evidence, ...] = ()
+    among: tuple[str, ...] = ()
+    lifts: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    advice: str = ""
+    profile: str = ""
+
+
+@attrs.frozen
+class Judged:
+    """One direction of one disk: its shares, the largest first, which sum to one."""
+
+    device: str
+    way: str
+    bytes_per_s: float
+    both_ends: bool
+    goodput_bytes_per_s: float | None
+    shares: tuple[Share, ...]
+
+    @property
+    def first(self) -> Share:
+        """What limits most."""
+        return self.shares[0]
+
+    @property
+    def at_the_bound(self) -> bool:
+        """Whether the line carries so much that no setting gains anything worth a change."""
+        known = self.goodput_bytes_per_s is not None and self.bytes_per_s >= _AT_BOUND * self.goodput_bytes_per_s
+        return known or sum(one.share for one in self.shares if one.limiter == _LINE) >= _NEARLY_ALL
+
+    @property
+    def liftable(self) -> list[Share]:
+        """What takes a share of the time worth a change, and settings can lift, the largest first."""
+        if self.at_the_bound:
+            return []
+        return [one for one in self.shares if one.share >= _WORTH and (one.lifts or one.advice)]
+
+
+@cache
+def every_limiter() -> tuple[Limiter, ...]:
+    """Return every limiter in the modules of `fabtune.why.limiters`, in the order in which they are asked."""
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    found: list[Limiter] = [one for module in modules for one in module.LIMITERS]
+    return tuple(sorted(found, key=lambda one: (one.stage, one.order)))
+
+
+def judged(seen: Observation) -> list[Judged]:
+    """Return what limits each direction of the disk that moved anything; an idle disk has none."""
+    moved = sum(way.moved_bytes for way in seen.disk.ways.values())
+    ways = seen.disk.ways
+    busy = [name for name in WAYS if name in ways and ways[name].moved_bytes > _MINOR * moved]
+    return [_judge(OneWay(seen, name)) for name in busy]
+
+
+def _judge(one_way: OneWay) -> Judged:
+    held_s: dict[str, float] = {}
+    whole_s = 0.0
+    for moment in one_way.moments():
+        whole_s += moment.seconds
+        for limiter, share in _claims(moment).items():
+            held_s[limiter] = held_s.get(limiter, 0.0) + share * moment.seconds
+    by_name = {one.name: one for one in reversed(every_limiter())}
+    shares = [_share(by_name[name], seconds / whole_s, one_way) for name, seconds in held_s.items() if seconds > 0]
+    rest = 1 - sum(one.share for one in shares)
+    if rest > 1e-6 or not shares:
+        shares.append(Share(CANNOT_TELL, rest, "what could not be told"))
+    return Judged(
+        one_way.seen.device, one_way.way_name, one_way.bytes_per_s, one_way.both_ends, one_way.goodput,
+        tuple(sorted(shares, key=lambda one: -one.share)),
+    )  # fmt: skip
+
+
+def _claims(moment: Moment) -> dict[str, float]:
+    """Return the shares of one moment by limiter."""
+    found: dict[str, float] = {}
+    left = 1.0
+    for stage, asked in groupby(every_limiter(), key=lambda one: one.stage):
+        # Those who are owed divide what the stages before have left, the others take theirs in turn.
+        before = left
+        for one in asked:
+            wanted = one.claim(moment) * (before if stage == OWED else 1.0)
+            taken = min(left, max(0.0, wanted))
+            if taken:
+                found[one.name] = found.get(one.name, 0.0) + taken
+                left -= taken
+        if left <= 0:
+            break
+    return found
+
+
+def _share(limiter: Limiter, share: float, one_way: OneWay) -> Share:
+    return Share(
+        limiter.name, share, limiter.subject(one_way), tuple(limiter.evidence(one_way)), limiter.among,
+        limiter.lifts, limiter.ends(one_way) if limiter.lifts else (), limiter.advice(one_way),
+        limiter.profile,
+    )  # fmt: skip

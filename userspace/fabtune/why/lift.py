@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What lifts the limiters: the rows of the path's profile that change one of their tunables at the right end."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import attrs
+
+from fabtune.errors import FabtuneError
+from fabtune.model.observation import TARGET, Observation
+from fabtune.tune import journal
+from fabtune.tune.plan import Row
+from fabtune.tune.request import plan_for, request
+from fabtune.why.judging import Judged, Share
+
+# A path this long is a wide-area one for the profiles.
+_WIDE_MS = 1.0
+# Beyond this round trip some link that this host does not see is likely to be the slowest.
+_SITE_RTT_MS = 2.0
+# A line does not carry more than this above the rate that was told of it.
+_TOO_MUCH = 1.02
+
+
+@attrs.frozen
+class Lift:
+    """A row of a plan, and the limiters that it lifts."""
+
+    row: Row
+    limiters: tuple[str, ...]
+
+
+def with_rate(seen: Observation, told_bit_per_s: float | None) -> Observation:
+    """Return `seen` with the line's rate: as told, as the last profile was told, or the NIC's on a short path."""
+    nic = seen.initiator.nic
+    speed = nic.speed_bytes_per_s if nic else None
+    near = seen.rtt_ms is not None and seen.rtt_ms <= _SITE_RTT_MS
+    if told_bit_per_s is not None:
+        return attrs.evolve(seen, rate_bytes_per_s=told_bit_per_s / 8, rate_by="--rate")
+    applied = _applied_bytes_per_s()
+    # A plan that was told none took the NIC's, which a long path need not have.
+    if applied is not None and (near or applied != speed) and _possible(seen, applied):
+        return attrs.evolve(seen, rate_bytes_per_s=applied, rate_by="told to the profile in force")
+    if near and speed:
+        return attrs.evolve(seen, rate_bytes_per_s=speed, rate_by="of the NIC")
+    return seen
+
+
+def _applied_bytes_per_s() -> float | None:
+    """Return the rate that the last applied profile was computed for, None without one."""
+    try:
+        known = [one.header.rate_bit_per_s for one in journal.transactions()]
+    except FabtuneError:
+        return None
+    return next((rate / 8 for rate in reversed(known) if rate), None)
+
+
+def _possible(seen: Observation, rate_bytes_per_s: float) -> bool:
+    moved = max((way.moved_bytes for way in seen.disk.ways.values()), default=0)
+    return moved / max(seen.disk.elapsed_s, 1e-9) <= _TOO_MUCH * rate_bytes_per_s
+
+
+def profile_for(seen: Observation, shares: Iterable[Share]) -> str:
+    """Return the profile that speaks of what limits."""
+    own = next((one.profile for one in shares if one.profile), "")
+    return own or ("wan" if (seen.rtt_ms or 0.0) >= _WIDE_MS else "lan")
+
+
+def lifting_rows(seen: Observation, found: Sequence[Judged], target_netns: str | None) -> tuple[list[Lift], str]:
+    """Return the plan's rows that lift what limits, on the ends that are here, or why there is no plan."""
+    shares = [share for one in found for share in one.liftable if share.lifts]
+    if not shares:
+        return [], ""
+    lifts: list[Lift] = []
+    rate = None if seen.rate_bytes_per_s is None else f"{seen.rate_bytes_per_s * 8:.0f}bit"
+    ends = {"initiator": ""} if target_netns is None else {"initiator": "", TARGET: target_netns}
+    for end, netns in ends.items():
+        wanted = {name for share in shares if end in share.ends for name in share.lifts}
+        if not wanted:
+            continue
+        rtt = None if seen.rtt_ms is None else f"{seen.rtt_ms}ms"
+        try:
+            plan, _ = plan_for(request(profile_for(seen, shares), end, netns, rtt, rate, []))
+        except FabtuneError as error:
+            return lifts, str(error)
+        lifts += [Lift(row, _of(row, end, shares)) for row in plan.changes if row.tunable.name in wanted]
+    return lifts, ""
+
+
+def _of(row: Row, end: str, shares: Collection[Share]) -> tuple[str, ...]:
+    return tuple(one.limiter for one in shares if row.tunable.name in one.lifts and end in one.ends)

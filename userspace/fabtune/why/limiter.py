@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A limiter: a name, how much of a moment it accounts for, what shows it, and what lifts it.
+
+    LIMITER = Limiter(
+        name="receive-window", stage=HELD, claim=claim, subject="{end}'s receive window", evidence=evidence,
+        lifts=("iscsi.tcp_window",),
+    )
+
+Stages are asked in order, because the later question makes sense only where the earlier ones say no: does anything
+move at all, is the line full, does the sender have data that it may not send, and if it has none, who owes it some.
+"""
+
+from collections.abc import Callable, Iterable
+
+import attrs
+
+from fabtune.model.observation import ENDS
+from fabtune.why.one_way import Moment, OneWay
+
+STOPPED, LINE, HELD, OWED = range(4)
+CANNOT_TELL = "cannot-tell"
+
+
+@attrs.frozen
+class Evidence:
+    """One thing seen: at which end, which counter or setting, and what it says."""
+
+    end: str
+    counter: str
+    value: str
+
+
+@attrs.frozen
+class Limiter:
+    """One cause.
+
+    `claim` is the share of a moment that it accounts for, 0..1; in the stage OWED of what the stages before have left.
+    `order` is within a stage.  `subject` names it in the verdict, `ends` whose tunables among `lifts` can lift it.
+    `among` makes it one of those that cannot be told apart from where one looks: the names of the candidates.
+    """
+
+    name: str
+    stage: int
+    claim: Callable[[Moment], float]
+    subject: Callable[[OneWay], str]
+    evidence: Callable[[OneWay], Iterable[Evidence]]
+    lifts: tuple[str, ...] = ()
+    ends: Callable[[OneWay], tuple[str, ...]] = lambda _: ENDS
+    advice: Callable[[OneWay], str] = lambda _: ""
+    # The profile whose rows lift it, where that is not the usual one of such a path.
+    profile: str = ""
+    order: int = 0
+    among: tuple[str, ...] = ()
+
+
+def mb(bytes_per_s: float) -> str:
+    """Return a rate in words."""
+    return f"{bytes_per_s / 1e6:.1f} MB/s"
+
+
+def kib(size_bytes: float) -> str:
+    """Return a size in words."""
+    return f"{size_bytes / 1024:.0f} KiB"

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The sender has data and its own congestion window holds it: after losses, at a beginning, or for its algorithm."""
+
+from collections.abc import Iterator
+
+from fabtune.why.limiter import HELD, Evidence, Limiter, kib
+from fabtune.why.one_way import Moment, OneWay
+
+_FILLED = 0.75
+# Requests that wait this many times longer than the path explains have data behind them that the sender holds.
+_WAITS = 1.5
+# Drops at the receiver's NIC that explain half of what was sent again.
+_EXPLAINED = 0.5
+
+
+def _again(one_way: OneWay) -> int:
+    """Return the bytes that the sender sent again."""
+    return one_way.sender.socket.grown("retransmitted_bytes") if one_way.sender and one_way.sender.socket else 0
+
+
+def _dropped_by_nic(one_way: OneWay) -> int:
+    """Return the packets that the receiver's own NIC dropped."""
+    nic = one_way.receiver.nic if one_way.receiver else None
+    names = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "rx_crc_errors")
+    return sum(nic.counters.get(name, 0) for name in names) if nic else 0
+
+
+def _nic_explains(one_way: OneWay) -> bool:
+    lost = _again(one_way) / (one_way.mtu - 52) or _out_of_order(one_way)
+    return _dropped_by_nic(one_way) >= max(1.0, _EXPLAINED * lost)
+
+
+def _out_of_order(one_way: OneWay) -> int:
+    socket = one_way.receiver.socket if one_way.receiver else None
+    if socket is None or socket.samples[-1].out_of_order_segments is None:
+        return 0
+    return socket.grown("out_of_order_segments")
+
+
+def _full(moment: Moment) -> bool:
+    one = moment.sender
+    return one is not None and moment.waits_to_send and one.mean("in_flight_bytes") >= _FILLED * one.mean("cwnd_bytes")
+
+
+def _lossy(moment: Moment) -> bool:
+    one_way = moment.one_way
+    if moment.sender is not None:
+        return moment.waits_to_send and _again(one_way) > 0
+    latency_s = one_way.latency_s or 0.0
+    return _out_of_order(one_way) > 0 and latency_s > _WAITS * (one_way.rtt_s + one_way.wire_s)
+
+
+def _loss(moment: Moment) -> float:
+    return float(_lossy(moment) and not _nic_explains(moment.one_way))
+
+
+def _nic(moment: Moment) -> float:
+    return float(_lossy(moment) and _nic_explains(moment.one_way))
+
+
+def _growing(moment: Moment) -> bool:
+    one = moment.sender
+    if one is None:
+        return False
+    threshold = one.after.ssthresh_bytes
+    return threshold is None or one.after.cwnd_bytes < threshold
+
+
+def _slow_start(moment: Moment) -> float:
+    return float(_full(moment) and _growing(moment))
+
+
+def _window(moment: Moment) -> float:
+    return float(_full(moment))
+
+
+def _seen(one_way: OneWay) -> Iterator[Evidence]:
+    if one_way.sender and one_way.sender.socket:
+        socket, samples = one_way.sender.socket, one_way.sender.socket.samples
+        window, flying, waiting = (
+            sum(getattr(one, name) for one in samples) / len(samples)
+            for name in ("cwnd_bytes", "in_flight_bytes", "notsent_bytes")
+        )
+        value = f"{kib(window)} ({socket.congestion_control}), {kib(flying)} in flight, {kib(waiting)} waits"
+        yield Evidence(one_way.sender.end, "congestion window", value)
+        sent = socket.grown("sent_bytes")
+        if _again(one_way):
+            yield Evidence(
+                one_way.sender.end, "sent again", f"{100 * _again(one_way) / max(sent, 1):.3f} % of the data"
+            )
+    elif one_way.receiver and _out_of_order(one_way):
+        yield Evidence(one_way.receiver.end, "segments out of order", str(_out_of_order(one_way)))
+    if _dropped_by_nic(one_way) and one_way.receiver and one_way.receiver.nic:
+        yield Evidence(one_way.receiver.end, f"dropped by {one_way.receiver.nic.name}", str(_dropped_by_nic(one_way)))
+
+
+def _ends(one_way: OneWay) -> tuple[str, ...]:
+    return ("target",) if one_way.way_name == "read" else ("initiator",)
+
+
+def _other_end(one_way: OneWay) -> tuple[str, ...]:
+    return ("initiator",) if one_way.way_name == "read" else ("target",)
+
+
+NIC = Limiter(
+    name="nic-drops", stage=HELD, order=3, claim=_nic, evidence=_seen, ends=_other_end,
+    subject=lambda one_way: f"packets that the {_other_end(one_way)[0]}'s NIC drops",
+    lifts=("nic.rx_ring", "nic.channels"),
+)  # fmt: skip
+LOSS = Limiter(
+    name="loss", stage=HELD, order=4, claim=_loss, evidence=_seen, ends=_ends,
+    subject=lambda _: "packets lost on the path, which keep the congestion window small",
+    lifts=("route.congctl", "tcp.mtu_probing"), profile="wan-lossy",
+    advice=lambda _: "mend the path first; bbr minds losses less than cubic does (profile wan-lossy)",
+)  # fmt: skip
+SLOW_START = Limiter(
+    name="slow-start", stage=HELD, order=5, claim=_slow_start, evidence=_seen, ends=_ends,
+    subject=lambda _: "a congestion window that still grows (slow start, or a start anew after a pause)",
+    lifts=("tcp.slow_start_after_idle", "tcp.no_metrics_save"),
+)  # fmt: skip
+CONGESTION = Limiter(
+    name="congestion-window", stage=HELD, order=6, claim=_window, evidence=_seen, ends=_ends,
+    subject=lambda _: "the sender's congestion window, without a loss in this time",
+    lifts=("route.congctl", "tcp.no_metrics_save"),
+)  # fmt: skip
+
+LIMITERS = (NIC, LOSS, SLOW_START, CONGESTION)

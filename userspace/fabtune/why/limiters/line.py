@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whether the line is full, by this connection or by others, or kept below its rate by the sender's own host."""
+
+from collections.abc import Iterator
+
+from fabtune.model.observation import INITIATOR
+from fabtune.why.limiter import LINE, Evidence, Limiter, mb
+from fabtune.why.one_way import FULL, Moment, OneWay
+
+_AT_THE_LIMIT = 0.85
+
+
+def _paced(moment: Moment) -> float:
+    limit = moment.one_way.paced_payload
+    return float(limit is not None and moment.waits_to_send and moment.bytes_per_s >= _AT_THE_LIMIT * limit)
+
+
+def _paced_seen(one_way: OneWay) -> Iterator[Evidence]:
+    assert one_way.sender
+    qdisc = one_way.sender.qdisc
+    if one_way.qdisc_limit is not None and qdisc and qdisc.max_bytes_per_s:
+        value = f"{qdisc.kind} lets {qdisc.max_bytes_per_s * 8 / 1e6:g} Mb/s pass on {qdisc.nic}"
+        yield Evidence(one_way.sender.end, "qdisc", value)
+    if one_way.socket_limit is not None:
+        yield Evidence(one_way.sender.end, "SO_MAX_PACING_RATE", f"{mb(one_way.socket_limit)} of payload")
+
+
+def _paced_ends(one_way: OneWay) -> tuple[str, ...]:
+    return (one_way.sender.end,) if one_way.sender else ()
+
+
+def _line(moment: Moment) -> float:
+    share = moment.line_share
+    return float(moment.queued_on_path) if share is None else float(share >= FULL)
+
+
+def _line_seen(one_way: OneWay) -> Iterator[Evidence]:
+    end = one_way.sender or one_way.receiver
+    if end is None or end.socket is None:
+        return
+    if one_way.goodput:
+        carries = (
+            f"{mb(one_way.goodput)} at {(one_way.seen.rate_bytes_per_s or 0) * 8 / 1e6:g} Mb/s ({one_way.seen.rate_by})"
+        )
+        yield Evidence(end.end, "the line carries", carries)
+    samples = end.socket.samples
+    rtt_ms = sum(one.rtt_ms for one in samples) / len(samples)
+    yield Evidence(end.end, "round trip", f"{rtt_ms:.1f} ms, least {one_way.rtt_s * 1e3:.1f} ms")
+    if one_way.sender is end:
+        flying = sum(one.in_flight_bytes for one in samples) / len(samples)
+        bdp = one_way.bytes_per_s * one_way.rtt_s
+        yield Evidence(end.end, "in flight", f"{flying / 1e6:.2f} MB; {bdp / 1e6:.2f} MB fill the round trip")
+
+
+def _line_subject(one_way: OneWay) -> str:
+    return "the line" if one_way.goodput else "the line, or others' traffic on it (give --rate to tell)"
+
+
+def _competing(moment: Moment) -> float:
+    share = moment.line_share
+    # From the receiver alone a queue at the sender's own host looks the same.
+    return float(moment.sender is not None and share is not None and share < FULL and moment.queued_on_path)
+
+
+def _unseen(moment: Moment) -> float:
+    share = moment.line_share
+    return float(moment.sender is None and share is not None and share < FULL and moment.queued_on_path)
+
+
+PACING = Limiter(
+    name="pacing", stage=LINE, order=0, claim=_paced, evidence=_paced_seen, ends=_paced_ends,
+    subject=lambda one_way: f"a limit to the rate on the {one_way.sender.end if one_way.sender else INITIATOR} itself",
+    lifts=("qdisc.maxrate",),
+    advice=lambda _: "raise or remove the limit, unless it is the rate of the line",
+)  # fmt: skip
+LINE_FULL = Limiter(name="line", stage=LINE, order=2, claim=_line, evidence=_line_seen, subject=_line_subject)
+COMPETING = Limiter(
+    name="competing-traffic", stage=LINE, order=3, claim=_competing, evidence=_line_seen,
+    subject=lambda _: "others' traffic on the same path",
+    advice=lambda _: "nothing to set on either end: give storage a path or a class of its own",
+)  # fmt: skip
+QUEUED_SOMEWHERE = Limiter(
+    name="cannot-tell-queue", stage=LINE, order=4, claim=_unseen, evidence=_line_seen,
+    subject=lambda _: "a queue on the way, others' or the target's own",
+    among=("competing-traffic", "pacing"),
+)  # fmt: skip
+
+LIMITERS = (PACING, LINE_FULL, COMPETING, QUEUED_SOMEWHERE)

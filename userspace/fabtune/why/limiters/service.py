@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The sender has nothing to send, and requests take longer than the path explains: who works on them?"""
+
+from collections.abc import Callable, Iterator
+
+from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen
+from fabtune.why.limiter import OWED, Evidence, Limiter
+from fabtune.why.one_way import Moment, OneWay
+
+# A thread or CPU this busy has no more to give.
+_BUSY = 0.85
+# The share of the time that a disk works, or of a request's rest that it takes, from which on it is the disk.
+_DISK_BUSY, _DISK_SHARE = 0.8, 0.5
+
+
+def _slowest(one_way: OneWay) -> BackstoreSeen | None:
+    """Return the target's disk that accounts for what requests wait for, None where none does or none is seen."""
+    if one_way.seen.target is None or not one_way.latency_s:
+        return None
+    rest_ms = 1e3 * one_way.parts.rest * one_way.latency_s
+    telling = [
+        one
+        for one in one_way.seen.target.backstores
+        if one.busy_share >= _DISK_BUSY or one.mean_ms.get(one_way.way_name, 0.0) >= _DISK_SHARE * rest_ms
+    ]
+    return max(telling, key=lambda one: one.busy_share) if telling else None
+
+
+def _who(one_way: OneWay) -> str:
+    """Return the name of who has the requests meanwhile, as far as it can be told."""
+    if one_way.cpu(one_way.seen.initiator) >= _BUSY:
+        return "initiator-cpu"
+    if one_way.seen.target is None:
+        return "cannot-tell-target" if one_way.way_name == "write" else "cannot-tell-sender"
+    if one_way.cpu(one_way.seen.target) >= _BUSY:
+        return "target-cpu"
+    # With its CPUs idle nothing but the backstore is left, of whatever kind it is.
+    return "target-disk"
+
+
+def _when(name: str) -> Callable[[Moment], float]:
+    return lambda moment: moment.one_way.parts.rest if _who(moment.one_way) == name else 0.0
+
+
+def _time_seen(one_way: OneWay) -> Iterator[Evidence]:
+    if one_way.latency_s:
+        path_ms = 1e3 * (one_way.rtt_s * (1 + one_way.r2t_round_trips) + one_way.wire_s)
+        value = f"{1e3 * one_way.latency_s:.1f} ms; round trips and wire explain {path_ms:.1f} ms"
+        yield Evidence(INITIATOR, "a request takes", value)
+
+
+def _target_seen(one_way: OneWay) -> Iterator[Evidence]:
+    yield from _time_seen(one_way)
+    yield Evidence(TARGET, "busiest thread or CPU", f"{100 * one_way.cpu(one_way.seen.target):.0f} % of a CPU")
+    disk = _slowest(one_way)
+    if disk:
+        mean_ms = disk.mean_ms.get(one_way.way_name, 0.0)
+        yield Evidence(TARGET, f"disk {disk.name}", f"busy {100 * disk.busy_share:.0f} %, {mean_ms:.1f} ms a request")
+    elif one_way.seen.target and not one_way.seen.target.backstores:
+        yield Evidence(TARGET, "backstore", "no block device to look at; by elimination")
+
+
+def _initiator_seen(one_way: OneWay) -> Iterator[Evidence]:
+    yield from _time_seen(one_way)
+    yield Evidence(INITIATOR, "busiest thread or CPU", f"{100 * one_way.cpu(one_way.seen.initiator):.0f} % of a CPU")
+    digests = [
+        name for name in ("HeaderDigest", "DataDigest") if "CRC" in one_way.seen.session.negotiated.get(name, "")
+    ]
+    if digests:
+        yield Evidence(INITIATOR, "digests", f"{' and '.join(digests)} cost CPU for every byte")
+
+
+TARGET_DISK = Limiter(
+    name="target-disk", stage=OWED, order=10, claim=_when("target-disk"), evidence=_target_seen,
+    subject=lambda one_way: f"the target's disk{f' ({disk.name})' if (disk := _slowest(one_way)) else ''}",
+)  # fmt: skip
+TARGET_CPU = Limiter(
+    name="target-cpu", stage=OWED, order=11, claim=_when("target-cpu"), evidence=_target_seen,
+    subject=lambda _: "the target's CPU: one thread or CPU has no more to give",
+    advice=lambda _: "more sessions to the target (iscsi.nr_sessions) spread the work over its CPUs",
+    lifts=("lio.cpus_allowed",), ends=lambda _: (TARGET,),
+)  # fmt: skip
+INITIATOR_CPU = Limiter(
+    name="initiator-cpu", stage=OWED, order=12, claim=_when("initiator-cpu"), evidence=_initiator_seen,
+    subject=lambda _: "the initiator's CPU: one thread or CPU has no more to give",
+    lifts=("iscsi.recv_from_iscsi_q", "nic.channels", "nic.gro", "nic.rps_cpus"), ends=lambda _: (INITIATOR,),
+)  # fmt: skip
+TARGET_SIDE = Limiter(
+    name="cannot-tell-target", stage=OWED, order=13, claim=_when("cannot-tell-target"), evidence=_time_seen,
+    subject=lambda _: "the target: its disk or its CPU", among=("target-disk", "target-cpu"),
+)  # fmt: skip
+SENDER_SIDE = Limiter(
+    name="cannot-tell-sender", stage=OWED, order=14, claim=_when("cannot-tell-sender"), evidence=_time_seen,
+    subject=lambda _: "the target: its send buffer, a limit to its rate, its disk or its CPU",
+    among=("send-buffer", "pacing", "target-disk", "target-cpu", "congestion-window"),
+)  # fmt: skip
+
+LIMITERS = (TARGET_DISK, TARGET_CPU, INITIATOR_CPU, TARGET_SIDE, SENDER_SIDE)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Nothing moves at all: the session is not logged in, the path is down, or only large packets vanish."""
+
+from collections.abc import Iterator
+
+from fabtune.why.limiter import STOPPED, Evidence, Limiter, kib
+from fabtune.why.one_way import Moment, OneWay, Slice
+
+_LEAST_S, _LEAST_RTTS = 1.0, 5
+
+
+def _stands(one: Slice) -> bool:
+    return one.after.sent_bytes == one.before.sent_bytes and one.after.in_flight_bytes > 0
+
+
+def _stall(moment: Moment) -> bool:
+    """Tell whether this moment lies in a stretch in which the sender's data is not acknowledged, round trip by trip."""
+    one_way = moment.one_way
+    if moment.sender is None or not _stands(moment.sender):
+        return False
+    around = list(one_way.moments())
+    first = last = moment.index - 1
+    while first > 0 and (one := around[first - 1].sender) and _stands(one):
+        first -= 1
+    while last + 1 < len(around) and (one := around[last + 1].sender) and _stands(one):
+        last += 1
+    return sum(one.seconds for one in around[first : last + 1]) >= max(_LEAST_S, _LEAST_RTTS * one_way.rtt_s)
+
+
+def _hears(moment: Moment) -> bool:
+    """Tell whether the sender still hears from the other end meanwhile, while it sends the same data again."""
+    assert moment.one_way.sender and moment.one_way.sender.socket
+    socket = moment.one_way.sender.socket
+    return socket.grown("received_bytes") > 0 and socket.grown("retransmitted_bytes") > 0
+
+
+def _logged_out(one_way: OneWay) -> bool:
+    return one_way.seen.session.state not in ("", "LOGGED_IN")
+
+
+def _blocked(moment: Moment) -> float:
+    return float(_logged_out(moment.one_way) or _stall(moment))
+
+
+def _black_hole(moment: Moment) -> float:
+    return float(not _logged_out(moment.one_way) and _stall(moment) and _hears(moment))
+
+
+def _seen(one_way: OneWay) -> Iterator[Evidence]:
+    yield Evidence("initiator", "session state", one_way.seen.session.state or "not told")
+    if one_way.sender and one_way.sender.socket:
+        last = one_way.sender.socket.samples[-1]
+        again = one_way.sender.socket.grown("retransmitted_bytes")
+        yield Evidence(
+            one_way.sender.end, "unacknowledged", f"{kib(last.in_flight_bytes)}, {kib(again)} sent again in vain"
+        )
+
+
+BLACK_HOLE = Limiter(
+    name="mtu-black-hole", stage=STOPPED, claim=_black_hole, evidence=_seen,
+    subject=lambda _: "packets of the full size that vanish on the path (an MTU black hole)",
+    advice=lambda _: "`fabtune measure net --peer ADDRESS` finds the path's MTU; lower the NIC's or mend the path",
+)  # fmt: skip
+BLOCKED = Limiter(
+    name="blocked-session", stage=STOPPED, claim=_blocked, evidence=_seen, order=1,
+    subject=lambda _: "a blocked session: nothing is acknowledged",
+    advice=lambda _: "look at the path and the target first: `iscsiadm -m session -P 1`, `fabtune stuck`",
+)  # fmt: skip
+
+LIMITERS = (BLACK_HOLE, BLOCKED)

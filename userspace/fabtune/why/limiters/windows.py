@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The sender has data and may not send it: the receiver's window, its own buffer."""
+
+from collections.abc import Iterator
+
+from fabtune.model.observation import INITIATOR
+from fabtune.why.limiter import HELD, LINE, Evidence, Limiter, kib
+from fabtune.why.one_way import Moment, OneWay
+
+# A receiver that does not fetch what has come lets its window shrink; nobody's setting is at fault.
+_NOT_FETCHED = 0.5
+# A window this full every round trip is what limits, seen from its own end.
+_FILLED = 0.8
+# A writer sleeps until a third of the buffer is free again (sk_stream_is_writeable).
+_BUFFER_FULL, _WAITING_SHARE = 0.7, 0.2
+# What the load has under way beyond what the socket holds.
+_MORE = 1.2
+
+
+def _limited(moment: Moment) -> float:
+    return min(1.0, moment.sender.share("rwnd_limited_us")) if moment.sender else 0.0
+
+
+def _unfetched(moment: Moment) -> bool:
+    one = moment.receiver
+    return one is not None and one.mean("receive_queue_bytes") >= _NOT_FETCHED * one.mean("receive_buffer_bytes")
+
+
+def _window(moment: Moment) -> float:
+    return 0.0 if _unfetched(moment) else _limited(moment)
+
+
+def _slow_reader(moment: Moment) -> float:
+    return _limited(moment) if _unfetched(moment) else 0.0
+
+
+def _inferred(moment: Moment) -> float:
+    """Where the sender is not seen: the window that this end offers comes full each round trip."""
+    one = moment.receiver
+    if moment.sender is not None or one is None or not one.after.receive_window_bytes:
+        return 0.0
+    return float(moment.bytes_per_s * moment.one_way.rtt_s >= _FILLED * one.after.receive_window_bytes)
+
+
+def _window_seen(one_way: OneWay) -> Iterator[Evidence]:
+    sender, receiver = one_way.sender, one_way.receiver
+    if sender and sender.socket:
+        share = sender.socket.grown("rwnd_limited_us") / 1e4 / sender.socket.elapsed_s
+        last = sender.socket.samples[-1]
+        yield Evidence(sender.end, "rwnd_limited", f"{share:.0f} % of the time")
+        if last.send_window_bytes:
+            flying = f"{kib(last.in_flight_bytes)} of {kib(last.send_window_bytes)}"
+            yield Evidence(sender.end, "in flight of the window", flying)
+    if receiver and receiver.socket:
+        last = receiver.socket.samples[-1]
+        offered = "" if last.receive_window_bytes is None else f"window {kib(last.receive_window_bytes)}, "
+        yield Evidence(receiver.end, "receive buffer", f"{offered}buffer {kib(last.receive_buffer_bytes)}")
+    yield from _record(one_way)
+
+
+def _record(one_way: OneWay) -> Iterator[Evidence]:
+    window = one_way.seen.session.window_bytes
+    if window:
+        yield Evidence(INITIATOR, "node.conn[0].tcp.window_size", f"{kib(window)}: iscsid locks both buffers to it")
+
+
+def _locked(one_way: OneWay, end: str) -> str:
+    return "locked " if end == INITIATOR and one_way.seen.session.window_bytes else ""
+
+
+def _window_subject(one_way: OneWay) -> str:
+    end = one_way.receiver.end if one_way.receiver else one_way.seen.initiator.end
+    if one_way.receiver is None:
+        return "the target's receive window"
+    return f"the {end}'s {_locked(one_way, end)}receive window"
+
+
+def _buffer(moment: Moment) -> float:
+    one = moment.sender
+    if one is None:
+        return 0.0
+    queued = one.mean("send_queue_bytes")
+    full = queued >= _BUFFER_FULL * one.mean("send_buffer_bytes")
+    # A buffer that is full of data which the window or the path holds back is not what limits.
+    waiting = one.mean("notsent_bytes") > _WAITING_SHARE * queued
+    if full and not waiting and moment.one_way.outstanding_bytes >= _MORE * one.mean("in_flight_bytes"):
+        return 1.0
+    return min(1.0, one.share("sndbuf_limited_us"))
+
+
+def _buffer_seen(one_way: OneWay) -> Iterator[Evidence]:
+    assert one_way.sender and one_way.sender.socket
+    end, samples = one_way.sender, one_way.sender.socket.samples
+    queued = sum(one.send_queue_bytes for one in samples) / len(samples)
+    waiting = sum(one.notsent_bytes for one in samples) / len(samples)
+    value = f"holds {kib(queued)} of {kib(samples[-1].send_buffer_bytes)}, {kib(waiting)} of it not sent yet"
+    yield Evidence(end.end, "send buffer", value)
+    share = one_way.sender.socket.grown("sndbuf_limited_us") / 1e4 / one_way.sender.socket.elapsed_s
+    yield Evidence(end.end, "sndbuf_limited", f"{share:.0f} % of the time (counts only while the buffer runs empty)")
+    if end.end == INITIATOR:
+        yield from _record(one_way)
+
+
+def _buffer_subject(one_way: OneWay) -> str:
+    end = one_way.sender.end if one_way.sender else INITIATOR
+    return f"the {end}'s {_locked(one_way, end)}send buffer"
+
+
+def _receiver_end(one_way: OneWay) -> tuple[str, ...]:
+    return ("initiator",) if one_way.way_name == "read" else ("target",)
+
+
+def _sender_end(one_way: OneWay) -> tuple[str, ...]:
+    return ("target",) if one_way.way_name == "read" else ("initiator",)
+
+
+def _slow_subject(one_way: OneWay) -> str:
+    return f"the {_receiver_end(one_way)[0]}, which does not fetch what has arrived"
+
+
+def _slow_seen(one_way: OneWay) -> Iterator[Evidence]:
+    if one_way.receiver and one_way.receiver.socket:
+        samples = one_way.receiver.socket.samples
+        held = sum(one.receive_queue_bytes for one in samples) / len(samples)
+        value = f"{kib(held)} of {kib(samples[-1].receive_buffer_bytes)} wait to be fetched"
+        yield Evidence(one_way.receiver.end, "receive queue", value)
+        yield Evidence(
+            one_way.receiver.end, "busiest thread or CPU", f"{100 * one_way.cpu(one_way.receiver):.0f} % of a CPU"
+        )
+
+
+_OF_WINDOWS = ("iscsi.tcp_window", "tcp.rmem_max", "tcp.rmem_default", "net.rmem_max", "tcp.window_scaling")
+WINDOW_FULL = Limiter(
+    name="receive-window", stage=LINE, order=1, claim=_inferred, evidence=_window_seen, subject=_window_subject,
+    lifts=_OF_WINDOWS, ends=_receiver_end,
+)  # fmt: skip
+SLOW_READER = Limiter(
+    name="slow-receiver", stage=HELD, order=0, claim=_slow_reader, evidence=_slow_seen, subject=_slow_subject,
+    among=("initiator-cpu", "target-cpu", "target-disk"),
+)  # fmt: skip
+WINDOW = Limiter(
+    name="receive-window", stage=HELD, order=1, claim=_window, evidence=_window_seen, subject=_window_subject,
+    lifts=_OF_WINDOWS, ends=_receiver_end,
+)  # fmt: skip
+BUFFER = Limiter(
+    name="send-buffer", stage=HELD, order=2, claim=_buffer, evidence=_buffer_seen, subject=_buffer_subject,
+    lifts=("iscsi.tcp_window", "tcp.wmem_max", "tcp.wmem_default", "net.wmem_max", "tcp.notsent_lowat"),
+    ends=_sender_end,
+)  # fmt: skip
+
+LIMITERS = (WINDOW_FULL, SLOW_READER, WINDOW, BUFFER)

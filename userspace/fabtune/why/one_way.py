@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a limiter looks at: one direction of one disk as a whole, and each moment of it."""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import attrs
+
+from fabtune.model.observation import TARGET, UNPACED, EndSeen, Observation, SocketSample, WaySeen
+from fabtune.model.path import LINUX_FRAMING, NetworkPath, write_round_trips
+
+# Rates are taken over at least this long, and this many round trips: bytes come in bursts.
+_RATE_S, _RATE_RTTS = 1.0, 4
+# A queue on the path that no burst of one segment batch explains.
+_QUEUE_BYTES, _QUEUE_SHARE = 128 << 10, 0.15
+# A line carries this share of its goodput at least when it is full.
+FULL = 0.93
+# A limiter on the own host that is this near the line's rate is there to keep it.
+_AS_THE_LINE = 0.95
+_TCP_IP_HEADERS = 52
+# A part of a request's time that is smaller is within what the others are off.
+_TELLING, _TELLING_LESS = 0.15, 0.3
+
+
+@attrs.frozen
+class Parts:
+    """A request's mean time in shares of one: on the path, in round trips for R2Ts, and the rest."""
+
+    path: float
+    r2t: float
+    rest: float
+
+
+@attrs.frozen
+class Slice:
+    """One end of the connection between two samples."""
+
+    before: SocketSample
+    after: SocketSample
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return self.after.at_s - self.before.at_s
+
+    def share(self, counter_us: str) -> float:
+        """Return the share of the slice by which a counter of us grew."""
+        return float(getattr(self.after, counter_us) - getattr(self.before, counter_us)) / 1e6 / self.seconds
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a member at both ends of the slice."""
+        return float(getattr(self.before, name) + getattr(self.after, name)) / 2
+
+
+class OneWay:
+    """Direction `way` of one observation, with what is worked out once for all its moments."""
+
+    def __init__(self, seen: Observation, way: str) -> None:
+        self.seen, self.way_name = seen, way
+        self.way: WaySeen = seen.disk.ways[way]
+        self.sender, self.receiver = seen.sender(way), seen.receiver(way)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What the disk moved this way."""
+        return self.way.moved_bytes / self.seen.disk.elapsed_s
+
+    @property
+    def both_ends(self) -> bool:
+        """Whether the target's socket was seen too."""
+        return self.seen.target is not None and self.seen.target.socket is not None
+
+    @cached_property
+    def rtt_s(self) -> float:
+        """The round trip of the path without queues, 0 where it is not known."""
+        return (self.seen.rtt_ms or 0.0) / 1e3
+
+    @cached_property
+    def mtu(self) -> int:
+        """The MTU that segments were cut for."""
+        sockets = [end.socket for end in (self.seen.initiator, self.seen.target) if end and end.socket]
+        return max((one.mss_bytes for one in sockets), default=1448) + _TCP_IP_HEADERS
+
+    @cached_property
+    def goodput(self) -> float | None:
+        """The payload that the line carries, in bytes/s, None where nobody told its rate."""
+        rate = self.seen.rate_bytes_per_s
+        return NetworkPath(self.rtt_s, rate, self.mtu).goodput_bytes_per_s if rate else None
+
+    @cached_property
+    def latency_s(self) -> float | None:
+        """A request's mean time from its first issue to its end."""
+        return None if self.way.total_ms is None else self.way.total_ms / 1e3
+
+    @cached_property
+    def wire_s(self) -> float:
+        """How long one request's data takes to pass the line: by its rate, else by what it adds to the round trip."""
+        if self.goodput:
+            return self.way.request_bytes / self.goodput
+        if self.sender is None or self.sender.socket is None:
+            return 0.0
+        return max((one.rtt_ms - self.rtt_s * 1e3 for one in self.sender.socket.samples), default=0.0) / 1e3
+
+    @cached_property
+    def outstanding_bytes(self) -> float:
+        """What the requests under way this way carry, on average."""
+        return (self.latency_s or 0.0) * self.bytes_per_s
+
+    @cached_property
+    def parts(self) -> "Parts":
+        """Return a request's mean time in parts."""
+        whole_s = self.latency_s
+        if not whole_s or not self.rtt_s:
+            return Parts(1.0, 0.0, 0.0)
+        r2t = min(1.0, self.r2t_round_trips * self.rtt_s / whole_s)
+        path = min(1.0 - r2t, (self.rtt_s + self.wire_s) / whole_s)
+        rest = 1.0 - r2t - path
+        # So little may be anybody's: the wire's too, where its speed is not known.
+        telling = _TELLING if self.goodput or self.both_ends else _TELLING_LESS
+        return Parts(path + rest, r2t, 0.0) if rest < telling else Parts(path, r2t, rest)
+
+    @cached_property
+    def r2t_round_trips(self) -> int:
+        """The round trips that a write waits for the target's leave to send the rest."""
+        bursts = self.seen.bursts
+        if self.way_name != "write" or bursts is None:
+            return 0
+        return write_round_trips(round(self.way.request_bytes), bursts) - 1
+
+    @cached_property
+    def paced_payload(self) -> float | None:
+        """The payload that a limit on the sender's own host lets pass, in bytes/s; None without one.
+
+        One that is no lower than the line's own rate only keeps it.
+        """
+        limits = [limit for limit in (self.qdisc_limit, self.socket_limit) if limit is not None]
+        return min(limits, default=None)
+
+    @cached_property
+    def qdisc_limit(self) -> float | None:
+        """What the sender's queueing discipline lets pass, as payload."""
+        qdisc = self.sender.qdisc if self.sender else None
+        if qdisc is None or qdisc.max_bytes_per_s is None:
+            return None
+        return self._below_the_line(NetworkPath(0, qdisc.max_bytes_per_s, self.mtu, framing_bytes=LINUX_FRAMING))
+
+    @cached_property
+    def socket_limit(self) -> float | None:
+        """What SO_MAX_PACING_RATE lets the sender's socket send, as payload."""
+        samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
+        limit = samples[-1].max_pacing_bytes_per_s if samples else None
+        # A socket of a 32-bit limit has all ones of 32 bits.
+        if limit is None or limit in (UNPACED, 2**32 - 1):
+            return None
+        return self._below_the_line(NetworkPath(0, limit, self.mtu, framing_bytes=LINUX_FRAMING))
+
+    def _below_the_line(self, limit: NetworkPath) -> float | None:
+        found = limit.goodput_bytes_per_s
+        return None if self.goodput and found >= _AS_THE_LINE * self.goodput else found
+
+    def cpu(self, end: EndSeen | None) -> float:
+        """Return how busy the busiest of what carries data at `end` is: a thread, or a CPU's soft interrupts."""
+        if end is None:
+            return 0.0
+        names = ("iscsi_ttx", "iscsi_trx") if end.end == TARGET else ("iscsi_q_",)
+        threads = [one.cpu_share for one in end.threads if any(name in one.name for name in names)]
+        return max([*threads, *end.softirq], default=0.0)
+
+    def moments(self) -> Iterator["Moment"]:
+        """Yield the moments in order, of the sender's samples where it was seen, else of the receiver's."""
+        mine = self.sender.socket if self.sender else None
+        other = self.receiver.socket if self.receiver else None
+        clock = mine or other
+        if clock is None:
+            return
+        for index in range(1, len(clock.samples)):
+            slices = [
+                Slice(one.samples[index - 1], one.samples[index]) if one and len(one.samples) > index else None
+                for one in (mine, other)
+            ]
+            yield Moment(self, index, *slices)
+
+
+@attrs.frozen
+class Moment:
+    """One moment of a one_way; what is asked of it is answered from the end that was seen."""
+
+    one_way: OneWay
+    index: int
+    sender: Slice | None
+    receiver: Slice | None
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        known = self.sender or self.receiver
+        return known.seconds if known else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The rate of the data around this moment."""
+        end = self.one_way.sender if self.sender else self.one_way.receiver
+        counter = "sent_bytes" if self.sender else "received_bytes"
+        assert end is not None and end.socket is not None
+        samples = end.socket.samples
+        reach_s = max(_RATE_S, _RATE_RTTS * self.one_way.rtt_s) / 2
+        middle_s = (samples[self.index].at_s + samples[self.index - 1].at_s) / 2
+        first = next(one for one in samples if one.at_s >= min(middle_s - reach_s, samples[self.index - 1].at_s))
+        last = next(one for one in reversed(samples) if one.at_s <= max(middle_s + reach_s, samples[self.index].at_s))
+        return float(getattr(last, counter) - getattr(first, counter)) / (last.at_s - first.at_s)
+
+    @property
+    def line_share(self) -> float | None:
+        """The share of the line's goodput that this connection has, None where the line's rate is not known."""
+        return self.bytes_per_s / self.one_way.goodput if self.one_way.goodput else None
+
+    @property
+    def queued_on_path(self) -> bool:
+        """Whether more waits on the path than its round trip holds, beyond the sender's own host."""
+        known = self.sender or self.receiver
+        if known is None or not self.one_way.rtt_s:
+            return False
+        more_s = known.mean("rtt_ms") / 1e3 - self.one_way.rtt_s
+        own_bytes = known.mean("below_tcp_bytes")
+        least = max(_QUEUE_BYTES, _QUEUE_SHARE * self.bytes_per_s * self.one_way.rtt_s)
+        return more_s * self.bytes_per_s - own_bytes >= least
+
+    @property
+    def waits_to_send(self) -> bool:
+        """Whether the sender has data that it may not send yet."""
+        return self.sender is not None and self.sender.mean("notsent_bytes") >= 2 * (self.one_way.mtu - _TCP_IP_HEADERS)

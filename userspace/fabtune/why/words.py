@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What was judged, in sentences."""
+
+from fabtune.model.observation import Observation
+from fabtune.why.judging import Judged, Share
+from fabtune.why.limiter import CANNOT_TELL, mb
+
+_CAPITAL = {"read": "Reads", "write": "Writes"}
+# A second limiter that is worth a word in the verdict.
+_ALSO = 0.2
+
+
+def verdict(one: Judged) -> str:
+    """Return the verdict on one direction in a sentence."""
+    what = f"{_CAPITAL[one.way]} of {one.device}"
+    first = one.first
+    if one.at_the_bound:
+        of = f" of {mb(one.goodput_bytes_per_s)}" if one.goodput_bytes_per_s else ""
+        return f"{what} fill {first.subject if first.limiter == 'line' else 'the line'}: {mb(one.bytes_per_s)}{of}"
+    if first.limiter == CANNOT_TELL or first.among:
+        names = f": {first.subject}" if first.among else ""
+        return f"{what}, {mb(one.bytes_per_s)}: cannot tell what limits them{names} ({_percent(first)} of the time)"
+    text = f"{what} are limited to {mb(one.bytes_per_s)} by {first.subject} ({_percent(first)} of the time)"
+    second = one.shares[1] if len(one.shares) > 1 else None
+    return f"{text}, and by {second.subject} ({_percent(second)})" if second and second.share >= _ALSO else text
+
+
+def _percent(share: Share) -> str:
+    return f"{100 * share.share:.0f} %"
+
+
+def idle(seen: Observation) -> str:
+    """Return what is said of a disk on which nothing moved."""
+    waiting = max((one.in_flight for one in seen.disk.samples), default=0)
+    state = seen.session.state
+    if state not in ("", "LOGGED_IN"):
+        return f"{seen.device}: its session is {state}; {waiting} requests wait for it"
+    if waiting:
+        return f"{seen.device}: {waiting} requests are under way and none came back in {seen.elapsed_s:.0f} s"
+    return f"{seen.device}: idle, nothing to explain; put it under its load and ask again"
