@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What changed settings would bring a session, from one untouched look at it: the model of `throughput`, made to fit.
+
+What the look cannot tell stays open: then there is an interval, or no figure at all, and a note that says why.
+"""
+
+import math
+from collections.abc import Mapping
+
+import attrs
+
+from fabtune.model.observation import Observation
+from fabtune.model.path import NetworkPath
+from fabtune.model.session_model import DEPTHS, Change, Reading
+from fabtune.model.throughput import Bound, Direction, Forecast, forecast, latency_s
+
+# The model is taken to describe the session where it foretells what was seen to this share.
+_EXPLAINED = 0.12
+# So much of a request's time may be nobody's before more requests at once are no longer sure to help.
+_UNEXPLAINED_TIME = 0.25
+# By how much response functions of congestion control are off for a single connection.
+_LOSS_SPREAD = 1.6
+_MINOR = 0.01
+
+
+@attrs.frozen
+class Foretold:
+    """One direction after the change: bytes/s, None where no figure can be given; `high` None is without a limit.
+
+    `first` is what limits then; `latency_ms` is a request's mean time at the depth that the load keeps.
+    """
+
+    way: str
+    now_bytes_per_s: float
+    now: Bound
+    bytes_per_s: float | None
+    low: float
+    high: float | None
+    latency_ms: float | None
+    first: Bound
+    notes: tuple[str, ...]
+
+
+def foretell(seen: Observation, changes: Mapping[Change, float | str]) -> list[Foretold]:
+    """Return what each direction that moved anything would move after `changes`."""
+    moved = sum(way.moved_bytes for way in seen.disk.ways.values())
+    return [_one(seen, way, changes) for way, one in seen.disk.ways.items() if one.moved_bytes > _MINOR * moved]
+
+
+@attrs.define
+class _Open:
+    """What stays open: the least and the most, and why."""
+
+    low: float
+    high: float
+    notes: list[str]
+    point: bool = True
+
+    def leave(self, note: str, low: float, high: float, *, point: bool = False) -> None:
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        self.notes.append(note)
+        self.point = self.point and point
+
+
+def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> Foretold:
+    now = seen.disk.ways[way].moved_bytes / seen.disk.elapsed_s
+    reading = Reading(seen, way, {})
+    before, missing_s = _fitted(reading.direction(), now)
+    told = forecast(before)
+    after_reading = Reading(seen, way, changes)
+    after = attrs.evolve(after_reading.direction(), service_s=before.service_s)
+    then = forecast(after)
+    expected = then.bytes_per_s
+    same = (then.first.limiter, then.first.end) == (told.first.limiter, told.first.end)
+    factor = now / told.bytes_per_s
+    if same and factor < 1 + _EXPLAINED:
+        expected *= factor
+    left = _Open(expected, expected, list(after_reading.notes))
+    if factor < 1 - _EXPLAINED and (expected > now or not same):
+        left.leave(f"{(1 - factor):.0%} less is carried than the model explains", now, expected)
+    if not after_reading.line_known:
+        _without_line(left, seen, way, expected, now)
+    if after_reading.load_may_be_more and expected > now:
+        left.leave("the load may not have more requests than are let through now", now, expected, point=True)
+    if missing_s > _UNEXPLAINED_TIME * before.request_s and expected > 1.05 * now and then.first.limiter in DEPTHS:
+        left.leave(f"{1e3 * missing_s:.1f} ms of a request's time are the target's or unknown", now, expected)
+    if then.first.limiter == "loss" and not same:
+        left.leave(
+            "what losses leave is known only roughly", expected / _LOSS_SPREAD, expected * _LOSS_SPREAD, point=True
+        )
+    figure = expected if left.point and math.isfinite(expected) else None
+    return Foretold(
+        way=way, now_bytes_per_s=now, now=told.first, bytes_per_s=figure, low=left.low,
+        high=left.high if math.isfinite(left.high) else None,
+        latency_ms=_latency_ms(after_reading, after, then, figure), first=then.first, notes=tuple(left.notes),
+    )  # fmt: skip
+
+
+def _fitted(one: Direction, now: float) -> tuple[Direction, float]:
+    """Return `one` with the service time that makes its depth carry `now`, and how much of that nothing explains.
+
+    Only where the depth is what holds it: elsewhere a request's time is a queue's.
+    """
+    told = forecast(one)
+    if told.first.limiter not in DEPTHS or now >= told.bytes_per_s:
+        return one, 0.0
+    more_s = one.request_s * (told.bytes_per_s / now - 1) / (one.share if one.other_s is not None else 1.0)
+    return attrs.evolve(one, service_s=one.service_s + more_s), more_s
+
+
+def _without_line(left: _Open, seen: Observation, way: str, expected: float, now: float) -> None:
+    """Leave open what nobody told: the line's rate, of which what was seen on it is the least."""
+    sender = seen.sender(way)
+    samples = sender.socket.samples if sender and sender.socket else ()
+    shown = max([now, *(float(one.delivery_bytes_per_s) for one in samples if not one.app_limited)])
+    if expected > 1.02 * shown:
+        nic = seen.initiator.nic
+        speed = nic.speed_bytes_per_s if nic else None
+        most = min(expected, NetworkPath(0, speed).goodput_bytes_per_s) if speed else expected
+        left.leave("the line's rate is not known (--rate)", min(shown, expected), most)
+
+
+def _latency_ms(reading: Reading, after: Direction, then: Forecast, figure: float | None) -> float | None:
+    if figure is None or reading.load_depth is None:
+        return None
+    # Both directions share the depth, and their requests wait in the same line for their turns.
+    share = after.share if after.share else 1.0
+    least = min(after.depths.values(), default=math.inf)
+    depth = min(reading.load_depth, least) if then.first.limiter in DEPTHS else reading.load_depth
+    return 1e3 * latency_s(share * depth, after.request_bytes, figure)

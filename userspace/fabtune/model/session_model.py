@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Reads an observation, with some settings changed, as the parameters of the throughput model."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+import attrs
+
+from fabtune.model import throughput
+from fabtune.model.observation import INITIATOR, TARGET, EndSeen, Observation, SocketSample
+from fabtune.model.path import Bursts, NetworkPath
+from fabtune.model.throughput import Direction, Window
+
+# The limits to the requests under way.
+DEPTHS = ("load", "queue-depth", "nr-requests", "session-commands", "command-window")
+_TCP_IP_HEADERS = 52
+# A load that fills so much of what it may have would perhaps take more.
+_FULL = 0.9
+# A queue on the path that no burst explains, in bytes; and what of the line a session that fills it has.
+_STANDING_BYTES, _LINE_SHARE = 128 << 10, 0.93
+# A disk that is busy so much of the time has no more to give.
+_BUSY = 0.9
+# Fewer tell no rate.
+_FEW_LOSSES = 4
+_BURSTS = {
+    "iscsi.first_burst": "first_burst_bytes", "iscsi.max_burst": "max_burst_bytes",
+    "iscsi.max_outstanding_r2t": "outstanding_r2t", "iscsi.immediate_data": "immediate_data",
+    "iscsi.initial_r2t": "initial_r2t",
+}  # fmt: skip
+# What the model knows how to change; a tunable that is not here changes nothing that it can tell.
+KNOWN = frozenset({
+    *_BURSTS, "iscsi.tcp_window", "iscsi.cmds_max", "iscsi.queue_depth", "block.queue_depth", "block.nr_requests",
+    "block.scheduler", "block.read_ahead_kb", "lio.default_cmdsn_depth", "lio.cmdsn_depth", "tcp.rmem_max",
+    "tcp.wmem_max", "net.rmem_max", "net.wmem_max", "tcp.congestion_control", "iscsi.congestion_control",
+    "route.congctl", "qdisc.maxrate",
+})  # fmt: skip
+
+
+class Change(NamedTuple):
+    """A tunable at one end, that is to have another value."""
+
+    end: str
+    tunable: str
+
+
+class Reading:
+    """Direction `way` of `seen` with `changes` made; numbers are in the tunables' own units."""
+
+    def __init__(self, seen: Observation, way: str, changes: Mapping[Change, float | str]) -> None:
+        self.seen, self.way, self._changes = seen, way, changes
+        self.notes: list[str] = []
+        self.sender, self.receiver = seen.sender(way), seen.receiver(way)
+        self._sending = TARGET if way == "read" else INITIATOR
+        self._receiving = INITIATOR if way == "read" else TARGET
+        self.rtt_s = (seen.rtt_ms or 0.0) / 1e3
+
+    def direction(self) -> Direction:
+        """Return the parameters of the model."""
+        ways = self.seen.disk.ways
+        requests = sum(one.completed for one in ways.values())
+        mine = ways[self.way]
+        share = mine.completed / requests if requests else 1.0
+        one = Direction(
+            rtt_s=self.rtt_s, request_bytes=mine.request_bytes, depths=self._depths(), windows=self._windows(),
+            rates=self._rates(), round_trips=self._round_trips(self.way), service_s=self._service_s(self.way),
+            share=share,
+        )  # fmt: skip
+        if share > 0.99:
+            return attrs.evolve(one, share=1.0)
+        other = "write" if self.way == "read" else "read"
+        away = attrs.evolve(
+            one, request_bytes=ways[other].request_bytes, windows={}, round_trips=self._round_trips(other),
+            service_s=self._service_s(other),
+        )  # fmt: skip
+        return attrs.evolve(one, other_s=away.request_s)
+
+    def _value(self, end: str, *tunables: str) -> float | str | None:
+        return next((self._changes[Change(end, one)] for one in tunables if Change(end, one) in self._changes), None)
+
+    def _number(self, end: str, *tunables: str) -> float | None:
+        value = self._value(end, *tunables)
+        return float(value) if value is not None and not isinstance(value, str) else None
+
+    def _round_trips(self, way: str) -> int:
+        return throughput.round_trips(way, self.seen.disk.ways[way].request_bytes, self._bursts)
+
+    @cached_property
+    def _bursts(self) -> Bursts | None:
+        found = self.seen.bursts
+        asked = {field: self._value(INITIATOR, name) for name, field in _BURSTS.items()}
+        told = {field: value for field, value in asked.items() if value is not None}
+        if not told or found is None:
+            return found
+        if self.way == "write":
+            self.notes.append("that the target offers the same bursts")
+        flags = ("immediate_data", "initial_r2t")
+        return replace(found, **{key: bool(v) if key in flags else int(float(v)) for key, v in told.items()})
+
+    # -- requests under way
+
+    @cached_property
+    def load_depth(self) -> float | None:
+        """The requests that the load keeps under way, those that wait in the block layer included."""
+        samples = self.seen.disk.samples
+        found = sum(one.in_flight for one in samples) / len(samples) if samples else self.seen.disk.mean_depth
+        ahead = self._number(INITIATOR, "block.read_ahead_kb")
+        now = _whole(self.seen.disk.queue.get("read_ahead_kb"))
+        if found is None or ahead is None or not now or self.way != "read":
+            return found
+        return self._read_ahead(found, now, ahead)
+
+    def _read_ahead(self, found: float, now_kib: float, then_kib: float) -> float:
+        """Return the depth with another read-ahead, of which a file that is read in order keeps all under way."""
+        kept = found * self.seen.disk.ways["read"].request_bytes
+        if kept > 2 * now_kib * 1024:
+            return found
+        self.notes.append("that what reads goes through the page cache, in order")
+        return found * then_kib / now_kib
+
+    @property
+    def load_may_be_more(self) -> bool:
+        """Whether as many requests wait as the block layer lets in, so that there may be more behind them."""
+        tags = _whole(self.seen.disk.queue.get("nr_requests")) or math.inf
+        most = min(tags, self.seen.session.can_queue)
+        samples = self.seen.disk.samples
+        now = sum(one.in_flight for one in samples) / len(samples) if samples else self.seen.disk.mean_depth
+        return now is not None and now >= _FULL * most
+
+    def _depths(self) -> dict[tuple[str, str], float]:
+        seen = self.seen
+        commands = self._number(INITIATOR, "iscsi.cmds_max")
+        can_queue = throughput.session_commands(int(commands)) if commands else seen.session.can_queue
+        found = {("session-commands", INITIATOR): float(can_queue)}
+        limit = self._number(INITIATOR, "iscsi.queue_depth", "block.queue_depth") or seen.disk.limit
+        # The driver cuts a disk's depth to what the session has; with more of that it is what the record says.
+        if limit and (limit < seen.session.can_queue or limit != seen.disk.limit):
+            found["queue-depth", INITIATOR] = float(limit)
+        if (window := self._command_window()) is not None:
+            found["command-window", TARGET] = window
+        if (requests := self._nr_requests(can_queue)) is not None:
+            found["nr-requests", INITIATOR] = requests
+        if self.load_depth and not (self._changes and self.load_may_be_more):
+            found["load", INITIATOR] = self.load_depth
+        return found
+
+    def _command_window(self) -> float | None:
+        told = self._number(TARGET, "lio.cmdsn_depth", "lio.default_cmdsn_depth")
+        if told is not None:
+            return told
+        # Commands that were held back because it was closed show how far it opens.
+        return self.seen.disk.mean_depth if self.seen.disk.refusals.get("target_busy") else None
+
+    def _nr_requests(self, can_queue: int) -> float | None:
+        told = self._number(INITIATOR, "block.nr_requests")
+        if told is not None:
+            return told
+        scheduler = self._value(INITIATOR, "block.scheduler")
+        now = _whole(self.seen.disk.queue.get("nr_requests"))
+        if now is None or scheduler == "none" or now >= min(can_queue, self.seen.session.can_queue):
+            # Without a scheduler these are the session's commands.
+            return None
+        return float(now)
+
+    # -- bytes in flight
+
+    def _windows(self) -> dict[tuple[str, str], Window]:
+        found = {}
+        receive, send = self._receive_window(), self._send_buffer()
+        if receive is not None:
+            found["receive-window", self._receiving] = receive
+        if send is not None:
+            found["send-buffer", self._sending] = send
+        return found
+
+    def _locked(self) -> float | None:
+        """Return the window that iscsid locks the initiator's buffers to, 0 for none, None where it is not told."""
+        told = self._number(INITIATOR, "iscsi.tcp_window")
+        return told if told is not None else self.seen.session.window_bytes
+
+    def _receive_window(self) -> Window | None:
+        locked = self._locked() if self.way == "read" else 0
+        if locked and Change(INITIATOR, "iscsi.tcp_window") not in self._changes:
+            return self._shown_window()
+        if locked:
+            most = self._number(INITIATOR, "net.rmem_max") or self._sysctl(INITIATOR, "net.core.rmem_max") or math.inf
+            return throughput.receive_window(throughput.locked_buffer_bytes(locked, most), self.rtt_s, locked=True)
+        if locked is None and self.way == "read":
+            return self._shown_window()
+        most_buffer = self._number(self._receiving, "tcp.rmem_max") or self._sysctl(self._receiving, "tcp_rmem")
+        return None if most_buffer is None else throughput.receive_window(most_buffer, self.rtt_s, locked=False)
+
+    def _shown_window(self) -> Window | None:
+        """Return the window that the sender was shown, or that the receiver says it offers."""
+        if self.sender and self.sender.socket:
+            sizes = [one.send_window_bytes for one in self.sender.socket.samples if one.send_window_bytes]
+        else:
+            samples = self.receiver.socket.samples if self.receiver and self.receiver.socket else ()
+            sizes = [one.receive_window_bytes for one in samples if one.receive_window_bytes]
+        return throughput.shown_window(max(sizes), self.rtt_s) if sizes else None
+
+    def _send_buffer(self) -> Window | None:
+        locked = self._locked() if self.way == "write" else 0
+        if locked:
+            most = self._number(INITIATOR, "net.wmem_max") or self._sysctl(INITIATOR, "net.core.wmem_max") or math.inf
+            return throughput.send_window(throughput.locked_buffer_bytes(locked, most))
+        most_buffer = self._number(self._sending, "tcp.wmem_max") or self._sysctl(self._sending, "tcp_wmem")
+        return None if most_buffer is None else throughput.send_window(most_buffer)
+
+    def _sysctl(self, end: str, name: str) -> float | None:
+        one = self.seen.initiator if end == INITIATOR else self.seen.target
+        text = one.sysctls.get(name) or one.sysctls.get(f"net.ipv4.{name}") if one else None
+        return _whole(text.split()[-1]) if text else None
+
+    # -- bytes per second
+
+    def _rates(self) -> dict[tuple[str, str], float]:
+        congested = self._congested()
+        found = self._plain_rates() | congested
+        if (cpu := self._cpu()) is not None:
+            found[f"{INITIATOR}-cpu", INITIATOR] = cpu
+        if self._standing_queue and not congested:
+            found["competing-traffic" if self.line_known else "line", ""] = self._now
+        if self._disk_is_full:
+            found["target-disk", TARGET] = self._now
+        return found
+
+    def _plain_rates(self) -> dict[tuple[str, str], float]:
+        found = {}
+        if self.seen.rate_bytes_per_s is not None:
+            found["line", ""] = self._payload(self.seen.rate_bytes_per_s)
+        if (paced := self._paced()) is not None:
+            found["pacing", self._sending] = self._payload(paced)
+        return found
+
+    @property
+    def line_known(self) -> bool:
+        """Whether somebody told the line's rate."""
+        return self.seen.rate_bytes_per_s is not None
+
+    @property
+    def _now(self) -> float:
+        return self.seen.disk.ways[self.way].moved_bytes / self.seen.disk.elapsed_s
+
+    @cached_property
+    def _mss_bytes(self) -> int:
+        ends: list[EndSeen | None] = [self.sender, self.receiver]
+        return max((one.socket.mss_bytes for one in ends if one and one.socket), default=1448)
+
+    def _payload(self, rate: float) -> float:
+        return NetworkPath(self.rtt_s, rate, self._mss_bytes + _TCP_IP_HEADERS).goodput_bytes_per_s
+
+    def _paced(self) -> float | None:
+        value = self._value(self._sending, "qdisc.maxrate")
+        if value is not None:
+            # The tunable counts bits, and its word for no limit is no number.
+            return None if isinstance(value, str) or value >= 2**32 - 1 else value / 8
+        qdisc = self.sender.qdisc if self.sender else None
+        return qdisc.max_bytes_per_s if qdisc else None
+
+    def _congested(self) -> dict[tuple[str, str], float]:
+        """Return what the congestion window leaves: as it is now where that holds, else by the response function."""
+        socket = self.sender.socket if self.sender else None
+        if socket is None:
+            return {}
+        again, sent = socket.grown("retransmitted_bytes"), socket.grown("sent_bytes")
+        asked = self._value(self._sending, "iscsi.congestion_control", "route.congctl", "tcp.congestion_control")
+        algorithm = str(asked or socket.congestion_control)
+        held = sum(_held_by_cwnd(one) for one in socket.samples) >= len(socket.samples) / 2
+        below = self._now < _LINE_SHARE * min(self._plain_rates().values(), default=math.inf)
+        if held and below and algorithm == socket.congestion_control:
+            return {("loss" if again else "congestion-window", self._sending): self._now}
+        if again < _FEW_LOSSES * self._mss_bytes:
+            return {}
+        lossy = throughput.loss_bytes_per_s(self._mss_bytes, self.rtt_s, again / max(sent, 1), algorithm)
+        return {("loss", self._sending): lossy}
+
+    def _cpu(self) -> float | None:
+        """Return what the initiator's busiest thread or CPU would carry at the present cost of a byte."""
+        one = self.seen.initiator
+        shares = [*one.softirq]
+        # A worker that finds the send buffer full asks again and again: its time is no work then.
+        if not self._waits_to_send:
+            shares += [thread.cpu_share for thread in one.threads if "iscsi_q" in thread.name]
+            # Of a host with one CPU all work is done there.
+            shares += one.cpu_busy if len(one.cpu_busy) == 1 else ()
+        busiest = max(shares, default=0.0)
+        moved = sum(way.moved_bytes for way in self.seen.disk.ways.values()) or 1
+        mine = self.seen.disk.ways[self.way].moved_bytes / moved
+        return self._now / mine / busiest * mine if busiest > 0.01 else None
+
+    @property
+    def _waits_to_send(self) -> bool:
+        socket = self.seen.initiator.socket
+        return socket is not None and any(one.notsent_bytes for one in socket.samples)
+
+    @property
+    def _standing_queue(self) -> bool:
+        """Whether others' packets, or too many of its own, wait on the path although the line has room for it."""
+        socket = self.sender.socket if self.sender else None
+        if socket is None or not self.rtt_s:
+            return False
+        mean = sum(one.rtt_ms for one in socket.samples) / len(socket.samples) / 1e3
+        own = sum(one.below_tcp_bytes for one in socket.samples) / len(socket.samples)
+        standing = (mean - self.rtt_s) * self._now - own > max(_STANDING_BYTES, 0.15 * self._now * self.rtt_s)
+        line = self._payload(self.seen.rate_bytes_per_s) if self.seen.rate_bytes_per_s else math.inf
+        paced = self._paced()
+        at_limit = self._now >= _LINE_SHARE * min(line, math.inf if paced is None else self._payload(paced))
+        return standing and not at_limit
+
+    # -- the target's disk
+
+    def _service_s(self, way: str) -> float:
+        stores = self.seen.target.backstores if self.seen.target else ()
+        return max((one.mean_ms.get(way, 0.0) for one in stores), default=0.0) / 1e3
+
+    @property
+    def _disk_is_full(self) -> bool:
+        """Whether the target's disk works all the time and requests queue before it."""
+        stores = self.seen.target.backstores if self.seen.target else ()
+        return any(one.busy_share >= _BUSY and one.mean_depth > 1 for one in stores)
+
+
+def _held_by_cwnd(one: SocketSample) -> bool:
+    return one.notsent_bytes > 0 and one.in_flight_bytes >= 0.7 * one.cwnd_bytes
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.strip().isdecimal() else None
