@@ -38,6 +38,7 @@ class Case:
     seed: int
     ramp_s: float
     look_s: float
+    lifted_s: float
     lifts: Mapping[str, Settings] = field(default_factory=dict)
     world: Mapping[str, Settings] = field(default_factory=dict)
     threshold: float = THRESHOLD
@@ -45,7 +46,7 @@ class Case:
     @property
     def digest(self) -> str:
         """What makes its runs what they are: kept runs with another digest are measured anew."""
-        whole = [self.name, dict(self.settings), self.seed, self.ramp_s, self.look_s]
+        whole = [self.name, dict(self.settings), self.seed, self.ramp_s, self.look_s, self.lifted_s]
         text = json.dumps([*whole, {k: dict(v) for k, v in self.lifts.items()}], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -102,5 +103,7 @@ def _case(told: Mapping[str, Any], rtt_ms: int, seed: int) -> Case:
             found[bool(one.get("world"))][name] = changed
     name = f"{told['name']}-{rtt_ms}ms-{seed}"
     # Autotuning doubles once a round trip, and a lossy connection needs time to find its rate.
-    ramp_s = float(told.get("ramp_s", 4 + rtt_ms / 20))
-    return Case(name, settings, seed, ramp_s, 10.0, found[False], found[True])
+    ramp_s = float(told.get("ramp_s", 3 + rtt_ms / 25))
+    return Case(
+        name, settings, seed, ramp_s, told.get("look_s", 6.0), told.get("lifted_s", 5.0), found[False], found[True]
+    )

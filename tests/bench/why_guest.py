@@ -9,6 +9,7 @@ CASE NAME and its runs as JSON, compressed, in base64.
 
 import base64
 import json
+import os
 import sys
 import time
 import zlib
@@ -17,7 +18,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from fabtune.measure.look import Look
 from why_cases import Case, Settings, load_cases
 
 from fabtune.host import targets
@@ -26,7 +26,9 @@ from fabtune.host.targets import null_blk
 from fabtune.lab import fabrics, iscsi_initiator, topology
 from fabtune.lab.disks import Disk
 from fabtune.lab.shell import nsenter, tc_batch, write_sysctl
+from fabtune.measure.look import Look
 from fabtune.model import factors, typed, units
+from fabtune.model.observation import WAYS
 
 # What of a load and a target is written where; a value in {} may come with several words.
 _RECORD = {
@@ -86,14 +88,19 @@ class Bed:
     def session(self, wanted: Settings, seed: int) -> Iterator[str]:
         """Set everything to `wanted`, log in, yield the disk, and log out."""
         changed = {key: value for key, value in wanted.items() if self._now.get(key) != value}
-        self._path(wanted, seed)
+        families = {key.rpartition(":")[2].partition(".")[0] for key in changed}
+        if "path" in families:
+            self._path(wanted, seed)
         for key, value in changed.items():
             self._write(key, value)
-        self._qdiscs(wanted)
-        if any(key.startswith("disk.") for key in changed):
+        if families & {"path", "qdisc"}:
+            self._qdiscs(wanted)
+        if "disk" in families:
             self._backstore(wanted)
         self._now = dict(wanted)
-        self._kind.forget(self._kind.remembered())
+        if "lio" in families:
+            # A window of commands is for initiators that the target does not remember.
+            self._kind.forget(self._kind.remembered())
         self._fabric.login()
         try:
             disk = self._fabric.disks()[0]
@@ -102,9 +109,8 @@ class Bed:
                     Path(f"/sys/block/{disk}/queue/{file}").write_text(wanted[key])
             yield disk
         finally:
-            self._remembered = self._kind.remembered()
+            # Nothing is remembered of the path: tcp_no_metrics_save is on in every case.
             self._fabric.logout()
-            topology.forget_paths()
 
     def _path(self, wanted: Settings, seed: int) -> None:
         loss, buffer = units.parse_percent(wanted["path.loss"]), wanted["path.buffer"]
@@ -194,28 +200,28 @@ def fio(disk: str, wanted: Settings) -> list[str]:
     return words
 
 
-def measured(bed: Bed, wanted: Settings, case: Case) -> dict[str, Any]:
+def measured(bed: Bed, wanted: Settings, case: Case, seconds: float) -> dict[str, Any]:
     """Return what one run of `wanted` gives: MB/s and ms of each direction, and the observation."""
     with bed.session(wanted, case.seed) as disk, competing(wanted), process(fio(disk, wanted)):
         time.sleep(case.ramp_s)
         topology.lose_anew(bed.path)
-        before = _stat(disk)
-        seen = Look([disk], topology.TARGET).over(case.look_s)[0]
-        grown = [now - then for now, then in zip(_stat(disk), before, strict=True)]
+        seen = Look([disk], topology.TARGET).over(seconds)[0]
     found: dict[str, Any] = {"observation": typed.STRICT.write(seen)}
-    for way, (requests, sectors, spent_ms) in {"read": (0, 2, 3), "write": (4, 6, 7)}.items():
-        found[f"{way}_mb_per_s"] = grown[sectors] * 512 / seen.elapsed_s / 1e6
-        found[f"{way}_ms"] = grown[spent_ms] / grown[requests] if grown[requests] else None
+    for way, one in seen.disk.ways.items():
+        found[f"{way}_mb_per_s"] = one.moved_bytes / seen.disk.elapsed_s / 1e6
+        found[f"{way}_ms"] = one.total_ms
     return found
-
-
-def _stat(disk: str) -> list[int]:
-    return [int(word) for word in Path(f"/sys/block/{disk}/stat").read_text().split()]
 
 
 def total(found: Mapping[str, Any]) -> float:
     """Return MB/s of both directions."""
-    return float(found["read_mb_per_s"] + found["write_mb_per_s"])
+    return float(sum(found.get(f"{way}_mb_per_s", 0.0) for way in WAYS))
+
+
+def busy_s() -> float:
+    """Return the seconds in which the guest's CPU has worked: what a run costs its host."""
+    user, nice, system, _, _, *interrupts = map(int, Path("/proc/stat").read_text().split()[1:8])
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
 
 
 def runs(bed: Bed, case: Case) -> list[dict[str, Any]]:
@@ -223,9 +229,11 @@ def runs(bed: Bed, case: Case) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
     def add(name: str, values: Mapping[str, str]) -> None:
-        one = {"lift": name, "settings": dict(values), **measured(bed, {**case.settings, **values}, case)}
-        mean_ms = one["read_ms"] or one["write_ms"]
-        print(f"  {case.name}: {name or 'as it is'}: {total(one):.2f} MB/s, {mean_ms:.1f} ms", flush=True)
+        begun_s = busy_s()
+        seconds = case.lifted_s if name else case.look_s
+        one = {"lift": name, "settings": dict(values), **measured(bed, {**case.settings, **values}, case, seconds)}
+        cost = f"{busy_s() - begun_s:.1f} s of the CPU"
+        print(f"  {case.name}: {name or 'as it is'}: {total(one):.2f} MB/s; {cost}", flush=True)
         found.append(one)
 
     add("", {})

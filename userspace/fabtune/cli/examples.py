@@ -70,6 +70,11 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("why --target-netns target", "with the target's end, which is in a namespace here"),
         ("why --watch --json", "a line of JSON for each look"),
     ),
+    "whatif": (
+        ("whatif wan --rate 1gbit", "what the profile for a WAN would bring every session, from 10 s of looking"),
+        ("whatif iscsi.tcp_window=0 sda", "what one value would bring one disk"),
+        ("whatif target:tcp.wmem_max=16MiB --target-netns target", "at one end, with the target's end looked at too"),
+    ),
     "stuck": (("stuck", "requests that have been outstanding for too long"), ("stuck --json", "for a program")),
     "export": (
         ("export", "serve http://127.0.0.1:13260/metrics until Ctrl-C"),

@@ -32,6 +32,7 @@ VERBS = {
     "run": ("parse_measuring", "run an experiment in the lab or on a fleet and show its results"),
     "stat": ("parse_viewing", "show each device's latency, queue depth and refusals (fabstat.ko)"),
     "why": ("parse_viewing", "say what limits the sessions under load, with the evidence, and what lifts it"),
+    "whatif": ("parse_viewing", "foretell what a profile or single values would bring a session under load"),
     "stuck": ("parse_viewing", "list requests that have been outstanding for too long (fabstat.ko)"),
     "export": ("parse_viewing", "serve metrics to Prometheus, or write them to a file (fabstat.ko, sessions, drift)"),
     "show": ("parse_viewing", "show sessions, paths, NICs, targets and other programs that tune"),

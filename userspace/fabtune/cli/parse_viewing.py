@@ -26,6 +26,10 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
         parser.set_defaults(handler="fabtune.cli.why:run_why")
         _why(parser)
         return
+    if verb == "whatif":
+        parser.set_defaults(handler="fabtune.cli.whatif:run_whatif")
+        _whatif(parser)
+        return
     if verb in ("tunables", "explain", "profiles"):
         parser.set_defaults(handler=f"fabtune.cli.vocabulary:run_{verb}")
         _vocabulary(parser, verb)
@@ -72,6 +76,17 @@ def _export(parser: argparse.ArgumentParser) -> None:
 
 def _why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("device", nargs="*", metavar="DEV", help="only this disk, or those below it, such as sda")
+    _look(parser)
+    parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
+
+
+def _whatif(parser: argparse.ArgumentParser) -> None:
+    words = "a profile, values such as iscsi.tcp_window=0 or target:tcp.wmem_max=16MiB, and disks; without a disk all"
+    parser.add_argument("word", nargs="+", metavar="PROFILE|NAME=VALUE|DEV", help=words)
+    _look(parser)
+
+
+def _look(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for", dest="seconds", type=_look_s, default=10.0, metavar="TIME", help="how long to look (default: 10s)"
     )
@@ -79,7 +94,6 @@ def _why(parser: argparse.ArgumentParser) -> None:
         "--target-netns", metavar="NAME", help="the target is in this network namespace: look there too"
     )
     parser.add_argument("--rate", metavar="RATE", help="rate of the slowest link, such as 1gbit, if you know it")
-    parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
 
 
 def _look_s(text: str) -> float:

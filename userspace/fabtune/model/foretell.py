@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What changed settings would bring a session, from one untouched look at it: the model of `throughput`, made to fit.
+"""What changed settings would bring a session, from one untouched look at it: the model of `capacity`, made to fit.
 
 What the look cannot tell stays open: then there is an interval, or no figure at all, and a note that says why.
 """
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import attrs
 
+from fabtune.model.capacity import Bound, Capacity, Direction, carried, latency_s
 from fabtune.model.observation import Observation
 from fabtune.model.path import NetworkPath
-from fabtune.model.session_model import DEPTHS, Change, Reading
-from fabtune.model.throughput import Bound, Direction, Forecast, forecast, latency_s
+from fabtune.model.session_model import DEPTHS, Change, Supposed
 
 # The model is taken to describe the session where it foretells what was seen to this share.
 _EXPLAINED = 0.12
@@ -64,12 +64,12 @@ class _Open:
 
 def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> Foretold:
     now = seen.disk.ways[way].moved_bytes / seen.disk.elapsed_s
-    reading = Reading(seen, way, {})
+    reading = Supposed(seen, way, {})
     before, missing_s = _fitted(reading.direction(), now)
-    told = forecast(before)
-    after_reading = Reading(seen, way, changes)
+    told = carried(before)
+    after_reading = Supposed(seen, way, changes)
     after = attrs.evolve(after_reading.direction(), service_s=before.service_s)
-    then = forecast(after)
+    then = carried(after)
     expected = then.bytes_per_s
     same = (then.first.limiter, then.first.end) == (told.first.limiter, told.first.end)
     factor = now / told.bytes_per_s
@@ -101,7 +101,7 @@ def _fitted(one: Direction, now: float) -> tuple[Direction, float]:
 
     Only where the depth is what holds it: elsewhere a request's time is a queue's.
     """
-    told = forecast(one)
+    told = carried(one)
     if told.first.limiter not in DEPTHS or now >= told.bytes_per_s:
         return one, 0.0
     more_s = one.request_s * (told.bytes_per_s / now - 1) / (one.share if one.other_s is not None else 1.0)
@@ -120,7 +120,7 @@ def _without_line(left: _Open, seen: Observation, way: str, expected: float, now
         left.leave("the line's rate is not known (--rate)", min(shown, expected), most)
 
 
-def _latency_ms(reading: Reading, after: Direction, then: Forecast, figure: float | None) -> float | None:
+def _latency_ms(reading: Supposed, after: Direction, then: Capacity, figure: float | None) -> float | None:
     if figure is None or reading.load_depth is None:
         return None
     # Both directions share the depth, and their requests wait in the same line for their turns.

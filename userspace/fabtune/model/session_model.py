@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import attrs
 
-from fabtune.model import throughput
+from fabtune.model import capacity
+from fabtune.model.capacity import Direction, Window
 from fabtune.model.observation import INITIATOR, TARGET, EndSeen, Observation, SocketSample
 from fabtune.model.path import Bursts, NetworkPath
-from fabtune.model.throughput import Direction, Window
 
 # The limits to the requests under way.
 DEPTHS = ("load", "queue-depth", "nr-requests", "session-commands", "command-window")
@@ -25,17 +25,18 @@ _STANDING_BYTES, _LINE_SHARE = 128 << 10, 0.93
 _BUSY = 0.9
 # Fewer tell no rate.
 _FEW_LOSSES = 4
+# Each end offers a value: the smaller one holds, or for the two flags what `and` and `or` make of them (RFC 7143).
 _BURSTS = {
-    "iscsi.first_burst": "first_burst_bytes", "iscsi.max_burst": "max_burst_bytes",
-    "iscsi.max_outstanding_r2t": "outstanding_r2t", "iscsi.immediate_data": "immediate_data",
-    "iscsi.initial_r2t": "initial_r2t",
+    "first_burst": "first_burst_bytes", "max_burst": "max_burst_bytes", "max_outstanding_r2t": "outstanding_r2t",
+    "immediate_data": "immediate_data", "initial_r2t": "initial_r2t",
 }  # fmt: skip
+_OFFERS = {INITIATOR: "iscsi", TARGET: "lio"}
 # What the model knows how to change; a tunable that is not here changes nothing that it can tell.
 KNOWN = frozenset({
-    *_BURSTS, "iscsi.tcp_window", "iscsi.cmds_max", "iscsi.queue_depth", "block.queue_depth", "block.nr_requests",
-    "block.scheduler", "block.read_ahead_kb", "lio.default_cmdsn_depth", "lio.cmdsn_depth", "tcp.rmem_max",
-    "tcp.wmem_max", "net.rmem_max", "net.wmem_max", "tcp.congestion_control", "iscsi.congestion_control",
-    "route.congctl", "qdisc.maxrate",
+    *(f"{kind}.{name}" for kind in _OFFERS.values() for name in _BURSTS), "iscsi.tcp_window", "iscsi.cmds_max",
+    "iscsi.queue_depth", "block.queue_depth", "block.nr_requests", "block.scheduler", "block.read_ahead_kb",
+    "lio.default_cmdsn_depth", "lio.cmdsn_depth", "tcp.rmem_max", "tcp.wmem_max", "net.rmem_max", "net.wmem_max",
+    "tcp.congestion_control", "iscsi.congestion_control", "route.congctl", "qdisc.maxrate",
 })  # fmt: skip
 
 
@@ -46,7 +47,7 @@ class Change(NamedTuple):
     tunable: str
 
 
-class Reading:
+class Supposed:
     """Direction `way` of `seen` with `changes` made; numbers are in the tunables' own units."""
 
     def __init__(self, seen: Observation, way: str, changes: Mapping[Change, float | str]) -> None:
@@ -85,19 +86,25 @@ class Reading:
         return float(value) if value is not None and not isinstance(value, str) else None
 
     def _round_trips(self, way: str) -> int:
-        return throughput.round_trips(way, self.seen.disk.ways[way].request_bytes, self._bursts)
+        return capacity.round_trips(way, self.seen.disk.ways[way].request_bytes, self._bursts)
 
     @cached_property
     def _bursts(self) -> Bursts | None:
         found = self.seen.bursts
-        asked = {field: self._value(INITIATOR, name) for name, field in _BURSTS.items()}
-        told = {field: value for field, value in asked.items() if value is not None}
-        if not told or found is None:
+        told: dict[str, int] = {}
+        for name, field in _BURSTS.items():
+            offers = [self._number(end, f"{kind}.{name}") for end, kind in _OFFERS.items()]
+            values = [int(one) for one in offers if one is not None]
+            if not values:
+                continue
+            if len(values) == 1 and self.way == "write":
+                self.notes.append("that the other end offers the same bursts")
+            told[field] = max(values) if name == "initial_r2t" else min(values)
+        if found is None or not told:
             return found
-        if self.way == "write":
-            self.notes.append("that the target offers the same bursts")
-        flags = ("immediate_data", "initial_r2t")
-        return replace(found, **{key: bool(v) if key in flags else int(float(v)) for key, v in told.items()})
+        return replace(
+            found, **{key: bool(v) if isinstance(getattr(found, key), bool) else v for key, v in told.items()}
+        )
 
     # -- requests under way
 
@@ -132,7 +139,7 @@ class Reading:
     def _depths(self) -> dict[tuple[str, str], float]:
         seen = self.seen
         commands = self._number(INITIATOR, "iscsi.cmds_max")
-        can_queue = throughput.session_commands(int(commands)) if commands else seen.session.can_queue
+        can_queue = capacity.session_commands(int(commands)) if commands else seen.session.can_queue
         found = {("session-commands", INITIATOR): float(can_queue)}
         limit = self._number(INITIATOR, "iscsi.queue_depth", "block.queue_depth") or seen.disk.limit
         # The driver cuts a disk's depth to what the session has; with more of that it is what the record says.
@@ -186,11 +193,11 @@ class Reading:
             return self._shown_window()
         if locked:
             most = self._number(INITIATOR, "net.rmem_max") or self._sysctl(INITIATOR, "net.core.rmem_max") or math.inf
-            return throughput.receive_window(throughput.locked_buffer_bytes(locked, most), self.rtt_s, locked=True)
+            return capacity.receive_window(capacity.locked_buffer_bytes(locked, most), self.rtt_s, locked=True)
         if locked is None and self.way == "read":
             return self._shown_window()
         most_buffer = self._number(self._receiving, "tcp.rmem_max") or self._sysctl(self._receiving, "tcp_rmem")
-        return None if most_buffer is None else throughput.receive_window(most_buffer, self.rtt_s, locked=False)
+        return None if most_buffer is None else capacity.receive_window(most_buffer, self.rtt_s, locked=False)
 
     def _shown_window(self) -> Window | None:
         """Return the window that the sender was shown, or that the receiver says it offers."""
@@ -199,15 +206,15 @@ class Reading:
         else:
             samples = self.receiver.socket.samples if self.receiver and self.receiver.socket else ()
             sizes = [one.receive_window_bytes for one in samples if one.receive_window_bytes]
-        return throughput.shown_window(max(sizes), self.rtt_s) if sizes else None
+        return capacity.shown_window(max(sizes), self.rtt_s) if sizes else None
 
     def _send_buffer(self) -> Window | None:
         locked = self._locked() if self.way == "write" else 0
         if locked:
             most = self._number(INITIATOR, "net.wmem_max") or self._sysctl(INITIATOR, "net.core.wmem_max") or math.inf
-            return throughput.send_window(throughput.locked_buffer_bytes(locked, most))
+            return capacity.send_window(capacity.locked_buffer_bytes(locked, most))
         most_buffer = self._number(self._sending, "tcp.wmem_max") or self._sysctl(self._sending, "tcp_wmem")
-        return None if most_buffer is None else throughput.send_window(most_buffer)
+        return None if most_buffer is None else capacity.send_window(most_buffer)
 
     def _sysctl(self, end: str, name: str) -> float | None:
         one = self.seen.initiator if end == INITIATOR else self.seen.target
@@ -255,8 +262,7 @@ class Reading:
     def _paced(self) -> float | None:
         value = self._value(self._sending, "qdisc.maxrate")
         if value is not None:
-            # The tunable counts bits, and its word for no limit is no number.
-            return None if isinstance(value, str) or value >= 2**32 - 1 else value / 8
+            return float(value) or None
         qdisc = self.sender.qdisc if self.sender else None
         return qdisc.max_bytes_per_s if qdisc else None
 
@@ -274,7 +280,7 @@ class Reading:
             return {("loss" if again else "congestion-window", self._sending): self._now}
         if again < _FEW_LOSSES * self._mss_bytes:
             return {}
-        lossy = throughput.loss_bytes_per_s(self._mss_bytes, self.rtt_s, again / max(sent, 1), algorithm)
+        lossy = capacity.loss_bytes_per_s(self._mss_bytes, self.rtt_s, again / max(sent, 1), algorithm)
         return {("loss", self._sending): lossy}
 
     def _cpu(self) -> float | None:
@@ -321,6 +327,27 @@ class Reading:
         """Whether the target's disk works all the time and requests queue before it."""
         stores = self.seen.target.backstores if self.seen.target else ()
         return any(one.busy_share >= _BUSY and one.mean_depth > 1 for one in stores)
+
+
+def present(seen: Observation, change: Change) -> float | None:
+    """Return the value that a number has now, None where the observation does not tell it."""
+    one = seen.initiator if change.end == INITIATOR else seen.target
+    _, _, name = change.tunable.partition(".")
+    found = {
+        "tcp.rmem_max": ("net.ipv4.tcp_rmem", one), "tcp.wmem_max": ("net.ipv4.tcp_wmem", one),
+        "net.rmem_max": ("net.core.rmem_max", one), "net.wmem_max": ("net.core.wmem_max", one),
+    }.get(change.tunable)  # fmt: skip
+    if found and found[1]:
+        return _whole((found[1].sysctls.get(found[0]) or "").split()[-1])
+    if change.tunable in ("block.read_ahead_kb", "block.nr_requests"):
+        return _whole(seen.disk.queue.get(name))
+    if change.tunable in ("iscsi.queue_depth", "block.queue_depth"):
+        return seen.disk.limit
+    if change.tunable == "iscsi.cmds_max":
+        return seen.session.can_queue
+    if name in _BURSTS and seen.bursts:
+        return float(getattr(seen.bursts, _BURSTS[name]))
+    return None
 
 
 def _held_by_cwnd(one: SocketSample) -> bool:

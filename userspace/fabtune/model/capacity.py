@@ -33,8 +33,6 @@ _MATHIS = 1.22
 _CUBIC = 1.054
 # What bbr does not take for congestion (Cardwell et al. 2016, figure 8: full rate up to about this share).
 _BBR_LOSS = 0.15
-# Bounds that are this near each other are named together.
-TIE = 0.03
 
 
 @attrs.frozen
@@ -90,25 +88,15 @@ class Direction:
 
 
 @attrs.frozen
-class Forecast:
-    """The least of the bounds, the next above it, and a request's time where so many are kept under way."""
+class Capacity:
+    """The least of the bounds, and all of them in rising order: the second holds once the first is lifted."""
 
     bytes_per_s: float
     first: Bound
     bounds: tuple[Bound, ...]
 
-    @property
-    def next(self) -> Bound | None:
-        """The bound that holds once the first is lifted."""
-        return self.bounds[1] if len(self.bounds) > 1 else None
 
-    @property
-    def tied(self) -> tuple[Bound, ...]:
-        """The bounds that are as low as the first, as far as that can be told."""
-        return tuple(one for one in self.bounds if one.bytes_per_s <= (1 + TIE) * self.bytes_per_s)
-
-
-def forecast(one: Direction) -> Forecast:
+def carried(one: Direction) -> Capacity:
     """Return what direction `one` carries and why no more."""
     bounds = [Bound(limiter, rate, end) for (limiter, end), rate in one.rates.items()]
     for (limiter, end), window in one.windows.items():
@@ -120,7 +108,7 @@ def forecast(one: Direction) -> Forecast:
     ranked = sorted(bounds, key=lambda bound: bound.bytes_per_s)
     if not ranked:
         raise ValueError("a direction without any bound")
-    return Forecast(ranked[0].bytes_per_s, ranked[0], tuple(ranked))
+    return Capacity(ranked[0].bytes_per_s, ranked[0], tuple(ranked))
 
 
 def window_bytes_per_s(window: Window, rtt_s: float, peak_bytes_per_s: float = math.inf) -> float:

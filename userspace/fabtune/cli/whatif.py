@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The verb ``whatif``: what a profile or single values would bring a session, from one look at it as it is."""
+
+import argparse
+
+import attrs
+
+from fabtune.cli import console, table
+from fabtune.errors import ExitCode, InputError
+from fabtune.measure.look import Look
+from fabtune.model import units
+from fabtune.model.capacity import Bound
+from fabtune.model.document import Json
+from fabtune.model.foretell import Foretold, foretell
+from fabtune.model.observation import Observation
+from fabtune.why import lift
+from fabtune.why.asked import Asked, asked, sorted_out
+
+
+@attrs.frozen
+class _Told:
+    """One disk: what was seen, what was asked for it, and what that would bring in each direction."""
+
+    seen: Observation
+    asked: Asked
+    ways: list[Foretold]
+
+
+def run_whatif(args: argparse.Namespace) -> int:
+    """Look, foretell and say; exit 5 where a direction has no figure, or nothing moved."""
+    rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
+    changes, devices = sorted_out(args.word)
+    if not changes:
+        raise InputError(f"whatif {' '.join(devices)}: no profile and no NAME=VALUE; what is to be different?")
+    look = Look(devices, args.target_netns)
+    console.say(f"looking for {args.seconds:g} s ...")
+    told = [_tell(lift.with_rate(seen, rate), changes) for seen in look.over(args.seconds)]
+    with console.reader_may_leave():
+        if args.json:
+            table.print_json({"devices": [_as_json(one) for one in told]})
+        else:
+            _show(told)
+    known = [way.bytes_per_s is not None for one in told for way in one.ways]
+    return ExitCode.DONE if known and all(known) else ExitCode.CANNOT_TELL
+
+
+def _tell(seen: Observation, words: list[str]) -> _Told:
+    wanted = asked(words, seen)
+    # What the model does not know must not be foretold as if nothing had been asked.
+    return _Told(seen, wanted, foretell(seen, wanted.changes) if wanted.changes else [])
+
+
+def _as_json(one: _Told) -> dict[str, Json]:
+    return {
+        "device": one.seen.device,
+        "target": one.seen.session.target,
+        "changes": [
+            {"end": change.end, "tunable": change.tunable, "value": value}
+            for change, value in one.asked.changes.items()
+        ],
+        "not_in_the_model": list(one.asked.unknown),
+        "ways": [_way_json(way) for way in one.ways],
+        "missing": list(one.seen.missing),
+    }
+
+
+def _way_json(way: Foretold) -> dict[str, Json]:
+    return {
+        "way": way.way,
+        "now_bytes_per_s": round(way.now_bytes_per_s),
+        "now_limiter": way.now.limiter,
+        "bytes_per_s": None if way.bytes_per_s is None else round(way.bytes_per_s),
+        "low_bytes_per_s": round(way.low),
+        "high_bytes_per_s": None if way.high is None else round(way.high),
+        "latency_ms": None if way.latency_ms is None else round(way.latency_ms, 3),
+        "limiter": way.first.limiter,
+        "limiter_end": way.first.end,
+        "notes": list(way.notes),
+    }
+
+
+def _show(told: list[_Told]) -> None:
+    for one in told:
+        for way in one.ways:
+            table.paragraph(_sentence(one.seen.device, way))
+            for note in way.notes:
+                table.labelled("open", note, 10)
+        if not one.asked.changes:
+            table.paragraph(f"{one.seen.device}: cannot tell: the model knows nothing of what is to be different")
+        elif not one.ways:
+            table.paragraph(f"{one.seen.device}: idle, nothing to foretell; put it under its load and ask again")
+        if one.asked.unknown:
+            table.labelled("left out", f"not in the model: {', '.join(one.asked.unknown)}", 10)
+    for text in dict.fromkeys(text for one in told for text in one.seen.missing):
+        table.labelled("not seen", text, 10)
+
+
+def _sentence(device: str, way: Foretold) -> str:
+    begin = f"{way.way.capitalize()}s of {device}: {_mb(way.now_bytes_per_s)} MB/s now ({_named(way.now)})"
+    if way.bytes_per_s is None:
+        most = "no limit known" if way.high is None else f"{_mb(way.high)} MB/s"
+        return f"{begin}; then cannot tell: from {_mb(way.low)} MB/s to {most}, where {_named(way.first)} would limit"
+    latency = "" if way.latency_ms is None else f", {way.latency_ms:.0f} ms a request"
+    spread = "" if way.high is not None and way.high - way.low < 1e4 else _spread(way)
+    return f"{begin}; then {_mb(way.bytes_per_s)} MB/s{spread}{latency}; what limits then: {_named(way.first)}"
+
+
+def _spread(way: Foretold) -> str:
+    return f" ({_mb(way.low)} to {'?' if way.high is None else _mb(way.high)})"
+
+
+def _named(bound: Bound) -> str:
+    name = bound.limiter.replace("-", " ")
+    return f"the {bound.end}'s {name}" if bound.end and bound.limiter != "load" else f"the {name}"
+
+
+def _mb(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e6:.1f}"
