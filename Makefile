@@ -22,7 +22,7 @@ PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy py
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place lab-shell lab-debug-kernels check-sanitizers check-model \
+.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-why lab-shell lab-debug-kernels check-sanitizers check-model \
 	deps-lab deps-test devtools install uninstall clean distclean
 
 help: ## list the targets, one line each
@@ -99,6 +99,9 @@ bench-experiments: deps-lab ## every other shipped experiment, whole (out/bench/
 
 bench-in-place: deps-lab ## a mounted, busy session retuned in place beside a re-login, and under faults (out/bench/in-place.json)
 	$(PYTHON) tests/bench/in_place.py --out $(OUT)/bench
+
+bench-why: deps-lab ## whether why names the true limiter and whatif foretells what lifting it brings (out/bench/why.json); resumes
+	$(PYTHON) tests/bench/why.py --out $(OUT)/bench
 
 lab-debug-kernels: deps-lab ## build the kernels with sanitizers, PREEMPT_RT and SCSI built in, once (minutes each)
 	@for kernel in kasan kcsan rt scsi-builtin; do $(FABTUNE) lab build --suite $$kernel || exit 1; done

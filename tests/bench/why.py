@@ -13,16 +13,24 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 
 from why_cases import PLACE, Case, load_cases  # noqa: E402
+from why_judge import Truth, matrix, predictions, read_run, summed  # noqa: E402
 
 # A guest that runs more cases shares its boot among more of them; one that fails loses no more than the case it was at.
 CASES_A_GUEST = 12
+# What is demanded: least and most.
+BARS = {
+    "single_right_both_ends": (0.97, 1), "single_right_one_end": (0.90, 1), "double_right": (0.92, 1),
+    "advised_at_bound": (0, 0), "share_error_points": (0, 5), "prediction_median": (0, 0.05),
+    "prediction_p95": (0, 0.12), "best_change_right": (0.93, 1),
+}  # fmt: skip
 
 
 def kept(out: Path, case: Case) -> bool:
@@ -57,19 +65,64 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=TOP / "out/bench")
     parser.add_argument("--suite", default="trixie", help="which Debian's kernel and open-iscsi")
     parser.add_argument("--file", action="append", help="cases of this file of tests/bench/why only")
-    parser.add_argument("--only", action="append", help="cases whose names begin so")
+    parser.add_argument("--only", action="append", help="cases whose names have this in them")
+    parser.add_argument("--judge-only", action="store_true", help="measure nothing: judge what is kept")
+    parser.add_argument("--most", type=int, help="measure at most so many cases, and judge what is there then")
+    parser.add_argument("--verbose", action="store_true", help="print each prediction")
     asked = parser.parse_args()
     out = asked.out / "why"
     out.mkdir(parents=True, exist_ok=True)
     files = asked.file or sorted(file.name for file in PLACE.glob("*.toml") if file.name != "lifts.toml")
     cases = [(file, case) for file in files for case in load_cases(PLACE / file)]
     if asked.only:
-        cases = [(file, case) for file, case in cases if case.name.startswith(tuple(asked.only))]
+        cases = [(file, case) for file, case in cases if any(part in case.name for part in asked.only)]
     missing = [(file, case) for file, case in cases if not kept(out, case)]
     print(f"{len(cases)} cases, {len(missing)} to measure", flush=True)
-    for first in range(0, len(missing), CASES_A_GUEST):
-        measure(missing[first : first + CASES_A_GUEST], out, asked.suite)
-    return 0
+    if not asked.judge_only:
+        for first in range(0, len(missing[: asked.most]), CASES_A_GUEST):
+            measure(missing[first : first + CASES_A_GUEST][: asked.most], out, asked.suite)
+    truths = [truth for _, case in cases if (truth := read(out, case)) is not None]
+    found = summed(truths)
+    (asked.out / "why.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+    for one_end in (False, True):
+        print(f"\nseen from {'the initiator alone' if one_end else 'both ends'}:")
+        print(*matrix(truths, one_end=one_end), sep="\n")
+    if asked.verbose:
+        print_predictions(truths)
+    told = missed(found)
+    print("\n".join(told) or "all bars held")
+    return int(bool(told))
+
+
+def read(out: Path, case: Case) -> Truth | None:
+    """Return the runs of `case` if they are kept, whatever it was when they were made."""
+    file = out / f"{case.name}.json"
+    if not file.exists():
+        return None
+    document = json.loads(file.read_text())
+    runs = [read_run(one, document["settings"], str(file)) for one in document["runs"]]
+    return Truth(case.name, tuple(runs))
+
+
+def print_predictions(truths: Sequence[Truth]) -> None:
+    """Print what was foretold of each lift beside what came."""
+    for truth in truths:
+        for one in predictions(truth):
+            figure = "open" if one.foretold is None else f"{one.foretold / 1e6:.2f} ({one.error:.1%} off)"
+            print(f"{one.case} {one.lift}: {one.before / 1e6:.2f} -> {one.measured / 1e6:.2f} MB/s, foretold {figure}")
+
+
+def missed(found: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each bar that `found` misses, or has no runs for."""
+    told = []
+    for name, (least, most) in BARS.items():
+        value = found[name]
+        if value is None:
+            told.append(f"{name}: no runs tell")
+        elif not least <= value <= most:
+            told.append(f"{name}: {value}, {least} to {most} demanded")
+    return told
 
 
 if __name__ == "__main__":

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Judges kept runs: the truth of each case, what `why` says of its observations, and what `whatif` foretells."""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import attrs
+from why_cases import BY_NAME, THRESHOLD
+
+from fabtune.model import typed, units
+from fabtune.model.foretell import Foretold, foretell
+from fabtune.model.observation import Observation
+from fabtune.model.path import LINUX_FRAMING, NetworkPath, bound_bytes_per_s
+from fabtune.why.asked import asked
+from fabtune.why.judging import Judged, judged
+
+# Two lifts whose gains are this near each other are both the truth.
+_TIE = 0.03
+# A run that carries this share of the bound has nothing to gain.
+_AT_BOUND = 0.97
+# Settings of the lab that no tunable of a host is.
+_OF_THE_LAB = ("path.", "disk.", "load.")
+ENDS = ("both ends", "initiator alone")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One kept run: which lift, the settings that it changed, the whole of them, and what was seen."""
+
+    lift: str
+    changed: Mapping[str, str]
+    settings: Mapping[str, str]
+    seen: Observation
+
+    @cached_property
+    def bytes_per_s(self) -> float:
+        """What both directions moved."""
+        return sum(way.moved_bytes for way in self.seen.disk.ways.values()) / self.seen.disk.elapsed_s
+
+    @cached_property
+    def bound_bytes_per_s(self) -> float:
+        """What the path carries of such a load."""
+        rate = units.parse_bit_per_s(self.settings["path.rate"]) / 8
+        path = NetworkPath(units.parse_ms(self.settings["path.rtt"]) / 1e3, rate, framing_bytes=LINUX_FRAMING)
+        size = units.parse_bytes(self.settings["load.size"])
+        depth = int(self.settings["load.depth"]) if self.settings["load.kind"] == "direct" else 1 << 20
+        ways = 2 if self.settings["load.op"] == "mixed" else 1
+        return ways * bound_bytes_per_s(path, size, depth, share=1 / ways)
+
+    @property
+    def at_the_bound(self) -> bool:
+        """Whether nothing but another path or load could bring it more."""
+        held = self.settings["path.competing"] != "0" or self.settings["load.pause"] != "0"
+        return not held and self.bytes_per_s >= _AT_BOUND * self.bound_bytes_per_s
+
+    def from_one_end(self) -> Observation:
+        """Return what the initiator alone could see."""
+        return attrs.evolve(self.seen, target=None)
+
+
+def read_run(kept: Mapping[str, Any], settings: Mapping[str, str], where: str) -> Run:
+    """Return a run as it was kept, with the rate told that its path had."""
+    whole = {**settings, **kept["settings"]}
+    seen = typed.TOLERANT.read(Observation, kept["observation"], where)
+    rate = units.parse_bit_per_s(whole["path.rate"]) / 8
+    return Run(kept["lift"], kept["settings"], whole, attrs.evolve(seen, rate_bytes_per_s=rate, rate_by="--rate"))
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A case: its runs, and which lifts raised its throughput most."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+    @property
+    def base(self) -> Run:
+        """The run as it is."""
+        return self.runs[0]
+
+    def _gain(self, run: Run) -> float:
+        return run.bytes_per_s / self.base.bytes_per_s
+
+    @cached_property
+    def lifts(self) -> tuple[str, ...]:
+        """The lifts that raise it most, of settings first, then of the world's; none where nothing does."""
+        singles = [run for run in self.runs[1:] if run.lift != "all"]
+        for world in (False, True):
+            mine = [run for run in singles if bool(BY_NAME[run.lift].get("world")) == world]
+            best = max((self._gain(run) for run in mine), default=0.0)
+            if best >= 1 + THRESHOLD:
+                return tuple(run.lift for run in mine if self._gain(run) >= best * (1 - _TIE))
+        return ()
+
+    def limiters(self, way: str) -> set[str]:
+        """Return the names that are right for direction `way`."""
+        found = {name for lift in self.lifts for name in BY_NAME[lift]["limiter"].get(way, [])}
+        return found or {"line"}
+
+    @property
+    def is_double(self) -> bool:
+        """Whether two limiters were put in."""
+        return sum(not BY_NAME[run.lift].get("world") and run.lift != "all" for run in self.runs[1:]) > 1
+
+
+def busiest(found: Sequence[Judged]) -> Judged:
+    """Return the direction that moved more."""
+    return max(found, key=lambda one: one.bytes_per_s)
+
+
+def score(truth: Truth, seen: Observation) -> tuple[float, str, str]:
+    """Return how right `why` is (a stated choice that has the truth counts half), the truth and what it said."""
+    one = busiest(judged(seen))
+    right = truth.limiters(one.way)
+    told = one.first.limiter
+    among = set(one.first.among) & right
+    points = 1.0 if told in right else 0.5 if among else 0.0
+    return points, "/".join(sorted(right)), told
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One lift of one case: what was foretold (None: it was left open) and what came."""
+
+    case: str
+    lift: str
+    foretold: float | None
+    low: float
+    high: float | None
+    measured: float
+    before: float
+
+    @property
+    def error(self) -> float | None:
+        """By what share it was off."""
+        return None if self.foretold is None else abs(self.foretold - self.measured) / self.measured
+
+
+def _words(changed: Mapping[str, str]) -> list[str] | None:
+    """Return what `whatif` is asked to lift that way, None for a lift that is no host's setting."""
+    if any(key.startswith(_OF_THE_LAB) for key in changed):
+        return None
+    return [f"{key}={value}" for key, value in changed.items() if value != "default"]
+
+
+def predictions(truth: Truth, *, one_end: bool = False) -> Iterator[Prediction]:
+    """Yield what is foretold of each lift of `truth` from its run as it is."""
+    seen = truth.base.from_one_end() if one_end else truth.base.seen
+    for run in truth.runs[1:]:
+        rate = f"{units.parse_bit_per_s(run.settings['path.rate']):.0f}bit"
+        # The lab's word for the path's own rate.
+        changed = {key: rate if value == "path" else value for key, value in run.changed.items()}
+        words = _words(changed)
+        if not words:
+            continue
+        ways = foretell(seen, asked(words, seen).changes)
+        yield Prediction(truth.name, run.lift, *_sum(ways), run.bytes_per_s, truth.base.bytes_per_s)
+
+
+def _sum(ways: Sequence[Foretold]) -> tuple[float | None, float, float | None]:
+    figures = [way.bytes_per_s for way in ways]
+    highs = [way.high for way in ways]
+    return (
+        None if None in figures else sum(one for one in figures if one is not None),
+        sum(way.low for way in ways),
+        None if None in highs else sum(one for one in highs if one is not None),
+    )
+
+
+def best_is_right(truth: Truth, foretold: Iterable[Prediction]) -> bool | None:
+    """Tell whether the change that is foretold to bring most is (nearly) the one that did; None where none is."""
+    singles = [one for one in foretold if one.lift != "all" and one.foretold is not None]
+    if not singles:
+        return None
+    chosen = max(singles, key=lambda one: one.foretold or 0.0)
+    least = (1 + THRESHOLD) * truth.base.bytes_per_s
+    reached = chosen.measured if (chosen.foretold or 0.0) >= least else truth.base.bytes_per_s
+    best = max(truth.base.bytes_per_s, *(one.measured for one in singles))
+    return reached >= (1 - THRESHOLD) * best
+
+
+def summed(truths: Sequence[Truth]) -> dict[str, Any]:
+    """Return the figures of why.json; None where no run answers."""
+    runs = [run for truth in truths for run in truth.runs]
+    bound = [run for run in runs if run.at_the_bound]
+    advised = [run for run in bound if any(one.liftable for one in _from_each(run))]
+    foretold = {truth.name: list(predictions(truth)) for truth in truths}
+    alone = [one for truth in truths for one in predictions(truth, one_end=True)]
+    every = [one for found in foretold.values() for one in found]
+    best = [told for truth in truths if (told := best_is_right(truth, foretold[truth.name])) is not None]
+    singles, doubles = ([one for one in truths if one.is_double == double] for double in (False, True))
+    return {
+        "cases": len(truths),
+        "runs": len(runs),
+        "single_cases": len(singles),
+        "single_right_both_ends": _mean(score(one, one.base.seen)[0] for one in singles),
+        "single_right_one_end": _mean(score(one, one.base.from_one_end())[0] for one in singles),
+        "double_cases": len(doubles),
+        "double_right": _mean(score(one, one.base.seen)[0] for one in doubles),
+        "runs_at_bound": len(bound),
+        "advised_at_bound": len(advised),
+        # Causes that come and go are not among the cases yet.
+        "share_error_points": None,
+        "predictions": len(every),
+        **_errors("prediction", every),
+        **_errors("prediction_one_end", alone),
+        "best_change_right": _mean(map(float, best)),
+    }
+
+
+def _from_each(run: Run) -> Iterator[Judged]:
+    for seen in (run.seen, run.from_one_end()):
+        yield from judged(seen)
+
+
+def _mean(found: Iterable[float]) -> float | None:
+    values = list(found)
+    return round(statistics.fmean(values), 4) if values else None
+
+
+def _errors(name: str, found: Sequence[Prediction]) -> dict[str, Any]:
+    errors = sorted(one.error for one in found if one.error is not None)
+    p95 = errors[min(len(errors) - 1, round(0.95 * (len(errors) - 1)))] if errors else None
+    return {
+        f"{name}_median": round(statistics.median(errors), 4) if errors else None,
+        f"{name}_p95": None if p95 is None else round(p95, 4),
+        f"{name}_open": len(found) - len(errors),
+    }
+
+
+def matrix(truths: Sequence[Truth], *, one_end: bool) -> list[str]:
+    """Return the confusion matrix as rows of Markdown: the truth, what was said, how often, and where it was wrong."""
+    counts: Counter[tuple[str, str]] = Counter()
+    where: dict[tuple[str, str], list[str]] = {}
+    for truth in truths:
+        points, right, told = score(truth, truth.base.from_one_end() if one_end else truth.base.seen)
+        counts[right, told] += 1
+        if points < 1:
+            where.setdefault((right, told), []).append(truth.name)
+    rows = ["| truth | said | cases | wrong or half right |", "|---|---|---|---|"]
+    for (right, told), count in sorted(counts.items()):
+        rows.append(f"| {right} | {told} | {count} | {', '.join(where.get((right, told), []))} |")
+    return rows
