@@ -20,6 +20,7 @@ from typing import Any
 
 from why_cases import Case, Settings, load_cases
 
+from fabtune.backends import record
 from fabtune.host import targets
 from fabtune.host.run import launch, run
 from fabtune.host.targets import null_blk
@@ -205,6 +206,8 @@ def measured(bed: Bed, wanted: Settings, case: Case, seconds: float) -> dict[str
     with bed.session(wanted, case.seed) as disk, competing(wanted), process(fio(disk, wanted)):
         time.sleep(case.ramp_s)
         topology.lose_anew(bed.path)
+        # This process has changed the records since it read them.
+        record.BACKEND.forget()
         seen = Look([disk], topology.TARGET).over(seconds)[0]
     found: dict[str, Any] = {"observation": typed.STRICT.write(seen)}
     for way, one in seen.disk.ways.items():

@@ -14,13 +14,13 @@ from why_cases import BY_NAME, THRESHOLD
 from fabtune.model import typed, units
 from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import Observation
-from fabtune.model.path import LINUX_FRAMING, NetworkPath, bound_bytes_per_s
+from fabtune.model.path import LINUX_FRAMING, NetworkPath
 from fabtune.why.asked import asked
 from fabtune.why.judging import Judged, judged
 
 # Two lifts whose gains are this near each other are both the truth.
 _TIE = 0.03
-# A run that carries this share of the bound has nothing to gain.
+# A run that carries this share of the line has nothing to gain.
 _AT_BOUND = 0.97
 # Settings of the lab that no tunable of a host is.
 _OF_THE_LAB = ("path.", "disk.", "load.")
@@ -41,21 +41,13 @@ class Run:
         """What both directions moved."""
         return sum(way.moved_bytes for way in self.seen.disk.ways.values()) / self.seen.disk.elapsed_s
 
-    @cached_property
-    def bound_bytes_per_s(self) -> float:
-        """What the path carries of such a load."""
-        rate = units.parse_bit_per_s(self.settings["path.rate"]) / 8
-        path = NetworkPath(units.parse_ms(self.settings["path.rtt"]) / 1e3, rate, framing_bytes=LINUX_FRAMING)
-        size = units.parse_bytes(self.settings["load.size"])
-        depth = int(self.settings["load.depth"]) if self.settings["load.kind"] == "direct" else 1 << 20
-        ways = 2 if self.settings["load.op"] == "mixed" else 1
-        return ways * bound_bytes_per_s(path, size, depth, share=1 / ways)
-
     @property
     def at_the_bound(self) -> bool:
-        """Whether nothing but another path or load could bring it more."""
-        held = self.settings["path.competing"] != "0" or self.settings["load.pause"] != "0"
-        return not held and self.bytes_per_s >= _AT_BOUND * self.bound_bytes_per_s
+        """Whether the line is full, in each direction that is asked for."""
+        rate = units.parse_bit_per_s(self.settings["path.rate"]) / 8
+        line = NetworkPath(0.0, rate, framing_bytes=LINUX_FRAMING).goodput_bytes_per_s
+        ways = 2 if self.settings["load.op"] == "mixed" else 1
+        return self.bytes_per_s >= _AT_BOUND * ways * line
 
     def from_one_end(self) -> Observation:
         """Return what the initiator alone could see."""

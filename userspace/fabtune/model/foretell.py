@@ -21,6 +21,8 @@ _UNEXPLAINED_TIME = 0.25
 # By how much response functions of congestion control are off for a single connection.
 _LOSS_SPREAD = 1.6
 _MINOR = 0.01
+# What holds a session that the model does not explain.
+UNKNOWN = "unknown"
 
 
 @attrs.frozen
@@ -64,35 +66,34 @@ class _Open:
 
 def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> Foretold:
     now = seen.disk.ways[way].moved_bytes / seen.disk.elapsed_s
-    reading = Supposed(seen, way, {})
-    before, missing_s = _fitted(reading.direction(), now)
+    before, missing_s = _fitted(Supposed(seen, way, {}).direction(), now)
     told = carried(before)
-    after_reading = Supposed(seen, way, changes)
-    after = attrs.evolve(after_reading.direction(), service_s=before.service_s)
+    supposed = Supposed(seen, way, changes)
+    after = attrs.evolve(supposed.direction(), service_s=before.service_s)
     then = carried(after)
-    expected = then.bytes_per_s
-    same = (then.first.limiter, then.first.end) == (told.first.limiter, told.first.end)
     factor = now / told.bytes_per_s
-    if same and factor < 1 + _EXPLAINED:
-        expected *= factor
-    left = _Open(expected, expected, list(after_reading.notes))
-    if factor < 1 - _EXPLAINED and (expected > now or not same):
+    explained = factor > 1 - _EXPLAINED
+    same = (then.first.limiter, then.first.end) == (told.first.limiter, told.first.end)
+    expected = then.bytes_per_s
+    if same and (explained or then.bytes_per_s == told.bytes_per_s):
+        expected *= min(factor, 1 + _EXPLAINED)
+    left = _Open(expected, expected, list(supposed.notes))
+    if not explained and expected > 1.001 * now:
         left.leave(f"{(1 - factor):.0%} less is carried than the model explains", now, expected)
-    if not after_reading.line_known:
+    if not supposed.line_known:
         _without_line(left, seen, way, expected, now)
-    if after_reading.load_may_be_more and expected > now:
-        left.leave("the load may not have more requests than are let through now", now, expected, point=True)
     if missing_s > _UNEXPLAINED_TIME * before.request_s and expected > 1.05 * now and then.first.limiter in DEPTHS:
         left.leave(f"{1e3 * missing_s:.1f} ms of a request's time are the target's or unknown", now, expected)
+    if supposed.load_may_be_more and expected > now:
+        left.leave("the load may not have more requests than are let through now", now, expected, point=True)
     if then.first.limiter == "loss" and not same:
-        left.leave(
-            "what losses leave is known only roughly", expected / _LOSS_SPREAD, expected * _LOSS_SPREAD, point=True
-        )
+        roughly = expected / _LOSS_SPREAD, expected * _LOSS_SPREAD
+        left.leave("what losses leave is known only roughly", *roughly, point=True)
     figure = expected if left.point and math.isfinite(expected) else None
     return Foretold(
-        way=way, now_bytes_per_s=now, now=told.first, bytes_per_s=figure, low=left.low,
-        high=left.high if math.isfinite(left.high) else None,
-        latency_ms=_latency_ms(after_reading, after, then, figure), first=then.first, notes=tuple(left.notes),
+        way=way, now_bytes_per_s=now, now=told.first if explained else Bound(UNKNOWN, now), bytes_per_s=figure,
+        low=left.low, high=left.high if math.isfinite(left.high) else None,
+        latency_ms=_latency_ms(supposed, after, then, figure), first=then.first, notes=tuple(left.notes),
     )  # fmt: skip
 
 
