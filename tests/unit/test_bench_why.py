@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The cases of `make bench-why`, and how the truth is found and judged, without a guest."""
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+from fabtune.model import typed
+from fabtune.model.observation import Observation
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+
+from why_cases import BY_NAME, GOOD, PLACE, load_cases  # noqa: E402
+from why_judge import Prediction, Run, Truth, best_is_right, predictions, score, summed  # noqa: E402
+
+_KEPT = json.loads(gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes()))
+_FILES = sorted(file for file in PLACE.glob("*.toml") if file.name != "lifts.toml")
+# How the kept observations were made.
+_SETTINGS = {**GOOD, "path.rate": "200mbit", "path.rtt": "20ms"}
+
+
+def _run(lift: str, kept: str, **changed: str) -> Run:
+    seen = typed.STRICT.read(Observation, _KEPT[kept], kept)
+    values = {key.replace("__", "."): value for key, value in changed.items()}
+    return Run(lift, values, {**_SETTINGS, **values}, attrs.evolve(seen, rate_bytes_per_s=25e6))
+
+
+def _truth(*runs: Run) -> Truth:
+    return Truth("a case", runs)
+
+
+@pytest.mark.parametrize("file", _FILES, ids=[one.stem for one in _FILES])
+def test_each_case_can_be_lifted_and_has_a_name_of_its_own(file: Path) -> None:
+    cases = load_cases(file)
+    assert len({case.name for case in cases}) == len(cases)
+    for case in cases:
+        assert set(case.settings) == set(GOOD)
+        assert case.lifts or case.world, case.name
+        for changed in [*case.lifts.values(), *case.world.values()]:
+            assert all(case.settings[key] != value for key, value in changed.items())
+
+
+def test_there_are_cases_of_twenty_kinds_and_two_at_once() -> None:
+    lifted = {name for file in _FILES for case in load_cases(file) for name in (*case.lifts, *case.world)}
+    assert lifted == set(BY_NAME) and len(lifted) >= 20
+    assert all(len(case.lifts) == 2 for case in load_cases(PLACE / "double.toml"))
+
+
+def test_the_truth_is_what_raises_throughput_most() -> None:
+    untouched, wan = _run("", "untouched-read"), _run("locked-window", "wan-read", iscsi__tcp_window="0")
+    nothing = _run("queue-depth", "untouched-read", iscsi__queue_depth="128")
+    assert _truth(untouched, nothing, wan).lifts == ("locked-window",)
+    # The world's lifts count where no setting's helps.
+    assert _truth(untouched, nothing, _as_lift(wan, "line")).lifts == ("line",)
+    assert _truth(untouched, nothing).limiters("read") == {"line"}
+
+
+def _as_lift(run: Run, lift: str) -> Run:
+    """Return the same run as that of another lift."""
+    return Run(lift, run.changed, run.settings, run.seen)
+
+
+def test_a_verdict_is_right_half_right_or_wrong() -> None:
+    untouched, wan = _run("", "untouched-read"), _run("locked-window", "wan-read", iscsi__tcp_window="0")
+    assert score(_truth(untouched, wan), untouched.seen)[0] == 1
+    assert score(_truth(untouched, _as_lift(wan, "cmds-max")), untouched.seen)[0] == 0
+    paced, lifted = _run("", "maxrate-read"), _run("pacing", "wan-read")
+    # From the initiator alone it says between which it cannot tell.
+    assert score(_truth(paced, lifted), paced.from_one_end())[0] == 0.5
+
+
+def test_what_is_foretold_is_held_against_the_lifted_run() -> None:
+    truth = _truth(_run("", "untouched-read"), _run("locked-window", "wan-read", iscsi__tcp_window="0"))
+    (one,) = predictions(truth)
+    assert one.error is not None and one.error < 0.03
+    found = summed([truth])
+    assert (found["runs"], found["runs_at_bound"], found["advised_at_bound"]) == (2, 1, 0)
+    assert (found["best_change_right"], found["single_right_both_ends"]) == (1, 1)
+    assert found["double_right"] is None
+
+
+@pytest.mark.parametrize(
+    ("foretold", "measured", "right"),
+    [((20e6, 15e6), (20e6, 15e6), True), ((15e6, 20e6), (20e6, 15e6), False), ((12e6, 12e6), (12e6, 12e6), True),
+     ((12e6, 12e6), (20e6, 12e6), False), ((None, None), (20e6, 12e6), None)],
+)  # fmt: skip
+def test_the_best_change_is_the_one_that_brought_most(
+    foretold: tuple[float | None, ...], measured: tuple[float, ...], right: bool | None
+) -> None:
+    truth = _truth(_run("", "untouched-read"))
+    found = [
+        Prediction("a case", name, told, 0, None, came, 12e6)
+        for name, told, came in zip(("locked-window", "bursts"), foretold, measured, strict=True)
+    ]
+    assert best_is_right(truth, found) is right
