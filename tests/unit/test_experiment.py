@@ -7,7 +7,9 @@ import pytest
 
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition
+from fabtune.experiment.clients import path_told
 from fabtune.experiment.settings import parse_settings
+from fabtune.lab.topology import emulated_path
 from fabtune.model.results import Point
 
 
@@ -92,3 +94,37 @@ def test_a_workloads_own_value_is_the_default() -> None:
     assert parse_settings({"workload": "daq", "streams": "4"}, "test").streams == 4
     assert parse_settings({"workload": "stress128"}, "test").size_bytes == 1 << 20
     assert parse_settings({"workload": "oltp"}, "test").size_bytes == 4096
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('buffer = "half"', "buffer = 'half'.*0 for a queue that never drops"),
+        ('buffer = "-1"', "buffer"),
+        ('buffer = "1e9"', "buffer"),
+        ('jitter = "soon"', "jitter"),
+        ('reorder = "2"', "reorder"),
+        ('duplicate = "101%"', "duplicate"),
+        ('rate_back = "fast"', "rate_back"),
+        ('cross = "vegas"', "cross.*none, cubic, bbr, short"),
+        ('cross = "bbr"\nworkload = "net"', "cross with workload = net"),
+    ],
+)
+def test_a_path_that_cannot_be_says_what_can(tmp_path: Path, line: str, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        _write(tmp_path, f"[fixed]\n{line}\n").combinations()
+
+
+def test_a_path_of_its_own_each_way_has_a_bound_of_its_own_each_way() -> None:
+    settings = parse_settings({"rate": "100mbit", "rate_back": "20mbit"}, "here")
+    rates = {op: path_told(settings, op).rate_bytes_per_s for op in ("read", "write", "mixed")}
+    assert rates == {"read": 2.5e6, "write": 12.5e6, "mixed": 12.5e6}
+    same = parse_settings({"rate": "100mbit"}, "here")
+    assert {path_told(same, op).rate_bytes_per_s for op in ("read", "write", "mixed")} == {12.5e6}
+
+
+def test_a_buffer_is_a_share_of_what_the_path_holds() -> None:
+    wanted = {"rtt": "40ms", "rate": "100mbit", "buffer": "0.25"}
+    path = emulated_path(parse_settings(wanted, "here"))
+    assert path.buffer_bytes == 125_000 and path.packets_alone
+    assert emulated_path(parse_settings(wanted | {"buffer": "0"}, "here")).buffer_bytes is None

@@ -47,7 +47,7 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
     draft = Draft(begin(
         workload=WorkloadUsed("clients", f"{len(disks)} clients at once", "GUPFS FY2003, D.3.6"), target=like,
         host=host_used(), runtime_s=settings.runtime_s, ramp_s=settings.ramp_s, label=settings.profile,
-        path=path_told(settings),
+        path=path_told(settings, op),
         environment={"settings": attrs.asdict(settings)}, fio_version=version,
     ))  # fmt: skip
     seen: list[DeviceInterval] = []
@@ -80,9 +80,12 @@ def _oldest_s(draft: Draft, op: str) -> float:
     return max(measured.oldest_s(draft.step, way) or 0.0 for way in ways_of(op))
 
 
-def path_told(settings: Settings) -> PathTold:
-    """Return what is known of the emulated path."""
-    return PathTold(settings.rtt_ms / 1e3, settings.rate_bit_per_s / 8, settings.mtu, LINUX_FRAMING)
+def path_told(settings: Settings, op: str) -> PathTold:
+    """Return what is known of the emulated path as data of `op` crosses it; of mixed data the faster direction."""
+    back = settings.rate_back_bit_per_s or settings.rate_bit_per_s
+    rates = {"read": back, "write": settings.rate_bit_per_s}
+    rate = rates.get(op, max(rates.values()))
+    return PathTold(settings.rtt_ms / 1e3, rate / 8, settings.mtu, LINUX_FRAMING)
 
 
 def disks_bytes_per_s(settings: Settings) -> float | None:

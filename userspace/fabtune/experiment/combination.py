@@ -15,10 +15,11 @@ from fabtune.experiment import clients, raw
 from fabtune.experiment.settings import OF_WORKLOAD, ops_of, ways_of
 from fabtune.experiment.testbed import Testbed, mount
 from fabtune.host.run import run
-from fabtune.lab import topology
+from fabtune.lab import cross, topology
 from fabtune.measure import checks, measured, measurement, metrics, recordfile, target, workload
 from fabtune.measure.workload_run import measure
 from fabtune.model.factors import FACTORS, Settings
+from fabtune.model.path import LINUX_FRAMING, NetworkPath
 from fabtune.model.results import Point
 from fabtune.model.runrecord import PathTold, RunRecord, StepResult
 from fabtune.tune.switch import Ends, target_values
@@ -67,20 +68,22 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, st
     topology.lose_anew(path)
     before = topology.qdisc_counters()
     found: list[Point] = []
-    with testbed.faults() as events:
+    with testbed.faults() as events, cross.traffic(settings.cross, op) as arrived:
         if len(disks) > 1:
             taken, seen = clients.measure(disks, op, settings)
             for way, part in clients.by_way(op, seen):
                 point = common(settings, path, way) | clients.figures(taken, way, part)
                 found.append(with_bound(point, taken, taken.steps[0], way))
         else:
-            crossed = clients.path_told(settings) if testbed.fabric.CROSSES_PATH else PathTold()
+            crossed = clients.path_told(settings, op) if testbed.fabric.CROSSES_PATH else PathTold()
             taken = measure_one(settings, crossed, disks[0], op)
             moved = [way for way in ways_of(op) if moved_data(taken, way)]
             own = testbed.fabric.figures()
             for way in moved:
                 step, figures = figures_of(way, taken)
                 found.append(with_bound(common(settings, path, way) | figures | own, taken, step, way))
+    if arrived:
+        found = [point | crossing(settings, arrived, taken) for point in found]
     after = topology.qdisc_counters()
     if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
@@ -88,6 +91,14 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, st
     taken = attrs.evolve(taken, environment=around, events=tuple(events))
     recordfile.write(taken, RESULTS / f"{op}.run.json.gz")
     return found
+
+
+def crossing(settings: Settings, arrived: cross.Arrived, taken: RunRecord) -> dict[str, float]:
+    """Return the payload per second that other hosts got of the line during the measured part."""
+    begun_unix_s = (taken.steps[-1].begun_unix_s or 0.0) + settings.ramp_s
+    per_s = arrived.bytes_per_s(begun_unix_s, begun_unix_s + settings.runtime_s)
+    line = NetworkPath(settings.rtt_ms / 1e3, settings.rate_bit_per_s / 8, settings.mtu, framing_bytes=LINUX_FRAMING)
+    return {"cross_mb_per_s": round(per_s * line.goodput_bytes_per_s / line.rate_bytes_per_s / 1e6, 4)}
 
 
 def target_tunables() -> dict[str, str]:

@@ -65,6 +65,10 @@ def check_settings(settings: Settings, where: str) -> None:
         raise InputError(
             f"{where}: {' and '.join(many)} are all above 1: a combination can have only one of them above 1"
         )
+    if settings.workload == "net" and settings.cross != "none":
+        raise InputError(
+            f"{where}: cross with workload = net: other hosts' traffic is measured beside a disk's load only"
+        )
     if settings.cut_s and settings.sessions < 2:
         raise InputError(
             f"{where}: cut with sessions = {settings.sessions}: expected at least 2, so that a path is left"

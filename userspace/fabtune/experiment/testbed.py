@@ -36,10 +36,7 @@ class Testbed:
         The path comes first: a connection remembers the round trip that it began with.
         """
         self.settings = settings
-        self.path = topology.EmulatedPath(
-            rtt_ms=settings.rtt_ms, rate_bit_per_s=settings.rate_bit_per_s, loss=settings.loss,
-            loss_model=settings.loss_model, mtu=settings.mtu, seed=settings.seed, offloads=settings.offloads == "on",
-        )  # fmt: skip
+        self.path = topology.emulated_path(settings)
         self.fabric = fabrics.find(settings.fabric)(settings, _disk(settings))
         topology.up(self.path, one_namespace=self.fabric.ONE_NAMESPACE)
         self.fabric.start_target()
@@ -58,20 +55,23 @@ class Testbed:
         rtt_ms, rate_bit_per_s = self.path.rtt_ms, self.path.rate_bit_per_s
         if self.settings.known == "measured":
             rtt_ms, rate_bit_per_s = _measured(profile)
-        path = ["--rtt", f"{rtt_ms:.3f}ms", "--rate", f"{rate_bit_per_s:.0f}bit"]
+        path = ["--rtt", f"{rtt_ms:.3f}ms"]
         if "wire_overhead" in load_profile(profile, shipped_catalog()).parameters:
             # The emulated link counts a packet as Linux does, without an Ethernet's gaps.
             path += ["--set", "wire_overhead=0"]
         namespace = topology.target_namespace()
+        # Each end is told the rate of the direction that it sends in.
+        ours = [*path, "--rate", f"{rate_bit_per_s:.0f}bit"]
+        theirs = [*path, "--rate", f"{self.settings.rate_back_bit_per_s or rate_bit_per_s:.0f}bit"]
         # The target's new parameters wait for the login that the initiator's apply brings about.
         waits = (ExitCode.DONE, ExitCode.NEEDS_ACTION)
-        fabtune(waits, "apply", profile, "--role", "target", *(["--netns", namespace] if namespace else []), *path)
+        fabtune(waits, "apply", profile, "--role", "target", *(["--netns", namespace] if namespace else []), *theirs)
         self.fabric.renew()
         if self.fabric.RELOGIN_BY_FABTUNE:
-            fabtune((ExitCode.DONE,), "apply", profile, "--role", "initiator", "--allow-relogin", *path)
+            fabtune((ExitCode.DONE,), "apply", profile, "--role", "initiator", "--allow-relogin", *ours)
             return self.fabric.join(self.fabric.disks())
         # Logins of other fabrics are the administrator's, here ours.
-        fabtune(waits, "apply", profile, "--role", "initiator", *path)
+        fabtune(waits, "apply", profile, "--role", "initiator", *ours)
         self.fabric.logout()
         return self.login()
 

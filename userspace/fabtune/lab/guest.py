@@ -3,14 +3,16 @@
 
 import argparse
 import sys
+from dataclasses import replace
 
 from fabtune.errors import FabtuneError
 from fabtune.lab import fabrics, topology
 from fabtune.lab.disks import Disk
 from fabtune.model import factors
-from fabtune.model.units import parse_bytes
 
-_OF_PATH = ("rtt", "rate", "loss", "loss_model", "mtu")
+_OF_PATH = (
+    "rtt", "rate", "rate_back", "buffer", "loss", "loss_model", "jitter", "reorder", "duplicate", "cross", "mtu",
+)  # fmt: skip
 # What every verb has to be told again.
 _OF_FABRIC = ("fabric", "target", "sessions", "targets")
 
@@ -22,7 +24,6 @@ def main() -> int:
     for verb in ("up", "path"):
         words = verbs.add_parser(verb, help="create or change the emulated path")
         _add_factors(words, _OF_PATH)
-        words.add_argument("--buffer", help="queue of the bottleneck, such as 1MiB (default: never drops)")
         if verb == "up":
             words.add_argument("--size-mib", type=int, default=1024, help="size of each LUN")
             words.add_argument("--keeps-data", action="store_true", help="let the disk return what was written to it")
@@ -56,10 +57,8 @@ def _run(args: argparse.Namespace) -> None:
     disk = Disk(args.size_mib, args.keeps_data, tail_delay_ms=args.tail_delay_ms) if args.verb == "up" else Disk()
     fabric = fabrics.find(settings.fabric)(settings, disk)
     if args.verb in ("up", "path"):
-        path = topology.EmulatedPath(
-            settings.rtt_ms, settings.rate_bit_per_s, settings.loss, settings.loss_model, settings.mtu,
-            parse_bytes(args.buffer) if args.buffer else None,
-        )  # fmt: skip
+        # Whatever the seed of the guest brings.
+        path = replace(topology.emulated_path(settings), seed=None)
         if args.verb == "up":
             topology.up(path, one_namespace=fabric.ONE_NAMESPACE)
             fabric.start_target()

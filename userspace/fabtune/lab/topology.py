@@ -4,6 +4,9 @@
     initiator (init_net) --- shaper --- wan --- target
        i0 10.1.0.1        s0     s1   w0   w1    t0 10.2.0.1
 
+With neighbours, s0 and w1 are bridges, and at each stands another host (cross, cross-far) whose traffic shares the
+shaper's queues and the wan with the initiator's and the target's.
+
 The initiator must live in init_net, where iscsid's netlink socket is.  The shaper alone limits the
 rate, the wan alone delays and loses, half of the RTT in each direction, so that neither shares its
 queue limit with the other and neither sits on an end host's own device.
@@ -21,10 +24,19 @@ from fabtune.host import iproute
 from fabtune.host.run import run
 from fabtune.lab.shell import ip_batch, nsenter, tc_batch, write_sysctl
 from fabtune.model import typed
+from fabtune.model.factors import Settings
 
 INITIATOR_ADDRESS = "10.1.0.1"
 TARGET_ADDRESS = "10.2.0.1"
 SHAPER, WAN, TARGET = "shaper", "wan", "target"
+# Other hosts beside initiator and target, each with its router's device that becomes a bridge, and its address.
+CROSS, CROSS_FAR = "cross", "cross-far"
+CROSS_FAR_ADDRESS = "10.2.0.200"
+_NEIGHBOURS = {
+    CROSS: (SHAPER, "s0", "10.1.0.200", "10.1.0.254"), CROSS_FAR: (WAN, "w1", CROSS_FAR_ADDRESS, "10.2.0.254"),
+}  # fmt: skip
+NEIGHBOUR_DEVICE = "c0"
+_SHAPED = ("s0", "s1", "w0", "w1")
 # (namespace, device) of both ends of each of the three links, initiator to target.
 _LINKS = (((None, "i0"), (SHAPER, "s0")), ((SHAPER, "s1"), (WAN, "w0")), ((WAN, "w1"), (TARGET, "t0")))
 _DEVICES = tuple(end for link in _LINKS for end in link)
@@ -47,6 +59,9 @@ _SELF_ROUTES = (
 )  # fmt: skip
 # Deep enough that nothing is dropped unless a buffer size is asked for.
 _DEEP_LIMIT = 100_000
+# netem keeps the order of packets whose delays differ where it has a rate as well, however high.
+_IN_ORDER = "rate 1tbit"
+_HEADER_BYTES = 14
 
 
 @dataclass(frozen=True)
@@ -56,7 +71,10 @@ class EmulatedPath:
     `loss` is a share of one a direction, `loss_model` one of random or gemodel (bursts of 3 on average);
     `buffer_bytes` is the bottleneck's queue, None for one that never drops.  With `seed` the same packets of each
     direction are lost, counted from `lose_anew` on, whatever else the seed of the guest decides; from Linux 6.6 on.
-    Without `offloads` each packet is handled on its own, as it always is where some are lost.
+    `jitter_ms` is how far the round trip varies to either side, in order; of the packets of a direction the share
+    `reorder` overtakes all others on the way, and the share `duplicate` arrives twice.  `rate_back_bit_per_s` is the
+    rate towards the initiator, None for the same.  `neighbours` puts other hosts beside both ends.
+    Without `offloads` each packet is handled on its own, as it always is where the path treats packets differently.
     """
 
     rtt_ms: float = 0.0
@@ -67,6 +85,29 @@ class EmulatedPath:
     buffer_bytes: int | None = None
     seed: int | None = None
     offloads: bool = True
+    jitter_ms: float = 0.0
+    reorder: float = 0.0
+    duplicate: float = 0.0
+    rate_back_bit_per_s: float | None = None
+    neighbours: bool = False
+
+    @property
+    def packets_alone(self) -> bool:
+        """Whether no device may hand super-packets on."""
+        treated = self.loss or self.jitter_ms or self.reorder or self.duplicate or self.buffer_bytes is not None
+        return bool(treated) or not self.offloads
+
+
+def emulated_path(settings: Settings) -> EmulatedPath:
+    """Return the path that `settings` ask for; its buffer is a share of what the forward direction holds."""
+    bdp_bytes = settings.rate_bit_per_s / 8 * settings.rtt_ms / 1e3
+    return EmulatedPath(
+        rtt_ms=settings.rtt_ms, rate_bit_per_s=settings.rate_bit_per_s, loss=settings.loss,
+        loss_model=settings.loss_model, mtu=settings.mtu, seed=settings.seed, offloads=settings.offloads == "on",
+        buffer_bytes=math.ceil(settings.buffer_bdp * bdp_bytes) if settings.buffer_bdp else None,
+        jitter_ms=settings.jitter_ms, reorder=settings.reorder, duplicate=settings.duplicate,
+        rate_back_bit_per_s=settings.rate_back_bit_per_s or None, neighbours=settings.cross != "none",
+    )  # fmt: skip
 
 
 def up(path: EmulatedPath, *, one_namespace: bool = False) -> None:
@@ -80,6 +121,8 @@ def up(path: EmulatedPath, *, one_namespace: bool = False) -> None:
     for (near_ns, near), (far_ns, far) in _LINKS:
         peer = _place(far_ns)
         ip_batch(near_ns, [f"link add {near} type veth peer name {far}" + (f" netns {peer}" if peer else " netns 1")])
+    if path.neighbours:
+        _add_neighbours(path)
     for namespace, device in _DEVICES:
         address = [f"addr add {_ADDRESSES[device]} dev {device}", f"link set {device} mtu {path.mtu} up"]
         ip_batch(_place(namespace), address)
@@ -96,6 +139,21 @@ def up(path: EmulatedPath, *, one_namespace: bool = False) -> None:
     shape(path)
 
 
+def _add_neighbours(path: EmulatedPath) -> None:
+    """Make a bridge of each router's outer device, and put another host beside the one that is there."""
+    for name, (router, device, address, gateway) in _NEIGHBOURS.items():
+        run(["ip", "netns", "add", name], what=f"adding namespace {name}")
+        ip_batch(router, [
+            f"link set {device} name {device}a", f"link add {device} type bridge",
+            f"link add {device}b type veth peer name {NEIGHBOUR_DEVICE} netns {name}",
+            *(f"link set {device}{port} mtu {path.mtu} master {device} up" for port in "ab"),
+        ])  # fmt: skip
+        ip_batch(name, [
+            "link set lo up", f"addr add {address}/24 dev {NEIGHBOUR_DEVICE}",
+            f"link set {NEIGHBOUR_DEVICE} mtu {path.mtu} up", f"route add default via {gateway}",
+        ])  # fmt: skip
+
+
 def target_namespace() -> str | None:
     """Return the namespace of the target's end, None where that is init_net."""
     return TARGET if Path("/run/netns", TARGET).exists() else None
@@ -104,36 +162,45 @@ def target_namespace() -> str | None:
 def shape(path: EmulatedPath) -> None:
     """Give the path its rate, delay and loss; the links must be idle or the change hits packets in flight.
 
-    Packets are lost one by one only if no device hands super-packets on, so loss turns every
-    device's segmentation offloads off, and its absence turns them on again unless they are not wanted.
+    Packets are lost one by one only if no device hands super-packets on, so loss and the like turn every
+    device's segmentation offloads off, and their absence turns them on again unless they are not wanted.
     """
-    offload = "on" if path.offloads and not path.loss else "off"
-    for namespace, device in _DEVICES:
+    offload = "off" if path.packets_alone else "on"
+    ends = [(_place(namespace), device) for namespace, device in _DEVICES]
+    if path.neighbours:
+        ends += [(name, NEIGHBOUR_DEVICE) for name in _NEIGHBOURS]
+        ends += [(router, device + port) for router, device, _, _ in _NEIGHBOURS.values() for port in "ab"]
+    for namespace, device in ends:
         run(
-            [*nsenter(_place(namespace)), "ethtool", "-K", device, "tso", offload, "gso", offload, "gro", "off"],
+            [*nsenter(namespace), "ethtool", "-K", device, "tso", offload, "gso", offload, "gro", "off"],
             what=f"switching {device}'s offloads {offload}",
         )
     limit = _DEEP_LIMIT
     if path.buffer_bytes is not None:
-        limit = max(2, math.ceil(path.buffer_bytes / (65536 if offload == "on" else path.mtu)))
-    rate = f"netem rate {path.rate_bit_per_s:.0f}bit limit {limit}"
-    tc_batch(SHAPER, [f"qdisc replace dev {device} root {rate}" for device in ("s0", "s1")])
+        limit = max(2, math.ceil(path.buffer_bytes / (path.mtu + _HEADER_BYTES)))
+    for device, bit_per_s in (("s0", path.rate_back_bit_per_s or path.rate_bit_per_s), ("s1", path.rate_bit_per_s)):
+        tc_batch(SHAPER, [f"qdisc replace dev {device} root netem rate {bit_per_s:.0f}bit limit {limit}"])
     _delay_and_lose(path)
 
 
 def lose_anew(path: EmulatedPath) -> None:
-    """Begin the path's pattern of losses from its first packet, so that each measured part has the same."""
-    if path.loss:
+    """Begin the path's pattern of losses and the like from its first packet: each measured part has the same."""
+    if path.loss or path.jitter_ms or path.reorder or path.duplicate:
         _delay_and_lose(path)
 
 
 def _delay_and_lose(path: EmulatedPath) -> None:
     for number, device in enumerate(("w0", "w1")):
         words = []
-        if path.rtt_ms:
+        if path.rtt_ms or path.jitter_ms:
             words.append(f"delay {path.rtt_ms * 500:.0f}us")
+        if path.jitter_ms:
+            words += [f"{path.jitter_ms * 500:.0f}us", _IN_ORDER]
         if path.loss:
             words.append(_loss_words(path))
+        for what, share in (("reorder", path.reorder), ("duplicate", path.duplicate)):
+            words += [f"{what} {100 * share:g}%"] if share else []
+        if path.jitter_ms or path.loss or path.reorder or path.duplicate:
             # Linux commit 4072d97ddc44 (in v6.6): "netem: add prng attribute to netem_sched_data".
             words += [] if path.seed is None else [f"seed {2 * path.seed + number}"]
         if words:
@@ -186,7 +253,7 @@ def qdisc_counters() -> dict[str, dict[str, int]]:
     for namespace in (SHAPER, WAN):
         rows = iproute.read_json("tc", "-s", "qdisc", "show", netns=f"/run/netns/{namespace}")
         for one in typed.TOLERANT.read(tuple[_Counters, ...], rows, "tc -s qdisc show"):
-            if one.root and one.dev != "lo":
+            if one.root and one.dev in _SHAPED:
                 counters[one.dev] = {
                     "packets": one.packets, "bytes": one.bytes, "drops": one.drops, "overlimits": one.overlimits,
                 }  # fmt: skip

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What one combination of an experiment is: every factor's name, its meaning, its bounds and its default, once."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ Parse = Callable[[str, str], float | str]
 # Less is no rate that a disk with a limit can hold: see `host.targets.null_blk.make`.
 LEAST_TARGET_MIB_PER_S = 13
 _MOST_DIGITS = 20
+_MOST_BDPS = 100
+_DECIMAL = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 
 
 @attrs.frozen
@@ -62,6 +65,16 @@ def _seconds(text: str, what: str) -> float:
     return units.parse_ms(text, what) / 1e3
 
 
+def _rate_back(text: str, what: str) -> float:
+    return 0.0 if text == "0" else units.parse_bit_per_s(text, what)
+
+
+def _bdps(text: str, what: str) -> float:
+    if not _DECIMAL.fullmatch(text) or not (value := float(text)) <= _MOST_BDPS:
+        raise InputError(f"{what} = '{text}': expected 0 for a queue that never drops, or a share up to {_MOST_BDPS}")
+    return value
+
+
 def _target_rate(text: str, what: str) -> int:
     least = LEAST_TARGET_MIB_PER_S
     if text.isdecimal() and len(text) <= _MOST_DIGITS and (int(text) == 0 or least <= int(text) <= 1000):
@@ -86,6 +99,22 @@ class Settings:
     rate_bit_per_s: float = _factor(units.parse_bit_per_s, "1gbit", "rate of its slowest link", "rate")
     loss: float = _factor(units.parse_percent, "0%", "packets lost in each direction")
     loss_model: str = _factor(_one_of("random", "gemodel"), "random", "single losses, or bursts of three on average")
+    jitter_ms: float = _factor(
+        units.parse_ms, "0ms", "how far the round trip varies to either side, packets staying in order", "jitter"
+    )
+    reorder: float = _factor(units.parse_percent, "0%", "packets of each direction that overtake all others on the way")
+    duplicate: float = _factor(units.parse_percent, "0%", "packets of each direction that arrive twice")
+    rate_back_bit_per_s: float = _factor(
+        _rate_back, "0", "rate towards the initiator where it is another one, 0 for the same", "rate_back"
+    )
+    buffer_bdp: float = _factor(
+        _bdps, "0", "queue of the slowest link as a share of the path's BDP, 0 for one that never drops", "buffer"
+    )
+    cross: str = _factor(
+        _one_of("none", "cubic", "bbr", "short"),
+        "none",
+        "traffic of other hosts over the same line: a bulk flow with that congestion control, or short flows in turn",
+    )
     mtu: int = _factor(_integer(576, 9216), "1500", "MTU of every link")
     offloads: str = _factor(
         _one_of("on", "off"), "on", "whether super-packets cross the path; off where packets are lost"
