@@ -13,7 +13,7 @@ from fabtune.lab import cross
 from fabtune.lab.topology import TARGET_ADDRESS
 
 op = sys.argv[1]
-words = ["iperf3", "--json", "--client", TARGET_ADDRESS, "--time", "6", *(["--reverse"] if op == "read" else [])]
+words = ["iperf3", "--json", "--client", TARGET_ADDRESS, "--time", "5", *(["--reverse"] if op == "read" else [])]
 with cross.traffic("cubic", op) as arrived:
     assert arrived is not None
     begun_unix_s = time.time()

@@ -17,7 +17,7 @@ path() {
 
 # mbit WORDS...: what a TCP connection to the target carries.
 mbit() {
-	iperf3 --json --client 10.2.0.1 --time 2 --omit 1 "$@" \
+	iperf3 --json --client 10.2.0.1 --time 1 --omit 1 "$@" \
 		| python3 -c 'import json, sys; print(round(json.load(sys.stdin)["end"]["sum_received"]["bits_per_second"] / 1e6))'
 }
 
@@ -75,7 +75,9 @@ times() {
 
 @test "other hosts' traffic takes its part of the line, either way" {
 	path --buffer 1
-	for op in read write; do
+	directions="read write"
+	[ "$LENGTH" = full ] || directions=read
+	for op in $directions; do
 		read -r ours theirs <<< "$(python3 "$BATS_TEST_DIRNAME/beside_others.py" $op 3>&- 4>&-)"
 		echo "$op: ours $ours, theirs $theirs"
 		between 3 "$ours" 9
