@@ -104,7 +104,7 @@ def test_time_at_the_limit_accuses_only_where_more_requests_wait() -> None:
     seen = _kept("wan-depth2w")
     way = seen.disk.ways["write"]
     assert way.total_ms is not None
-    for block_ms, limiter in ((way.total_ms, "load"), (4 * way.total_ms, "queue-depth")):
+    for block_ms, limiter in ((way.total_ms, "load"), (4 * way.total_ms, "block-queue")):
         ways = {"write": attrs.evolve(way, block_ms=block_ms)}
         disk = attrs.evolve(seen.disk, ways=ways, limit=2, at_limit=1.0)
         assert _first(attrs.evolve(seen, disk=disk))[0] == limiter
@@ -179,3 +179,34 @@ def test_a_direction_that_hardly_moves_anything_is_passed_over() -> None:
         attrs.evolve(seen, disk=attrs.evolve(seen.disk, ways={**seen.disk.ways, "write": few}))
     )
     assert [one.way for one in told] == ["read"]
+
+
+def test_one_path_of_several_that_carries_all_is_told() -> None:
+    seen = _kept("wan-read")
+    one = attrs.evolve(seen, session=attrs.evolve(seen.session, multipath="dm-0"))
+    still = {name: attrs.evolve(way, completed=0, moved_bytes=0) for name, way in seen.disk.ways.items()}
+    other = attrs.evolve(one, device="sdb", disk=attrs.evolve(one.disk, ways=still))
+    (told,) = words.lone_paths([one, other])
+    assert "(sda, sdb) only sda" in told
+    assert words.lone_paths([one, attrs.evolve(one, device="sdb")]) == [] == words.lone_paths([one])
+
+
+def test_a_block_queue_whose_requests_are_used_up_is_accused_whoever_else_takes_more() -> None:
+    seen = _kept("wan-depth2w")
+    for tags, limiter in (("2", "block-queue"), ("64", "load")):
+        disk = attrs.evolve(seen.disk, queue={**seen.disk.queue, "nr_requests": tags})
+        assert _first(attrs.evolve(seen, disk=disk))[0] == limiter
+
+
+@pytest.mark.parametrize("name", sorted(_KEPT))
+@pytest.mark.parametrize("one_end", [False, True])
+def test_the_parts_of_a_request_s_time_sum_to_the_whole(name: str, one_end: bool) -> None:
+    seen = _kept(name, one_end=one_end)
+    (one,) = judged(seen)
+    way = seen.disk.ways[one.way]
+    assert sum(part.ms for part in one.request) == pytest.approx(way.block_ms or way.total_ms)
+    assert all(part.ms >= 0 for part in one.request)
+    if name == "untouched-read" and not one_end:
+        told = {part.name: part.ms for part in one.request}
+        # 32 requests through a window of 256 KiB: nearly all of the time is spent behind the others in the socket.
+        assert told["path"] == pytest.approx(20, abs=0.1) and told["socket"] > 200

@@ -16,7 +16,7 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("plan wan", "take round trip and rate from the live sessions"),
         ("plan wan --rtt 50ms --rate 1gbit", "plan for a path you know"),
         ("plan wan --out wan.plan", "save it for `fabtune apply --plan wan.plan`"),
-        ("plan wan --exit-code", "exit 3 if there is anything to change"),
+        ("plan --from why", "only what lifts what limits the sessions, under their load"),
     ),
     "apply": (
         ("apply wan", "show the plan, ask, write"),

@@ -55,7 +55,13 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("profile", nargs="?", default="wan", metavar="PROFILE", help="a profile's name or file")
+    parser.add_argument("profile", nargs="?", metavar="PROFILE", help="a profile's name or file (default: wan)")
+    parser.add_argument(
+        "--from",
+        dest="reason",
+        choices=("why",),
+        help="look at the sessions under their load for 10 s, and plan only what lifts what limits them",
+    )
     _add_scope(parser)
     parser.add_argument("--all", action="store_true", help="also list values that are right already or not needed")
     _add_where(parser)

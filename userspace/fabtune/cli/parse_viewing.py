@@ -90,9 +90,10 @@ def _look(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for", dest="seconds", type=_look_s, default=10.0, metavar="TIME", help="how long to look (default: 10s)"
     )
-    parser.add_argument(
-        "--target-netns", metavar="NAME", help="the target is in this network namespace: look there too"
-    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--target-netns", metavar="NAME", help="the target is in this network namespace: look there too")
+    where.add_argument("--target-host", default="", metavar="HOST", help="the target is this host: look there by ssh")
+    where.add_argument("--end", choices=("target",), help="this host is the target: show what its end sees (JSON)")
     parser.add_argument("--rate", metavar="RATE", help="rate of the slowest link, such as 1gbit, if you know it")
 
 

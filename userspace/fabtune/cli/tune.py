@@ -6,15 +6,18 @@ import contextlib
 import sys
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import console, output
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import Facts
+from fabtune.model import units
 from fabtune.tune import journal, memory, saved_plan
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan
 from fabtune.tune.request import (
+    MEASURE,
     Request,
     check_namespace,
     keep_at_boot,
@@ -26,6 +29,12 @@ from fabtune.tune.request import (
 )
 from fabtune.tune.saved_plan import SavedPlan
 
+if TYPE_CHECKING:
+    from fabtune.why.lift import Reason
+
+# How long `plan --from why` looks.
+_LOOK_S = 10.0
+
 
 def _asked(args: argparse.Namespace) -> Request:
     narrow = getattr(args, "scope", "host") == "connection"
@@ -34,13 +43,30 @@ def _asked(args: argparse.Namespace) -> Request:
 
 def run_plan(args: argparse.Namespace) -> int:
     """Show what a profile would change; with --exit-code exit 3 if that is anything."""
+    reason = _reason(args) if args.reason else None
+    args.profile = args.profile or (reason.profile if reason else "wan")
+    if reason and args.rate is None and reason.rate_bit_per_s:
+        args.rate = f"{reason.rate_bit_per_s:.0f}bit"
     plan, facts = plan_for(_asked(args))
+    if reason:
+        for text in reason.verdicts:
+            console.say(text)
+        reason.narrow(plan)
     if args.out:
         saved_plan.write(saved_plan.of(plan, facts, shipped_catalog()), args.out)
     _show_plan(plan, facts, args.json, args.all)
     if args.out:
         console.say(f"saved; to write it: fabtune apply --plan {args.out}")
     return ExitCode.DRIFT if args.exit_code and plan.changes else ExitCode.DONE
+
+
+def _reason(args: argparse.Namespace) -> "Reason":
+    """Return what limits the sessions now, the target's end looked at too where it is here."""
+    from fabtune.why.lift import reason
+
+    console.say(f"looking for {_LOOK_S:g} s ...")
+    rate = units.parse_bit_per_s(args.rate, "--rate") if args.rate not in (None, MEASURE) else None
+    return reason(_LOOK_S, args.netns or None, rate)
 
 
 def _show_plan(plan: Plan, facts: Facts, as_json: bool, everything: bool = False) -> None:

@@ -9,13 +9,20 @@ import attrs
 
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode
-from fabtune.measure.look import Look
+from fabtune.measure.away import EndsSeen
+from fabtune.measure.look import Look, target_ends
 from fabtune.model import typed, units
 from fabtune.model.document import Json
 from fabtune.model.observation import Observation
 from fabtune.why import lift, words
 from fabtune.why.judging import Judged, judged
 from fabtune.why.limiter import CANNOT_TELL
+
+_PARTS = {
+    "held": "held back on this host", "path": "round trip", "r2t": "round trips for R2Ts", "wire": "on the wire",
+    "backstore": "in the target's disk", "queues": "in queues on the way", "socket": "waiting in the sender's socket",
+    "rest": "at the target or behind others",
+}  # fmt: skip
 
 
 @attrs.frozen
@@ -29,7 +36,10 @@ class _Told:
 
 
 def run_why(args: argparse.Namespace) -> int:
-    """Look, judge and say; exit 5 where nothing can be told."""
+    """Look, judge and say; exit 5 where nothing can be told, 1 where the target's host said nothing."""
+    if args.end:
+        table.print_json(typed.STRICT.write(EndsSeen(tuple(target_ends(args.seconds)))))
+        return ExitCode.DONE
     rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
     code = ExitCode.DONE
     try:
@@ -46,16 +56,19 @@ def run_why(args: argparse.Namespace) -> int:
 
 
 def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> ExitCode:
-    look = Look(args.device, args.target_netns)
+    look = Look(args.device, args.target_netns, args.target_host)
     if not args.watch:
         console.say(f"looking for {args.seconds:g} s ...")
     told = [_tell(lift.with_rate(seen, rate_bit_per_s), args.target_netns) for seen in look.over(args.seconds)]
     with console.reader_may_leave():
         if args.json:
-            document = {"devices": [_as_json(one) for one in told]}
+            paths = words.lone_paths([one.seen for one in told])
+            document = {"devices": [_as_json(one) for one in told], "paths": paths}
             print(json.dumps(document)) if args.watch else table.print_json(document)
         else:
             _show(told)
+    if args.target_host and not any(one.seen.target for one in told):
+        return ExitCode.FAILED
     known = [way for one in told for way in one.ways if way.first.limiter != CANNOT_TELL and not way.first.among]
     return ExitCode.DONE if known else ExitCode.CANNOT_TELL
 
@@ -99,6 +112,7 @@ def _way_json(way: Judged) -> dict[str, Json]:
         "at_the_bound": way.at_the_bound,
         "verdict": words.verdict(way),
         "shares": shares,
+        "request_ms": {part.name: round(part.ms, 3) for part in way.request},
     }
 
 
@@ -112,6 +126,8 @@ def _show(told: list[_Told]) -> None:
         for way in one.ways:
             _show_shares(way)
         _show_rows(one)
+    for text in words.lone_paths([one.seen for one in told]):
+        table.paragraph(text)
     for text in dict.fromkeys(text for one in told for text in one.seen.missing):
         table.labelled("not seen", text, 10)
 
@@ -128,6 +144,10 @@ def _show_shares(way: Judged) -> None:
         apart = f"cannot tell {_listed(share.among)} apart; " if share.among else ""
         rows.append((f"{100 * share.share:.0f} %", name.replace("-", " "), apart + (seen or share.subject)))
     table.table(("share", "limiter", "seen"), rows, wrapped="seen", right=("share",))
+    if way.request:
+        whole_ms = sum(part.ms for part in way.request)
+        named = ", ".join(f"{part.ms:.1f} ms {_PARTS[part.name]}" for part in way.request if part.ms >= 0.01 * whole_ms)
+        table.paragraph(f"a request takes {whole_ms:.1f} ms: {named}")
 
 
 def _listed(names: tuple[str, ...]) -> str:
@@ -150,4 +170,5 @@ def _show_rows(one: _Told) -> None:
     for text in advice:
         table.paragraph(text)
     if one.no_plan:
-        table.paragraph(f"no rows of a plan: {one.no_plan}")
+        names = dict.fromkeys(name for way in one.ways for share in way.liftable for name in share.lifts)
+        table.paragraph(f"what lifts it is among {', '.join(names)}; no values: {one.no_plan}")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Looks at live sessions for some seconds and says what was seen, as observations.  Reads only.
 
-The initiator's end is always this host's own network namespace; the target's is another of it, if it is here.
+The initiator's end is always this host's own network namespace; the target's is another of it, or another host, on
+which `target_ends` looks.
 """
 
 import os
@@ -13,10 +14,11 @@ import attrs
 
 from fabtune.backends import record
 from fabtune.errors import FabtuneError, InputError
-from fabtune.host import blocks, namespaces, sockets, tree
+from fabtune.host import blocks, namespaces, sockets, targets, tree
 from fabtune.host.sessions import Session, connections, live_sessions, transport
 from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
+from fabtune.measure.away import AwayEnd
 from fabtune.measure.disk_look import DiskLook, fabstat_now
 from fabtune.measure.ends import End
 from fabtune.model.address import canonical
@@ -81,16 +83,17 @@ def _below(name: str, by_disk: Mapping[str, Session]) -> list[str]:
 
 
 class Look:
-    """One look at the disks called `names`; `target_netns` is where the target's sockets are, None for nowhere here."""
+    """One look at the disks called `names`; the target's sockets are in `target_netns`, or on host `target_host`."""
 
-    def __init__(self, names: Sequence[str], target_netns: str | None = None) -> None:
+    def __init__(self, names: Sequence[str], target_netns: str | None = None, target_host: str = "") -> None:
         found = sockets.established()
         self._missing = [] if os.geteuid() == 0 else ["not root: fabstat, and what iscsiadm keeps, are not readable"]
         self._looked = chosen(names, found)
         self._records = _records()
         self._sockets = {one.disk: one.socket for one in self._looked}
         self._theirs: dict[TcpSocket, TcpSocket] = {}
-        self._netns = target_netns
+        self._netns, self._host = target_netns or "", target_host
+        self._afar: dict[tuple[str, str], EndSeen] = {}
         if target_netns is not None:
             namespaces.netns_path(target_netns)
             self._theirs = _paired({one for one in self._sockets.values() if one}, sockets.established(target_netns))
@@ -100,47 +103,32 @@ class Look:
     def over(self, seconds: float) -> list[Observation]:
         """Look for `seconds` and return an observation of each disk.  Raises FabtuneError."""
         mine = list({one for one in self._sockets.values() if one})
-        samplers = [SocketSampler(mine)]
-        ends: dict[TcpSocket, End] = {one: End(INITIATOR, "", one.remote) for one in mine}
-        if self._theirs:
-            samplers.append(SocketSampler(list(self._theirs.values()), self._netns or ""))
-            ends |= {one: End(TARGET, self._netns or "", one.remote) for one in self._theirs.values()}
-        try:
-            return self._look(seconds, samplers, ends)
-        finally:
-            for sampler in samplers:
-                sampler.close()
-
-    def _look(
-        self, seconds: float, samplers: Sequence[SocketSampler], ends: Mapping[TcpSocket, End]
-    ) -> list[Observation]:
+        groups = [_Group(INITIATOR, "", mine), _Group(TARGET, self._netns, list(self._theirs.values()))]
         disks = [DiskLook(one.disk) for one in self._looked]
-        first, why_not = fabstat_now()
-        before = {one: end.read() for one, end in ends.items()}
-        begun_s = time.monotonic()
-        samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in ends}
-        turn = 0
-        while (at_s := time.monotonic() - begun_s) <= seconds:
-            for sampler in samplers:
-                for one, sample in sampler.sample(at_s):
-                    samples[one].append(sample)
-            for disk in disks:
-                disk.sample(at_s)
-            turn += 1
-            # On a grid, so that what sampling takes does not stretch it; off the beat of requests that come regularly.
-            next_s = (turn + _OFF_BEAT * (turn * _GOLDEN % 1)) * _EVERY_S
-            time.sleep(max(0.0, begun_s + min(next_s, seconds + 0.001) - time.monotonic()))
-        last, _ = fabstat_now()
-        elapsed_s = time.monotonic() - begun_s
-        after = {one: end.read() for one, end in ends.items()}
+        away = AwayEnd(self._host, seconds) if self._host else None
+        try:
+            first, why_not = fabstat_now()
+            elapsed_s = _sampled(groups, disks, seconds)
+            last, _ = fabstat_now()
+            seen = {one: end for group in groups for one, end in group.seen(elapsed_s).items()}
+            told = [disk.seen([first, last], elapsed_s) for disk in disks]
+            if away:
+                self._ask(away)
+        finally:
+            if away:
+                away.give_up()
         self._missing += [f"no fabstat: {why_not}"] if why_not else []
-        self._missing += [text for end in ends.values() for text in end.missing]
-        seen = {
-            one: end.seen(before[one], after[one], elapsed_s, _connection(one, samples[one]))
-            for one, end in ends.items()
-        }
-        told = [disk.seen([first, last], elapsed_s) for disk in disks]
+        self._missing += [text for group in groups for text in group.missing]
         return [self._observation(one, disk, seen) for one, disk in zip(self._looked, told, strict=True)]
+
+    def _ask(self, away: AwayEnd) -> None:
+        """Take over what the other host saw; that it could not is said."""
+        try:
+            ends = away.seen()
+        except FabtuneError as error:
+            self._missing.append(f"the target's end: {error}")
+            return
+        self._afar = {(end.socket.local, end.socket.remote): end for end in ends if end.socket}
 
     def _observation(self, one: Looked, disk: DiskSeen, seen: Mapping[TcpSocket, EndSeen]) -> Observation:
         missing = list(self._missing)
@@ -149,8 +137,12 @@ class Look:
             missing.append(f"no TCP connection of {one.session.target} is seen in this network namespace")
         else:
             initiator = seen[one.socket]
-            if one.socket in self._theirs:
-                target = seen[self._theirs[one.socket]]
+            theirs = self._theirs.get(one.socket)
+            target = seen[theirs] if theirs else self._afar.get((_place(one.socket, far=True), _place(one.socket)))
+            if self._afar and target is None:
+                missing.append(
+                    f"the target's end: {self._host} has no such connection; is it the target, or is NAT between?"
+                )
         return Observation(
             device=one.disk, elapsed_s=disk.elapsed_s, session=self._session(one), disk=disk,
             initiator=initiator, target=target, missing=tuple(dict.fromkeys(missing)),
@@ -173,6 +165,61 @@ class Look:
         )
 
 
+class _Group:
+    """The connections of one end, looked at together."""
+
+    def __init__(self, end: str, netns: str, connections: Sequence[TcpSocket]) -> None:
+        self._samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in connections}
+        self._ends = {one: End(end, netns, one.remote) for one in connections}
+        self._sampler = SocketSampler(connections, netns) if connections else None
+        self._before = {one: end.read() for one, end in self._ends.items()}
+        self.missing = [text for end in self._ends.values() for text in end.missing]
+
+    def sample(self, at_s: float) -> None:
+        """Look once at each connection."""
+        for one, sample in self._sampler.sample(at_s) if self._sampler else ():
+            self._samples[one].append(sample)
+
+    def seen(self, elapsed_s: float) -> dict[TcpSocket, EndSeen]:
+        """Return what was seen of each connection since the beginning, and end the look."""
+        if self._sampler:
+            self._sampler.close()
+        return {
+            one: end.seen(self._before[one], end.read(), elapsed_s, _connection(one, self._samples[one]))
+            for one, end in self._ends.items()
+        }
+
+
+def _sampled(groups: Sequence[_Group], disks: Sequence[DiskLook], seconds: float) -> float:
+    """Take samples for `seconds`; return how long it was."""
+    begun_s = time.monotonic()
+    turn = 0
+    while (at_s := time.monotonic() - begun_s) <= seconds:
+        for group in groups:
+            group.sample(at_s)
+        for disk in disks:
+            disk.sample(at_s)
+        turn += 1
+        # On a grid, so that what sampling takes does not stretch it; off the beat of requests that come regularly.
+        next_s = (turn + _OFF_BEAT * (turn * _GOLDEN % 1)) * _EVERY_S
+        time.sleep(max(0.0, begun_s + min(next_s, seconds + 0.001) - time.monotonic()))
+    return time.monotonic() - begun_s
+
+
+def target_ends(seconds: float, netns: str = "") -> list[EndSeen]:
+    """Look for `seconds` at the connections to this host's own targets.  Raises InputError without one."""
+    ports = {
+        tree.whole(portal.rpartition(":")[2]) for group in targets.groups() for portal in group.where["portals"].split()
+    }
+    found = [one for one in sockets.established(netns) if one.local_port in ports]
+    if not found:
+        raise InputError(
+            "no initiator is connected to a target of this host" if ports else "this host serves no target"
+        )
+    group = _Group(TARGET, netns, found)
+    return list(group.seen(_sampled([group], [], seconds)).values())
+
+
 def _records() -> dict[str, dict[str, str]]:
     """Return open-iscsi's node records, none where they may not be read."""
     try:
@@ -193,6 +240,11 @@ def _connection(one: TcpSocket, samples: Sequence[SocketSample]) -> SocketSeen |
     if len(samples) < 2:
         return None
     return SocketSeen(
-        f"{one.local}:{one.local_port}", f"{one.remote}:{one.remote_port}", one.mss_bytes, one.congestion_control,
+        _place(one), _place(one, far=True), one.mss_bytes, one.congestion_control,
         tuple(samples),
     )  # fmt: skip
+
+
+def _place(one: TcpSocket, *, far: bool = False) -> str:
+    """Return address and port of one end of a connection."""
+    return f"{canonical(one.remote)}:{one.remote_port}" if far else f"{canonical(one.local)}:{one.local_port}"

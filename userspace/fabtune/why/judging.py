@@ -12,6 +12,7 @@ from fabtune.model.observation import WAYS, Observation
 from fabtune.why import limiters as package
 from fabtune.why.limiter import CANNOT_TELL, OWED, Evidence, Limiter
 from fabtune.why.one_way import Moment, OneWay
+from fabtune.why.request_time import Part, parts_of
 
 # A direction with less than this share of the disk's bytes is not looked at by itself.
 _MINOR = 0.01
@@ -38,7 +39,7 @@ class Share:
 
 @attrs.frozen
 class Judged:
-    """One direction of one disk: its shares, the largest first, which sum to one."""
+    """One direction of one disk: its shares, the largest first, which sum to one, and the parts of a request's time."""
 
     device: str
     way: str
@@ -46,6 +47,7 @@ class Judged:
     both_ends: bool
     goodput_bytes_per_s: float | None
     shares: tuple[Share, ...]
+    request: tuple[Part, ...] = ()
 
     @property
     def first(self) -> Share:
@@ -97,7 +99,7 @@ def _judge(one_way: OneWay) -> Judged:
         shares.append(Share(CANNOT_TELL, rest, "what could not be told"))
     return Judged(
         one_way.seen.device, one_way.way_name, one_way.bytes_per_s, one_way.both_ends, one_way.goodput,
-        tuple(sorted(shares, key=lambda one: -one.share)),
+        tuple(sorted(shares, key=lambda one: -one.share)), tuple(parts_of(one_way)),
     )  # fmt: skip
 
 

@@ -6,11 +6,13 @@ from collections.abc import Collection, Iterable, Sequence
 import attrs
 
 from fabtune.errors import FabtuneError
+from fabtune.measure.look import Look
 from fabtune.model.observation import TARGET, Observation
 from fabtune.tune import journal
-from fabtune.tune.plan import Row
+from fabtune.tune.plan import Plan, Row
 from fabtune.tune.request import plan_for, request
-from fabtune.why.judging import Judged, Share
+from fabtune.why import words
+from fabtune.why.judging import Judged, Share, judged
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
@@ -26,6 +28,40 @@ class Lift:
 
     row: Row
     limiters: tuple[str, ...]
+
+
+@attrs.frozen
+class Reason:
+    """What limits the sessions, as a plan needs it; `shares` are those that settings lift, `verdicts` the sentences."""
+
+    profile: str
+    rate_bit_per_s: float | None
+    verdicts: tuple[str, ...]
+    shares: tuple[Share, ...]
+
+    def narrow(self, plan: Plan) -> None:
+        """Leave in `plan` the rows that lift what limits, in the order in which they must be written."""
+        plan.rows = [row for row in plan.rows if _lifts(row, self.shares)]
+
+
+def _lifts(row: Row, shares: Iterable[Share]) -> bool:
+    return any(row.tunable.name in one.lifts and row.role in one.ends for one in shares)
+
+
+def reason(seconds: float, target_netns: str | None, rate_bit_per_s: float | None) -> Reason:
+    """Look for `seconds` at all sessions and return why they are not faster.
+
+    Raises InputError without a session, FabtuneError where all are idle.
+    """
+    look = Look([], target_netns)
+    seen = [with_rate(one, rate_bit_per_s) for one in look.over(seconds)]
+    found = [(one, way) for one in seen for way in judged(one)]
+    if not found:
+        raise FabtuneError("no session moved anything: put them under their load, and plan then")
+    shares = tuple(share for _, way in found for share in way.liftable if share.lifts)
+    rates = [one.rate_bytes_per_s for one in seen if one.rate_bytes_per_s]
+    verdicts = tuple(words.verdict(way) for _, way in found)
+    return Reason(profile_for(found[0][0], shares), 8 * max(rates) if rates else None, verdicts, shares)
 
 
 def with_rate(seen: Observation, told_bit_per_s: float | None) -> Observation:

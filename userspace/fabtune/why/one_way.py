@@ -14,10 +14,14 @@ _RATE_S, _RATE_RTTS = 1.0, 4
 # A queue on the path that no burst of one segment batch explains.
 _QUEUE_BYTES, _QUEUE_SHARE = 128 << 10, 0.15
 # A line carries this share of its goodput at least when it is full.
-FULL = 0.93
+FULL = 0.9
 # A limiter on the own host that is this near the line's rate is there to keep it.
 _AS_THE_LINE = 0.95
 _TCP_IP_HEADERS = 52
+# A buffer that is this full on average, with no more than this share of it unsent, keeps its writer waiting.
+_MOSTLY_FULL, _MOSTLY_SENT = 0.6, 0.2
+# iscsi_tcp's worker spins while the socket's buffer is full (-EAGAIN): its CPU time then says nothing.
+_SPINS = 0.5
 # A part of a request's time that is smaller is within what the others are off.
 _TELLING, _TELLING_LESS = 0.15, 0.3
 
@@ -108,9 +112,9 @@ class OneWay:
 
     @cached_property
     def parts(self) -> "Parts":
-        """Return a request's mean time in parts."""
-        whole_s = self.latency_s
-        if not whole_s or not self.rtt_s:
+        """Return a request's mean time in parts, without what its data waits in the sender's socket and in queues."""
+        whole_s = (self.latency_s or 0.0) - self.socket_s - self.queues_s
+        if whole_s <= 0 or not self.rtt_s:
             return Parts(1.0, 0.0, 0.0)
         r2t = min(1.0, self.r2t_round_trips * self.rtt_s / whole_s)
         path = min(1.0 - r2t, (self.rtt_s + self.wire_s) / whole_s)
@@ -118,6 +122,29 @@ class OneWay:
         # So little may be anybody's: the wire's too, where its speed is not known.
         telling = _TELLING if self.goodput or self.both_ends else _TELLING_LESS
         return Parts(path + rest, r2t, 0.0) if rest < telling else Parts(path, r2t, rest)
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a member of the sender's samples, 0 where it was not seen."""
+        samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
+        return float(sum(getattr(one, name) for one in samples)) / len(samples) if samples else 0.0
+
+    @cached_property
+    def socket_s(self) -> float:
+        """How long data waits in the sender's socket before it leaves (Little: what waits, over what passes)."""
+        return self.mean("notsent_bytes") / self.bytes_per_s if self.bytes_per_s else 0.0
+
+    @cached_property
+    def queues_s(self) -> float:
+        """What queues on the way add to the round trip, its own data's time on the line not counted."""
+        more_s = self.mean("rtt_ms") / 1e3 - self.rtt_s - self.wire_s
+        return max(0.0, more_s) if self.sender and self.sender.socket else 0.0
+
+    @cached_property
+    def buffer_mostly_full(self) -> bool:
+        """Whether the sender's buffer is what data waits for: full on the whole, with little of it unsent."""
+        queued = self.mean("send_queue_bytes")
+        full = queued >= _MOSTLY_FULL * self.mean("send_buffer_bytes")
+        return queued > 0 and full and self.mean("notsent_bytes") <= _MOSTLY_SENT * queued
 
     @cached_property
     def r2t_round_trips(self) -> int:
@@ -163,6 +190,12 @@ class OneWay:
         if end is None:
             return 0.0
         names = ("iscsi_ttx", "iscsi_trx") if end.end == TARGET else ("iscsi_q_",)
+        if (
+            end.end != TARGET
+            and self.way_name == "write"
+            and self.mean("send_queue_bytes") >= _SPINS * self.mean("send_buffer_bytes")
+        ):
+            names = ()
         threads = [one.cpu_share for one in end.threads if any(name in one.name for name in names)]
         return max([*threads, *end.softirq], default=0.0)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What was judged, in sentences."""
 
+from collections.abc import Sequence
+
 from fabtune.model.observation import Observation
 from fabtune.why.judging import Judged, Share
 from fabtune.why.limiter import CANNOT_TELL, mb
@@ -38,3 +40,18 @@ def idle(seen: Observation) -> str:
     if waiting:
         return f"{seen.device}: {waiting} requests are under way and none came back in {seen.elapsed_s:.0f} s"
     return f"{seen.device}: idle, nothing to explain; put it under its load and ask again"
+
+
+def lone_paths(seen: Sequence[Observation]) -> list[str]:
+    """Return a sentence for each device on several paths of which only one carried data."""
+    told = []
+    for head in dict.fromkeys(one.session.multipath for one in seen if one.session.multipath):
+        paths = [one for one in seen if one.session.multipath == head]
+        used = [one.device for one in paths if any(way.moved_bytes for way in one.disk.ways.values())]
+        if len(used) == 1 < len(paths):
+            names = ", ".join(one.device for one in paths)
+            told.append(
+                f"{head}: of its paths ({names}) only {used[0]} carries data, and what limits that one limits all; "
+                "see path_grouping_policy in multipath.conf(5)"
+            )
+    return told

@@ -50,6 +50,14 @@ def _session_full(one_way: OneWay) -> bool:
     return _at_limit(one_way) and disk.limit is not None and disk.limit >= can_queue
 
 
+def _tags_used_up(one_way: OneWay) -> bool:
+    """Tell whether all requests that the block queue has (nr_requests) are in use, fewer than the disk takes."""
+    disk = one_way.seen.disk
+    tags = int(disk.queue.get("nr_requests", "0") or 0)
+    fewer = 0 < tags < (disk.limit or 0)
+    return fewer and disk.mean_depth is not None and disk.mean_depth >= _AT_LIMIT * tags
+
+
 def _bound(one_way: OneWay) -> str:
     """Return the name of what keeps the number of requests down."""
     if _refused(one_way, _TASK_SET_FULL) >= _REFUSED:
@@ -57,9 +65,11 @@ def _bound(one_way: OneWay) -> str:
     if _refused(one_way, _WINDOW_CLOSED) >= _REFUSED:
         return "command-window"
     if _session_full(one_way) or _refused(one_way, _NO_SESSION_COMMAND) >= _REFUSED:
-        return "session-commands"
+        return "cmds-max"
+    if _tags_used_up(one_way):
+        return "block-queue"
     if _at_limit(one_way) and (_more_wait(one_way) or not one_way.seen.disk.by_fabstat):
-        return "queue-depth" if one_way.seen.disk.by_fabstat else "cannot-tell-depth"
+        return "block-queue" if one_way.seen.disk.by_fabstat else "cannot-tell-depth"
     return "load"
 
 
@@ -73,6 +83,8 @@ def _depth_seen(one_way: OneWay) -> Iterator[Evidence]:
     limit = f"{depth} of {disk.limit}" if disk.limit else depth
     size = f"{one_way.way.request_bytes / 1024:.0f} KiB each"
     yield Evidence(INITIATOR, "requests in flight", f"{limit}, {size}")
+    if _tags_used_up(one_way):
+        yield Evidence(INITIATOR, "nr_requests", disk.queue["nr_requests"])
     if disk.at_limit is not None and disk.at_limit >= 0.005:
         yield Evidence(INITIATOR, "time at that limit", f"{100 * disk.at_limit:.0f} %")
     if one_way.latency_s:
@@ -136,19 +148,19 @@ COMMAND_WINDOW = Limiter(
     lifts=("lio.default_cmdsn_depth", "lio.cmdsn_depth", "tgt.max_queue_cmd"), ends=_target,
 )  # fmt: skip
 SESSION_COMMANDS = Limiter(
-    name="session-commands", stage=OWED, order=3, claim=_when("session-commands"), evidence=_commands_seen,
+    name="cmds-max", stage=OWED, order=3, claim=_when("cmds-max"), evidence=_commands_seen,
     subject=lambda _: "the number of commands of the session (cmds_max)",
     lifts=("iscsi.cmds_max", "iscsi.queue_depth"), ends=_initiator,
 )  # fmt: skip
 QUEUE_DEPTH = Limiter(
-    name="queue-depth", stage=OWED, order=4, claim=_when("queue-depth"), evidence=_depth_seen,
-    subject=lambda _: "the disk's queue depth",
-    lifts=("iscsi.queue_depth", "block.queue_depth"), ends=_initiator,
+    name="block-queue", stage=OWED, order=4, claim=_when("block-queue"), evidence=_depth_seen,
+    subject=lambda one_way: "the block queue's nr_requests" if _tags_used_up(one_way) else "the disk's queue depth",
+    lifts=("iscsi.queue_depth", "block.queue_depth", "block.nr_requests", "block.scheduler"), ends=_initiator,
 )  # fmt: skip
 DEPTH_OR_LOAD = Limiter(
     name="cannot-tell-depth", stage=OWED, order=5, claim=_when("cannot-tell-depth"), evidence=_depth_seen,
     subject=lambda _: "the disk's queue depth, or a load that is just as deep",
-    among=("queue-depth", "load"),
+    among=("block-queue", "load"),
 )  # fmt: skip
 LOAD = Limiter(
     name="load", stage=OWED, order=6, claim=_when("load"), evidence=_depth_seen,

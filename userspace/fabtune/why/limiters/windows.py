@@ -80,7 +80,7 @@ def _buffer(moment: Moment) -> float:
     if one is None:
         return 0.0
     queued = one.mean("send_queue_bytes")
-    full = queued >= _BUFFER_FULL * one.mean("send_buffer_bytes")
+    full = moment.one_way.buffer_mostly_full or queued >= _BUFFER_FULL * one.mean("send_buffer_bytes")
     # A buffer that is full of data which the window or the path holds back is not what limits.
     waiting = one.mean("notsent_bytes") > _WAITING_SHARE * queued
     if full and not waiting and moment.one_way.outstanding_bytes >= _MORE * one.mean("in_flight_bytes"):

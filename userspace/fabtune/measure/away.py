@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The target's end on another host: the same fabtune looks there, started by ssh, while we look here."""
+
+import json
+import tempfile
+from collections.abc import Sequence
+
+import attrs
+
+from fabtune.errors import FabtuneError
+from fabtune.host.run import ended, launch, require, tail
+from fabtune.model import typed
+from fabtune.model.observation import EndSeen
+
+# What ssh and the other host's Python take besides the look itself.
+_CONNECT_S, _MORE_S = 5, 10.0
+
+
+@attrs.frozen
+class EndsSeen:
+    """What `fabtune why --end target --json` prints."""
+
+    ends: tuple[EndSeen, ...]
+
+
+class AwayEnd:
+    """A look of `seconds` at the target's end on `host`, begun at once."""
+
+    def __init__(self, host: str, seconds: float) -> None:
+        self._host, self._seconds = host, seconds
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - give_up closes it
+        options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_S}"]
+        words = ["fabtune", "why", "--end", "target", "--for", f"{seconds:g}s", "--json"]
+        ssh = require("ssh", "openssh-client")
+        self._process = launch([ssh, *options, "--", host, *words], log=self._printed, dies_by="TERM")
+
+    def seen(self) -> Sequence[EndSeen]:
+        """Wait for its end and return what it saw of each connection.  Raises FabtuneError."""
+        try:
+            if not ended(self._process, self._seconds + _CONNECT_S + _MORE_S):
+                raise FabtuneError(f"{self._host}: no answer in time")
+            self._printed.seek(0)
+            text = self._printed.read().decode(errors="replace")
+        finally:
+            self.give_up()
+        if self._process.returncode:
+            raise FabtuneError(f"{self._host} (ssh ended with {self._process.returncode}):\n{tail(text, 3)}")
+        # Banners and warnings may stand before it.
+        begin = text.find("{\n")
+        try:
+            raw = json.loads(text[max(begin, 0) :])
+        except (ValueError, RecursionError):
+            raise FabtuneError(f"{self._host}: no JSON in what it printed:\n{tail(text, 3)}") from None
+        return typed.TOLERANT.read(EndsSeen, raw, self._host).ends
+
+    def give_up(self) -> None:
+        """End what still runs, and forget what it printed."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+        self._printed.close()

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where a request's mean time goes, from the block queue to the target's disk and back; the parts sum to the whole."""
+
+import attrs
+
+from fabtune.why.one_way import OneWay
+
+
+@attrs.frozen
+class Part:
+    """One part of a request's mean time."""
+
+    name: str
+    ms: float
+
+
+def parts_of(one_way: OneWay) -> list[Part]:
+    """Return the parts in the order in which a request passes them, empty where its time is not known.
+
+    `held`: in the block queue and refused; `socket`: its data waits in the sender's socket for windows, pacing and the
+    data before it; `path`: the round trip without queues; `queues`: what queues on the way add; `r2t`: round trips of
+    R2Ts; `wire`: its own data on the line; `backstore`: in the target's disk, where that was seen; `rest`: the target
+    otherwise, and its turn behind others.  What an end that was not seen would tell is in the rest.
+    """
+    way = one_way.way
+    whole_ms = way.block_ms or way.total_ms
+    if not whole_ms:
+        return []
+    told = [
+        Part("held", max(0.0, whole_ms - (way.device_ms or whole_ms))),
+        Part("path", 1e3 * one_way.rtt_s),
+        Part("r2t", 1e3 * one_way.rtt_s * one_way.r2t_round_trips),
+        Part("wire", 1e3 * one_way.wire_s),
+        Part("backstore", _backstore_ms(one_way)),
+        Part("queues", 1e3 * one_way.queues_s),
+        Part("socket", 1e3 * one_way.socket_s),
+    ]
+    # Means of samples and of requests differ a little: no part has more than what those before it have left.
+    left_ms = whole_ms
+    fitted = []
+    for one in told:
+        fitted.append(Part(one.name, min(one.ms, left_ms)))
+        left_ms -= fitted[-1].ms
+    return [*fitted, Part("rest", left_ms)]
+
+
+def _backstore_ms(one_way: OneWay) -> float:
+    """Return the mean time of the target's disks, those that did the most requests first."""
+    stores = one_way.seen.target.backstores if one_way.seen.target else ()
+    busiest = max(stores, key=lambda one: one.completed.get(one_way.way_name, 0), default=None)
+    return busiest.mean_ms.get(one_way.way_name, 0.0) if busiest else 0.0
