@@ -33,6 +33,7 @@ class _Told:
     ways: list[Judged]
     rows: list[lift.Lift]
     no_plan: str
+    at_target: list[str]
 
 
 def run_why(args: argparse.Namespace) -> int:
@@ -75,7 +76,8 @@ def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> ExitCode:
 
 def _tell(seen: Observation, target_netns: str | None) -> _Told:
     ways = judged(seen)
-    return _Told(seen, ways, *lift.lifting_rows(seen, ways, target_netns))
+    there = lift.at_the_target(ways) if target_netns is None else []
+    return _Told(seen, ways, *lift.lifting_rows(seen, ways, target_netns), there)
 
 
 def _as_json(one: _Told) -> dict[str, Json]:
@@ -87,6 +89,7 @@ def _as_json(one: _Told) -> dict[str, Json]:
         "ways": [_way_json(way) for way in one.ways],
         "plan": [{**lifted.row.as_json(), "lifts": list(lifted.limiters)} for lifted in one.rows],
         "no_plan": one.no_plan,
+        "at_target": list(one.at_target),
         "missing": list(one.seen.missing),
         "observation": typed.STRICT.write(one.seen),
     }
@@ -157,7 +160,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 def _show_rows(one: _Told) -> None:
     advice = dict.fromkeys(share.advice for way in one.ways for share in way.liftable if share.advice)
-    if not one.rows and not advice and not one.no_plan:
+    if not one.rows and not advice and not one.no_plan and not one.at_target:
         return
     print(f"\n{one.seen.device}: what to do")
     if one.rows:
@@ -169,6 +172,8 @@ def _show_rows(one: _Told) -> None:
         table.table(("tunable", "where", "now", "wanted", "lifts"), shown)
     for text in advice:
         table.paragraph(text)
+    if one.at_target:
+        table.paragraph(f"on the target, what lifts it is among {', '.join(one.at_target)}: fabtune plan --role target")
     if one.no_plan:
         names = dict.fromkeys(name for way in one.ways for share in way.liftable for name in share.lifts)
         table.paragraph(f"what lifts it is among {', '.join(names)}; no values: {one.no_plan}")

@@ -222,6 +222,7 @@ def target_ends(seconds: float, netns: str = "") -> list[EndSeen]:
 
 def _records() -> dict[str, dict[str, str]]:
     """Return open-iscsi's node records, none where they may not be read."""
+    record.BACKEND.forget()
     try:
         return record.BACKEND.all()
     except FabtuneError:

@@ -121,5 +121,15 @@ def lifting_rows(seen: Observation, found: Sequence[Judged], target_netns: str |
     return lifts, ""
 
 
+# Tunables of an initiator alone.
+_INITIATORS = ("iscsi.", "block.")
+
+
+def at_the_target(found: Sequence[Judged]) -> list[str]:
+    """Return the tunables of a target that lift what limits."""
+    names = (name for one in found for share in one.liftable if TARGET in share.ends for name in share.lifts)
+    return [name for name in dict.fromkeys(names) if not name.startswith(_INITIATORS)]
+
+
 def _of(row: Row, end: str, shares: Collection[Share]) -> tuple[str, ...]:
     return tuple(one.limiter for one in shares if row.tunable.name in one.lifts and end in one.ends)

@@ -22,6 +22,8 @@ _TCP_IP_HEADERS = 52
 _MOSTLY_FULL, _MOSTLY_SENT = 0.6, 0.2
 # iscsi_tcp's worker spins while the socket's buffer is full (-EAGAIN): its CPU time then says nothing.
 _SPINS = 0.5
+# Data that waits behind at least half as much in flight, in nearly all samples.
+_BACKLOG, _ALWAYS = 0.5, 0.9
 # A part of a request's time that is smaller is within what the others are off.
 _TELLING, _TELLING_LESS = 0.15, 0.3
 
@@ -138,6 +140,13 @@ class OneWay:
         """What queues on the way add to the round trip, its own data's time on the line not counted."""
         more_s = self.mean("rtt_ms") / 1e3 - self.rtt_s - self.wire_s
         return max(0.0, more_s) if self.sender and self.sender.socket else 0.0
+
+    @cached_property
+    def always_backlogged(self) -> bool:
+        """Whether the sender has more data than leaves all the time: nobody owes it any."""
+        samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
+        waiting = sum(one.notsent_bytes >= _BACKLOG * one.in_flight_bytes > 0 for one in samples)
+        return bool(samples) and waiting >= _ALWAYS * len(samples)
 
     @cached_property
     def buffer_mostly_full(self) -> bool:

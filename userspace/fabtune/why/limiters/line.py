@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Whether the line is full, by this connection or by others, or kept below its rate by the sender's own host."""
 
+import math
 from collections.abc import Iterator
 
 from fabtune.model.observation import INITIATOR
@@ -8,6 +9,8 @@ from fabtune.why.limiter import LINE, Evidence, Limiter, mb
 from fabtune.why.one_way import FULL, Moment, OneWay
 
 _AT_THE_LIMIT = 0.85
+# With this much of a line that has a queue, and no less, nobody else's traffic matters.
+_OURS = 0.8
 
 
 def _paced(moment: Moment) -> float:
@@ -31,7 +34,12 @@ def _paced_ends(one_way: OneWay) -> tuple[str, ...]:
 
 def _line(moment: Moment) -> float:
     share = moment.line_share
-    return float(moment.queued_on_path) if share is None else float(share >= FULL)
+    if share is None:
+        return float(moment.queued_on_path)
+    # What it carried on the whole counts too: moments are uneven.  Acknowledgements of what comes the other way take a
+    # little of it.
+    full = share >= FULL or moment.one_way.bytes_per_s >= FULL * (moment.one_way.goodput or math.inf)
+    return float(full or (share >= _OURS and moment.queued_on_path))
 
 
 def _line_seen(one_way: OneWay) -> Iterator[Evidence]:
@@ -59,12 +67,12 @@ def _line_subject(one_way: OneWay) -> str:
 def _competing(moment: Moment) -> float:
     share = moment.line_share
     # From the receiver alone a queue at the sender's own host looks the same.
-    return float(moment.sender is not None and share is not None and share < FULL and moment.queued_on_path)
+    return float(moment.sender is not None and share is not None and share < _OURS and moment.queued_on_path)
 
 
 def _unseen(moment: Moment) -> float:
     share = moment.line_share
-    return float(moment.sender is None and share is not None and share < FULL and moment.queued_on_path)
+    return float(moment.sender is None and share is not None and share < _OURS and moment.queued_on_path)
 
 
 PACING = Limiter(
