@@ -9,7 +9,9 @@ import attrs
 import pytest
 
 from fabtune.model import typed
+from fabtune.model.foretell import foretell
 from fabtune.model.observation import Observation, SocketSample, SocketSeen
+from fabtune.model.session_model import Change
 from fabtune.why import judging, words
 from fabtune.why.judging import Judged, every_limiter, judged
 from fabtune.why.limiter import CANNOT_TELL
@@ -104,7 +106,7 @@ def test_time_at_the_limit_accuses_only_where_more_requests_wait() -> None:
     seen = _kept("wan-depth2w")
     way = seen.disk.ways["write"]
     assert way.total_ms is not None
-    for block_ms, limiter in ((way.total_ms, "load"), (4 * way.total_ms, "block-queue")):
+    for block_ms, limiter in ((way.total_ms, "load"), (4 * way.total_ms, "queue-depth")):
         ways = {"write": attrs.evolve(way, block_ms=block_ms)}
         disk = attrs.evolve(seen.disk, ways=ways, limit=2, at_limit=1.0)
         assert _first(attrs.evolve(seen, disk=disk))[0] == limiter
@@ -193,7 +195,7 @@ def test_one_path_of_several_that_carries_all_is_told() -> None:
 
 def test_a_block_queue_whose_requests_are_used_up_is_accused_whoever_else_takes_more() -> None:
     seen = _kept("wan-depth2w")
-    for tags, limiter in (("2", "block-queue"), ("64", "load")):
+    for tags, limiter in (("2", "nr-requests"), ("64", "load")):
         disk = attrs.evolve(seen.disk, queue={**seen.disk.queue, "nr_requests": tags})
         assert _first(attrs.evolve(seen, disk=disk))[0] == limiter
 
@@ -210,3 +212,12 @@ def test_the_parts_of_a_request_s_time_sum_to_the_whole(name: str, one_end: bool
         told = {part.name: part.ms for part in one.request}
         # 32 requests through a window of 256 KiB: nearly all of the time is spent behind the others in the socket.
         assert told["path"] == pytest.approx(20, abs=0.1) and told["socket"] > 200
+
+
+def test_the_verdict_ends_with_what_lifting_would_bring() -> None:
+    seen = _kept("untouched-read")
+    (after,) = foretell(
+        seen, {Change("initiator", "iscsi.tcp_window"): 0.0, Change("initiator", "iscsi.queue_depth"): 128.0}
+    )
+    assert words.gain(after).startswith("; lifting it would give ")
+    assert words.gain(attrs.evolve(after, low=after.now_bytes_per_s)) == words.gain(None) == ""

@@ -4,6 +4,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 
 import attrs
 
@@ -13,6 +14,7 @@ from fabtune.measure.away import EndsSeen
 from fabtune.measure.look import Look, target_ends
 from fabtune.model import typed, units
 from fabtune.model.document import Json
+from fabtune.model.foretell import Foretold
 from fabtune.model.observation import Observation
 from fabtune.why import lift, words
 from fabtune.why.judging import Judged, judged
@@ -34,6 +36,11 @@ class _Told:
     rows: list[lift.Lift]
     no_plan: str
     at_target: list[str]
+    brings: Mapping[str, Foretold]
+
+    def verdict(self, way: Judged) -> str:
+        """Return the sentence on one direction."""
+        return words.verdict(way) + words.gain(self.brings.get(way.way))
 
 
 def run_why(args: argparse.Namespace) -> int:
@@ -77,7 +84,8 @@ def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> ExitCode:
 def _tell(seen: Observation, target_netns: str | None) -> _Told:
     ways = judged(seen)
     there = lift.at_the_target(ways) if target_netns is None else []
-    return _Told(seen, ways, *lift.lifting_rows(seen, ways, target_netns), there)
+    rows, no_plan = lift.lifting_rows(seen, ways, target_netns)
+    return _Told(seen, ways, rows, no_plan, there, lift.brought(seen, rows))
 
 
 def _as_json(one: _Told) -> dict[str, Json]:
@@ -86,7 +94,7 @@ def _as_json(one: _Told) -> dict[str, Json]:
         "target": one.seen.session.target,
         "portal": one.seen.session.portal,
         "idle": not one.ways,
-        "ways": [_way_json(way) for way in one.ways],
+        "ways": [_way_json(one, way) for way in one.ways],
         "plan": [{**lifted.row.as_json(), "lifts": list(lifted.limiters)} for lifted in one.rows],
         "no_plan": one.no_plan,
         "at_target": list(one.at_target),
@@ -95,7 +103,8 @@ def _as_json(one: _Told) -> dict[str, Json]:
     }
 
 
-def _way_json(way: Judged) -> dict[str, Json]:
+def _way_json(told: _Told, way: Judged) -> dict[str, Json]:
+    after = told.brings.get(way.way)
     shares: list[Json] = [
         {
             "limiter": share.limiter,
@@ -113,7 +122,10 @@ def _way_json(way: Judged) -> dict[str, Json]:
         "line_bytes_per_s": None if way.goodput_bytes_per_s is None else round(way.goodput_bytes_per_s),
         "both_ends": way.both_ends,
         "at_the_bound": way.at_the_bound,
-        "verdict": words.verdict(way),
+        "verdict": told.verdict(way),
+        "lifted_bytes_per_s": None if after is None or after.bytes_per_s is None else round(after.bytes_per_s),
+        "lifted_low_bytes_per_s": None if after is None else round(after.low),
+        "lifted_limiter": None if after is None else after.first.limiter,
         "shares": shares,
         "request_ms": {part.name: round(part.ms, 3) for part in way.request},
     }
@@ -122,7 +134,7 @@ def _way_json(way: Judged) -> dict[str, Json]:
 def _show(told: list[_Told]) -> None:
     for one in told:
         for way in one.ways:
-            table.paragraph(words.verdict(way))
+            table.paragraph(one.verdict(way))
         if not one.ways:
             table.paragraph(words.idle(one.seen))
     for one in told:

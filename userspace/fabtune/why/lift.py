@@ -5,9 +5,12 @@ from collections.abc import Collection, Iterable, Sequence
 
 import attrs
 
+from fabtune.catalog.tunable import Value
 from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
+from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import TARGET, Observation
+from fabtune.model.session_model import KNOWN, Change
 from fabtune.tune import journal
 from fabtune.tune.plan import Plan, Row
 from fabtune.tune.request import plan_for, request
@@ -118,7 +121,22 @@ def lifting_rows(seen: Observation, found: Sequence[Judged], target_netns: str |
         except FabtuneError as error:
             return lifts, str(error)
         lifts += [Lift(row, _of(row, end, shares)) for row in plan.changes if row.tunable.name in wanted]
-    return lifts, ""
+    # What brings most by itself first.
+    return sorted(lifts, key=lambda one: -sum(way.low for way in brought(seen, [one]).values())), ""
+
+
+def brought(seen: Observation, lifts: Iterable[Lift]) -> dict[str, Foretold]:
+    """Return what the rows of `lifts` together would bring each direction, as far as the model knows them."""
+    changes = {
+        Change(one.row.role, one.row.tunable.name): _plain(one.row.tunable.parse(one.row.wanted))
+        for one in lifts
+        if one.row.tunable.name in KNOWN and one.row.wanted is not None
+    }
+    return {one.way: one for one in foretell(seen, changes)} if changes else {}
+
+
+def _plain(value: Value) -> float | str:
+    return value if isinstance(value, str) else float(value)
 
 
 # Tunables of an initiator alone.

@@ -3,11 +3,14 @@
 
 from collections.abc import Sequence
 
+from fabtune.model.foretell import Foretold
 from fabtune.model.observation import Observation
 from fabtune.why.judging import Judged, Share
 from fabtune.why.limiter import CANNOT_TELL, mb
 
 _CAPITAL = {"read": "Reads", "write": "Writes"}
+# A gain that is none.
+_NOTHING = 1.02
 # A second limiter that is worth a word in the verdict.
 _ALSO = 0.2
 
@@ -25,6 +28,18 @@ def verdict(one: Judged) -> str:
     text = f"{what} are limited to {mb(one.bytes_per_s)} by {first.subject} ({_percent(first)} of the time)"
     second = one.shares[1] if len(one.shares) > 1 else None
     return f"{text}, and by {second.subject} ({_percent(second)})" if second and second.share >= _ALSO else text
+
+
+def gain(after: Foretold | None) -> str:
+    """Return the end of a verdict: what lifting what limits would bring, '' where that is nothing or not known."""
+    if after is None or after.low <= _NOTHING * after.now_bytes_per_s:
+        return ""
+    end = f"the {after.first.end}'s " if after.first.end and after.first.limiter != "load" else "the "
+    then = f"then {end}{after.first.limiter.replace('-', ' ')} is the limit"
+    if after.bytes_per_s is not None:
+        return f"; lifting it would give about {mb(after.bytes_per_s)}, {then}"
+    most = "no limit known" if after.high is None else mb(after.high)
+    return f"; lifting it would give {mb(after.low)} to {most}, {then}"
 
 
 def _percent(share: Share) -> str:

@@ -114,7 +114,7 @@ LOSS = Limiter(
     advice=lambda _: "mend the path first; bbr minds losses less than cubic does (profile wan-lossy)",
 )  # fmt: skip
 SLOW_START = Limiter(
-    name="idle-restart", stage=HELD, order=5, claim=_slow_start, evidence=_seen, ends=_ends,
+    name="slow-start", stage=HELD, order=5, claim=_slow_start, evidence=_seen, ends=_ends,
     subject=lambda _: "a congestion window that still grows (slow start, or a start anew after a pause)",
     lifts=("tcp.slow_start_after_idle", "tcp.no_metrics_save"),
 )  # fmt: skip

@@ -65,11 +65,11 @@ def _bound(one_way: OneWay) -> str:
     if _refused(one_way, _WINDOW_CLOSED) >= _REFUSED:
         return "command-window"
     if _session_full(one_way) or _refused(one_way, _NO_SESSION_COMMAND) >= _REFUSED:
-        return "cmds-max"
+        return "session-commands"
     if _tags_used_up(one_way):
-        return "block-queue"
+        return "nr-requests"
     if _at_limit(one_way) and (_more_wait(one_way) or not one_way.seen.disk.by_fabstat):
-        return "block-queue" if one_way.seen.disk.by_fabstat else "cannot-tell-depth"
+        return "queue-depth" if one_way.seen.disk.by_fabstat else "cannot-tell-depth"
     return "load"
 
 
@@ -148,26 +148,31 @@ COMMAND_WINDOW = Limiter(
     lifts=("lio.default_cmdsn_depth", "lio.cmdsn_depth", "tgt.max_queue_cmd"), ends=_target,
 )  # fmt: skip
 SESSION_COMMANDS = Limiter(
-    name="cmds-max", stage=OWED, order=3, claim=_when("cmds-max"), evidence=_commands_seen,
+    name="session-commands", stage=OWED, order=3, claim=_when("session-commands"), evidence=_commands_seen,
     subject=lambda _: "the number of commands of the session (cmds_max)",
     lifts=("iscsi.cmds_max", "iscsi.queue_depth"), ends=_initiator,
 )  # fmt: skip
+NR_REQUESTS = Limiter(
+    name="nr-requests", stage=OWED, order=4, claim=_when("nr-requests"), evidence=_depth_seen,
+    subject=lambda _: "the number of requests that the block queue has (nr_requests)",
+    lifts=("block.nr_requests", "block.scheduler"), ends=_initiator,
+)  # fmt: skip
 QUEUE_DEPTH = Limiter(
-    name="block-queue", stage=OWED, order=4, claim=_when("block-queue"), evidence=_depth_seen,
-    subject=lambda one_way: "the block queue's nr_requests" if _tags_used_up(one_way) else "the disk's queue depth",
-    lifts=("iscsi.queue_depth", "block.queue_depth", "block.nr_requests", "block.scheduler"), ends=_initiator,
+    name="queue-depth", stage=OWED, order=5, claim=_when("queue-depth"), evidence=_depth_seen,
+    subject=lambda _: "the disk's queue depth",
+    lifts=("iscsi.queue_depth", "block.queue_depth"), ends=_initiator,
 )  # fmt: skip
 DEPTH_OR_LOAD = Limiter(
-    name="cannot-tell-depth", stage=OWED, order=5, claim=_when("cannot-tell-depth"), evidence=_depth_seen,
+    name="cannot-tell-depth", stage=OWED, order=6, claim=_when("cannot-tell-depth"), evidence=_depth_seen,
     subject=lambda _: "the disk's queue depth, or a load that is just as deep",
-    among=("block-queue", "load"),
+    among=("queue-depth", "load"),
 )  # fmt: skip
 LOAD = Limiter(
-    name="load", stage=OWED, order=6, claim=_when("load"), evidence=_depth_seen,
+    name="load", stage=OWED, order=7, claim=_when("load"), evidence=_depth_seen,
     subject=lambda _: "the load itself: too few requests under way for the round trip",
     advice=lambda one_way: "more or larger requests at a time" + (
         "; for what is read in order through the page cache: block.read_ahead_kb" if one_way.way_name == "read" else ""
     ),
 )  # fmt: skip
 
-LIMITERS = (R2T, TASK_SET_FULL, COMMAND_WINDOW, SESSION_COMMANDS, QUEUE_DEPTH, DEPTH_OR_LOAD, LOAD)
+LIMITERS = (R2T, TASK_SET_FULL, COMMAND_WINDOW, SESSION_COMMANDS, NR_REQUESTS, QUEUE_DEPTH, DEPTH_OR_LOAD, LOAD)
