@@ -15,6 +15,8 @@ from fabtune.lab.image import Image
 
 # What a guest gets of this tree, beside the package itself.
 DATA = ("tunables", "profiles")
+# What its tests need besides, where there is a checkout.
+_DATA_OF_TESTS = ("tests", "monitoring", "systemd", "support")
 
 
 def write_job(
@@ -48,8 +50,9 @@ def write_job(
         for name in DATA:
             _copy_tree(data_dir(name), stage / "fabtune" / name)
         if tests:
-            with contextlib.suppress(FabtuneError):
-                _copy_tree(data_dir("tests"), stage / "fabtune/tests")
+            for name in _DATA_OF_TESTS:
+                with contextlib.suppress(FabtuneError):
+                    _copy_tree(data_dir(name), stage / "fabtune" / name)
         (stage / "fabtune/kmod").mkdir(exist_ok=True)
         if module is not None:
             shutil.copy(module, stage / "fabtune/kmod/fabstat.ko")

@@ -8,8 +8,11 @@ from dataclasses import asdict, dataclass
 from fabtune.host import targets
 
 SUITES = ("trixie", "bookworm", "sid")
-# Images that few guests need: the default suite with a target that is a package of its own.
-IMAGES = (*SUITES, *(f"{SUITES[0]}+{kind.package}" for kind in targets.kinds() if kind.package))
+# What watches hosts and is asked for help with them: Prometheus, PCP, sos, drgn.
+_EXTRAS = {"ops": ("prometheus", "pcp", "python3-pcp", "python3-requests", "sosreport", "python3-drgn")}
+# Images that few guests need: the default suite with more, or with a target that is a package of its own.
+IMAGES = (*SUITES, *(f"{SUITES[0]}+{extra}" for extra in (*(kind.package for kind in targets.kinds() if kind.package),
+                                                          *_EXTRAS)))  # fmt: skip
 # Kernels with sanitizers, which stand in for an image's.
 DEBUG_KERNELS = ("kasan", "kcsan", "rt", "scsi-builtin")
 
@@ -71,4 +74,4 @@ def recipe_for(name: str) -> Recipe:
     """Return the recipe of the image `name`, one of IMAGES."""
     suite, _, extra = name.partition("+")
     more = _PEERS if suite == SUITES[0] else _BUS
-    return Recipe(suite, _BASE + _FABRIC + more + ((extra,) if extra else ()))
+    return Recipe(suite, _BASE + _FABRIC + more + _EXTRAS.get(extra, (extra,) if extra else ()))

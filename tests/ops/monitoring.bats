@@ -1,0 +1,143 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie+ops --clock real --memory-mib 3072 --append=no_timer_check
+# A real Prometheus scrapes a real exporter of a host with a real session; every query of rules and dashboard is asked.
+
+TPG=/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1
+ACL=$TPG/acls/iqn.2026-01.lab.fabtune:initiator
+
+setup_file() {
+	load ../vm/fabstat
+	python3 -m fabtune.lab.guest up --rtt 2ms
+	mkdir $ACL $ACL/lun_0
+	ln -s $TPG/lun/lun_0 $ACL/lun_0/disk
+	echo 2 > $ACL/cmdsn_depth
+	load_fabstat
+	mkdir -p /run/fabtune /run/prometheus
+	cp /fabtune/monitoring/fabtune.rules.yml /run/prometheus/
+	cat > /run/prometheus/prometheus.yml <<-'END'
+		global: {scrape_interval: 2s, evaluation_interval: 2s}
+		rule_files: [fabtune.rules.yml]
+		scrape_configs:
+		  - job_name: fabtune
+		    static_configs: [{targets: ["127.0.0.1:13260"]}]
+	END
+	disk=$(python3 -m fabtune.lab.guest login)
+	export disk
+	start_reader
+	# Nothing but the network and the reader's socket is left to it.
+	setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs --bounding-set -all \
+		env FABTUNE_RUNTIME_DIR=/run/fabtune python3 -m fabtune export --only server > /tmp/server.log 2>&1 3>&- 4>&- &
+	prometheus --config.file /run/prometheus/prometheus.yml --storage.tsdb.path /run/prometheus/data \
+		--web.listen-address 127.0.0.1:9090 > /tmp/prometheus.log 2>&1 3>&- 4>&- &
+	fabtune verify --publish
+	# Until the end: reads and writes through a window of two commands.
+	fio --name=load "--filename=/dev/$disk" --direct=1 --ioengine=libaio --rw=randrw --bs=16k --iodepth=16 --size=64m \
+		--rate_iops=40 --time_based --runtime=1200 --output=/tmp/fio.log > /dev/null 2>&1 3>&- 4>&- &
+	echo $! > /tmp/fio.pid
+}
+
+start_reader() {
+	FABTUNE_RUNTIME_DIR=/run/fabtune python3 -m fabtune export --only reader > /tmp/reader.log 2>&1 3>&- 4>&- &
+	echo $! > /tmp/reader.pid
+}
+
+setup() {
+	load ../vm/fabstat
+}
+
+metrics() {
+	python3 -c 'import urllib.request as u; print(u.urlopen("http://127.0.0.1:13260/metrics").read().decode(), end="")'
+}
+
+has() {
+	metrics | grep -E "$1"
+}
+
+# asks QUERY: the number of series that Prometheus returns.
+asks() {
+	python3 /fabtune/tests/ops/queries.py --count "$1"
+}
+
+some() {
+	[ "$(asks "$1")" -gt 0 ]
+}
+
+@test "the metrics of a host under load are as promtool wants them, and true" {
+	wait_for has 'fabtune_up 1'
+	wait_for has "fabtune_refusals_total\{device=\"$disk\".*target_busy\"\} [1-9]"
+	metrics > /results/metrics.txt
+	promtool check metrics < /results/metrics.txt
+	grep -F "fabtune_session_state{target=\"iqn.2026-01.lab.fabtune:target\",portal=\"10.2.0.1:3260\",interface=\"default\",session=\"1\",state=\"LOGGED_IN\"} 1" /results/metrics.txt
+	grep -E '^fabtune_tcp_sent_bytes_total\{.*\} [1-9]' /results/metrics.txt
+	grep -E '^fabtune_tcp_busy_seconds_total\{.*\} [0-9.]*[1-9]' /results/metrics.txt
+	grep -F 'fabtune_source_up{source="verify"} 1' /results/metrics.txt
+	# The counters are the module's.
+	fabtune stat "$disk" --json > /tmp/stat.json
+	metrics > /tmp/later.txt
+	python3 - "$disk" <<-'PYTHON'
+		import json, re, sys
+		counted = json.load(open("/tmp/stat.json"))["devices"][0]["ops"]["read"]["completed"]
+		def count(path):
+		    text = open(path).read()
+		    return int(re.search(rf'fabtune_device_latency_seconds_count{{device="{sys.argv[1]}".*op="read"}} (\d+)', text)[1])
+		assert 0 < count("/results/metrics.txt") <= counted <= count("/tmp/later.txt"), (counted, count("/tmp/later.txt"))
+	PYTHON
+}
+
+@test "every query of the dashboard and of the rules is answered by a real Prometheus, and those of a busy host with figures" {
+	wait_for some 'fabtune_up == 1'
+	wait_for some 'fabtune:device_latency_seconds:p99'
+	wait_for some 'fabtune:refusals:rate5m{kind="target_busy"} > 1'
+	python3 /fabtune/tests/ops/queries.py --dashboard /fabtune/monitoring/fabtune.dashboard.json \
+		--rules /fabtune/monitoring/fabtune.rules.yml --out /results/figures-queries.json
+}
+
+@test "PCP reads the same metrics" {
+	. /etc/pcp.env
+	mkdir -p "$PCP_LOG_DIR/pmcd" "$PCP_RUN_DIR" "$PCP_TMP_DIR"
+	cp /fabtune/monitoring/fabtune.url "$PCP_PMDAS_DIR/openmetrics/config.d/"
+	sed -i "/^\[access\]/i openmetrics 144 pipe notready python3 $PCP_PMDAS_DIR/openmetrics/pmdaopenmetrics.python" "$PCP_PMCDCONF_PATH"
+	"$PCP_BINADM_DIR/pmcd" -f -U root -l /tmp/pmcd.log > /dev/null 2>&1 3>&- 4>&- &
+	pcp_has() { pminfo -f openmetrics.fabtune.fabtune_up 2>&1 | grep -q 'value 1'; }
+	wait_for pcp_has || { pminfo -f openmetrics | head; tail -50 /tmp/pmcd.log "$PCP_LOG_DIR"/pmcd/*; return 1; }
+	pminfo openmetrics.fabtune | tee /results/pminfo.txt | grep fabtune_device_latency_seconds
+}
+
+@test "without module, session or reader the scrape goes on and says what is missing" {
+	kill "$(cat /tmp/fio.pid)"
+	gone() { ! kill -0 "$(cat /tmp/fio.pid)" 2>/dev/null; }
+	wait_for gone
+	python3 -m fabtune.lab.guest logout
+	no_session() { metrics > /tmp/now && grep -q 'fabtune_up 1' /tmp/now && ! grep -q 'fabtune_session_state{' /tmp/now; }
+	wait_for no_session
+	# The module keeps what it saw of a removed disk; no series does.
+	! grep "device=\"$disk\"" /tmp/now
+	unload_fabstat
+	wait_for has 'fabtune_source_up\{source="fabstat"\} 0'
+	load_fabstat
+	wait_for has 'fabtune_source_up\{source="fabstat"\} 1'
+	kill -9 "$(cat /tmp/reader.pid)"
+	wait_for has 'fabtune_up 0'
+	start_reader
+	wait_for has 'fabtune_up 1'
+	! grep -i traceback /tmp/reader.log /tmp/server.log
+}
+
+@test "a scrape of 64 and of 1,000 LUNs is within its bars" {
+	modprobe sd_mod
+	modprobe scsi_debug delay=0 dev_size_mb=8 max_luns=64 num_tgts=1 max_queue=64
+	for luns in 64 1000; do
+		export luns
+		if [ $luns -eq 1000 ]; then
+			rmmod scsi_debug
+			unload_fabstat
+			load_fabstat
+			modprobe scsi_debug delay=0 dev_size_mb=8 max_luns=250 num_tgts=4 max_queue=64
+		fi
+		there() { [ "$(ls /sys/block | grep -c ^sd)" -eq $luns ]; }
+		for _ in $(seq 10); do wait_for there && break; done
+		python3 /fabtune/tests/ops/scrape_cost.py "$(cat /tmp/reader.pid)" $luns > /results/figures-scrape-$luns.json
+		cat /results/figures-scrape-$luns.json
+	done
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Asks the Prometheus at 127.0.0.1:9090: one query (--count), or every one of a dashboard and of a file of rules.
+
+Fails on a query that is refused, and on one that has nothing to show of a busy host where it should have.
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+# What a healthy busy host has nothing of: what fires, waits, fails or drifts.
+EMPTY = re.compile(r"ALERTS|fabtune_request_errors_total|fabtune_drifted_values|fabtune_due_values|== 0|_gone")
+
+
+def ask(query: str) -> tuple[int, float]:
+    """Return how many series a query has, and the seconds until the answer; raises on one that is refused."""
+    url = "http://127.0.0.1:9090/api/v1/query?" + urllib.parse.urlencode({"query": query})
+    started = time.monotonic()
+    with urllib.request.urlopen(url) as answer:
+        return len(json.load(answer)["data"]["result"]), time.monotonic() - started
+
+
+def queries(dashboard: Path, rules: Path) -> list[str]:
+    """Return every query there is, a dashboard's variables standing for everything."""
+    panels = json.loads(dashboard.read_text())["panels"]
+    found = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    found = [re.sub(r"\$\w+", ".*", query) for query in found]
+    return found + re.findall(r"^ +expr: (.*)$", rules.read_text(), re.MULTILINE)
+
+
+def main() -> int:
+    """Print and write what came of each query; return 1 where one has nothing to show."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", metavar="QUERY")
+    parser.add_argument("--dashboard", type=Path)
+    parser.add_argument("--rules", type=Path)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    if args.count:
+        print(ask(args.count)[0])
+        return 0
+    found = {query: ask(query) for query in queries(args.dashboard, args.rules)}
+    alerts = set(re.findall(r"alert: .*\n(?: +#.*\n)? +expr: (.*)", args.rules.read_text()))
+    missing = [query for query, (count, _) in found.items()
+               if not count and query not in alerts and not EMPTY.search(query)]  # fmt: skip
+    figures = {"queries": len(found), "answered": sum(count > 0 for count, _ in found.values()),
+               "slowest_s": max(seconds for _, seconds in found.values()), "missing": missing}  # fmt: skip
+    args.out.write_text(json.dumps(figures, indent=2) + "\n")
+    print(json.dumps(figures, indent=2))
+    return 1 if missing or len(found) < 40 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
