@@ -14,6 +14,7 @@ from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, REFUSED, SAME
 
 # Only what a verb prints is imported by it.
 if TYPE_CHECKING:
+    from fabtune.tune.again import Restored
     from fabtune.tune.apply import Result
     from fabtune.tune.journal import Transaction
     from fabtune.tune.memory import MemoryCost
@@ -212,6 +213,24 @@ def show_result(plan: Plan, result: "Result", as_json: bool) -> None:
     for label in result.relogged:
         paragraph(f"logged in again: {label}")
     _show_pending(result.pending)
+
+
+def show_again(found: "Restored", as_json: bool) -> None:
+    """Print what was written again, and what was not."""
+    if as_json:
+        rows = [row.as_json() for _, result in found.results for row in result.written]
+        left = [one.as_json() for one in found.left_alone]
+        print_json({"written": rows, "left_alone": left, "absent": found.absent})
+        return
+    for one in found.left_alone:
+        found_text = f"found {one.found}, " if one.found else ""
+        paragraph(f"left alone: {one.tunable} of {one.device}: {found_text}expected {one.expected}: {one.why}")
+    for _, result in found.results:
+        for row, why in result.refused:
+            paragraph(f"not written: {row.tunable.name} of {row.device.label if row.device else '-'}: {why}")
+    written = sum(len(result.written) for _, result in found.results)
+    told = f"{counted(written, 'value')} written again, {len(found.left_alone)} left alone"
+    print(told + (f", {len(found.absent)} without their device yet" if found.absent else ""))
 
 
 def show_drift(drifts: "Sequence[Drift]", as_json: bool) -> None:

@@ -84,6 +84,11 @@ def _apply(parser: argparse.ArgumentParser) -> None:
     _add_where(parser)
     _add_path(parser)
     _add_scope(parser)
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="write again what is in force and a boot, a new login or a new link has undone (runs by itself at boot)",
+    )
     _add_reconnect(parser, "new")
     parser.add_argument(
         "--allow-relogin", action="store_true", help="log sessions out and in again, one at a time, where that is safe"

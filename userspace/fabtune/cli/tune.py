@@ -90,6 +90,8 @@ def run_apply(args: argparse.Namespace) -> int:
     """Write a profile's values, on a terminal after a question; exit 4 while something still needs a re-login."""
     from fabtune.tune.carry_out import carry_out
 
+    if args.again:
+        return _run_again(args)
     wanted = _saved_plan(args) or _asked(args)
     if args.dry_run or (console.interactive() and not args.yes):
         plan, facts = plan_as_of_now(wanted)
@@ -114,6 +116,27 @@ def run_apply(args: argparse.Namespace) -> int:
     with console.reader_may_leave():
         output.show_result(plan, result, as_json=args.json)
     return result.exit_code
+
+
+def _run_again(args: argparse.Namespace) -> int:
+    """Write what is in force and was undone; exit 3 where something was left as it is."""
+    from fabtune.tune import again
+
+    given = {
+        "PROFILE": args.profile, "--plan": args.plan, "--role": args.role, "--netns": args.netns, "--rtt": args.rtt,
+        "--rate": args.rate, "--set": args.set, "--scope": args.scope != "host", "--persist": args.persist,
+        "--reconnect": args.reconnect, "--allow-relogin": args.allow_relogin, "--end-sessions": args.end_sessions,
+        "--dry-run": args.dry_run, "--confirm-within": args.confirm_within is not None,
+    }  # fmt: skip
+    for option, value in given.items():
+        if value:
+            raise InputError(
+                f"apply: --again writes what the journal has in force; it cannot be combined with {option}"
+            )
+    found = again.write_again(console.say)
+    with console.reader_may_leave():
+        output.show_again(found, as_json=args.json)
+    return found.exit_code
 
 
 def _saved_plan(args: argparse.Namespace) -> SavedPlan | None:

@@ -117,20 +117,32 @@ def _entries(key: str) -> dict[str, str]:
 def what_keeps(name: str, device: Device) -> str:
     """Return what could have kept the value of tunable `name` over a reboot, in words for somebody who lost it."""
     tunable = shipped_catalog().tunables.get(name)
-    rivals: Iterable[boot.Rival | None] = ()
-    if tunable and tunable.persist == "sysctl.d" and device.identity in _FIRST_NAMESPACE:
-        rivals = [boot.sysctl(split_key(tunable.key)[0], Path(_SYSCTL).name)]
-    elif tunable and tunable.persist == "modprobe.d":
-        rivals = [boot.module_option(*_module_parameter(tunable), Path(_MODPROBE).name)]
-    elif tunable and tunable.persist == "udev":
-        rivals = boot.udev_writes(device, tunable.key, Path(_UDEV).name)
-    elif tunable is None or tunable.persist in (NONE, "sysctl.d"):
+    if tunable is None or tunable.persist == NONE or not _may_be_kept(tunable, device):
         return "nothing native keeps it; apply again"
-    stronger = [one for one in rivals if one and one.prevails]
+    stronger = what_sets(name, device)
     if stronger:
-        value = stronger[-1].value or "nothing"
-        return f"{stronger[-1].file} sets {value} at boot, and --persist leaves it to that file; change it there"
+        return f"{stronger} at boot, and --persist leaves it to that file; change it there"
     return "apply again, with --persist to keep it"
+
+
+def _may_be_kept(tunable: Tunable, device: Device) -> bool:
+    return tunable.persist != "sysctl.d" or device.identity in _FIRST_NAMESPACE
+
+
+def what_sets(name: str, device: Device) -> str:
+    """Return which file of somebody else sets tunable `name` of `device` to what, '' where none prevails over ours."""
+    tunable = shipped_catalog().tunables.get(name)
+    rivals: Iterable[boot.Rival | None] = ()
+    if tunable is None or not _may_be_kept(tunable, device):
+        return ""
+    if tunable.persist == "sysctl.d":
+        rivals = [boot.sysctl(split_key(tunable.key)[0], Path(_SYSCTL).name)]
+    elif tunable.persist == "modprobe.d":
+        rivals = [boot.module_option(*_module_parameter(tunable), Path(_MODPROBE).name)]
+    elif tunable.persist == "udev":
+        rivals = boot.udev_writes(device, tunable.key, Path(_UDEV).name)
+    stronger = [one for one in rivals if one and one.prevails]
+    return f"{stronger[-1].file} sets {stronger[-1].value or 'nothing'}" if stronger else ""
 
 
 def brought_by_us(step: Step, known: Iterable[Transaction]) -> bool:

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Writes again what is in force by the journal and a boot, a new login or a new link has undone.
+
+It is for what no native file keeps: queueing disciplines, routes, other namespaces, the queues of disks that log in.
+Three-way as everywhere: a value is written only where what apply found before it stands there again.  Anything else
+was set by somebody since, and is left alone and said.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fabtune.catalog.tunable import Tunable, shipped_catalog
+from fabtune.errors import ExitCode, FabtuneError
+from fabtune.facts.collect import this_host
+from fabtune.model.document import Json
+from fabtune.tune import journal, persist
+from fabtune.tune.apply import AT_LOAD, Result, apply
+from fabtune.tune.journal import Step, Transaction
+from fabtune.tune.locate import OUTLIVE_A_BOOT, Locator, current
+from fabtune.tune.pending import Leave
+from fabtune.tune.plan import CHANGE, Plan, Row, better, ordered
+
+_IN_FORCE = "in force"
+# Their own files set them at boot, or the next login or load does.
+_NOT_HERE = ("kills-session", *AT_LOAD)
+
+
+@dataclass(frozen=True)
+class LeftAlone:
+    """A value that is not as applied and was not written, and why."""
+
+    tunable: str
+    device: str
+    expected: str
+    found: str
+    why: str
+
+    def as_json(self) -> dict[str, Json]:
+        """Return it with stable keys."""
+        return {"tunable": self.tunable, "device": self.device, "expected": self.expected, "found": self.found,
+                "why": self.why}  # fmt: skip
+
+
+@dataclass
+class Restored:
+    """What was written again, what was left alone, and what waits for its device."""
+
+    results: list[tuple[Plan, Result]] = field(default_factory=list)
+    left_alone: list[LeftAlone] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """3 where something is not as applied and was left so; what is absent is written when it comes."""
+        refused = any(result.refused for _, result in self.results)
+        return ExitCode.DRIFT if self.left_alone or refused else ExitCode.DONE
+
+
+def write_again(progress: Callable[[str], None]) -> Restored:
+    """Write every value in force that was undone.  Raises FabtuneError, with what this call wrote taken back."""
+    with journal.locked():
+        known = journal.transactions()
+        host, found = this_host(), Restored()
+        # A value that several wanted is as the last of them wrote it, and may be as any of them found it.
+        latest: dict[tuple[str, ...], tuple[Transaction, Step]] = {}
+        before: dict[tuple[str, ...], set[str]] = {}
+        for transaction, step in _in_force(known):
+            latest[step.value] = transaction, step
+            before.setdefault(step.value, set()).update((step.old, step.wrote, *step.ours))
+        for plan in _plans(list(latest.values()), before, found):
+            found.results.append((plan, apply(plan, host, Leave(), progress)))
+    return found
+
+
+def _in_force(known: Sequence[Transaction]) -> Iterator[tuple[Transaction, Step]]:
+    for one in known:
+        for step in one.open_steps if one.state == _IN_FORCE else ():
+            tunable = shipped_catalog().tunables.get(step.tunable)
+            if tunable is None or step.backend in OUTLIVE_A_BOOT or step.effect in _NOT_HERE:
+                continue
+            if not (step.disturbed or step.waiting or step.empty):
+                yield one, step
+
+
+def _plans(
+    wanted: Sequence[tuple[Transaction, Step]], before: dict[tuple[str, ...], set[str]], found: Restored
+) -> list[Plan]:
+    """Return a plan for each profile and namespace of the values that were lost; note the rest in `found`."""
+    plans: dict[tuple[str, tuple[str, ...], str], Plan] = {}
+    locators: dict[str, Locator] = {}
+    for transaction, step in wanted:
+        header = transaction.header
+        if header.netns not in locators:
+            locators[header.netns] = Locator(header.netns)
+        row = _row(step, header.roles[0], locators[header.netns], before[step.value], found)
+        if row is not None:
+            key = header.profile, header.roles, header.netns
+            plans.setdefault(key, Plan(header.profile, header.roles, header.netns, None, {})).rows.append(row)
+    for plan in plans.values():
+        plan.rows = ordered(plan.rows)
+    return list(plans.values())
+
+
+def _row(step: Step, role: str, locate: Locator, before: set[str], found: Restored) -> Row | None:
+    tunable, expected = shipped_catalog().tunables[step.tunable], step.holds or step.wrote
+
+    def left(now: str, why: str) -> None:
+        found.left_alone.append(LeftAlone(step.tunable, step.device.label, expected, now, why))
+
+    try:
+        device = locate.of(step)
+        if device is None:
+            found.absent.append(f"{step.tunable} of {step.device.label}")
+            return None
+        now = current(step, device)
+    except FabtuneError as error:
+        left("", str(error))
+        return None
+    form = step.form or "value"
+    if _holds(tunable, now, expected, form) or tunable.same(now, step.wrote):
+        return None
+    if not any(tunable.same(now, one) for one in before):
+        left(now, persist.what_sets(step.tunable, device) or "somebody has set it since")
+        return None
+    why = "in force before a boot, a new login or a new link undid it"
+    return Row(tunable, role, device, now, step.wrote, CHANGE, why, form=form)
+
+
+def _holds(tunable: Tunable, now: str, expected: str, form: str) -> bool:
+    return tunable.same(now, expected) or better(tunable, form, tunable.parse(now), tunable.parse(expected))
