@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes each host's failure as a line of JSON, for the program that started the playbook."""
 
+from __future__ import annotations
+
 DOCUMENTATION = r"""
 name: failures
 type: notification

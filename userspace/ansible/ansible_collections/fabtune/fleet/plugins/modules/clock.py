@@ -1,6 +1,8 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Says how far a host's clock is from true time, and refuses one that is too far."""
+
+from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: clock
@@ -8,11 +10,20 @@ short_description: Check a host's clock against its time source
 description:
   - Reads chrony's estimate of the clock's error. Hosts that start together by their clocks need a small one.
   - Fails when no time source is followed, or when the error may be larger than allowed.
+version_added: 0.1.0
+author:
+  - The fabtune developers (@fabtune)
 options:
   max_offset_ms:
     description: The largest error allowed, chrony's own uncertainty included.
     type: float
     default: 25
+"""
+
+EXAMPLES = r"""
+- name: Refuse hosts whose clock is off
+  fabtune.fleet.clock:
+    max_offset_ms: 25
 """
 
 RETURN = r"""
@@ -35,7 +46,11 @@ import time  # noqa: E402
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 
 # Columns of `chronyc -c tracking`.
-SOURCE, SYSTEM_OFFSET_S, ROOT_DELAY_S, ROOT_DISPERSION_S, LEAP = 1, 4, 10, 11, 13
+SOURCE = 1
+SYSTEM_OFFSET_S = 4
+ROOT_DELAY_S = 10
+ROOT_DISPERSION_S = 11
+LEAP = 13
 
 
 def main():

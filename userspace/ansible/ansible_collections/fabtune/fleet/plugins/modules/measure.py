@@ -1,6 +1,8 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs one workload on a host, beginning at a given instant, and names the record that it left."""
+
+from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: measure
@@ -8,6 +10,9 @@ short_description: Run a fabtune workload
 description:
   - Runs C(fabtune measure) on the host. With I(at) its load begins when the host's clock shows that time.
   - A run that fails leaves a record too; the module then fails with the record's path in its result.
+version_added: 0.1.0
+author:
+  - The fabtune developers (@fabtune)
 options:
   workload:
     description: One of C(fabtune workloads), or the path of a workload file.
@@ -45,6 +50,16 @@ options:
     description: The fabtune program on the host.
     type: str
     default: fabtune
+"""
+
+EXAMPLES = r"""
+- name: Run a workload
+  fabtune.fleet.measure:
+    workload: xdd
+    device: /dev/sdb
+    directory: /var/tmp/fabtune-fleet
+    parameters:
+      op: read
 """
 
 RETURN = r"""

@@ -1,10 +1,15 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Brings a host to a fabtune profile, holds it against it, or takes it back."""
+
+from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: profile
 short_description: Apply, verify or revert a fabtune profile
+version_added: 0.1.0
+author:
+  - The fabtune developers (@fabtune)
 description:
   - Runs C(fabtune apply), C(fabtune verify) or C(fabtune revert) on the host and returns what it did as data.
   - In check mode nothing is written; C(changed) says whether something would be.
@@ -42,10 +47,38 @@ options:
     description: Whether the values are also written to the native files that set them at boot.
     type: bool
     default: false
+  transaction:
+    description: For C(reverted), take back this transaction alone, as C(applied) returned it.
+    type: str
   executable:
     description: The fabtune program on the host.
     type: str
     default: fabtune
+attributes:
+  check_mode:
+    description: Nothing is written; C(changed) says whether something would be.
+    support: full
+  diff_mode:
+    description: The diff has a line for each value, before and after.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Bring an initiator to the profile for a WAN
+  fabtune.fleet.profile:
+    name: wan
+    role: initiator
+    rtt: 50ms
+    rate: 1gbit
+
+- name: Fail where a value is no longer what was applied
+  fabtune.fleet.profile:
+    state: verified
+
+- name: Take the profile back
+  fabtune.fleet.profile:
+    state: reverted
+    name: wan
 """
 
 RETURN = r"""
@@ -53,14 +86,21 @@ changes:
   description: The rows written, or that would be written, with tunable, device, value before and after.
   returned: for applied and reverted
   type: list
+  elements: dict
+transaction:
+  description: The name of what was applied, for C(reverted); empty where nothing was to be written.
+  returned: for applied
+  type: str
 needs_relogin:
   description: What still needs a login, and why.
   returned: for applied and reverted
   type: list
+  elements: dict
 drift:
   description: Values that are no longer what was applied.
   returned: for verified
   type: list
+  elements: dict
 """
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
@@ -75,7 +115,7 @@ from ansible_collections.fabtune.fleet.plugins.module_utils.command import (  # 
 
 def main():
     """Run the module."""
-    texts = {name: {"type": "str"} for name in ("name", "rtt", "rate", "netns")}
+    texts = {name: {"type": "str"} for name in ("name", "rtt", "rate", "netns", "transaction")}
     switches = {name: {"type": "bool", "default": False} for name in ("allow_relogin", "end_sessions", "persist")}
     module = AnsibleModule(
         argument_spec={
@@ -107,11 +147,25 @@ def applied(module):
     if module.check_mode:
         plan = fabtune(module, ["plan", module.params["name"], *where])[1]
         changes = [row for row in plan["rows"] if row["state"] == "change"]
-        module.exit_json(changed=bool(changes), changes=changes, needs_relogin=[])
+        module.exit_json(changed=bool(changes), changes=changes, needs_relogin=[], transaction="", diff=diff(changes))
     words = ["apply", module.params["name"], *where, *options(module, "allow_relogin", "end_sessions", "persist")]
     done = fabtune(module, words, (DONE, NEEDS_ACTION))[1]
     changed = bool(done["written"] or done["relogged"])
-    module.exit_json(changed=changed, changes=done["written"], needs_relogin=done["pending"], refused=done["refused"])
+    module.exit_json(
+        changed=changed,
+        changes=done["written"],
+        needs_relogin=done["pending"],
+        refused=done["refused"],
+        transaction=done["transaction"] or "",
+        diff=diff(done["written"]),
+    )
+
+
+def diff(rows):
+    """Return the rows of a plan as Ansible shows what changes."""
+    before = [f"{row['tunable']} {row['device']}: {row['now']}\n" for row in rows]
+    after = [f"{row['tunable']} {row['device']}: {row['wanted']}\n" for row in rows]
+    return {"before": "".join(before), "after": "".join(after)}
 
 
 def verified(module):
@@ -133,12 +187,14 @@ def reverted(module):
         name, role = module.params["name"], module.params["role"]
         open_ones = [
             one for one in history
-            if one["state"] != "taken back" and name in (None, one["profile"]) and role in (None, "both", *one["roles"])
+            if one["state"] != "taken back" and name in (None, one["profile"])
+            and module.params["transaction"] in (None, one["transaction"]) and role in (None, "both", *one["roles"])
         ]  # fmt: skip
         steps = [step for one in open_ones for step in one["steps"] if not step["restored"]]
-        module.exit_json(changed=bool(steps), changes=steps, needs_relogin=[])
+        back = [{**step, "now": step["wrote"], "wanted": step["old"]} for step in steps]
+        module.exit_json(changed=bool(steps), changes=steps, needs_relogin=[], diff=diff(back))
     words = ["revert", *([module.params["name"]] if module.params["name"] else [])]
-    words += options(module, "role", "netns", "allow_relogin", "end_sessions")
+    words += options(module, "transaction", "role", "netns", "allow_relogin", "end_sessions")
     status, done = fabtune(module, words, (DONE, DRIFT, NEEDS_ACTION))
     others = [step for step in done["steps"] if step["state"] == "foreign"]
     result = {"changes": done["steps"], "needs_relogin": done["pending"]}

@@ -1,0 +1,53 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Makes an inventory of many local hosts, each a tree of its own (FABTUNE_ROOT) that the real fabtune tunes.
+
+    fleet_hosts.py DIRECTORY COUNT [--away NAME...] [--bad NAME...]
+
+Hosts are called h0000, h0001, ...; those `away` answer no connection, of those that are `bad` no value can be written.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TOP / "userspace"), str(TOP / "tests/unit")]
+
+import hosttree  # noqa: E402
+
+_LAUNCHER = """#!/bin/sh
+export FABTUNE_ROOT={root} FABTUNE_STATE_DIR={root}/state PYTHONPATH={top}/userspace PATH={root}/bin:$PATH
+{first}exec /usr/bin/python3 -m fabtune "$@"
+"""
+_BAD = '[ "$1" != apply ] || { echo "fabtune: this host refuses" >&2; exit 1; }\n'
+
+
+def main() -> None:
+    """Write trees, launchers and inventory.ini."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--away", nargs="*", default=[])
+    parser.add_argument("--bad", nargs="*", default=[])
+    args = parser.parse_args()
+    lines = ["[targets]", "[initiators]"]
+    for number in range(args.count):
+        name = f"h{number:04}"
+        root = args.directory / name
+        if not root.exists():
+            hosttree.make(root, 1)
+        launcher = root / "fabtune"
+        launcher.write_text(_LAUNCHER.format(root=root, top=TOP, first=_BAD if name in args.bad else ""))
+        launcher.chmod(0o755)
+        # Nobody listens at port 1.
+        where = "ansible_host=127.0.0.1 ansible_port=1" if name in args.away else "ansible_connection=local"
+        lines.append(f"{name} fabtune_executable={launcher} {where}")
+    lines += ["[all:vars]", "ansible_python_interpreter=/usr/bin/python3"]
+    (args.directory / "inventory.ini").write_text("\n".join(lines) + "\n")
+    os.sync()
+
+
+if __name__ == "__main__":
+    main()
