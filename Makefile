@@ -7,6 +7,9 @@ PYTHON := /usr/bin/python3
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' userspace/fabtune/__init__.py)
 OUT := out
+UNITS := $(PREFIX)/lib/systemd/system
+RULES := $(PREFIX)/lib/udev/rules.d
+SOS := $(PREFIX)/lib/python3/dist-packages/sos/report/plugins
 CASES ?= 1000000
 SEED ?= 1
 SEQUENCES ?= 1000
@@ -18,12 +21,14 @@ PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 p
 PACKAGES_LAB := qemu-system-x86 mmdebstrap squashfs-tools cpio kmod xz-utils util-linux debian-archive-keyring
 PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy python3-scipy python3-venv mypy shellcheck bats gcc libc6-dev fio \
 	iproute2 iperf3 ethtool procps tshark python3-prometheus-client
+# What judges rules and units.
+PACKAGES_OPS := prometheus systemd
 # What reads the module's source: checkpatch.pl comes with the kernel's.
 PACKAGES_KMOD := linux-source perl sparse
 
 .DEFAULT_GOAL := help
-.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-why lab-shell lab-debug-kernels check-sanitizers check-model \
-	deps-lab deps-test devtools install uninstall clean distclean
+.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-why lab-shell lab-debug-kernels check-sanitizers check-model check-ops \
+	deps-lab deps-ops deps-test devtools install uninstall clean distclean
 
 help: ## list the targets, one line each
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s%s\n", $$1, $$2 }' Makefile
@@ -46,7 +51,8 @@ check-static: deps-test devtools ## types, style, floors, dead code, shell scrip
 	$(call devtool,ruff format --quiet --check .)
 	$(call devtool,lint-imports --no-logo)
 	$(call devtool,vulture)
-	shellcheck --severity=warning .ci/run tests/vm/run-bats tests/lab-full/confirm_guest.sh userspace/fabtune/lab/guestfs/job-init \
+	! command -v promtool >/dev/null || promtool test rules userspace/monitoring/fabtune.rules.test.yml
+	shellcheck --severity=warning .ci/run tests/ops/boot_guest.sh tests/vm/run-bats tests/lab-full/confirm_guest.sh userspace/fabtune/lab/guestfs/job-init \
 		userspace/fabtune/lab/guestfs/init-uml userspace/fabtune/lab/guestfs/shell
 
 check-unit: ## unit tests (pytest)
@@ -72,6 +78,9 @@ check-full: deps-lab deps-test check-kmod ## the tests inside guests, on every k
 	bats tests/lab-full tests/fleet
 	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full
 
+check-ops: deps-lab deps-test deps-ops ## what a host's operation needs, in guests: metrics, units over boots, packages (out/ops/summary.json; OPS=monitoring for one part)
+	$(PYTHON) tests/ops/check_ops.py --out $(OUT)/ops $(OPS)
+
 check-harm: deps-lab ## random sequences on random hosts, kill points and boots (SEQUENCES=1000, SEED=1; out/harm/harm.json); goes on where it stopped
 	@mkdir -p $(OUT)/harm
 	$(PYTHON) tests/harm/harm.py --sequences $(SEQUENCES) --seed $(SEED) --out $(OUT)/harm
@@ -84,6 +93,7 @@ bench-plan: deps-test ## CPU seconds of plan, show, lint and verify beside 64 se
 bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools, on three kernels (out/bench/module.json); a reading
 	$(PYTHON) tests/bench/module.py --out $(OUT)/bench
 	$(PYTHON) tests/bench/snapshot.py --out $(OUT)/bench
+	$(PYTHON) tests/bench/export.py --out $(OUT)/bench
 
 bench-wan: deps-lab ## throughput over RTT against untouched and other tuners (out/bench/wan.json)
 	$(PYTHON) tests/bench/wan.py --out $(OUT)/bench
@@ -142,6 +152,9 @@ endef
 deps-lab:
 	$(call install-missing,$(PACKAGES_RUN) $(PACKAGES_LAB))
 
+deps-ops:
+	$(call install-missing,$(PACKAGES_OPS))
+
 deps-test:
 	$(call install-missing,$(PACKAGES_RUN) $(PACKAGES_TEST))
 
@@ -151,11 +164,23 @@ install: ## install the package, its data and the module's source (DKMS) under D
 	find $(DESTDIR)$(PREFIX)/lib/fabtune -name __pycache__ -prune -exec rm -r {} +
 	install -m 755 userspace/bin/fabtune $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 kmod/*.c kmod/*.h kmod/Makefile kmod/Kbuild kmod/dkms.conf $(DESTDIR)/usr/src/fabstat-$(VERSION)/
+	install -d $(DESTDIR)$(UNITS) $(DESTDIR)$(RULES) $(DESTDIR)$(PREFIX)/share/fabtune/monitoring
+	for unit in userspace/systemd/*.service userspace/systemd/*.socket userspace/systemd/*.timer; do \
+		sed 's#@PREFIX@#$(PREFIX)#' $$unit > $(DESTDIR)$(UNITS)/$${unit##*/} || exit 1; \
+	done
+	install -m 644 userspace/systemd/*.rules $(DESTDIR)$(RULES)/
+	install -m 644 userspace/monitoring/* $(DESTDIR)$(PREFIX)/share/fabtune/monitoring/
+	rm $(DESTDIR)$(PREFIX)/share/fabtune/monitoring/fabtune.rules.test.yml
+	install -d $(DESTDIR)$(PREFIX)/share/fabtune/support
+	install -m 644 userspace/support/*.drgn.py $(DESTDIR)$(PREFIX)/share/fabtune/support/
+	install -D -m 644 userspace/support/sos_fabtune.py $(DESTDIR)$(SOS)/fabtune.py
 	ln -sfn /usr/src/fabstat-$(VERSION) $(DESTDIR)$(PREFIX)/lib/fabtune/kmod
 	@echo "Installed fabtune $(VERSION). The module: dkms add fabstat/$(VERSION) && dkms install fabstat/$(VERSION)"
 
 uninstall: ## remove what install put there
-	rm -rf $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune $(DESTDIR)/usr/src/fabstat-$(VERSION)
+	rm -f $(DESTDIR)$(SOS)/fabtune.py $(patsubst userspace/systemd/%,$(DESTDIR)$(UNITS)/%,$(wildcard userspace/systemd/*.service userspace/systemd/*.socket userspace/systemd/*.timer)) \
+		$(patsubst userspace/systemd/%,$(DESTDIR)$(RULES)/%,$(wildcard userspace/systemd/*.rules))
+	rm -rf $(DESTDIR)$(PREFIX)/share/fabtune $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune $(DESTDIR)/usr/src/fabstat-$(VERSION)
 
 clean: ## remove what was built in this tree
 	rm -rf $(OUT) build .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis tests/unit/bin

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+from fabtune import __version__
 from fabtune.catalog.tunable import LEAST, MOST
 from fabtune.errors import InputError
 from fabtune.facts.collect import Facts
-from fabtune.host import userfile
+from fabtune.host import tree, userfile
 from fabtune.model import typed
 from fabtune.model.document import Json
 from fabtune.model.typed import WrongError
@@ -32,8 +33,15 @@ _FORMAT.convert(int, cast(Any, Any), _whole, int)
 
 
 def to_json(facts: Facts) -> dict[str, Json]:
-    """Return the facts with stable keys."""
-    return {"fabtune_facts": VERSION, **dataclasses.asdict(facts)}
+    """Return the facts of this host with stable keys, and with what whoever reads a bug report asks first."""
+    return {"fabtune_facts": VERSION, "made_with": _made_with(), **dataclasses.asdict(facts)}
+
+
+def _made_with() -> dict[str, Json]:
+    """Return versions by name; null for what is not there."""
+    release = dict(line.partition("=")[::2] for line in (tree.read_text(tree.ETC / "os-release") or "").splitlines())
+    modules = {name: tree.read_text(tree.SYS / "module" / name / "version") for name in ("fabstat", "iscsi_tcp")}
+    return {"fabtune": __version__, "distribution": release.get("PRETTY_NAME", "").strip('"') or None, **modules}
 
 
 def load(path: Path) -> Facts:

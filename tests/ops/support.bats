@@ -1,0 +1,53 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie+ops --clock real --accel uml
+# What is attached to a bug report: sos's plugin and the file of facts, without a secret of any record.
+
+setup_file() {
+	python3 -m fabtune.lab.guest up --rtt 1ms
+	python3 -m fabtune.lab.guest login
+	iscsiadm -m node -o update -n node.session.auth.username -v somebody
+	iscsiadm -m node -o update -n node.session.auth.password -v do-not-tell-1234
+	iscsiadm -m node -o update -n node.session.auth.password_in -v do-not-tell-5678
+	sed -i 's/^#\?node.session.auth.password = .*/node.session.auth.password = do-not-tell-9012/' /etc/iscsi/iscsid.conf
+	mkdir -p /etc/fabtune
+	echo 'password = "do-not-tell-3456"' > /etc/fabtune/notes
+	fabtune apply wan --role initiator --rtt 50ms --rate 1gbit --persist || [ $? -eq 4 ]
+	cp /fabtune/support/sos_fabtune.py /usr/lib/python3/dist-packages/sos/report/plugins/fabtune.py
+	cd /tmp
+	sos report --batch -o fabtune --tmp-dir /tmp/report --build > /tmp/sos.log 2>&1 || { mkdir -p /tmp/report; sos report --batch -o fabtune --tmp-dir /tmp/report --build > /tmp/sos.log 2>&1; }
+}
+
+@test "the report has what a bug needs" {
+	cat /tmp/sos.log
+	cd /tmp/report/*/sos_commands/fabtune
+	ls
+	grep -q '"fabtune_facts": 1' fabtune_show_--json
+	grep -q 'wan' fabtune_history
+	grep -q 'checked' fabtune_verify
+	grep -q 'fabtune_session_state' fabtune_export_--textfile_-
+	grep -q '"begin"' /tmp/report/*/var/lib/fabtune/journal/*.jsonl
+}
+
+@test "no secret is in it" {
+	! grep -r do-not-tell /tmp/report
+	# What was scrubbed is there, without its value.
+	grep -r 'password = "\*\*\*\*\*\*"' /tmp/report/*/etc/fabtune/notes
+	# It was there to be found.
+	grep -qr do-not-tell /etc/iscsi
+}
+
+@test "the facts are one file that names host, kernel, sessions, sockets, records and targets, for another host to judge" {
+	fabtune show --json > /tmp/facts.json
+	! grep do-not-tell /tmp/facts.json
+	python3 - <<-'PYTHON'
+		import json
+		facts = json.load(open("/tmp/facts.json"))
+		assert {"host", "sessions", "sockets", "nics", "readings", "owners"} <= set(facts), sorted(facts)
+		assert facts["made_with"]["fabtune"] and "Debian" in facts["made_with"]["distribution"], facts["made_with"]
+		assert facts["host"]["kernel"] and facts["sessions"][0]["target"] and facts["sockets"][0]["busy_us"] >= 0
+		assert any(one["tunable"] == "iscsi.tcp_window" for one in facts["readings"])
+	PYTHON
+	run fabtune lint /tmp/facts.json
+	[ "$status" -eq 0 ] || [ "$status" -eq 3 ]
+}

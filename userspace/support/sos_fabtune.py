@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""sos report's plugin for fabtune: one file of facts, what was applied, what the module has seen.  No secrets.
+
+Installed as sos/report/plugins/fabtune.py; `sos report -o fabtune` runs it alone.
+"""
+
+from sos.report.plugins import IndependentPlugin, Plugin
+
+
+class Fabtune(Plugin, IndependentPlugin):
+    """What a bug report about a storage fabric needs."""
+
+    short_desc = "Storage fabrics: tuning, latency, refusals, stuck requests"
+    plugin_name = "fabtune"
+    profiles = ("storage", "network", "performance")
+    packages = ("fabtune",)
+    commands = ("fabtune",)
+
+    def setup(self):
+        """Name what is collected; each command reads only."""
+        self.add_copy_spec(["/var/lib/fabtune/journal", "/etc/fabtune", "/run/fabtune/verify.json",
+                            "/etc/sysctl.d/90-fabtune.conf", "/etc/modprobe.d/fabtune.conf",
+                            "/etc/udev/rules.d/99-fabtune.rules", "/sys/module/fabstat/version"])  # fmt: skip
+        self.add_cmd_output([
+            "fabtune --version", "fabtune show --json", "fabtune lint", "fabtune history", "fabtune verify",
+            "fabtune stat --json --all", "fabtune stuck --json", "fabtune export --textfile -",
+        ])  # fmt: skip
+        self.add_cmd_output("cat /sys/kernel/debug/fabstat/stats", suggest_filename="fabstat-stats")
+        self.add_journal(units=["fabtune-apply", "fabtune-apply-sessions", "fabtune-verify", "fabtune-exporter",
+                                "fabtune-reader"])  # fmt: skip
+
+    def postproc(self):
+        """Take out what a record may hold, should any of the above ever quote one."""
+        secret = r"((?:password|passwd|secret)(?:_in)?[\"']?\s*[=:]\s*[\"']?)(?:[^\s\"']+)"
+        for where in (r"/var/lib/fabtune/.*", r"/etc/fabtune/.*", r"/run/fabtune/.*"):
+            self.do_path_regex_sub(where, secret, r"\1******")
+        self.do_cmd_output_sub("fabtune", secret, r"\1******")
