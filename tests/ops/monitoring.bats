@@ -91,6 +91,7 @@ some() {
 	wait_for some 'fabtune:refusals:rate5m{kind="target_busy"} > 1'
 	python3 /fabtune/tests/ops/queries.py --dashboard /fabtune/monitoring/fabtune.dashboard.json \
 		--rules /fabtune/monitoring/fabtune.rules.yml --out /results/figures-queries.json
+	python3 /fabtune/tests/ops/queries.py --dashboard /fabtune/monitoring/fabtune.dashboard.json --ranges /results/panels.json
 }
 
 @test "PCP reads the same metrics" {
