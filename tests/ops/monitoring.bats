@@ -99,9 +99,10 @@ some() {
 	mkdir -p "$PCP_LOG_DIR/pmcd" "$PCP_RUN_DIR" "$PCP_TMP_DIR"
 	cp /fabtune/monitoring/fabtune.url "$PCP_PMDAS_DIR/openmetrics/config.d/"
 	sed -i "/^\[access\]/i openmetrics 144 pipe notready python3 $PCP_PMDAS_DIR/openmetrics/pmdaopenmetrics.python" "$PCP_PMCDCONF_PATH"
+	(cd "$PCP_VAR_DIR/pmns" && ./Rebuild -du)
 	"$PCP_BINADM_DIR/pmcd" -f -U root -l /tmp/pmcd.log > /dev/null 2>&1 3>&- 4>&- &
 	pcp_has() { pminfo -f openmetrics.fabtune.fabtune_up 2>&1 | grep -q 'value 1'; }
-	wait_for pcp_has || { pminfo -f openmetrics | head; tail -50 /tmp/pmcd.log "$PCP_LOG_DIR"/pmcd/*; return 1; }
+	wait_for pcp_has || { pminfo -f openmetrics | head; cat /tmp/pmcd.log "$PCP_LOG_DIR"/pmcd/*; return 1; }
 	pminfo openmetrics.fabtune | tee /results/pminfo.txt | grep fabtune_device_latency_seconds
 }
 
