@@ -98,7 +98,7 @@ some() {
 	. /etc/pcp.env
 	mkdir -p "$PCP_LOG_DIR/pmcd" "$PCP_RUN_DIR" "$PCP_TMP_DIR"
 	cp /fabtune/monitoring/fabtune.url "$PCP_PMDAS_DIR/openmetrics/config.d/"
-	sed -i "/^\[access\]/i openmetrics 144 pipe notready python3 $PCP_PMDAS_DIR/openmetrics/pmdaopenmetrics.python" "$PCP_PMCDCONF_PATH"
+	sed -i "/^\[access\]/i openmetrics 144 pipe binary notready python3 $PCP_PMDAS_DIR/openmetrics/pmdaopenmetrics.python" "$PCP_PMCDCONF_PATH"
 	(cd "$PCP_VAR_DIR/pmns" && ./Rebuild -du)
 	"$PCP_BINADM_DIR/pmcd" -f -U root -l /tmp/pmcd.log > /dev/null 2>&1 3>&- 4>&- &
 	pcp_has() { pminfo -f openmetrics.fabtune.fabtune_up 2>&1 | grep -q 'value 1'; }

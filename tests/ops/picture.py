@@ -18,17 +18,25 @@ import figures  # noqa: E402
 from fabtune.report.chart import Axis, Series  # noqa: E402
 from fabtune.report.panels import Panel, panels  # noqa: E402
 
-UNITS = {"Total against device time, p99": ("p99, ms", 1e3), "Round trip, now and least": ("RTT, ms", 1e3)}
+# What a panel's axis is called, and what one of its units is of the query's.
+AXES = {
+    "Total against device time, p99": ("p99, ms", 1e3), "Requests a second": ("requests/s", 1.0),
+    "Mean depth": ("mean depth", 1.0), "Refused commands a second": ("refused/s", 1.0),
+    "Round trip, now and least": ("RTT, ms", 1e3),
+}  # fmt: skip
 
 
 def main() -> None:
+    """Print the drawing."""
     found = json.loads(Path(sys.argv[1]).read_text())
     drawn = []
-    for title, curves in found.items():
-        label, unit = UNITS.get(title, (title, 1.0))
-        # The one target's name would fill the legend.
+    for title, (label, unit) in AXES.items():
+        # The one target's name, and the host's, would fill the legend.
+        curves = {re.sub(r"(iqn|127)\S+ ?", "", name).strip(): points for name, points in found[title].items()}
+        unwanted = ("other", "write ") if label.startswith("p99") else ("other",)
+        curves = {name: points for name, points in curves.items() if not name.startswith(unwanted)}
         series = tuple(
-            Series(re.sub(r"iqn\\S+ ?", "", name).strip(), tuple((x, y * unit) for x, y in points), "plain", look=look)
+            Series(name, tuple((x, y * unit) for x, y in points), "plain", look=look)
             for look, (name, points) in enumerate(curves.items())
         )
         drawn.append(Panel(Axis(label), series))
