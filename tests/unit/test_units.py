@@ -1,23 +1,51 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rates as people write them: a small b is a bit, a large one a byte."""
+"""The units: well-formed by systemd's own judgement, protected as promised, and there by `make install`."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from fabtune.errors import InputError
-from fabtune.model.units import parse_bit_per_s
+TOP = Path(__file__).resolve().parents[2]
+UNITS = sorted((TOP / "userspace/systemd").glob("*.*"))
+NAMES = {path.name for path in UNITS if path.suffix in (".service", ".socket", ".timer")}
+MOST_EXPOSED = 2.0
+
+pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 
 
-@pytest.mark.parametrize(
-    ("text", "bit_per_s"),
-    [("1gbit", 1e9), ("622Mb/s", 622e6), ("622M", 622e6), ("622Mbps", 622e6), ("622mb/s", 622e6), ("1Gbit/s", 1e9),
-     ("10 Gbps", 1e10), ("75MB/s", 600e6), ("75MBps", 600e6), ("64MiB/s", 536870912), ("9600bit", 9600),
-     ("OC-12", 599.04e6), ("oc3", 149.76e6), ("1.5G", 1.5e9)],
-)  # fmt: skip
-def test_a_rate_is_read_as_it_is_meant(text: str, bit_per_s: float) -> None:
-    assert parse_bit_per_s(text) == pytest.approx(bit_per_s)
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where `make install` put the units."""
+    root = tmp_path_factory.mktemp("root")
+    words = ["make", "-s", "install", f"DESTDIR={root}", "PREFIX=/usr"]
+    subprocess.run(words, cwd=TOP, check=True, stdout=subprocess.DEVNULL)
+    return root / "usr/lib/systemd/system"
 
 
-@pytest.mark.parametrize("text", ["622MB", "622", "622MiB", "64Mib/s", "fast", "-1M", "0M", "1e9bit", "OC-", ""])
-def test_a_size_or_a_bare_number_is_no_rate(text: str) -> None:
-    with pytest.raises(InputError, match=f"--rate '{text}': expected"):
-        parse_bit_per_s(text, "--rate")
+def test_every_unit_is_installed_with_its_program(installed: Path) -> None:
+    assert {path.name for path in installed.iterdir()} == NAMES
+    for path in installed.iterdir():
+        assert "@" not in re.sub(r"~?@[a-z-]+", "", path.read_text()), path.name
+        for command in re.findall(r"^ExecStart=-?(\S+)", path.read_text(), re.MULTILINE):
+            assert (installed.parents[3] / command.lstrip("/")).exists(), command
+
+
+def test_systemd_finds_nothing_wrong_with_them(installed: Path, tmp_path: Path) -> None:
+    # The program itself is looked for on this host, where it need not be.
+    for path in installed.iterdir():
+        (tmp_path / path.name).write_text(path.read_text().replace("/usr/bin/fabtune", "/usr/bin/true"))
+    words = ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    ours = [line for line in done.stderr.splitlines() if "fabtune" in line]
+    assert not ours
+
+
+@pytest.mark.parametrize("name", ["fabtune-exporter.service", "fabtune-reader.service"])
+def test_both_halves_of_the_exporter_are_shut_in(installed: Path, name: str) -> None:
+    words = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(installed / name)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    exposure = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
+    assert exposure and float(exposure[1]) <= MOST_EXPOSED
