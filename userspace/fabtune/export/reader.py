@@ -21,7 +21,8 @@ from fabtune.export.gather import Gatherer
 
 # However often somebody asks, the kernel is asked once a second.
 _KEPT_S = 1.0
-_CLIENT_WAIT_S = 10.0
+# Anybody on this host may connect: who is slow holds the others up for no longer than this.
+_REQUEST_WAIT_S, _CLIENT_WAIT_S = 1.0, 10.0
 _MOST_REQUEST_BYTES = 64
 _FIRST_INHERITED = 3
 
@@ -65,8 +66,9 @@ class MetricsReader:
         while True:
             client, _ = listening.accept()
             with client, contextlib.suppress(OSError):
-                client.settimeout(_CLIENT_WAIT_S)
+                client.settimeout(_REQUEST_WAIT_S)
                 form = client.recv(_MOST_REQUEST_BYTES).decode(errors="replace").strip()
+                client.settimeout(_CLIENT_WAIT_S)
                 if form in CONTENT_TYPES:
                     client.sendall(self.answer(form))
 
