@@ -5,6 +5,8 @@
 # guest-full: --suite sid --clock virtual
 # The SCSI midlayer itself comes and goes while the module stays.  In a guest of its own, where nothing has loaded it yet.
 
+bats_require_minimum_version 1.5.0
+
 setup() {
 	load fabstat
 }
@@ -33,4 +35,29 @@ scsi_gone() {
 		# 7.2 leaks every host of scsi_debug, with this module or without it: the next host 0 finds its name taken.
 		! compgen -G "/sys/devices/virtual/workqueue/scsi_tmf_*" || break
 	done
+}
+
+@test "doctor says that the module is not built, not loaded, ready, or refused for its signature, as the kernel does" {
+	place=/lib/modules/$(uname -r)/updates/dkms
+	run fabtune doctor
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"fabstat is not built for the running kernel $(uname -r)"*"apt install fabstat-dkms"* ]]
+	mkdir -p "$place"
+	cp /fabtune/kmod/fabstat.ko "$place/"
+	depmod
+	run fabtune doctor
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"is built for $(uname -r) and not loaded"*"to do: modprobe fabstat"* ]]
+	modprobe fabstat
+	run -0 fabtune doctor
+	[[ "$output" != *"to do ("* && "$output" == *"is loaded"* ]]
+	rmmod fabstat
+	# From now on this kernel takes only modules that somebody it trusts has signed.
+	echo 1 > /sys/module/module/parameters/sig_enforce
+	! modprobe fabstat
+	run -1 fabtune stat
+	[[ "$output" == *"fabstat.ko is not signed, and module.sig_enforce lets the kernel load signed modules only"* ]]
+	run fabtune doctor
+	[ "$status" -eq 4 ]
+	[[ "$output" == *"fabstat.ko is not signed"* ]]
 }

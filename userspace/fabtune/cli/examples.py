@@ -86,6 +86,10 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("show wan", "each session's values, beside those that the profile wants"),
         ("show --json", "make a facts file for `fabtune lint FILE`"),
     ),
+    "doctor": (
+        ("doctor", "exit 0 if it is ready, 4 if something is to be done"),
+        ("doctor --json", "for a program"),
+    ),
     "lint": (
         ("lint", "check this host, with the path of its live sessions"),
         ("lint --rtt 50ms --rate 1gbit", "check it for a path you know"),

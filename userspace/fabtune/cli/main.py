@@ -36,6 +36,7 @@ VERBS = {
     "stuck": ("parse_viewing", "list requests that have been outstanding for too long (fabstat.ko)"),
     "export": ("parse_viewing", "serve metrics to Prometheus, or write them to a file (fabstat.ko, sessions, drift)"),
     "show": ("parse_viewing", "show sessions, paths, NICs, targets and other programs that tune"),
+    "doctor": ("parse_viewing", "check that this host is ready: module, programs, rights, and what is missing"),
     "lint": ("parse_viewing", "find settings that lose data, cause stalls or cost throughput"),
     "negotiate": ("parse_viewing", "preview what an iSCSI login would agree on"),
     "tunables": ("parse_viewing", "list every tunable"),
@@ -48,7 +49,8 @@ _TAKE_A_VALUE = ("--netns", "--role", "--rtt", "--rate", "--set")
 _ENDS_EARLY = ("-h", "--help", "--version")
 
 
-def _top_parser() -> Parser:
+def top_parser() -> Parser:
+    """Return the parser of what may stand without a verb."""
     parser = Parser(
         prog="fabtune",
         description="See, tune and prove iSCSI and SRP storage fabrics.",
@@ -101,7 +103,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             from fabtune.model import typed
 
             raise InputError(f"unknown verb '{argv[0]}'{typed.suggestion(argv[0], VERBS)}; see `fabtune --help`")
-        _top_parser().parse_args(argv, found)
+        top_parser().parse_args(argv, found)
     else:
         verb_parser(argv[0]).parse_args(argv[1:], found)
     return found

@@ -30,6 +30,9 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
         parser.set_defaults(handler="fabtune.cli.whatif:run_whatif")
         _whatif(parser)
         return
+    if verb == "doctor":
+        parser.set_defaults(handler="fabtune.cli.doctor:run_doctor")
+        return
     if verb in ("tunables", "explain", "profiles"):
         parser.set_defaults(handler=f"fabtune.cli.vocabulary:run_{verb}")
         _vocabulary(parser, verb)

@@ -150,10 +150,10 @@ def read_file(name: str, directory: Path = DIRECTORY) -> str:
         raise FabtuneError(f"{directory / name}: permission denied; fabstat is readable by root only") from None
     except FileNotFoundError:
         if not Path("/sys/module/fabstat").exists():
-            raise FabtuneError(
-                "the fabstat module is not loaded; load it with 'modprobe fabstat', or with "
-                "'insmod fabstat.ko' from where it was built (Documentation/fabstat.md)"
-            ) from None
+            # Imported here: only who lacks the module asks why.
+            from fabtune.stat import loadable
+
+            raise FabtuneError(loadable.why_not_loaded()) from None
         raise FabtuneError(
             f"{directory} is missing although fabstat is loaded; mount debugfs: "
             "mount -t debugfs debugfs /sys/kernel/debug"

@@ -250,6 +250,13 @@ def begin(plan: Plan, host: Host) -> tuple[Writer, Transaction]:
     return writer, Transaction(writer.path, header)
 
 
+def refuse_others() -> None:
+    """Raise FabtuneError where somebody else could write the state directory, as far as it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        for ours in (state_dir(), state_dir() / "journal"):
+            os.close(_directory(ours))
+
+
 def transactions() -> list[Transaction]:
     """Return every transaction, oldest first; a damaged one as far as it can be read, with its damage.
 
@@ -259,8 +266,8 @@ def transactions() -> list[Transaction]:
     try:
         # A glob would find nothing in a directory that may not be read, and say so to nobody.
         paths = sorted(path for path in directory.iterdir() if path.suffix == ".jsonl")
-        for ours in (state_dir(), directory) if paths else ():
-            os.close(_directory(ours))
+        if paths:
+            refuse_others()
         found = [_read(path) for path in paths]
     except FileNotFoundError:
         return []

@@ -299,17 +299,17 @@ Line = (
     | Logout | LoginLine | GivenBackLine | RefusedLine | PathLine | AppliedLine | ClosedLine
     | UnconfirmedLine | ConfirmedLine
 )  # fmt: skip
-_KINDS: dict[str, Any] = {one.kind: one for one in typing.get_args(Line)}
+KINDS: dict[str, Any] = {one.kind: one for one in typing.get_args(Line)}
 
 
 def read(raw: bytes, where: str) -> Line:
     """Return the line that the bytes `raw` are.  Raises InputError, which begins with `where`, or ValueError."""
     table: Any = json.loads(raw)
     kind = table.get("kind") if isinstance(table, dict) else None
-    if not isinstance(kind, str) or kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r:.60}")
     try:
-        line: Line = _JOURNAL.read(_KINDS[kind], table, where)
+        line: Line = _JOURNAL.read(KINDS[kind], table, where)
     except InputError:
         if kind != BeginLine.kind:
             raise
