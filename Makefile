@@ -25,11 +25,15 @@ PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy py
 PACKAGES_OPS := prometheus systemd
 # What reads the module's source: checkpatch.pl comes with the kernel's.
 PACKAGES_KMOD := linux-source perl sparse
+# What builds the packages, and what judges them, the manual and completion.
+PACKAGES_DEB := dpkg-dev debhelper dh-dkms dh-python pandoc
+PACKAGES_JUDGE := lintian rpm rpmlint mandoc zsh fish
 
 .DEFAULT_GOAL := help
 .PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-why lab-shell lab-debug-kernels check-sanitizers check-model check-ops \
 	deps-lab deps-ops deps-test devtools install uninstall clean distclean
 
+.PHONY: deb install-doc uninstall-manual
 help: ## list the targets, one line each
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s%s\n", $$1, $$2 }' Makefile
 
@@ -54,6 +58,8 @@ check-static: deps-test devtools ## types, style, floors, dead code, shell scrip
 	! command -v promtool >/dev/null || promtool test rules userspace/monitoring/fabtune.rules.test.yml
 	shellcheck --severity=warning .ci/run tests/ops/boot_guest.sh tests/vm/run-bats tests/lab-full/confirm_guest.sh userspace/fabtune/lab/guestfs/job-init \
 		userspace/fabtune/lab/guestfs/init-uml userspace/fabtune/lab/guestfs/shell
+	shellcheck --severity=warning debian/*.postinst debian/*.prerm debian/*.postrm debian/tests/command-line debian/tests/guests \
+		userspace/completions/fabtune
 
 check-unit: ## unit tests (pytest)
 	$(PYTHON) -m pytest -q tests/unit
@@ -125,6 +131,15 @@ check-model: deps-lab ## the module's books against a model fed by blktrace, on 
 lab-shell: deps-lab ## enter a booted guest with the iSCSI topology up
 	@$(FABTUNE) lab shell
 
+# A copy: debhelper leaves its work in debian/.  The sources' times are the changelog's, so that one tree makes one package.
+deb: ## build the Debian packages fabtune, fabstat-dkms and fabtune-doc (out/deb)
+	$(call install-missing,$(PACKAGES_DEB))
+	rm -rf $(OUT)/deb
+	mkdir -p $(OUT)/deb/fabtune-$(VERSION)
+	git ls-files -z | tar --create --null --files-from=- | tar --extract --directory $(OUT)/deb/fabtune-$(VERSION)
+	cd $(OUT)/deb/fabtune-$(VERSION) && PATH=/usr/sbin:/usr/bin:/sbin:/bin dpkg-buildpackage -us -uc
+	rm -r $(OUT)/deb/fabtune-$(VERSION)
+
 # Developers' tools that Debian 12 lacks, pinned.  Where pip cannot get them the other checks still run and decide.
 devtools:
 	@cmp -s .ci/devtools.txt .venv/devtools.txt || { \
@@ -158,11 +173,18 @@ deps-ops:
 deps-test:
 	$(call install-missing,$(PACKAGES_RUN) $(PACKAGES_TEST))
 
-install: ## install the package, its data and the module's source (DKMS) under DESTDIR and PREFIX
+# Where zsh looks differs between distributions.
+ZSH_DIR ?= share/zsh/site-functions
+
+install: ## install the package, its data, manual pages, completion and the module's source (DKMS) under DESTDIR and PREFIX
 	install -d $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin $(DESTDIR)/usr/src/fabstat-$(VERSION)
 	cp -r --no-preserve=ownership userspace/fabtune userspace/experiments userspace/ansible tunables profiles $(DESTDIR)$(PREFIX)/lib/fabtune/
 	find $(DESTDIR)$(PREFIX)/lib/fabtune -name __pycache__ -prune -exec rm -r {} +
 	install -m 755 userspace/bin/fabtune $(DESTDIR)$(PREFIX)/bin/
+	$(PYTHON) userspace/manual/pages.py $(DESTDIR)$(PREFIX)/share/man
+	install -D -m 644 userspace/completions/fabtune $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fabtune
+	install -D -m 644 userspace/completions/_fabtune $(DESTDIR)$(PREFIX)/$(ZSH_DIR)/_fabtune
+	install -D -m 644 userspace/completions/fabtune.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/fabtune.fish
 	install -m 644 kmod/*.c kmod/*.h kmod/Makefile kmod/Kbuild kmod/dkms.conf $(DESTDIR)/usr/src/fabstat-$(VERSION)/
 	install -d $(DESTDIR)$(UNITS) $(DESTDIR)$(RULES) $(DESTDIR)$(PREFIX)/share/fabtune/monitoring
 	for unit in userspace/systemd/*.service userspace/systemd/*.socket userspace/systemd/*.timer; do \
@@ -176,6 +198,15 @@ install: ## install the package, its data and the module's source (DKMS) under D
 	install -D -m 644 userspace/support/sos_fabtune.py $(DESTDIR)$(SOS)/fabtune.py
 	ln -sfn /usr/src/fabstat-$(VERSION) $(DESTDIR)$(PREFIX)/lib/fabtune/kmod
 	@echo "Installed fabtune $(VERSION). The module: dkms add fabstat/$(VERSION) && dkms install fabstat/$(VERSION)"
+
+install-doc: ## install the documentation as HTML (needs pandoc)
+	$(PYTHON) Documentation/make_html.py $(DESTDIR)$(PREFIX)/share/doc/fabtune-doc/html
+
+uninstall: uninstall-manual
+uninstall-manual:
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man[578]/fabtune*.[578] $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fabtune \
+		$(DESTDIR)$(PREFIX)/$(ZSH_DIR)/_fabtune $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/fabtune.fish
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/fabtune-doc/html
 
 uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(SOS)/fabtune.py $(patsubst userspace/systemd/%,$(DESTDIR)$(UNITS)/%,$(wildcard userspace/systemd/*.service userspace/systemd/*.socket userspace/systemd/*.timer)) \

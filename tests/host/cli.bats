@@ -31,6 +31,14 @@ no_traceback() { [[ "$output" != *Traceback* ]]; }
 	done
 }
 
+@test "TAB in bash completes verbs, options, their values, tunables and files" {
+	run -0 /usr/bin/python3 tests/host/completion.py bash 'fabtune expl^tcp.wmem_m^' 'fabtune apply wan --confirm-w^60s --scope=con^' \
+		'fabtune lab ru^--clock rea^/etc/hostna^'
+	[ "${lines[0]}" = "explain tcp.wmem_max" ]
+	[ "${lines[1]}" = "apply wan --confirm-within 60s --scope=connection" ]
+	[ "${lines[2]}" = "lab run --clock real /etc/hostname" ]
+}
+
 @test "an unknown verb is a usage error" {
 	run -2 fabtune plann
 	no_traceback

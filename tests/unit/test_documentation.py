@@ -53,7 +53,9 @@ def test_the_version_is_one() -> None:
         "kmod/dkms.conf": r'^PACKAGE_VERSION="(.*)"$',
         "kmod/main.c": r'^MODULE_VERSION\("(.*)"\);$',
         "CHANGELOG.md": r"^## (\S+)",
-        "README.md": r"dkms add fabstat/(\S+)",
+        "userspace/rpm/fabtune.spec": r"^Version:\s+(\S+)",
+        "debian/changelog": r"^fabtune \((\S+)\)",
+        "Documentation/install.md": r"dkms add fabstat/(\S+)",
         "userspace/ansible/ansible_collections/fabtune/fleet/galaxy.yml": r"^version: (\S+)$",
     }.items():
         found = re.search(pattern, (TOP / file).read_text(), re.MULTILINE)

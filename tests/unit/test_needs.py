@@ -59,6 +59,8 @@ def test_what_the_package_imports_is_what_it_says_it_needs() -> None:
     assert theirs == set(needs.MODULES)
     run_with = re.search(r"^PACKAGES_RUN := (.*)$", (TOP / "Makefile").read_text(), re.MULTILINE)
     assert run_with and set(needs.MODULES.values()) == set(run_with[1].split()) - {"python3"}
+    control = (TOP / "debian/control").read_text().partition("\nPackage: fabtune\n")[2].partition("\n\n")[0]
+    assert set(needs.MODULES.values()) <= set(re.findall(r"[\w-]+", control.partition("Recommends:")[0]))
     least = re.search(r'^requires-python = ">=(\d+)\.(\d+)"$', (TOP / "pyproject.toml").read_text(), re.MULTILINE)
     assert least and tuple(map(int, least.groups())) == needs.LEAST_PYTHON
 

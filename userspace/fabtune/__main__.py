@@ -15,6 +15,10 @@ def start():
     if wrong:
         sys.stderr.write(wrong + "\n")
         return 1
+    if sys.argv[1:3] == ["__complete", "--"]:
+        from fabtune.cli.complete import run_complete
+
+        return run_complete(sys.argv[3:])
     from fabtune.cli.main import main
 
     return main()

@@ -45,7 +45,7 @@ VERBS = {
     "lab": ("parse_lab", "build, run and enter guests with an emulated WAN"),
 }
 # Options that may stand before the verb and take the word after them.
-_TAKE_A_VALUE = ("--netns", "--role", "--rtt", "--rate", "--set")
+TAKE_A_VALUE = ("--netns", "--role", "--rtt", "--rate", "--set")
 _ENDS_EARLY = ("-h", "--help", "--version")
 
 
@@ -91,7 +91,7 @@ def verb_first(argv: Sequence[str]) -> list[str]:
     while index < len(argv) and argv[index].startswith("-"):
         if argv[index] in _ENDS_EARLY:
             return list(argv)
-        index += 2 if argv[index] in _TAKE_A_VALUE else 1
+        index += 2 if argv[index] in TAKE_A_VALUE else 1
     return [*argv[index : index + 1], *argv[:index], *argv[index + 1 :]]
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every program of others that fabtune runs, with its Debian package and the verbs that need it."""
+"""Every program of others that fabtune runs, with its Debian package and the verbs that need it.
+
+A kind of target that is a program says so itself (host/targets).
+"""
 
 from dataclasses import dataclass
 
@@ -48,8 +51,6 @@ PROGRAMS = (
     Program("iscsiadm", "open-iscsi", TUNING, "node records and sessions of an iSCSI initiator"),
     Program("multipathd", "multipath-tools", _WRITES, "re-login below multipath devices"),
     Program("dmsetup", "dmsetup", _WRITES, "re-login below multipath devices"),
-    Program("tgtadm", "tgt", TUNING, "targets of tgtd"),
-    Program("tgtd", "tgt", _LAB, "targets of tgtd"),
     Program("modinfo", "kmod", ("doctor", "stat"), "what the kernel would load as fabstat"),
     Program("mokutil", "mokutil", ("doctor", "stat"), "whether this machine's firmware trusts the key of fabstat"),
     Program("fio", "fio", _MEASURES, "the loads"),

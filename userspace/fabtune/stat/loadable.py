@@ -77,10 +77,16 @@ def look() -> Loadable:
 
 def why_not_loaded() -> str:
     """Return what to tell who wants to read the module while it is not loaded."""
-    found = look().obstacle
-    if found is None:
-        return "the fabstat module is not loaded; load it with: modprobe fabstat"
-    what, fix = found
+    module = look()
+    if module.obstacle is None:
+        load = "the fabstat module is not loaded; load it with: modprobe fabstat"
+        if not module.demanded_by or module.key:
+            return load
+        return (
+            f"{load}\n  If {module.demanded_by} refuses it, the key of its signer '{module.signer}' is not enrolled: "
+            f"mokutil --import {module.certificate}, then reboot and choose Enrol MOK"
+        )
+    what, fix = module.obstacle
     return f"the fabstat module is not loaded: {what}; to do: {fix}"
 
 

@@ -129,10 +129,12 @@ def _ends() -> Iterator[Readiness]:
         initiator = Readiness("initiator", OPTIONAL, str(error), "apt install open-iscsi", _program("iscsiadm").verbs)
     else:
         initiator = Readiness("initiator", READY, version or "iscsiadm is there")
-    lacks = [one.lacking() for one in targets.kinds()]
-    serves = any((tree.SYS / "kernel/config/target").glob("*/*/tpgt_*"))
-    told = next((found for found in lacks if found), ("no target", "apt install targetcli-fb"))
-    target = Readiness("target", READY, "serves portal groups") if serves else Readiness("target", OPTIONAL, *told)
+    if any(_serves(kind) for kind in targets.kinds()):
+        target = Readiness("target", READY, "serves portal groups")
+    else:
+        lacks = [one.lacking() for one in targets.kinds()]
+        told = next((found for found in lacks if found), ("no target", "apt install targetcli-fb"))
+        target = Readiness("target", OPTIONAL, *told)
     if initiator.state == target.state == OPTIONAL:
         yield Readiness("initiator", TO_DO, f"{initiator.found}, and this host is no target either", initiator.fix,
                     initiator.verbs)  # fmt: skip
@@ -141,13 +143,21 @@ def _ends() -> Iterator[Readiness]:
     yield target
 
 
+def _serves(kind: targets.Kind) -> bool:
+    try:
+        return bool(kind.tpgs())
+    except FabtuneError:
+        # lacking() says what is wrong.
+        return False
+
+
 def _program(name: str) -> Program:
     return next(one for one in PROGRAMS if one.name == name)
 
 
 def _programs() -> Iterator[Readiness]:
     # Which end this host is has been told, and what knows the signing key is of use with Secure Boot alone.
-    told = ("iscsiadm", "tgtadm", "tgtd", "mokutil")
+    told = ("iscsiadm", "mokutil")
     # Without a device-mapper there is nothing that these two could be asked about.
     maps = (tree.SYS / "class/misc/device-mapper").exists() or (tree.ROOT / "dev/mapper/control").exists()
     for one in (one for one in PROGRAMS if one.name not in told):
