@@ -189,12 +189,13 @@ def process(words: list[str]) -> Iterator[None]:
 def fio(disk: str, wanted: Settings) -> list[str]:
     """Return the command of the load."""
     operation = {"mixed": "rw"}.get(wanted["load.op"], wanted["load.op"])
-    words = ["fio", "--name=load", f"--filename=/dev/{disk}", f"--rw={operation}", f"--bs={wanted['load.size']}"]
-    words += ["--time_based", f"--runtime={_LONG_S}", "--randseed=1", "--size=900m"]
+    words = ["fio", "--name=load", f"--filename=/dev/{disk}", f"--bs={wanted['load.size']}", "--size=900m"]
+    words += ["--time_based", f"--runtime={_LONG_S}", "--randseed=1"]
     if wanted["load.kind"] == "buffered":
-        words += ["--ioengine=psync", "--invalidate=1"]
+        words += [f"--rw={operation}", "--ioengine=psync", "--invalidate=1"]
     else:
-        words += ["--ioengine=libaio", "--direct=1", f"--iodepth={wanted['load.depth']}"]
+        # Not in order: what waits for its turn would be merged, and the load be another with each limit.
+        words += [f"--rw=rand{operation}", "--ioengine=libaio", "--direct=1", f"--iodepth={wanted['load.depth']}"]
     if wanted["load.pause"] != "0":
         pause_us = round(units.parse_ms(wanted["load.pause"]) * 1000)
         words += [f"--thinktime={pause_us}", f"--thinktime_blocks={wanted['load.burst']}"]
