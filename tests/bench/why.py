@@ -21,7 +21,7 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 
 from why_cases import PLACE, Case, load_cases  # noqa: E402
-from why_judge import Truth, matrix, predictions, read_run, summed  # noqa: E402
+from why_judge import Truth, matrix, predictions, read_run, share_error_points, summed  # noqa: E402
 
 # A guest that runs more cases shares its boot among more of them; one that fails loses no more than the case it was at.
 CASES_A_GUEST = 12
@@ -102,12 +102,14 @@ def read(out: Path, case: Case) -> Truth | None:
         return None
     document = json.loads(file.read_text())
     runs = [read_run(one, document["settings"], str(file)) for one in document["runs"]]
-    return Truth(case.name, tuple(runs))
+    return Truth(case.name, tuple(runs), (case.limiter, case.duty) if case.duty else None)
 
 
 def print_predictions(truths: Sequence[Truth]) -> None:
     """Print what was foretold of each lift beside what came."""
     for truth in truths:
+        if (points := share_error_points(truth)) is not None:
+            print(f"{truth.name}: the share is {points:.1f} points off")
         for one in predictions(truth):
             figure = "open" if one.foretold is None else f"{one.foretold / 1e6:.2f} ({one.error:.1%} off)"
             print(f"{one.case} {one.lift}: {one.before / 1e6:.2f} -> {one.measured / 1e6:.2f} MB/s, foretold {figure}")

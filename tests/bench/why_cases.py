@@ -42,11 +42,17 @@ class Case:
     lifts: Mapping[str, Settings] = field(default_factory=dict)
     world: Mapping[str, Settings] = field(default_factory=dict)
     threshold: float = THRESHOLD
+    # A cause that is there for a share of each period of the look, and away for the rest; what it sets.
+    duty: float = 0.0
+    duty_set: Settings = field(default_factory=dict)
+    limiter: str = ""
 
     @property
     def digest(self) -> str:
         """What makes its runs what they are: kept runs with another digest are measured anew."""
         whole = [self.name, dict(self.settings), self.seed, self.ramp_s, self.look_s, self.lifted_s]
+        if self.duty:
+            whole += [self.duty, dict(self.duty_set)]
         text = json.dumps([*whole, {k: dict(v) for k, v in self.lifts.items()}], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -80,13 +86,12 @@ def _sized(value: str, settings: Settings, rtt_ms: int) -> str:
 
 def load_cases(file: Path) -> list[Case]:
     """Return the cases of one file, each once for every round trip and seed that it names."""
-    document = _table(file.name)
-    cases = []
-    for told in document["case"]:
-        for rtt_ms in told["rtt_ms"]:
-            for seed in told.get("seeds", [1]):
-                cases.append(_case(told, rtt_ms, seed))
-    return cases
+    return [
+        _case(told, rtt_ms, seed)
+        for told in _table(file.name)["case"]
+        for rtt_ms in told["rtt_ms"]
+        for seed in told.get("seeds", [1])
+    ]
 
 
 def _case(told: Mapping[str, Any], rtt_ms: int, seed: int) -> Case:
@@ -105,5 +110,7 @@ def _case(told: Mapping[str, Any], rtt_ms: int, seed: int) -> Case:
     # Autotuning doubles once a round trip, and a lossy connection needs time to find its rate.
     ramp_s = float(told.get("ramp_s", 3 + rtt_ms / 25))
     return Case(
-        name, settings, seed, ramp_s, told.get("look_s", 6.0), told.get("lifted_s", 5.0), found[False], found[True]
-    )
+        name, settings, seed, ramp_s, told.get("look_s", 6.0), told.get("lifted_s", 5.0), found[False], found[True],
+        duty=told.get("duty", 0.0), duty_set=told.get("duty_set", {}),
+        limiter=told.get("limiter", ""),
+    )  # fmt: skip

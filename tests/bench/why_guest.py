@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Iterator, Mapping
@@ -18,11 +19,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from why_cases import Case, Settings, load_cases
+from why_cases import GOOD, Case, Settings, load_cases
 
 from fabtune.backends import record
 from fabtune.host import targets
-from fabtune.host.run import launch, run
+from fabtune.host.run import finish, launch, run
 from fabtune.host.targets import null_blk
 from fabtune.lab import fabrics, iscsi_initiator, topology
 from fabtune.lab.disks import Disk
@@ -67,6 +68,9 @@ _DISK, _SIZE_MIB = "lab-disk0", 1024
 # A limit that nothing reaches keeps requests of 256 KiB whole.
 _FAST_MIB = 1000
 _LONG_S = 100_000
+# How often a cause with a duty comes and goes within a look.
+_PERIODS = 3
+_LIVE_GOOD = {"block.queue_depth": "113"}
 
 
 class Bed:
@@ -135,9 +139,20 @@ class Bed:
     def _qdiscs(self, wanted: Settings) -> None:
         for end, (namespace, nic) in _ENDS.items():
             rate = wanted[f"{end}:qdisc.maxrate"]
-            words = {"path": f"fq maxrate {self.path.rate_bit_per_s:.0f}bit", "none": "fq"}
-            kind = words.get(rate, f"fq maxrate {rate}")
-            tc_batch(namespace, [f"qdisc replace dev {nic} root {kind}"])
+            if rate == "none":
+                # As an untouched interface of this kind is; there may be none to delete.
+                finish([*nsenter(namespace), "tc", "qdisc", "del", "dev", nic, "root"])
+                continue
+            most = f"{self.path.rate_bit_per_s:.0f}bit" if rate == "path" else rate
+            tc_batch(namespace, [f"qdisc replace dev {nic} root fq maxrate {most}"])
+
+    def now(self, changed: Settings, disk: str) -> None:
+        """Change what takes effect at once, under load."""
+        for key, value in changed.items():
+            if key == "block.queue_depth":
+                Path(f"/sys/block/{disk}/device/queue_depth").write_text(value)
+            else:
+                self._qdiscs({**self._now, key: value})
 
     def _backstore(self, wanted: Settings) -> None:
         """Change the table below the target's disk: fast, so many ms late, or so many MiB/s."""
@@ -186,6 +201,26 @@ def process(words: list[str]) -> Iterator[None]:
         running.wait()
 
 
+@contextmanager
+def on_and_off(bed: Bed, case: Case, disk: str, seconds: float) -> Iterator[None]:
+    """Let the cause of a case with a duty be there for that share of each third of the look."""
+    away = {key: _LIVE_GOOD.get(key, GOOD.get(key, "")) for key in case.duty_set}
+
+    def switch() -> None:
+        for _ in range(_PERIODS):
+            bed.now(case.duty_set, disk)
+            time.sleep(case.duty * seconds / _PERIODS)
+            bed.now(away, disk)
+            time.sleep((1 - case.duty) * seconds / _PERIODS)
+
+    switching = threading.Thread(target=switch)
+    if case.duty:
+        switching.start()
+    yield
+    if case.duty:
+        switching.join()
+
+
 def fio(disk: str, wanted: Settings) -> list[str]:
     """Return the command of the load."""
     operation = {"mixed": "rw"}.get(wanted["load.op"], wanted["load.op"])
@@ -209,7 +244,8 @@ def measured(bed: Bed, wanted: Settings, case: Case, seconds: float) -> dict[str
         topology.lose_anew(bed.path)
         # This process has changed the records since it read them.
         record.BACKEND.forget()
-        seen = Look([disk], topology.TARGET).over(seconds)[0]
+        with on_and_off(bed, case, disk, seconds):
+            seen = Look([disk], topology.TARGET).over(seconds)[0]
     found: dict[str, Any] = {"observation": typed.STRICT.write(seen)}
     for way, one in seen.disk.ways.items():
         found[f"{way}_mb_per_s"] = one.moved_bytes / seen.disk.elapsed_s / 1e6
@@ -241,6 +277,8 @@ def runs(bed: Bed, case: Case) -> list[dict[str, Any]]:
         found.append(one)
 
     add("", {})
+    if case.duty:
+        return found
     for name, values in case.lifts.items():
         add(name, values)
     best = max((total(one) for one in found[1:]), default=0.0)

@@ -68,6 +68,8 @@ class Truth:
 
     name: str
     runs: tuple[Run, ...]
+    # Of a cause that comes and goes: its name, and the share of the time for which it is there.
+    duty: tuple[str, float] | None = None
 
     @property
     def base(self) -> Run:
@@ -97,6 +99,15 @@ class Truth:
     def is_double(self) -> bool:
         """Whether two limiters were put in."""
         return sum(not BY_NAME[run.lift].get("world") and run.lift != "all" for run in self.runs[1:]) > 1
+
+
+def share_error_points(truth: Truth) -> float | None:
+    """Return by how many points of a hundred the share of what comes and goes is off; None where nothing does."""
+    if truth.duty is None:
+        return None
+    limiter, share = truth.duty
+    told = sum(one.share for one in busiest(judged(truth.base.seen)).shares if one.limiter == limiter)
+    return 100 * abs(told - share)
 
 
 def busiest(found: Sequence[Judged]) -> Judged:
@@ -177,6 +188,8 @@ def best_is_right(truth: Truth, foretold: Iterable[Prediction]) -> bool | None:
 
 def summed(truths: Sequence[Truth]) -> dict[str, Any]:
     """Return the figures of why.json; None where no run answers."""
+    off = [points for truth in truths if (points := share_error_points(truth)) is not None]
+    truths = [truth for truth in truths if truth.duty is None]
     runs = [run for truth in truths for run in truth.runs]
     bound = [run for run in runs if run.at_the_bound]
     advised = [run for run in bound if any(one.liftable for one in _from_each(run))]
@@ -195,8 +208,8 @@ def summed(truths: Sequence[Truth]) -> dict[str, Any]:
         "double_right": _mean(score(one, one.base.seen)[0] for one in doubles),
         "runs_at_bound": len(bound),
         "advised_at_bound": len(advised),
-        # Causes that come and go are not among the cases yet.
-        "share_error_points": None,
+        "duty_cases": len(off),
+        "share_error_points": round(max(off), 2) if off else None,
         "predictions": len(every),
         **_errors("prediction", every),
         **_errors("prediction_one_end", alone),
@@ -229,6 +242,8 @@ def matrix(truths: Sequence[Truth], *, one_end: bool) -> list[str]:
     counts: Counter[tuple[str, str]] = Counter()
     where: dict[tuple[str, str], list[str]] = {}
     for truth in truths:
+        if truth.duty:
+            continue
         points, right, told = score(truth, truth.base.from_one_end() if one_end else truth.base.seen)
         counts[right, told] += 1
         if points < 1:
