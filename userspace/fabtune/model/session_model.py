@@ -23,6 +23,10 @@ _FULL = 0.9
 _STANDING_BYTES, _LINE_SHARE = 128 << 10, 0.93
 # A disk that is busy so much of the time has no more to give.
 _BUSY = 0.9
+# What shows that a window or a buffer is what holds: time, or how full it is and how little of that waits.
+_MOSTLY, _FULL_BUFFER, _FEW_WAIT = 0.5, 0.6, 0.25
+_RECEIVE_TUNABLES = ("iscsi.tcp_window", "tcp.rmem_max", "net.rmem_max")
+_SEND_TUNABLES = ("iscsi.tcp_window", "tcp.wmem_max", "net.wmem_max")
 # Fewer tell no rate.
 _FEW_LOSSES = 4
 # Each end offers a value: the smaller one holds, or for the two flags what `and` and `or` make of them (RFC 7143).
@@ -187,7 +191,31 @@ class Supposed:
         told = self._number(INITIATOR, "iscsi.tcp_window")
         return told if told is not None else self.seen.session.window_bytes
 
+    def _as_it_is(self) -> Window:
+        """Return the window that carries what is carried, for one that is seen to be what holds."""
+        return Window(self._now * self.rtt_s)
+
+    def _touched(self, end: str, *tunables: str) -> bool:
+        return any(Change(end, one) in self._changes for one in tunables)
+
+    @cached_property
+    def _window_holds(self) -> bool:
+        socket = self.sender.socket if self.sender else None
+        return socket is not None and socket.grown("rwnd_limited_us") > _MOSTLY * 1e6 * socket.elapsed_s
+
+    @cached_property
+    def _buffer_holds(self) -> bool:
+        """Whether the send buffer is full of data in flight: none of it waits for a window or for the line."""
+        samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
+        flying, waiting, queued, buffer = (
+            sum(getattr(one, name) for one in samples)
+            for name in ("in_flight_bytes", "notsent_bytes", "send_queue_bytes", "send_buffer_bytes")
+        )
+        return bool(samples) and queued >= _FULL_BUFFER * buffer and waiting <= _FEW_WAIT * flying
+
     def _receive_window(self) -> Window | None:
+        if self._window_holds and not self._touched(self._receiving, *_RECEIVE_TUNABLES):
+            return self._as_it_is()
         locked = self._locked() if self.way == "read" else 0
         if locked and Change(INITIATOR, "iscsi.tcp_window") not in self._changes:
             return self._shown_window()
@@ -209,6 +237,8 @@ class Supposed:
         return capacity.shown_window(max(sizes), self.rtt_s) if sizes else None
 
     def _send_buffer(self) -> Window | None:
+        if self._buffer_holds and not self._touched(self._sending, *_SEND_TUNABLES):
+            return self._as_it_is()
         locked = self._locked() if self.way == "write" else 0
         if locked:
             most = self._number(INITIATOR, "net.wmem_max") or self._sysctl(INITIATOR, "net.core.wmem_max") or math.inf
