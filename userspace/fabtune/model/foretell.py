@@ -90,10 +90,12 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         roughly = expected / _LOSS_SPREAD, expected * _LOSS_SPREAD
         left.leave("what losses leave is known only roughly", *roughly, point=True)
     figure = expected if left.point and math.isfinite(expected) else None
+    unknown = Bound(UNKNOWN, now)
     return Foretold(
-        way=way, now_bytes_per_s=now, now=told.first if explained else Bound(UNKNOWN, now), bytes_per_s=figure,
+        way=way, now_bytes_per_s=now, now=told.first if explained else unknown, bytes_per_s=figure,
         low=left.low, high=left.high if math.isfinite(left.high) else None,
-        latency_ms=_latency_ms(supposed, after, then, figure), first=then.first, notes=tuple(left.notes),
+        latency_ms=_latency_ms(supposed, after, then, figure),
+        first=unknown if not explained and math.isclose(expected, now) else then.first, notes=tuple(left.notes),
     )  # fmt: skip
 
 
