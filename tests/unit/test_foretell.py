@@ -81,7 +81,7 @@ def test_another_pacing_rate_is_what_is_carried_then() -> None:
 def test_bbr_does_not_mind_the_losses_that_hold_cubic() -> None:
     found = _foretold(_kept("loss-read"), {Change("target", "tcp.congestion_control"): "bbr"})
     assert found.bytes_per_s == pytest.approx(_LINE, rel=0.02)
-    assert found.first.limiter == "pacing"
+    assert found.first.limiter == "line"
 
 
 def test_fewer_commands_hold_what_the_line_did() -> None:

@@ -20,7 +20,7 @@ _TCP_IP_HEADERS = 52
 # A load that fills so much of what it may have would perhaps take more.
 _FULL = 0.9
 # A queue on the path that no burst explains, in bytes; and what of the line a session that fills it has.
-_STANDING_BYTES, _LINE_SHARE = 128 << 10, 0.93
+_STANDING_BYTES, _LINE_SHARE, _AS_THE_LINE = 128 << 10, 0.93, 0.95
 # A disk that is busy so much of the time has no more to give.
 _BUSY = 0.9
 # What shows that a window or a buffer is what holds: time, or how full it is and how little of that waits.
@@ -265,12 +265,13 @@ class Supposed:
         return found
 
     def _plain_rates(self) -> dict[tuple[str, str], float]:
-        found = {}
-        if self.seen.rate_bytes_per_s is not None:
-            found["line", ""] = self._payload(self.seen.rate_bytes_per_s)
-        if (paced := self._paced()) is not None:
-            found["pacing", self._sending] = self._payload(paced)
-        return found
+        rate, paced = self.seen.rate_bytes_per_s, self._paced()
+        if rate is None:
+            return {} if paced is None else {("pacing", self._sending): self._payload(paced)}
+        if paced is None or paced >= _AS_THE_LINE * rate:
+            # A limit that is as high as the line's rate is there to keep it.
+            return {("line", ""): self._payload(min(rate, paced or rate))}
+        return {("line", ""): self._payload(rate), ("pacing", self._sending): self._payload(paced)}
 
     @property
     def line_known(self) -> bool:
