@@ -5,7 +5,7 @@ import contextlib
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import attrs
@@ -13,7 +13,7 @@ import attrs
 from fabtune.errors import FabtuneError
 from fabtune.host import iproute, namespaces, targets, tree
 from fabtune.measure.counters import delta
-from fabtune.model.observation import TARGET, BackstoreSeen, EndSeen, NicSeen, QdiscSeen, SocketSeen, ThreadSeen
+from fabtune.model.observation import TARGET, BackstoreSeen, EndSeen, NicSeen, QdiscSeen, ThreadSeen
 
 _SYSCTLS = (
     "net/core/rmem_max", "net/core/wmem_max", "net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem", "net/ipv4/tcp_notsent_lowat",
@@ -31,24 +31,24 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @attrs.frozen
 class EndCounters:
-    """One end at one instant; counters are cumulative."""
+    """One end at one instant; counters are cumulative, those of NICs and their qdiscs by the NIC's name."""
 
     cpu: tuple[tuple[int, int, int], ...]
     threads: Mapping[str, tuple[str, float]]
-    nic: Mapping[str, int]
-    qdisc: Mapping[str, int]
+    nics: Mapping[str, Mapping[str, int]]
+    qdiscs: Mapping[str, Mapping[str, int]]
     backstores: Mapping[str, tuple[int, ...]]
 
 
 class End:
-    """One end in namespace `netns`, whose connections go to `peer`."""
+    """One end in namespace `netns`, whose connections go to `peers`: what they have in common is read once."""
 
-    def __init__(self, end: str, netns: str, peer: str) -> None:
+    def __init__(self, end: str, netns: str, peers: Collection[str]) -> None:
         self.end, self.netns = end, netns
         self.missing: list[str] = []
-        self.nic = self._nic(peer)
-        self._qdisc = self._root() if self.nic else {}
-        self._stores = _stores() if end == TARGET else {}
+        self._ways = {peer: self._nic(peer) for peer in set(peers)}
+        self._qdiscs = {nic: self._root(nic) for nic in sorted(set(self._ways.values()) - {""})}
+        self._stores = _stores() if end == TARGET and peers else {}
 
     def _nic(self, peer: str) -> str:
         try:
@@ -58,10 +58,10 @@ class End:
             self.missing.append(f"the {self.end}'s NIC: {error}")
             return ""
 
-    def _root(self) -> iproute.Listed:
+    def _root(self, nic: str) -> iproute.Listed:
         """Return the qdisc that packets leave by: the root's, or the first below mq."""
         try:
-            rows = iproute.read_json("tc", "-s", "qdisc", "show", "dev", self.nic, netns=self.netns, texts=("kind",))
+            rows = iproute.read_json("tc", "-s", "qdisc", "show", "dev", nic, netns=self.netns, texts=("kind",))
         except FabtuneError as error:
             self.missing.append(f"the {self.end}'s qdisc: {error}")
             return {}
@@ -70,25 +70,26 @@ class End:
 
     def read(self) -> EndCounters:
         """Return the counters as they are now."""
-        place = namespaces.sysfs(self.netns) / "class/net" / self.nic / "statistics"
-        nic = {name: tree.whole(tree.read_text(place / name)) or 0 for name in _NIC_COUNTERS} if self.nic else {}
-        now = self._root() if self.nic and self._qdisc.get("kind") != "noqueue" else {}
-        qdisc = {key: value for key in ("drops", "backlog") if isinstance(value := now.get(key), int)}
+        nics, qdiscs = {}, {}
+        for nic, queue in self._qdiscs.items():
+            place = namespaces.sysfs(self.netns) / "class/net" / nic / "statistics"
+            nics[nic] = {name: tree.whole(tree.read_text(place / name)) or 0 for name in _NIC_COUNTERS}
+            # A device without a queue has nothing to count.
+            now = self._root(nic) if queue.get("kind") != "noqueue" else {}
+            qdiscs[nic] = {key: value for key in ("drops", "backlog") if isinstance(value := now.get(key), int)}
         stores = {name: _disk_counters(path) for name, path in self._stores.items()}
-        return EndCounters(_cpus(), _threads(), nic, qdisc, stores)
+        return EndCounters(_cpus(), _threads(), nics, qdiscs, stores)
 
-    def seen(self, before: EndCounters, after: EndCounters, elapsed_s: float, socket: SocketSeen | None) -> EndSeen:
-        """Return what happened at this end between two readings."""
+    def common(self, before: EndCounters, after: EndCounters, elapsed_s: float) -> EndSeen:
+        """Return what happened at this end between two readings, without what is one connection's own."""
         spent = [tuple(map(int.__sub__, now, then)) for now, then in zip(after.cpu, before.cpu, strict=False)]
         return EndSeen(
             end=self.end,
             kernel=platform.release(),
-            socket=socket,
+            socket=None,
             cpu_busy=tuple(round(busy / total, 4) if total else 0.0 for busy, _, total in spent),
             softirq=tuple(round(soft / total, 4) if total else 0.0 for _, soft, total in spent),
             threads=_shares(before, after, elapsed_s),
-            nic=self._nic_seen(before, after),
-            qdisc=self._qdisc_seen(before, after),
             sysctls=_sysctls(self.netns),
             backstores=tuple(
                 _backstore(name, after.backstores[name], counters, elapsed_s)
@@ -97,21 +98,27 @@ class End:
             ),
         )
 
-    def _nic_seen(self, before: EndCounters, after: EndCounters) -> NicSeen | None:
-        if not self.nic:
+    def nic_seen(self, peer: str, before: EndCounters, after: EndCounters) -> NicSeen | None:
+        """Return the NIC that packets to `peer` leave by, None where it is not known."""
+        nic = self._ways[peer]
+        if not nic:
             return None
-        place = namespaces.sysfs(self.netns) / "class/net" / self.nic
+        place = namespaces.sysfs(self.netns) / "class/net" / nic
         # Devices that are no hardware make their speed up.
         speed = tree.whole(tree.read_text(place / "speed")) if (place / "device").exists() else None
         mtu = tree.whole(tree.read_text(place / "mtu")) or 1500
-        return NicSeen(self.nic, mtu, speed * 1e6 / 8 if speed and speed > 0 else None, delta(after.nic, before.nic))
+        counters = delta(after.nics[nic], before.nics[nic])
+        return NicSeen(nic, mtu, speed * 1e6 / 8 if speed and speed > 0 else None, counters)
 
-    def _qdisc_seen(self, before: EndCounters, after: EndCounters) -> QdiscSeen | None:
-        if "kind" not in self._qdisc:
+    def qdisc_seen(self, peer: str, before: EndCounters, after: EndCounters) -> QdiscSeen | None:
+        """Return the queueing discipline that packets to `peer` leave by, None where it is not known."""
+        nic = self._ways[peer]
+        queue = self._qdiscs.get(nic, {})
+        if "kind" not in queue:
             return None
-        grown = delta(after.qdisc, before.qdisc)
-        rate = _limit(self._qdisc)
-        return QdiscSeen(self.nic, str(self._qdisc["kind"]), rate, grown.get("drops", 0), after.qdisc.get("backlog", 0))
+        grown = delta(after.qdiscs[nic], before.qdiscs[nic])
+        backlog = after.qdiscs[nic].get("backlog", 0)
+        return QdiscSeen(nic, str(queue["kind"]), _limit(queue), grown.get("drops", 0), backlog)
 
 
 def _limit(row: iproute.Listed) -> float | None:

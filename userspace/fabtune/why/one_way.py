@@ -10,7 +10,7 @@ from fabtune.model.observation import TARGET, UNPACED, EndSeen, Observation, Soc
 from fabtune.model.path import LINUX_FRAMING, NetworkPath, write_round_trips
 
 # Rates are taken over at least this long, and this many round trips: bytes come in bursts.
-_RATE_S, _RATE_RTTS = 1.0, 4
+_RATE_S, _RATE_RTTS = 0.5, 4
 # A queue on the path that no burst of one segment batch explains.
 _QUEUE_BYTES, _QUEUE_SHARE = 128 << 10, 0.15
 # A line carries this share of its goodput at least when it is full.
