@@ -148,6 +148,31 @@ def test_an_idle_disk_has_no_shares_and_says_what_to_do() -> None:
     assert "FAILED" in words.idle(failed)
 
 
+@pytest.mark.parametrize("one_end", [False, True])
+def test_requests_that_wait_while_nothing_moves_are_a_blocked_session(one_end: bool) -> None:
+    seen = _kept("wan-read", one_end=one_end)
+    ways = {name: attrs.evolve(way, completed=0, moved_bytes=0) for name, way in seen.disk.ways.items()}
+    assert all(one.in_flight for one in seen.disk.samples)
+    stuck = attrs.evolve(seen, disk=attrs.evolve(seen.disk, ways=ways))
+    assert _first(stuck) == ("blocked-session", 1.0)
+
+
+def test_full_packets_that_vanish_while_small_ones_come_back_are_told_from_a_path_that_is_down() -> None:
+    seen = _kept("wan-write")
+    assert seen.initiator.socket
+    samples = tuple(
+        attrs.evolve(
+            one, sent_bytes=0, in_flight_bytes=14480, retransmitted_bytes=place * 1448, received_bytes=place * 48
+        )
+        for place, one in enumerate(seen.initiator.socket.samples)
+    )
+    initiator = attrs.evolve(seen.initiator, socket=attrs.evolve(seen.initiator.socket, samples=samples))
+    assert _first(attrs.evolve(seen, initiator=initiator))[0] == "mtu-black-hole"
+    deaf = tuple(attrs.evolve(one, received_bytes=0) for one in samples)
+    initiator = attrs.evolve(seen.initiator, socket=attrs.evolve(seen.initiator.socket, samples=deaf))
+    assert _first(attrs.evolve(seen, initiator=initiator))[0] == "blocked-session"
+
+
 def test_a_connection_that_was_not_seen_leaves_all_of_the_time_untold() -> None:
     seen = _kept("untouched-read")
     (one,) = judged(attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, socket=None), target=None))

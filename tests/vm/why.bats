@@ -176,3 +176,11 @@ planned() {
 	says send-buffer send-buffer
 	grep -q "the target's send buffer" why.json
 }
+
+@test "a path that is cut: requests wait and nothing is acknowledged, and it says so from either end" {
+	under_load randread 256k 8
+	python3 -c 'from fabtune.lab import topology; topology.cut(0)'
+	says blocked-session blocked-session
+	python3 -c 'from fabtune.lab import topology; topology.mend(0)'
+	until_true "[ \$(cat /sys/class/iscsi_session/session*/state) = LOGGED_IN ]"
+}

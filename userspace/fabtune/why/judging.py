@@ -78,11 +78,23 @@ def every_limiter() -> tuple[Limiter, ...]:
 
 
 def judged(seen: Observation) -> list[Judged]:
-    """Return what limits each direction of the disk that moved anything; an idle disk has none."""
+    """Return what limits each direction of the disk that moved anything; an idle disk has none.
+
+    Of a disk on which requests wait and nothing moves, it is the direction whose data is under way.
+    """
     moved = sum(way.moved_bytes for way in seen.disk.ways.values())
+    if not moved and all(one.in_flight for one in seen.disk.samples) and seen.disk.samples:
+        return [_judge(OneWay(seen, _stuck_way(seen)))]
     ways = seen.disk.ways
     busy = [name for name in WAYS if name in ways and ways[name].moved_bytes > _MINOR * moved]
     return [_judge(OneWay(seen, name)) for name in busy]
+
+
+def _stuck_way(seen: Observation) -> str:
+    """Return the direction in which the initiator's own data waits to be acknowledged, else the other."""
+    socket = seen.initiator.socket
+    data = max((one.in_flight_bytes + one.notsent_bytes for one in socket.samples), default=0) if socket else 0
+    return "write" if socket and data > socket.mss_bytes else "read"
 
 
 def _judge(one_way: OneWay) -> Judged:

@@ -63,7 +63,7 @@ class OneWay:
 
     def __init__(self, seen: Observation, way: str) -> None:
         self.seen, self.way_name = seen, way
-        self.way: WaySeen = seen.disk.ways[way]
+        self.way = seen.disk.ways.get(way) or WaySeen(0, 0, None, None)
         self.sender, self.receiver = seen.sender(way), seen.receiver(way)
 
     @property

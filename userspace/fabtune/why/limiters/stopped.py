@@ -4,33 +4,42 @@
 from collections.abc import Iterator
 
 from fabtune.why.limiter import STOPPED, Evidence, Limiter, kib
-from fabtune.why.one_way import Moment, OneWay, Slice
+from fabtune.why.one_way import Moment, OneWay
 
 _LEAST_S, _LEAST_RTTS = 1.0, 5
 
 
-def _stands(one: Slice) -> bool:
-    return one.after.sent_bytes == one.before.sent_bytes and one.after.in_flight_bytes > 0
+def _stands(moment: Moment) -> bool:
+    """Tell whether data, or requests, are under way in this moment and nothing of it arrives."""
+    one = moment.sender
+    if one is not None:
+        return one.after.sent_bytes == one.before.sent_bytes and one.after.in_flight_bytes > 0
+    other, disk = moment.receiver, moment.one_way.seen.disk.samples
+    waiting = moment.index < len(disk) and disk[moment.index].in_flight > 0
+    return other is not None and waiting and other.after.received_bytes == other.before.received_bytes
 
 
 def _stall(moment: Moment) -> bool:
-    """Tell whether this moment lies in a stretch in which the sender's data is not acknowledged, round trip by trip."""
+    """Tell whether this moment lies in a stretch of several round trips in which nothing arrives."""
     one_way = moment.one_way
-    if moment.sender is None or not _stands(moment.sender):
+    if not one_way.way.moved_bytes:
+        return True
+    if not _stands(moment):
         return False
     around = list(one_way.moments())
     first = last = moment.index - 1
-    while first > 0 and (one := around[first - 1].sender) and _stands(one):
+    while first > 0 and _stands(around[first - 1]):
         first -= 1
-    while last + 1 < len(around) and (one := around[last + 1].sender) and _stands(one):
+    while last + 1 < len(around) and _stands(around[last + 1]):
         last += 1
     return sum(one.seconds for one in around[first : last + 1]) >= max(_LEAST_S, _LEAST_RTTS * one_way.rtt_s)
 
 
 def _hears(moment: Moment) -> bool:
     """Tell whether the sender still hears from the other end meanwhile, while it sends the same data again."""
-    assert moment.one_way.sender and moment.one_way.sender.socket
-    socket = moment.one_way.sender.socket
+    socket = moment.one_way.sender.socket if moment.one_way.sender else None
+    if socket is None:
+        return False
     return socket.grown("received_bytes") > 0 and socket.grown("retransmitted_bytes") > 0
 
 
