@@ -5,7 +5,7 @@ import contextlib
 import socket
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fabtune.errors import explained
 from fabtune.host import namespaces, sockets
@@ -35,9 +35,12 @@ class SocketSampler:
     def sample(self, at_s: float) -> Iterator[tuple[TcpSocket, SocketSample]]:
         """Yield a sample of each connection that is still there."""
         for end, request in self._ends.items():
+            self._diag.send(request)
             with contextlib.suppress(FileNotFoundError):
-                self._diag.send(request)
-                yield end, _sample(sockets.answer(self._diag.recv(sockets.RECEIVE_BYTES)), at_s)
+                told = sockets.attributes(sockets.answer(self._diag.recv(sockets.RECEIVE_BYTES)))
+                # What is left of a connection that was closed answers too.
+                if told.get(sockets.INFO):
+                    yield end, _sample(told, at_s)
 
 
 def _request(end: TcpSocket) -> bytes:
@@ -51,9 +54,8 @@ def _request(end: TcpSocket) -> bytes:
     return struct.pack("=IHHII", 16 + len(body), sockets.BY_FAMILY, 1, 0, 0) + body
 
 
-def _sample(message: bytes, at_s: float) -> SocketSample:
-    told = sockets.attributes(message)
-    info, memory = told.get(sockets.INFO, b""), told.get(sockets.SKMEMINFO, b"").ljust(36, b"\0")
+def _sample(told: Mapping[int, bytes], at_s: float) -> SocketSample:
+    info, memory = told[sockets.INFO], told.get(sockets.SKMEMINFO, b"").ljust(36, b"\0")
     held, receive, below, send, _, queued = struct.unpack_from("=6I", memory)
     mss = _u32(info, 16) or 0
     ssthresh = _u32(info, 76)

@@ -35,7 +35,7 @@ from fabtune.model.observation import (
 
 _EVERY_S = 0.2
 # So many connections' ends are looked at that often, for less than 1 % of a CPU.
-_AT_ONCE = 20
+_AT_ONCE = 200
 # Multiples of the golden ratio fall evenly between whole numbers.
 _GOLDEN, _OFF_BEAT = 0.618, 0.5
 _NO_SESSION = "no iSCSI session is logged in on this host"
