@@ -246,3 +246,31 @@ def test_the_verdict_ends_with_what_lifting_would_bring() -> None:
     )
     assert words.gain(after).startswith("; lifting it would give ")
     assert words.gain(attrs.evolve(after, low=after.now_bytes_per_s)) == words.gain(None) == ""
+
+
+def test_what_settings_lift_is_named_before_a_longer_share_of_the_load() -> None:
+    seen = _kept("wan-depth2w")
+    # One round trip for R2Ts of two and some: half of the time, and the load has the larger half.
+    slow = {**seen.session.negotiated, "InitialR2T": "Yes", "ImmediateData": "No", "MaxBurstLength": "262144"}
+    ways = {"write": attrs.evolve(seen.disk.ways["write"], device_ms=44.0, total_ms=44.0, block_ms=44.0)}
+    seen = attrs.evolve(
+        seen, session=attrs.evolve(seen.session, negotiated=slow), disk=attrs.evolve(seen.disk, ways=ways)
+    )
+    (one,) = judged(seen)
+    assert [share.limiter for share in one.shares[:2]] == ["r2t", "load"]
+    assert one.shares[0].share < one.shares[1].share
+
+
+def test_others_that_fill_the_line_through_the_same_nic_are_told_from_one_end() -> None:
+    seen = _kept("untouched-read", one_end=True)
+    assert seen.initiator.nic and seen.initiator.socket
+    for others, limiter in ((0, "receive-window"), (11_000_000, "competing-traffic")):
+        moved = seen.initiator.socket.grown("received_bytes") + others * seen.initiator.socket.elapsed_s
+        nic = attrs.evolve(seen.initiator.nic, counters={"rx_bytes": round(1.05 * moved)})
+        # A window that is larger than what comes each round trip.
+        samples = tuple(
+            attrs.evolve(one, receive_window_bytes=262_140 if not others else 1 << 20)
+            for one in seen.initiator.socket.samples
+        )
+        socket = attrs.evolve(seen.initiator.socket, samples=samples)
+        assert _first(attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, nic=nic, socket=socket)))[0] == limiter

@@ -18,6 +18,8 @@ from fabtune.why.request_time import Part, parts_of
 _MINOR = 0.01
 # From here on a change gains nothing that could be measured.
 _AT_BOUND, _NEARLY_ALL, _LINE = 0.97, 0.9, "line"
+# A share that is named first if a setting lifts it, before a longer one of the load, the line or the disk.
+_TELLING = 0.25
 # A share of the time that is worth a change.
 _WORTH = 0.1
 
@@ -39,7 +41,10 @@ class Share:
 
 @attrs.frozen
 class Judged:
-    """One direction of one disk: its shares, the largest first, which sum to one, and the parts of a request's time."""
+    """One direction of one disk: its shares, which sum to one, and the parts of a request's time.
+
+    The largest share comes first, but what settings lift before what they do not.
+    """
 
     device: str
     way: str
@@ -111,8 +116,13 @@ def _judge(one_way: OneWay) -> Judged:
         shares.append(Share(CANNOT_TELL, rest, "what could not be told"))
     return Judged(
         one_way.seen.device, one_way.way_name, one_way.bytes_per_s, one_way.both_ends, one_way.goodput,
-        tuple(sorted(shares, key=lambda one: -one.share)), tuple(parts_of(one_way)),
+        tuple(sorted(shares, key=_rank)), tuple(parts_of(one_way)),
     )  # fmt: skip
+
+
+def _rank(share: Share) -> tuple[bool, float]:
+    """Return the place of a share: what settings lift comes before what they do not, unless it is minor."""
+    return not (share.lifts and share.share >= _TELLING), -share.share
 
 
 def _claims(moment: Moment) -> dict[str, float]:

@@ -24,6 +24,8 @@ _MOSTLY_FULL, _MOSTLY_SENT = 0.6, 0.2
 _SPINS = 0.5
 # Data that waits behind at least half as much in flight, in nearly all samples.
 _BACKLOG, _ALWAYS = 0.5, 0.9
+# Link headers, data that is sent again, and what samples miss at both ends of the look.
+_HEADERS_MORE = 1.1
 # A part of a request's time that is smaller is within what the others are off.
 _TELLING, _TELLING_LESS = 0.15, 0.3
 
@@ -147,6 +149,19 @@ class OneWay:
         samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
         waiting = sum(one.notsent_bytes >= _BACKLOG * one.in_flight_bytes > 0 for one in samples)
         return bool(samples) and waiting >= _ALWAYS * len(samples)
+
+    @cached_property
+    def others_bytes_per_s(self) -> float:
+        """What others send the same way through the NICs of the ends that were seen."""
+        found = 0.0
+        for end, counter, own in (
+            (self.sender, "tx_bytes", "sent_bytes"),
+            (self.receiver, "rx_bytes", "received_bytes"),
+        ):
+            if end and end.socket and end.nic:
+                mine = end.socket.grown(own) * self.mtu / (self.mtu - _TCP_IP_HEADERS)
+                found = max(found, (end.nic.counters.get(counter, 0) - _HEADERS_MORE * mine) / end.socket.elapsed_s)
+        return max(0.0, found)
 
     @cached_property
     def buffer_mostly_full(self) -> bool:

@@ -11,6 +11,8 @@ from fabtune.why.one_way import FULL, Moment, OneWay
 _AT_THE_LIMIT = 0.85
 # With this much of a line that has a queue, and no less, nobody else's traffic matters.
 _OURS = 0.8
+# Others' share of the line from which on they matter.
+_OTHERS = 0.1
 
 
 def _paced(moment: Moment) -> float:
@@ -60,14 +62,27 @@ def _line_seen(one_way: OneWay) -> Iterator[Evidence]:
         yield Evidence(end.end, "in flight", f"{flying / 1e6:.2f} MB; {bdp / 1e6:.2f} MB fill the round trip")
 
 
+def _competing_seen(one_way: OneWay) -> Iterator[Evidence]:
+    if one_way.goodput and one_way.others_bytes_per_s >= _OTHERS * one_way.goodput:
+        end = one_way.receiver or one_way.sender
+        if end and end.nic:
+            yield Evidence(end.end, f"others' through {end.nic.name}", mb(one_way.others_bytes_per_s))
+    yield from _line_seen(one_way)
+
+
 def _line_subject(one_way: OneWay) -> str:
     return "the line" if one_way.goodput else "the line, or others' traffic on it (give --rate to tell)"
 
 
 def _competing(moment: Moment) -> float:
-    share = moment.line_share
+    one_way, share = moment.one_way, moment.line_share
+    if share is None:
+        return 0.0
+    others = one_way.others_bytes_per_s / (one_way.goodput or math.inf)
+    if others >= _OTHERS and share + others >= _OURS:
+        return 1.0
     # From the receiver alone a queue at the sender's own host looks the same.
-    return float(moment.sender is not None and share is not None and share < _OURS and moment.queued_on_path)
+    return float(moment.sender is not None and share < _OURS and moment.queued_on_path)
 
 
 def _unseen(moment: Moment) -> float:
@@ -83,7 +98,7 @@ PACING = Limiter(
 )  # fmt: skip
 LINE_FULL = Limiter(name="line", stage=LINE, order=2, claim=_line, evidence=_line_seen, subject=_line_subject)
 COMPETING = Limiter(
-    name="competing-traffic", stage=LINE, order=3, claim=_competing, evidence=_line_seen,
+    name="competing-traffic", stage=LINE, order=3, claim=_competing, evidence=_competing_seen,
     subject=lambda _: "others' traffic on the same path",
     advice=lambda _: "nothing to set on either end: give storage a path or a class of its own",
 )  # fmt: skip
