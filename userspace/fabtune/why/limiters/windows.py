@@ -31,13 +31,16 @@ def _window(moment: Moment) -> float:
 
 
 def _slow_reader(moment: Moment) -> float:
-    return _limited(moment) if _unfetched(moment) else 0.0
+    if not _unfetched(moment):
+        return 0.0
+    # Without the sender's word, a queue that stands full is all that is needed.
+    return 1.0 if moment.sender is None else _limited(moment)
 
 
 def _inferred(moment: Moment) -> float:
     """Where the sender is not seen: the window that this end offers comes full each round trip."""
     one = moment.receiver
-    if moment.sender is not None or one is None or not one.after.receive_window_bytes:
+    if moment.sender is not None or one is None or not one.after.receive_window_bytes or _unfetched(moment):
         return 0.0
     return float(moment.bytes_per_s * moment.one_way.rtt_s >= _FILLED * one.after.receive_window_bytes)
 

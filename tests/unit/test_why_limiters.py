@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Each limiter that the kept observations do not show: one of them, with what makes the limiter put in."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+from fabtune.model import typed
+from fabtune.model.observation import (
+    BackstoreSeen,
+    DiskSeen,
+    EndSeen,
+    NicSeen,
+    Observation,
+    SessionSeen,
+    SocketSample,
+    ThreadSeen,
+)
+from fabtune.why.judging import every_limiter, judged
+
+_KEPT: dict[str, object] = json.loads(
+    gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes())
+)
+Put = Callable[[Observation], Observation]
+
+
+def _kept(name: str) -> Observation:
+    return attrs.evolve(typed.STRICT.read(Observation, _KEPT[name], name), rate_bytes_per_s=200e6 / 8, rate_by="--rate")
+
+
+def _samples(end: EndSeen | None, change: Callable[[SocketSample], SocketSample]) -> EndSeen:
+    assert end and end.socket
+    return attrs.evolve(end, socket=attrs.evolve(end.socket, samples=tuple(map(change, end.socket.samples))))
+
+
+def _disk(seen: Observation, **values: object) -> Observation:
+    disk: DiskSeen = attrs.evolve(seen.disk, **values)
+    return attrs.evolve(seen, disk=disk)
+
+
+def _longer(seen: Observation, ms: float) -> Observation:
+    ways = {
+        name: attrs.evolve(way, device_ms=ms, total_ms=ms, block_ms=ms)
+        for name, way in seen.disk.ways.items()
+        if way.completed
+    }
+    return _disk(seen, ways=ways)
+
+
+def _session(seen: Observation, **values: object) -> Observation:
+    session: SessionSeen = attrs.evolve(seen.session, **values)
+    return attrs.evolve(seen, session=session)
+
+
+def _target(seen: Observation) -> EndSeen:
+    assert seen.target
+    return seen.target
+
+
+def _small_buffer(seen: Observation) -> Observation:
+    """tcp_wmem of 256 KiB at the target: as measured, three quarters of it in use, nothing of it unsent."""
+
+    def small(one: SocketSample) -> SocketSample:
+        return attrs.evolve(
+            one, notsent_bytes=0, in_flight_bytes=192_584, send_queue_bytes=196_096, send_buffer_bytes=262_144,
+            below_tcp_bytes=0, rtt_ms=20.2,
+        )  # fmt: skip
+
+    return attrs.evolve(seen, target=attrs.evolve(_samples(seen.target, small), qdisc=None))
+
+
+def _slow_reader(seen: Observation) -> Observation:
+    def unread(one: SocketSample) -> SocketSample:
+        return attrs.evolve(one, receive_queue_bytes=round(0.7 * one.receive_buffer_bytes))
+
+    return attrs.evolve(seen, initiator=_samples(seen.initiator, unread))
+
+
+def _nic_drops(seen: Observation) -> Observation:
+    assert seen.initiator.nic
+    nic: NicSeen = attrs.evolve(seen.initiator.nic, counters={**seen.initiator.nic.counters, "rx_missed_errors": 50})
+    return attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, nic=nic))
+
+
+def _grows(seen: Observation) -> Observation:
+    def first(one: SocketSample) -> SocketSample:
+        return attrs.evolve(one, retransmitted_bytes=0, ssthresh_bytes=None)
+
+    return attrs.evolve(seen, target=_samples(seen.target, first))
+
+
+def _busy_target(seen: Observation) -> Observation:
+    target = attrs.evolve(_target(seen), threads=(ThreadSeen("iscsi_trx", 0.97), ThreadSeen("iscsi_ttx", 0.1)))
+    return attrs.evolve(_longer(seen, 120.0), target=target)
+
+
+def _late_disk(seen: Observation) -> Observation:
+    disk = BackstoreSeen("dm-0", {"write": 100}, {"write": 98.0}, 0.99, 2.0)
+    return attrs.evolve(_longer(seen, 120.0), target=attrs.evolve(_target(seen), backstores=(disk,)))
+
+
+def _busy_initiator(seen: Observation) -> Observation:
+    return attrs.evolve(_longer(seen, 120.0), initiator=attrs.evolve(seen.initiator, softirq=(0.2, 0.93)))
+
+
+def _one_command(seen: Observation) -> Observation:
+    return _session(_disk(seen, limit=1, at_limit=0.99, mean_depth=0.99), can_queue=1)
+
+
+def _two_deep(seen: Observation) -> Observation:
+    """The queue depth is in use all of the time; without fabstat nobody knows whether more wait."""
+    return _disk(seen, limit=2, mean_depth=1.99, by_fabstat=False, at_limit=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "put", "limiter", "one_end"),
+    [
+        ("maxrate-read", _small_buffer, "send-buffer", "cannot-tell-sender"),
+        ("untouched-read", _slow_reader, "slow-receiver", "slow-receiver"),
+        ("loss-read", _nic_drops, "nic-drops", "loss"),
+        ("loss-read", _grows, "slow-start", "loss"),
+        ("wan-depth2w", _busy_target, "target-cpu", "cannot-tell-target"),
+        ("wan-depth2w", _late_disk, "target-disk", "cannot-tell-target"),
+        ("wan-depth1", _busy_initiator, "initiator-cpu", "initiator-cpu"),
+        ("wan-depth1", _one_command, "session-commands", "session-commands"),
+        ("wan-depth2w", _two_deep, "cannot-tell-depth", "cannot-tell-depth"),
+    ],
+)
+def test_a_limiter_that_is_put_in_is_named(name: str, put: Put, limiter: str, one_end: str) -> None:
+    seen = put(_kept(name))
+    (both,) = judged(seen)
+    assert both.first.limiter == limiter
+    assert both.first.evidence, "what shows it"
+    (one,) = judged(attrs.evolve(seen, target=None))
+    assert one.first.limiter == one_end
+    for told in (both, one):
+        assert sum(share.share for share in told.shares) == pytest.approx(1)
+
+
+def test_what_one_end_cannot_tell_apart_holds_what_both_ends_name() -> None:
+    among = {one.name: one.among for one in every_limiter()}
+    assert {"send-buffer", "pacing", "target-disk", "target-cpu"} <= set(among["cannot-tell-sender"])
+    assert {"target-disk", "target-cpu"} <= set(among["cannot-tell-target"])
