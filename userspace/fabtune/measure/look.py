@@ -36,6 +36,7 @@ from fabtune.model.observation import (
 _EVERY_S = 0.2
 # So many connections' ends are looked at that often, for less than 1 % of a CPU.
 _AT_ONCE = 200
+_MOST_LOOKS = 1000
 # Multiples of the golden ratio fall evenly between whole numbers.
 _GOLDEN, _OFF_BEAT = 0.618, 0.5
 _NO_SESSION = "no iSCSI session is logged in on this host"
@@ -204,6 +205,7 @@ def _sampled(groups: Sequence[_Group], disks: Sequence[DiskLook], seconds: float
     # Each look at a connection takes its time: those at many are fewer, of which ten are the least.
     many = sum(len(group.samples) for group in groups) / _AT_ONCE
     every_s = min(max(_EVERY_S, _EVERY_S * many), max(_EVERY_S, seconds / 10))
+    every_s = max(every_s, seconds / _MOST_LOOKS)
     begun_s = time.monotonic()
     turn = 0
     while (at_s := time.monotonic() - begun_s) <= seconds:
