@@ -116,6 +116,17 @@ def _two_deep(seen: Observation) -> Observation:
     return _disk(seen, limit=2, mean_depth=1.99, by_fabstat=False, at_limit=None)
 
 
+def _no_rest(seen: Observation) -> Observation:
+    """Data waits without end, nothing holds it back, and half of the line stays empty."""
+
+    def free(one: SocketSample) -> SocketSample:
+        return attrs.evolve(one, cwnd_bytes=1 << 24, sent_bytes=one.sent_bytes // 2, rtt_ms=20.4)
+
+    half = _disk(seen, ways={"write": attrs.evolve(seen.disk.ways["write"], moved_bytes=30_000_000)})
+    initiator = attrs.evolve(_samples(seen.initiator, free), cpu_busy=(1.0,), nic=None)
+    return attrs.evolve(half, initiator=initiator, target=attrs.evolve(_target(seen), nic=None))
+
+
 @pytest.mark.parametrize(
     ("name", "put", "limiter", "one_end"),
     [
@@ -126,6 +137,7 @@ def _two_deep(seen: Observation) -> Observation:
         ("wan-depth2w", _busy_target, "target-cpu", "cannot-tell-target"),
         ("wan-depth2w", _late_disk, "target-disk", "cannot-tell-target"),
         ("wan-depth1", _busy_initiator, "initiator-cpu", "initiator-cpu"),
+        ("wan-write", _no_rest, "initiator-cpu", "initiator-cpu"),
         ("wan-depth1", _one_command, "session-commands", "session-commands"),
         ("wan-depth2w", _two_deep, "cannot-tell-depth", "cannot-tell-depth"),
     ],

@@ -3,12 +3,14 @@
 
 from collections.abc import Callable, Iterator
 
+import attrs
+
 from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen
-from fabtune.why.limiter import OWED, Evidence, Limiter
+from fabtune.why.limiter import HELD, OWED, Evidence, Limiter
 from fabtune.why.one_way import Moment, OneWay
 
 # A thread or CPU this busy has no more to give.
-_BUSY = 0.85
+_BUSY, _NO_REST = 0.85, 0.97
 # The share of the time that a disk works, or of a request's rest that it takes, from which on it is the disk.
 _DISK_BUSY, _DISK_SHARE = 0.8, 0.5
 
@@ -42,6 +44,17 @@ def _when(name: str) -> Callable[[Moment], float]:
     return lambda moment: moment.one_way.parts.rest if _who(moment.one_way) == name else 0.0
 
 
+def _too_busy_to_send(end: str) -> Callable[[Moment], float]:
+    """By elimination: data waits that no window, buffer or line holds back, and a CPU of the sender has no rest."""
+
+    def claim(moment: Moment) -> float:
+        sender = moment.one_way.sender
+        busiest = max(sender.cpu_busy, default=0.0) if sender and sender.end == end else 0.0
+        return float(moment.one_way.always_backlogged and busiest >= _NO_REST)
+
+    return claim
+
+
 def _time_seen(one_way: OneWay) -> Iterator[Evidence]:
     if one_way.latency_s:
         path_ms = 1e3 * (one_way.rtt_s * (1 + one_way.r2t_round_trips) + one_way.wire_s)
@@ -62,7 +75,8 @@ def _target_seen(one_way: OneWay) -> Iterator[Evidence]:
 
 def _initiator_seen(one_way: OneWay) -> Iterator[Evidence]:
     yield from _time_seen(one_way)
-    yield Evidence(INITIATOR, "busiest thread or CPU", f"{100 * one_way.cpu(one_way.seen.initiator):.0f} % of a CPU")
+    yield Evidence(INITIATOR, "busiest thread", f"{100 * one_way.cpu(one_way.seen.initiator):.0f} % of a CPU")
+    yield Evidence(INITIATOR, "busiest CPU", f"{100 * max(one_way.seen.initiator.cpu_busy, default=0):.0f} %")
     digests = [
         name for name in ("HeaderDigest", "DataDigest") if "CRC" in one_way.seen.session.negotiated.get(name, "")
     ]
@@ -85,6 +99,8 @@ INITIATOR_CPU = Limiter(
     subject=lambda _: "the initiator's CPU: one thread or CPU has no more to give",
     lifts=("iscsi.recv_from_iscsi_q", "nic.channels", "nic.gro", "nic.rps_cpus"), ends=lambda _: (INITIATOR,),
 )  # fmt: skip
+_INITIATOR_SENDS = attrs.evolve(INITIATOR_CPU, stage=HELD, order=10, claim=_too_busy_to_send(INITIATOR))
+_TARGET_SENDS = attrs.evolve(TARGET_CPU, stage=HELD, order=11, claim=_too_busy_to_send(TARGET))
 TARGET_SIDE = Limiter(
     name="cannot-tell-target", stage=OWED, order=13, claim=_when("cannot-tell-target"), evidence=_time_seen,
     subject=lambda _: "the target: its disk or its CPU", among=("target-disk", "target-cpu"),
@@ -95,4 +111,4 @@ SENDER_SIDE = Limiter(
     among=("send-buffer", "pacing", "target-disk", "target-cpu", "congestion-window"),
 )  # fmt: skip
 
-LIMITERS = (TARGET_DISK, TARGET_CPU, INITIATOR_CPU, TARGET_SIDE, SENDER_SIDE)
+LIMITERS = (TARGET_DISK, TARGET_CPU, INITIATOR_CPU, _INITIATOR_SENDS, _TARGET_SENDS, TARGET_SIDE, SENDER_SIDE)
