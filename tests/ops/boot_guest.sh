@@ -76,7 +76,7 @@ install_units() {
 		RequiredBy=mnt-lun.mount
 	END
 	cp /job/run /root/probe
-	# While /root/cut is there, the power goes at a random moment of the unit, once.
+	# While /root/cut is there, the power goes at a random moment of the unit, which takes some seconds here, once.
 	cat > /etc/systemd/system/lab-cut.service <<-'END'
 		[Unit]
 		DefaultDependencies=no
@@ -85,11 +85,11 @@ install_units() {
 		Before=fabtune-apply.service
 		[Service]
 		Type=simple
-		ExecStart=/bin/sh -c "rm /root/cut; sync /root; sleep 0.$(shuf -i 100-999 -n 1); date +%%N > /root/was-cut; sync /root/was-cut; sync /root; echo b > /proc/sysrq-trigger"
+		ExecStart=/bin/sh -c "rm /root/cut; sync /root; S=$(shuf -i 1-7 -n 1).$(shuf -i 0-9 -n 1); sleep $S; echo $S > /root/was-cut; sync /root/was-cut; sync /root; echo b > /proc/sysrq-trigger"
 		[Install]
 		WantedBy=sysinit.target
 	END
-	sed -i 's/\$(shuf/$$(shuf/' /etc/systemd/system/lab-cut.service
+	sed -i 's/\$/$$/g' /etc/systemd/system/lab-cut.service
 }
 
 first_boot() {
@@ -159,7 +159,7 @@ later_boot() {
 	grep -q '^fabtune_drift_values 0$' <<< "$fabtune_metrics" || die "metrics: $(grep -E '_up|drift' <<< "$fabtune_metrics")"
 	grep -q '^fabtune_session_state{.*LOGGED_IN"} 1$' <<< "$fabtune_metrics" || die "metrics without the session"
 	rm probed
-	echo "boot $(($(cat right) + 1)): right$([ -e was-cut ] && echo ", after a power cut in the unit at .$(cut -c1-3 was-cut) s")"
+	echo "boot $(($(cat right) + 1)): right$([ -e was-cut ] && echo ", after a power cut $(cat was-cut) s into the unit")"
 	rm -f was-cut
 	echo $(($(cat right) + 1)) > right
 }
