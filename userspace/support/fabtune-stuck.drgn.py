@@ -3,69 +3,63 @@
 """Prints requests that block drivers have had for too long, oldest first, from a live kernel or a crash dump.
 
     drgn fabtune-stuck.drgn.py [SECONDS]                  # this kernel, as root
-    drgn -c vmcore -s vmlinux fabtune-stuck.drgn.py 60    # a dump; needs the kernel's debugging symbols
+    drgn -c vmcore -s vmlinux fabtune-stuck.drgn.py 60    # a dump; both need the kernel's debugging symbols
 
-It needs no fabstat.ko: every request under way is in the tags of its queue.  A queue that keeps no I/O statistics
-(iostats 0) does not know since when; its requests are listed with age "?".  On a host that is up and has the module,
-`fabtune stuck` knows more.
+It needs no fabstat.ko: what is under way stands in the tags of its queue, what waits to be issued again in its list.
+Ages are in whole seconds, "?" where the queue keeps no I/O statistics (iostats 0).  On a host that is up and has the
+module, `fabtune stuck` knows more.
 """
 
 import sys
 
 from drgn.helpers.linux.block import disk_name, for_each_disk
-from drgn.helpers.linux.cpumask import for_each_possible_cpu  # noqa: F401  (drgn's helpers load what they need)
+from drgn.helpers.linux.list import list_for_each_entry
 
 OPS = {0: "read", 1: "write", 2: "flush", 3: "discard"}
-IDLE = 0
+IN_FLIGHT = 1
 
 
-def clock_ns(prog):
-    """Return the kernel's monotonic clock: the timekeeper's last tick, at most some ms old."""
-    keeper = prog["tk_core"].timekeeper
-    base = keeper.tkr_mono
-    return int(base.base) + (int(base.xtime_nsec) >> int(base.shift))
-
-
-def requests(tags):
-    """Yield each request of a set of tags that a driver has."""
-    for number in range(int(tags.nr_tags)):
-        request = tags.rqs[number]
-        if request and int(request.state.value_() if hasattr(request.state, "value_") else request.state) != IDLE:
-            yield request
-
-
-def of_disk(disk):
-    """Yield the requests of `disk` alone: a host's disks share their tags."""
-    queue = disk.queue
+def under_way(queue):
+    """Yield each request of `queue` that its driver has; several queues may share tags."""
+    tag_set = queue.tag_set
+    if not tag_set:
+        return
     seen = set()
-    for number in range(int(queue.nr_hw_queues)):
-        context = queue.queue_hw_ctx[number] if hasattr(queue, "queue_hw_ctx") else None
-        if context is None or not context.tags or context.tags.value_() in seen:
+    for number in range(int(tag_set.nr_hw_queues)):
+        tags = tag_set.tags[number]
+        if not tags or tags.value_() in seen:
             continue
-        seen.add(context.tags.value_())
-        for request in requests(context.tags):
-            if request.q == queue:
+        seen.add(tags.value_())
+        for tag in range(int(tags.nr_tags)):
+            request = tags.rqs[tag]
+            # A tag keeps the pointer to its last request.
+            if request and request.q == queue and int(request.tag) == tag and int(request.state) == IN_FLIGHT:
                 yield request
+
+
+def sent_back(queue):
+    """Yield each request of `queue` that waits to be issued again."""
+    yield from list_for_each_entry("struct request", queue.requeue_list.address_of_(), "queuelist")
 
 
 def main(prog):
     """List them."""
     threshold_s = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
-    now_ns = clock_ns(prog)
+    now_s = int(prog["tk_core"].timekeeper.ktime_sec)
     rows = []
     for disk in for_each_disk(prog):
-        name = disk_name(disk).decode()
-        for request in of_disk(disk):
-            started_ns = int(request.start_time_ns)
-            age_s = (now_ns - started_ns) / 1e9 if started_ns else None
-            if age_s is None or age_s >= threshold_s:
-                op = int(request.cmd_flags) & 0xFF
-                rows.append((age_s, name, OPS.get(op, f"op {op}"), int(request.__getattr__("__sector")),
-                             int(request.__getattr__("__data_len"))))  # fmt: skip
-    rows.sort(key=lambda row: -(row[0] if row[0] is not None else float("inf")))
-    for age_s, name, op, sector, length in rows:
-        age = "?" if age_s is None else f"{age_s:.1f} s"
-        print(f"{age:>10}  {name:8} {op:8} sector {sector}  {length} bytes")
+        queue = disk.queue
+        for state, found in (("in flight", under_way(queue)), ("sent back", sent_back(queue))):
+            for request in found:
+                made_s = int(request.start_time_ns) // 10**9
+                age_s = now_s - made_s if made_s else None
+                if age_s is None or age_s >= threshold_s:
+                    op = int(request.cmd_flags) & 0xFF
+                    place = int(request.member_("__sector")), int(request.member_("__data_len"))
+                    rows.append((age_s, disk_name(disk).decode(), OPS.get(op, f"op {op}"), *place, state))
+    for age_s, name, op, sector, length, state in sorted(rows, key=lambda row: -(row[0] or 0)):
+        age = "?" if age_s is None else f"{age_s} s"
+        print(f"{age:>8}  {name:8} {op:8} sector {sector}  {length} bytes  {state}")
     if not rows:
         print(f"no request is older than {threshold_s:g} s")
 
