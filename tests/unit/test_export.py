@@ -10,6 +10,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hosttree
 import pytest
@@ -65,14 +66,16 @@ def gathered(reading: Snapshot | None, **more: object) -> Gathered:
     return dataclasses.replace(whole, **more)
 
 
+# Not every prometheus_client has types.
+PARSERS: dict[str, Callable[[str], Iterator[Any]]] = {PROMETHEUS: parse_prometheus, OPENMETRICS: parse_openmetrics}
 Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def samples(found: Gathered) -> Found:
     """Return every sample by name and labels, the same from both forms."""
     both: list[Found] = []
-    for parser, form in ((parse_prometheus, PROMETHEUS), (parse_openmetrics, OPENMETRICS)):
-        families = list(parser("".join(render(found, form))))  # type: ignore[no-untyped-call]
+    for form, parser in PARSERS.items():
+        families = list(parser("".join(render(found, form))))
         both.append({
             (one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples
         })  # fmt: skip
