@@ -149,6 +149,34 @@ devtools:
 		cp .ci/devtools.txt .venv/; \
 	} || echo "They are not to be had here: style, floors and dead code stay unchecked." >&2
 
+# What the kernel runs for connection.*, compiled by clang; without it fabtune paces a whole NIC instead.
+.PHONY: bpf bpf-if-possible clean-bpf bench-connection
+PACKAGES_BPF := clang libbpf-dev
+BPF_OBJECT := userspace/fabtune/bpf/connection.bpf.o
+
+bpf: ## compile what gives single connections their socket options
+	$(call install-missing,$(PACKAGES_BPF))
+	@$(MAKE) --no-print-directory $(BPF_OBJECT)
+
+# Complete or not there at all: several makes may run, and guests copy it meanwhile.
+$(BPF_OBJECT): userspace/fabtune/bpf/connection.bpf.c
+	clang -g -O2 -Wall -Wextra -Werror -target bpf -I/usr/include/$$(uname -m)-linux-gnu -c $< -o $@.$$$$ && mv $@.$$$$ $@
+
+deps-lab: bpf
+
+install: bpf-if-possible
+
+bpf-if-possible:
+	@$(MAKE) --no-print-directory $(BPF_OBJECT) || echo "Without clang and libbpf-dev: fabtune will pace NICs, not connections." >&2
+
+clean: clean-bpf
+
+clean-bpf:
+	rm -f $(BPF_OBJECT)
+
+bench-connection: deps-lab ## pacing by connection: storage, another flow of the NIC, four sessions on one line (out/bench/connection.json)
+	$(PYTHON) tests/bench/connection.py --out $(OUT)/bench
+
 # $(call devtool,command): runs a tool of .venv, if it is the one that is pinned.
 devtool = @! cmp -s .ci/devtools.txt .venv/devtools.txt || { echo "$(1)"; PYTHONPATH=userspace .venv/bin/$(1); }
 

@@ -16,8 +16,8 @@ from fabtune.host import tree
 from fabtune.model.device import Device
 
 NAMES = (
-    "attribute", "conf", "ethtool", "irq", "link", "mtu", "qdisc", "record", "route", "saveconfig", "srp_daemon",
-    "sysctl", "textfile",
+    "attribute", "conf", "connection", "ethtool", "irq", "link", "mtu", "qdisc", "record", "route", "saveconfig",
+    "srp_daemon", "sysctl", "textfile",
 )  # fmt: skip
 
 
@@ -46,6 +46,12 @@ def why_not(name: str, device: Device, key: str) -> Refusal | None:
     """
     ask = getattr(get(name), "why_not", None)
     return cast(Refusal | None, ask(device, key)) if ask else None
+
+
+def plain(name: str, value: str) -> str:
+    """Return `value` as it may be written back: without what a backend's read says behind it."""
+    ask = getattr(get(name), "plain", None)
+    return cast(str, ask(value)) if ask else value
 
 
 @cache

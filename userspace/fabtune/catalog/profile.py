@@ -18,7 +18,7 @@ from fabtune.model import formula, typed
 FORMS = ("value", "at_least", "at_most")
 # What a formula may use besides the profile's own parameters: the path, then the host.
 PATH_VARIABLES = ("rtt", "rate", "bdp", "estimated")
-HOST_VARIABLES = ("mtu", "memory", "cpus", "sessions", "page")
+HOST_VARIABLES = ("mtu", "memory", "cpus", "sessions", "page", "by_connection")
 WORDS = ("max", "auto", "default")
 # The profile that is made of the vocabulary's own defaults, and where these are the same on every host.
 DEFAULT = "default"

@@ -31,8 +31,8 @@ EFFECTS = {
 }
 # Whom a value of each scope concerns on this host, nearest first; a scope that is not here is a target's.
 TOUCHES = {
-    "record": "session", "session": "session", "block": "disk", "srp-port": "login", "route": "route", "nic": "NIC",
-    "netns": "namespace", "host": "host", "module": "host",
+    "connection": "connection", "record": "session", "session": "session", "block": "disk", "srp-port": "login",
+    "route": "route", "nic": "NIC", "netns": "namespace", "host": "host", "module": "host",
 }  # fmt: skip
 ROLES = ("initiator", "target")
 UNITS = {  # unit -> how many of it make one base unit (byte, second, count)

@@ -40,6 +40,7 @@ def run_show(args: argparse.Namespace) -> int:
     print(f"{host.name}: Linux {host.kernel}, {host.cpus} CPUs, {host.memory_bytes / 2**30:.1f} GiB")
     _show_sessions(facts, _wanted(facts, args))
     _show_target(facts)
+    _show_options(facts)
     if facts.nics:
         nics = [(nic.name, nic.driver, str(nic.mtu_bytes), table.rate(nic.speed_bit_per_s), " ".join(nic.lower))
                 for nic in facts.nics]  # fmt: skip
@@ -94,6 +95,17 @@ def _show_sessions(facts: Facts, wanted: dict[tuple[str, str], str]) -> None:
             for key, agreed in session.negotiated.items()
         ]
         _section(session.label, ("key", "negotiated", "recorded", "wanted"), keys)
+
+
+def _show_options(facts: Facts) -> None:
+    """Show what connections are given, portal by portal."""
+    given: dict[str, list[str]] = {}
+    for one in facts.readings:
+        if one.device.scope == "connection" and one.value not in (None, "", "0"):
+            given.setdefault(one.device.label, []).append(f"{one.tunable.rpartition('.')[2]} {one.value}")
+    _section(
+        "connections", ("portal", "given by fabtune"), [(label, ", ".join(values)) for label, values in given.items()]
+    )
 
 
 def _wanted(facts: Facts, args: argparse.Namespace) -> dict[tuple[str, str], str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fabtune.backends import record
 from fabtune.errors import FabtuneError
-from fabtune.facts import routes
+from fabtune.facts import portals, routes
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import iscsiadm, namespaces, srp, targets, tree
 from fabtune.host import nics as nics_of
@@ -174,6 +174,7 @@ _FINDERS: dict[str, Callable[[HostSnapshot], list[Device]]] = {
     "block": blocks,
     "srp-port": srp_ports,
     "module": modules,
+    "connection": portals.portals,
 }
 
 
@@ -210,5 +211,6 @@ _LOCATORS: dict[str, Callable[[Device, HostSnapshot], Device | None]] = {
     "netns": locate_netns,
     "nic": locate_nic,
     "route": routes.locate,
+    "connection": portals.locate,
     "record": _record,
 }

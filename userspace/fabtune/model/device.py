@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 
 # Besides those that the kinds of targets bring.
-SCOPES = ("host", "netns", "nic", "route", "record", "session", "block", "srp-port", "module")
+SCOPES = ("host", "netns", "nic", "route", "record", "session", "block", "srp-port", "module", "connection")
 
 
 @dataclass(frozen=True)

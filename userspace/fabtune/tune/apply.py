@@ -300,7 +300,8 @@ class _Apply:
         """Journal one step before it happens; return its number."""
         number = len(self.transaction.steps) + 1
         step = Step(
-            number, self.host.boot_id, tunable.name, tunable.backend, tunable.key, device, old, wrote,
+            number, self.host.boot_id, tunable.name, tunable.backend, tunable.key, device,
+            backends.plain(tunable.backend, old), wrote,
             tunable.effect, tunable.rounds, disturbed=disturbed, share=share,
             form="" if form == "value" else form,
         )  # fmt: skip

@@ -18,7 +18,7 @@ _BORN_ANEW = ("session", "block", "srp-port", "module")
 _HAVE_INSTANCES = ("session", "block", "srp-port", "nic")
 # What lives in these was never in the kernel alone: files, and targets that are restored from a file.
 OUTLIVE_A_BOOT = ("record", "conf", "textfile", "link", "saveconfig", "srp_daemon")
-_IN_A_NAMESPACE = ("netns", "nic", "route")
+_IN_A_NAMESPACE = ("netns", "nic", "route", "connection")
 
 
 class Locator:

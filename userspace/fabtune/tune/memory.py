@@ -12,6 +12,8 @@ from fabtune.tune.plan import Plan
 LIMIT = "memory_percent"
 _DEFAULT_PERCENT = 50.0
 _SOCKETS = ("tcp.rmem_max", "tcp.wmem_max")
+# What a connection is given in their place; the kernel doubles it.
+_GIVEN = ("connection.receive_buffer", "connection.send_buffer")
 _UNSOLICITED = ("FirstBurstLength", "cmdsn_depth")
 
 
@@ -39,7 +41,10 @@ def worst_case(plan: Plan, facts: Facts) -> MemoryCost:
     """Return what `plan` may cost at worst with the sessions of now, at least one."""
     sessions = max(1, len(facts.sessions), len(facts.sockets))
     wanted = {row.tunable.name: number for row in plan.rows if (number := tree.whole(row.wanted)) is not None}
-    buffers = sum(wanted.get(name) or _now(facts, name) for name in _SOCKETS)
+    buffers = sum(
+        max(wanted.get(name) or _now(facts, name), 2 * (wanted.get(given) or _now(facts, given)))
+        for name, given in zip(_SOCKETS, _GIVEN, strict=True)
+    )
     worst = 0
     for kind in targets.serving() if "target" in plan.roles else ():
         depth, burst = (wanted.get(kind.offer(key), 0) for key in _UNSOLICITED)
@@ -49,7 +54,7 @@ def worst_case(plan: Plan, facts: Facts) -> MemoryCost:
 
 
 def _takes_memory(tunable: str) -> bool:
-    return tunable in _SOCKETS or targets.offers().get(tunable) in _UNSOLICITED
+    return tunable in (*_SOCKETS, *_GIVEN) or targets.offers().get(tunable) in _UNSOLICITED
 
 
 def excess(plan: Plan, cost: MemoryCost) -> str:

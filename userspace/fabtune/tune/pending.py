@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from fabtune.errors import FabtuneError
-from fabtune.facts import devices
+from fabtune.facts import devices, portals
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import iscsid, targets
 from fabtune.host.sessions import Session, live_sessions
+from fabtune.model.address import canonical
 from fabtune.model.device import Device
 from fabtune.tune.lines import TodoLine
 from fabtune.tune.transaction import Step, Transaction
@@ -83,6 +84,8 @@ def needed(
             for session in live():
                 if session.identity == step.device.identity:
                     _add(found, of_session(session, boot_id, step.effect), step)
+        elif step.effect == RECONNECT and step.device.scope == "connection":
+            _add_ends(found, step, boot_id, live)
         elif step.effect == RELOGIN and step.tunable.startswith("iscsi."):
             # A module's parameter counts for every session.
             for session in live():
@@ -103,6 +106,20 @@ def needed(
         elif step.effect in ("reload", "reboot"):
             _add(found, Pending(step.effect, step.device.identity, step.device.label, "", boot_id))
     return list(found.values())
+
+
+def _add_ends(
+    found: dict[tuple[str, str, str], Pending], step: Step, boot_id: str, live: Callable[[], list[Session]]
+) -> None:
+    """Add who has connections of a portal: sessions of this initiator, or initiators of this target."""
+    role, address, port, _ = portals.parts(step.device)
+    if role == "target":
+        for tpg in targets.groups():
+            _add_initiators(found, tpg, boot_id)
+    else:
+        for session in live():
+            if (canonical(session.address), session.port) == (address, port):
+                _add(found, of_session(session, boot_id, RECONNECT), step)
 
 
 def _key(one: Pending) -> tuple[str, str, str]:

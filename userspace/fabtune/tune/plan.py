@@ -94,6 +94,7 @@ def make_plan(
         "page": float(facts.host.page_bytes),
         "sessions": float(max(1, len(facts.sessions))),
         "mtu": float(path.mtu if path else 1500),
+        "by_connection": float(_by_connection(facts)),
     }
     if path:
         variables |= {"rtt": path.rtt_s, "rate": path.rate_bytes_per_s, "bdp": path.bdp_bytes}
@@ -115,8 +116,13 @@ def make_plan(
     return plan
 
 
+def _by_connection(facts: Facts) -> bool:
+    """Tell whether this host can give single portals' connections options of their own, as far as can be told."""
+    return any(one.device.scope == "connection" and not one.unsupported for one in facts.readings)
+
+
 # What belongs to the storage path alone.
-_OF_THE_PATH = ("session", "disk", "login", "nobody else")
+_OF_THE_PATH = ("connection", "session", "disk", "login", "nobody else")
 
 
 def narrowed(plan: Plan) -> None:
@@ -143,7 +149,8 @@ def _rows(entry: Entry, role: str, facts: Facts, variables: Mapping[str, float])
     if entry.when and not _evaluate(entry.when, entry, variables):
         yield replace(row, note=f"only when {entry.when}")
         return
-    readings = facts.of(tunable.name)
+    # A portal is an initiator's or a target's.
+    readings = [one for one in facts.of(tunable.name) if one.device.where.get("role", role) == role]
     if not readings and _of_another_kind(tunable, facts):
         return
     if not readings:

@@ -48,7 +48,9 @@ class Outcome(StrEnum):
 
 
 # These change one value by several writes, and a crash between them leaves a mixture of ours.
-_SEVERAL_WRITES = ("qdisc", "irq")
+_SEVERAL_WRITES = ("qdisc", "irq", "connection")
+# Nobody else writes what these keep: a mixture in it is ours at any time.
+_OURS_ALONE = ("connection",)
 _SETTLED = (Outcome.RESTORED, Outcome.ALREADY, Outcome.PASSED_ON, Outcome.GONE)
 
 
@@ -233,8 +235,9 @@ class _Revert:
 
     def _in_doubt(self, step: Step) -> bool:
         """Tell whether the process may have died between this step's write and its `holds` line."""
-        written = [one.number for one in self.transaction.steps if not one.claim]
-        return step.number == max(written, default=0) and not self.transaction.applied and step.holds is None
+        last = max((one.number for one in self.transaction.steps if not one.claim), default=0)
+        died = step.number == last and not self.transaction.applied and step.holds is None
+        return died or step.backend in _OURS_ALONE
 
     def _heir(self, step: Step) -> tuple[Transaction, Step] | None:
         """Return the next transaction that relies on the step's value, and the first of its steps that does."""

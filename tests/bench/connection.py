@@ -1,0 +1,75 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What pacing by connection brings storage, costs another flow of the same NIC, and does to four sessions on one line.
+
+Writes connection.json: {"cases": [...]}; fails when a bar is missed.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+TOP = Path(__file__).resolve().parents[2]
+RUNS = {"wan": ("wan", "37", "622mbit"), "beside": ("beside",), "shared": ("shared",)}
+# What 622 Mb/s of Ethernet leave for iSCSI's payload at MTU 1500, in MB/s.
+BOUND_MB_PER_S = 74.4
+WAN, BULK, P99, LINE, SHARE = 0.97, 0.99, 1.01, 0.95, 0.5
+OURS, UNTOUCHED = "wan", "untouched"
+
+
+def _cases(words: tuple[str, ...], seed: int) -> list[dict[str, Any]]:
+    lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", "trixie", "--clock", "virtual"]
+    script = ["--timeout-s", "3600", "--seed", str(seed), str(TOP / "tests/bench/connection.guest"), *words]
+    environment = {**os.environ, "PYTHONPATH": str(TOP / "userspace")}
+    done = subprocess.run([*lab, *script], cwd=TOP, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout, end="", flush=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}: exit {done.returncode}")
+    lines = (line.partition(" ") for line in done.stdout.splitlines())
+    return [json.loads(content) for kind, _, content in lines if kind == "CASE"]
+
+
+def missed(cases: list[dict[str, Any]]) -> list[str]:
+    """Return a sentence for each bar that `cases` miss."""
+    told = []
+    alone = {case["storage"]: case for case in cases if case["what"] == "beside" and case["way"] == UNTOUCHED}
+    for case in cases:
+        if case["way"] != OURS:
+            continue
+        if case["what"] == "wan":
+            told += [f"{key}: {case[key]} of {BOUND_MB_PER_S}" for key in ("read_mb_per_s", "write_mb_per_s")
+                     if case[key] < WAN * BOUND_MB_PER_S]  # fmt: skip
+        elif case["what"] == "beside":
+            before, name = alone[case["storage"]], f"another flow beside storage ({case['storage']})"
+            if case["bulk_mbit_per_s"] < BULK * before["bulk_mbit_per_s"]:
+                told.append(f"{name}: {case['bulk_mbit_per_s']} Mb/s, was {before['bulk_mbit_per_s']}")
+            if case["p99_us"] > P99 * before["p99_us"]:
+                told.append(f"{name}: p99 {case['p99_us']} us, was {before['p99_us']}")
+        else:
+            each, line = case["mb_per_s"], case["sum_mb_per_s"]
+            if line < LINE * BOUND_MB_PER_S or min(each) < SHARE * line / len(each):
+                told.append(f"four sessions, {case['op']}: {each} MB/s, of {BOUND_MB_PER_S}")
+    return told
+
+
+def main() -> int:
+    """Measure, write the result, and tell which bars are missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="*", choices=[*RUNS, []], help="which of them (default: all)")
+    parser.add_argument("--out", type=Path, default=TOP / "out/bench")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    cases = [case for name in asked.runs or RUNS for case in _cases(RUNS[name], asked.seed)]
+    asked.out.mkdir(parents=True, exist_ok=True)
+    (asked.out / "connection.json").write_text(json.dumps({"cases": cases}, indent=1) + "\n")
+    told = missed(cases)
+    print("\n".join(told) or "all bars held")
+    return int(bool(told))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
