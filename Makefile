@@ -26,7 +26,7 @@ PACKAGES_OPS := prometheus systemd
 # What reads the module's source: checkpatch.pl comes with the kernel's.
 PACKAGES_KMOD := linux-source perl sparse
 # What builds the packages, and what judges them, the manual and completion.
-PACKAGES_DEB := dpkg-dev debhelper dh-dkms dh-python pandoc
+PACKAGES_DEB := dpkg-dev debhelper dh-dkms dh-python pandoc clang libbpf-dev
 PACKAGES_JUDGE := lintian rpm rpmlint mandoc zsh fish
 
 .DEFAULT_GOAL := help
