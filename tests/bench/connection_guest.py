@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fabtune.host.sessions import live_sessions
 from fabtune.lab import topology
 
 # Who paces: nobody, storage's connections with all of the profile or with what is theirs alone, or the whole NIC.
@@ -154,9 +155,11 @@ def shared() -> None:
     """Four sessions on one line whose queue holds a quarter of its BDP."""
     path, sessions = ("--rtt", "37ms", "--rate", "622mbit"), ("--targets", "4")
     _guest("up", *path, *sessions, "--buffer", str(int(622e6 / 8 * 0.037 / 4)))
-    disks = _guest("login", *sessions).split()
+    _guest("login", *sessions)
     for way in _WAYS:
         with _tuned(way, path, *sessions):
+            # The device that joins them would deal the requests out evenly.
+            disks = [session.luns[0] for session in live_sessions()]
             for operation in ("read", "write"):
                 before = topology.qdisc_counters()
                 speeds = _fio(disks, operation)
