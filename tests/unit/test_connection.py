@@ -106,7 +106,7 @@ def test_a_live_connection_with_another_value_is_no_such_value(host: Path, monke
     monkeypatch.setattr(portal_options, "options_held", lambda _: [Options(pacing=1000), Options(pacing=7)])
     assert backend.read(device, "pacing") == "1000 (1 of 2 connections: 7)"
     # What is given back is what was given.
-    assert backends.plain("connection", "1000 (1 of 2 connections: 7)") == "1000"
+    assert backends.without_remark("connection", "1000 (1 of 2 connections: 7)") == "1000"
     # What is taken by new connections alone is not held against those that live.
     assert backend.read(device, "rcvbuf") == "5"
     monkeypatch.setattr(portal_options, "options_held", lambda _: [Options(pacing=1000)])

@@ -48,9 +48,9 @@ def why_not(name: str, device: Device, key: str) -> Refusal | None:
     return cast(Refusal | None, ask(device, key)) if ask else None
 
 
-def plain(name: str, value: str) -> str:
+def without_remark(name: str, value: str) -> str:
     """Return `value` as it may be written back: without what a backend's read says behind it."""
-    ask = getattr(get(name), "plain", None)
+    ask = getattr(get(name), "without_remark", None)
     return cast(str, ask(value)) if ask else value
 
 

@@ -31,7 +31,7 @@ class _Connection:
                 return f"{value} ({len(other)} of {len(have)} connections: {other[0]})"
         return str(value)
 
-    def plain(self, value: str) -> str:
+    def without_remark(self, value: str) -> str:
         """Return what was given, whatever live connections had."""
         return value.partition(" ")[0]
 

@@ -301,7 +301,7 @@ class _Apply:
         number = len(self.transaction.steps) + 1
         step = Step(
             number, self.host.boot_id, tunable.name, tunable.backend, tunable.key, device,
-            backends.plain(tunable.backend, old), wrote,
+            backends.without_remark(tunable.backend, old), wrote,
             tunable.effect, tunable.rounds, disturbed=disturbed, share=share,
             form="" if form == "value" else form,
         )  # fmt: skip
