@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Each limiter that the kept observations do not show: one of them, with what makes the limiter put in."""
+"""Limiters in observations kept from guests at 100 Mb/s and 20 ms, each case with a cause of its own.
+
+And those that no kept observation shows: one of them, with what makes the limiter put in.
+"""
 
 import gzip
 import json
@@ -22,9 +25,13 @@ from fabtune.model.observation import (
 )
 from fabtune.why.judging import every_limiter, judged
 
-_KEPT: dict[str, object] = json.loads(
-    gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes())
-)
+
+def _read(name: str) -> dict[str, object]:
+    return dict(json.loads(gzip.decompress((Path(__file__).parent / "data" / name).read_bytes())))
+
+
+_KEPT = _read("observations.json.gz")
+_CAUSES = _read("observations-100mbit.json.gz")
 Put = Callable[[Observation], Observation]
 
 
@@ -151,6 +158,34 @@ def test_a_limiter_that_is_put_in_is_named(name: str, put: Put, limiter: str, on
     assert one.first.limiter == one_end
     for told in (both, one):
         assert sum(share.share for share in told.shares) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "limiter", "one_end"),
+    [
+        ("initiator-rmem-read", "receive-window", "receive-window"),
+        ("initiator-wmem-write", "send-buffer", "send-buffer"),
+        ("target-wmem-read", "send-buffer", "cannot-tell-sender"),
+        ("target-rmem-write", "receive-window", "receive-window"),
+        ("cmds-max-read", "session-commands", "session-commands"),
+        ("queue-depth-read", "queue-depth", "queue-depth"),
+        ("nr-requests-read", "nr-requests", "nr-requests"),
+        ("r2t-write", "r2t", "r2t"),
+        ("no-immediate-data-write", "r2t", "r2t"),
+        ("command-window-harmless", "line", "line"),
+        ("queue-depth-harmless", "line", "line"),
+        ("line-unpaced-read", "line", "line"),
+        ("line-mixed", "line", "line"),
+        ("depth-mixed", "load", "load"),
+    ],
+)
+def test_a_cause_that_was_put_into_a_session_is_named(name: str, limiter: str, one_end: str) -> None:
+    seen = typed.STRICT.read(Observation, _CAUSES[name], name)
+    for end, expected in ((seen, limiter), (attrs.evolve(seen, target=None), one_end)):
+        for one in judged(end):
+            assert one.first.limiter == expected
+            assert sum(share.share for share in one.shares) == pytest.approx(1)
+            assert one.liftable == [] or limiter != "line"
 
 
 def test_what_one_end_cannot_tell_apart_holds_what_both_ends_name() -> None:
