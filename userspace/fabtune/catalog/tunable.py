@@ -162,7 +162,12 @@ class Tunable:
     @property
     def touches(self) -> str:
         """Whom a change concerns: a session, its disk, a route, NIC, namespace, host, or all initiators of a target."""
-        return "nobody else" if self.ceiling else TOUCHES.get(self.scope, "target")
+        return "nobody else" if self.ceiling else self.widest
+
+    @property
+    def widest(self) -> str:
+        """Whom a change concerns at most."""
+        return TOUCHES.get(self.scope, "target")
 
     def fits(self, value: object) -> bool:
         """Tell whether `value` is of this tunable's type; text that `parse` could not read is not."""

@@ -132,7 +132,7 @@ def show_rows(rows: Sequence[Row]) -> None:
 def _plan_row(row: Row) -> tuple[str, ...]:
     unit = row.tunable.unit
     felt = row.state in (CHANGE, NO_DEVICE)
-    effect = f"{EFFECTS[row.tunable.effect]} ({row.tunable.touches})" if felt else _STATE_WORDS[row.state]
+    effect = f"{EFFECTS[row.tunable.effect]} ({row.touches})" if felt else _STATE_WORDS[row.state]
     why = f"{row.why} ({row.note})" if row.note else row.why
     # Who says nothing of a target may have one.
     kind = targets.of_scope(row.tunable.scope)

@@ -17,9 +17,12 @@ from fabtune.host.run import launch
 # include/uapi/linux/netlink.h, NETLINK_ISCSI: the kernel asks one daemon alone.
 _NETLINK_ISCSI = "8"
 _START_WAIT_S = 30
-_CHILD_WAIT_S = 15
+# What starts it as somebody did by hand waits for the end of the old one: 1,200 tries of 0.1 s and what they take.
+_HAND_WAIT_S = 150
 _LOGGER_TICKS = 20
-_UNIT = re.compile(r":(?:/.*)?/([^/]+\.service)$", re.MULTILINE)
+_IN_UNIT = re.compile(r":(?:/.*)?/([^/]+\.service)$", re.MULTILINE)
+# What every distribution calls it.  In another unit somebody's iscsiadm has started it.
+_UNIT = "iscsid.service"
 # One process, so that whatever happens to us, an iscsid that was ended is started.  A child of the old one that lives
 # on has its socket, beside which no other iscsid starts.
 _ANEW = """
@@ -65,13 +68,22 @@ class Daemon:
     @property
     def unit(self) -> str:
         """systemd's unit that it belongs to, '' for none."""
-        found = _UNIT.search(tree.read_text(self.directory / "cgroup") or "")
+        found = _IN_UNIT.search(tree.read_text(self.directory / "cgroup") or "")
         return found[1] if found and systemd.manages_host() else ""
 
     @property
     def words(self) -> list[str]:
         """The command that started it."""
         return [word for word in (tree.read_text(self.directory / "cmdline") or "").split("\0") if word]
+
+    @property
+    def program(self) -> str:
+        """The path of its program, '' where another one or none is there now."""
+        try:
+            found = (self.directory / "exe").readlink()
+        except OSError:
+            return ""
+        return str(found) if found.is_absolute() and found.exists() else ""
 
     def children(self) -> list[_Process]:
         """Return its children of this moment."""
@@ -113,22 +125,34 @@ def looks_at_disks(daemon: Daemon) -> bool:
     return any(one.since > int(daemon.since) + _LOGGER_TICKS for one in daemon.children())
 
 
-def waits_for_a_disk(daemon: Daemon) -> bool:
-    """Tell whether a child of `daemon` waits for a disk that does not answer, so that no signal ends it."""
-    return any(one.state == "D" for one in daemon.children())
-
-
 def why_not_anew(daemon: Daemon) -> str:
     """Return why `daemon` cannot be started anew as it was, '' if it can."""
     for kind in ("mnt", "net", "pid"):
         if _namespace(daemon.directory, kind) != _namespace(tree.PROC / "self", kind):
             return f"iscsid (process {daemon.pid}) runs in another {kind} namespace, a container's perhaps"
-    if not daemon.unit and daemon.group != daemon.pid:
+    if daemon.unit:
+        return _why_not_the_unit(daemon)
+    if daemon.group != daemon.pid:
         return (
             f"iscsid (process {daemon.pid}) was started by hand in the process group {daemon.group} of another "
             "program, which its end would end as well"
         )
+    if not daemon.program:
+        return f"the program of iscsid (process {daemon.pid}) is no longer where it was started from"
     return ""
+
+
+def _why_not_the_unit(daemon: Daemon) -> str:
+    if daemon.unit != _UNIT:
+        return (
+            f"iscsid (process {daemon.pid}) runs in {daemon.unit}, which would be started anew with it; "
+            f"end it there and start {_UNIT}"
+        )
+    try:
+        others = systemd.depend_on(daemon.unit)
+    except FabtuneError as error:
+        return f"what depends on {daemon.unit} cannot be told: {error}"
+    return f"{', '.join(others)} would be stopped with {daemon.unit}" if others else ""
 
 
 def _namespace(process: Path, kind: str) -> str:
@@ -138,22 +162,26 @@ def _namespace(process: Path, kind: str) -> str:
         return ""
 
 
-def start_anew(daemon: Daemon) -> None:
-    """End `daemon` and start it as it was started, and wait until the new one is there.  Raises FabtuneError."""
-    deadline = time.monotonic() + _CHILD_WAIT_S
-    while waits_for_a_disk(daemon):
+def start_anew(daemon: Daemon, wait_s: float) -> None:
+    """End `daemon` and start it as it was started, and wait until the new one is there.
+
+    A child that looks at disks is waited for, so long: while it waits for one no signal ends it, and no other iscsid
+    starts beside it.  Raises FabtuneError.
+    """
+    deadline = time.monotonic() + wait_s
+    while looks_at_disks(daemon):
         if time.monotonic() > deadline:
-            raise FabtuneError("iscsid waits for a disk that does not answer, and was left as it is")
+            raise FabtuneError("iscsid looks at a disk that does not answer, and was left as it is")
         time.sleep(0.1)
     # What the kernel shows of it goes with it.
-    unit, words = daemon.unit, daemon.words
+    unit, words = daemon.unit, [daemon.program, *daemon.words[1:]]
     if unit:
         _restart(unit)
     else:
         environment = (tree.read_text(daemon.directory / "environ") or "").split("\0")
         pairs = dict(pair.split("=", 1) for pair in environment if "=" in pair)
         launch([tools.find("sh", "dash"), "-c", _ANEW, "sh", str(daemon.pid), *words], env=pairs, cwd=Path("/"))
-    deadline = time.monotonic() + _START_WAIT_S
+    deadline = time.monotonic() + (_START_WAIT_S if unit else _HAND_WAIT_S)
     while since() in ("", daemon.since):
         if time.monotonic() > deadline:
             start = f"systemctl start {unit}" if unit else " ".join(words)

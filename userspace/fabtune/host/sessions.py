@@ -114,6 +114,14 @@ def live_sessions() -> list[Session]:
     return placed
 
 
+def why_waits(disk: str) -> str:
+    """Return why a write to the queue of `disk` would wait for requests that do not come back now, '' if not."""
+    for session in live_sessions():
+        if disk in session.luns and session.state != "LOGGED_IN":
+            return f"its session {session.label} is {session.state or 'in an unknown state'}"
+    return ""
+
+
 def scsi_devices(session: Session) -> list[Path]:
     """Return sysfs's directory of each SCSI device behind `session`: disks, tapes, changers and the rest."""
     return sorted((session.directory / "device").glob("target*/*:*:*:*"))

@@ -11,7 +11,7 @@ from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError, UnsupportedError
 from fabtune.facts.collect import Host, read
 from fabtune.host import targets
-from fabtune.host.sessions import Session, live_sessions
+from fabtune.host.sessions import Session, live_sessions, why_waits
 from fabtune.model.device import Device
 from fabtune.model.units import counted
 from fabtune.tune import confirm, fault, journal, owed, pending, reconnect, relogin, signals
@@ -280,6 +280,8 @@ class _Apply:
         """Return why a value must not be written now, '' if it may."""
         if tunable.effect in AT_LOAD:
             return f"takes effect at {tunable.effect} only; --persist writes it for the next one"
+        if device.scope == "block" and (why := why_waits(device.label)):
+            return f"{why}, and the write would wait for it"
         if tunable.effect == "refused-while-exported" and targets.in_use(device):
             return "the kernel refuses it while a LUN exports the backstore"
         if tunable.effect == "kills-session" and not self.leave.end_sessions and targets.in_use(device):
@@ -334,7 +336,7 @@ class _Apply:
         relogged = ", ".join(one.label for one in self._owing(outcomes))
         if relogged:
             tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
-        if isinstance(error, NotReconnectedError):
+        if isinstance(error, NotReconnectedError) or self.result.reconnected:
             # iscsid goes on with the records that it read.
             why = reconnect.once_more(self.progress)
             tail += f"; {why}" if why else "; all sessions are back with their old values"

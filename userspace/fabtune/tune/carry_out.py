@@ -7,7 +7,7 @@ from fabtune.facts.collect import this_host
 from fabtune.tune import confirm, journal, memory, owed, signals
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.pending import Leave
-from fabtune.tune.plan import Plan
+from fabtune.tune.plan import Plan, narrowed
 from fabtune.tune.request import Request, keep_at_boot, plan_as_of_now, portals_elsewhere
 from fabtune.tune.saved_plan import SavedPlan
 
@@ -35,6 +35,8 @@ def carry_out(
             progress(remark)
         for remark in keep_at_boot(plan) if persist else ():
             progress(f"not kept after a reboot: {remark}")
+        if persist and isinstance(wanted, Request) and wanted.narrow:
+            narrowed(plan)
         if confirm_within_s is not None:
-            confirm.require_way_back(plan)
+            confirm.require_way_back(plan, leave)
         return plan, apply(plan, facts.host, leave, progress, confirm_within_s)

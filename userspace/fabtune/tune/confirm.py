@@ -20,7 +20,7 @@ from fabtune.host import files, systemd, tools, tree
 from fabtune.host.run import launch
 from fabtune.host.sessions import live_sessions
 from fabtune.host.users import Users
-from fabtune.tune import journal
+from fabtune.tune import journal, pending, reconnect, signals
 from fabtune.tune.journal import Transaction, Writer
 from fabtune.tune.lines import ConfirmedLine, UnconfirmedLine
 from fabtune.tune.locate import OUTLIVE_A_BOOT
@@ -33,6 +33,8 @@ _AT_BOOT = "fabtune-unconfirmed-at-boot.service"
 _WATCH_WAIT_S, _LOOK_EVERY_S = 30.0, 1.0
 # A revert that is refused something, by a disk or a device that is not there yet, is tried again.
 _TRIES, _TRY_EVERY_S = 3, 5.0
+# A session that is down when its values go back is given its old ones as soon as it is up, within a day.
+_LATE_S = 86400.0
 _BOOT_TEXT = """# Written by fabtune apply --confirm-within; gone as soon as that is confirmed or taken back.
 [Unit]
 Description=Take back what fabtune applied and nobody confirmed
@@ -74,8 +76,15 @@ def line(within_s: float, leave: Leave) -> UnconfirmedLine:
     return UnconfirmedLine(now_s() + within_s, within_s, this_host().boot_id, leave.reconnect, leave.relogin)
 
 
-def require_way_back(plan: Plan) -> None:
-    """Raise FabtuneError where `plan` could not be taken back by itself on this host, for want of disk or systemd."""
+def require_way_back(plan: Plan, leave: Leave) -> None:
+    """Raise FabtuneError where what `plan` and `leave` do could not be taken back by itself on this host."""
+    if leave.end_sessions:
+        raise InputError(
+            "--confirm-within: what ends sessions of this target goes back only by `fabtune revert --end-sessions`; "
+            "give one of both"
+        )
+    if leave.reconnect or leave.relogin:
+        _require_nothing_carried()
     users = Users()
     for session in live_sessions():
         for disk in session.luns:
@@ -98,6 +107,17 @@ def require_way_back(plan: Plan) -> None:
             f"--confirm-within: no systemd runs here that would take {lasting[0]} back after a power cut; "
             "apply without it, or only what a boot undoes"
         )
+
+
+def _require_nothing_carried() -> None:
+    """Raise InputError where values that were written before, without a limit, would come into force as well."""
+    found = pending.still_pending(journal.transactions(), this_host().boot_id)
+    for one in found:
+        if one.action in (pending.RECONNECT, pending.RELOGIN):
+            raise InputError(
+                f"--confirm-within: {one.label} would also take values of an earlier apply, which stay; take them "
+                "back by `fabtune revert`, then apply all of it again"
+            )
 
 
 def _command() -> list[str]:
@@ -143,6 +163,8 @@ def _start_watching() -> None:
     # The unit of one that has just ended may still be there.
     unit = f"{_UNIT}-{now_s() * 1e3:.0f}"
     words = [f"--setenv={name}={value}" for name, value in _environment().items()]
+    # Not on an exit code: that is the revert's.
+    words += ["--property=Restart=on-abnormal", "--property=RestartSec=1", "--property=OOMScoreAdjust=-1000"]
     done = tools.run_tool("systemd-run", "systemd", "--collect", f"--unit={unit}", *words, *_command())
     if done.status:
         disarm()
@@ -177,6 +199,12 @@ def accept(progress: Callable[[str], None]) -> list[Transaction]:
     with journal.locked():
         found = awaited(journal.transactions())
         for one in found:
+            if not one.applied:
+                raise FabtuneError(
+                    f"{one.name} was interrupted, and is not all that was asked for; it goes back at its time, or now "
+                    "by `fabtune revert`"
+                )
+        for one in found:
             writer = Writer(one.path)
             try:
                 writer.append(ConfirmedLine())
@@ -202,17 +230,40 @@ def watch(progress: Callable[[str], None]) -> int:
     except BlockingIOError:
         os.close(fd)
         raise FabtuneError("another `fabtune revert --unconfirmed` is waiting already") from None
-    worst, tries = ExitCode.DONE, 0
-    while tries < _TRIES and not _ended_watch(fd):
+    worst, tries, reconnects = ExitCode.DONE, 0, False
+    while tries < _TRIES:
         codes = []
-        # Another fabtune is at work: perhaps it confirms, or is being interrupted.
-        with contextlib.suppress(FabtuneError):
-            codes = [_take_back(one, progress) for one in overdue(journal.transactions())]
+        # Another fabtune is at work: perhaps it confirms, or is being interrupted.  A disk that gives an error now
+        # may not the next time, and nobody else watches.
+        with contextlib.suppress(FabtuneError, OSError):
+            if _ended_watch(fd):
+                break
+            late = overdue(journal.transactions())
+            reconnects = reconnects or any(one.unconfirmed and one.unconfirmed.reconnect for one in late)
+            codes = [_take_back(one, progress) for one in late]
         worst = max([worst, *codes])
-        tries += bool(codes)
+        # What waits for its device, or a session that is down, waits on.
+        tries += any(code not in (ExitCode.DONE, ExitCode.NEEDS_ACTION) for code in codes)
         if any(codes) or not codes:
             time.sleep(_TRY_EVERY_S if codes else _LOOK_EVERY_S)
+    if reconnects:
+        _connect_late(progress)
     return worst
+
+
+def _connect_late(progress: Callable[[str], None]) -> None:
+    """Connect sessions anew that could not be when their values went back: their path may come back any time."""
+    deadline = time.monotonic() + _LATE_S
+    while time.monotonic() < deadline:
+        if any(one.state != "LOGGED_IN" for one in live_sessions()):
+            time.sleep(_TRY_EVERY_S)
+            continue
+        with contextlib.suppress(FabtuneError, OSError), journal.locked(), signals.noted() as stop:
+            left = pending.still_pending(journal.transactions(), this_host().boot_id)
+            asked = [one for one in left if one.action == pending.RECONNECT]
+            if not asked or reconnect.in_place(asked, progress, stop)[0]:
+                return
+        time.sleep(_TRY_EVERY_S)
 
 
 def _take_back(one: Transaction, progress: Callable[[str], None]) -> ExitCode:

@@ -68,7 +68,8 @@ class Pending:
     @property
     def reconnected(self) -> bool:
         """Tell whether another iscsid than the one that had the old record makes the session's connections now."""
-        return self.action == RECONNECT and self.iscsid != iscsid.since()
+        now = iscsid.since()
+        return self.action == RECONNECT and bool(now) and self.iscsid != now
 
 
 def needed(

@@ -40,6 +40,20 @@ class Row:
     # Of a file that several profiles write: the lines that this one wants in it.
     share: str = ""
 
+    @property
+    def touches(self) -> str:
+        """Whom the change concerns; a ceiling that is lowered takes something from everybody."""
+        if self.tunable.ceiling and self.state == CHANGE and not self._rises:
+            return self.tunable.widest
+        return self.tunable.touches
+
+    @property
+    def _rises(self) -> bool:
+        if self.now is None or self.wanted is None:
+            return False
+        before, after = (self.tunable.amount(self.tunable.parse(text)) for text in (self.now, self.wanted))
+        return before is not None and after is not None and after >= before
+
     def as_json(self) -> dict[str, Json]:
         """Return the row with stable keys."""
         return {
@@ -53,7 +67,7 @@ class Row:
             "wanted": self.wanted,
             "state": self.state,
             "effect": self.tunable.effect,
-            "touches": self.tunable.touches,
+            "touches": self.touches,
             "why": self.why,
             "note": self.note,
         }
@@ -128,8 +142,8 @@ _OF_THE_PATH = ("connection", "session", "disk", "login", "nobody else")
 def narrowed(plan: Plan) -> None:
     """Refuse each row of `plan` that would concern others on this host than the storage path's own sessions."""
     for index, row in enumerate(plan.rows):
-        if row.state == CHANGE and row.tunable.touches not in _OF_THE_PATH:
-            note = f"concerns the whole {row.tunable.touches}, and --scope connection was given"
+        if row.state == CHANGE and row.touches not in _OF_THE_PATH:
+            note = f"concerns the whole {row.touches}, and --scope connection was given"
             plan.rows[index] = replace(row, state=REFUSED, note=note)
 
 

@@ -16,14 +16,16 @@ from fabtune.catalog.tunable import ROLES
 from fabtune.errors import FabtuneError
 from fabtune.host import iscsid, tree
 from fabtune.host.iscsid import Daemon
-from fabtune.host.sessions import Session, live_sessions
+from fabtune.host.sessions import Session, live_sessions, scsi_devices
 from fabtune.host.sockets import established
+from fabtune.host.users import Users
 from fabtune.model.document import Json
-from fabtune.tune import carry, logout, signals
+from fabtune.tune import carry, journal, logout, signals
 from fabtune.tune.pending import RECONNECT, TARGET_RELOGIN, Pending
 from fabtune.tune.plan import Plan
 
-# iscsid's own start and its first look at the sessions, and the round trips of a connection and a login.
+# iscsid's own start and its first look at the sessions, and the round trips of a connection and a login; it sees to
+# one session after the other.
 _START_S, _ROUND_TRIPS = 1.2, 8
 # iscsi_tcp waits this long before it connects again where a record says nothing (RFC 7143, 13.15).
 _TIME2WAIT_KEY, _TIME2WAIT_S = "node.session.iscsi.DefaultTime2Wait", 2
@@ -31,6 +33,8 @@ _PORTAL_WAIT_S = 3.0
 # Sessions that are not back by then, beyond what was foretold, will not come back by themselves.
 _GRACE_S = 20.0
 _DISKS_WAIT_S = 15.0
+# Each look at a disk that is up waits behind the load's requests: a dozen of them, for seconds each.
+_BUSY_DISKS_WAIT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,9 @@ def forecast(plan: Plan) -> Forecast | None:
     if not sessions:
         return None
     waits_s = {row.device.identity: row.wanted for row in plan.rows if row.tunable.key == _TIME2WAIT_KEY and row.device}
-    return Forecast(len(sessions), _longest_pause_s(sessions, waits_s), _why_not_by(iscsid.running()))
+    pause_s = _longest_pause_s(sessions, waits_s)
+    reasons = (_why_fails_first(one, pause_s) for one in sessions)
+    return Forecast(len(sessions), pause_s, _why_not_by(iscsid.running()) or next(filter(None, reasons), ""))
 
 
 def _longest_pause_s(sessions: Sequence[Session], waits_s: Mapping[str, str | None]) -> float:
@@ -85,9 +91,9 @@ def _longest_pause_s(sessions: Sequence[Session], waits_s: Mapping[str, str | No
         text = waits_s.get(session.identity) or records.get(session.identity, {}).get(_TIME2WAIT_KEY)
         wait_s = tree.whole(text)
         trips_s = _ROUND_TRIPS * (found.path_rtt_ms / 1e3 if found else 0.0)
-        return (_TIME2WAIT_S if wait_s is None else wait_s) + _START_S + trips_s
+        return (_TIME2WAIT_S if wait_s is None else wait_s) + trips_s
 
-    return max(map(pause_s, sessions), default=0.0)
+    return _START_S + sum(map(pause_s, sessions))
 
 
 def _why_not_by(daemon: Daemon | None) -> str:
@@ -95,10 +101,25 @@ def _why_not_by(daemon: Daemon | None) -> str:
 
 
 def _why_not_all(sessions: Sequence[Session], pause_s: float) -> str:
+    present = Users()
     for session in sessions:
-        reason = logout.why_not_connected_again(session) or _why_fails_first(session, pause_s)
+        reason = (
+            logout.why_not_connected_again(session) or _why_fails_first(session, pause_s)
+            or why_not_waited_for(session, present)
+        )  # fmt: skip
         if reason:
             return f"session {session.label}: {reason}"
+    return ""
+
+
+def why_not_waited_for(session: Session, present: Users) -> str:
+    """Return why fabtune could not go on while requests of `session` wait, '' if it can; or what would be undone."""
+    for device in scsi_devices(session):
+        if tree.read_text(device / "state") == "offline":
+            return f"its SCSI device {device.name} was set offline by hand, and would be running afterwards"
+    for disk in session.luns:
+        if system := present.system_on(disk, journal.state_dir()):
+            return f"{disk} carries {system}, which would wait with it; FABTUNE_STATE_DIR moves the journal"
     return ""
 
 
@@ -106,10 +127,13 @@ def _why_fails_first(session: Session, pause_s: float) -> str:
     """Return why requests of `session` would fail before it is back, '' if they wait for it."""
     text = tree.read_text(session.directory / "recovery_tmo") or ""
     limit_s = int(text) if text.lstrip("-").isdecimal() else -1
-    if 0 <= limit_s < 2 * pause_s:
+    # Where the target refuses what is new, everything goes back first.
+    needed_s = 2 * pause_s + _GRACE_S
+    if 0 <= limit_s < needed_s:
         return (
-            f"its requests fail after {limit_s} s without a connection (recovery_tmo), and {pause_s:.1f} s are to be "
-            "expected; raise iscsi.recovery_timeout first, or fast_io_fail_tmo where multipathd sets it"
+            f"its requests fail after {limit_s} s without a connection (recovery_tmo); {pause_s:.1f} s are to be "
+            f"expected, and {needed_s:.0f} s where the target refuses the new values; raise iscsi.recovery_timeout "
+            "first, or fast_io_fail_tmo where multipathd sets it"
         )
     return ""
 
@@ -179,8 +203,14 @@ def _connect_anew(
     before = _connections(sessions) if all_up else {}
     kept = {one.sid: carry.of(one) for one in sessions}
     begun_s = time.monotonic()
-    iscsid.start_anew(daemon)
-    found = _watch(sessions, before, begun_s, foretold_s + _GRACE_S)
+    iscsid.start_anew(daemon, _BUSY_DISKS_WAIT_S if all_up else _DISKS_WAIT_S)
+    try:
+        found = _watch(sessions, before, begun_s, foretold_s + _GRACE_S)
+    except NotReconnectedError:
+        raise
+    except (FabtuneError, OSError) as error:
+        # Whatever it is: iscsid has read the new records.
+        raise NotReconnectedError(str(error)) from error
     _wait_for_disks()
     for session in live_sessions():
         for what, why in carry.give_back(kept.get(session.sid, {}), session, progress):

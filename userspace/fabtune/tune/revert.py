@@ -12,6 +12,7 @@ from enum import StrEnum
 from fabtune import backends
 from fabtune.errors import ByHandError, FabtuneError, UnsupportedError
 from fabtune.host import targets
+from fabtune.host.sessions import why_waits
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, persist, shares
 from fabtune.tune.journal import Step, Transaction, Writer
@@ -205,6 +206,8 @@ class _Revert:
             stranded = "" if self.force else why_not(step.tunable, device, found, step.old)
             if stranded:
                 return StepOutcome(step, Outcome.HELD, found, stranded)
+            if step.device.scope == "block" and (why := why_waits(device.label)):
+                return StepOutcome(step, Outcome.WAITING, found, f"{why}, and the write would wait for it")
             return self._write(step, device, found)
         except UnsupportedError as error:
             # What can be read but not written is refused by the state of something else, perhaps not for long.

@@ -9,7 +9,7 @@ from fabtune.host import tree
 from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
-from fabtune.tune import journal, map_paths, owed, pending, persist
+from fabtune.tune import confirm, journal, map_paths, owed, pending, persist
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_unseen
 from fabtune.tune.plan import Plan
@@ -94,6 +94,7 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         *_not_given_back(everything, boot_id, busy),
         *_lacking(everything, boot_id),
         *_unfinished(asked, busy),
+        *_overdue(asked, busy),
         *unfelt,
         *latest.values(),
     ]
@@ -167,6 +168,15 @@ def _unfinished(asked: list[Transaction], busy: str) -> list[Drift]:
     return found
 
 
+def _overdue(asked: list[Transaction], busy: str) -> list[Drift]:
+    """Return each apply whose time to be confirmed is up and which nobody has taken back."""
+    note = busy or "what was to take it back is gone; `fabtune revert` does"
+    return [
+        Drift("apply", f"{one.profile} ({one.name})", "confirmed in time", "unconfirmed", False, note, due=True)
+        for one in confirm.overdue(asked)
+    ]
+
+
 def _completes(later: Transaction, one: Transaction) -> bool:
     """Tell whether `later` is a whole apply, still in force, of all that `one` was to write."""
     return (
@@ -216,7 +226,8 @@ def _lacking(everything: list[Transaction], boot_id: str) -> list[Drift]:
 
 def _unfelt(everything: list[Transaction], boot_id: str) -> list[Drift]:
     """Return the sessions that may still run with the values from before an apply, or before a revert."""
-    owing = {(line.identity, line.sid) for one in everything for line in one.due}
+    dues = [pending.Pending.of(line) for one in everything for line in one.due]
+    owing = {(one.identity, one.sid) for one in dues if not one.reconnected}
     found = []
     for one in pending.still_pending(everything, boot_id):
         back = (one.identity, one.sid) in owing
