@@ -16,9 +16,7 @@ from fabtune.host.run import launch
 
 # include/uapi/linux/netlink.h, NETLINK_ISCSI: the kernel asks one daemon alone.
 _NETLINK_ISCSI = "8"
-_START_WAIT_S = 30
-# What starts it as somebody did by hand waits for the end of the old one: 1,200 tries of 0.1 s and what they take.
-_HAND_WAIT_S = 150
+START_WAIT_S = 30.0
 _LOGGER_TICKS = 20
 _IN_UNIT = re.compile(r":(?:/.*)?/([^/]+\.service)$", re.MULTILINE)
 # What every distribution calls it.  In another unit somebody's iscsiadm has started it.
@@ -181,11 +179,12 @@ def start_anew(daemon: Daemon, wait_s: float) -> None:
         environment = (tree.read_text(daemon.directory / "environ") or "").split("\0")
         pairs = dict(pair.split("=", 1) for pair in environment if "=" in pair)
         launch([tools.find("sh", "dash"), "-c", _ANEW, "sh", str(daemon.pid), *words], env=pairs, cwd=Path("/"))
-    deadline = time.monotonic() + (_START_WAIT_S if unit else _HAND_WAIT_S)
+    deadline = time.monotonic() + START_WAIT_S
     while since() in ("", daemon.since):
         if time.monotonic() > deadline:
             start = f"systemctl start {unit}" if unit else " ".join(words)
-            raise FabtuneError(f"iscsid was ended and has not come up again; start it: {start}")
+            still = "" if unit else " (what starts it waits on for two minutes, for what the old one left behind)"
+            raise FabtuneError(f"iscsid was ended and has not come up again{still}; start it: {start}")
         time.sleep(0.05)
 
 

@@ -128,7 +128,7 @@ def _why_fails_first(session: Session, pause_s: float) -> str:
     text = tree.read_text(session.directory / "recovery_tmo") or ""
     limit_s = int(text) if text.lstrip("-").isdecimal() else -1
     # Where the target refuses what is new, everything goes back first.
-    needed_s = 2 * pause_s + _GRACE_S
+    needed_s = 2 * pause_s + _GRACE_S + iscsid.START_WAIT_S
     if 0 <= limit_s < needed_s:
         return (
             f"its requests fail after {limit_s} s without a connection (recovery_tmo); {pause_s:.1f} s are to be "
