@@ -24,6 +24,11 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("apply wan --confirm-within 60s", "restore it all in a minute, unless `fabtune confirm` comes"),
         ("apply wan --role target --netns target --persist", "tune a target, and set the values at boot too"),
     ),
+    "tune": (
+        ("tune", "all sessions, under the load that they have"),
+        ("tune --on sdb --rate 1gbit", "look at one disk, of a path whose rate you know"),
+        ("tune --target-netns target --yes", "both ends, where the target is in a namespace of this host"),
+    ),
     "confirm": (
         ("confirm", "from a new login, to know that there still is one"),
         ("confirm --json", "say to a program which transactions stay"),

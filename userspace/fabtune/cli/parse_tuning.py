@@ -14,7 +14,9 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     """Add the arguments of one of the tuning verbs."""
     parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
     parser.set_defaults(handler=f"fabtune.cli.tune:run_{verb}")
-    more = {"plan": _plan, "apply": _apply, "verify": _verify, "revert": _revert}.get(verb)
+    if verb == "tune":
+        parser.set_defaults(handler="fabtune.cli.autotune:run_tune")
+    more = {"plan": _plan, "apply": _apply, "tune": _tune, "verify": _verify, "revert": _revert}.get(verb)
     if more:
         more(parser)
 
@@ -104,6 +106,34 @@ def _apply(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="restore everything after TIME, such as 60s, unless `fabtune confirm` comes, whatever dies meanwhile",
     )
+
+
+def _tune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--on", action="append", default=[], metavar="DEV", help="look at this disk's load alone (default: all disks)"
+    )
+    parser.add_argument(
+        "--target-netns", type=_namespace, metavar="NAME", help="also tune the target in this namespace of this host"
+    )
+    parser.add_argument("--rate", metavar="RATE", help="rate of the slowest link, where it is known")
+    parser.add_argument(
+        "--for", dest="seconds", type=_look_s, default=10.0, metavar="TIME", help="how long to look (default: 10s)"
+    )
+    parser.add_argument("--steps", type=_steps, default=8, metavar="N", help="the most steps (default: 8)")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask first")
+
+
+def _look_s(text: str) -> float:
+    found = units.parse_ms(text, "--for") / 1e3
+    if not 3 <= found <= 600:
+        raise InputError(f"--for {text}: expected 3s to 600s")
+    return found
+
+
+def _steps(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:4]) <= 100:
+        raise InputError(f"--steps {text}: expected a whole number from 1 to 100")
+    return int(text)
 
 
 def _limit_s(text: str) -> float:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes what was asked for, under the lock: what an earlier run owes first, then the plan for the host as it is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from fabtune.facts.collect import this_host
 from fabtune.tune import confirm, journal, memory, owed, signals
@@ -18,11 +18,13 @@ def carry_out(
     persist: bool,
     leave: Leave,
     confirm_within_s: float | None = None,
+    beside: Collection[str] = (),
     progress: Callable[[str], None],
 ) -> tuple[Plan, Result]:
     """Write the plan that `wanted` makes of this host; return it and what came of it.
 
-    With `persist` what sets the values at boot is written too.  Raises FabtuneError, with nothing changed or all taken
+    With `persist` what sets the values at boot is written too; `beside` are transactions that may wait to be confirmed
+    at the same time.  Raises FabtuneError, with nothing changed or all taken
     back.
     """
     progress = signals.unfailing(progress)
@@ -38,5 +40,5 @@ def carry_out(
         if persist and isinstance(wanted, Request) and wanted.narrow:
             narrowed(plan)
         if confirm_within_s is not None:
-            confirm.require_way_back(plan, leave)
+            confirm.require_way_back(plan, leave, beside)
         return plan, apply(plan, facts.host, leave, progress, confirm_within_s)

@@ -10,7 +10,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import fabtune
@@ -76,8 +76,11 @@ def line(within_s: float, leave: Leave) -> UnconfirmedLine:
     return UnconfirmedLine(now_s() + within_s, within_s, this_host().boot_id, leave.reconnect, leave.relogin)
 
 
-def require_way_back(plan: Plan, leave: Leave) -> None:
-    """Raise FabtuneError where what `plan` and `leave` do could not be taken back by itself on this host."""
+def require_way_back(plan: Plan, leave: Leave, beside: Collection[str] = ()) -> None:
+    """Raise FabtuneError where what `plan` and `leave` do could not be taken back by itself on this host.
+
+    Other transactions than those `beside` it must not wait to be confirmed.
+    """
     if leave.end_sessions:
         raise InputError(
             "--confirm-within: what ends sessions of this target goes back only by `fabtune revert --end-sessions`; "
@@ -95,7 +98,8 @@ def require_way_back(plan: Plan, leave: Leave) -> None:
                     "must go back; keep the journal on a local disk (FABTUNE_STATE_DIR)"
                 )
     # One without a step was cut short before its first write, and its watcher with it.
-    waiting = [one for one in awaited(journal.transactions()) if one.open_steps or _is_watched()]
+    others = [one for one in awaited(journal.transactions()) if one.name not in beside]
+    waiting = [one for one in others if one.open_steps or _is_watched()]
     if waiting:
         raise InputError(
             f"transaction {waiting[0].name} waits to be confirmed: `fabtune confirm` keeps it, `fabtune revert` "

@@ -31,6 +31,8 @@ class Request:
     rate_bit_per_s: float | None
     measure_rate: bool
     parameters: Mapping[str, float]
+    # Whether nobody vouches for `rate_bit_per_s`.
+    estimated: bool = False
     # Whether only what concerns the storage path's own sessions is to be written.
     narrow: bool = False
 
@@ -93,7 +95,7 @@ def plan_for(asked: Request) -> tuple[Plan, Facts]:
     mine = tunables_of(asked.profile)
     facts = collect([*mine, *nextlogin.tunables_needed(one.name for one in mine)], asked.netns)
     rate_bit_per_s = tune_path.measure_rate_bit_per_s(facts) if asked.measure_rate else asked.rate_bit_per_s
-    path = tune_path.choose(facts, asked.rtt_ms, rate_bit_per_s, asked.measure_rate)
+    path = tune_path.choose(facts, asked.rtt_ms, rate_bit_per_s, asked.measure_rate or asked.estimated)
     plan = make_plan(asked.profile, roles_of(asked.role, facts), facts, path, asked.parameters)
     # Who may not read the journal plans without it.
     with contextlib.suppress(FabtuneError):

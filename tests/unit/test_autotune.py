@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fabtune tune: what is a rate of the load, and which steps stay."""
+
+from collections.abc import Callable, Iterator
+
+import attrs
+import pytest
+
+from fabtune.autotune import climb as climbing
+from fabtune.autotune import view
+from fabtune.autotune.climb import AT_THE_BOUND, NO_MORE_STEPS, NOTHING_LEFT, Asked, climb
+from fabtune.autotune.view import View
+from fabtune.errors import ExitCode, FabtuneError
+from fabtune.model.observation import DiskSample
+from fabtune.why.judging import Judged, Share
+
+ASKED = Asked((), None, None, 4.0, 8)
+
+
+def seen(mb_per_s: float, limiter: str, share: float = 1.0, lifts: tuple[str, ...] = ("a.tunable",)) -> View:
+    """What a look sees of a load of that rate, which varies by 1 %."""
+    found = Share(limiter, share, limiter, lifts=lifts, ends=("initiator",))
+    way = Judged("sda", "read", mb_per_s * 1e6, True, None, (found,))
+    return View((), (way,), tuple(mb_per_s * 1e6 * (1 + 0.01 * (turn % 2)) for turn in range(8)))
+
+
+class Climber:
+    """Looks that were prepared in the place of a session's, and steps that are only counted."""
+
+    def __init__(self, looks: list[View | BaseException]) -> None:
+        self.looks: Iterator[View | BaseException] = iter(looks)
+        self.acts: list[str] = []
+
+    def look(self, *_: object) -> View:
+        found = next(self.looks)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+
+@pytest.fixture
+def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseException]], Climber]:
+    def make(looks: list[View | BaseException]) -> Climber:
+        found = Climber(looks)
+        monkeypatch.setattr(view, "look", found.look)
+        monkeypatch.setattr(climbing, "_rate_to_plan_for", lambda *_: None)
+        monkeypatch.setattr(climbing, "profile_for", lambda *_: "wan")
+        monkeypatch.setattr(View, "seen", [None], raising=False)
+        step = climbing._Step
+        monkeypatch.setattr(step, "_rows", lambda self, role, netns: ["a row"])
+        monkeypatch.setattr(step, "_write", lambda self: found.acts.append("write"))
+        monkeypatch.setattr(step, "_take_back", lambda self: found.acts.append("take back"))
+        monkeypatch.setattr(climbing.time, "sleep", lambda _: None)
+        monkeypatch.setattr(climbing.confirm, "accept", lambda _: found.acts.append("confirm"))
+        monkeypatch.setattr(climbing.systemd, "manages_host", lambda: True)
+        return found
+
+    return make
+
+
+def nobody(_: str) -> None:
+    """Hear nothing."""
+
+
+Make = Callable[[list[View | BaseException]], Climber]
+
+
+@pytest.fixture(autouse=True)
+def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views without observations know neither round trip nor rate."""
+    for name in ("rtt_ms", "rate_bit_per_s", "filled_bit_per_s"):
+        monkeypatch.setattr(View, name, None)
+
+
+def test_what_is_better_stays_and_the_next_limiter_is_lifted(climber: Make) -> None:
+    made = climber([seen(10, "receive-window"), seen(20, "send-buffer"), seen(30, "line")])
+    found = climb(ASKED, nobody)
+    assert made.acts == ["write", "confirm", "write", "confirm"]
+    assert [one.limiters for one in found.steps] == [("receive-window",), ("send-buffer",)]
+    assert found.ended == AT_THE_BOUND and found.last.bytes_per_s == 30e6 and found.exit_code == ExitCode.DONE
+
+
+def test_what_is_no_better_goes_back_and_is_not_tried_again(climber: Make) -> None:
+    made = climber([seen(10, "receive-window"), seen(10, "receive-window")])
+    found = climb(ASKED, nobody)
+    assert made.acts == ["write", "take back"]
+    assert [one.kept for one in found.steps] == [False]
+    assert found.ended == NOTHING_LEFT and found.last is found.first
+
+
+def test_it_ends_after_as_many_steps_as_were_asked_for(climber: Make) -> None:
+    climber([seen(10.0 * 2**turn, f"limiter-{turn}") for turn in range(4)])
+    found = climb(attrs.evolve(ASKED, most_steps=2), nobody)
+    assert len(found.steps) == 2 and found.ended == NO_MORE_STEPS
+
+
+@pytest.mark.parametrize("error", [FabtuneError("nothing moves"), KeyboardInterrupt()])
+def test_a_step_that_cannot_be_judged_goes_back(climber: Make, error: BaseException) -> None:
+    made = climber([seen(10, "receive-window"), error])
+    with pytest.raises(type(error)):
+        climb(ASKED, nobody)
+    assert made.acts == ["write", "take back"]
+
+
+def test_what_no_setting_lifts_ends_it(climber: Make) -> None:
+    made = climber([seen(10, "load", lifts=())])
+    found = climb(ASKED, nobody)
+    assert (made.acts, found.ended, found.exit_code) == ([], NOTHING_LEFT, ExitCode.DONE)
+
+
+def test_a_rate_is_taken_over_whole_blocks_of_all_disks() -> None:
+    disks = [[DiskSample(0.2 * turn, 1000 * turn, 0, 0) for turn in range(16)] for _ in range(2)]
+    assert view._blocks(disks, 1.0) == pytest.approx([10_000.0] * 3)
+    assert view._blocks([], 1.0) == []

@@ -1,0 +1,108 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock real --accel uml
+# guest-full: --suite bookworm --clock real --accel uml
+# `fabtune tune` brings a session under its load to the line of 100 Mb/s at 100 ms, told nothing, and takes back what it stops at.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+	modprobe sch_fq || true
+	python3 -m fabtune.lab.guest up --rtt 100ms --rate 100mbit
+	python3 -m fabtune.lab.guest login
+}
+
+setup() {
+	load common
+	load until
+	DISK=$(basename /sys/class/iscsi_session/session*/device/target*/*/block/*)
+	SID=$(basename /sys/class/iscsi_session/session*)
+}
+
+teardown() {
+	rest
+	fabtune revert --reconnect >/dev/null 2>&1 || true
+}
+
+# under_load KIND DEPTH: returns when slow start is over, as 6 MB have passed.
+under_load() {
+	fio --name=x --filename="/dev/$DISK" --direct=1 --ioengine=libaio --rw="$1" --bs=256k --iodepth="$2" --size=900m \
+		--time_based --runtime=3600 >/dev/null 2>&1 3>&- 4>&- &
+	LOAD=$!
+	local begun
+	begun=$(moved)
+	until_true "[ \$((\$(moved) - $begun)) -gt 12000 ]"
+}
+
+moved() {
+	awk '{ print $3 + $7 }' "/sys/block/$DISK/stat"
+}
+
+rest() {
+	[ -z "${LOAD:-}" ] || { kill "$LOAD" && wait "$LOAD"; } 2>/dev/null || true
+	LOAD=""
+}
+
+# of KEY: a value of the document that tune printed.
+of() {
+	python3 -c 'import json, sys; print(eval("document" + sys.argv[1], {"document": json.load(open("tune.json"))}))' "$1"
+}
+
+window() {
+	iscsiadm -m node -o show | sed -n 's/^node.conn\[0\].tcp.window_size = //p'
+}
+
+@test "an idle session, bad words and no session's disk are said, and nothing is written" {
+	run -1 fabtune tune --yes --for 3s
+	[[ $output == *"put them under their load"* ]]
+	run -2 fabtune tune --yes --for 1s
+	[[ $output == *"--for 1s: expected 3s to 600s"* ]]
+	run -2 fabtune tune --yes --on nosuch
+	run -2 fabtune tune --yes --steps 0
+	[[ "$(fabtune history)" == *"the journal is empty"* ]]
+}
+
+@test "reads held by the locked window reach the line in a step that stays, in the same session, and revert gives all back" {
+	under_load randread 32
+	fabtune tune --yes --for 4s --target-netns target --json > tune.json
+	cat tune.json
+	[ "$(of '["ended"]')" = "at the bound" ]
+	[ "$(of '["steps"][0]["kept"]')" = True ]
+	[ "$(of '["steps"][0]["limiters"][0]')" = receive-window ]
+	[ "$(of '["steps"][0]["ratio_low"] > 1.2')" = True ]
+	[ "$(of '["last_bytes_per_s"] > 11e6')" = True ]
+	[ "$(window)" = 0 ]
+	[ "$(basename /sys/class/iscsi_session/session*)" = "$SID" ]
+	fabtune verify
+	run -0 fabtune revert --reconnect
+	[ "$(window)" = 524288 ]
+	kill -0 "$LOAD"
+}
+
+@test "one request at a time is the load's own doing: nothing is written" {
+	under_load randread 1
+	run -0 fabtune tune --yes --for 4s --target-netns target
+	echo "$output"
+	[[ $output == *"nothing left that settings lift"*"the load itself"* ]]
+	[ "$(window)" = 524288 ]
+}
+
+@test "Ctrl-C while it looks whether a step helped takes the step back" {
+	under_load randwrite 32
+	setsid fabtune tune --yes --for 20s --target-netns target > told 2>&1 3>&- 4>&- &
+	climber=$!
+	# The first look is long, too.
+	for _ in $(seq 900); do
+		[ "$(window)" = 524288 ] || break
+		sleep 0.1
+	done
+	[ "$(window)" = 0 ]
+	until_true 'fabtune history | grep -q "in force"'
+	kill -INT $climber
+	status=0
+	wait $climber || status=$?
+	cat told
+	[ "$status" -eq 130 ]
+	[ "$(window)" = 524288 ]
+	[[ "$(fabtune history)" == *"taken back"* ]]
+}

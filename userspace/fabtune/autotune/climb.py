@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Step by step to the bound: each step lifts what limits now, and stays only if the load is faster for it.
+
+A step is one transaction of each end, made under the dead-man's switch and felt in place: by values that count at
+once, and by connections made anew under their sessions.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import attrs
+
+from fabtune.autotune import view
+from fabtune.autotune.view import View
+from fabtune.catalog.tunable import ROLES, shipped_catalog
+from fabtune.errors import ExitCode, FabtuneError
+from fabtune.facts.collect import Facts, this_host
+from fabtune.host import systemd
+from fabtune.host.sessions import live_sessions
+from fabtune.model.document import Json
+from fabtune.model.judgement import Judgement, Verdict
+from fabtune.tune import confirm, pending, reconnect, saved_plan, signals
+from fabtune.tune.carry_out import carry_out
+from fabtune.tune.pending import RECONNECT, Leave
+from fabtune.tune.plan import Plan, Row, ordered
+from fabtune.tune.request import MEASURE, plan_for, request
+from fabtune.tune.undo import undo
+from fabtune.why.lift import Reason, profile_for
+
+# What counts without a login: a session is not logged out.
+_AT_ONCE = "live"
+_IN_PLACE = (_AT_ONCE, "new-connections", RECONNECT)
+# How long iscsid waits before it connects anew.
+_PAUSE = "iscsi.time2wait"
+# A new connection has found its window by then.
+_SETTLE_S, _SETTLE_RTTS = 2.0, 30
+# An unconfirmed step goes back after so much more than the look at it takes.
+_SPARE_S = 60.0
+
+# Every profile measures the path alike.
+_ANY_PROFILE = "wan"
+
+AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
+
+
+@attrs.frozen
+class Asked:
+    """Which disks, at which ends, told how much of the path, and how long and how often to look."""
+
+    disks: tuple[str, ...]
+    target_netns: str | None
+    rate_bit_per_s: float | None
+    seconds: float
+    most_steps: int
+    # What plans are made for where nobody told a rate: as a few reads measured it, too roughly to judge by.
+    plan_bit_per_s: float | None = None
+
+
+@attrs.frozen
+class Climbed:
+    """One step: what limited before it, what was written to lift that, and what came of it."""
+
+    limiters: tuple[str, ...]
+    written: tuple[str, ...]
+    before_bytes_per_s: float
+    after_bytes_per_s: float
+    judgement: Judgement
+    pause_s: float
+    kept: bool
+
+    def as_json(self) -> dict[str, Json]:
+        """Return it with stable keys."""
+        found = self.judgement
+        return {
+            "limiters": list(self.limiters), "written": list(self.written),
+            "before_bytes_per_s": round(self.before_bytes_per_s), "after_bytes_per_s": round(self.after_bytes_per_s),
+            "ratio": found.ratio, "ratio_low": found.low, "ratio_high": found.high, "verdict": found.verdict.value,
+            "pause_s": round(self.pause_s, 3), "kept": self.kept,
+        }  # fmt: skip
+
+
+@attrs.define
+class Climb:
+    """All steps, and why there are no more; `first` and `last` are what was seen before and after all of them."""
+
+    first: View
+    last: View
+    ended: str = ""
+    steps: list[Climbed] = attrs.field(factory=list)
+    remarks: list[str] = attrs.field(factory=list)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """5 where nothing was changed and what limits cannot be told."""
+        told = any(share.limiter and not share.among for way in self.last.ways for share in way.shares[:1])
+        return ExitCode.DONE if told or self.steps else ExitCode.CANNOT_TELL
+
+
+def climb(asked: Asked, progress: Callable[[str], None]) -> Climb:
+    """Tune until the bound, or until nothing is left.  Raises FabtuneError, KeyboardInterrupt, the step taken back."""
+    progress(f"looking for {asked.seconds:g} s ...")
+    now = view.look(asked.disks, asked.target_netns, asked.seconds, asked.rate_bit_per_s)
+    found = Climb(now, now)
+    if not systemd.manages_host():
+        found.remarks.append("no systemd runs here: a step that a power cut interrupts is left to `fabtune revert`")
+    # What did not help once is not tried again.
+    tried: set[str] = set()
+    while not found.ended:
+        progress(now.verdict)
+        if rate := now.filled_bit_per_s:
+            found.remarks.append(f"the line carries {rate / 1e6:.1f} Mb/s, as the load shows that fills it")
+        step = None
+        if now.at_the_bound:
+            found.ended = AT_THE_BOUND
+        elif len(found.steps) == asked.most_steps:
+            found.ended = NO_MORE_STEPS
+        else:
+            asked = attrs.evolve(asked, plan_bit_per_s=_rate_to_plan_for(asked, now))
+            step = _Step.next(asked, now, tried, progress)
+            found.ended = "" if step else NOTHING_LEFT
+        if step:
+            climbed, after = step.take()
+            found.steps.append(climbed)
+            now = found.last = after if climbed.kept else now
+            tried |= {one.limiter for one in step.reason.shares} if not climbed.kept else set()
+    return found
+
+
+def _rate_to_plan_for(asked: Asked, now: View) -> float | None:
+    """Return the line's rate, no less than what the load already has of it."""
+    known = now.rate_bit_per_s or asked.plan_bit_per_s
+    if known is None:
+        path = plan_for(request(_ANY_PROFILE, ROLES[0], "", None, MEASURE, []))[0].path
+        known = path.rate_bytes_per_s * 8 if path else None
+    return None if known is None else max(known, 8 * now.bytes_per_s)
+
+
+@attrs.define
+class _Step:
+    """One step under way."""
+
+    asked: Asked
+    before: View
+    reason: Reason
+    progress: Callable[[str], None]
+    made: list[str] = attrs.field(factory=list)
+    written: list[str] = attrs.field(factory=list)
+    pause_s: float = 0.0
+
+    @classmethod
+    def next(cls, asked: Asked, now: View, tried: set[str], progress: Callable[[str], None]) -> "_Step | None":
+        """Return the step that lifts what limits now and was not tried yet, None without one."""
+        shares = tuple(
+            share for way in now.ways for share in way.liftable if share.lifts and share.limiter not in tried
+        )
+        profile = profile_for(now.seen[0], shares)
+        while shares:
+            step = cls(asked, now, Reason(profile, asked.plan_bit_per_s, (), shares), progress)
+            if any(step._rows(role, netns) for role, netns in step._ends()):
+                return step
+            # Nothing to write against the largest ones: the others may have something.
+            shares = shares[1:]
+        return None
+
+    def _ends(self) -> list[tuple[str, str]]:
+        """Return role and namespace of each end that is here, the target's first: a login asks it."""
+        initiator, target = ROLES
+        away = self.asked.target_netns
+        return [*([(target, away)] if away is not None else []), (initiator, "")]
+
+    def _rows(self, role: str, netns: str) -> list[Row]:
+        return self._plan(role, netns)[0].changes
+
+    def _plan(self, role: str, netns: str) -> tuple[Plan, Facts]:
+        rtt = None if self.before.rtt_ms is None else f"{self.before.rtt_ms}ms"
+        rate = None if self.reason.rate_bit_per_s is None else f"{self.reason.rate_bit_per_s:.0f}bit"
+        wanted = request(self.reason.profile, role, netns, rtt, rate, [])
+        plan, facts = plan_for(replace(wanted, estimated=self.before.rate_bit_per_s is None))
+        shorter = [row for row in plan.rows if row.tunable.name == _PAUSE]
+        self.reason.narrow(plan)
+        plan.rows = [row for row in plan.rows if row.tunable.effect in _IN_PLACE]
+        if any(row.tunable.effect != _AT_ONCE for row in plan.changes):
+            # What comes into force by a new connection should not take longer than it must.
+            plan.rows = ordered([*plan.rows, *shorter])
+        return plan, facts
+
+    def take(self) -> tuple[Climbed, View]:
+        """Write, look and judge; keep what is better, else take it back."""
+        try:
+            self._write()
+            time.sleep(max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3))
+            asked = self.asked
+            after = view.look(asked.disks, asked.target_netns, asked.seconds, asked.rate_bit_per_s)
+        except BaseException:
+            with signals.held_back():
+                self._take_back()
+            raise
+        judgement = view.compared(self.before, after)
+        kept = judgement.verdict is Verdict.BETTER
+        if kept:
+            if self._watched:
+                confirm.accept(self.progress)
+        else:
+            self._take_back()
+        limiters = tuple(dict.fromkeys(one.limiter for one in self.reason.shares))
+        return Climbed(
+            limiters, tuple(self.written), self.before.bytes_per_s, after.bytes_per_s, judgement, self.pause_s, kept
+        ), after
+
+    def _write(self) -> None:
+        limit_s = self.asked.seconds + _SPARE_S if self._watched else None
+        connected, waits = False, False
+        for role, netns in self._ends():
+            plan, facts = self._plan(role, netns)
+            if not plan.changes:
+                continue
+            self.progress(f"{role}: {', '.join(dict.fromkeys(row.tunable.name for row in plan.changes))}")
+            done, result = carry_out(
+                saved_plan.of(plan, facts, shipped_catalog()), persist=False,
+                leave=Leave(reconnect=role == ROLES[0]), confirm_within_s=limit_s, beside=self.made,
+                progress=self.progress,
+            )  # fmt: skip
+            self.made.append(result.transaction)
+            self.written += dict.fromkeys(f"{role}: {row.tunable.name}" for row in done.changes)
+            self._felt(result.reconnected, result.pending)
+            connected = connected or bool(result.reconnected)
+            waits = waits or any(row.tunable.effect != _AT_ONCE for row in done.changes)
+        if waits and not connected:
+            self._connect_anew()
+
+    @property
+    def _watched(self) -> bool:
+        """Whether this host can take the step back after a power cut, too: only then the switch promises anything."""
+        return systemd.manages_host()
+
+    def _felt(self, anew: Sequence[reconnect.Reconnected], left: Sequence[pending.Pending]) -> None:
+        """Note the pause.  Raises FabtuneError where what was written is not felt."""
+        self.pause_s = max([self.pause_s, *(one.pause_s for one in anew)])
+        for one in left:
+            if one.action == RECONNECT and one.reason:
+                raise FabtuneError(f"{one.label} cannot be connected anew in place: {one.reason}")
+
+    def _connect_anew(self) -> None:
+        boot_id = this_host().boot_id
+        wanted = [pending.of_session(one, boot_id, RECONNECT) for one in live_sessions()]
+        with signals.noted() as stop:
+            self._felt(*reconnect.in_place(wanted, self.progress, stop))
+
+    def _take_back(self) -> None:
+        """Take back what this step wrote, the target's first: the initiator's new connections are to find it so."""
+        names, self.made = self.made, []
+        connected = False
+        for name in names:
+            report = undo(None, name, None, "", False, Leave(reconnect=name == names[-1]), self.progress)
+            connected = connected or bool(report.reconnected)
+            for problem in report.problems:
+                self.progress(problem)
+        if self.pause_s and not connected:
+            self._connect_anew()

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One look at the sessions as tuning needs it: what limits them, and how fast they were second by second."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from fabtune.errors import FabtuneError
+from fabtune.measure.look import Look
+from fabtune.model.judgement import Judgement, Sides, judge_together
+from fabtune.model.observation import DiskSample, Observation
+from fabtune.model.path import LINUX_FRAMING
+from fabtune.why import words
+from fabtune.why.judging import Judged, judged
+from fabtune.why.lift import with_rate
+
+# Bytes come in bursts: over this long, and this many round trips, a rate is one.
+_BLOCK_S, _BLOCK_RTTS = 1.0, 4
+_TCP_IP_HEADERS = 52
+
+
+@attrs.frozen
+class View:
+    """What one look saw: `ways` are judged with the line's rate as far as it is known."""
+
+    seen: tuple[Observation, ...]
+    ways: tuple[Judged, ...]
+    blocks_bytes_per_s: tuple[float, ...]
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What all disks moved, both ways."""
+        return sum(one.bytes_per_s for one in self.ways)
+
+    @property
+    def main(self) -> Judged:
+        """The direction that moved most."""
+        return max(self.ways, key=lambda one: one.bytes_per_s)
+
+    @property
+    def at_the_bound(self) -> bool:
+        """Whether the line is full."""
+        return all(one.at_the_bound for one in self.ways)
+
+    @property
+    def verdict(self) -> str:
+        """What limits the direction that moved most, in a sentence."""
+        return words.verdict(self.main)
+
+    @property
+    def rtt_ms(self) -> float | None:
+        """The least round trip seen."""
+        return min((one.rtt_ms for one in self.seen if one.rtt_ms), default=None)
+
+    @property
+    def rate_bit_per_s(self) -> float | None:
+        """The line's rate where it is known."""
+        rates = [one.rate_bytes_per_s for one in self.seen if one.rate_bytes_per_s]
+        return 8 * max(rates) if rates else None
+
+    @property
+    def filled_bit_per_s(self) -> float | None:
+        """The line's rate as a load that filled it shows it, None where it did not, or the rate was known."""
+        if not self.at_the_bound or self.rate_bit_per_s is not None:
+            return None
+        sockets = [end.socket for one in self.seen for end in (one.initiator, one.target) if end and end.socket]
+        mss = max((one.mss_bytes for one in sockets), default=1448)
+        return 8 * self.main.bytes_per_s * (mss + _TCP_IP_HEADERS + LINUX_FRAMING) / mss
+
+
+def look(names: Sequence[str], target_netns: str | None, seconds: float, rate_bit_per_s: float | None) -> View:
+    """Look for `seconds`.  Raises InputError without a session, FabtuneError where nothing moves."""
+    seen = tuple(with_rate(one, rate_bit_per_s) for one in Look(names, target_netns).over(seconds))
+    ways = tuple(way for one in seen for way in judged(one))
+    if not ways:
+        raise FabtuneError("nothing moves on these disks: put them under their load, and tune them then")
+    rtts_s = [one.rtt_ms / 1e3 for one in seen if one.rtt_ms]
+    block_s = max([_BLOCK_S, *(_BLOCK_RTTS * rtt_s for rtt_s in rtts_s)])
+    return View(seen, ways, tuple(_blocks([one.disk.samples for one in seen], block_s)))
+
+
+def _blocks(disks: Sequence[Sequence[DiskSample]], block_s: float) -> list[float]:
+    """Return the bytes per second of all disks together, block by block."""
+    found: list[float] = []
+    turns = list(zip(*disks, strict=False))
+    begun = turns[0] if turns else ()
+    for turn in turns[1:]:
+        elapsed_s = turn[0].at_s - begun[0].at_s
+        if elapsed_s >= block_s:
+            moved = sum(_bytes(now) - _bytes(then) for now, then in zip(turn, begun, strict=True))
+            found.append(max(moved, 1) / elapsed_s)
+            begun = turn
+    return found
+
+
+def _bytes(sample: DiskSample) -> int:
+    return sample.read_bytes + sample.write_bytes
+
+
+def compared(before: View, after: View) -> Judgement:
+    """Return how the throughput of `after` compares with that of `before`."""
+    sides = Sides(a=before.blocks_bytes_per_s, b=after.blocks_bytes_per_s, better=1, paired=False)
+    return judge_together([sides])[0]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The verb ``tune``: sessions under their load brought to what the path carries, step by step."""
+
+import argparse
+
+from fabtune.autotune.climb import Asked, Climb, Climbed, climb
+from fabtune.cli import console, table
+from fabtune.errors import ExitCode
+from fabtune.model import units
+from fabtune.model.document import Json
+
+
+def run_tune(args: argparse.Namespace) -> int:
+    """Ask on a terminal, tune, and show the steps."""
+    rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
+    if console.interactive() and not args.yes:
+        console.say("each step may connect all sessions of this host anew in place: their requests wait for a moment")
+        if console.ask("Tune them? [y/N] ").strip().lower() not in ("y", "yes"):
+            console.say("nothing was changed")
+            return ExitCode.DONE
+    asked = Asked(tuple(args.on), args.target_netns, rate, args.seconds, args.steps)
+    found = climb(asked, console.say)
+    with console.reader_may_leave():
+        if args.json:
+            table.print_json(_as_json(found))
+        else:
+            _show(found)
+    return found.exit_code
+
+
+def _as_json(found: Climb) -> dict[str, Json]:
+    return {
+        "first_bytes_per_s": round(found.first.bytes_per_s),
+        "last_bytes_per_s": round(found.last.bytes_per_s),
+        "ended": found.ended,
+        "verdict": found.last.verdict,
+        "at_the_bound": found.last.at_the_bound,
+        "steps": [one.as_json() for one in found.steps],
+        "remarks": list(found.remarks),
+    }
+
+
+def _show(found: Climb) -> None:
+    if found.steps:
+        headers = ("step", "limited by", "written", "MB/s", "ratio", "pause", "")
+        rows = [(str(number), *_row(one)) for number, one in enumerate(found.steps, 1)]
+        table.table(headers, rows, wrapped="written")
+    for remark in found.remarks:
+        table.paragraph(remark)
+    change = f"{found.first.bytes_per_s / 1e6:.1f} -> {found.last.bytes_per_s / 1e6:.1f} MB/s"
+    table.paragraph(f"{change}, {found.ended}: {found.last.verdict}")
+    if any(one.kept for one in found.steps):
+        table.paragraph("`fabtune history` lists what was written, `fabtune revert --reconnect` restores it")
+
+
+def _row(one: Climbed) -> tuple[str, ...]:
+    judged = one.judgement
+    ratio = "-"
+    if judged.ratio is not None and judged.low is not None and judged.high is not None:
+        ratio = f"{judged.ratio:.2f} ({judged.low:.2f}..{judged.high:.2f})"
+    rates = f"{one.before_bytes_per_s / 1e6:.1f} -> {one.after_bytes_per_s / 1e6:.1f}"
+    pause = f"{one.pause_s:.1f} s" if one.pause_s else "none"
+    return ", ".join(one.limiters), ", ".join(one.written), rates, ratio, pause, "kept" if one.kept else "taken back"
