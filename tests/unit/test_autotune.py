@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fabtune tune: what is a rate of the load, and which steps stay."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import attrs
@@ -11,7 +12,9 @@ from fabtune.autotune import view
 from fabtune.autotune.climb import AT_THE_BOUND, NO_MORE_STEPS, NOTHING_LEFT, Asked, climb
 from fabtune.autotune.view import View
 from fabtune.errors import ExitCode, FabtuneError
+from fabtune.host import systemd
 from fabtune.model.observation import DiskSample
+from fabtune.tune import confirm
 from fabtune.why.judging import Judged, Share
 
 ASKED = Asked((), None, None, 4.0, 8)
@@ -50,9 +53,9 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(step, "_rows", lambda self, role, netns: ["a row"])
         monkeypatch.setattr(step, "_write", lambda self: found.acts.append("write"))
         monkeypatch.setattr(step, "_take_back", lambda self: found.acts.append("take back"))
-        monkeypatch.setattr(climbing.time, "sleep", lambda _: None)
-        monkeypatch.setattr(climbing.confirm, "accept", lambda _: found.acts.append("confirm"))
-        monkeypatch.setattr(climbing.systemd, "manages_host", lambda: True)
+        monkeypatch.setattr(time, "sleep", lambda _: None)
+        monkeypatch.setattr(confirm, "accept", lambda _: found.acts.append("confirm"))
+        monkeypatch.setattr(systemd, "manages_host", lambda: True)
         return found
 
     return make
