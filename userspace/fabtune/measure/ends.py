@@ -25,6 +25,8 @@ _NIC_COUNTERS = (
     "rx_bytes", "tx_bytes", "rx_packets", "tx_packets", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors",
     "rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "rx_crc_errors",
 )  # fmt: skip
+# Beside a qdisc's counters: what it lets pass, in bytes/s.
+_RATE = "rate"
 _NO_MAXRATE = (1 << 32) - 1
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -77,6 +79,7 @@ class End:
             # A device without a queue has nothing to count.
             now = self._root(nic) if queue.get("kind") != "noqueue" else {}
             qdiscs[nic] = {key: value for key in ("drops", "backlog") if isinstance(value := now.get(key), int)}
+            qdiscs[nic] |= {_RATE: round(rate)} if (rate := _limit(now)) else {}
         stores = {name: _disk_counters(path) for name, path in self._stores.items()}
         return EndCounters(_cpus(), _threads(), nics, qdiscs, stores)
 
@@ -118,7 +121,9 @@ class End:
             return None
         grown = delta(after.qdiscs[nic], before.qdiscs[nic])
         backlog = after.qdiscs[nic].get("backlog", 0)
-        return QdiscSeen(nic, str(queue["kind"]), _limit(queue), grown.get("drops", 0), backlog)
+        # It may have changed meanwhile: the lower one held something back.
+        rates = [one.qdiscs[nic][_RATE] for one in (before, after) if _RATE in one.qdiscs[nic]]
+        return QdiscSeen(nic, str(queue["kind"]), min(rates, default=None), grown.get("drops", 0), backlog)
 
 
 def _limit(row: iproute.Listed) -> float | None:

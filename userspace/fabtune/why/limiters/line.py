@@ -17,7 +17,10 @@ _OTHERS = 0.1
 
 def _paced(moment: Moment) -> float:
     limit = moment.one_way.paced_payload
-    return float(limit is not None and moment.waits_to_send and moment.bytes_per_s >= _AT_THE_LIMIT * limit)
+    if limit is None or not moment.waits_to_send:
+        return 0.0
+    # What leaves faster is not under the limit, which came or went while somebody looked.
+    return float(_AT_THE_LIMIT * limit <= moment.bytes_per_s <= limit / _AT_THE_LIMIT)
 
 
 def _paced_seen(one_way: OneWay) -> Iterator[Evidence]:
