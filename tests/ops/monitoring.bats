@@ -94,18 +94,6 @@ some() {
 	python3 /fabtune/tests/ops/queries.py --dashboard /fabtune/monitoring/fabtune.dashboard.json --ranges /results/panels.json
 }
 
-@test "PCP reads the same metrics" {
-	. /etc/pcp.env
-	mkdir -p "$PCP_LOG_DIR/pmcd" "$PCP_RUN_DIR" "$PCP_TMP_DIR"
-	cp /fabtune/monitoring/fabtune.url "$PCP_PMDAS_DIR/openmetrics/config.d/"
-	sed -i "/^\[access\]/i openmetrics 144 pipe binary notready python3 $PCP_PMDAS_DIR/openmetrics/pmdaopenmetrics.python" "$PCP_PMCDCONF_PATH"
-	(cd "$PCP_VAR_DIR/pmns" && ./Rebuild -du)
-	"$PCP_BINADM_DIR/pmcd" -f -U root -l /tmp/pmcd.log > /dev/null 2>&1 3>&- 4>&- &
-	pcp_has() { pminfo -f openmetrics.fabtune.fabtune_up 2>&1 | grep -q 'value 1'; }
-	wait_for pcp_has || { pminfo -f openmetrics | head; cat /tmp/pmcd.log "$PCP_LOG_DIR"/pmcd/*; return 1; }
-	pminfo openmetrics.fabtune | tee /results/pminfo.txt | grep fabtune_device_latency_seconds
-}
-
 @test "without module, session or reader the scrape goes on and says what is missing" {
 	kill "$(cat /tmp/fio.pid)"
 	gone() { ! kill -0 "$(cat /tmp/fio.pid)" 2>/dev/null; }
