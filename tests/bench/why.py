@@ -20,8 +20,9 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 
+import why_page  # noqa: E402
 from why_cases import PLACE, Case, load_cases  # noqa: E402
-from why_judge import Truth, matrix, predictions, read_run, share_error_points, summed  # noqa: E402
+from why_judge import Truth, predictions, read_run, share_error_points  # noqa: E402
 
 # A guest that runs more cases shares its boot among more of them; one that fails loses no more than the case it was at.
 CASES_A_GUEST = 12
@@ -68,6 +69,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="cases whose names have this in them")
     parser.add_argument("--judge-only", action="store_true", help="measure nothing: judge what is kept")
     parser.add_argument("--most", type=int, help="measure at most so many cases, and judge what is there then")
+    parser.add_argument("--document", action="store_true", help="keep what is judged, and make Documentation anew")
     parser.add_argument("--verbose", action="store_true", help="print each prediction")
     asked = parser.parse_args()
     out = asked.out / "why"
@@ -82,14 +84,14 @@ def main() -> int:
         for first in range(0, len(missing[: asked.most]), CASES_A_GUEST):
             measure(missing[first : first + CASES_A_GUEST][: asked.most], out, asked.suite)
     truths = [truth for _, case in cases if (truth := read(out, case)) is not None]
-    found = summed(truths)
+    result = why_page.result(truths)
+    found = result["figures"]
     (asked.out / "why.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
-    for one_end in (False, True):
-        print(f"\nseen from {'the initiator alone' if one_end else 'both ends'}:")
-        print(*matrix(truths, one_end=one_end), sep="\n")
+    print(why_page.tables(result))
     if asked.verbose:
         print_predictions(truths)
+    if asked.document:
+        why_page.keep(result)
     told = missed(found)
     print("\n".join(told) or "all bars held")
     return int(bool(told))

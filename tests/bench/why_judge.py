@@ -2,7 +2,6 @@
 """Judges kept runs: the truth of each case, what `why` says of its observations, and what `whatif` foretells."""
 
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +23,6 @@ _TIE = 0.03
 _AT_BOUND = 0.97
 # Settings of the lab that no tunable of a host is.
 _OF_THE_LAB = ("path.", "disk.", "load.")
-ENDS = ("both ends", "initiator alone")
 
 
 @dataclass(frozen=True)
@@ -235,20 +233,3 @@ def _errors(name: str, found: Sequence[Prediction]) -> dict[str, Any]:
         f"{name}_p95": None if p95 is None else round(p95, 4),
         f"{name}_open": len(found) - len(errors),
     }
-
-
-def matrix(truths: Sequence[Truth], *, one_end: bool) -> list[str]:
-    """Return the confusion matrix as rows of Markdown: the truth, what was said, how often, and where it was wrong."""
-    counts: Counter[tuple[str, str]] = Counter()
-    where: dict[tuple[str, str], list[str]] = {}
-    for truth in truths:
-        if truth.duty:
-            continue
-        points, right, told = score(truth, truth.base.from_one_end() if one_end else truth.base.seen)
-        counts[right, told] += 1
-        if points < 1:
-            where.setdefault((right, told), []).append(truth.name)
-    rows = ["| truth | said | cases | wrong or half right |", "|---|---|---|---|"]
-    for (right, told), count in sorted(counts.items()):
-        rows.append(f"| {right} | {told} | {count} | {', '.join(where.get((right, told), []))} |")
-    return rows

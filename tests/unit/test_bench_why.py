@@ -14,6 +14,7 @@ from fabtune.model.observation import Observation
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
+import why_page  # noqa: E402
 from why_cases import BY_NAME, GOOD, PLACE, load_cases  # noqa: E402
 from why_judge import Prediction, Run, Truth, best_is_right, predictions, score, summed  # noqa: E402
 
@@ -97,3 +98,11 @@ def test_the_best_change_is_the_one_that_brought_most(
         for name, told, came in zip(("locked-window", "bursts"), foretold, measured, strict=True)
     ]
     assert best_is_right(truth, found) is right
+
+
+def test_documentation_has_the_tables_and_the_picture_of_what_is_kept() -> None:
+    kept = json.loads(why_page.KEPT.read_text())
+    text = why_page.PAGE.read_text()
+    again = "tests/bench/why.py --judge-only --document makes it anew"
+    assert why_page.with_tables(text, kept) == text, again
+    assert why_page.drawing(kept) == why_page.DRAWING.read_text(), again
