@@ -56,6 +56,16 @@ def test_without_the_lines_rate_there_is_an_interval_and_no_figure() -> None:
     assert "--rate" in found.notes[0]
 
 
+def test_what_may_lift_what_is_not_seen_from_here_stays_open() -> None:
+    seen = attrs.evolve(_kept("maxrate-read"), target=None)
+    found = _foretold(seen, {Change("target", "qdisc.maxrate"): 0.0})
+    assert (found.bytes_per_s, found.now.limiter) == (None, "unknown")
+    assert found.low == pytest.approx(6.0e6, rel=0.01) and found.high == pytest.approx(_LINE, rel=0.01)
+    # What the initiator's end does is seen.
+    still = _foretold(seen, {Change("initiator", "iscsi.tcp_window"): 0.0})
+    assert still.bytes_per_s == pytest.approx(still.now_bytes_per_s)
+
+
 def test_half_a_window_is_half_the_throughput() -> None:
     found = _foretold(_kept("untouched-read"), {Change("initiator", "iscsi.tcp_window"): 65536.0})
     assert found.bytes_per_s is not None

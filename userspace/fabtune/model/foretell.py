@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import attrs
 
 from fabtune.model.capacity import Bound, Capacity, Direction, carried, latency_s
-from fabtune.model.observation import Observation
+from fabtune.model.observation import TARGET, Observation
 from fabtune.model.path import NetworkPath
 from fabtune.model.session_model import DEPTHS, Change, Supposed
 
@@ -78,8 +78,8 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
     if same and (explained or then.bytes_per_s == told.bytes_per_s):
         expected *= min(factor, 1 + _EXPLAINED)
     left = _Open(expected, expected, list(supposed.notes))
-    if not explained and expected > 1.001 * now:
-        left.leave(f"{(1 - factor):.0%} less is carried than the model explains", now, expected)
+    if not explained and (expected > 1.001 * now or _concerns_unseen(seen, changes)):
+        left.leave(f"{(1 - factor):.0%} less is carried than the model explains", now, then.bytes_per_s)
     if not supposed.line_known:
         _without_line(left, seen, way, expected, now)
     if missing_s > _UNEXPLAINED_TIME * before.request_s and expected > 1.05 * now and then.first.limiter in DEPTHS:
@@ -97,6 +97,11 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         latency_ms=_latency_ms(supposed, after, then, figure),
         first=unknown if not explained and math.isclose(expected, now) else then.first, notes=tuple(left.notes),
     )  # fmt: skip
+
+
+def _concerns_unseen(seen: Observation, changes: Mapping[Change, float | str]) -> bool:
+    """Tell whether a change is at an end that was not looked at, and may lift what is not seen from the other."""
+    return seen.target is None and any(change.end == TARGET for change in changes)
 
 
 def _fitted(one: Direction, now: float) -> tuple[Direction, float]:
