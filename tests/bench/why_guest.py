@@ -78,6 +78,7 @@ class Bed:
 
     def __init__(self) -> None:
         self._now: dict[str, str] = {}
+        self._remembered: list[str] = []
         settings = factors.parse({}, "why")
         # A mapped disk: its table may change while nobody is logged in.
         self._fabric = fabrics.find("iscsi")(settings, Disk(_SIZE_MIB, mb_per_s=_FAST_MIB, stalls=True))
@@ -105,7 +106,7 @@ class Bed:
         self._now = dict(wanted)
         if "lio" in families:
             # A window of commands is for initiators that the target does not remember.
-            self._kind.forget(self._kind.remembered())
+            self._kind.forget(self._remembered)
         self._fabric.login()
         try:
             disk = self._fabric.disks()[0]
@@ -114,6 +115,7 @@ class Bed:
                     Path(f"/sys/block/{disk}/queue/{file}").write_text(wanted[key])
             yield disk
         finally:
+            self._remembered = self._kind.remembered()
             # Nothing is remembered of the path: tcp_no_metrics_save is on in every case.
             self._fabric.logout()
 
