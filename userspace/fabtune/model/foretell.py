@@ -129,7 +129,8 @@ def _without_line(left: _Open, seen: Observation, way: str, expected: float, now
 
 
 def _latency_ms(reading: Supposed, after: Direction, then: Capacity, figure: float | None) -> float | None:
-    if figure is None or reading.load_depth is None:
+    # How many requests the load would keep under way is known only where all that it has are seen now.
+    if figure is None or reading.load_depth is None or reading.load_may_be_more or reading.changes_read_ahead:
         return None
     # Both directions share the depth, and their requests wait in the same line for their turns.
     share = after.share if after.share else 1.0

@@ -132,6 +132,11 @@ class Supposed:
         return found * then_kib / now_kib
 
     @property
+    def changes_read_ahead(self) -> bool:
+        """Whether the page cache is to ask for more, or less, at once."""
+        return self._touched(INITIATOR, "block.read_ahead_kb")
+
+    @property
     def load_may_be_more(self) -> bool:
         """Whether as many requests wait as the block layer lets in, so that there may be more behind them."""
         tags = _whole(self.seen.disk.queue.get("nr_requests")) or math.inf
