@@ -40,7 +40,7 @@ KNOWN = frozenset({
     *(f"{kind}.{name}" for kind in _OFFERS.values() for name in _BURSTS), "iscsi.tcp_window", "iscsi.cmds_max",
     "iscsi.queue_depth", "block.queue_depth", "block.nr_requests", "block.scheduler", "block.read_ahead_kb",
     "lio.default_cmdsn_depth", "lio.cmdsn_depth", "tcp.rmem_max", "tcp.wmem_max", "net.rmem_max", "net.wmem_max",
-    "tcp.congestion_control", "iscsi.congestion_control", "route.congctl", "qdisc.maxrate",
+    "tcp.congestion_control", "iscsi.congestion_control", "route.congctl", "qdisc.maxrate", "connection.pacing",
 })  # fmt: skip
 
 
@@ -300,7 +300,7 @@ class Supposed:
         return NetworkPath(self.rtt_s, rate, self._mss_bytes + _TCP_IP_HEADERS).goodput_bytes_per_s
 
     def _paced(self) -> float | None:
-        value = self._value(self._sending, "qdisc.maxrate")
+        value = self._value(self._sending, "connection.pacing", "qdisc.maxrate")
         if value is not None:
             return float(value) or None
         qdisc = self.sender.qdisc if self.sender else None
