@@ -14,7 +14,7 @@ mkdir "$work/root/root/debs" "$work/root/root/older"
 cp "$debs"/*.deb "$work/root/root/debs/"
 cp "$older"/*.deb "$work/root/root/older/"
 inside() {
-	chroot "$work/root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root DEBIAN_FRONTEND=noninteractive sh -ec "$1"
+	chroot "$work/root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root DEBIAN_FRONTEND=noninteractive SUDO_FORCE_REMOVE=yes sh -ec "$1"
 }
 cat > "$work/root/root/common" <<-'SCRIPT'
 	quietly() { "$@" > /root/log 2>&1 || { tail -40 /root/log; echo "failed: $*"; exit 1; }; }
