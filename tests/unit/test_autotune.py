@@ -9,7 +9,7 @@ import pytest
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import view
-from fabtune.autotune.climb import AT_THE_BOUND, NO_MORE_STEPS, NOTHING_LEFT, Asked, climb
+from fabtune.autotune.climb import AT_THE_BOUND, NO_MORE_STEPS, NOTHING_LEFT, ClimbAsked, climb
 from fabtune.autotune.view import View
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.host import systemd
@@ -17,7 +17,7 @@ from fabtune.model.observation import DiskSample
 from fabtune.tune import confirm
 from fabtune.why.judging import Judged, Share
 
-ASKED = Asked((), None, None, 4.0, 8)
+ASKED = ClimbAsked((), None, None, 4.0, 8)
 
 
 def seen(mb_per_s: float, limiter: str, share: float = 1.0, lifts: tuple[str, ...] = ("a.tunable",)) -> View:
@@ -45,7 +45,7 @@ class Climber:
 def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseException]], Climber]:
     def make(looks: list[View | BaseException]) -> Climber:
         found = Climber(looks)
-        monkeypatch.setattr(view, "look", found.look)
+        monkeypatch.setattr(view, "see", found.look)
         monkeypatch.setattr(climbing, "_rate_to_plan_for", lambda *_: None)
         monkeypatch.setattr(climbing, "profile_for", lambda *_: "wan")
         monkeypatch.setattr(View, "seen", [None], raising=False)

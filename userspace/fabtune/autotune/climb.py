@@ -45,7 +45,7 @@ AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that s
 
 
 @attrs.frozen
-class Asked:
+class ClimbAsked:
     """Which disks, at which ends, told how much of the path, and how long and how often to look."""
 
     disks: tuple[str, ...]
@@ -97,10 +97,10 @@ class Climb:
         return ExitCode.DONE if told or self.steps else ExitCode.CANNOT_TELL
 
 
-def climb(asked: Asked, progress: Callable[[str], None]) -> Climb:
+def climb(asked: ClimbAsked, progress: Callable[[str], None]) -> Climb:
     """Tune until the bound, or until nothing is left.  Raises FabtuneError, KeyboardInterrupt, the step taken back."""
     progress(f"looking for {asked.seconds:g} s ...")
-    now = view.look(asked.disks, asked.target_netns, asked.seconds, asked.rate_bit_per_s)
+    now = view.see(asked.disks, asked.target_netns, asked.seconds, asked.rate_bit_per_s)
     found = Climb(now, now)
     if not systemd.manages_host():
         found.remarks.append("no systemd runs here: a step that a power cut interrupts is left to `fabtune revert`")
@@ -127,7 +127,7 @@ def climb(asked: Asked, progress: Callable[[str], None]) -> Climb:
     return found
 
 
-def _rate_to_plan_for(asked: Asked, now: View) -> float | None:
+def _rate_to_plan_for(asked: ClimbAsked, now: View) -> float | None:
     """Return the line's rate, no less than what the load already has of it."""
     known = now.rate_bit_per_s or asked.plan_bit_per_s
     if known is None:
@@ -140,7 +140,7 @@ def _rate_to_plan_for(asked: Asked, now: View) -> float | None:
 class _Step:
     """One step under way."""
 
-    asked: Asked
+    asked: ClimbAsked
     before: View
     reason: Reason
     progress: Callable[[str], None]
@@ -149,7 +149,7 @@ class _Step:
     pause_s: float = 0.0
 
     @classmethod
-    def next(cls, asked: Asked, now: View, tried: set[str], progress: Callable[[str], None]) -> "_Step | None":
+    def next(cls, asked: ClimbAsked, now: View, tried: set[str], progress: Callable[[str], None]) -> "_Step | None":
         """Return the step that lifts what limits now and was not tried yet, None without one."""
         shares = tuple(
             share for way in now.ways for share in way.liftable if share.lifts and share.limiter not in tried
@@ -191,7 +191,7 @@ class _Step:
             self._write()
             time.sleep(max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3))
             asked = self.asked
-            after = view.look(asked.disks, asked.target_netns, asked.seconds, asked.rate_bit_per_s)
+            after = view.see(asked.disks, asked.target_netns, asked.seconds, asked.rate_bit_per_s)
         except BaseException:
             with signals.held_back():
                 self._take_back()

@@ -68,7 +68,7 @@ class View:
         return 8 * self.main.bytes_per_s * (mss + _TCP_IP_HEADERS + LINUX_FRAMING) / mss
 
 
-def look(names: Sequence[str], target_netns: str | None, seconds: float, rate_bit_per_s: float | None) -> View:
+def see(names: Sequence[str], target_netns: str | None, seconds: float, rate_bit_per_s: float | None) -> View:
     """Look for `seconds`.  Raises InputError without a session, FabtuneError where nothing moves."""
     seen = tuple(with_rate(one, rate_bit_per_s) for one in Look(names, target_netns).over(seconds))
     ways = tuple(way for one in seen for way in judged(one))

@@ -3,7 +3,7 @@
 
 import argparse
 
-from fabtune.autotune.climb import Asked, Climb, Climbed, climb
+from fabtune.autotune.climb import Climb, ClimbAsked, Climbed, climb
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode
 from fabtune.model import units
@@ -18,7 +18,7 @@ def run_tune(args: argparse.Namespace) -> int:
         if console.ask("Tune them? [y/N] ").strip().lower() not in ("y", "yes"):
             console.say("nothing was changed")
             return ExitCode.DONE
-    asked = Asked(tuple(args.on), args.target_netns, rate, args.seconds, args.steps)
+    asked = ClimbAsked(tuple(args.on), args.target_netns, rate, args.seconds, args.steps)
     found = climb(asked, console.say)
     with console.reader_may_leave():
         if args.json:

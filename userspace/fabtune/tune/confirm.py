@@ -10,7 +10,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import fabtune
@@ -26,6 +26,7 @@ from fabtune.tune.lines import ConfirmedLine, UnconfirmedLine
 from fabtune.tune.locate import OUTLIVE_A_BOOT
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan
+from fabtune.tune.unconfirmed import awaited, now_s, overdue
 from fabtune.tune.undo import undo
 
 _UNIT = "fabtune-unconfirmed"
@@ -52,23 +53,6 @@ ExecStart={command}
 [Install]
 WantedBy=multi-user.target
 """
-
-
-def now_s() -> float:
-    """Return the seconds since the boot, those asleep included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def awaited(found: Sequence[Transaction]) -> list[Transaction]:
-    """Return the transactions that nobody has confirmed or taken back yet."""
-    return [one for one in found if one.unconfirmed and not one.confirmed and not one.closed]
-
-
-def overdue(found: Sequence[Transaction]) -> list[Transaction]:
-    """Return those of them whose time is up, or was cut short by a boot."""
-    boot_id = this_host().boot_id
-    limits = [(one, one.unconfirmed) for one in awaited(found)]
-    return [one for one, limit in limits if limit and (limit.boot_id != boot_id or limit.until_s <= now_s())]
 
 
 def line(within_s: float, leave: Leave) -> UnconfirmedLine:

@@ -392,11 +392,8 @@ def _append(transaction: Transaction, line: Line) -> bool:
         writer = None if transaction.damage else Writer(transaction.path)
     except (OSError, FabtuneError):
         writer = None
-    if writer is None:
-        return False
-    try:
-        done = note(writer, line)
-    finally:
+    done = note(writer, line)
+    if writer is not None:
         writer.close()
     if done:
         journal.take(transaction, line)

@@ -9,11 +9,12 @@ from fabtune.host import tree
 from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
-from fabtune.tune import confirm, journal, map_paths, owed, pending, persist
+from fabtune.tune import journal, map_paths, owed, pending, persist
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_unseen
 from fabtune.tune.plan import Plan
 from fabtune.tune.revert import is_ours
+from fabtune.tune.unconfirmed import overdue
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _overdue(asked: list[Transaction], busy: str) -> list[Drift]:
     note = busy or "what was to take it back is gone; `fabtune revert` does"
     return [
         Drift("apply", f"{one.profile} ({one.name})", "confirmed in time", "unconfirmed", False, note, due=True)
-        for one in confirm.overdue(asked)
+        for one in overdue(asked)
     ]
 
 
