@@ -36,6 +36,8 @@ done
 shift
 exec "$@"
 """
+# No child of ours: iscsid takes one that has ended, and that nobody has waited for, for one that runs.
+_APART = 'script=$1; shift; setsid "$0" -c "$script" sh "$@" &'
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,8 @@ def start_anew(daemon: Daemon, wait_s: float) -> None:
     else:
         environment = (tree.read_text(daemon.directory / "environ") or "").split("\0")
         pairs = dict(pair.split("=", 1) for pair in environment if "=" in pair)
-        launch([tools.find("sh", "dash"), "-c", _ANEW, "sh", str(daemon.pid), *words], env=pairs, cwd=Path("/"))
+        shell = tools.find("sh", "dash")
+        launch([shell, "-c", _APART, shell, _ANEW, str(daemon.pid), *words], env=pairs, cwd=Path("/")).wait()
     deadline = time.monotonic() + START_WAIT_S
     while since() in ("", daemon.since):
         if time.monotonic() > deadline:
