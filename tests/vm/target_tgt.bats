@@ -76,7 +76,7 @@ deadly_tgtadm() {
 		wanted = {name: row["wanted"] for name, row in rows.items() if name.startswith("tgt.") and row["state"] == "change"}
 		assert wanted["tgt.first_burst"] == wanted["tgt.max_recv_segment"] == "262144", wanted
 		assert wanted["tgt.initial_r2t"] == "No" and wanted["tgt.max_burst"] == "1048576", wanted
-		assert all(row["effect"] == "relogin" for name, row in rows.items() if name.startswith("tgt.")), rows
+		assert all(row["effect"] == "reconnect" for name, row in rows.items() if name.startswith("tgt.")), rows
 		assert not [name for name in rows if name.startswith("lio.") and rows[name]["device"]], rows
 	PYTHON
 }
