@@ -154,7 +154,7 @@ def answer() -> None:
 def shared() -> None:
     """Four sessions on one line whose queue holds a quarter of its BDP."""
     path, sessions = ("--rtt", "37ms", "--rate", "622mbit"), ("--targets", "4")
-    _guest("up", *path, *sessions, "--buffer", str(int(622e6 / 8 * 0.037 / 4)))
+    _guest("up", *path, *sessions, "--buffer", "0.25")
     _guest("login", *sessions)
     for way in _WAYS:
         with _tuned(way, path, *sessions):

@@ -94,7 +94,20 @@ def test_sessions_are_foretold_one_after_the_other(monkeypatch: pytest.MonkeyPat
 def test_requests_must_outlast_a_target_that_refuses(host: Path, limit: str, refused: bool) -> None:
     SESSION.directory.mkdir(parents=True)
     (SESSION.directory / "recovery_tmo").write_text(limit)
-    assert bool(reconnect._why_fails_first(SESSION, 1.2)) is refused
+    assert bool(reconnect._why_fails_first(SESSION, 1.2, 1.2)) is refused
+
+
+def test_where_the_apply_may_go_its_revert_may_too(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record.BACKEND, "all", dict)
+    monkeypatch.setattr(reconnect, "established", list)
+    SESSION.directory.mkdir(parents=True)
+    # time2wait goes from 2 to 0, and comes back.
+    new_s = reconnect._longest_pause_s([SESSION], {SESSION.identity: "0"})
+    old_s = reconnect._longest_pause_s([SESSION], {SESSION.identity: "2"})
+    for limit in range(40, 70):
+        (SESSION.directory / "recovery_tmo").write_text(str(limit))
+        if not reconnect._why_fails_first(SESSION, new_s, old_s):
+            assert reconnect._why_fails_first(SESSION, old_s, 0.0) == ""
 
 
 class _Users:
@@ -121,7 +134,7 @@ def test_whatever_fails_after_iscsid_s_start_is_no_reconnect(monkeypatch: pytest
     monkeypatch.setattr(carry, "of", lambda session: {})
     monkeypatch.setattr(reconnect, "_watch", fail)
     with pytest.raises(reconnect.NotReconnectedError, match="no sockets"):
-        reconnect._connect_anew([SESSION], 1.0, lambda text: None)
+        reconnect._connect_anew([SESSION], 1.0, lambda text: None, lambda line: None)
 
 
 def a_row(name: str, now: str, wanted: str) -> Row:

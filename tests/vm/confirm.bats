@@ -37,6 +37,7 @@ nobody_waits() {
 	[ "$(values)" = "0 4321" ]
 	[[ "$(fabtune history)" == *unconfirmed* ]]
 	run -2 fabtune apply ./backlog.toml --set x=1 --confirm-within 8s
+	run -2 fabtune apply ./backlog.toml
 	until_true '[ "$(values)" = "1 1000" ]'
 	nobody_waits
 	run -1 fabtune confirm

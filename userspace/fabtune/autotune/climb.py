@@ -20,7 +20,7 @@ from fabtune.host import systemd
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
 from fabtune.model.judgement import Judgement, Verdict
-from fabtune.tune import confirm, pending, reconnect, saved_plan, signals
+from fabtune.tune import confirm, journal, pending, reconnect, relogin, saved_plan, signals
 from fabtune.tune.carry_out import carry_out
 from fabtune.tune.pending import RECONNECT, Leave
 from fabtune.tune.plan import Plan, Row, ordered
@@ -244,8 +244,8 @@ class _Step:
     def _connect_anew(self) -> None:
         boot_id = this_host().boot_id
         wanted = [pending.of_session(one, boot_id, RECONNECT) for one in live_sessions()]
-        with signals.noted() as stop:
-            self._felt(*reconnect.in_place(wanted, self.progress, stop))
+        with journal.locked(), relogin.journalled() as log, signals.noted() as stop:
+            self._felt(*reconnect.in_place(wanted, self.progress, log, stop))
 
     def _take_back(self) -> None:
         """Take back what this step wrote, the target's first: the initiator's new connections are to find it so."""

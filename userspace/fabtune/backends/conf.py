@@ -7,6 +7,7 @@ byte: the file also holds CHAP secrets.
 """
 
 import re
+from pathlib import Path
 
 from fabtune.errors import explained
 from fabtune.host import files, tree
@@ -17,9 +18,14 @@ _PATH = "iscsi/iscsid.conf"
 _LINE = re.compile(r"(?P<before>\s*(?P<key>[^#=\s][^=\s]*)\s+=[ \t]*)(?P<value>.*?)(?P<after>\s*)", re.DOTALL)
 
 
+def path() -> Path:
+    """Return where iscsid.conf is."""
+    return tree.ETC / _PATH
+
+
 def _text() -> str:
     # Other people's comments may be in any encoding, with any line ends: they go back as they came.
-    return (tree.ETC / _PATH).read_bytes().decode(errors="surrogateescape")
+    return path().read_bytes().decode(errors="surrogateescape")
 
 
 def _lines(text: str) -> list[tuple[str, re.Match[str] | None]]:
@@ -36,7 +42,6 @@ class _Conf:
         return values[-1] if values else ""
 
     def write(self, _: Device, key: str, value: str) -> None:
-        path = tree.ETC / _PATH
         with explained(f"/etc/{_PATH}: {key}={value}"):
             found = _lines(_text())
             lines = [line for line, _ in found]
@@ -49,7 +54,7 @@ class _Conf:
             elif value:
                 # Before what follows the last newline, which stays as it is: a newline would bring it to life.
                 lines.insert(len(lines) - 1, f"{key} = {value}")
-            files.replace(path, "\n".join(lines))
+            files.replace(path(), "\n".join(lines))
 
 
 BACKEND = _Conf()

@@ -5,6 +5,7 @@ An iscsid that starts reads the node record of each session that the kernel has 
 that session: devices, mounts and requests stay (open-iscsi, usr/iscsid.c, sync_session).
 """
 
+import contextlib
 import re
 import time
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ _NETLINK_ISCSI = "8"
 START_WAIT_S = 30.0
 _LOGGER_TICKS = 20
 _IN_UNIT = re.compile(r":(?:/.*)?/([^/]+\.service)$", re.MULTILINE)
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
 # What every distribution calls it.  In another unit somebody's iscsiadm has started it.
 _UNIT = "iscsid.service"
 # One process, so that whatever happens to us, an iscsid that was ended is started.  A child of the old one that lives
@@ -84,6 +86,16 @@ class Daemon:
         except OSError:
             return ""
         return str(found) if found.is_absolute() and found.exists() else ""
+
+    def sockets(self) -> set[int]:
+        """Return the inode numbers of its sockets: those of its sessions' connections are among them."""
+        found = set()
+        for link in (self.directory / "fd").glob("*"):
+            # One that is closed while we look.
+            with contextlib.suppress(OSError):
+                if match := _SOCKET.fullmatch(str(link.readlink())):
+                    found.add(int(match[1]))
+        return found
 
     def children(self) -> list[_Process]:
         """Return its children of this moment."""

@@ -41,6 +41,8 @@ class TcpSocket:
     send_buffer_bytes: int
     # The number of the interface that the socket is bound to (SO_BINDTODEVICE), 0 for none.
     bound: int = 0
+    # What /proc/PID/fd calls it.
+    inode: int = 0
     # Since the connection was made: how long there was something to send, and of that waited for the peer's window or
     # for room in the send buffer; bytes that the peer has acknowledged, and that came in.
     busy_us: int = 0
@@ -160,6 +162,7 @@ def _socket(message: bytes) -> TcpSocket:
         receive_buffer_bytes=receive,
         send_buffer_bytes=send,
         bound=struct.unpack_from("=I", message, 40)[0],
+        inode=struct.unpack_from("=I", message, 68)[0],
         busy_us=_number("=Q", info, 168),
         rwnd_limited_us=_number("=Q", info, 176),
         sndbuf_limited_us=_number("=Q", info, 184),

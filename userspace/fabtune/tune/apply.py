@@ -170,7 +170,7 @@ class _Apply:
         self._journal_pending(self.result.pending)
         if self.leave.reconnect:
             self.result.reconnected, self.result.pending = reconnect.in_place(
-                self.result.pending, self.progress, self.stop
+                self.result.pending, self.progress, self._log, self.stop
             )
         if self.leave.relogin:
             self.result.relogged, self.result.pending = relogin.perform(
@@ -188,7 +188,7 @@ class _Apply:
         self.writer.append(AppliedLine() if self.transaction.steps else ClosedLine())
 
     def _log(self, line: Line) -> None:
-        """Journal a logout or a login."""
+        """Journal a logout, a login or what a new connection takes away."""
         self.writer.append(line)
         if isinstance(line, LoginLine):
             self.relogged.add(line.identity)
@@ -338,7 +338,7 @@ class _Apply:
             tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
         if isinstance(error, NotReconnectedError) or self.result.reconnected:
             # iscsid goes on with the records that it read.
-            why = reconnect.once_more(self.progress)
+            why = reconnect.once_more(self.progress, self.writer.append)
             tail += f"; {why}" if why else "; all sessions are back with their old values"
         if isinstance(error, relogin.SessionDownError):
             label = f"session {error.away.target} at {error.away.portal}"

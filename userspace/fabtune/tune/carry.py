@@ -34,6 +34,7 @@ Values = dict[str, dict[str, str]]
 Transactions = list[journal.Transaction]
 _SESSION = "session"
 _QUEUE = "can_queue"
+_DEPTH = "device/queue_depth"
 # Beside the vocabulary.  What tells of the disk itself (write_cache, rotational) is the target's to say.
 _MORE = ("device/eh_timeout", "queue/discard_max_bytes", "queue/iostats")
 # By blockdev --setro, not through sysfs; of a partition with its number behind it.
@@ -169,6 +170,21 @@ def give_back(
                 if now != value:
                     tell(f"{key} of {device.label} was set to {value} by hand, and is {now}, as {profile} has it")
                 del wanted[key]
+        lost += [(f"{key} of {device.label}", why) for key, why in _write(device, wanted).items()]
+    return lost
+
+
+def follow_record(kept: Mapping[str, Mapping[str, str]], session: Session) -> list[tuple[str, str]]:
+    """Let the disks of `session`, connected anew, have the queue's depth that its record says, unless set by hand.
+
+    An iscsid before 2.1.10 does so at a login alone.  Returns (value, reason) of what could not be written.
+    """
+    lost, known, depth = [], _transactions(), tree.whole(_record(session).get(FROM_RECORD[_DEPTH]))
+    for place, device in _disks(session).items():
+        by_hand = _by_hand(kept, place, session, known).get(_DEPTH) if place in kept else None
+        if depth is None or (by_hand and not _asked_by(_DEPTH, by_hand, session.identity, known)):
+            continue
+        wanted = {_DEPTH: str(min(depth, session.can_queue))}
         lost += [(f"{key} of {device.label}", why) for key, why in _write(device, wanted).items()]
     return lost
 

@@ -39,6 +39,7 @@ def carry_out(
             progress(f"not kept after a reboot: {remark}")
         if persist and isinstance(wanted, Request) and wanted.narrow:
             narrowed(plan)
+        confirm.require_nobody_waits(beside)
         if confirm_within_s is not None:
-            confirm.require_way_back(plan, leave, beside)
+            confirm.require_way_back(plan, leave)
         return plan, apply(plan, facts.host, leave, progress, confirm_within_s)

@@ -10,17 +10,17 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import fabtune
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import this_host
-from fabtune.host import files, systemd, tools, tree
+from fabtune.host import files, mounts, systemd, tools, tree
 from fabtune.host.run import launch
 from fabtune.host.sessions import live_sessions
 from fabtune.host.users import Users
-from fabtune.tune import journal, pending, reconnect, signals
+from fabtune.tune import journal, pending, reconnect, relogin, signals
 from fabtune.tune.journal import Transaction, Writer
 from fabtune.tune.lines import ConfirmedLine, UnconfirmedLine
 from fabtune.tune.locate import OUTLIVE_A_BOOT
@@ -36,6 +36,7 @@ _WATCH_WAIT_S, _LOOK_EVERY_S = 30.0, 1.0
 _TRIES, _TRY_EVERY_S = 3, 5.0
 # A session that is down when its values go back is given its old ones as soon as it is up, within a day.
 _LATE_S = 86400.0
+_GONE_AT_BOOT = ("tmpfs", "ramfs", "rootfs")
 _BOOT_TEXT = """# Written by fabtune apply --confirm-within; gone as soon as that is confirmed or taken back.
 [Unit]
 Description=Take back what fabtune applied and nobody confirmed
@@ -60,11 +61,23 @@ def line(within_s: float, leave: Leave) -> UnconfirmedLine:
     return UnconfirmedLine(now_s() + within_s, within_s, this_host().boot_id, leave.reconnect, leave.relogin)
 
 
-def require_way_back(plan: Plan, leave: Leave, beside: Collection[str] = ()) -> None:
-    """Raise FabtuneError where what `plan` and `leave` do could not be taken back by itself on this host.
+def require_nobody_waits(beside: Collection[str] = ()) -> None:
+    """Raise InputError where other transactions than those `beside` wait to be confirmed.
 
-    Other transactions than those `beside` it must not wait to be confirmed.
+    What is written over theirs would stay when their time is up, or keep theirs in force.
     """
+    # One without a step was cut short before its first write, and its watcher with it.
+    others = [one for one in awaited(journal.transactions()) if one.name not in beside]
+    waiting = [one for one in others if one.open_steps or _is_watched()]
+    if waiting:
+        raise InputError(
+            f"transaction {waiting[0].name} waits to be confirmed: `fabtune confirm` keeps it, `fabtune revert` "
+            "takes it back; then apply again"
+        )
+
+
+def require_way_back(plan: Plan, leave: Leave) -> None:
+    """Raise FabtuneError where what `plan` and `leave` do could not be taken back by itself on this host."""
     if leave.end_sessions:
         raise InputError(
             "--confirm-within: what ends sessions of this target goes back only by `fabtune revert --end-sessions`; "
@@ -81,19 +94,31 @@ def require_way_back(plan: Plan, leave: Leave, beside: Collection[str] = ()) -> 
                     f"--confirm-within: {disk} of {session.target} carries {system}, and could be gone when the values "
                     "must go back; keep the journal on a local disk (FABTUNE_STATE_DIR)"
                 )
-    # One without a step was cut short before its first write, and its watcher with it.
-    others = [one for one in awaited(journal.transactions()) if one.name not in beside]
-    waiting = [one for one in others if one.open_steps or _is_watched()]
-    if waiting:
-        raise InputError(
-            f"transaction {waiting[0].name} waits to be confirmed: `fabtune confirm` keeps it, `fabtune revert` "
-            "takes it back; then apply again"
-        )
     lasting = [row.tunable.name for row in plan.changes if row.tunable.backend in OUTLIVE_A_BOOT]
     if lasting and not systemd.manages_host():
         raise FabtuneError(
             f"--confirm-within: no systemd runs here that would take {lasting[0]} back after a power cut; "
             "apply without it, or only what a boot undoes"
+        )
+    _require_journal_stays(lasting)
+
+
+def _require_journal_stays(lasting: Sequence[str]) -> None:
+    """Raise FabtuneError where the journal may be away when `lasting` values, or any, must go back."""
+    place = str(journal.state_dir().resolve())
+    mount = mounts.at(place, mounts.seen_by(tree.PROC / "self"))
+    if mount is None:
+        return
+    move = "keep the journal on a local disk (FABTUNE_STATE_DIR)"
+    if not mount.answers:
+        raise FabtuneError(
+            f"--confirm-within: {place} lies on {mount.kind} ({mount.source}), which may be away when the values must "
+            f"go back; {move}"
+        )
+    if lasting and mount.kind in _GONE_AT_BOOT:
+        raise FabtuneError(
+            f"--confirm-within: {place} lies in memory ({mount.kind}), and after a power cut nothing would take "
+            f"{lasting[0]} back; {move}"
         )
 
 
@@ -249,8 +274,9 @@ def _connect_late(progress: Callable[[str], None]) -> None:
         with contextlib.suppress(FabtuneError, OSError), journal.locked(), signals.noted() as stop:
             left = pending.still_pending(journal.transactions(), this_host().boot_id)
             asked = [one for one in left if one.action == pending.RECONNECT]
-            if not asked or reconnect.in_place(asked, progress, stop)[0]:
-                return
+            with relogin.journalled() as log:
+                if not asked or reconnect.in_place(asked, progress, log, stop, way_back=False)[0]:
+                    return
         time.sleep(_TRY_EVERY_S)
 
 

@@ -214,6 +214,8 @@ class Logout(_OfSession):
     """
 
     kind: ClassVar = "logout"
+    # What takes the values away, for people.
+    act: ClassVar = "re-login"
     target: str
     portal: str
     interface: str
@@ -224,6 +226,19 @@ class Logout(_OfSession):
     def carried(self) -> set[str]:
         """Which steps wrote what is kept, by transaction and number."""
         return {step for values in self.kept.values() for key, step in values.items() if key.startswith(STEP_MARK)}
+
+
+@attrs.frozen
+class KeptLine(Logout):
+    """A session whose connection is about to be made anew: `kept` is what that would not bring back.
+
+    `iscsid` is when the daemon started that is to go, `at_s` the time of this line (CLOCK_BOOTTIME).
+    """
+
+    kind: ClassVar = "kept"
+    act: ClassVar = "new connection"
+    iscsid: str = ""
+    at_s: float = 0.0
 
 
 @attrs.frozen
@@ -296,7 +311,7 @@ class ClosedLine:
 
 Line = (
     BeginLine | WriteLine | ClaimLine | HoldsLine | InheritLine | WaitingLine | RestoredLine | PendingLine | DueLine
-    | Logout | LoginLine | GivenBackLine | RefusedLine | PathLine | AppliedLine | ClosedLine
+    | Logout | KeptLine | LoginLine | GivenBackLine | RefusedLine | PathLine | AppliedLine | ClosedLine
     | UnconfirmedLine | ConfirmedLine
 )  # fmt: skip
 KINDS: dict[str, Any] = {one.kind: one for one in typing.get_args(Line)}

@@ -4,9 +4,11 @@
 A target may refuse another name or secret, and then the session does not come back.  No secret gets into a text.
 """
 
+from fabtune.backends import conf
 from fabtune.errors import FabtuneError
 from fabtune.host import iscsiadm, tree
 from fabtune.host.sessions import Session
+from fabtune.model.device import Device
 
 # What the kernel shows of a session's login, by root alone, and the record's key that the next one takes it from.
 _SENT = {
@@ -15,6 +17,9 @@ _SENT = {
     "username_in": "node.session.auth.username_in",
     "password_in": "node.session.auth.password_in",
 }
+_NAMES = {name: key for name, key in _SENT.items() if name.startswith("username")}
+_ALGORITHMS, _ALGORITHM = "node.session.auth.chap_algs", "MD5"
+_HOST = Device("host", "host", "host")
 # What the kernel writes where nothing was set.
 _NOTHING = "(null)"
 
@@ -35,6 +40,34 @@ def why_another(session: Session, record: dict[str, str]) -> str:
         if value is not None and value != secrets.get(_SENT[attribute], ""):
             return f"its record's {_SENT[attribute]} is not what it logged in with, and its target may refuse that"
     return ""
+
+
+def why_another_by_conf(session: Session, record: dict[str, str]) -> str:
+    """Return what an iscsid that starts would send otherwise than the login of `session` did, '' for nothing.
+
+    It takes CHAP's names and secrets from the kernel, and what is not there, the algorithms as well, from iscsid.conf
+    instead of the record (usr/iscsid.c, sync_session).
+    """
+    try:
+        there = conf.path().exists()
+        found = {key: conf.BACKEND.read(_HOST, key) if there else "" for key in (_ALGORITHMS, *_NAMES.values())}
+    except FabtuneError as error:
+        return f"whether iscsid.conf would change its CHAP cannot be told: {error}"
+    for attribute, key in _NAMES.items():
+        if _shown(session, attribute) == "" and found[key]:
+            return f"it logged in without {key}, and an iscsid that starts takes that from iscsid.conf"
+    if _shown(session, "username"):
+        own, general = _algorithms(record.get(_ALGORITHMS, "")), _algorithms(found[_ALGORITHMS])
+        if own != general:
+            return (
+                f"its record's {_ALGORITHMS} is {','.join(own)}, and an iscsid that starts takes {','.join(general)} "
+                "from iscsid.conf, which its target may refuse"
+            )
+    return ""
+
+
+def _algorithms(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()] or [_ALGORITHM]
 
 
 def _shown(session: Session, attribute: str) -> str | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a stopped re-login owes: a session that is not back, or what was set by hand of one that is.
+"""What a stopped re-login or reconnect owes: a session that is not back, or what was set by hand of one that is.
 
 The next fabtune that writes brings the session back and gives it the values.
 """
@@ -8,11 +8,16 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from fabtune.errors import FabtuneError
+from fabtune.host import iscsid
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.tune import carry, journal, relogin, signals, successor
-from fabtune.tune.lines import Logout
+from fabtune.tune.lines import KeptLine, Logout
 from fabtune.tune.pending import Pending
 from fabtune.tune.transaction import Transaction
+from fabtune.tune.unconfirmed import now_s
+
+# Longer than whatever starts iscsid anew waits for the old one's end.
+_ANEW_S = 180.0
 
 
 def label(away: Logout) -> str:
@@ -61,9 +66,20 @@ def settle(boot_id: str) -> None:
             with journal.locked():
                 _note(_back(journal.transactions(), boot_id))
                 for one, session in _owed_values(journal.transactions(), boot_id):
-                    if session and not carry.differing(one.kept, session):
+                    if session and _is_over(one, session) and not carry.differing(one.kept, session):
                         with relogin.journalled() as log:
                             successor.note_given(one, log)
+
+
+def _is_over(one: Logout, session: Session) -> bool:
+    """Tell whether what took the values of `one` away will not do so again; the caller holds the lock."""
+    if not isinstance(one, KeptLine):
+        return True
+    daemon = iscsid.running()
+    if daemon and daemon.since == one.iscsid:
+        # Whoever was to start it anew does not live, or not for long.
+        return now_s() > one.at_s + _ANEW_S
+    return daemon is not None and session.state == "LOGGED_IN" and not iscsid.looks_at_disks(daemon)
 
 
 def _note(settled: Sequence[Logout]) -> None:
@@ -106,24 +122,35 @@ def bring_all_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[
             left.append(Pending("login", one.identity, label(one), one.sid, boot_id, problem))
         else:
             back.append(label(one))
-    for one, session in _owed_values(journal.transactions(), boot_id):
-        _give_back(one, session, progress)
+    give_values_back(boot_id, progress)
     return back, left
 
 
+def give_values_back(boot_id: str, progress: Callable[[str], None]) -> None:
+    """Give the sessions that are back what was set by hand of them.  The caller holds the lock."""
+    for one, session in _owed_values(journal.transactions(), boot_id):
+        # A write to a disk whose session is down would wait for it.
+        if session is None or not isinstance(one, KeptLine) or session.state == "LOGGED_IN":
+            _give_back(one, session, progress)
+
+
 def _give_back(one: Logout, session: Session | None, progress: Callable[[str], None]) -> None:
-    """Give `session`, which an earlier run logged in, the values that run still owed it."""
+    """Give `session`, which is back, the values that are still owed to it."""
     # What cannot be journalled is looked at again.
     with contextlib.suppress(OSError, FabtuneError), signals.held_back(), relogin.journalled() as log:
         if session is None:
-            progress(f"what was set by hand of {label(one)} before its re-login is lost: it was logged out since")
+            progress(f"what was set by hand of {label(one)} before its {one.act} is lost: it was logged out since")
             successor.note_given(one, log)
             return
         for value in carry.differing(one.kept, session):
             progress(
-                f"{value.what} of {value.device} was {value.was} before a re-login, and is {value.now}: giving it back"
+                f"{value.what} of {value.device} was {value.was} before a {one.act}, and is {value.now}: giving it back"
             )
-        relogin.give_back(one, session, log, progress)
+        for what, why in carry.give_back(one.kept, session, progress):
+            progress(f"{what} is no longer as it was: {why}")
+        # Else the next run looks again.
+        if _is_over(one, session):
+            successor.note_given(one, log)
 
 
 def _given_up(one: Logout) -> bool:

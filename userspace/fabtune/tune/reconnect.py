@@ -14,15 +14,17 @@ from dataclasses import dataclass, replace
 from fabtune.backends import record
 from fabtune.catalog.tunable import ROLES
 from fabtune.errors import FabtuneError
+from fabtune.facts.collect import this_host
 from fabtune.host import iscsid, tree
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session, live_sessions, scsi_devices
 from fabtune.host.sockets import established
 from fabtune.host.users import Users
 from fabtune.model.document import Json
-from fabtune.tune import carry, journal, logout, signals
+from fabtune.tune import carry, journal, logout, owed, signals, successor
 from fabtune.tune.pending import RECONNECT, TARGET_RELOGIN, Pending
 from fabtune.tune.plan import Plan
+from fabtune.tune.successor import Log
 
 # iscsid's own start and its first look at the sessions, and the round trips of a connection and a login; it sees to
 # one session after the other.
@@ -74,7 +76,7 @@ def forecast(plan: Plan) -> Forecast | None:
         return None
     waits_s = {row.device.identity: row.wanted for row in plan.rows if row.tunable.key == _TIME2WAIT_KEY and row.device}
     pause_s = _longest_pause_s(sessions, waits_s)
-    reasons = (_why_fails_first(one, pause_s) for one in sessions)
+    reasons = (_why_fails_first(one, pause_s, _longest_pause_s(sessions, {})) for one in sessions)
     return Forecast(len(sessions), pause_s, _why_not_by(iscsid.running()) or next(filter(None, reasons), ""))
 
 
@@ -100,11 +102,11 @@ def _why_not_by(daemon: Daemon | None) -> str:
     return iscsid.why_not_anew(daemon) if daemon else "no iscsid runs that could make connections anew"
 
 
-def _why_not_all(sessions: Sequence[Session], pause_s: float) -> str:
+def _why_not_all(sessions: Sequence[Session], pause_s: float, back_s: float) -> str:
     present = Users()
     for session in sessions:
         reason = (
-            logout.why_not_connected_again(session) or _why_fails_first(session, pause_s)
+            logout.why_not_connected_again(session) or _why_fails_first(session, pause_s, back_s)
             or why_not_waited_for(session, present)
         )  # fmt: skip
         if reason:
@@ -123,44 +125,69 @@ def why_not_waited_for(session: Session, present: Users) -> str:
     return ""
 
 
-def _why_fails_first(session: Session, pause_s: float) -> str:
-    """Return why requests of `session` would fail before it is back, '' if they wait for it."""
+def _why_fails_first(session: Session, pause_s: float, back_s: float) -> str:
+    """Return why requests of `session` would fail before it is back, '' if they wait for it.
+
+    Where the target refuses what is new, everything goes back first, which takes another `back_s`.
+    """
     text = tree.read_text(session.directory / "recovery_tmo") or ""
     limit_s = int(text) if text.lstrip("-").isdecimal() else -1
-    # Where the target refuses what is new, everything goes back first.
-    needed_s = 2 * pause_s + _GRACE_S + iscsid.START_WAIT_S
+    needed_s = pause_s + back_s + _GRACE_S + iscsid.START_WAIT_S
     if 0 <= limit_s < needed_s:
+        worst = "where the target refuses the new values" if back_s else "at worst"
         return (
             f"its requests fail after {limit_s} s without a connection (recovery_tmo); {pause_s:.1f} s are to be "
-            f"expected, and {needed_s:.0f} s where the target refuses the new values; raise iscsi.recovery_timeout "
+            f"expected, and {needed_s:.0f} s {worst}; raise iscsi.recovery_timeout "
             "first, or fast_io_fail_tmo where multipathd sets it"
         )
     return ""
 
 
-def _why_no_answer(session: Session) -> str:
-    """Return why the portal of `session` takes no connection now, '' if it does."""
+def _why_no_answer(session: Session, interface: int) -> str:
+    """Return why the portal of `session` takes no connection now, '' if it does.
+
+    Over the interface of that number, as iscsid binds the connections of a record that names one; 0 is any.
+    """
+    family = socket.AF_INET6 if ":" in session.address else socket.AF_INET
     try:
-        with socket.create_connection((session.address, session.port), timeout=_PORTAL_WAIT_S):
+        with socket.socket(family) as probe:
+            probe.settimeout(_PORTAL_WAIT_S)
+            if interface:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, socket.if_indextoname(interface).encode())
+            probe.connect((session.address, session.port))
             return ""
     except OSError as error:
         why = error.strerror or str(error)
         return f"session {session.label}: its portal does not answer now: {why}"
 
 
-def why_not(sessions: Sequence[Session], pause_s: float) -> str:
-    """Return why the connections of `sessions`, all that this host has, must not be made anew; '' if they may."""
-    reason = _why_not_by(iscsid.running()) or _why_not_all(sessions, pause_s)
-    portals = {(one.address, one.port): one for one in sessions}
-    return reason or next((why for why in map(_why_no_answer, portals.values()) if why), "")
+def why_not(sessions: Sequence[Session], pause_s: float, back_s: float) -> str:
+    """Return why the connections of `sessions`, all that this host has, must not be made anew; '' if they may.
+
+    That takes `pause_s`, and another `back_s` where the old values must come back.
+    """
+    if reason := _why_not_by(iscsid.running()) or _why_not_all(sessions, pause_s, back_s):
+        return reason
+    sockets = established()
+    ways: dict[tuple[str, int, int], Session] = {}
+    for one in sessions:
+        found = one.socket(sockets)
+        ways[one.address, one.port, found.bound if found else 0] = one
+    return next((why for (*_, bound), one in ways.items() if (why := _why_no_answer(one, bound))), "")
 
 
 def in_place(
-    pending: Sequence[Pending], progress: Callable[[str], None], interrupt: signals.Stop
+    pending: Sequence[Pending],
+    progress: Callable[[str], None],
+    log: Log,
+    interrupt: signals.Stop,
+    way_back: bool = True,
 ) -> tuple[list[Reconnected], list[Pending]]:
     """Make the connections of all sessions anew where `pending` asks for one; return those, and what is left to do.
 
-    Raises NotReconnectedError where a session is not back in time, KeyboardInterrupt before anything is done.
+    With `way_back` the values from before would come back, by new connections, where that fails.  What was set by hand
+    is told to `log` before.  Raises NotReconnectedError where a session is not back in time, OSError where the journal
+    cannot be written and KeyboardInterrupt, both before anything is done.
     """
     asked = [one for one in pending if one.action == RECONNECT]
     rest = [one for one in pending if one.action != RECONNECT]
@@ -168,40 +195,49 @@ def in_place(
         return [], rest
     sessions = live_sessions()
     foretold_s = _longest_pause_s(sessions, {})
-    reason = why_not(sessions, foretold_s)
+    reason = why_not(sessions, foretold_s, _longest_pause_s(sessions, _waits_before()) if way_back else 0.0)
     if reason:
         return [], [*rest, *(replace(one, reason=reason) for one in asked)]
     interrupt.check()
     with signals.held_back():
-        done = _connect_anew(sessions, foretold_s, progress)
+        done = _connect_anew(sessions, foretold_s, progress, log)
     # A target on this very host has its own sessions logged in anew, too.
     ours = {tree.read_text(one.directory / "initiatorname") or "" for one in sessions}
     return done, [one for one in rest if one.action != TARGET_RELOGIN or one.identity not in ours]
 
 
-def once_more(progress: Callable[[str], None]) -> str:
+def _waits_before() -> dict[str, str]:
+    """Return the DefaultTime2Wait that each record would go back to, where fabtune has written another one."""
+    steps = [step for one in journal.transactions() for step in one.open_steps if step.key == _TIME2WAIT_KEY]
+    return {step.device.identity: step.old for step in reversed(steps)}
+
+
+def once_more(progress: Callable[[str], None], log: Log) -> str:
     """Let iscsid read the records again, for sessions that a reconnect did not bring back; return what is not back."""
     sessions = live_sessions()
     try:
-        _connect_anew(sessions, _longest_pause_s(sessions, {}), progress, all_up=False)
-    except FabtuneError as error:
+        _connect_anew(sessions, _longest_pause_s(sessions, {}), progress, log, all_up=False)
+    except (FabtuneError, OSError) as error:
         return str(error)
     return ""
 
 
 def _connect_anew(
-    sessions: Sequence[Session], foretold_s: float, progress: Callable[[str], None], all_up: bool = True
+    sessions: Sequence[Session], foretold_s: float, progress: Callable[[str], None], log: Log, all_up: bool = True
 ) -> list[Reconnected]:
     """Start iscsid anew and wait for all sessions; `all_up` if each of them has a connection, which must go first.
 
-    Raises NotReconnectedError, FabtuneError.
+    Raises NotReconnectedError, FabtuneError, OSError.
     """
     daemon = iscsid.running()
     if daemon is None:
         raise NotReconnectedError("no iscsid runs; start it, and it makes the connections anew")
     progress(f"new connections in place: {len(sessions)} sessions of this host pause for about {foretold_s:.1f} s")
     before = _connections(sessions) if all_up else {}
-    kept = {one.sid: carry.of(one) for one in sessions}
+    # Of a session that is down now the journal has it already.
+    kept = {one.sid: carry.of(one) for one in sessions} if all_up else {}
+    for one in sessions if all_up else ():
+        log(successor.connecting(one, kept[one.sid], daemon.since))
     begun_s = time.monotonic()
     iscsid.start_anew(daemon, _BUSY_DISKS_WAIT_S if all_up else _DISKS_WAIT_S)
     try:
@@ -212,9 +248,10 @@ def _connect_anew(
         # Whatever it is: iscsid has read the new records.
         raise NotReconnectedError(str(error)) from error
     _wait_for_disks()
+    owed.give_values_back(this_host().boot_id, progress)
     for session in live_sessions():
-        for what, why in carry.give_back(kept.get(session.sid, {}), session, progress):
-            progress(f"{what} is no longer as it was: {why}")
+        for what, why in carry.follow_record(kept[session.sid], session) if session.sid in kept else ():
+            progress(f"{what} is not what the record says: {why}")
     return found
 
 
@@ -247,12 +284,15 @@ def _watch(
 def _connections(sessions: Sequence[Session]) -> dict[int, set[tuple[str, int]]]:
     """Return the connections to the portal of each session by its id, as this end's address and port.
 
-    Kernels before 6.x do not tell which of them is the session's.
+    Kernels before 6.x do not tell which of them is the session's: there they are iscsid's, for all sessions alike.
     """
-    sockets = established()
+    sockets, daemon = established(), iscsid.running()
+    own = daemon.sockets() if daemon and any(not one.local_port for one in sessions) else set()
     return {
         one.sid: {
-            (end.local, end.local_port) for end in one.to_portal(sockets) if one.local_port in (0, end.local_port)
+            (end.local, end.local_port)
+            for end in one.to_portal(sockets)
+            if (end.local_port == one.local_port if one.local_port else end.inode in own)
         }
         for one in sessions
     }

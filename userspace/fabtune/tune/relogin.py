@@ -86,7 +86,7 @@ def perform(
 
 def _anew(session: Session, one: Pending, progress: Callable[[str], None], log: Log) -> tuple[str, str, list[Pending]]:
     """Log `session` out and in; return why it was left alone, why no other may follow, and what is left to do."""
-    maps, away = map_paths.maps_above(session), _away(session)
+    maps, away = map_paths.maps_above(session), successor.leaving(session, carry.of(session))
     reason, again = _again(session, away, progress, log)
     if again is None:
         return reason, "", []
@@ -99,14 +99,6 @@ def _anew(session: Session, one: Pending, progress: Callable[[str], None], log: 
     # multipathd and udev have their say first.
     lost = _given_back(away, again, log, progress)
     return "", stop, [*left, *(replace(one, action="value", label=what, reason=why) for what, why in lost)]
-
-
-def _away(session: Session) -> Logout:
-    """Return what the journal says of the logout of `session`."""
-    return Logout(
-        str(session.sid), session.identity, session.target, session.portal, session.interface, this_host().boot_id,
-        carry.of(session),
-    )  # fmt: skip
 
 
 def _again(session: Session, away: Logout, progress: Callable[[str], None], log: Log) -> tuple[str, Session | None]:

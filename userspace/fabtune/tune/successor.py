@@ -5,13 +5,30 @@ import contextlib
 from collections.abc import Callable
 
 from fabtune.backends import record
+from fabtune.facts.collect import this_host
 from fabtune.host import iscsiadm
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.tune import logout
-from fabtune.tune.lines import GivenBackLine, Line, LoginLine, Logout, PathLine, RefusedLine
+from fabtune.tune.lines import GivenBackLine, KeptLine, Line, LoginLine, Logout, PathLine, RefusedLine
+from fabtune.tune.unconfirmed import now_s
 
 # Puts one line into the journal; it is on disk when the call returns.  Raises OSError.
 Log = Callable[[Line], None]
+
+
+def leaving(session: Session, kept: dict[str, dict[str, str]]) -> Logout:
+    """Return what the journal says of the logout of `session`, with what is `kept` of it."""
+    return Logout(*_named(session), kept)
+
+
+def connecting(session: Session, kept: dict[str, dict[str, str]], iscsid_since: str) -> KeptLine:
+    """Return what the journal says of a new connection of `session`, with what is `kept` of it."""
+    return KeptLine(*_named(session), kept, iscsid_since, now_s())
+
+
+def _named(session: Session) -> tuple[str, str, str, str, str, str]:
+    boot_id = this_host().boot_id
+    return str(session.sid), session.identity, session.target, session.portal, session.interface, boot_id
 
 
 def of(away: Logout) -> list[Session]:

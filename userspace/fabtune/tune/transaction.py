@@ -19,6 +19,7 @@ from fabtune.tune.lines import (
     GivenBackLine,
     HoldsLine,
     InheritLine,
+    KeptLine,
     Line,
     LoginLine,
     Logout,
@@ -177,6 +178,9 @@ def take(transaction: Transaction, line: Line) -> None:
             transaction.pending.append(line)
         case DueLine():
             transaction.due.append(line)
+        case KeptLine():
+            # It is its own successor.
+            transaction.unkept.append((line, line.sid))
         case Logout():
             transaction.away.append(line)
             transaction.carried |= line.carried

@@ -173,7 +173,8 @@ def _stopped(report: Report, stop: Stop) -> bool:
 def _connect_anew(report: Report, progress: Callable[[str], None], stop: Stop) -> None:
     """Make the connections anew that still have the values taken back; what fails is reported, with all values back."""
     try:
-        report.reconnected, report.pending = reconnect.in_place(report.pending, progress, stop)
+        with relogin.journalled() as log:
+            report.reconnected, report.pending = reconnect.in_place(report.pending, progress, log, stop, way_back=False)
     except KeyboardInterrupt:
         report.interrupt()
     except (FabtuneError, OSError) as error:

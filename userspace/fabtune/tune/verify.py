@@ -203,11 +203,17 @@ def _away(everything: list[Transaction], boot_id: str, busy: str) -> list[Drift]
 
 
 def _not_given_back(everything: list[Transaction], boot_id: str, busy: str) -> list[Drift]:
-    """Return what was set by hand of a session or its disks and went with a re-login that was stopped half way."""
-    note = "was so before a re-login, which fabtune did not finish; "
-    note += busy or "`fabtune revert` or the next apply gives it back"
+    """Return what was set by hand of a session or its disks and went with a re-login or reconnect stopped half way."""
+    remedy = busy or "`fabtune revert` or the next apply gives it back"
     return [
-        Drift(value.what, f"{value.device}, {owed.label(one)}", value.was, value.now, True, note)
+        Drift(
+            value.what,
+            f"{value.device}, {owed.label(one)}",
+            value.was,
+            value.now,
+            True,
+            f"was so before a {one.act}, which fabtune did not finish; {remedy}",
+        )
         for one, value in owed.values(everything, boot_id)
     ]
 
