@@ -7,6 +7,7 @@ setup() {
 	cd "$BATS_TEST_DIRNAME/../.."
 	export PYTHONPATH=userspace
 	TMP=$BATS_TEST_TMPDIR
+	load ../vm/until
 }
 
 # What the test printed and the guest's console tell why it failed.
@@ -88,8 +89,7 @@ no_guest_left() { ! pgrep -f "qemu-system.*$TMP" > /dev/null; }
 		TMPDIR=$TMP/tmp setsid env --default-signal=INT,TERM /usr/bin/python3 -m fabtune lab run --clock real \
 			--out "$TMP/out" "$TMP/script" > "$TMP/log" 2>&1 3>&- &
 		pid=$!
-		for _ in $(seq 300); do grep -q started "$TMP/log" && break; sleep 0.1; done
-		grep -q started "$TMP/log"
+		until_true 'grep -q started "$TMP/log"'
 		kill -$signal "$pid"
 		status=0
 		wait "$pid" || status=$?
@@ -103,11 +103,10 @@ no_guest_left() { ! pgrep -f "qemu-system.*$TMP" > /dev/null; }
 	script 'echo started; while :; do :; done'
 	setsid env --default-signal=INT /usr/bin/python3 -m fabtune lab run --clock real --out "$TMP/out" "$TMP/script" > "$TMP/log" 2>&1 3>&- &
 	pid=$!
-	for _ in $(seq 300); do grep -q started "$TMP/log" && break; sleep 0.1; done
+	until_true 'grep -q started "$TMP/log"'
 	kill -KILL "$pid"
 	wait "$pid" || true
-	for _ in $(seq 50); do no_guest_left && break; sleep 0.1; done
-	no_guest_left
+	until_true no_guest_left
 }
 
 @test "an image build without an archive says so and leaves nothing" {
@@ -131,7 +130,7 @@ no_guest_left() { ! pgrep -f "qemu-system.*$TMP" > /dev/null; }
 	mkdir "$TMP/cache"
 	XDG_CACHE_HOME=$TMP/cache setsid env --default-signal=INT /usr/bin/python3 -m fabtune lab build --suite bookworm > "$TMP/log" 2>&1 3>&- &
 	pid=$!
-	for _ in $(seq 300); do compgen -G "$TMP/cache/fabtune/lab/.bookworm-*/root/*" > /dev/null && break; sleep 0.1; done
+	until_true 'compgen -G "$TMP/cache/fabtune/lab/.bookworm-*/root/*"'
 	kill -INT -- "-$pid"
 	status=0
 	wait "$pid" || status=$?

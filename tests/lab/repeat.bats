@@ -30,8 +30,9 @@ teardown() { [ -z "${busy:-}" ] || kill "$busy"; }
 	busy=$!
 	/usr/bin/python3 -m fabtune run "$out/repeat.toml" --out "$out/second" > "$out/table"
 	cmp "$out/first/summary.json" "$out/second/summary.json"
-	# Not because it is empty or constant: another seed loses other packets.
 	[ "$(grep -c mb_per_s "$out/first/summary.json")" -ge 2 ]
+	[ "${LENGTH:-short}" = full ] || return 0
+	# Not because it is constant: another seed loses other packets.
 	sed 's/\[fixed\]/[fixed]\nseed = 2/' "$out/repeat.toml" > "$out/other.toml"
 	/usr/bin/python3 -m fabtune run "$out/other.toml" --out "$out/third" > "$out/table"
 	run ! cmp "$out/first/profile=wan/run-1/points.json" "$out/third/profile=wan/run-1/points.json"

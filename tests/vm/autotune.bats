@@ -89,14 +89,10 @@ window() {
 
 @test "ended by a service manager while it looks whether a step helped takes the step back" {
 	under_load randwrite 32
-	setsid fabtune tune --yes --for 12s --target-netns target > told 2>&1 3>&- 4>&- &
+	setsid fabtune tune --yes --for 20s --target-netns target > told 2>&1 3>&- 4>&- &
 	climber=$!
 	# The first look is long, too.
-	for _ in $(seq 900); do
-		[ "$(window)" = 524288 ] || break
-		sleep 0.1
-	done
-	[ "$(window)" = 0 ]
+	until_true '[ "$(window)" = 0 ]'
 	until_true 'fabtune history | grep -q "in force"'
 	kill -TERM $climber
 	status=0

@@ -32,11 +32,11 @@ nobody_waits() {
 }
 
 @test "what nobody confirms goes back, and the journal says so; a second one beside it is refused" {
-	run -0 fabtune apply ./backlog.toml --confirm-within 8s 3>&- 4>&-
+	run -0 fabtune apply ./backlog.toml --confirm-within 20s 3>&- 4>&-
 	[[ "$output" == *"fabtune confirm"* ]]
 	[ "$(values)" = "0 4321" ]
 	[[ "$(fabtune history)" == *unconfirmed* ]]
-	run -2 fabtune apply ./backlog.toml --set x=1 --confirm-within 8s
+	run -2 fabtune apply ./backlog.toml --set x=1 --confirm-within 20s
 	run -2 fabtune apply ./backlog.toml
 	until_true '[ "$(values)" = "1 1000" ]'
 	nobody_waits
@@ -46,7 +46,7 @@ nobody_waits() {
 }
 
 @test "what is confirmed stays" {
-	run -0 fabtune apply ./backlog.toml --confirm-within 6s 3>&- 4>&-
+	run -0 fabtune apply ./backlog.toml --confirm-within 120s 3>&- 4>&-
 	run -0 fabtune confirm
 	nobody_waits
 	[ "$(values)" = "0 4321" ]

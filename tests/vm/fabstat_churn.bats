@@ -38,13 +38,13 @@ slab_kib() {
 	awk '/^(SUnreclaim|Percpu):/ { sum += $2 } END { print sum }' /proc/meminfo
 }
 
-@test "loads and unloads under I/O (200, in the short run 10) on SCSI and null_blk: no leak, no warning" {
+@test "loads and unloads under I/O (200, in the short run 5) on SCSI and null_blk: no leak, no warning" {
 	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
 	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1
 	background "$disk" nullb0
 	load_fabstat; sleep 0.2; rmmod fabstat
 	before=$(slab_kib)
-	for turn in $(seq "$(turns 200 10)"); do
+	for turn in $(seq "$(turns 200 5)"); do
 		load_fabstat
 		# Long enough that both disks have been seen in most turns.
 		[ $((turn % 5)) -ne 0 ] || wait_for seen "$disk" 'i.completed > 0'

@@ -6,10 +6,10 @@
 
 bats_require_minimum_version 1.5.0
 
-@test "20 random sequences on random hosts: every value back, no session in use ended, verify true" {
-	run --separate-stderr python3 /fabtune/tests/harm/drive.py --seeds 1-20 --steps 3
+@test "8 random sequences on random hosts: every value back, no session in use ended, verify true" {
+	run --separate-stderr python3 /fabtune/tests/harm/drive.py --seeds 1-8 --steps 3
 	# shellcheck disable=SC2154
 	echo "$output" "$stderr"
 	[ "$status" -eq 0 ]
-	[ "$(grep -c '"ok": true' <<<"$output")" -eq 20 ]
+	[ "$(grep -c '"ok": true' <<<"$output")" -eq 8 ]
 }

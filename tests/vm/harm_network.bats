@@ -18,6 +18,7 @@ setup_file() {
 
 setup() {
 	load common
+	load until
 	cat > fq.toml <<-'END'
 		summary = "fq and its maxrate"
 		[parameters.share_nic]
@@ -118,7 +119,7 @@ for _ in range(100):
 open("connected", "w").close()
 time.sleep(1e6)' &
 	client=$!
-	for _ in $(seq 200); do [ -e connected ] && break; sleep 0.1; done
+	until_true '[ -e connected ]'
 	try apply "$PWD/fq.toml" --role initiator
 	kill $client $server
 	ip route del 10.3.0.0/24
@@ -165,7 +166,7 @@ peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 peer.connect(("10.1.0.254", 51820))
 open("connected", "w").close()
 time.sleep(1e6)' &
-	for _ in $(seq 200); do [ -e connected ] && break; sleep 0.1; done
+	until_true '[ -e connected ]'
 	shared 'UDP with 10.1.0.254'
 	kill $!
 

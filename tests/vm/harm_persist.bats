@@ -158,7 +158,7 @@ profile() {
 	echo 3 > $tpg/param/MaxOutstandingR2T
 	iscsiadm -m discovery -t sendtargets -p 10.2.0.1:3260
 	python3 -m fabtune.lab.guest logout
-	timeout 20 iscsiadm -m node -T $target -p 10.2.0.1:3260 --login
+	timeout 300 iscsiadm -m node -T $target -p 10.2.0.1:3260 --login
 	echo 1 > $tpg/param/MaxOutstandingR2T
 }
 

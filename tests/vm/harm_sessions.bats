@@ -58,7 +58,7 @@ two_networks_of_ipv6() {
 teardown_file() {
 	load until
 	udevadm control --exit || true
-	until_true '! pidof systemd-udevd' || kill -9 $(pidof systemd-udevd)
+	until_true '! pidof systemd-udevd' 20 || kill -9 $(pidof systemd-udevd)
 }
 
 setup() {

@@ -15,6 +15,7 @@ setup_file() {
 
 setup() {
 	load common
+	load until
 	rm -rf /var/lib/fabtune
 	cat > relogin.toml <<-'EOT'
 		summary = "a value that a login agrees upon, and one of its disk"
@@ -45,11 +46,9 @@ teardown() {
 
 # Waits until the session and its disk are there.
 settled() {
-	for _ in $(seq 100); do
-		[ "$(cat $SESSION/session*/state 2>/dev/null)" = LOGGED_IN ] && ls -d $SESSION/session*/device/target*/*/block/* >/dev/null 2>&1 && return
-		sleep 0.1
-	done
-	iscsiadm -m node --login
+	# One that fabtune was killed between logout and login of comes back by hand.
+	compgen -G "$SESSION/session*" >/dev/null || iscsiadm -m node --login
+	until_true '[ "$(cat $SESSION/session*/state)" = LOGGED_IN ] && ls -d $SESSION/session*/device/target*/*/block/*'
 }
 
 sid() {

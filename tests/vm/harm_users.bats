@@ -18,6 +18,7 @@ setup_file() {
 
 setup() {
 	load common
+	load until
 	disk=/dev/$(cd /sys/block && echo sd*)
 	number=$(cat "/sys/block/${disk#/dev/}/dev")
 	session=$(ls /sys/class/iscsi_session)
@@ -51,11 +52,7 @@ refused() {
 hold() {
 	"$@" > ready 3>&- &
 	holder=$!
-	for _ in $(seq 100); do
-		grep -q ready ready && return
-		sleep 0.1
-	done
-	return 1
+	until_true 'grep -q ready ready'
 }
 
 @test "a disk that nobody uses is logged out" {
@@ -302,11 +299,7 @@ other_path() {
 	iscsiadm -m discovery -t st -p 10.2.0.1:3260 >/dev/null
 	iscsiadm -m node -p 10.2.0.2:3260 --login >/dev/null
 	iscsiadm -m node -p 10.2.0.2:3260 -o update -n node.session.queue_depth -v 64
-	for _ in $(seq 50); do
-		second=/dev/$(cd /sys/block && ls -d sd* | grep -vx "${disk#/dev/}") && break
-		sleep 0.1
-	done
-	[ -b "$second" ]
+	until_true 'second=/dev/$(cd /sys/block && ls -d sd* | grep -vx "${disk#/dev/}") && [ -b "$second" ]'
 	session=$(ls /sys/class/iscsi_session)
 }
 
@@ -359,20 +352,13 @@ no_other_path() {
 	mkdir -p $CORE/pscsi_7/tape
 	IFS=: read -r host channel id lun <<< "$device"
 	echo "scsi_host_id=$host,scsi_channel_id=$channel,scsi_target_id=$id,scsi_lun_id=$lun" > $CORE/pscsi_7/tape/control
-	for _ in $(seq 50); do
-		generic=$(ls "/sys/class/scsi_device/$device/device/scsi_generic") && break
-		sleep 0.1
-	done
+	until_true 'generic=$(ls "/sys/class/scsi_device/$device/device/scsi_generic")'
 	echo "/dev/$generic" > $CORE/pscsi_7/tape/udev_path
 	echo 1 > $CORE/pscsi_7/tape/enable
 	mkdir $TPG/lun/lun_1
 	ln -s $CORE/pscsi_7/tape $TPG/lun/lun_1/tape
 	iscsiadm -m session --rescan >/dev/null
-	for _ in $(seq 50); do
-		tape=$(ls "/sys/class/iscsi_session/$session"/device/target*/*/scsi_tape 2>/dev/null | grep -x 'nst[0-9]*') && break
-		sleep 0.1
-	done
-	[ -n "$tape" ]
+	until_true 'tape=$(ls "/sys/class/iscsi_session/$session"/device/target*/*/scsi_tape 2>/dev/null | grep -x "nst[0-9]*")'
 	exec 9<> "/dev/$tape"
 	refused "process"
 	exec 9<&-
@@ -386,11 +372,7 @@ second_lun() {
 	mkdir $TPG/lun/lun_1
 	ln -s $CORE/rd_mcp_0/disk0 $TPG/lun/lun_1/disk0
 	iscsiadm -m session --rescan >/dev/null
-	for _ in $(seq 50); do
-		compgen -G "/sys/class/iscsi_session/$session/device/target*/*:1/block/sd*" && return
-		sleep 0.1
-	done
-	return 1
+	until_true 'compgen -G "/sys/class/iscsi_session/$session/device/target*/*:1/block/sd*"'
 }
 
 @test "a disk whose LUN the target no longer has keeps its session: a login would not bring it back" {

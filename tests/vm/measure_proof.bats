@@ -7,11 +7,11 @@ setup_file() {
 	python3 -m fabtune.lab.guest up --rtt 1ms
 }
 
-@test "known configurations (12, in the short run 4) are confirmed from the wire, and wrong claims contradicted" {
+@test "known configurations (12, in the short run 3) are confirmed from the wire, and wrong claims contradicted" {
 	run python3 /fabtune/tests/vm/proof_grid.py
 	echo "$output"
 	[ "$status" -eq 0 ]
-	count=$([ "$LENGTH" = full ] && echo 12 || echo 4)
+	count=$([ "$LENGTH" = full ] && echo 12 || echo 3)
 	[[ "${lines[-1]}" == "$count configurations, "*", $((count * 5)) wrong ones contradicted, 0 wrong" ]]
 }
 
