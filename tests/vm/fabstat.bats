@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock virtual
-# guest: --suite bookworm --clock virtual
+# guest-full: --suite bookworm --clock virtual
 # guest: --suite sid --clock virtual
 # What the module counts is what happened: against fio, diskstats, known delays and the verbs that show it.
 

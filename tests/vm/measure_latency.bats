@@ -146,6 +146,7 @@ stalled_while() {
 }
 
 @test "of more than the disk can do the rates are told, and no latency" {
+	long
 	disk=$(slow_disk narrow 20)
 	echo 4 > "/sys/block/$disk/queue/nr_requests"
 	run fabtune measure openloop --set requests_per_s=400 --on "/dev/$disk" --ramp 500ms --runtime 3s
