@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from fabtune import __version__
-from fabtune.export.families import OPENMETRICS, Family, histogram_lines, labels, metric_text, sample_line
+from fabtune.export.families import OPENMETRICS, Family, histogram_lines, labels, metric_text, sample_line, seconds
 from fabtune.export.gather import SOURCES, Gathered, WatchedDevice
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
@@ -222,12 +222,12 @@ METRICS: dict[Family, Callable[[_Watch], Iterable[Samples]]] = {
         (
             "fabtune_in_flight_seconds_total",
             "Integral of the requests in flight over time; its rate is the mean depth.",
-            _of_devices(lambda one: one.depth_ns / 1e9),
+            _of_devices(lambda one: seconds(one.depth_ns)),
         ),
         (
             "fabtune_at_limit_seconds_total",
             "Time that the device spent at its limit of requests.",
-            _of_devices(lambda one: one.at_limit_ns / 1e9),
+            _of_devices(lambda one: seconds(one.at_limit_ns)),
         ),
         ("fabtune_stuck_requests", "Requests on the module's stuck list.", _stuck(oldest=False)),
         ("fabtune_stuck_oldest_seconds", "Age of the oldest stuck request, 0 without one.", _stuck(oldest=True)),
@@ -240,17 +240,17 @@ METRICS: dict[Family, Callable[[_Watch], Iterable[Samples]]] = {
         (
             "fabtune_tcp_busy_seconds_total",
             "Time that the session's socket had data to send or to be acknowledged.",
-            _of_sockets(lambda one: one.busy_us / 1e6),
+            _of_sockets(lambda one: seconds(one.busy_us * 1000)),
         ),
         (
             "fabtune_tcp_receive_window_limited_seconds_total",
             "Time that sending waited for the receiver's window.",
-            _of_sockets(lambda one: one.rwnd_limited_us / 1e6),
+            _of_sockets(lambda one: seconds(one.rwnd_limited_us * 1000)),
         ),
         (
             "fabtune_tcp_send_buffer_limited_seconds_total",
             "Time that sending waited for room in the send buffer, as far as TCP notes it.",
-            _of_sockets(lambda one: one.sndbuf_limited_us / 1e6),
+            _of_sockets(lambda one: seconds(one.sndbuf_limited_us * 1000)),
         ),
         ("fabtune_tcp_sent_bytes_total", "Bytes acknowledged.", _of_sockets(lambda one: one.acked_bytes)),
         ("fabtune_tcp_received_bytes_total", "Bytes received.", _of_sockets(lambda one: one.received_bytes)),
