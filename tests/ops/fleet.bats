@@ -71,11 +71,16 @@ tuned() {
 }
 
 @test "verify names the hosts that are out of reach or have drifted, and does the others" {
+	hosts
+	# Where this test was asked for alone: every host has something to compare.
+	grep -Lx 2 "$FLEET"/h*/sys/block/sd1/queue/rq_affinity | sed 's,/sys/.*,/fabtune,' |
+		xargs -rP 2 -I{} {} apply "$FLEET/two.toml" --yes --role initiator --rtt 1ms --rate 1gbit > /dev/null
+	[ "$(tuned)" -eq "$HOSTS" ]
 	hosts --away h0001 h0002 h0008
 	echo 1 > "$FLEET/h0004/sys/block/sd1/queue/rq_affinity"
 	run /usr/bin/python3 tests/ops/cpu.py "$FLEET/cpu" ansible-playbook -i "$FLEET/inventory.ini" fabtune.fleet.verify
 	[ "$status" -ne 0 ]
-	[ "$(grep -c 'unreachable=1' <<< "$output")" -eq 3 ]
+	[ "$(grep 'unreachable=1' <<< "$output" | cut -d ' ' -f 1 | xargs)" = "h0001 h0002 h0008" ]
 	[ "$(grep -c 'failed=1' <<< "$output")" -eq 1 ]
 	[ "$(grep -c 'failed=0 ' <<< "$output")" -eq $((HOSTS - 1)) ]
 	cpu=$(cat "$FLEET/cpu")

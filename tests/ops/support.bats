@@ -25,7 +25,7 @@ setup_file() {
 	grep -q '"fabtune_facts": 1' fabtune_show_--json
 	grep -q 'wan' fabtune_history
 	grep -q 'checked' fabtune_verify
-	grep -q 'fabtune_session_state' fabtune_export_--textfile_-
+	grep -q 'fabtune_session_state' fabtune_export_--textfile*
 	grep -q '"begin"' /tmp/report/*/var/lib/fabtune/journal/*.jsonl
 }
 
