@@ -80,9 +80,10 @@ check-kmod: deps-lab ## compile the module for 5.10 to 7.2 without a warning; sp
 fuzz: deps-test ## 10^6 broken profiles, journals, facts and records behind a guard (CASES=..., SEED=...; out/fuzz/fuzz.json)
 	$(PYTHON) tests/fuzz/fuzz.py --cases $(CASES) --seed $(SEED) --out $(OUT)/fuzz
 
-check-full: deps-lab deps-test check-kmod ## the tests inside guests, on every kernel and at full length
+check-full: deps-lab deps-test check-kmod ## the tests inside guests, on every kernel and at full length, and check-ops
 	bats tests/lab-full tests/fleet
 	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full
+	$(MAKE) --no-print-directory check-ops
 
 check-ops: deps-lab deps-test deps-ops ## what a host's operation needs, in guests: metrics, units over boots, packages (out/ops/summary.json; OPS=monitoring for one part)
 	$(PYTHON) tests/ops/check_ops.py --out $(OUT)/ops $(OPS)

@@ -57,8 +57,9 @@ def _serve(listen: str, fetch: Callable[[str], bytes]) -> None:
 
 def _write(path: Path) -> int:
     found = Gatherer().gather()
-    for source, text in found.problems.items():
-        console.say(f"fabtune: {source}: {text}")
+    for text in dict.fromkeys(found.problems.values()):
+        sources = ", ".join(source for source, its in found.problems.items() if its == text)
+        console.say(f"fabtune: {sources}: {text}")
     if str(path) == "-":
         with console.reader_may_leave():
             for text in render(found, PROMETHEUS):

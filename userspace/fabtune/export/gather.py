@@ -71,7 +71,10 @@ class Gatherer:
         started_s = time.process_time()
         problems: dict[str, str] = {}
         reading = _tried("fabstat", snapshot, problems)
-        waiting = _tried("stuck", stuck, problems)
+        waiting = _tried("stuck", stuck, problems) if reading else None
+        if reading is None:
+            # Why the module is not there is asked once, and stuck requests are told of at its devices.
+            problems["stuck"] = problems["fabstat"]
         sessions = _tried("sessions", live_sessions, problems) or []
         connected = _tried("sockets", sockets.established, problems) or [] if sessions else []
         outcome = _tried("verify", lambda: verified.saved(runtime_dir() / "verify.json"), problems)
