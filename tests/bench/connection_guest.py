@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """In a guest: what pacing by connection brings storage, costs another flow of the same NIC, and does to 4 sessions.
 
-    connection_guest.py wan RTT_MS RATE      connection_guest.py beside      connection_guest.py shared
+    connection_guest.py wan RTT_MS RATE [WAY...]      ... beside [WAY...]      ... shared [WAY...]
 
-Each result is one line: CASE {...}.
+Each result is one line: CASE {...}.  A WAY is who paces; without one, all of them are measured.
 """
 
 import json
@@ -76,18 +76,18 @@ def _tell(**values: object) -> None:
     print("CASE", json.dumps(values), flush=True)
 
 
-def wan(rtt_ms: str, rate: str) -> None:
+def wan(rtt_ms: str, rate: str, *ways: str) -> None:
     """Reads and writes of one session, each way."""
     path = ("--rtt", f"{rtt_ms}ms", "--rate", rate)
     _guest("up", *path)
     disk = _guest("login")
-    for way in _WAYS:
+    for way in ways or _WAYS:
         with _tuned(way, path):
             speeds = {f"{operation}_mb_per_s": round(_fio([disk], operation)[0], 2) for operation in ("read", "write")}
             _tell(what="wan", way=way, rtt_ms=float(rtt_ms), rate=rate, **speeds)
 
 
-def beside() -> None:
+def beside(*ways: str) -> None:
     """Another flow over the initiator's NIC, bulk and request-response, while storage is idle and while it is busy."""
     path = ("--rtt", "10ms", "--rate", "1gbit")
     _guest("up", *path)
@@ -98,7 +98,7 @@ def beside() -> None:
         subprocess.Popen([*in_shaper, sys.executable, str(Path(__file__).resolve()), "answer"]),
     ]
     time.sleep(2)
-    for way in _WAYS:
+    for way in ways or _WAYS:
         with _tuned(way, path):
             for busy in (False, True):
                 load = _steady_load(disk) if busy else None
@@ -151,12 +151,12 @@ def answer() -> None:
                     one.sendall(data)
 
 
-def shared() -> None:
+def shared(*ways: str) -> None:
     """Four sessions on one line whose queue holds a quarter of its BDP."""
     path, sessions = ("--rtt", "37ms", "--rate", "622mbit"), ("--targets", "4")
     _guest("up", *path, *sessions, "--buffer", "0.25")
     _guest("login", *sessions)
-    for way in _WAYS:
+    for way in ways or _WAYS:
         with _tuned(way, path, *sessions):
             # The device that joins them would deal the requests out evenly.
             disks = [session.luns[0] for session in live_sessions()]

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What `apply --reconnect` brings a mounted, busy session beside a re-login, for how long it pauses, and under faults.
 
-Writes in-place.json: {"cases": [...], "faults": N, "faults_lost": N}; fails when a bar is missed.
+Writes in-place.json: {"cases": [...], "faults": N, "faults_lost": N} and goes on where an earlier run was
+stopped; fails when a bar is missed.
 """
 
 import argparse
@@ -19,6 +20,7 @@ RTTS_MS = (0, 10, 37, 50, 100)
 # Of what a re-login gives, and how long a request may wait.
 SHARE, PAUSE_S = 0.97, 2.0
 FAULTS_A_GUEST = 10
+FILE_SYSTEMS = ("ext4", "xfs")
 
 
 def _lines(suite: str, seed: int, *words: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -59,20 +61,26 @@ def main() -> int:
     parser.add_argument("--suite", default="trixie", help="which Debian's kernel and open-iscsi")
     parser.add_argument("--faults", type=int, default=100, help="how many retunes something happens to")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rtts-ms", type=int, nargs="*", default=RTTS_MS)
+    parser.add_argument("--filesystems", nargs="*", default=FILE_SYSTEMS, choices=FILE_SYSTEMS)
     asked = parser.parse_args()
-    found: dict[str, Any] = {"suite": asked.suite, "cases": [], "faults": 0, "faults_lost": 0, "each_fault": []}
     asked.out.mkdir(parents=True, exist_ok=True)
-    for filesystem in ("ext4", "xfs"):
-        for rtt_ms in RTTS_MS:
-            found["cases"] += [one for _, one in _lines(asked.suite, asked.seed, "cases", str(rtt_ms), filesystem)]
-            (asked.out / "in-place.json").write_text(json.dumps(found, indent=1) + "\n")
+    kept = asked.out / "in-place.json"
+    found: dict[str, Any] = {"suite": asked.suite, "cases": [], "faults": 0, "faults_lost": 0, "each_fault": []}
+    if kept.exists() and (before := json.loads(kept.read_text()))["suite"] == asked.suite:
+        found = before
+    for filesystem in asked.filesystems:
+        for rtt_ms in asked.rtts_ms:
+            if (rtt_ms, filesystem) not in [(one["rtt_ms"], one["filesystem"]) for one in found["cases"]]:
+                found["cases"] += [one for _, one in _lines(asked.suite, asked.seed, "cases", str(rtt_ms), filesystem)]
+                kept.write_text(json.dumps(found, indent=1) + "\n")
     for first in range(0, asked.faults, FAULTS_A_GUEST):
         count, seed = min(FAULTS_A_GUEST, asked.faults - first), asked.seed + first
-        for _, one in _lines(asked.suite, seed, "faults", str(count), str(seed)):
-            found["each_fault"].append(one)
-            found["faults"] += 1
-            found["faults_lost"] += one["lost"]
-        (asked.out / "in-place.json").write_text(json.dumps(found, indent=1) + "\n")
+        if seed not in [one["seed"] for one in found["each_fault"]]:
+            found["each_fault"] += [one for _, one in _lines(asked.suite, seed, "faults", str(count), str(seed))]
+            found["faults"] = len(found["each_fault"])
+            found["faults_lost"] = sum(one["lost"] for one in found["each_fault"])
+            kept.write_text(json.dumps(found, indent=1) + "\n")
     told = missed(found)
     print("\n".join(told) or "all bars held")
     return int(bool(told))

@@ -21,7 +21,7 @@ from typing import Any
 from fabtune.host import iscsid
 from fabtune.host.sessions import live_sessions
 
-_RATE, _FILE, _TOP = "622mbit", Path("/m/data"), Path(__file__).parents[2]
+_RATE, _FILE, _TOP = "200mbit", Path("/m/data"), Path(__file__).parents[2]
 _MAKE = {"ext4": ["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], "xfs": ["mkfs.xfs", "-q", "-f", "-K"]}
 # How long a cut may be that the session outlives by itself (recovery_tmo is 120 s).
 _CUT_S = (1, 60)
@@ -63,7 +63,7 @@ class Writer:
 
 def _mb_per_s(operation: str) -> float:
     words = ["--direct=1", "--ioengine=libaio", f"--rw={operation}", "--bs=256k", "--iodepth=32", "--size=64m"]
-    timed = ["--time_based", "--runtime=3", "--ramp_time=3", "--output-format=json"]
+    timed = ["--time_based", "--runtime=8", "--ramp_time=4", "--output-format=json"]
     told = json.loads(_run("fio", "--name=speed", f"--filename={_FILE}", *words, *timed))
     return float(told["jobs"][0][operation]["bw_bytes"]) / 1e6
 
@@ -112,7 +112,8 @@ def cases(rtt_ms: str, filesystem: str) -> None:
     after = _both()
     for operation, speed in after.items():
         case = {
-            "rtt_ms": float(rtt_ms), "op": operation, "filesystem": filesystem, "mb_per_s": round(speed, 2),
+            "rtt_ms": float(rtt_ms), "rate": _RATE, "op": operation, "filesystem": filesystem,
+            "mb_per_s": round(speed, 2),
             "of_relogin": round(speed / reference[operation], 4), "relogin_mb_per_s": round(reference[operation], 2),
             "untouched_mb_per_s": round(untouched[operation], 2), "pause_s": told["pause_s"],
             "foretold_pause_s": foretold["pause_s"], "reconnected": len(done["reconnected"]),
@@ -188,8 +189,8 @@ def faults(count: int, seed: int) -> None:
         same = _run("iscsiadm", "-m", "node", "-o", "show") == records
         burst = live_sessions()[0].negotiated["MaxBurstLength"]
         lost = bool(told["errors"] or told["bytes_wrong"] or not same or burst != "262144")
-        fault = {"number": number, "fault": kind, "status": victim.returncode, "lost": lost, "pause_s": told["pause_s"],
-                 "same_record": same, "max_burst": burst, "said": said}  # fmt: skip
+        fault = {"seed": seed, "number": number, "fault": kind, "status": victim.returncode, "lost": lost,
+                 "pause_s": told["pause_s"], "same_record": same, "max_burst": burst, "said": said}  # fmt: skip
         print("FAULT", json.dumps(fault), flush=True)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fabtune.backends import attribute, conf
 from fabtune.errors import FabtuneError, InputError
-from fabtune.host import iscsid, mounts, tree
+from fabtune.host import iscsiadm, iscsid, mounts, tree
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
@@ -170,24 +170,32 @@ def chap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return conf.path()
 
 
-def test_chap_as_the_session_had_it_is_no_obstacle(chap: Path) -> None:
-    assert login_identity.why_another_by_conf(SESSION, {"node.session.auth.chap_algs": "MD5"}) == ""
+def why_another(monkeypatch: pytest.MonkeyPatch, algorithms: str = "") -> str:
+    """Return what an iscsid that starts would do otherwise where the record says `algorithms`."""
+    monkeypatch.setattr(iscsiadm, "credentials", lambda *_: {"node.session.auth.chap_algs": algorithms})
+    return login_identity.why_another_by_conf(SESSION)
+
+
+def test_chap_as_the_session_had_it_is_no_obstacle(chap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_another(monkeypatch, "MD5") == ""
     chap.write_text("node.session.auth.chap_algs = SHA3-256,SHA256\n")
-    assert login_identity.why_another_by_conf(SESSION, {"node.session.auth.chap_algs": "SHA3-256, SHA256"}) == ""
+    assert why_another(monkeypatch, "SHA3-256, SHA256") == ""
     chap.unlink()
-    assert login_identity.why_another_by_conf(SESSION, {}) == ""
+    assert why_another(monkeypatch) == ""
 
 
-def test_chap_algorithms_that_only_the_record_has_keep_iscsid_from_being_started_anew(chap: Path) -> None:
-    said = login_identity.why_another_by_conf(SESSION, {"node.session.auth.chap_algs": "SHA256"})
+def test_chap_algorithms_that_only_the_record_has_keep_iscsid_from_being_started_anew(
+    chap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = why_another(monkeypatch, "SHA256")
     assert "is SHA256, and an iscsid that starts takes MD5 from iscsid.conf" in said
     (SESSION.directory / "username").write_text("(null)")
-    assert login_identity.why_another_by_conf(SESSION, {"node.session.auth.chap_algs": "SHA256"}) == ""
+    assert why_another(monkeypatch, "SHA256") == ""
 
 
-def test_a_name_that_only_iscsid_conf_has_keeps_it_too(chap: Path) -> None:
+def test_a_name_that_only_iscsid_conf_has_keeps_it_too(chap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chap.write_text("node.session.auth.username_in = target\n")
-    assert "without node.session.auth.username_in" in login_identity.why_another_by_conf(SESSION, {})
+    assert "without node.session.auth.username_in" in why_another(monkeypatch)
 
 
 def test_nothing_is_applied_over_what_waits_to_be_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:

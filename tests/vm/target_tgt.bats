@@ -81,6 +81,28 @@ deadly_tgtadm() {
 	PYTHON
 }
 
+@test "a new connection in place has the target's new offer, and after a revert its old one" {
+	session=$(ls /sys/class/iscsi_session)
+	cat > bursts.toml <<-'TOML'
+		summary = "bursts on both ends"
+		[target."tgt.first_burst"]
+		value = 131072
+		why = "a test"
+		[initiator."iscsi.first_burst"]
+		value = 262144
+		why = "a test"
+		[initiator."iscsi.time2wait"]
+		value = 0
+		why = "a test"
+	TOML
+	fabtune apply ./bursts.toml --role target --netns target || [ $? -eq 4 ]
+	fabtune apply ./bursts.toml --role initiator --reconnect
+	[ "$(cat /sys/class/iscsi_session/$session/first_burst_len)" -eq 131072 ]
+	fabtune revert --reconnect || [ $? -eq 4 ]
+	[ "$(cat /sys/class/iscsi_session/$session/first_burst_len)" -eq 65536 ]
+	[ "$(ls /sys/class/iscsi_session)" = "$session" ]
+}
+
 @test "apply changes the offer and leaves the live session alone; the next login has it; revert takes it back" {
 	parameters > before
 	session=$(ls /sys/class/iscsi_session)

@@ -274,8 +274,10 @@ def _connect_late(progress: Callable[[str], None]) -> None:
         with contextlib.suppress(FabtuneError, OSError), journal.locked(), signals.noted() as stop:
             left = pending.still_pending(journal.transactions(), this_host().boot_id)
             asked = [one for one in left if one.action == pending.RECONNECT]
+            if not asked:
+                return
             with relogin.journalled() as log:
-                if not asked or reconnect.in_place(asked, progress, log, stop, way_back=False)[0]:
+                if reconnect.in_place(asked, progress, log, stop, way_back=False)[0]:
                     return
         time.sleep(_TRY_EVERY_S)
 

@@ -42,7 +42,7 @@ def why_another(session: Session, record: dict[str, str]) -> str:
     return ""
 
 
-def why_another_by_conf(session: Session, record: dict[str, str]) -> str:
+def why_another_by_conf(session: Session) -> str:
     """Return what an iscsid that starts would send otherwise than the login of `session` did, '' for nothing.
 
     It takes CHAP's names and secrets from the kernel, and what is not there, the algorithms as well, from iscsid.conf
@@ -56,13 +56,18 @@ def why_another_by_conf(session: Session, record: dict[str, str]) -> str:
     for attribute, key in _NAMES.items():
         if _shown(session, attribute) == "" and found[key]:
             return f"it logged in without {key}, and an iscsid that starts takes that from iscsid.conf"
-    if _shown(session, "username"):
-        own, general = _algorithms(record.get(_ALGORITHMS, "")), _algorithms(found[_ALGORITHMS])
-        if own != general:
-            return (
-                f"its record's {_ALGORITHMS} is {','.join(own)}, and an iscsid that starts takes {','.join(general)} "
-                "from iscsid.conf, which its target may refuse"
-            )
+    if not _shown(session, "username"):
+        return ""
+    try:
+        record = iscsiadm.credentials(session.target, session.portal, session.interface)
+    except FabtuneError as error:
+        return f"its node record's CHAP settings cannot be read: {error}"
+    own, general = _algorithms(record.get(_ALGORITHMS, "")), _algorithms(found[_ALGORITHMS])
+    if own != general:
+        return (
+            f"its record's {_ALGORITHMS} is {','.join(own)}, and an iscsid that starts takes {','.join(general)} "
+            "from iscsid.conf, which its target may refuse"
+        )
     return ""
 
 

@@ -104,8 +104,7 @@ def why_not_connected_again(session: Session) -> str:
     driver = transport(session)
     if driver in _SOFTWARE[1:]:
         return f"its driver is {driver}; only connections of {_SOFTWARE[0]} are made anew in place"
-    reason, settings = _by_record(session)
-    return reason or login_identity.why_another_by_conf(session, settings)
+    return _by_record(session)[0] or login_identity.why_another_by_conf(session)
 
 
 def _by_record(session: Session) -> tuple[str, dict[str, str]]:

@@ -1,0 +1,115 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock real --accel uml
+# guest-full: --suite bookworm --clock real --accel uml
+# New connections in place of sessions that are more than plain: with digests, with CHAP, to a depth of their own.
+
+bats_require_minimum_version 1.5.0
+
+TPG=(/sys/kernel/config/target/iscsi/iqn.*/tpgt_1)
+CONF=/etc/iscsi/iscsid.conf
+
+setup_file() {
+	python3 -m fabtune.lab.guest up --rtt 0ms --keeps-data --size-mib 64
+	DISK=$(python3 -m fabtune.lab.guest login)
+	export DISK
+	mkfs.ext4 -q -F -E nodiscard "/dev/$DISK"
+	mkdir -p /m
+}
+
+setup() {
+	load common
+	load until
+	cp $CONF kept.conf
+}
+
+teardown() {
+	touch stop
+	fabtune revert --reconnect >/dev/null 2>&1 || true
+	cat kept.conf > $CONF
+}
+
+session() {
+	echo /sys/class/iscsi_session/session*
+}
+
+digests() {
+	echo $(cat /sys/class/iscsi_connection/connection*/{header,data}_digest)
+}
+
+record() {
+	iscsiadm -m node -o update -n "$1" -v "$2"
+}
+
+busy() {
+	mount "/dev/$DISK" /m
+	python3 "$BATS_TEST_DIRNAME/fsync_writer.py" /m/file stop written.json 3>&- 4>&- &
+	WRITER=$!
+	until_true '[ -s written.json.steps ]'
+}
+
+all_is_well() {
+	touch stop
+	wait $WRITER
+	umount /m
+	cat written.json
+	grep -q '"errors": \[\], "bytes_wrong": 0' written.json
+}
+
+@test "digests and the disk's depth come and go in place, under a busy file system" {
+	cat > digests.toml <<-'EOF'
+		summary = "digests of both kinds"
+		[initiator."iscsi.header_digest"]
+		value = "CRC32C"
+		why = "a test"
+		[initiator."iscsi.data_digest"]
+		value = "CRC32C"
+		why = "a test"
+		[initiator."iscsi.queue_depth"]
+		value = 20
+		why = "a test"
+	EOF
+	busy
+	before=$(session)
+	run -0 fabtune apply ./digests.toml --role initiator --reconnect
+	[ "$(digests)" = "1 1" ]
+	# By an iscsid that sets it at a login alone, too.
+	[ "$(cat "/sys/block/$DISK/device/queue_depth")" = 20 ]
+	run -0 fabtune revert --reconnect
+	[ "$(digests)" = "0 0" ]
+	[ "$(cat "/sys/block/$DISK/device/queue_depth")" = 32 ]
+	[ "$before" = "$(session)" ]
+	all_is_well
+}
+
+@test "a session with CHAP comes back with it, unless iscsid.conf would give it other algorithms" {
+	cat > bursts.toml <<-'EOF'
+		summary = "one value that counts from the next connection on"
+		[initiator."iscsi.max_burst"]
+		value = 131072
+		why = "a test"
+	EOF
+	python3 -m fabtune.lab.guest logout
+	echo 1 > "${TPG[0]}/attrib/authentication"
+	printf someone > "${TPG[0]}/auth/userid"
+	printf a-secret-word > "${TPG[0]}/auth/password"
+	record node.session.auth.authmethod CHAP
+	record node.session.auth.username someone
+	record node.session.auth.password a-secret-word
+	iscsiadm -m node --login
+	until_true '[ -b /dev/$DISK ]'
+	[ "$(cat $(session)/username)" = someone ]
+	busy
+	run -0 fabtune apply ./bursts.toml --role initiator --reconnect
+	[ "$(cat $(session)/max_burst_len)" = 131072 ]
+	run -0 fabtune revert --reconnect
+	# The algorithms that only the record has are not those of an iscsid that starts.
+	record node.session.auth.chap_algs SHA256
+	run -4 fabtune apply ./bursts.toml --role initiator --reconnect
+	[[ "$(echo "$output" | tr -s ' \n' ' ')" == *"chap_algs is SHA256, and an iscsid that starts takes MD5 from iscsid.conf"* ]]
+	[ "$(cat $(session)/max_burst_len)" = 262144 ]
+	echo "node.session.auth.chap_algs = SHA256" >> $CONF
+	run -0 fabtune apply ./bursts.toml --role initiator --reconnect
+	[ "$(cat $(session)/max_burst_len)" = 131072 ]
+	all_is_well
+}
