@@ -149,7 +149,6 @@ def undo(
         look(lambda: pending.merge(report.pending, _untold(chosen, outcomes, host.boot_id)))
         report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
         look(lambda: pending.merge(pending.still_pending(journal.transactions(), host.boot_id), report.pending))
-        # Where nothing asks for it, the journal need not be written.
         if leave.reconnect and any(one.action == pending.RECONNECT for one in report.pending):
             _connect_anew(report, progress, stop)
         in_the_way = leave.relogin and report.pending
