@@ -141,7 +141,7 @@ def _restart_iscsid() -> None:
         time.sleep(1.0)
         # One that still finds the old one's socket ends at once.
         while iscsid.running() is None:
-            subprocess.Popen(["iscsid", "-f"], start_new_session=True, stdout=subprocess.DEVNULL)
+            subprocess.run(["setsid", "sh", "-c", "iscsid -f >/dev/null 2>&1 &"], check=True)
             time.sleep(2.0)
 
 

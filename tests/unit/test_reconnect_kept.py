@@ -3,6 +3,8 @@
 
 import json
 import socket
+import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +106,16 @@ def test_it_is_owed_as_long_as_an_iscsid_may_take_it_again(given: list[str], mon
     monkeypatch.setattr(owed, "now_s", lambda: 2000.0)
     owed.give_values_back("boot", lambda text: None)
     assert given == ["given", "given", "noted"]
+
+
+def test_an_iscsid_that_nobody_has_waited_for_counts_as_ended(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    while ") Z " not in Path(f"/proc/{ended.pid}/stat").read_text():
+        time.sleep(0.01)
+    words = ["sh", "-c", iscsid._ANEW, "sh", str(ended.pid), "touch", str(tmp_path / "started")]
+    subprocess.run(words, check=True, timeout=60)
+    assert (tmp_path / "started").exists()
+    ended.wait()
 
 
 def an_end(port: int, inode: int = 0, bound: int = 0) -> TcpSocket:

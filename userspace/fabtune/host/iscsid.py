@@ -28,7 +28,7 @@ _UNIT = "iscsid.service"
 _ANEW = """
 kill "$1"
 tries=0
-lives() { grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$1/status"; }
+lives() { grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
 while lives "$1" || grep -qs '@ISCSIADM_ABSTRACT_NAMESPACE' /proc/net/unix; do
 	tries=$((tries + 1))
 	[ $tries -ne 100 ] || kill -9 -- "-$1"
