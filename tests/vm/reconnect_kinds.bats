@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock real --accel uml
 # guest-full: --suite bookworm --clock real --accel uml
-# New connections in place of sessions that are more than plain: with digests, with CHAP, to a depth of their own.
+# New connections in place of sessions that are more than plain: with digests, CHAP, values set by hand.
 
 bats_require_minimum_version 1.5.0
 
@@ -112,4 +112,29 @@ all_is_well() {
 	run -0 fabtune apply ./bursts.toml --role initiator --reconnect
 	[ "$(cat $(session)/max_burst_len)" = 131072 ]
 	all_is_well
+}
+
+@test "a depth set by hand comes back with the next fabtune where the one that reconnected was killed" {
+	cat > bursts.toml <<-'EOF'
+		summary = "one value that counts from the next connection on"
+		[initiator."iscsi.max_burst"]
+		value = 131072
+		why = "a test"
+	EOF
+	depth=/sys/block/$DISK/device/queue_depth
+	echo 17 > "$depth"
+	fabtune apply ./bursts.toml --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
+	victim=$!
+	until_true '[ "$(cat $(session)/state)" != LOGGED_IN ]'
+	kill -9 $victim
+	wait $victim || true
+	until_true '[ "$(cat $(session)/state)" = LOGGED_IN ]'
+	# What an iscsid since 2.1.10 makes of it; an older one leaves it alone.
+	echo 32 > "$depth"
+	run -3 fabtune verify
+	[[ "$(echo "$output" | tr -s ' \n' ' ')" == *"queue_depth"*"was so before a new connection"* ]]
+	run -0 fabtune revert --reconnect
+	[ "$(cat "$depth")" = 17 ]
+	[ "$(cat $(session)/max_burst_len)" = 262144 ]
+	echo 32 > "$depth"
 }
