@@ -150,30 +150,31 @@ devtools:
 		cp .ci/devtools.txt .venv/; \
 	} || echo "They are not to be had here: style, floors and dead code stay unchecked." >&2
 
-# What the kernel runs for connection.*, compiled by clang; without it fabtune paces a whole NIC instead.
+# What the kernel runs for connection.*, and to tell the lab's CPU time apart, compiled by clang; without it fabtune paces a
+# whole NIC instead.
 .PHONY: bpf bpf-if-possible clean-bpf bench-connection
 PACKAGES_BPF := clang libbpf-dev
-BPF_OBJECT := userspace/fabtune/bpf/connection.bpf.o
+BPF_OBJECTS := userspace/fabtune/bpf/connection.bpf.o userspace/fabtune/bpf/cpu_time.bpf.o
 
-bpf: ## compile what gives single connections their socket options
+bpf: ## compile what gives single connections their socket options, and what tells the lab's CPU time apart
 	$(call install-missing,$(PACKAGES_BPF))
-	@$(MAKE) --no-print-directory $(BPF_OBJECT)
+	@$(MAKE) --no-print-directory $(BPF_OBJECTS)
 
 # Complete or not there at all: several makes may run, and guests copy it meanwhile.
-$(BPF_OBJECT): userspace/fabtune/bpf/connection.bpf.c
-	clang -g -O2 -Wall -Wextra -Werror -target bpf -I/usr/include/$$(uname -m)-linux-gnu -c $< -o $@.$$$$ && mv $@.$$$$ $@
+%.bpf.o: %.bpf.c
+	clang -g -O2 -Wall -Wextra -Wno-unused-parameter -Werror -target bpf -I/usr/include/$$(uname -m)-linux-gnu -c $< -o $@.$$$$ && mv $@.$$$$ $@
 
 deps-lab: bpf
 
 install: bpf-if-possible
 
 bpf-if-possible:
-	@$(MAKE) --no-print-directory $(BPF_OBJECT) || echo "Without clang and libbpf-dev: fabtune will pace NICs, not connections." >&2
+	@$(MAKE) --no-print-directory $(BPF_OBJECTS) || echo "Without clang and libbpf-dev: fabtune will pace NICs, not connections." >&2
 
 clean: clean-bpf
 
 clean-bpf:
-	rm -f $(BPF_OBJECT)
+	rm -f $(BPF_OBJECTS)
 
 bench-connection: deps-lab ## pacing by connection: storage, another flow of the NIC, four sessions on one line (out/bench/connection.json)
 	$(PYTHON) tests/bench/connection.py --out $(OUT)/bench

@@ -2,15 +2,19 @@
 """Definitions, combinations, and which runs are there already."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fabtune.errors import InputError
-from fabtune.experiment import batch, definition
+from fabtune.experiment import batch, definition, present
 from fabtune.experiment.clients import path_told
 from fabtune.experiment.settings import parse_settings
+from fabtune.lab.image import find_image
 from fabtune.lab.topology import emulated_path
+from fabtune.measure import keptrun
 from fabtune.model.results import Point
+from fabtune.progress import Progress
 
 
 def _write(tmp_path: Path, text: str) -> definition.Definition:
@@ -84,6 +88,32 @@ def test_a_replicate_is_a_seed_of_its_own_and_only_whole_runs_count(tmp_path: Pa
     assert [dict(one) for one in runs[0].points()] == [{"op": "read"}]
     (runs[0].directory / "points.json").write_text('[{"op": "re')
     assert runs[0].state().status == "refused" and runs[0].points() == ()
+
+
+def test_a_run_says_what_its_guest_was_given_whatever_is_edited_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "package"
+    code.mkdir()
+    (code / "model.py").write_text("first")
+
+    def guest(_machine: object, _job: Path, draft: Path, **_others: object) -> SimpleNamespace:
+        draft.mkdir()
+        (draft / "points.json").write_text(keptrun.as_text([Point({"op": "read"})]))
+        (code / "model.py").write_text("edited while a guest ran")
+        return SimpleNamespace(exit_status=0)
+
+    monkeypatch.setattr(present, "PACKAGE", code)
+    monkeypatch.setattr(batch, "build_module", lambda _image: None)
+    monkeypatch.setattr(batch, "write_job", lambda *_words, **_others: None)
+    monkeypatch.setattr(batch, "run_guest", guest)
+    wanted = _write(tmp_path, 'seeds = 2\n[factors]\nrtt = ["0ms"]\n')
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    monkeypatch.setattr(batch, "build_image", lambda name, _progress: find_image(name))
+    batch.run_all(wanted, runs, resume=False, progress=Progress(quiet=True), jobs=1)
+    first, second = (keptrun.read(run.directory)[0].origin.code for run in runs)
+    assert first != second
+    assert [run.state().status for run in runs] == ["refused", "measured"]
 
 
 def test_a_workloads_own_value_is_the_default() -> None:

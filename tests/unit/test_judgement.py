@@ -5,6 +5,7 @@ import math
 import random
 from itertools import product
 
+import attrs
 import pytest
 import scipy.stats
 from hypothesis import given
@@ -103,6 +104,24 @@ def test_p_and_interval_never_contradict_each_other(a: list[float], b: list[floa
             assert one.p is not None and one.low is not None and one.high is not None and one.ratio is not None
             assert one.low <= one.ratio <= one.high
             assert (one.p <= alpha) == (not one.low <= 1 <= one.high)
+
+
+@given(SHIFTED, SHIFTED, st.sampled_from([0.01, 1 / 16]))
+def test_nor_do_they_where_values_are_rounded(a: list[float], b: list[float], rounded: float) -> None:
+    for sides in (paired(b), unpaired(a, b)):
+        (one,) = judge_together([attrs.evolve(sides, rounded=rounded)])
+        assert one.p is not None and one.low is not None and one.high is not None
+        assert (one.p <= 0.05) == (not one.low <= 1 <= one.high)
+
+
+def test_neighbouring_buckets_are_no_difference_however_often_they_are_measured() -> None:
+    # True latencies of 101.9 and 102.1, on either side of the border between two buckets of fabstat, 6 wide.
+    a, b = (99.0,) * 20, (105.0,) * 20
+    sides = Sides(a=a, b=b, better=-1, paired=True)
+    assert judge_alone(sides).verdict is Verdict.WORSE
+    rounded = judge_alone(attrs.evolve(sides, rounded=1 / 16))
+    assert rounded.verdict is Verdict.CANNOT_TELL and rounded.p == 1
+    assert judge_alone(attrs.evolve(sides, b=(115.0,) * 20, rounded=1 / 16)).verdict is Verdict.WORSE
 
 
 def found(

@@ -81,6 +81,33 @@ def test_with_one_cpu_whose_idle_time_is_known_to_the_ns_there_is_no_error() -> 
     assert found.error == 0
 
 
+@pytest.mark.parametrize(
+    ("initiator_ms", "target_ms", "path_ms", "shares"),
+    [
+        (20, 50, 20, {"initiator": 0.2, "target": 0.5, "path": 0.2}),
+        # A fifth, and more, was for nobody in particular.
+        (20, 40, 10, {}),
+        # Not ten ticks in ten seconds.
+        (2, 5, 2, {}),
+    ],
+)
+def test_whose_the_time_is_comes_as_shares_or_not_at_all(
+    initiator_ms: float, target_ms: float, path_ms: float, shares: dict[str, float]
+) -> None:
+    busy_ms = 100 if initiator_ms > 10 else 9
+    record: Any = ten_seconds()
+    before = idle()
+    for sample in (*record.steps[0].samples, *before):
+        # What the host does anyway is 10 ms a second of the target's end.
+        quiet = sample in before
+        seconds = sample["time.monotonic"]
+        sample["exact.cpu.idle"] = seconds * (1e9 - 10e6 - (0 if quiet else busy_ms * 1e6))
+        each = {"initiator": initiator_ms, "target": target_ms, "path": path_ms}
+        for name, ms in each.items():
+            sample[f"exact.cpu.{name}"] = seconds * 1e6 * ((0 if quiet else ms) + (10 if name == "target" else 0))
+    assert metrics.cpu_by_end(with_step(record, idle=before).steps[0]) == pytest.approx(shares)
+
+
 def test_a_second_in_which_nothing_completed_has_no_percentiles_and_no_effect() -> None:
     record: Any = make_record(100, seconds=10)
     del record.steps[0].samples[0]["fabstat.p50_ms"]

@@ -112,7 +112,7 @@ def seen(**words: Any) -> StepResult:
 
 
 def test_fabstat_is_asked_first() -> None:
-    assert measured.latencies(seen(), "read") == measured.Latencies({3 * 10**9: 50})
+    assert measured.latencies(seen(), "read") == measured.Latencies({3 * 10**9: 50}, rounded=1 / 32)
 
 
 def test_fabstat_is_not_asked_where_requests_wait_before_it_or_are_not_the_loads_own() -> None:

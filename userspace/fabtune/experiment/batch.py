@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import attrs
 from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment import expect
 from fabtune.experiment.definition import Combination, Definition
-from fabtune.experiment.present import images_of, origin_now
+from fabtune.experiment.present import images_of, look_anew, origin_now
 from fabtune.experiment.settings import ops_of
 from fabtune.experiment.summary import Summary, summarise
 from fabtune.lab import fabrics
@@ -211,7 +211,9 @@ def _run_one(
     with progress.step(run.name), tempfile.TemporaryDirectory(prefix="fabtune-run-") as name:
         job, draft = Path(name) / "job.cpio", Path(name) / "out"
         arguments = ["fabtune.experiment.combination", json.dumps(attrs.asdict(run.settings), sort_keys=True)]
-        write_job(job, GUEST_DIR / "python-module", arguments, image=image, module=module)
+        made_from = _given(
+            run, lambda: write_job(job, GUEST_DIR / "python-module", arguments, image=image, module=module)
+        )
         outcome = run_guest(machine, job, draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop)
         ended = outcome.exit_status == 0 and (draft / keptrun.POINTS).exists()
         # Nothing of an earlier run stays beside the new one's files.
@@ -221,4 +223,15 @@ def _run_one(
             (run.directory / keptrun.POINTS).unlink(missing_ok=True)
             said = (draft / "output.log").read_text(errors="replace").strip().splitlines()[-6:]
             raise FabtuneError("\n  ".join([f"exit {outcome.exit_status} (files in {run.directory})", *said]))
-        keptrun.seal(run.directory, run.origin)
+        keptrun.seal(run.directory, made_from)
+
+
+def _given(run: Run, write: Callable[[], None]) -> Origin:
+    """Let `write` take what the guest gets of this tree and return what the run thus comes from."""
+    look_anew()
+    before = run.origin
+    write()
+    look_anew()
+    if run.origin != before:
+        raise FabtuneError("fabtune's own code was changed while it was copied for the guest: run it again")
+    return before

@@ -4,6 +4,7 @@
 Run as ``python3 -m fabtune.experiment.combination SETTINGS-AS-JSON``.
 """
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from fabtune.experiment.settings import OF_WORKLOAD, ops_of, ways_of
 from fabtune.experiment.testbed import Testbed, mount
 from fabtune.host.run import run
 from fabtune.lab import cross, topology
+from fabtune.lab.cpu_time import CpuTime
 from fabtune.measure import checks, measured, measurement, metrics, recordfile, target, workload
 from fabtune.measure.workload_run import measure
 from fabtune.model.factors import FACTORS, Settings
@@ -84,10 +86,13 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, st
                 found.append(with_bound(common(settings, path, way) | figures | own, taken, step, way))
     if arrived:
         found = [point | crossing(settings, arrived, taken) for point in found]
+    shares = ends_of_cpu(settings, disks[0], op) if settings.cpu == "ends" else {}
+    found = [point | shares for point in found]
     after = topology.qdisc_counters()
     if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
-    around = taken.environment | measurement.tunables_now() | theirs | {"qdiscs_before": before, "qdiscs_after": after}
+    around = taken.environment | measurement.tunables_now() | theirs | shares
+    around |= {"qdiscs_before": before, "qdiscs_after": after}
     taken = attrs.evolve(taken, environment=around, events=tuple(events))
     recordfile.write(taken, RESULTS / f"{op}.run.json.gz")
     return found
@@ -107,7 +112,18 @@ def target_tunables() -> dict[str, str]:
     return {f"target: {name}": value for name, value in theirs.items()}
 
 
-def measure_one(settings: Settings, path: PathTold, disk: str, op: str) -> RunRecord:
+def ends_of_cpu(settings: Settings, disk: str, op: str) -> dict[str, float | None]:
+    """Return whom the CPU's time serves, None where that cannot be told.
+
+    Of a load of its own, since the tracepoints that tell it cost up to a tenth of the time.
+    """
+    with contextlib.closing(CpuTime()) as meter:
+        taken = measure_one(settings, PathTold(), disk, op, meter)
+    shares = metrics.cpu_by_end(taken.steps[-1])
+    return {f"{name}_cpu_share": _rounded(shares.get(name), 3) for name in metrics.ENDS}
+
+
+def measure_one(settings: Settings, path: PathTold, disk: str, op: str, meter: CpuTime | None = None) -> RunRecord:
     """Return the run record of the combination's workload on one device, or on a file system on it."""
     work = workload.load(settings.workload)
     wanted = SMALL_FILES | {name: getattr(settings, FACTORS[factor].key) for name, factor in OF_WORKLOAD.items()}
@@ -116,8 +132,9 @@ def measure_one(settings: Settings, path: PathTold, disk: str, op: str) -> RunRe
     files = work.target == "directory"
     # Phases that move a given amount end with it.
     timed = not work.time.ends_with_data and (not files or work.time.runtime_s is not None)
+    on = target.find(mount(disk, settings) if files else f"/dev/{disk}")
     taken = measure(
-        work, target.find(mount(disk, settings) if files else f"/dev/{disk}"), label=settings.profile,
+        work, attrs.evolve(on, meter=meter and meter.sample), label=settings.profile,
         runtime_s=settings.runtime_s if timed else None, ramp_s=settings.ramp_s if timed else None,
         environment={"settings": attrs.asdict(settings)},
         path=path,

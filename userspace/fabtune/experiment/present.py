@@ -61,6 +61,11 @@ def code_digest() -> str:
     return found.hexdigest()
 
 
+def look_anew() -> None:
+    """Let `origin_now` see what was edited since it looked last."""
+    code_digest.cache_clear()
+
+
 @functools.cache
 def packages_digest(directory: Path) -> str:
     """Return the digest of the packages, with their versions, that an image in `directory` was made of."""

@@ -69,6 +69,10 @@ def check_settings(settings: Settings, where: str) -> None:
         raise InputError(
             f"{where}: cross with workload = net: other hosts' traffic is measured beside a disk's load only"
         )
+    if settings.cpu == "ends" and (many or settings.workload == "net"):
+        raise InputError(
+            f"{where}: cpu = ends with {many[0] if many else 'workload = net'}: only of a load on one disk"
+        )
     if settings.cut_s and settings.sessions < 2:
         raise InputError(
             f"{where}: cut with sessions = {settings.sessions}: expected at least 2, so that a path is left"

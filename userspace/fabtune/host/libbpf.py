@@ -23,7 +23,7 @@ _LINK_INFO, _LINK_INFO_BYTES = struct.Struct("=16xQ"), 128
 
 _POINTERS = (
     "bpf_object__open_file", "bpf_object__find_map_by_name", "bpf_object__find_program_by_name",
-    "bpf_program__attach_cgroup", "bpf_program__attach_iter",
+    "bpf_program__attach", "bpf_program__attach_cgroup", "bpf_program__attach_iter",
 )  # fmt: skip
 
 
@@ -110,6 +110,11 @@ class Loaded:
         self._links.append(ctypes.c_void_p(link))
         _call(f"pinning {path}", "bpf_link__pin", self._links[-1], os.fsencode(path))
 
+    def attach(self, name: str) -> None:
+        """Attach program `name` where its section says, as long as the object is there."""
+        link = _call(f"attaching {name}", "bpf_program__attach", self._program(name))
+        self._links.append(ctypes.c_void_p(link))
+
     def iterate(self, name: str, within: Callable[[], contextlib.AbstractContextManager[None]]) -> bytes:
         """Run the iterator `name` once, opened in the namespace that `within` enters, and return what it wrote."""
         what = f"iterator {name}"
@@ -193,10 +198,7 @@ class PinnedMap:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of `key`, None without one."""
-        value = ctypes.create_string_buffer(self._bytes)
-        if _libbpf().bpf_map_lookup_elem(self._fd, key, value) < 0:
-            return None
-        return value.raw
+        return look_up(self._fd, key, self._bytes)
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the value of `key`."""
@@ -213,6 +215,12 @@ class PinnedMap:
     def close(self) -> None:
         """Let go of it."""
         os.close(self._fd)
+
+
+def look_up(fd: int, key: bytes, value_bytes: int) -> bytes | None:
+    """Return the value of `key` in the map `fd`, None without one."""
+    value = ctypes.create_string_buffer(value_bytes)
+    return None if _libbpf().bpf_map_lookup_elem(fd, key, value) < 0 else value.raw
 
 
 def update(fd: int, key: bytes, value: bytes, what: str) -> None:

@@ -22,6 +22,8 @@ _LEAST_SAMPLES, _LEAST_SHARE = 4, 0.5
 _ENDING_S = 0.5
 # Latencies so near one another are one: a bucket of fabstat.
 ALIKE = 1 / 16
+# Half of a bucket of fio, which has 64 an octave.
+FIO_ROUNDED = 1 / 128
 
 
 @attrs.frozen
@@ -42,10 +44,14 @@ class Rate:
 
 @attrs.frozen
 class Latencies:
-    """How many requests took how long (ns -> requests); of `drained` of them it is only known that it was less."""
+    """How many requests took how long (ns -> requests); of `drained` of them it is only known that it was less.
+
+    Each time may be off by the share `rounded` to either side: it is that of its bucket.
+    """
 
     counts: Mapping[int, int]
     drained: int = 0
+    rounded: float = FIO_ROUNDED
 
     @property
     def total(self) -> int:
@@ -75,7 +81,7 @@ class Latencies:
         counts = dict(self.counts)
         for ns, count in other.counts.items():
             counts[ns] = counts.get(ns, 0) + count
-        return Latencies(counts, self.drained + other.drained)
+        return Latencies(counts, self.drained + other.drained, max(self.rounded, other.rounded))
 
 
 def together(parts: Iterable[Latencies]) -> Latencies:
@@ -260,7 +266,7 @@ def latencies(result: StepResult, op: str) -> Latencies:
     if interval is not None and result.depth <= interval.device.limit:
         histogram = interval.histogram("total", op)
         if histogram is not None and histogram.count and _same_size(result, interval, op):
-            return Latencies(_middles(histogram))
+            return Latencies(_middles(histogram), rounded=ALIKE / 2)
     if result.before_drain is not None:
         return Latencies(result.before_drain.bins(op))
     queued = result.depth > len(result.document.jobs)

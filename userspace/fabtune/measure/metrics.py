@@ -11,6 +11,8 @@ from fabtune.model.runrecord import Sample, StepResult
 _FILE_ENGINES = ("filecreate", "filestat", "filedelete")
 # The kernel counts CPU time in ticks: of fewer than ten nothing can be said.
 _TICK_MS, _LEAST_MS = 10.0, 100.0
+# Whom a lab guest's CPU works for, as far as it is told, and how much of its time must be told at least.
+ENDS, _LEAST_TOLD = ("initiator", "target", "path"), 0.8
 _KINDS = ("user", "nice", "sys", "idle", "wait.total", "irq.hard", "irq.soft", "steal")
 
 
@@ -18,7 +20,7 @@ _KINDS = ("user", "nice", "sys", "idle", "wait.total", "irq.hard", "irq.soft", "
 class Metric:
     """One figure of one step; `error` is how far off it may be.
 
-    `better` is +1 when more is better, -1 when less is.
+    `better` is +1 when more is better, -1 when less is; `rounded` is the share of it that a bucket leaves open.
     """
 
     key: str
@@ -27,6 +29,7 @@ class Metric:
     value: float
     better: int
     error: float | None = None
+    rounded: float = 0.0
 
 
 def of_step(result: StepResult) -> list[Metric]:
@@ -77,7 +80,8 @@ def _percentiles(result: StepResult, op: str, called: str) -> list[Metric]:
     for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)):
         value = latencies.quantile_ns(share)
         if value is not None:
-            found.append(Metric(f"{op}_{name}_ms", f"{called} latency {name}", "ms", value / 1e6, -1))
+            title = f"{called} latency {name}"
+            found.append(Metric(f"{op}_{name}_ms", title, "ms", value / 1e6, -1, rounded=latencies.rounded))
     return found
 
 
@@ -112,6 +116,25 @@ def _cpu(result: StepResult) -> list[Metric]:
         value = share / (gigabytes * 1e3 / seconds)
         found.append(Metric("sys_percent_per_mb_per_s", "%sys/(MB/s)", "%", value, -1))
     return found
+
+
+def cpu_by_end(result: StepResult) -> dict[str, float]:
+    """Return the shares of the step's CPU time by whom it served, of a guest whose meter told them apart.
+
+    Nothing where less than ten ticks were used, or a fifth of it was for nobody in particular: it cannot be told.
+    """
+    edges = measured.window(result)
+    if edges is None or not result.idle:
+        return {}
+    before = (result.idle[0], result.idle[1])
+    scale = _grown(edges, "time.monotonic") / _grown(before, "time.monotonic")
+    busy_ms = _busy_ms(edges)[0] - scale * _busy_ms(before)[0]
+    told_ms = {
+        name: (_grown(edges, f"exact.cpu.{name}") - scale * _grown(before, f"exact.cpu.{name}")) / 1e6 for name in ENDS
+    }
+    if busy_ms < _LEAST_MS or sum(told_ms.values()) < _LEAST_TOLD * busy_ms:
+        return {}
+    return {name: ms / busy_ms for name, ms in told_ms.items()}
 
 
 def _ticks_ms(edges: tuple[Sample, Sample], kind: str) -> float:

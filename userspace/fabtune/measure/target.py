@@ -14,12 +14,15 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.host import blocks, tree
 from fabtune.host.run import run
 from fabtune.host.users import Users
-from fabtune.model.runrecord import TargetUsed
+from fabtune.model.runrecord import Sample, TargetUsed
 
 
 @attrs.frozen
 class Target:
-    """A device or directory.  `disk` is the whole block device below it, None where there is none (tmpfs, NFS)."""
+    """A device or directory.  `disk` is the whole block device below it, None where there is none (tmpfs, NFS).
+
+    `meter` returns what else to read with each sample of a load on it.
+    """
 
     path: Path
     kind: str
@@ -29,6 +32,7 @@ class Target:
     model: str
     logical_block_bytes: int
     sessions: tuple[int, ...]
+    meter: Callable[[], Sample] | None = None
 
     def as_record(self) -> TargetUsed:
         """Return the target as a run record keeps it."""

@@ -55,6 +55,8 @@ class Watch:
         if disk and not Path(f"/sys/block/{disk}").exists() and not edge:
             raise FabtuneError(f"{disk} has vanished while the load was running")
         taken = counters.sample(disk)
+        if self._target.meter is not None:
+            taken |= self._target.meter()
         if self._fabstat and (edge or not self._readings or len(self._readings[0][1]) <= _LARGE_BYTES):
             self._readings.append((taken, read_file("stats")))
         if self._stuck_after_s is not None:

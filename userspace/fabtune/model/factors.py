@@ -163,6 +163,11 @@ class Settings:
     stream_bytes_per_s: int = _factor(units.parse_bytes, "1MB", "bytes per second of each writer of daq", "stream_rate")
     ramp_s: float = _factor(_seconds, "4s", "load before the measured part, slow start included", "ramp")
     runtime_s: float = _factor(_seconds, "3s", "the measured part", "runtime")
+    cpu: str = _factor(
+        _one_of("whole", "ends"),
+        "whole",
+        "whether a second load tells whose the CPU's time is: the initiator's, the target's, the path's",
+    )
     kernel: str = _factor(_one_of("trixie", "bookworm", "sid"), "trixie", "Debian suite of the guest's kernel")
     seed: int = _factor(_integer(1, 2**31 - 1), "1", "seed of every random choice: the replicate's number")
 

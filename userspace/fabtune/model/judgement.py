@@ -24,6 +24,9 @@ PRACTICAL = 0.02
 ALPHA_BIAS = 0.01
 LEAST = 3
 _LARGEST = 700.0
+_NOT_BESIDE_THE_OTHERS = (
+    "alone it would count as a difference; beside the other figures judged with it, it is not certain enough"
+)
 # With fewer, ranks find less than t does: six pairs must all agree, and one of twenty of them does not.
 LEAST_RANKS = 8
 # Whoever looks several times and may stop each time errs more often, so that each look judges at a lower level
@@ -65,7 +68,8 @@ def rules_with_looks(most_pairs: int) -> Rules:
 class Sides:
     """One figure of both sides: values above zero, `paired` in order or not; `better` is +1 if larger is better.
 
-    `bias` is the interval of the ratio that A against A gave where it proved the set-up to favour a side.
+    `bias` is the interval of the ratio that A against A gave where it proved the set-up to favour a side.  `rounded`
+    is how far the ratio may be off because both sides are known to a bucket only, as a share: no number of runs helps.
     """
 
     a: tuple[float, ...]
@@ -73,6 +77,7 @@ class Sides:
     better: int
     paired: bool
     bias: tuple[float, float] | None = None
+    rounded: float = 0.0
 
     @property
     def n(self) -> int:
@@ -110,14 +115,18 @@ def judge_together(figures: Sequence[Sides], *, alpha: float = ALPHA, practical:
     told = [sides for sides in figures if not _untold(sides)]
     # Which test judges must not depend on what it finds: the strictest level of the family decides.
     shifts = [_shift(sides, alpha / len(told)) for sides in told]
-    adjusted = iter(zip(told, shifts, holm([shift.p for shift in shifts], alpha), strict=True))
+    alone = [_p(sides, shift, alpha / len(told)) for sides, shift in zip(told, shifts, strict=True)]
+    adjusted = iter(zip(shifts, alone, holm(alone, alpha), strict=True))
     found = []
     for sides in figures:
         if why := _untold(sides):
             found.append(Judgement(verdict=Verdict.CANNOT_TELL, why=why, n=sides.n))
             continue
-        _, shift, (p, level) = next(adjusted)
-        found.append(_judged(sides, shift, p, level, alpha, practical))
+        shift, p_alone, (p, level) = next(adjusted)
+        judged = _judged(sides, shift, p, level, practical)
+        if judged.verdict is Verdict.CANNOT_TELL and p_alone <= alpha < p:
+            judged = attrs.evolve(judged, why=_NOT_BESIDE_THE_OTHERS)
+        found.append(judged)
     return found
 
 
@@ -144,11 +153,21 @@ def _shift(sides: Sides, level: float) -> Shift:
     return paired_t(differences) if sides.paired else welch_t(a, b)
 
 
-def _judged(sides: Sides, shift: Shift, p: float, level: float, alpha: float, practical: float) -> Judgement:
+def _p(sides: Sides, shift: Shift, level: float) -> float:
+    """Return p of a difference beyond what the rounding of the values explains."""
+    slack = math.log1p(sides.rounded)
+    if not slack:
+        return shift.p
+    if abs(shift.estimate) <= slack:
+        return 1.0
+    beyond = math.exp(-math.copysign(slack, shift.estimate))
+    return _shift(attrs.evolve(sides, b=tuple(value * beyond for value in sides.b)), level).p
+
+
+def _judged(sides: Sides, shift: Shift, p: float, level: float, practical: float) -> Judgement:
     low, high = map(_ratio, shift.interval(level))
+    low, high = low / (1 + sides.rounded), high * (1 + sides.rounded)
     verdict, why = _verdict(sides, low, high, practical)
-    if verdict is Verdict.CANNOT_TELL and shift.p <= alpha < p:
-        why = "alone it would count as a difference; beside the other figures judged with it, it is not certain enough"
     means = [statistics.geometric_mean(side) for side in (sides.a, sides.b)]
     return Judgement(
         verdict=verdict, why=why, n=sides.n, ratio=math.exp(shift.estimate), low=low, high=high,

@@ -297,7 +297,8 @@ def _sides(key: _Key, better: int, of_a: _Placed, of_b: _Placed, bias: tuple[flo
     if both:
         a, b = [(place, in_a[place]) for place in both], [(place, in_b[place]) for place in both]
     values_a, values_b = (tuple(value for _, value in side) for side in (a, b))
-    return Sides(a=values_a, b=values_b, better=better, paired=bool(both), bias=bias)
+    rounded = sum(max((found[key].rounded for _, found in side if key in found), default=0) for side in (of_a, of_b))
+    return Sides(a=values_a, b=values_b, better=better, paired=bool(both), bias=bias, rounded=rounded)
 
 
 def differences(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:

@@ -36,6 +36,7 @@ _FIGURES = (
     Column("p50", "p50_ms", "ms", significant(3)),
     Column("p99", "p99_ms", "ms", significant(3)),
     Column("CPU", "cpu_s_per_gb", "s/GB", significant(3)),
+    *(Column(name, f"{name}_cpu_share", "of CPU", percent) for name in ("initiator", "target", "path")),
     Column("queue", "queue_full", "full", plain),
     Column("at", "at_limit", "limit", percent),
     Column("oldest", "oldest_s", "s", significant(3)),
