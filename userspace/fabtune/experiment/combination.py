@@ -86,13 +86,14 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, st
                 found.append(with_bound(common(settings, path, way) | figures | own, taken, step, way))
     if arrived:
         found = [point | crossing(settings, arrived, taken) for point in found]
-    shares = ends_of_cpu(settings, disks[0], op) if settings.cpu == "ends" else {}
-    found = [point | shares for point in found]
+    if settings.cpu == "ends":
+        shares = ends_of_cpu(settings, disks[0], op)
+        found = [point | {f"{end}_cpu_share": _rounded(shares.get(end), 3) for end in metrics.ENDS} for point in found]
+        taken = attrs.evolve(taken, steps=(*taken.steps[:-1], attrs.evolve(taken.steps[-1], cpu_shares=shares)))
     after = topology.qdisc_counters()
     if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
-    around = taken.environment | measurement.tunables_now() | theirs | shares
-    around |= {"qdiscs_before": before, "qdiscs_after": after}
+    around = taken.environment | measurement.tunables_now() | theirs | {"qdiscs_before": before, "qdiscs_after": after}
     taken = attrs.evolve(taken, environment=around, events=tuple(events))
     recordfile.write(taken, RESULTS / f"{op}.run.json.gz")
     return found
@@ -112,15 +113,14 @@ def target_tunables() -> dict[str, str]:
     return {f"target: {name}": value for name, value in theirs.items()}
 
 
-def ends_of_cpu(settings: Settings, disk: str, op: str) -> dict[str, float | None]:
-    """Return whom the CPU's time serves, None where that cannot be told.
+def ends_of_cpu(settings: Settings, disk: str, op: str) -> dict[str, float]:
+    """Return whom the CPU's time serves, nothing where that cannot be told.
 
     Of a load of its own, since the tracepoints that tell it cost up to a tenth of the time.
     """
     with contextlib.closing(CpuTime()) as meter:
         taken = measure_one(settings, PathTold(), disk, op, meter)
-    shares = metrics.cpu_by_end(taken.steps[-1])
-    return {f"{name}_cpu_share": _rounded(shares.get(name), 3) for name in metrics.ENDS}
+    return metrics.cpu_by_end(taken.steps[-1])
 
 
 def measure_one(settings: Settings, path: PathTold, disk: str, op: str, meter: CpuTime | None = None) -> RunRecord:

@@ -148,6 +148,7 @@ class StepResult:
     `before_drain` is what fio had counted at the end of the measured part, before it waited for what was outstanding;
     `idle` are two samples before the load, of a host that only waits; `offered` is there where requests left at given
     instants, and their times count from these: then our own generator speaks in `fio`, in its words;
+    `cpu_shares` is whom a second load's CPU time served, empty where that could not be told;
     `phase` is the step's name whatever its parameters; `skipped`, `problem` and `failed_as_expected` say why there
     are no figures, or what went wrong as it had to.
     """
@@ -175,6 +176,7 @@ class StepResult:
     replayed: Replayed | None = typed.omitted()
     stuck: Stuck | None = typed.omitted()
     failed_as_expected: str | None = typed.omitted()
+    cpu_shares: dict[str, float] | None = typed.omitted()
     iperf3: Iperf3Output | None = typed.omitted()
     others: Rest = Rest()
 
