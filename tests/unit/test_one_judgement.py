@@ -18,7 +18,7 @@ from fabtune.measure import recordfile
 from fabtune.model import runrecord
 from fabtune.model.judgement import Rules, Verdict
 from fabtune.model.runrecord import RunRecord, SessionTurn
-from fabtune.report import compare, paired, verdict_table
+from fabtune.report import cells, compare, paired, verdict_table
 
 
 def session(
@@ -174,3 +174,32 @@ def test_rules_that_nobody_settled_are_refused(wrong: dict[str, float], tmp_path
     raw["session"]["rules"] |= wrong
     with pytest.raises(InputError, match=next(iter(wrong))):
         runrecord.read(raw, "a record")
+
+
+def test_points_that_differ_in_a_setting_of_the_lab_are_no_runs_of_one_point() -> None:
+    def one(mb_per_s: float, label: str, seed: int, **settings: object) -> RunRecord:
+        told = {"seed": seed, "profile": label, "rtt_ms": 50.0, "mtu": 1500, **settings}
+        return make_record(mb_per_s, label, environment={"settings": told})
+
+    records = [
+        one(rate * noise, label, seed, loss=loss)
+        for seed, noise in enumerate((0.99, 1.0, 1.01), 1)
+        for label, rate, loss in (
+            ("wan", 100, 0.0),
+            ("wan-lossy", 100, 0.0),
+            ("wan", 10, 0.001),
+            ("wan-lossy", 40, 0.001),
+        )
+    ]
+    ((_, outcome),) = paired.outcomes(records)
+    said = {row.step: (row.judgement.n, row.judgement.verdict) for row in outcome.primary}
+    assert said == {"read, loss 0": (3, Verdict.SAME), "read, loss 0.001": (3, Verdict.BETTER)}
+    assert [(cell.parameters["loss"], len(cell.runs)) for cell in cells.cells(records)] == [
+        (0.0, 3), (0.0, 3), (0.001, 3), (0.001, 3)
+    ]  # fmt: skip
+    # What differs between the sides alone is what is compared.
+    sides = [
+        [one(rate, "wan", seed, kernel=kernel) for seed in (1, 2, 3)] for rate, kernel in ((9, "trixie"), (10, "sid"))
+    ]
+    (row,) = compare.compare_sets(*sides).primary
+    assert (row.step, row.judgement.n, row.judgement.verdict) == ("read", 3, Verdict.BETTER)

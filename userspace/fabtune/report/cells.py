@@ -12,6 +12,7 @@ from fabtune.measure.measured import Latencies
 from fabtune.model.judgement import ALPHA
 from fabtune.model.runrecord import RunRecord, StepResult, Value
 from fabtune.model.statistics import groups_in, mean_interval
+from fabtune.report.apart import lab_settings, needed
 
 K = TypeVar("K")
 
@@ -86,9 +87,13 @@ def _mb_per_s(bytes_per_s: float | None) -> float | None:
     return None if bytes_per_s is None else bytes_per_s / 1e6
 
 
+# Workload, phase, step, direction, label and parameters.
+_Place = tuple[str, str, str, str, str, tuple[tuple[str, Value], ...]]
+
+
 def cells(records: Iterable[RunRecord]) -> list[Cell]:
     """Return the cells of all steps that measured something, in order of first appearance."""
-    found: dict[tuple[str, str, str, str, str, tuple[tuple[str, Value], ...]], list[tuple[RunRecord, StepResult]]] = {}
+    runs: list[tuple[_Place, RunRecord, StepResult]] = []
     for record in records:
         for result in record.steps:
             if not result.fio or result.must_fail or result.skipped:
@@ -98,7 +103,13 @@ def cells(records: Iterable[RunRecord]) -> list[Cell]:
                 parameters["rtt_ms"] = record.path.rtt_ms
             for op in result.fio.directions:
                 step = (record.workload.name, result.phase or result.name, result.name)
-                found.setdefault((*step, op, record.label, tuple(parameters.items())), []).append((record, result))
+                runs.append(((*step, op, record.label, tuple(parameters.items())), record, result))
+    apart = needed([(place, lab_settings(record)) for place, record, _ in runs])
+    found: dict[_Place, list[tuple[RunRecord, StepResult]]] = {}
+    for place, record, result in runs:
+        settings = lab_settings(record)
+        more = tuple((name, settings[name]) for name in apart if name in settings)
+        found.setdefault((*place[:-1], place[-1] + more), []).append((record, result))
     return [
         Cell(workload, phase, step, op, label, dict(parameters), tuple(runs))
         for (workload, phase, step, op, label, parameters), runs in found.items()

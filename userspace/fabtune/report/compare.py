@@ -12,6 +12,7 @@ from fabtune.model import runrecord
 from fabtune.model.document import Json
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord, StepResult, Value
+from fabtune.report.apart import lab_settings, needed
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
 _PRIMARY = ("mb_per_s", "files_per_s")
@@ -231,23 +232,30 @@ def _parameters(record: RunRecord, result: StepResult) -> dict[str, Value]:
 
 
 def _step_name(record: RunRecord, result: StepResult, told_apart_by: Sequence[str]) -> str:
-    parameters = _parameters(record, result)
+    parameters = lab_settings(record) | _parameters(record, result)
     said = (_parameter(key, parameters[key]) for key in told_apart_by if key in parameters)
     return ", ".join([result.name, *said])
 
 
 def _parameter(key: str, value: Value) -> str:
-    return f"RTT {value:g} ms" if key == "rtt_ms" else f"{key} {workload.said_value(key, value)}"
+    return f"RTT {value:g} ms" if key == "rtt_ms" else f"{key} {workload.said_value(key, value)}".removesuffix(".0")
 
 
-def _telling_apart(records: Sequence[RunRecord]) -> list[str]:
-    """Return the parameters that differ between records although the step's name is the same."""
+def _telling_apart(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
+    """Return the parameters that differ between records although the step's name is the same.
+
+    Of an experiment's settings those without which one side would have several points under one name.
+    """
     seen: dict[tuple[str, str], set[str]] = {}
-    for record in records:
-        for result in record.steps:
-            for name, value in _parameters(record, result).items():
-                seen.setdefault((result.name, name), set()).add(str(value))
-    return list(dict.fromkeys(name for (_, name), values in seen.items() if len(values) > 1))
+    runs = []
+    for side, records in enumerate((a, b)):
+        for record in records:
+            for result in record.steps:
+                parameters = _parameters(record, result)
+                runs.append(((side, result.name, tuple(parameters.items())), lab_settings(record)))
+                for name, value in parameters.items():
+                    seen.setdefault((result.name, name), set()).add(str(value))
+    return list(dict.fromkeys([*(name for (_, name), values in seen.items() if len(values) > 1), *needed(runs)]))
 
 
 def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[_Key, metrics.Metric]:
@@ -267,7 +275,7 @@ def _rows(
     """Return the rows of each of `others` against A, the primary figures first; those of all are one family."""
     placed = []
     for b in others:
-        apart = _telling_apart((*a, *b))
+        apart = _telling_apart(a, b)
         of_a, of_b = ([(_place(one), figures(one, apart)) for one in side] for side in (a, b))
         known = {key: metric for _, side in (*of_a, *of_b) for key, metric in side.items()}
         placed.append((known, of_a, of_b))

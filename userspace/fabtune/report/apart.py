@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What tells the lab's runs apart beside a step's parameters and the path: two of different loss are no two of one."""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from fabtune.model.runrecord import RunRecord, Value
+
+# The draw; and what the label says.
+_NO_POINT = ("seed", "profile")
+
+
+def lab_settings(record: RunRecord) -> dict[str, Value]:
+    """Return the settings of an experiment's run that make it another point; nothing of other runs."""
+    settings = record.environment.get("settings")
+    if not isinstance(settings, Mapping):
+        return {}
+    return {
+        name: value
+        for name, value in settings.items()
+        if isinstance(value, str | int | float) and name not in _NO_POINT
+    }
+
+
+def needed(runs: Sequence[tuple[Hashable, Mapping[str, Value]]]) -> list[str]:
+    """Return the settings without which runs of different ones would count as one point's.
+
+    Each run is what is known of its point already, and its settings.
+    """
+    chosen: list[str] = []
+    for name in dict.fromkeys(name for _, settings in runs for name in settings):
+        values: dict[Hashable, set[Value]] = {}
+        for point, settings in runs:
+            if name in settings:
+                place = (point, *(settings.get(one) for one in chosen))
+                values.setdefault(place, set()).add(settings[name])
+        if any(len(found) > 1 for found in values.values()):
+            chosen.append(name)
+    return chosen
