@@ -21,7 +21,7 @@ def lab_settings(record: RunRecord) -> dict[str, Value]:
     }
 
 
-def needed(runs: Sequence[tuple[Hashable, Mapping[str, Value]]]) -> list[str]:
+def settings_apart(runs: Sequence[tuple[Hashable, Mapping[str, Value]]]) -> list[str]:
     """Return the settings without which runs of different ones would count as one point's.
 
     Each run is what is known of its point already, and its settings.

@@ -12,7 +12,7 @@ from fabtune.measure.measured import Latencies
 from fabtune.model.judgement import ALPHA
 from fabtune.model.runrecord import RunRecord, StepResult, Value
 from fabtune.model.statistics import groups_in, mean_interval
-from fabtune.report.apart import lab_settings, needed
+from fabtune.report.apart import lab_settings, settings_apart
 
 K = TypeVar("K")
 
@@ -104,7 +104,7 @@ def cells(records: Iterable[RunRecord]) -> list[Cell]:
             for op in result.fio.directions:
                 step = (record.workload.name, result.phase or result.name, result.name)
                 runs.append(((*step, op, record.label, tuple(parameters.items())), record, result))
-    apart = needed([(place, lab_settings(record)) for place, record, _ in runs])
+    apart = settings_apart([(place, lab_settings(record)) for place, record, _ in runs])
     found: dict[_Place, list[tuple[RunRecord, StepResult]]] = {}
     for place, record, result in runs:
         settings = lab_settings(record)

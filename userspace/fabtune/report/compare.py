@@ -12,7 +12,7 @@ from fabtune.model import runrecord
 from fabtune.model.document import Json
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord, StepResult, Value
-from fabtune.report.apart import lab_settings, needed
+from fabtune.report.apart import lab_settings, settings_apart
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
 _PRIMARY = ("mb_per_s", "files_per_s")
@@ -255,7 +255,9 @@ def _telling_apart(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
                 runs.append(((side, result.name, tuple(parameters.items())), lab_settings(record)))
                 for name, value in parameters.items():
                     seen.setdefault((result.name, name), set()).add(str(value))
-    return list(dict.fromkeys([*(name for (_, name), values in seen.items() if len(values) > 1), *needed(runs)]))
+    return list(
+        dict.fromkeys([*(name for (_, name), values in seen.items() if len(values) > 1), *settings_apart(runs)])
+    )
 
 
 def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[_Key, metrics.Metric]:

@@ -117,6 +117,7 @@ def as_json(record: RunRecord) -> dict[str, Json]:
                 **{metric.key: metric.value for metric in metrics.of_step(result)},
                 **openloops.as_json(result.offered, result.replayed),
                 **{f"{one.key}_error": one.error for one in metrics.of_step(result) if one.error is not None},
+                **{f"{end}_cpu_share": share for end, share in (result.cpu_shares or {}).items()},
             }
             for result in record.steps
         ],
