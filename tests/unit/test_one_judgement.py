@@ -203,3 +203,15 @@ def test_points_that_differ_in_a_setting_of_the_lab_are_no_runs_of_one_point() -
     ]
     (row,) = compare.compare_sets(*sides).primary
     assert (row.step, row.judgement.n, row.judgement.verdict) == ("read", 3, Verdict.BETTER)
+
+
+def test_the_page_s_table_names_the_setting_that_tells_points_apart(tmp_path: Path) -> None:
+    for loss in (0.0, 0.001):
+        for seed in (1, 2, 3):
+            told = {"seed": seed, "profile": "wan", "loss": loss, "buffer_bdp": 0.5}
+            record = make_record(100 - 1e4 * loss, "wan", environment={"settings": told})
+            recordfile.write(record, tmp_path / f"{loss}-{seed}.run.json.gz")
+    assert main(["report", str(tmp_path)]) == 0
+    html = (tmp_path / "report.html").read_text()
+    assert ">loss<" in html, html[html.find("<caption>xdd: throughput") :][:600]
+    assert ">0.001<" in html and "buffer_bdp" not in html.split("How this was made")[0]

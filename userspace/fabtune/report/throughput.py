@@ -37,10 +37,10 @@ BALANCE_TOLERANCE = 0.02
 
 def sections(group: Sequence[Cell], workload: str, look: Mapping[str, int]) -> list[Section]:
     """Return one section for each parameter of `workload` that varies, or one with the table alone."""
-    names = [name for name in cell_sets.varying(group) if name in AXES]
-    found = [_section(group, workload, name, look) for name in names]
+    names = cell_sets.varying(group)
+    found = [_section(group, workload, name, look) for name in names if name in AXES]
     heading = f"{workload}: throughput"
-    found = found or [Section(heading, tables=(_table(heading, group, []), *_cpu(group, [])))]
+    found = found or [Section(heading, tables=(_table(heading, group, names), *_cpu(group, names)))]
     return [attrs.evolve(found[0], text=" ".join(balanced(group))), *found[1:]]
 
 
