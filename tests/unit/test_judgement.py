@@ -121,6 +121,7 @@ def test_neighbouring_buckets_are_no_difference_however_often_they_are_measured(
     assert judge_alone(sides).verdict is Verdict.WORSE
     rounded = judge_alone(attrs.evolve(sides, rounded=1 / 16))
     assert rounded.verdict is Verdict.CANNOT_TELL and rounded.p == 1
+    assert rounded.why == "both sides are known to a bucket only: their ratio may be 6.2 % off"
     assert judge_alone(attrs.evolve(sides, b=(115.0,) * 20, rounded=1 / 16)).verdict is Verdict.WORSE
 
 

@@ -209,9 +209,10 @@ def test_the_page_s_table_names_the_setting_that_tells_points_apart(tmp_path: Pa
     for loss in (0.0, 0.001):
         for seed in (1, 2, 3):
             told = {"seed": seed, "profile": "wan", "loss": loss, "buffer_bdp": 0.5}
-            record = make_record(100 - 1e4 * loss, "wan", environment={"settings": told})
+            record = make_record(100 - 1e4 * loss, "wan", environment={"settings": told}, seconds=4)
             recordfile.write(record, tmp_path / f"{loss}-{seed}.run.json.gz")
     assert main(["report", str(tmp_path)]) == 0
     html = (tmp_path / "report.html").read_text()
     assert ">loss<" in html, html[html.find("<caption>xdd: throughput") :][:600]
+    assert "read, loss 0.001: all requests" in html and "read, wan, loss 0, seed 1 (run 1)" in html
     assert ">0.001<" in html and "buffer_bdp" not in html.split("How this was made")[0]

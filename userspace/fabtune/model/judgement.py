@@ -165,9 +165,11 @@ def _p(sides: Sides, shift: Shift, level: float) -> float:
 
 
 def _judged(sides: Sides, shift: Shift, p: float, level: float, practical: float) -> Judgement:
-    low, high = map(_ratio, shift.interval(level))
-    low, high = low / (1 + sides.rounded), high * (1 + sides.rounded)
+    measured = _ratio(shift.interval(level)[0]), _ratio(shift.interval(level)[1])
+    low, high = measured[0] / (1 + sides.rounded), measured[1] * (1 + sides.rounded)
     verdict, why = _verdict(sides, low, high, practical)
+    if verdict is Verdict.CANNOT_TELL and _verdict(sides, *measured, practical)[0] is not Verdict.CANNOT_TELL:
+        why = f"both sides are known to a bucket only: their ratio may be {sides.rounded * 100:.1f} % off"
     means = [statistics.geometric_mean(side) for side in (sides.a, sides.b)]
     return Judgement(
         verdict=verdict, why=why, n=sides.n, ratio=math.exp(shift.estimate), low=low, high=high,

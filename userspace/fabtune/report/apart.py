@@ -3,6 +3,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 
+from fabtune.measure.workload import said_value
 from fabtune.model.runrecord import RunRecord, Value
 
 # The draw; and what the label says.
@@ -19,6 +20,11 @@ def lab_settings(record: RunRecord) -> dict[str, Value]:
         for name, value in settings.items()
         if isinstance(value, str | int | float) and name not in _NO_POINT
     }
+
+
+def said_setting(name: str, value: Value) -> str:
+    """Return how a setting, or a parameter, that tells points apart reads."""
+    return f"{name} {said_value(name, value)}".removesuffix(".0")
 
 
 def settings_apart(runs: Sequence[tuple[Hashable, Mapping[str, Value]]]) -> list[str]:

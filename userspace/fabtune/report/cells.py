@@ -54,6 +54,12 @@ class Cell:
         return self.runs[0][0].path.rtt_ms
 
     @property
+    def told_apart_by(self) -> dict[str, Value]:
+        """The lab's settings that make it a point of its own, beside its step and the round trip."""
+        known = {"rtt_ms", *self.runs[0][1].parameters}
+        return {name: value for name, value in self.parameters.items() if name not in known}
+
+    @property
     def bound_mb_per_s(self) -> float | None:
         """What path, depth and bursts allow, None where the path is not known."""
         record, result = self.runs[0]

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.errors import ExitCode, InputError
-from fabtune.measure import checks, metrics, workload
+from fabtune.measure import checks, metrics
 from fabtune.model import runrecord
 from fabtune.model.document import Json
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord, StepResult, Value
-from fabtune.report.apart import lab_settings, settings_apart
+from fabtune.report.apart import lab_settings, said_setting, settings_apart
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
 _PRIMARY = ("mb_per_s", "files_per_s")
@@ -238,7 +238,7 @@ def _step_name(record: RunRecord, result: StepResult, told_apart_by: Sequence[st
 
 
 def _parameter(key: str, value: Value) -> str:
-    return f"RTT {value:g} ms" if key == "rtt_ms" else f"{key} {workload.said_value(key, value)}".removesuffix(".0")
+    return f"RTT {value:g} ms" if key == "rtt_ms" else said_setting(key, value)
 
 
 def _telling_apart(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:

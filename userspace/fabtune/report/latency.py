@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fabtune.measure.measured import ALIKE, Latencies
 from fabtune.report import cells as cell_sets
+from fabtune.report.apart import said_setting
 from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.page import Figure, Section
 from fabtune.report.table import Cell, Column, Table, plain, significant
@@ -23,9 +24,11 @@ def section(group: Sequence[cell_sets.Cell], workload: str, look: Mapping[str, i
     figures = []
     asked: list[tuple[Cell, ...]] = []
     every: list[tuple[Cell, ...]] = []
-    for (step, op, rtt_ms), part in cell_sets.by(group, lambda c: (c.step, c.op, c.rtt_ms)).items():
+    placed = cell_sets.by(group, lambda c: (c.step, c.op, c.rtt_ms, tuple(c.told_apart_by.items())))
+    for (step, op, rtt_ms, apart), part in placed.items():
         where = f"{step} {op}" if op not in step else step
         where += f" at {rtt_ms:g} ms" if rtt_ms is not None else ""
+        where += "".join(f", {said_setting(name, value)}" for name, value in apart)
         series = []
         for cell in part[:MAX_CURVES]:
             found = cell.latencies()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fabtune.measure import measured
 from fabtune.measure.workload import said_value
 from fabtune.model.runrecord import RunRecord, StepResult
+from fabtune.report.apart import lab_settings, said_setting, settings_apart
 from fabtune.report.chart import Axis, Series
 from fabtune.report.page import Detail, Figure, Section
 from fabtune.report.panels import Marks, Panel, panels
@@ -47,9 +48,13 @@ def section(records: Sequence[RunRecord], workload: str) -> Section | None:
         for name in dict.fromkeys(name for _, result in runs for name in result.parameters)
         if name not in _OWN and len({result.parameters.get(name) for _, result in runs}) > 1
     ]
+    apart = settings_apart([
+        ((result.name, record.label, record.path.rtt_ms, tuple(result.parameters.items())), lab_settings(record))
+        for record, result in runs
+    ])  # fmt: skip
     for number, (record, result) in enumerate(runs, 1):
         rows = list(_rows(_thin(result.samples, limit)))
-        title = f"{_point(record, result, varying)} (run {number})"
+        title = f"{_point(record, result, varying, apart)} (run {number})"
         empty = {i for i in range(len(_COLUMNS)) if all(row[i] is None for row in rows)}
         columns = tuple(column for i, column in enumerate(_COLUMNS) if i not in empty)
         table = Table(title, columns, tuple(tuple(c for i, c in enumerate(row) if i not in empty) for row in rows))
@@ -62,12 +67,13 @@ def section(records: Sequence[RunRecord], workload: str) -> Section | None:
     return Section(f"{workload}: over time", text, details=tuple(details))
 
 
-def _point(record: RunRecord, result: StepResult, varying: Sequence[str]) -> str:
+def _point(record: RunRecord, result: StepResult, varying: Sequence[str], apart: Sequence[str]) -> str:
     """Return which point a run is of: step, label, path, what else varies, and which draw."""
     said = [result.name, record.label]
     said += [f"RTT {record.path.rtt_ms:g} ms"] if record.path.rtt_ms is not None else []
     said += [f"{name} {said_value(name, result.parameters[name])}" for name in varying if name in result.parameters]
     settings = record.environment.get("settings")
+    said += [said_setting(name, value) for name, value in lab_settings(record).items() if name in apart]
     if record.session:
         said.append(f"pair {record.session.pair + 1}")
     elif isinstance(settings, Mapping) and "seed" in settings:
