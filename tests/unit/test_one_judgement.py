@@ -205,6 +205,18 @@ def test_points_that_differ_in_a_setting_of_the_lab_are_no_runs_of_one_point() -
     assert (row.step, row.judgement.n, row.judgement.verdict) == ("read", 3, Verdict.BETTER)
 
 
+def test_a_side_of_several_labels_is_held_against_the_other_label_by_label() -> None:
+    def side(wan: float) -> list[RunRecord]:
+        return [
+            make_record(rate * noise, label, environment={"settings": {"seed": seed, "profile": label}})
+            for seed, noise in enumerate((0.99, 1.0, 1.01), 1)
+            for label, rate in (("untouched", 10), ("wan", wan))
+        ]
+
+    said = {row.step: row.judgement.verdict for row in compare.compare_sets(side(100), side(80)).primary}
+    assert said == {"read, untouched": Verdict.SAME, "read, wan": Verdict.WORSE}
+
+
 def test_the_page_s_table_names_the_setting_that_tells_points_apart(tmp_path: Path) -> None:
     for loss in (0.0, 0.001):
         for seed in (1, 2, 3):

@@ -232,19 +232,25 @@ def _parameters(record: RunRecord, result: StepResult) -> dict[str, Value]:
 
 
 def _step_name(record: RunRecord, result: StepResult, told_apart_by: Sequence[str]) -> str:
-    parameters = lab_settings(record) | _parameters(record, result)
+    parameters = _settings(record) | _parameters(record, result)
     said = (_parameter(key, parameters[key]) for key in told_apart_by if key in parameters)
     return ", ".join([result.name, *said])
 
 
+def _settings(record: RunRecord) -> dict[str, Value]:
+    return {"label": record.label or "no label", **lab_settings(record)}
+
+
 def _parameter(key: str, value: Value) -> str:
+    if key == "label":
+        return str(value)
     return f"RTT {value:g} ms" if key == "rtt_ms" else said_setting(key, value)
 
 
 def _telling_apart(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
     """Return the parameters that differ between records although the step's name is the same.
 
-    Of an experiment's settings those without which one side would have several points under one name.
+    Of labels and an experiment's settings those without which one side would have several points under one name.
     """
     seen: dict[tuple[str, str], set[str]] = {}
     runs = []
@@ -252,7 +258,7 @@ def _telling_apart(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
         for record in records:
             for result in record.steps:
                 parameters = _parameters(record, result)
-                runs.append(((side, result.name, tuple(parameters.items())), lab_settings(record)))
+                runs.append(((side, result.name, tuple(parameters.items())), _settings(record)))
                 for name, value in parameters.items():
                     seen.setdefault((result.name, name), set()).add(str(value))
     return list(
