@@ -14,6 +14,7 @@ import pytest
 from run_records import make_record
 
 from fabtune.cli.main import main
+from fabtune.errors import ExitCode
 from fabtune.experiment import batch, definition, present, results
 from fabtune.measure import keptrun, recordfile
 from fabtune.model.results import Point
@@ -209,6 +210,15 @@ def test_what_is_refused_takes_no_part_in_the_report(tmp_path: Path, capsys: pyt
     assert main(["report", str(tree), "--json"]) == 1
     shown = [one["file"] for one in json.loads(capsys.readouterr().out)]
     assert f"{WAN_1}/{RECORD}" not in shown and len(shown) == 3
+
+
+def test_compare_refuses_what_report_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree = make_tree(tmp_path)
+    assert main(["compare", str(tree), str(tree)]) == ExitCode.CANNOT_TELL
+    edited_record(tree / WAN_1 / RECORD)
+    capsys.readouterr()
+    assert main(["compare", str(tree), str(tree)]) == 2
+    assert re.search(f"{WAN_1}/{RECORD}: not what the run left", capsys.readouterr().err)
 
 
 def test_a_stale_run_is_no_result_of_the_definition(tmp_path: Path) -> None:

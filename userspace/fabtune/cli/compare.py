@@ -2,20 +2,27 @@
 """The verb ``compare``, and how a comparison is shown."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fabtune.cli import console
+from fabtune.errors import InputError
 
 if TYPE_CHECKING:
     from fabtune.model.runrecord import RunRecord
 
 
 def _load(path: Path) -> "list[RunRecord]":
-    from fabtune.measure import recordfile
+    from fabtune.measure import recordfile, resulttree
 
-    paths = recordfile.find(path) if path.is_dir() else [path]
-    return [recordfile.read(one) for one in paths]
+    if not path.is_dir():
+        return [recordfile.read(path)]
+    for complaint in resulttree.check(path):
+        if not complaint.usable:
+            raise InputError(complaint.why)
+        print(f"fabtune: {complaint.why}", file=sys.stderr)
+    return [recordfile.read(one) for one in recordfile.find(path)]
 
 
 def run_compare(args: argparse.Namespace) -> int:
