@@ -63,6 +63,7 @@ STEP = {
     "after": "the same after",
     "offered": "when requests left, where that was given",
     "replayed": "what was replayed",
+    "cpu_shares": "whom the CPU time of a second load served",
     "stuck": "requests that were outstanding for too long",
 }
 

@@ -17,6 +17,7 @@ from fabtune.model.units import counted
 from fabtune.report import around, fabric, latency, laws, openloops, overtime, page, paired, runs, throughput
 from fabtune.report import cells as cell_sets
 from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_gains, of_limits
+from fabtune.report.apart import said_setting
 from fabtune.report.cells import Cell
 from fabtune.report.compare import Comparison, FigureRow
 from fabtune.report.looks import looks, natural
@@ -153,7 +154,9 @@ def _reached(group: Sequence[Cell]) -> list[Reach]:
         if network and bound and rate is not None:
             where = cell.step if cell.op in cell.step else f"{cell.step} {cell.op}"
             link = by_link(bound, network.rate_bytes_per_s, network.mtu)
-            found.append(Reach(where=f"{where} at {network.rtt_s * 1e3:g} ms", share=rate / bound, by_link=link))
+            where += f" at {network.rtt_s * 1e3:g} ms"
+            where += "".join(f", {said_setting(name, value)}" for name, value in cell.told_apart_by.items())
+            found.append(Reach(where=where, share=rate / bound, by_link=link))
     return found
 
 
