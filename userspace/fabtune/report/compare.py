@@ -181,7 +181,7 @@ def _comparison(
 ) -> Comparison:
     invalid = [(name(record), why) for record in (*a, *b) if (why := invalid_because(record))]
     a, b = ([record for record in side if not invalid_because(record)] for side in (a, b))
-    names = _label(a, "A"), _label(b, "B")
+    names = _label(a, "the first"), _label(b, "the second")
     if names[0] == names[1]:
         names = f"{names[0]} (A)", f"{names[1]} (B)"
     return Comparison(
