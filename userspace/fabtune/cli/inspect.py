@@ -88,8 +88,11 @@ def _show_sessions(facts: Facts, wanted: dict[tuple[str, str], str]) -> None:
     names = {
         one.key.rpartition(".")[2]: one.name for one in shipped_catalog().tunables.values() if one.scope == "record"
     }
+    read: dict[str, dict[str, str | None]] = {}
+    for one in facts.readings:
+        read.setdefault(one.device.identity, {})[one.tunable] = one.value
     for session in facts.sessions:
-        mine = {one.tunable: one.value for one in facts.readings if one.device.identity == session.identity}
+        mine = read.get(session.identity, {})
         keys = [
             (key, agreed, mine.get(names.get(key, "")) or "-", wanted.get((names.get(key, ""), session.identity), "-"))
             for key, agreed in session.negotiated.items()

@@ -28,8 +28,8 @@ _INTERVAL = re.compile(r"[\[(][^\s\[\]()]+(?:,| to| and) [^\s\[\]()]+[\])]")
 
 def print_json(data: object) -> None:
     """Print `data` as JSON with a stable layout."""
-    json.dump(data, sys.stdout, indent=2, sort_keys=False)
-    sys.stdout.write("\n")
+    # In one go: json.dump writes each of a thousand sessions' words by itself.
+    sys.stdout.write(json.dumps(data, indent=2, sort_keys=False) + "\n")
 
 
 def room() -> int:

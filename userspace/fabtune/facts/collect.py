@@ -68,9 +68,27 @@ class Facts:
     # Portals' addresses that are not in this network namespace, with the names of those that have them.
     elsewhere: dict[str, list[str]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._ordered: list[Reading] = []
+        self._of: dict[str, list[Reading]] = {}
+        self._on: dict[tuple[str, tuple[str, str]], list[Reading]] = {}
+
     def of(self, tunable: str) -> list[Reading]:
         """Return the readings of `tunable`, one a device."""
-        return [reading for reading in self.readings if reading.tunable == tunable]
+        self._order()
+        return self._of.get(tunable, [])
+
+    def on(self, tunable: str, device: Device) -> list[Reading]:
+        """Return the readings of `tunable` that are of `device`."""
+        self._order()
+        return self._on.get((tunable, device.key), [])
+
+    def _order(self) -> None:
+        """Put the readings in order where some have come: each of a thousand sessions asks for its own."""
+        for one in self.readings[len(self._ordered) :]:
+            self._ordered.append(one)
+            self._of.setdefault(one.tunable, []).append(one)
+            self._on.setdefault((one.tunable, one.device.key), []).append(one)
 
 
 def survey(tunables: Iterable[Tunable], netns: str = "") -> Facts:

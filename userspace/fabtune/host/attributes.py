@@ -6,6 +6,7 @@
 
 import errno
 import re
+from functools import lru_cache
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, UnsupportedError, explained
@@ -36,10 +37,17 @@ def _paths(device: Device, key: str) -> list[Path]:
     return [_confined(path, device) for path in found]
 
 
+@lru_cache(maxsize=4096)
+def _real(directory: Path) -> Path:
+    """Return `directory` without links.  A device's attributes are read one after the other."""
+    return directory.resolve()
+
+
 def _confined(path: Path, device: Device) -> Path:
     """Return `path` if it stays where the kernel keeps attributes.  Raises FabtuneError."""
     # A namespace's own sysfs is a detached mount, which has no path to compare.
-    if path.is_relative_to(tree.SYS) and not path.resolve().is_relative_to(tree.SYS.resolve()):
+    inside = _real(path.parent) if not path.is_symlink() else path.resolve()
+    if path.is_relative_to(tree.SYS) and not inside.is_relative_to(_real(tree.SYS)):
         raise FabtuneError(f"{device.label}: {path} leads out of {tree.SYS}; it is left alone")
     return path
 

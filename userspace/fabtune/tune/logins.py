@@ -89,8 +89,8 @@ def readings_of(facts: Facts, keys: Mapping[str, str], device: Device | None) ->
     found: dict[str, Value] = {}
     catalog = shipped_catalog()
     for name, key in keys.items():
-        for reading in facts.of(name):
-            if device is not None and reading.device.key == device.key and reading.value is not None:
+        for reading in facts.on(name, device) if device is not None else ():
+            if reading.value is not None:
                 found |= _typed(catalog.tunables[name], key, reading.value)
     return found
 

@@ -45,13 +45,11 @@ def guard(plan: Plan, facts: Facts) -> None:
     for index, row in enumerate(plan.rows):
         if row.state == CHANGE and targets.offers().get(row.tunable.name) in _DIGESTS and (note := _digest_taken(row)):
             plan.rows[index] = replace(row, state=REFUSED, note=note)
-    mine = [index for index, row in enumerate(plan.rows) if row.state == CHANGE and row.tunable.name in RECORD_KEYS]
-    for device in dict.fromkeys(plan.rows[index].device for index in mine):
-        if device is None:
-            continue
-        rows = {
-            RECORD_KEYS[plan.rows[index].tunable.name]: index for index in mine if plan.rows[index].device == device
-        }
+    mine: dict[Device, dict[str, int]] = {}
+    for index, row in enumerate(plan.rows):
+        if row.state == CHANGE and row.tunable.name in RECORD_KEYS and row.device is not None:
+            mine.setdefault(row.device, {})[RECORD_KEYS[row.tunable.name]] = index
+    for device, rows in mine.items():
         for key, note in _reasons(plan, facts, device, rows):
             plan.rows[rows[key]] = replace(plan.rows[rows[key]], state=REFUSED, note=note)
 
