@@ -17,7 +17,7 @@ from fabtune.host.sockets import TcpSocket
 from fabtune.stat import CountedDevice, Endpoint, Histogram, Op, Snapshot, StuckList
 from fabtune.stat.snapshot import HELD_EVENTS, QUEUE_FULL_EVENTS
 
-DISKS, SESSIONS = 4, 2
+DISKS, SESSIONS, TARGETS = 4, 2, 20
 STEP_S = 60
 # The module's bounds: every ns below 16, then sixteenths of octaves (kmod/histogram.h).
 FROM_NS = (*range(16), *(((16 + step) << shift) for shift in range(36) for step in range(16)))
@@ -146,8 +146,8 @@ class Host:
             "memory_refused": "0",
             "untracked": "0",
         }
-        target = _TARGET.format(self._number % 20)
-        portals = [f"10.1.{self._number % 20}.{one}:3260" for one in range(SESSIONS)]
+        target = _TARGET.format(self._number % TARGETS)
+        portals = [f"10.1.{self._number % TARGETS}.{one}:3260" for one in range(SESSIONS)]
         watched = tuple(
             WatchedDevice(one, Endpoint("iscsi", target, portals[index % SESSIONS]), "")
             for index, one in enumerate(self._disks)
