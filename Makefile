@@ -19,7 +19,7 @@ FABTUNE := userspace/bin/fabtune
 # What the package itself runs with, what boots guests, and what the tests need beside them.
 PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 python3-markupsafe
 PACKAGES_LAB := qemu-system-x86 mmdebstrap squashfs-tools cpio kmod xz-utils util-linux debian-archive-keyring
-PACKAGES_TEST := ansible-core python3-pytest python3-hypothesis python3-numpy python3-scipy python3-venv mypy shellcheck bats gcc libc6-dev fio \
+PACKAGES_TEST := ansible-core python3-yaml python3-pytest python3-hypothesis python3-numpy python3-scipy python3-venv mypy shellcheck bats gcc libc6-dev fio \
 	iproute2 iperf3 ethtool procps tshark python3-prometheus-client
 # What judges rules and units.
 PACKAGES_OPS := prometheus systemd
@@ -210,7 +210,7 @@ install: ## install the package, its data, manual pages, completion and the modu
 	install -d $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin $(DESTDIR)/usr/src/fabstat-$(VERSION)
 	cp -r --no-preserve=ownership userspace/fabtune userspace/experiments userspace/ansible tunables profiles $(DESTDIR)$(PREFIX)/lib/fabtune/
 	find $(DESTDIR)$(PREFIX)/lib/fabtune -name __pycache__ -prune -exec rm -r {} +
-	install -m 755 userspace/bin/fabtune $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 userspace/bin/fabtune userspace/bin/fabtune-pull $(DESTDIR)$(PREFIX)/bin/
 	$(PYTHON) userspace/manual/pages.py $(DESTDIR)$(PREFIX)/share/man
 	install -D -m 644 userspace/completions/fabtune $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fabtune
 	install -D -m 644 userspace/completions/_fabtune $(DESTDIR)$(PREFIX)/$(ZSH_DIR)/_fabtune
@@ -223,7 +223,9 @@ install: ## install the package, its data, manual pages, completion and the modu
 	install -m 644 userspace/systemd/*.rules $(DESTDIR)$(RULES)/
 	install -m 644 userspace/monitoring/* $(DESTDIR)$(PREFIX)/share/fabtune/monitoring/
 	rm $(DESTDIR)$(PREFIX)/share/fabtune/monitoring/fabtune.rules.test.yml
-	install -d $(DESTDIR)$(PREFIX)/share/fabtune/support
+	install -d $(DESTDIR)$(PREFIX)/share/fabtune/support $(DESTDIR)$(PREFIX)/share/fabtune/container
+	install -m 644 userspace/container/Containerfile userspace/container/daemonset.yaml $(DESTDIR)$(PREFIX)/share/fabtune/container/
+	install -m 755 userspace/container/on-host $(DESTDIR)$(PREFIX)/share/fabtune/container/
 	install -m 644 userspace/support/*.drgn.py $(DESTDIR)$(PREFIX)/share/fabtune/support/
 	install -D -m 644 userspace/support/sos_fabtune.py $(DESTDIR)$(SOS)/fabtune.py
 	ln -sfn /usr/src/fabstat-$(VERSION) $(DESTDIR)$(PREFIX)/lib/fabtune/kmod
@@ -241,7 +243,7 @@ uninstall-manual:
 uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(SOS)/fabtune.py $(patsubst userspace/systemd/%,$(DESTDIR)$(UNITS)/%,$(wildcard userspace/systemd/*.service userspace/systemd/*.socket userspace/systemd/*.timer)) \
 		$(patsubst userspace/systemd/%,$(DESTDIR)$(RULES)/%,$(wildcard userspace/systemd/*.rules))
-	rm -rf $(DESTDIR)$(PREFIX)/share/fabtune $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune $(DESTDIR)/usr/src/fabstat-$(VERSION)
+	rm -rf $(DESTDIR)$(PREFIX)/share/fabtune $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune-pull $(DESTDIR)/usr/src/fabstat-$(VERSION)
 
 clean: ## remove what was built in this tree
 	rm -rf $(OUT) build .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis tests/unit/bin

@@ -51,3 +51,24 @@ setup_file() {
 	run fabtune lint /tmp/facts.json
 	[ "$status" -eq 0 ] || [ "$status" -eq 3 ]
 }
+
+@test "a pod enters the host's namespaces: its own iscsiadm sees no record, the host's does" {
+	iscsiadm -m node > /tmp/records
+	[ -s /tmp/records ]
+	cat > /tmp/in-pod <<-'END'
+		# Where it keeps them depends on its version.
+		for directory in /etc/iscsi /var/lib/iscsi; do
+			[ ! -d $directory ] || mount -t tmpfs none $directory
+		done
+		mkdir /tmp/pod
+		cp /fabtune/container/on-host /tmp/pod/iscsiadm
+		chmod 755 /tmp/pod/iscsiadm
+		! iscsiadm -m node > /tmp/own || exit 1
+		PATH=/tmp/pod:$PATH
+		iscsiadm -m node > /tmp/entered
+		fabtune show --json > /tmp/shown
+	END
+	PYTHONPATH=/fabtune/userspace unshare --mount --propagation private sh -ec '. /tmp/in-pod'
+	diff /tmp/records /tmp/entered
+	grep -q '"node.session.cmds_max\|"iscsi.cmds_max"' /tmp/shown
+}

@@ -190,7 +190,7 @@ def pages() -> dict[str, str]:
     """Return every page's text by its file's name."""
     date = release_date()
     found = {f"fabtune-{verb}.8": page_of_verb(verb, date) for verb in VERBS} | {"fabtune.8": page_of_all(date)}
-    return found | {path.name: page_by_hand(path, date) for path in sorted(HERE.glob("*.[57]"))}
+    return found | {path.name: page_by_hand(path, date) for path in sorted(HERE.glob("*.[578]"))}
 
 
 def main() -> int:

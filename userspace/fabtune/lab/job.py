@@ -16,7 +16,7 @@ from fabtune.lab.image import Image
 # What a guest gets of this tree, beside the package itself.
 DATA = ("tunables", "profiles")
 # What its tests need besides, where there is a checkout.
-_DATA_OF_TESTS = ("tests", "monitoring", "systemd", "support")
+_DATA_OF_TESTS = ("tests", "monitoring", "systemd", "support", "container")
 
 
 def write_job(

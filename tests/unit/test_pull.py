@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fabtune-pull: a host comes to what a file names, and nobody's own work is undone; the pod's words are fabtune's."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import hosttree
+import pytest
+import yaml
+
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.cli.main import verb_parser
+
+TOP = Path(__file__).resolve().parents[2]
+WORDS = "two --role initiator --rtt 1ms --rate 1gbit"
+PROFILE = """summary = "a disk"
+[initiator."block.rq_affinity"]
+value = {}
+why = "a test"
+"""
+
+
+class Host:
+    """A tree of its own with a disk, a profile and a file of what is wanted."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = hosttree.make(root, 1)
+        self.affinity = root / "sys/block/sd1/queue/rq_affinity"
+        self.profile = root / "etc/fabtune/profiles/two.toml"
+        self.wanted = root / "etc/fabtune/pull"
+        hosttree.put(self.profile, PROFILE.format(2))
+        hosttree.put(self.wanted, f"# what is wanted\n{WORDS}  # of its disks")
+
+    def run(self, program: str, *words: str) -> tuple[int, str]:
+        """Run a program of userspace/bin on this host; return its exit status and all it says."""
+        where = {
+            "FABTUNE_ROOT": str(self.root), "FABTUNE_STATE_DIR": str(self.root / "state"),
+            "FABTUNE_PROFILES": str(self.profile.parent),
+            "PATH": f"{self.root}/bin:{os.environ['PATH']}", "HOME": str(self.root),
+        }  # fmt: skip
+        done = subprocess.run(
+            [TOP / "userspace/bin" / program, *words], env=where, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """Return a host that was never tuned."""
+    return Host(tmp_path)
+
+
+def test_a_host_comes_to_what_is_wanted_once(host: Host) -> None:
+    status, said = host.run("fabtune-pull")
+    assert status in (0, 4) and host.affinity.read_text().strip() == "2", said
+    journals = sorted((host.root / "state/journal").iterdir())
+    assert host.run("fabtune-pull")[0] == 0
+    assert sorted((host.root / "state/journal").iterdir()) == journals
+    # A profile that changes is applied again.
+    hosttree.put(host.profile, PROFILE.format(0))
+    status, said = host.run("fabtune-pull")
+    assert status in (0, 4) and host.affinity.read_text().strip() == "0", said
+
+
+def test_what_a_boot_has_undone_is_written_again(host: Host) -> None:
+    host.run("fabtune-pull")
+    hosttree.put(host.affinity, "1")
+    hosttree.put(host.root / "proc/sys/kernel/random/boot_id", "99999999-2222-3333-4444-555555555555")
+    status, said = host.run("fabtune-pull")
+    assert status in (0, 4) and host.affinity.read_text().strip() == "2", said
+
+
+def test_what_somebody_else_has_set_stops_it(host: Host) -> None:
+    host.run("fabtune-pull")
+    hosttree.put(host.affinity, "0")
+    hosttree.put(host.profile, PROFILE.format(1))
+    status, said = host.run("fabtune-pull")
+    assert status == 3 and "block.rq_affinity" in said
+    assert host.affinity.read_text().strip() == "0"
+
+
+def test_what_was_taken_back_by_hand_stays_so(host: Host) -> None:
+    before = host.affinity.read_text()
+    host.run("fabtune-pull")
+    host.run("fabtune", "revert")
+    assert host.affinity.read_text().strip() == before.strip()
+    status, said = host.run("fabtune-pull")
+    assert status == 3 and "by hand" in said
+    assert host.affinity.read_text().strip() == before.strip()
+
+
+def test_what_is_no_longer_wanted_is_named_and_stays(host: Host) -> None:
+    host.run("fabtune-pull")
+    hosttree.put(host.wanted, "")
+    status, said = host.run("fabtune-pull")
+    assert status == 4 and "fabtune revert --transaction" in said
+    assert host.affinity.read_text().strip() == "2"
+
+
+def test_a_line_that_fails_is_tried_again_and_its_reason_said(host: Host) -> None:
+    hosttree.put(host.wanted, "nosuch --role initiator")
+    for _ in range(2):
+        status, said = host.run("fabtune-pull")
+        assert status == 2 and "nosuch" in said
+    host.wanted.unlink()
+    assert host.run("fabtune-pull")[0] == 0
+    # A damaged note of its own is no reason for a traceback.
+    hosttree.put(host.wanted, WORDS)
+    hosttree.put(host.root / "state/pull.json", "{")
+    status, said = host.run("fabtune-pull")
+    assert status == 1 and "Traceback" not in said
+
+
+def test_the_pod_runs_what_there_is(tmp_path: Path) -> None:
+    config, daemons = yaml.safe_load_all((TOP / "userspace/container/daemonset.yaml").read_text())
+    pod: dict[str, Any] = daemons["spec"]["template"]["spec"]
+    assert pod["hostPID"] and pod["hostNetwork"]
+    for container in pod["containers"]:
+        if "args" in container:
+            verb, *words = container["args"]
+            verb_parser(verb).parse_args(words)
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    assert {one["name"] for container in [*pod["initContainers"], *pod["containers"]]
+            for one in container["volumeMounts"]} == set(volumes)  # fmt: skip
+    # Its profile is one, and its line names it.
+    (tmp_path / "storage.toml").write_text(config["data"]["storage.toml"])
+    assert load_profile(str(tmp_path / "storage.toml"), shipped_catalog())
+    profile, *words = config["data"]["pull"].split()
+    assert profile == "storage"
+    verb_parser("apply").parse_args([profile, *words])
+    items = {one["key"] for one in volumes["wanted"]["configMap"]["items"]}
+    assert items == set(config["data"])
