@@ -4,6 +4,7 @@
 import dataclasses
 import gzip
 import json
+import os
 import re
 import socket
 import threading
@@ -149,6 +150,26 @@ def test_without_the_module_the_metrics_say_so(bare: Path, capsys: pytest.Captur
     said = capsys.readouterr().err.splitlines()
     assert [line.split(": ")[1] for line in said] == ["fabstat, stuck", "verify"][: len(said)], said
     assert (bare / "metrics.prom").stat().st_mode & 0o777 == 0o644
+
+
+def test_nothing_but_metrics_of_fabtune_is_replaced_by_a_textfile(
+    bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whose = bare / "whose.prom"
+    whose.write_text("# HELP node_load1 somebody else's\n")
+    pipe, link, elsewhere = bare / "pipe", bare / "link", bare / "elsewhere"
+    os.mkfifo(pipe)
+    link.symlink_to(elsewhere)
+    for path in (whose, pipe, link, bare, bare / "missing/x.prom"):
+        assert main(["export", "--textfile", str(path)]) in (1, 2), path
+        # Of drafts nobody knows.
+        assert str(path) in capsys.readouterr().err
+    assert whose.read_text().endswith("somebody else's\n") and pipe.is_fifo() and link.is_symlink()
+    assert not elsewhere.exists()
+    assert main(["export", "--textfile", str(bare / "own.prom")]) == 0
+    (bare / "empty.prom").touch()
+    assert main(["export", "--textfile", str(bare / "empty.prom")]) == 0
+    assert main(["export", "--textfile", str(bare / "own.prom")]) == 0
 
 
 def test_a_disk_that_is_gone_or_has_lost_its_session_keeps_no_series_under_other_labels(

@@ -3,6 +3,7 @@
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,14 @@ def test_a_host_comes_to_what_is_wanted_once(host: Host) -> None:
     assert status in (0, 4) and host.affinity.read_text().strip() == "0", said
 
 
+def test_two_at_once_apply_once_and_know_what(host: Host) -> None:
+    with ThreadPoolExecutor() as both:
+        ends = [one.result() for one in [both.submit(host.run, "fabtune-pull") for _ in range(2)]]
+    assert {status for status, _ in ends} <= {0, 4} and len(list((host.root / "state/journal").iterdir())) == 1, ends
+    host.run("fabtune", "revert")
+    assert host.run("fabtune-pull")[0] == 3
+
+
 def test_what_a_boot_has_undone_is_written_again(host: Host) -> None:
     host.run("fabtune-pull")
     hosttree.put(host.affinity, "1")
@@ -105,6 +114,14 @@ def test_a_line_that_fails_is_tried_again_and_its_reason_said(host: Host) -> Non
     for _ in range(2):
         status, said = host.run("fabtune-pull")
         assert status == 2 and "nosuch" in said
+    # What is no line of apply's is named as it stands.
+    for line in ('two "--role', "--help"):
+        hosttree.put(host.wanted, line)
+        status, said = host.run("fabtune-pull")
+        assert status == 2 and line in said
+    host.wanted.write_bytes(b"\xff\n")
+    status, said = host.run("fabtune-pull")
+    assert status == 1 and str(host.wanted) in said
     host.wanted.unlink()
     assert host.run("fabtune-pull")[0] == 0
     # A damaged note of its own is no reason for a traceback.

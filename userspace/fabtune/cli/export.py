@@ -17,6 +17,8 @@ from fabtune.export.families import PROMETHEUS
 from fabtune.export.gather import Gatherer, runtime_dir
 from fabtune.host import files
 
+_OURS = b"# HELP fabtune_"
+
 
 def run_export(args: argparse.Namespace) -> int:
     """Write the metrics once, or serve them until somebody ends it."""
@@ -65,6 +67,16 @@ def _write(path: Path) -> int:
             for text in render(found, PROMETHEUS):
                 print(text, end="")
     else:
+        _require_ours(path)
         # node_exporter reads it as a user of its own.
         files.keep(path, "".join(render(found, PROMETHEUS)).encode(), 0o644, over=True)
     return ExitCode.DONE
+
+
+def _require_ours(path: Path) -> None:
+    """Raise InputError where `path` is a file of somebody else's."""
+    if path.is_file() and not path.is_symlink():
+        with path.open("rb") as file:
+            begins = file.read(len(_OURS))
+        if begins not in (b"", _OURS):
+            raise InputError(f"{path}: does not begin as fabtune's metrics do; it is left alone")

@@ -33,16 +33,32 @@ def replace(path: Path, text: str) -> None:
 def keep(path: Path, content: bytes, mode: int = 0o666, *, over: bool) -> None:
     """Write a file of results, in the place of what is at `path` only if `over`; the umask counts.
 
-    Raises OSError (FileExistsError without `over`), with nothing changed.
+    A device, a pipe or a link stays what it is.  Raises OSError (FileExistsError without `over`), with
+    nothing changed.
     """
+    with contextlib.suppress(FileNotFoundError):
+        kind = stat.S_IFMT(path.lstat().st_mode)
+        if over and kind not in (stat.S_IFREG, stat.S_IFDIR):
+            raise OSError(errno.EINVAL, "not a regular file; it is left alone", str(path))
     # Several of us may write to one directory at once.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with _drafted(draft, mode, content):
+    with _named(path, draft), _drafted(draft, mode, content):
         if over:
             draft.rename(path)
         else:
             # A hard link, unlike a rename, fails where the name is taken.
             os.link(draft, path)
+
+
+@contextlib.contextmanager
+def _named(path: Path, draft: Path) -> Iterator[None]:
+    """Let an error of the draft name `path`, which somebody has asked for."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename == os.fspath(draft):
+            error.filename = os.fspath(path)
+        raise
 
 
 @contextlib.contextmanager
