@@ -38,8 +38,9 @@ def under_way(queue):
 
 
 def sent_back(queue):
-    """Yield each request of `queue` that waits to be issued again."""
-    yield from list_for_each_entry("struct request", queue.requeue_list.address_of_(), "queuelist")
+    """Yield each request of `queue` that waits to be issued again; one that is not blk-mq's has an empty list of zeros."""
+    if queue.tag_set:
+        yield from list_for_each_entry("struct request", queue.requeue_list.address_of_(), "queuelist")
 
 
 def main(prog):
