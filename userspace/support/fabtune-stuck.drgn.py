@@ -38,7 +38,7 @@ def under_way(queue):
 
 
 def sent_back(queue):
-    """Yield each request of `queue` that waits to be issued again; one that is not blk-mq's has an empty list of zeros."""
+    """Yield each request of `queue` that waits to be issued again; of a queue that is not blk-mq the list is zeros."""
     if queue.tag_set:
         yield from list_for_each_entry("struct request", queue.requeue_list.address_of_(), "queuelist")
 
