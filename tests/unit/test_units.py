@@ -36,7 +36,7 @@ def test_every_unit_is_installed_with_its_program(installed: Path) -> None:
 def test_systemd_finds_nothing_wrong_with_them(installed: Path, tmp_path: Path) -> None:
     # The program itself is looked for on this host, where it need not be.
     for path in installed.iterdir():
-        (tmp_path / path.name).write_text(path.read_text().replace("/usr/bin/fabtune", "/usr/bin/true"))
+        (tmp_path / path.name).write_text(re.sub(r"/usr/bin/fabtune(-pull)?\b", "/usr/bin/true", path.read_text()))
     words = ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     ours = [line for line in done.stderr.splitlines() if "fabtune" in line]
