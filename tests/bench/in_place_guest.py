@@ -141,7 +141,8 @@ def _restart_iscsid() -> None:
         time.sleep(1.0)
         # One that still finds the old one's socket ends at once.
         while iscsid.running() is None:
-            subprocess.run(["setsid", "sh", "-c", "iscsid -f >/dev/null 2>&1 &"], check=True)
+            # In a process group of its own, which its end ends, and nobody's child.
+            subprocess.run(["sh", "-c", "setsid iscsid -f >/dev/null 2>&1 &"], check=True)
             time.sleep(2.0)
 
 
