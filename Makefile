@@ -39,6 +39,7 @@ help: ## list the targets, one line each
 
 demo: deps-lab ## tune a real iSCSI session over an emulated WAN and show the effect (out/demo/)
 	@$(FABTUNE) run demo --out $(OUT)/demo
+	@$(PYTHON) tests/bench/demo_in_place.py --out $(OUT)/demo
 
 figures: ## make every table and picture of README and Documentation from Documentation/results/ anew
 	@$(PYTHON) tests/bench/figures.py
