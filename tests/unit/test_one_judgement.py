@@ -217,6 +217,26 @@ def test_a_side_of_several_labels_is_held_against_the_other_label_by_label() -> 
     assert said == {"read, untouched": Verdict.SAME, "read, wan": Verdict.WORSE}
 
 
+def test_hosts_of_a_fleet_are_points_of_their_own() -> None:
+    def one(mb_per_s: float, label: str, host: str, seed: int) -> RunRecord:
+        record = make_record(mb_per_s, label, environment={"settings": {"seed": seed, "profile": label}})
+        return attrs.evolve(record, host=attrs.evolve(record.host, name=host))
+
+    records = [
+        one(rate * noise, label, host, seed)
+        for seed, noise in enumerate((0.99, 1.0, 1.01), 1)
+        for label, host, rate in (
+            ("untouched", "a", 100), ("wan", "a", 110), ("untouched", "b", 10), ("wan", "b", 9),
+        )
+    ]  # fmt: skip
+    ((_, outcome),) = paired.outcomes(records)
+    said = {row.step: row.judgement.verdict for row in outcome.primary}
+    assert said == {"read, host a": Verdict.BETTER, "read, host b": Verdict.WORSE}
+    # Two hosts held against each other are what is compared.
+    sides = [[one for one in records if one.host.name == host and one.label == "wan"] for host in "ab"]
+    assert compare.compare_sets(*sides).primary[0].judgement.verdict is Verdict.WORSE
+
+
 def test_the_page_s_table_names_the_setting_that_tells_points_apart(tmp_path: Path) -> None:
     for loss in (0.0, 0.001):
         for seed in (1, 2, 3):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What tells the lab's runs apart beside a step's parameters and the path: two of different loss are no two of one."""
+"""What tells runs apart beside a step's parameters and the path: two of different loss, or hosts, are no two of one."""
 
 from collections.abc import Hashable, Mapping, Sequence
 
@@ -10,16 +10,14 @@ from fabtune.model.runrecord import RunRecord, Value
 _NO_POINT = ("seed", "profile")
 
 
-def lab_settings(record: RunRecord) -> dict[str, Value]:
-    """Return the settings of an experiment's run that make it another point; nothing of other runs."""
+def point_settings(record: RunRecord) -> dict[str, Value]:
+    """Return what makes a run one of another point: its host, and an experiment's settings."""
     settings = record.environment.get("settings")
-    if not isinstance(settings, Mapping):
-        return {}
-    return {
-        name: value
-        for name, value in settings.items()
-        if isinstance(value, str | int | float) and name not in _NO_POINT
-    }
+    found: dict[str, Value] = {"host": record.host.name}
+    if isinstance(settings, Mapping):
+        told = {name: value for name, value in settings.items() if isinstance(value, str | int | float)}
+        found |= {name: value for name, value in told.items() if name not in _NO_POINT}
+    return found
 
 
 def said_setting(name: str, value: Value) -> str:

@@ -12,7 +12,7 @@ from fabtune.measure.measured import Latencies
 from fabtune.model.judgement import ALPHA
 from fabtune.model.runrecord import RunRecord, StepResult, Value
 from fabtune.model.statistics import groups_in, mean_interval
-from fabtune.report.apart import lab_settings, settings_apart
+from fabtune.report.apart import point_settings, settings_apart
 
 K = TypeVar("K")
 
@@ -110,10 +110,10 @@ def cells(records: Iterable[RunRecord]) -> list[Cell]:
             for op in result.fio.directions:
                 step = (record.workload.name, result.phase or result.name, result.name)
                 runs.append(((*step, op, record.label, tuple(parameters.items())), record, result))
-    apart = settings_apart([(place, lab_settings(record)) for place, record, _ in runs])
+    apart = settings_apart([(place, point_settings(record)) for place, record, _ in runs])
     found: dict[_Place, list[tuple[RunRecord, StepResult]]] = {}
     for place, record, result in runs:
-        settings = lab_settings(record)
+        settings = point_settings(record)
         more = tuple((name, settings[name]) for name in apart if name in settings)
         found.setdefault((*place[:-1], place[-1] + more), []).append((record, result))
     return [

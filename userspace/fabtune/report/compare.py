@@ -12,7 +12,7 @@ from fabtune.model import runrecord
 from fabtune.model.document import Json
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord, StepResult, Value
-from fabtune.report.apart import lab_settings, said_setting, settings_apart
+from fabtune.report.apart import point_settings, said_setting, settings_apart
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
 _PRIMARY = ("mb_per_s", "files_per_s")
@@ -238,7 +238,7 @@ def _step_name(record: RunRecord, result: StepResult, told_apart_by: Sequence[st
 
 
 def _settings(record: RunRecord) -> dict[str, Value]:
-    return {"label": record.label or "no label", **lab_settings(record)}
+    return {"label": record.label or "no label", **point_settings(record)}
 
 
 def _parameter(key: str, value: Value) -> str:

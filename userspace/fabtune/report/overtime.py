@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fabtune.measure import measured
 from fabtune.measure.workload import said_value
 from fabtune.model.runrecord import RunRecord, StepResult
-from fabtune.report.apart import lab_settings, said_setting, settings_apart
+from fabtune.report.apart import point_settings, said_setting, settings_apart
 from fabtune.report.chart import Axis, Series
 from fabtune.report.page import Detail, Figure, Section
 from fabtune.report.panels import Marks, Panel, panels
@@ -49,7 +49,7 @@ def section(records: Sequence[RunRecord], workload: str) -> Section | None:
         if name not in _OWN and len({result.parameters.get(name) for _, result in runs}) > 1
     ]
     apart = settings_apart([
-        ((result.name, record.label, record.path.rtt_ms, tuple(result.parameters.items())), lab_settings(record))
+        ((result.name, record.label, record.path.rtt_ms, tuple(result.parameters.items())), point_settings(record))
         for record, result in runs
     ])  # fmt: skip
     for number, (record, result) in enumerate(runs, 1):
@@ -73,7 +73,7 @@ def _point(record: RunRecord, result: StepResult, varying: Sequence[str], apart:
     said += [f"RTT {record.path.rtt_ms:g} ms"] if record.path.rtt_ms is not None else []
     said += [f"{name} {said_value(name, result.parameters[name])}" for name in varying if name in result.parameters]
     settings = record.environment.get("settings")
-    said += [said_setting(name, value) for name, value in lab_settings(record).items() if name in apart]
+    said += [said_setting(name, value) for name, value in point_settings(record).items() if name in apart]
     if record.session:
         said.append(f"pair {record.session.pair + 1}")
     elif isinstance(settings, Mapping) and "seed" in settings:
