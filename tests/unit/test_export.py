@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pro
 
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
-from fabtune.export import gather, reader, verified, web
+from fabtune.export import gather, kept, reader, verified, web
 from fabtune.export.exposition import LATENCIES, METRICS, render
 from fabtune.export.families import BUCKETS_NS, OPENMETRICS, PROMETHEUS, labels
 from fabtune.export.gather import Gathered, Gatherer
@@ -63,7 +63,7 @@ def gathered(reading: Snapshot | None, **more: object) -> Gathered:
     """Return what is gathered of a host with nothing but `reading`."""
     watched = [gather.WatchedDevice(one, Endpoint("iscsi", 'iqn.x:"a"', "[::1]:3260"), "") for one in reading.devices] \
         if reading else []  # fmt: skip
-    whole = Gathered(1.5, reading, tuple(watched), 0, None, (), None, {}, 0.25)
+    whole = Gathered(1.5, reading, tuple(watched), 0, None, (), None, None, {}, 0.25)
     return dataclasses.replace(whole, **more)
 
 
@@ -224,7 +224,7 @@ def test_what_verify_published_is_exported_and_a_damaged_file_is_a_source_that_i
     drifts = [Drift("tcp.rmem_max", "host", "1", "2", True), Drift("session", "x", "new", "old", False, due=True)]
     file = gather.runtime_dir() / "verify.json"
     file.parent.mkdir(parents=True)
-    verified.save(verified.of_drifts(drifts, 1e9), file)
+    kept.save(verified.of_drifts(drifts, 1e9), file)
     found = samples(Gatherer().gather())
     assert value(found, "fabtune_drifted_values", tunable="tcp.rmem_max") == 1
     assert value(found, "fabtune_drift_values") == 1 and value(found, "fabtune_due_values") == 1

@@ -19,7 +19,7 @@ class Fabtune(Plugin, IndependentPlugin):
     def setup(self):
         """Name what is collected; each command reads only."""
         self.add_copy_spec(["/var/lib/fabtune/journal", "/etc/fabtune", "/run/fabtune/verify.json",
-                            "/etc/sysctl.d/90-fabtune.conf", "/etc/modprobe.d/fabtune.conf",
+                            "/run/fabtune/guard.json", "/etc/sysctl.d/90-fabtune.conf", "/etc/modprobe.d/fabtune.conf",
                             "/etc/udev/rules.d/99-fabtune.rules", "/sys/module/fabstat/version"])  # fmt: skip
         self.add_cmd_output([
             "fabtune --version", "fabtune show --json", "fabtune lint", "fabtune history", "fabtune verify",

@@ -29,6 +29,11 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("tune --on sdb --rate 1gbit", "look at one disk, of a path whose rate you know"),
         ("tune --target-netns target --yes", "both ends, where the target is in a namespace of this host"),
     ),
+    "guard": (
+        ("guard", "report what changes until Ctrl-C; writes nothing"),
+        ("guard --heal", "also write again what was undone, and follow a path that has moved"),
+        ("guard --for 10s --json", "look for ten seconds; exit 3 where something is not as applied"),
+    ),
     "confirm": (
         ("confirm", "from a new login, to know that there still is one"),
         ("confirm --json", "say to a program which transactions stay"),

@@ -16,7 +16,10 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.set_defaults(handler=f"fabtune.cli.tune:run_{verb}")
     if verb == "tune":
         parser.set_defaults(handler="fabtune.cli.autotune:run_tune")
-    more = {"plan": _plan, "apply": _apply, "tune": _tune, "verify": _verify, "revert": _revert}.get(verb)
+    if verb == "guard":
+        parser.set_defaults(handler="fabtune.cli.guard:run_guard")
+    verbs = {"plan": _plan, "apply": _apply, "tune": _tune, "guard": _guard, "verify": _verify, "revert": _revert}
+    more = verbs.get(verb)
     if more:
         more(parser)
 
@@ -121,6 +124,39 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=_steps, default=8, metavar="N", help="the most steps (default: 8)")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask first")
+
+
+def _guard(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--heal",
+        action="store_true",
+        help="write again what counts at once, was fabtune's and was undone, and follow a path whose round trip moved",
+    )
+    parser.add_argument(
+        "--every",
+        dest="every_s",
+        type=_every_s,
+        default=1.0,
+        metavar="TIME",
+        help="how often to look at the paths (default: 1s; values are compared each minute)",
+    )
+    parser.add_argument(
+        "--for", dest="seconds", type=_watch_s, metavar="TIME", help="end after TIME (default: with Ctrl-C)"
+    )
+
+
+def _every_s(text: str) -> float:
+    found = units.parse_ms(text, "--every") / 1e3
+    if not 0.1 <= found <= 3600:
+        raise InputError(f"--every {text}: expected 100ms to 3600s")
+    return found
+
+
+def _watch_s(text: str) -> float:
+    found = units.parse_ms(text, "--for") / 1e3
+    if not 0 < found <= 1e7:
+        raise InputError(f"--for {text}: expected more than 0 s and at most 10000000s")
+    return found
 
 
 def _look_s(text: str) -> float:

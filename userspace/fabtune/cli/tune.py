@@ -206,10 +206,10 @@ def run_verify(args: argparse.Namespace) -> int:
     roles = roles_of(args.role)
     drifts = verify(plan, roles, args.netns)
     if args.publish:
-        from fabtune.export import verified
+        from fabtune.export import kept, verified
         from fabtune.export.gather import runtime_dir
 
-        verified.save(verified.of_drifts(drifts, time.time()), runtime_dir() / "verify.json")
+        kept.save(verified.of_drifts(drifts, time.time()), runtime_dir() / "verify.json")
     with console.reader_may_leave():
         output.show_drift(drifts, as_json=args.json)
     if any(drift.drifted for drift in drifts):

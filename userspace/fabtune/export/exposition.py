@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fabtune import __version__
 from fabtune.export.families import OPENMETRICS, Family, histogram_lines, labels, metric_text, sample_line, seconds
 from fabtune.export.gather import SOURCES, Gathered, WatchedDevice
+from fabtune.export.guarded import Guarded, WatchedPath
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.stat import CountedDevice
@@ -186,6 +187,23 @@ def _of_verified(field: str) -> Callable[[_Watch], Iterator[Samples]]:
     return samples
 
 
+def _of_guarded(value: Callable[[Guarded], float]) -> Callable[[_Watch], Iterator[Samples]]:
+    def samples(watch: _Watch) -> Iterator[Samples]:
+        if watch.gathered.guarded is not None:
+            yield "", value(watch.gathered.guarded)
+
+    return samples
+
+
+def _of_paths(value: Callable[[WatchedPath], float]) -> Callable[[_Watch], Iterator[Samples]]:
+    def samples(watch: _Watch) -> Iterator[Samples]:
+        if watch.gathered.guarded is not None:
+            for one in watch.gathered.guarded.paths:
+                yield labels({"profile": one.profile, "role": one.role, "netns": one.netns}), value(one)
+
+    return samples
+
+
 METRICS: dict[Family, Callable[[_Watch], Iterable[Samples]]] = {
     Family(name, "counter" if name.endswith("_total") else "gauge", text): samples
     for name, text, samples in (
@@ -281,6 +299,32 @@ METRICS: dict[Family, Callable[[_Watch], Iterable[Samples]]] = {
         ("fabtune_due_values", "What waits for a new login or for an apply to be finished.", _of_verified("due")),
         ("fabtune_verified_values", "Values that the last verification compared.", _of_verified("checked")),
         ("fabtune_verify_time_seconds", "When verification ran last, since 1970.", _of_verified("time_s")),
+        (
+            "fabtune_guard_time_seconds",
+            "When `fabtune guard` looked last, since 1970.",
+            _of_guarded(lambda watch: watch.time_s),
+        ),
+        ("fabtune_guard_heals", "1 where guard may write values again.", _of_guarded(lambda watch: int(watch.heals))),
+        (
+            "fabtune_guard_healed_values_total",
+            "Values that guard has written again since it began.",
+            _of_guarded(lambda watch: watch.healed_values),
+        ),
+        (
+            "fabtune_guard_followed_paths_total",
+            "Times that guard has brought values to a path that had moved since it began.",
+            _of_guarded(lambda watch: watch.followed_paths),
+        ),
+        (
+            "fabtune_guard_path_rtt_seconds",
+            "Round trip of the path that a profile in force was planned for, as it is now.",
+            _of_paths(lambda path: path.rtt_s),
+        ),
+        (
+            "fabtune_guard_path_planned_rtt_seconds",
+            "Round trip that a profile in force was planned for.",
+            _of_paths(lambda path: path.planned_rtt_s),
+        ),
         ("fabtune_module_info", "Always 1: the module's version and clock, tracepoints that it lacks.", _module_info),
         ("fabtune_module_enabled", "1 while the module's probes are attached.", _of_module("enabled")),
         ("fabtune_module_scsi_attached", "1 while all SCSI tracepoints are attached.", _of_module("scsi")),

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from fabtune.errors import FabtuneError
-from fabtune.export import verified
+from fabtune.export import kept
+from fabtune.export.guarded import Guarded
 from fabtune.export.verified import Verified
 from fabtune.host import sockets, tree
 from fabtune.host.sessions import Session, live_sessions
@@ -25,7 +26,7 @@ from fabtune.stat.stack import heads
 _Found = TypeVar("_Found")
 
 # What is read, each of which may be missing for itself.
-SOURCES = ("fabstat", "stuck", "sessions", "sockets", "verify")
+SOURCES = ("fabstat", "stuck", "sessions", "sockets", "verify", "guard")
 # Beyond so many disks the rest is counted only: each takes up to 350 series.
 MOST_DEVICES = 2000
 
@@ -55,6 +56,7 @@ class Gathered:
     stuck: StuckList | None
     sessions: tuple[tuple[Session, TcpSocket | None], ...]
     verified: Verified | None
+    guarded: Guarded | None
     problems: Mapping[str, str]
     cpu_s: float
 
@@ -77,7 +79,8 @@ class Gatherer:
             problems["stuck"] = problems["fabstat"]
         sessions = _tried("sessions", live_sessions, problems) or []
         connected = _tried("sockets", sockets.established, problems) or [] if sessions else []
-        outcome = _tried("verify", lambda: verified.saved(runtime_dir() / "verify.json"), problems)
+        outcome = _tried("verify", lambda: kept.saved(Verified, runtime_dir() / "verify.json"), problems)
+        watch = _tried("guard", lambda: kept.saved(Guarded, runtime_dir() / "guard.json"), problems)
         devices = self._devices(reading) if reading else []
         return Gathered(
             time_s=time.time(),
@@ -87,6 +90,7 @@ class Gatherer:
             stuck=waiting,
             sessions=tuple(zip(sessions, _sockets_of(sessions, connected), strict=True)),
             verified=outcome,
+            guarded=watch,
             problems=problems,
             cpu_s=time.process_time() - started_s,
         )

@@ -56,15 +56,18 @@ class Restored:
         return ExitCode.DRIFT if self.left_alone or refused else ExitCode.DONE
 
 
-def write_again(progress: Callable[[str], None]) -> Restored:
-    """Write every value in force that was undone.  Raises FabtuneError, with what this call wrote taken back."""
+def write_again(progress: Callable[[str], None], only: Callable[[Tunable], bool] = lambda _: True) -> Restored:
+    """Write every value in force that was undone, of the tunables that `only` lets through.
+
+    Raises FabtuneError, with what this call wrote taken back.
+    """
     with journal.locked():
         known = journal.transactions()
         host, found = this_host(), Restored()
         # A value that several wanted is as the last of them wrote it, and may be as any of them found it.
         latest: dict[tuple[str, ...], tuple[Transaction, Step]] = {}
         before: dict[tuple[str, ...], set[str]] = {}
-        for transaction, step in _in_force(known):
+        for transaction, step in _in_force(known, only):
             latest[step.value] = transaction, step
             before.setdefault(step.value, set()).update((step.old, step.wrote, *step.ours))
         for plan in _plans(list(latest.values()), before, found):
@@ -72,11 +75,11 @@ def write_again(progress: Callable[[str], None]) -> Restored:
     return found
 
 
-def _in_force(known: Sequence[Transaction]) -> Iterator[tuple[Transaction, Step]]:
+def _in_force(known: Sequence[Transaction], only: Callable[[Tunable], bool]) -> Iterator[tuple[Transaction, Step]]:
     for one in known:
         for step in one.open_steps if one.state == _IN_FORCE else ():
             tunable = shipped_catalog().tunables.get(step.tunable)
-            if tunable is None or step.backend in OUTLIVE_A_BOOT or step.effect in _NOT_HERE:
+            if tunable is None or not only(tunable) or step.backend in OUTLIVE_A_BOOT or step.effect in _NOT_HERE:
                 continue
             if not (step.disturbed or step.waiting or step.empty):
                 yield one, step

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fabtune guard: a path that moves, values that drift, and what of that is healed."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import hosttree
+import pytest
+
+from fabtune.cli.main import main
+from fabtune.guard import rounds
+from fabtune.guard.round_trip import RoundTrip
+from fabtune.guard.rounds import Guard, Told
+from fabtune.host import tree
+from fabtune.tune import journal
+
+_RMEM = "proc/sys/net/ipv4/tcp_rmem"
+_IDLE = "proc/sys/net/ipv4/tcp_slow_start_after_idle"
+_PROBING = "proc/sys/net/ipv4/tcp_mtu_probing"
+
+
+def seen(planned_ms: float, *looks_ms: float) -> RoundTrip:
+    found = RoundTrip(planned_ms)
+    for one in looks_ms:
+        found.look(one)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("planned_ms", "looks_ms", "moved_ms"),
+    [
+        (5, (150, 150, 150), 150),
+        (150, (20, 20.5, 20), 20),
+        # Not yet three, not yet at rest, or one that was outside for a moment.
+        (5, (150, 150), None),
+        (5, (40, 90, 140), None),
+        (5, (5, 150, 5), None),
+        # As planned, within what a profile has room for or a host's own delays.
+        (20, (20, 20, 20), None),
+        (20, (24, 24, 24), None),
+        (0.1, (0.4, 0.5, 0.3), None),
+        # The last three count.
+        (5, (150, 150, 150, 5, 5, 5), None),
+    ],
+)  # fmt: skip
+def test_a_path_has_moved_when_three_looks_agree_on_another_round_trip(
+    planned_ms: float, looks_ms: tuple[float, ...], moved_ms: float | None
+) -> None:
+    assert seen(planned_ms, *looks_ms).moved_to_ms == moved_ms
+
+
+APPLY = ["apply", "mine", "--role", "initiator", "--rtt", "40ms", "--rate", "1gbit"]
+_PROFILE = """
+summary = "three sysctls"
+[parameters.room]
+summary = "how many times the path"
+default = 2
+[initiator."tcp.rmem_max"]
+value = "room * bdp"
+why = "a test"
+[initiator."tcp.slow_start_after_idle"]
+value = false
+why = "a test"
+[initiator."tcp.mtu_probing"]
+value = 1
+why = "a test"
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the tree of a host without a session on which the profile was applied for 40 ms and 1 Gb/s."""
+    root = hosttree.make(tmp_path / "root")
+    hosttree.enter(root, monkeypatch)
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    (profiles / "mine.toml").write_text(_PROFILE)
+    monkeypatch.setenv("FABTUNE_PROFILES", str(profiles))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    assert main(APPLY) in (0, 4)
+    assert most(root) == 10_000_000
+    return root
+
+
+def most(root: Path) -> int:
+    """Return the most that a receive buffer may be."""
+    return int((root / _RMEM).read_text().split()[2])
+
+
+@pytest.fixture
+def path_ms(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return what sets the round trip that TCP tells."""
+
+    def put(rtt_ms: float) -> None:
+        monkeypatch.setattr(rounds, "_round_trip_ms", lambda *_: rtt_ms)
+
+    put(40)
+    return put
+
+
+def looked(guard: Guard, times: int) -> list[Told]:
+    """Return what so many looks tell."""
+    return [one for _ in range(times) for one in guard.look(lambda _: None)]
+
+
+def kinds(told: list[Told]) -> list[str]:
+    return [one.kind for one in told]
+
+
+def test_a_path_that_moved_is_told_once_and_without_heal_nothing_is_written(
+    host: Path, path_ms: Callable[[float], None]
+) -> None:
+    guard = Guard(heal=False)
+    assert looked(guard, 4) == [] and not guard.uneasy
+    path_ms(80)
+    told = looked(guard, 6)
+    assert kinds(told) == ["path-moved"] and "80.0 ms" in told[0].text and "40.0 ms" in told[0].text
+    assert guard.uneasy and most(host) == 10_000_000 and len(journal.transactions()) == 1
+    path_ms(40)
+    assert kinds(looked(guard, 4)) == ["path-back"] and not guard.uneasy
+
+
+def test_heal_follows_a_path_there_and_back_by_rows_of_its_own_and_revert_takes_all_back(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    guard = Guard(heal=True)
+    path_ms(80)
+    told = looked(guard, 4)
+    assert kinds(told) == ["path-moved", "followed"] and "tcp.rmem_max 10000000 -> 20000000" in told[1].text
+    assert most(host) == 20_000_000 and not guard.uneasy
+    # Nothing more is written for the same path.
+    assert looked(guard, 6) == [] and len(journal.transactions()) == 2
+    path_ms(20)
+    looked(guard, 4)
+    assert most(host) == 5_000_000
+    assert main(["revert"]) == 0
+    assert most(host) == 6291456
+
+
+def test_what_set_made_and_what_somebody_else_has_set_is_not_resized(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    guard = Guard(heal=True)
+    hosttree.put(host / _RMEM, "4096\t131072\t7777777")
+    path_ms(80)
+    told = looked(guard, 6)
+    assert kinds(told).count("not-followed") == 1 and "followed" not in kinds(told)
+    assert most(host) == 7777777
+    assert main(["revert", "--force"]) == 0
+    assert main([*APPLY, "--set", "room=3"]) in (0, 4)
+    assert most(host) == 15_000_000
+    looked(Guard(heal=True), 6)
+    assert most(host) == 15_000_000
+
+
+def test_a_value_that_was_undone_is_written_again_and_one_that_somebody_set_is_told_of(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "VERIFY_EVERY_S", 0.0)
+    guard = Guard(heal=True)
+    assert looked(guard, 2) == []
+    hosttree.put(host / _IDLE, "1")
+    told = looked(guard, 2)
+    assert kinds(told) == ["healed"] and tree.read_text(host / _IDLE) == "0"
+    hosttree.put(host / _PROBING, "2")
+    told = looked(guard, 3)
+    assert kinds(told) == ["drift"] and "is 2, applied was 1" in told[0].text and guard.uneasy
+    assert tree.read_text(host / _PROBING) == "2"
+    hosttree.put(host / _PROBING, "1")
+    assert kinds(looked(guard, 2)) == ["as-applied"]
+
+
+def test_a_path_that_never_rests_is_no_longer_followed_after_a_dozen_times_in_an_hour(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    guard = Guard(heal=True)
+    told = []
+    for turn in range(20):
+        path_ms(200 if turn % 2 else 80 + 200 * turn)
+        told += looked(guard, 3)
+    assert kinds(told).count("followed") <= 12
+    assert sum("no longer followed" in one.text for one in told) == 1
+
+
+def test_the_command_tells_lines_publishes_and_ends_with_3_where_something_is_not_as_applied(
+    host: Path, path_ms: Callable[[float], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosttree.put(host / _PROBING, "2")
+    capsys.readouterr()
+    assert main(["guard", "--for", "1ms", "--json"]) == 3
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["kind"] == "drift" and json.loads(line)["grade"] == "warning"
+    run = tree.ROOT / "run/fabtune"
+    assert json.loads((run / "guard.json").read_text())["heals"] is False
+    assert json.loads((run / "verify.json").read_text())["drifted"] == {"tcp.mtu_probing": 1}
+    assert main(["guard", "--every", "1ms"]) == 2

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Plans for a path that has moved: of what a profile computes anew, the rows that count at once and hold our values.
+
+Three plans in one: what the profile wants for the old path shows which values came from it alone (not from --set, nor
+from another profile), the journal which of them are ours, and the plan for the new path what they become.
+"""
+
+from collections.abc import Callable, Sequence
+
+from fabtune.facts.collect import Facts
+from fabtune.tune import confirm, journal
+from fabtune.tune.apply import Result, apply
+from fabtune.tune.held import IN_FORCE, holds, in_force
+from fabtune.tune.journal import Transaction
+from fabtune.tune.locate import Locator
+from fabtune.tune.pending import Leave
+from fabtune.tune.plan import Plan, Row
+from fabtune.tune.request import plan_for, request
+
+LIVE = "live"
+
+
+def planned_for(known: Sequence[Transaction]) -> list[Transaction]:
+    """Return the newest apply in force of each profile, end and namespace that was planned for a path."""
+    newest: dict[tuple[str, tuple[str, ...], str], Transaction] = {}
+    for one in known:
+        if one.state == IN_FORCE and one.header.rtt_ms is not None:
+            newest[one.profile, one.header.roles, one.header.netns] = one
+    return list(newest.values())
+
+
+def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
+    """Return what is to be written of the profile of `applied` for a path of `rtt_ms`.  Raises FabtuneError."""
+    header = applied.header
+    assert header.rtt_ms is not None
+    then, _ = _planned(applied, header.rtt_ms)
+    wanted_then = {_place(row): row.wanted for row in then.rows if row.wanted is not None}
+    plan, facts = _planned(applied, rtt_ms)
+    locate = Locator(header.netns)
+    ours = in_force(journal.transactions())
+    plan.rows = [
+        row
+        for row in plan.changes
+        if row.tunable.effect == LIVE
+        and (step := ours.get(_place(row))) is not None
+        and step.wrote.split() == (wanted_then.get(_place(row)) or "").split()
+        and holds(step, locate)
+    ]
+    return plan, facts
+
+
+def follow(applied: Transaction, rtt_ms: float, progress: Callable[[str], None]) -> Result | None:
+    """Write what `plan_for_moved` says, as a transaction; None where that is nothing.  Raises FabtuneError."""
+    with journal.locked():
+        confirm.require_nobody_waits()
+        plan, facts = plan_for_moved(applied, rtt_ms)
+        return apply(plan, facts.host, Leave(), progress) if plan.rows else None
+
+
+def _planned(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
+    header = applied.header
+    role = header.roles[0] if len(header.roles) == 1 else "both"
+    rate = None if header.rate_bit_per_s is None else f"{header.rate_bit_per_s:.0f}bit"
+    return plan_for(request(header.profile, role, header.netns, f"{rtt_ms:.3f}ms", rate, []))
+
+
+def _place(row: Row) -> tuple[str, str, str, str]:
+    """Return the key by which the journal knows what `row` writes."""
+    device = row.device
+    return row.tunable.backend, row.tunable.key, device.scope if device else "", device.identity if device else ""
