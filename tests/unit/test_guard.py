@@ -14,6 +14,7 @@ from fabtune.guard import rounds
 from fabtune.guard.round_trip import RoundTrip
 from fabtune.guard.rounds import Guard, Told
 from fabtune.host import tree
+from fabtune.host.sockets import TcpSocket
 from fabtune.tune import journal
 
 _RMEM = "proc/sys/net/ipv4/tcp_rmem"
@@ -89,12 +90,19 @@ def most(root: Path) -> int:
     return int((root / _RMEM).read_text().split()[2])
 
 
+def connection(rtt_ms: float, received_bytes: int = 0) -> TcpSocket:
+    """Return a connection that TCP tells such a round trip of."""
+    return TcpSocket(
+        "10.1.0.1", "10.2.0.1", 40000, 3260, rtt_ms, 0.1, 0, 10, 1448, 0, "cubic", 0, 0, received_bytes=received_bytes
+    )
+
+
 @pytest.fixture
 def path_ms(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Return what sets the round trip that TCP tells."""
 
     def put(rtt_ms: float) -> None:
-        monkeypatch.setattr(rounds, "_round_trip_ms", lambda *_: rtt_ms)
+        monkeypatch.setattr(rounds, "_connections", lambda *_: [connection(rtt_ms)])
 
     put(40)
     return put
@@ -120,6 +128,25 @@ def test_a_path_that_moved_is_told_once_and_without_heal_nothing_is_written(
     assert guard.uneasy and most(host) == 10_000_000 and len(journal.transactions()) == 1
     path_ms(40)
     assert kinds(looked(guard, 4)) == ["path-back"] and not guard.uneasy
+
+
+def test_the_queue_of_a_full_line_is_no_longer_path(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(1, 1000))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    guard, received = Guard(heal=False), 0
+    for share, told in ((0.95, []), (0.3, ["path-moved"])):
+        found = []
+        for _ in range(6):
+            # At least that much a second, as the clock may go further between two looks.
+            received += int(10 * share * 125e6) if share > 0.5 else 1000
+            monkeypatch.setattr(rounds, "_connections", lambda *_, at=received: [connection(80, at)])
+            found += guard.look(lambda _: None)
+        assert kinds(found) == told
+    # A shorter round trip is no queue's doing.
+    path_ms(20)
+    assert kinds(looked(guard, 4)) == ["path-moved"]
 
 
 def test_heal_follows_a_path_there_and_back_by_rows_of_its_own_and_revert_takes_all_back(

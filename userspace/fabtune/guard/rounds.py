@@ -29,6 +29,8 @@ from fabtune.tune.verify import Drift, verify
 VERIFY_EVERY_S = 60.0
 # A path that changes oftener than this in an hour is reported and no longer followed: that is no change of path.
 _MOST_FOLLOWED, _IN_S = 12, 3600.0
+# Of this share of its rate on a line is full.
+_FULL = 0.85
 # Values need so long until they are felt.
 _REST_S = 10.0
 
@@ -59,6 +61,8 @@ class Guard:
     _followed_at_s: deque[float] = attrs.field(factory=deque)
     _rests_until_s: dict[Key, float] = attrs.field(factory=dict)
     _tried: dict[Key, float] = attrs.field(factory=dict)
+    # When the connections were looked at last, and what they had moved by then.
+    _flows: dict[Key, tuple[float, int]] = attrs.field(factory=dict)
     _refused: set[str] = attrs.field(factory=set)
     _journal: tuple[tuple[str, int, int], ...] | None = None
     _applied: list[Transaction] = attrs.field(factory=list)
@@ -152,11 +156,24 @@ class Guard:
             present[key] = path = self._paths.get(key) or RoundTrip(header.rtt_ms)
             if path.planned_ms != header.rtt_ms:
                 present[key] = path = RoundTrip(header.rtt_ms)
-            if rtt_ms := _round_trip_ms(applied, sessions):
-                path.look(rtt_ms)
+            if found := _connections(applied, sessions):
+                self._look(key, path, found, header.rate_bit_per_s)
             yield from self._judged(key, applied, path, progress)
         self._paths = present
         self._moved = {key: rtt_ms for key, rtt_ms in self._moved.items() if key in present}
+
+    def _look(self, key: Key, path: RoundTrip, found: Sequence[TcpSocket], rate_bit_per_s: float | None) -> None:
+        """Let `path` see the longest round trip: plans are for the longest.
+
+        Where the line is full a longer one is the queue that fills it, or would change nothing: it is not looked at.
+        """
+        now_s, moved = time.monotonic(), sum(one.acked_bytes + one.received_bytes for one in found)
+        before_s, before = self._flows.get(key, (now_s, moved))
+        self._flows[key] = now_s, moved
+        rtt_ms = max(one.rtt_ms for one in found)
+        full = rate_bit_per_s is not None and 8 * (moved - before) > _FULL * rate_bit_per_s * (now_s - before_s)
+        if rtt_ms and not (full and rtt_ms > path.planned_ms):
+            path.look(rtt_ms)
 
     def _judged(
         self, key: Key, applied: Transaction, path: RoundTrip, progress: Callable[[str], None]
@@ -220,17 +237,14 @@ def _alike(told_ms: float | None, now_ms: float) -> bool:
     return told_ms is not None and not has_moved(told_ms, now_ms)
 
 
-def _round_trip_ms(applied: Transaction, sessions: Sequence[Session]) -> float | None:
-    """Return the longest smoothed round trip of the connections that an apply was for: plans are for the longest."""
+def _connections(applied: Transaction, sessions: Sequence[Session]) -> list[TcpSocket]:
+    """Return the connections that an apply was for."""
     present = sockets.established(applied.header.netns)
-    found = [one for role in applied.header.roles for one in _connections(role, sessions, present)]
-    return max((one.rtt_ms for one in found if one.rtt_ms), default=None)
-
-
-def _connections(role: str, sessions: Sequence[Session], present: list[TcpSocket]) -> list[TcpSocket]:
-    if role == ROLES[0]:
-        return [found for one in sessions if (found := one.socket(present)) is not None]
-    ports = {
-        tree.whole(portal.rpartition(":")[2]) for group in targets.groups() for portal in group.where["portals"].split()
-    }
-    return [one for one in present if one.local_port in ports]
+    found = []
+    if ROLES[0] in applied.header.roles:
+        found += [mine for one in sessions if (mine := one.socket(present)) is not None]
+    if ROLES[1] in applied.header.roles:
+        groups = targets.groups()
+        ports = {tree.whole(one.rpartition(":")[2]) for group in groups for one in group.where["portals"].split()}
+        found += [one for one in present if one.local_port in ports]
+    return found
