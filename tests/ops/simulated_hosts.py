@@ -162,7 +162,7 @@ class Host:
         outcome = Verified(1, float(self._step // 1440 * 86400), 40, {}, {})
         reading = Snapshot(int(at_s * 1e9), 1, 0, module, (), tuple(self._disks), "")
         took_s = self._random.uniform(0.002, 0.004)
-        return Gathered(at_s, reading, watched, 0, StuckList(0, 60 * 10**9, ()), sessions, outcome, {}, took_s)
+        return Gathered(at_s, reading, watched, 0, StuckList(0, 60 * 10**9, ()), sessions, outcome, None, {}, took_s)
 
 
 def _add(counts: dict[int, int], taken_ns: int, count: int) -> None:
