@@ -14,7 +14,7 @@ from fabtune.model import typed, units
 from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import Observation
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
-from fabtune.why.asked import asked
+from fabtune.tune.asked import asked
 from fabtune.why.judging import Judged, judged
 
 # Two lifts whose gains are this near each other are both the truth.

@@ -14,7 +14,7 @@ from fabtune.model import typed
 from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import Observation
 from fabtune.model.session_model import Change
-from fabtune.why.asked import asked, sorted_out
+from fabtune.tune.asked import asked, sorted_out
 
 _RATE = 200e6 / 8
 _LINE = _RATE * 1448 / 1514

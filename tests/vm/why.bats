@@ -116,6 +116,15 @@ planned() {
 	[ "$(python3 -c "import json; print(*{row['tunable'].split('_')[0] for row in json.load(open('plan.json'))['rows']} - {'tcp.rmem', 'iscsi.tcp', 'net.rmem', 'tcp.window'})")" = "" ]
 }
 
+@test "locked: a run's record says it, and so does its report" {
+	[ -e "/dev/$DISK" ]
+	run -0 --separate-stderr fabtune measure xdd --on "/dev/$DISK" --set op=read --set block_bytes=256KiB --set queue_depth=32 \
+		--runtime 3 --ramp 2 --rtt 100ms --rate 50mbit --out runs
+	[[ $output == *"by the initiator's locked receive window"* ]]
+	run -0 fabtune report runs
+	grep -q "What limits?.*by the initiator's locked receive window" <(tr -d '\n' < runs/report.html | sed "s/&#39;/'/g")
+}
+
 @test "locked: the same from the target's host by ssh" {
 	under_load randread 256k 32
 	run -0 fabtune why --for 3s --target-host 10.2.0.1

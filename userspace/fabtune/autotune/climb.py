@@ -22,11 +22,11 @@ from fabtune.model.document import Json
 from fabtune.model.judgement import Judgement, Verdict
 from fabtune.tune import confirm, journal, pending, reconnect, relogin, saved_plan, signals
 from fabtune.tune.carry_out import carry_out
+from fabtune.tune.lift import Reason, profile_for
 from fabtune.tune.pending import RECONNECT, Leave
 from fabtune.tune.plan import Plan, Row, ordered
 from fabtune.tune.request import MEASURE, plan_for, request
 from fabtune.tune.undo import undo
-from fabtune.why.lift import Reason, profile_for
 
 # What counts without a login: a session is not logged out.
 _AT_ONCE = "live"

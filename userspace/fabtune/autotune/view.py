@@ -10,9 +10,9 @@ from fabtune.measure.look import Look
 from fabtune.model.judgement import Judgement, Sides, judge_together
 from fabtune.model.observation import DiskSample, Observation
 from fabtune.model.path import LINUX_FRAMING
+from fabtune.tune.lift import with_rate
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
-from fabtune.why.lift import with_rate
 
 # Bytes come in bursts: over this long, and this many round trips, a rate is one.
 _BLOCK_S, _BLOCK_RTTS = 1.0, 4

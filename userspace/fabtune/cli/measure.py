@@ -14,7 +14,7 @@ from fabtune.measure import capture, measurement, network, proof, recordfile, re
 from fabtune.measure.measurement import Measurement, Runnable
 from fabtune.measure.replay import Replay
 from fabtune.model.runrecord import PathTold, RunRecord
-from fabtune.report import cells, openloops, runs, throughput
+from fabtune.report import cells, openloops, reasons, runs, throughput
 
 # Drawing the bar takes about a millisecond: ten times a second that would be a per cent of a CPU, taken from the load.
 REDRAWS_PER_S = 0.5
@@ -118,7 +118,8 @@ def _keep(args: argparse.Namespace, result: RunRecord, code: ExitCode) -> int:
         print(json.dumps(runs.as_json(result) | {"record": str(kept)}, indent=2))
     else:
         table.report_table(runs.figures(result))
-        for sentence in (*openloops.said(result), *throughput.balanced(cells.cells([result]))):
+        balanced = throughput.balanced(cells.cells([result]))
+        for sentence in (*reasons.sentences(result), *openloops.said(result), *balanced):
             table.paragraph(sentence)
         for one in (runs.network(result), runs.proof(result), runs.laws(result, only_failed=True)):
             if one.rows:

@@ -30,7 +30,7 @@ from fabtune.tune.request import (
 from fabtune.tune.saved_plan import SavedPlan
 
 if TYPE_CHECKING:
-    from fabtune.why.lift import Reason
+    from fabtune.tune.lift import Reason
 
 # How long `plan --from why` looks.
 _LOOK_S = 10.0
@@ -62,7 +62,7 @@ def run_plan(args: argparse.Namespace) -> int:
 
 def _reason(args: argparse.Namespace) -> "Reason":
     """Return what limits the sessions now, the target's end looked at too where it is here."""
-    from fabtune.why.lift import reason
+    from fabtune.tune.lift import reason
 
     console.say(f"looking for {_LOOK_S:g} s ...")
     rate = units.parse_bit_per_s(args.rate, "--rate") if args.rate not in (None, MEASURE) else None

@@ -13,8 +13,8 @@ from fabtune.model.capacity import Bound
 from fabtune.model.document import Json
 from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import Observation
-from fabtune.why import lift
-from fabtune.why.asked import Asked, asked, sorted_out
+from fabtune.tune import lift
+from fabtune.tune.asked import Asked, asked, sorted_out
 
 
 @attrs.frozen

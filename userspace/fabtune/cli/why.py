@@ -16,7 +16,8 @@ from fabtune.model import typed, units
 from fabtune.model.document import Json
 from fabtune.model.foretell import Foretold
 from fabtune.model.observation import Observation
-from fabtune.why import lift, words
+from fabtune.tune import lift
+from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 from fabtune.why.limiter import CANNOT_TELL
 

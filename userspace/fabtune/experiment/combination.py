@@ -23,7 +23,7 @@ from fabtune.measure.workload_run import measure
 from fabtune.model.factors import FACTORS, Settings
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
 from fabtune.model.results import Point
-from fabtune.model.runrecord import PathTold, RunRecord, StepResult
+from fabtune.model.runrecord import PathTold, RunRecord, StepResult, Value
 from fabtune.tune.switch import Ends, target_values
 
 RESULTS = Path("/results")
@@ -138,6 +138,7 @@ def measure_one(settings: Settings, path: PathTold, disk: str, op: str, meter: C
         runtime_s=settings.runtime_s if timed else None, ramp_s=settings.ramp_s if timed else None,
         environment={"settings": attrs.asdict(settings)},
         path=path,
+        target_netns=topology.target_namespace(),
     )  # fmt: skip
     return attrs.evolve(taken, target=attrs.evolve(taken.target, limit_bytes_per_s=clients.disks_bytes_per_s(settings)))
 
@@ -169,7 +170,7 @@ def common(settings: Settings, path: topology.EmulatedPath, op: str) -> Point:
     })  # fmt: skip
 
 
-def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, float | None]]:
+def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, Value | None]]:
     """Return the figures of one device's record that tables and curves are made of, and the step they are of.
 
     Of a workload of several steps the last counts that moved data this way: after the cached ones, that on disk.
@@ -180,7 +181,7 @@ def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, float |
     # md passes requests on without a queue of its own, and the page cache may keep all of a phase from the disk.
     if seen is None and taken.target.kind == "device" and Path(f"/sys/block/{taken.target.disk}/mq").exists():
         raise FabtuneError(f"fabstat saw no {op} on {taken.target.disk}: is the module loaded?")
-    point = {
+    point: dict[str, Value | None] = {
         "mb_per_s": _rounded(figures[f"{op}_mb_per_s"], 4),
         "cpu_s_per_gb": _rounded(figures.get("cpu_s_per_gb"), 3),
         "oldest_s": _rounded(measured.oldest_s(step, op), 3),
@@ -188,7 +189,8 @@ def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, float |
     }
     if seen is not None:
         point |= {"queue_full": seen.queue_full, "at_limit": round(seen.at_limit, 4)}
-    return step, point
+    said = [one.verdict for one in step.limits if one.way == op]
+    return step, point | {"limits": said[0]} if said else point
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -7,7 +7,7 @@ which `target_ends` looks.
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -32,6 +32,7 @@ from fabtune.model.observation import (
     SocketSample,
     SocketSeen,
 )
+from fabtune.stat import Snapshot
 
 _EVERY_S = 0.2
 # So many connections' ends are looked at that often, for less than 1 % of a CPU.
@@ -97,6 +98,10 @@ class Look:
         self._theirs: dict[TcpSocket, TcpSocket] = {}
         self._netns, self._host = target_netns or "", target_host
         self._afar: dict[tuple[str, str], EndSeen] = {}
+        self._groups: list[_Group] = []
+        self._disks: list[DiskLook] = []
+        self._first: Snapshot | None = None
+        self._begun_s = 0.0
         if target_netns is not None:
             namespaces.netns_path(target_netns)
             self._theirs = _paired({one for one in self._sockets.values() if one}, sockets.established(target_netns))
@@ -105,23 +110,42 @@ class Look:
 
     def over(self, seconds: float) -> list[Observation]:
         """Look for `seconds` and return an observation of each disk.  Raises FabtuneError."""
-        mine = list({one for one in self._sockets.values() if one})
-        groups = [_Group(INITIATOR, "", mine), _Group(TARGET, self._netns, list(self._theirs.values()))]
-        disks = [DiskLook(one.disk) for one in self._looked]
         away = AwayEnd(self._host, seconds) if self._host else None
         try:
-            first, why_not = fabstat_now()
-            elapsed_s = _sampled(groups, disks, seconds)
-            last, _ = fabstat_now()
-            seen = {one: end for group in groups for one, end in group.seen(elapsed_s).items()}
-            told = [disk.seen([first, last], elapsed_s) for disk in disks]
-            if away:
-                self._ask(away)
+            self.begin()
+            _sampled(self._groups, self._disks, seconds)
+            return self.end(away)
         finally:
             if away:
                 away.give_up()
+
+    @property
+    def disks(self) -> int:
+        """How many disks are looked at."""
+        return len(self._looked)
+
+    def begin(self) -> None:
+        """Read what `end` takes differences to.  Raises FabtuneError."""
+        mine = list({one for one in self._sockets.values() if one})
+        self._groups = [_Group(INITIATOR, "", mine), _Group(TARGET, self._netns, list(self._theirs.values()))]
+        self._disks = [DiskLook(one.disk) for one in self._looked]
+        self._first, why_not = fabstat_now()
         self._missing += [f"no fabstat: {why_not}"] if why_not else []
-        self._missing += [text for group in groups for text in group.missing]
+        self._begun_s = time.monotonic()
+
+    def sample(self) -> None:
+        """Look once at connections and disks, between `begin` and `end`."""
+        _sample(self._groups, self._disks, time.monotonic() - self._begun_s)
+
+    def end(self, away: AwayEnd | None = None) -> list[Observation]:
+        """Return an observation of each disk; `away` is the target's end on another host.  Raises FabtuneError."""
+        elapsed_s = time.monotonic() - self._begun_s
+        last, _ = fabstat_now()
+        seen = {one: end for group in self._groups for one, end in group.seen(elapsed_s).items()}
+        told = [disk.seen([self._first, last], elapsed_s) for disk in self._disks]
+        if away:
+            self._ask(away)
+        self._missing += [text for group in self._groups for text in group.missing]
         return [self._observation(one, disk, seen) for one, disk in zip(self._looked, told, strict=True)]
 
     def _ask(self, away: AwayEnd) -> None:
@@ -209,15 +233,19 @@ def _sampled(groups: Sequence[_Group], disks: Sequence[DiskLook], seconds: float
     begun_s = time.monotonic()
     turn = 0
     while (at_s := time.monotonic() - begun_s) <= seconds:
-        for group in groups:
-            group.sample(at_s)
-        for disk in disks:
-            disk.sample(at_s)
+        _sample(groups, disks, at_s)
         turn += 1
         # On a grid, so that what sampling takes does not stretch it; off the beat of requests that come regularly.
         next_s = (turn + _OFF_BEAT * (turn * _GOLDEN % 1)) * every_s
         time.sleep(max(0.0, begun_s + min(next_s, seconds + 0.001) - time.monotonic()))
     return time.monotonic() - begun_s
+
+
+def _sample(groups: Iterable[_Group], disks: Iterable[DiskLook], at_s: float) -> None:
+    for group in groups:
+        group.sample(at_s)
+    for disk in disks:
+        disk.sample(at_s)
 
 
 def target_ends(seconds: float, netns: str = "") -> list[EndSeen]:

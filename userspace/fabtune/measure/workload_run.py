@@ -15,6 +15,7 @@ import attrs
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.measure import counters, fio, measured, paced_load
+from fabtune.measure.load_look import LoadLook
 from fabtune.measure.target import Target
 from fabtune.measure.watch import Watch, check_judge
 from fabtune.measure.workload import LoadStep, Place, Workload, expand, space_bytes
@@ -72,14 +73,16 @@ def measure(
     keep_files: bool = False,
     begin_unix_s: float | None = None,
     show: Progress | None = None,
+    target_netns: str | None = None,
 ) -> RunRecord:
     """Run `workload` on `target`, to which the caller has checked that it may write, and return the record.
 
     `label` names what is being compared (a profile); `path` gives what is known of the network for the bounds;
     `environment` is kept as it is (the tunables read back).  `runtime_s` and `ramp_s` override the workload's own.
     `begin_unix_s` is the instant of this host's clock at which the first step's load begins, for hosts that start
-    together; a host that is not ready by then fails.  Raises InputError before anything runs, then what
-    `recording` raises.
+    together; a host that is not ready by then fails.
+    `target_netns` is the namespace of the target's end, where that is on this host.
+    Raises InputError before anything runs, then what `recording` raises.
     """
     program, version = fio.find()
     runtime_s = workload.time.runtime_s if runtime_s is None else runtime_s
@@ -97,7 +100,7 @@ def measure(
     ))  # fmt: skip
     with _place(workload, target, keep_files) as place, recording(draft, workload.name):
         steps = expand(workload, place, runtime_s=runtime_s, ramp_s=ramp_s)
-        run_steps(steps, target, place, draft, program, workload.stuck_after_s, begin_unix_s, show)
+        run_steps(steps, target, place, draft, program, workload.stuck_after_s, begin_unix_s, show, target_netns)
     return draft.record
 
 
@@ -110,6 +113,7 @@ def run_steps(
     stuck_after_s: float | None = None,
     begin_unix_s: float | None = None,
     show: Progress | None = None,
+    target_netns: str | None = None,
 ) -> None:
     """Run each step and add it to `draft`, whose `recording` is under way; `program` is fio's path."""
     show = show or Progress(quiet=True)
@@ -120,7 +124,7 @@ def run_steps(
         for name, step in zip(names, steps, strict=True):
             draft.add(attrs.evolve(new_result(step), idle=idle))
             with show.step(name):
-                _run_step(step, target, place, program, Path(scratch), stuck_after_s, begin_unix_s, draft)
+                _run_step(step, target, place, program, Path(scratch), stuck_after_s, begin_unix_s, draft, target_netns)
             begin_unix_s = None
 
 
@@ -220,16 +224,16 @@ def _run_step(
     stuck_after_s: float | None,
     begin_unix_s: float | None,
     draft: Draft,
+    target_netns: str | None,
 ) -> None:
     """Run one step and note in `draft` what came of it as it goes, so that an end at any point leaves what there is."""
-    smallest = step.parameters.get("block_bytes")
-    if smallest and int(smallest) < target.logical_block_bytes:
-        why = f"{smallest} bytes is less than the device's block of {target.logical_block_bytes} bytes"
+    if why := _too_small(step, target):
         draft.note(skipped=why)
         return
     if step.flip_byte_at is not None:
         _flip(place.file, step.flip_byte_at)
     watch = Watch(target, stuck_after_s)
+    look = LoadLook(target.disk, target_netns, step.ramp_s, step.runtime_s, sample_s(step))
     draft.note(before=counters.edges(target))
     samples: list[Sample] = []
     try:
@@ -244,7 +248,8 @@ def _run_step(
             try:
                 if not step.open_loop:
                     samples.append(watch.sample(edge=True))
-                load.wait(lambda: samples.append(watch.sample()), sample_s(step), step.measured_s)
+                look.start()
+                load.wait(lambda: samples.append(_sampled(watch, look)), sample_s(step), step.measured_s)
                 samples.append(watch.sample(edge=True))
             except (KeyboardInterrupt, FabtuneError, OSError):
                 _end_early(load, draft)
@@ -256,10 +261,23 @@ def _run_step(
                 _take_offered(draft)
     finally:
         draft.note(samples=tuple(samples), stuck=watch.stuck())
-        draft.note(after=counters.edges(target))
-        draft.note(fabstat=watch.fabstat(measured.window(draft.step)))
+        draft.note(after=counters.edges(target), fabstat=watch.fabstat(measured.window(draft.step)))
         if step.flip_byte_at is not None:
             _flip(place.file, step.flip_byte_at)
+        draft.note(limits=look.limits(draft.record.path.rate_bytes_per_s))
+
+
+def _too_small(step: LoadStep, target: Target) -> str:
+    """Return why the step cannot run, '' where it can."""
+    smallest = step.parameters.get("block_bytes")
+    if not smallest or int(smallest) >= target.logical_block_bytes:
+        return ""
+    return f"{smallest} bytes is less than the device's block of {target.logical_block_bytes} bytes"
+
+
+def _sampled(watch: Watch, look: LoadLook) -> Sample:
+    look.sample()
+    return watch.sample()
 
 
 def _started(step: LoadStep, program: str, scratch: Path) -> fio.Load:

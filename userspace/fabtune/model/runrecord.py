@@ -13,6 +13,7 @@ from fabtune import __version__
 from fabtune.model import typed
 from fabtune.model.document import Json, Rest
 from fabtune.model.judgement import Rules
+from fabtune.model.limits import Limits
 from fabtune.model.offered import Offered, Replayed
 from fabtune.model.outputs import FioOutput, Iperf3Output, Qdisc
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
@@ -150,7 +151,7 @@ class StepResult:
     instants, and their times count from these: then our own generator speaks in `fio`, in its words;
     `cpu_shares` is whom a second load's CPU time served, empty where that could not be told;
     `phase` is the step's name whatever its parameters; `skipped`, `problem` and `failed_as_expected` say why there
-    are no figures, or what went wrong as it had to.
+    are no figures, or what went wrong as it had to; `limits` is what held back a disk of an iSCSI session meanwhile.
     """
 
     name: str
@@ -177,6 +178,7 @@ class StepResult:
     stuck: Stuck | None = typed.omitted()
     failed_as_expected: str | None = typed.omitted()
     cpu_shares: dict[str, float] | None = typed.omitted()
+    limits: tuple[Limits, ...] = typed.omitted(())
     iperf3: Iperf3Output | None = typed.omitted()
     others: Rest = Rest()
 

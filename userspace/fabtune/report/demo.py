@@ -96,10 +96,11 @@ def write(points: Sequence[Point], facts: page.Facts, commands: Sequence[str], o
     for heading, group in _facets(points):
         for op in (op for op in OPS if any(point["op"] == op for point in group)):
             sections.append(_section(f"{OPS[op]}, {heading}" if heading else OPS[op], op, group))
+    why = _why_section(points)
     html = page.render(
         "Block throughput over a WAN, before and after tuning",
         "",
-        sections,
+        [*sections, why] if why else sections,
         facts,
         commands,
         answers=answers(points),
@@ -239,7 +240,7 @@ def answers(points: Sequence[Point]) -> list[Answer]:
         judged[name] = gains
         found += of_gains(name, profiles[0], gains, f"{seeds.capitalize()}; all points are judged together.{apart}")
         found.append(of_limits(name, [_reach(heading, point) for heading, point in mine]))
-    found = [*of_best(profiles[0], judged), *merged(found, profiles[1:])]
+    found = [*_why(points, profiles), *of_best(profiles[0], judged), *merged(found, profiles[1:])]
     if not found:
         found = [
             Answer("Did it help?", f"Cannot tell: {profiles[0]} alone was measured, nothing to hold it against."),
@@ -247,6 +248,30 @@ def answers(points: Sequence[Point]) -> list[Answer]:
             of_limits(profiles[0], [_reach(heading, point) for heading, group in facets for point in group]),
         ]
     return found
+
+
+def _why(points: Sequence[Point], profiles: Sequence[str]) -> list[Answer]:
+    """Return what limited the first profile, and then each other, at the longest round trip: a sentence a direction."""
+    found = []
+    for question, names in (("Why was it slow?", profiles[:1]), ("What limits after?", profiles[1:])):
+        mine = [one for one in points if one["profile"] in names and one.get("limits")]
+        far = [one for one in mine if one["rtt_ms"] == max(float(other["rtt_ms"]) for other in mine)]
+        lines = dict.fromkeys(f"{one['profile']}, {_where('', one)}: {one['limits']}." for one in far)
+        if lines:
+            found.append(Answer(question, "\n".join(lines)))
+    return found
+
+
+def _why_section(points: Sequence[Point]) -> page.Section | None:
+    """Return what `fabtune why` said of each point's load, those of the first profile first; None where none did."""
+    first = baseline(_profiles(points))
+    said = sorted((one for one in points if one.get("limits")), key=lambda one: str(one["profile"]) != first)
+    if not said:
+        return None
+    columns = (Column("profile", "profile"), Column("RTT", "rtt_ms", "ms", plain), Column("why", "limits"))
+    rows = tuple(tuple(one[column.key] for column in columns) for one in said)
+    text = f"What `fabtune why` says of both ends while the load ran, {first} first; of several seeds, of the first."
+    return page.Section("Why it was slow", text, tables=(Table("What limited", columns, rows, group_by=1),))
 
 
 def _where(heading: str, point: Point) -> str:

@@ -13,7 +13,7 @@ from fabtune.errors import InputError
 from fabtune.measure import recordfile
 from fabtune.model.results import CombinationEntry, ExperimentIndex, RunEntry, Status, SuiteIndex
 from fabtune.model.units import counted
-from fabtune.report import openloops, page, runs
+from fabtune.report import openloops, page, reasons, runs
 from fabtune.report.page import PageLink, Section
 from fabtune.report.table import Cell, Column, Table, plain
 
@@ -108,9 +108,8 @@ def _record(name: str, path: Path) -> Section:
         return Section(name, notes=(str(error),))
     tables = [runs.figures(taken), runs.laws(taken), runs.proof(taken)]
     notes = () if taken.complete else (f"Incomplete: {taken.problem}",)
-    return Section(
-        name, " ".join(openloops.said(taken)), notes=notes, tables=tuple(table for table in tables if table.rows)
-    )
+    said = " ".join((*(f"{one}." for one in reasons.sentences(taken)), *openloops.said(taken)))
+    return Section(name, said, notes=notes, tables=tuple(table for table in tables if table.rows))
 
 
 def _points(caption: str, points: Sequence[Mapping[str, Any]]) -> tuple[Table, ...]:

@@ -9,7 +9,7 @@ import attrs
 from fabtune.measure import checks, metrics
 from fabtune.model.document import Json
 from fabtune.model.runrecord import RunRecord, StepResult
-from fabtune.report import openloops
+from fabtune.report import openloops, reasons
 from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
 
 _COLUMNS = (
@@ -116,6 +116,7 @@ def as_json(record: RunRecord) -> dict[str, Json]:
                 "problem": result.problem,
                 **{metric.key: metric.value for metric in metrics.of_step(result)},
                 **openloops.as_json(result.offered, result.replayed),
+                "limits": reasons.as_json(result.limits),
                 **{f"{one.key}_error": one.error for one in metrics.of_step(result) if one.error is not None},
                 **{f"{end}_cpu_share": share for end, share in (result.cpu_shares or {}).items()},
             }

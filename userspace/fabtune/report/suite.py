@@ -14,7 +14,7 @@ from fabtune.measure import checks, recordfile, resulttree
 from fabtune.model import typed
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
-from fabtune.report import around, fabric, latency, laws, openloops, overtime, page, paired, runs, throughput
+from fabtune.report import around, fabric, latency, laws, openloops, overtime, page, paired, reasons, runs, throughput
 from fabtune.report import cells as cell_sets
 from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_gains, of_limits
 from fabtune.report.apart import said_setting
@@ -64,6 +64,7 @@ def render(
         whole = [one for one in mine if one.complete and not checks.voiding(one)]
         group = cell_sets.cells(whole)
         outcomes = paired.outcomes(mine)
+        answers += reasons.of_limiters(mine, workload)
         answers += _answers(workload, outcomes, group)
         sections += paired.sections(outcomes, workload, look, paired.held_against(mine))
         sections += throughput.sections(group, workload, look)
@@ -73,6 +74,7 @@ def render(
     sections += [
         one
         for one in (
+            reasons.section(records),
             openloops.section(records),
             fabric.section(records),
             around.section(records),

@@ -8,9 +8,10 @@ from itertools import groupby
 
 import attrs
 
+from fabtune.model.limits import Evidence
 from fabtune.model.observation import WAYS, Observation
 from fabtune.why import limiters as package
-from fabtune.why.limiter import CANNOT_TELL, OWED, Evidence, Limiter
+from fabtune.why.limiter import CANNOT_TELL, OWED, Limiter
 from fabtune.why.one_way import Moment, OneWay
 from fabtune.why.request_time import Part, parts_of
 

@@ -14,20 +14,12 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
+from fabtune.model.limits import Evidence
 from fabtune.model.observation import ENDS
 from fabtune.why.one_way import Moment, OneWay
 
 STOPPED, LINE, HELD, OWED = range(4)
 CANNOT_TELL = "cannot-tell"
-
-
-@attrs.frozen
-class Evidence:
-    """One thing seen: at which end, which counter or setting, and what it says."""
-
-    end: str
-    counter: str
-    value: str
 
 
 @attrs.frozen

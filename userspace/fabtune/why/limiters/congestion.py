@@ -3,7 +3,8 @@
 
 from collections.abc import Iterator
 
-from fabtune.why.limiter import HELD, Evidence, Limiter, kib
+from fabtune.model.limits import Evidence
+from fabtune.why.limiter import HELD, Limiter, kib
 from fabtune.why.one_way import Moment, OneWay
 
 _FILLED = 0.75

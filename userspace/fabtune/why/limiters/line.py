@@ -4,8 +4,9 @@
 import math
 from collections.abc import Iterator
 
+from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR
-from fabtune.why.limiter import LINE, Evidence, Limiter, mb
+from fabtune.why.limiter import LINE, Limiter, mb
 from fabtune.why.one_way import FULL, Moment, OneWay
 
 _AT_THE_LIMIT = 0.85

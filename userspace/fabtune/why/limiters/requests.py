@@ -7,8 +7,9 @@ with none of these in sight of the load itself.
 
 from collections.abc import Callable, Iterator
 
+from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR, TARGET
-from fabtune.why.limiter import OWED, Evidence, Limiter
+from fabtune.why.limiter import OWED, Limiter
 from fabtune.why.one_way import Moment, OneWay
 
 # The share of the time at the limit, or of the limit in use, from which on it is one.

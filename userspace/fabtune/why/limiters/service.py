@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
+from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen
-from fabtune.why.limiter import HELD, OWED, Evidence, Limiter
+from fabtune.why.limiter import HELD, OWED, Limiter
 from fabtune.why.one_way import Moment, OneWay
 
 # A thread or CPU this busy has no more to give.

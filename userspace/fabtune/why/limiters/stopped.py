@@ -3,7 +3,8 @@
 
 from collections.abc import Iterator
 
-from fabtune.why.limiter import STOPPED, Evidence, Limiter, kib
+from fabtune.model.limits import Evidence
+from fabtune.why.limiter import STOPPED, Limiter, kib
 from fabtune.why.one_way import Moment, OneWay
 
 _LEAST_S, _LEAST_RTTS = 1.0, 5

@@ -3,8 +3,9 @@
 
 from collections.abc import Iterator
 
+from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR
-from fabtune.why.limiter import HELD, LINE, Evidence, Limiter, kib
+from fabtune.why.limiter import HELD, LINE, Limiter, kib
 from fabtune.why.one_way import Moment, OneWay
 
 # A receiver that does not fetch what has come lets its window shrink; nobody's setting is at fault.

@@ -16,11 +16,10 @@ from fabtune.tune.plan import Plan, Row
 from fabtune.tune.request import plan_for, request
 from fabtune.why import words
 from fabtune.why.judging import Judged, Share, judged
+from fabtune.why.summing_up import SITE_RTT_MS, with_nic_rate
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
-# Beyond this round trip some link that this host does not see is likely to be the slowest.
-_SITE_RTT_MS = 2.0
 # A line does not carry more than this above the rate that was told of it.
 _TOO_MUCH = 1.02
 
@@ -71,16 +70,14 @@ def with_rate(seen: Observation, told_bit_per_s: float | None) -> Observation:
     """Return `seen` with the line's rate: as told, as the last profile was told, or the NIC's on a short path."""
     nic = seen.initiator.nic
     speed = nic.speed_bytes_per_s if nic else None
-    near = seen.rtt_ms is not None and seen.rtt_ms <= _SITE_RTT_MS
+    near = seen.rtt_ms is not None and seen.rtt_ms <= SITE_RTT_MS
     if told_bit_per_s is not None:
         return attrs.evolve(seen, rate_bytes_per_s=told_bit_per_s / 8, rate_by="--rate")
     applied = _applied_bytes_per_s()
     # A plan that was told none took the NIC's, which a long path need not have.
     if applied is not None and (near or applied != speed) and _possible(seen, applied):
         return attrs.evolve(seen, rate_bytes_per_s=applied, rate_by="told to the profile in force")
-    if near and speed:
-        return attrs.evolve(seen, rate_bytes_per_s=speed, rate_by="of the NIC")
-    return seen
+    return with_nic_rate(seen)
 
 
 def _applied_bytes_per_s() -> float | None:

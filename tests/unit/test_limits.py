@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What limited a load goes with its run record, and stands first in its pages."""
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from run_records import make_record
+
+from fabtune.errors import FabtuneError, InputError
+from fabtune.measure import load_look
+from fabtune.measure.load_look import LoadLook
+from fabtune.model import runrecord, typed
+from fabtune.model.observation import Observation
+from fabtune.model.runrecord import RunRecord
+from fabtune.report import demo, reasons, runs, suite
+from fabtune.why.summing_up import limits_of
+
+_KEPT: dict[str, object] = json.loads(
+    gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes())
+)
+
+
+def _seen(name: str) -> Observation:
+    seen = typed.STRICT.read(Observation, _KEPT[name], name)
+    return attrs.evolve(seen, rate_bytes_per_s=200e6 / 8, rate_by="--rate")
+
+
+def _record(name: str, label: str, pair: int = 0) -> RunRecord:
+    taken = make_record(12.0, label, pair)
+    return attrs.evolve(taken, steps=(attrs.evolve(taken.steps[0], limits=tuple(limits_of(_seen(name)))),), file=label)
+
+
+def test_a_record_has_the_verdict_the_shares_and_what_shows_them_and_reads_them_back() -> None:
+    taken = _record("untouched-read", "default")
+    (found,) = taken.steps[0].limits
+    assert "by the initiator's locked receive window (100 %" in found.verdict
+    assert found.shares[0].limiter == "receive-window" and found.shares[0].evidence
+    assert sum(share.share for share in found.shares) == pytest.approx(1, abs=0.01)
+    raw = json.loads(json.dumps(runrecord.as_json(taken)))
+    assert runrecord.read(raw, "here").steps[0].limits == (found,)
+    assert runs.as_json(taken)["steps"] != runs.as_json(make_record(12.0))["steps"]
+
+
+def test_a_record_without_a_look_has_no_key_for_it_and_reads_as_ever() -> None:
+    raw = runrecord.as_json(make_record(12.0))
+    assert "limits" not in str(raw)
+    assert runrecord.read(raw, "here").steps[0].limits == ()
+
+
+def test_what_cannot_be_told_apart_is_kept_as_such() -> None:
+    (found,) = limits_of(attrs.evolve(_seen("maxrate-read"), target=None))
+    assert "pacing" in found.shares[0].among and not found.both_ends
+    taken = make_record(1.0)
+    taken = attrs.evolve(taken, steps=(attrs.evolve(taken.steps[0], limits=(found,)),))
+    assert reasons.sentences(taken) == [found.verdict] and "cannot tell" in found.verdict
+
+
+def test_the_first_screen_says_what_limits_before_and_after_in_a_sentence_each() -> None:
+    records = [_record("untouched-read", "default"), _record("wan-read", "wan"), _record("wan-read", "wan", 1)]
+    (answer,) = reasons.of_limiters(records, "xdd")
+    before, after = answer.text.split("\n")
+    assert before.startswith("default: Reads of sda are limited to")
+    assert after.startswith("wan: Reads of sda fill the line") and after.endswith("so in 2 of 2 looks.")
+    page = suite.render(records, [], [], ["fabtune", "report"])
+    assert page.index("What limits?") < page.index("Did it help?")
+    assert "What limited each load" in page and "rwnd_limited 100 % of the time" in page
+
+
+def test_records_without_a_look_say_nothing_of_limits() -> None:
+    page = suite.render([make_record(12.0)], [], [], ["fabtune", "report"])
+    assert "What limited" not in page
+
+
+def test_the_demo_says_why_it_was_slow_before_that_it_is_fast(tmp_path: Path) -> None:
+    told = {"untouched": "Reads of sda are limited by a window", "wan": "Reads of sda fill the line"}
+    points: Any = [
+        {
+            "profile": profile, "rtt_ms": rtt_ms, "op": "read", "mb_per_s": 10.0, "bound_mb_per_s": 100.0,
+            "fraction_of_bound": 0.1, "limits": f"{sentence} at {rtt_ms}",
+        }
+        for profile, sentence in told.items() for rtt_ms in (20, 100)
+    ]  # fmt: skip
+    text = demo.write(points, {}, [], tmp_path).read_text()
+    assert text.index("Why was it slow?") < text.index("What limits after?") < text.index("Did it help?")
+    assert text.rindex("limited by a window at 20") > text.index("How this was made") - 4000
+    assert "Why it was slow" in text
+
+
+class _Look:
+    """A look that says what it was asked, and fails where it is told to."""
+
+    disks = 1
+
+    def __init__(self, names: Sequence[str], target_netns: str | None) -> None:
+        self.asked: list[str] = []
+
+    def begin(self) -> None:
+        self.asked.append("begin")
+
+    def sample(self) -> None:
+        self.asked.append("sample")
+
+    def end(self) -> list[Observation]:
+        self.asked.append("end")
+        return [_seen("untouched-read")]
+
+
+def _looking(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> tuple[LoadLook, _Look]:
+    clock = iter(seconds)
+    monkeypatch.setattr("fabtune.measure.load_look.time.monotonic", lambda: next(clock))
+    made: list[_Look] = []
+
+    def make(names: Sequence[str], target_netns: str | None) -> _Look:
+        made.append(_Look(names, target_netns))
+        return made[0]
+
+    monkeypatch.setattr(load_look, "Look", make)
+    return LoadLook("sda", "target", 2.0, 3.0, 0.25), made[0]
+
+
+def test_the_ramp_is_not_looked_at_and_the_end_is_read_before_the_load_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The load begins at 10, its measured part is 12 to 15; the look ends with the sample at 14.7.
+    looking, look = _looking(monkeypatch, [10, 11, 12.1, 13, 14.7, 14.9, 15.5])
+    looking.start()
+    for _ in range(5):
+        looking.sample()
+    assert look.asked == ["begin", "sample", "sample", "sample", "end"]
+    (found,) = looking.limits(25e6)
+    assert "receive window" in found.verdict
+    assert look.asked.count("end") == 1
+
+
+def test_a_load_that_ends_early_is_judged_by_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, look = _looking(monkeypatch, [10, 12.1, 12.5])
+    looking.start()
+    looking.sample()
+    assert looking.limits(25e6)
+    assert look.asked == ["begin", "sample", "sample", "end"]
+
+
+def test_a_load_on_a_disk_of_no_session_is_measured_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(names: Sequence[str], target_netns: str | None) -> _Look:
+        raise InputError("no iSCSI session is logged in on this host")
+
+    monkeypatch.setattr(load_look, "Look", none)
+    looking = LoadLook("nullb0", None, 0.0, 3.0, 0.25)
+    looking.start()
+    looking.sample()
+    assert looking.limits(None) == ()
+
+
+def test_a_look_that_fails_fails_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, look = _looking(monkeypatch, [10, 12.1, 12.5])
+
+    def fail() -> None:
+        raise FabtuneError("inet_diag: gone")
+
+    monkeypatch.setattr(look, "begin", fail)
+    looking.start()
+    looking.sample()
+    looking.sample()
+    assert looking.limits(None) == ()

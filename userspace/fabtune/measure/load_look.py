@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A look at the session below a load's disk while its measured part runs, taken beside the load's own samples.
+
+Whatever goes wrong with it, the load is measured all the same.
+"""
+
+import math
+import time
+
+import attrs
+
+from fabtune.errors import FabtuneError
+from fabtune.measure.look import Look
+from fabtune.model.limits import Limits
+from fabtune.model.observation import Observation
+from fabtune.why.summing_up import limits_of, with_nic_rate
+
+# Of more disks at once each sample would take its time from the load.
+_MOST_DISKS = 8
+
+
+class LoadLook:
+    """Looks at `disk`, or nowhere where it is of no iSCSI session; the target's end is in `target_netns`, if any.
+
+    `measured_s` is how long the measured part lasts, None for one that ends with its data; `every_s` passes between
+    two samples.
+    """
+
+    def __init__(
+        self, disk: str | None, target_netns: str | None, ramp_s: float, measured_s: float | None, every_s: float
+    ) -> None:
+        self._look = _begun(disk, target_netns)
+        self._ramp_s = ramp_s
+        # What is read at the end of the look must not wait for a sample that never comes.
+        self._length_s = math.inf if measured_s is None else measured_s - 1.5 * every_s
+        self._from_s = math.inf
+        self._begun = False
+        self._seen: list[Observation] = []
+
+    def start(self) -> None:
+        """Note that the load begins now."""
+        self._from_s = time.monotonic() + self._ramp_s
+
+    def sample(self) -> None:
+        """Look once, in the measured part alone."""
+        now_s = time.monotonic()
+        if self._look is None or now_s < self._from_s:
+            return
+        try:
+            if not self._begun:
+                self._look.begin()
+                self._begun = True
+            self._look.sample()
+            if now_s >= self._from_s + self._length_s:
+                self._end()
+        except (FabtuneError, OSError):
+            self._look = None
+
+    def _end(self) -> None:
+        if self._look and self._begun:
+            self._seen = self._look.end()
+        self._look = None
+
+    def limits(self, rate_bytes_per_s: float | None) -> tuple[Limits, ...]:
+        """Return what limited the load, after its end; `rate_bytes_per_s` is the line's rate where it was told."""
+        if self._begun and self._look:
+            self.sample()
+        try:
+            self._end()
+        except (FabtuneError, OSError):
+            return ()
+        return tuple(one for seen in self._seen for one in limits_of(_with_rate(seen, rate_bytes_per_s)))
+
+
+def _begun(disk: str | None, target_netns: str | None) -> Look | None:
+    """Return a look at `disk` that has yet to begin, None where there is nothing to look at."""
+    if disk is None:
+        return None
+    try:
+        look = Look([disk], target_netns)
+    except (FabtuneError, OSError):
+        return None
+    return look if look.disks <= _MOST_DISKS else None
+
+
+def _with_rate(seen: Observation, rate_bytes_per_s: float | None) -> Observation:
+    if rate_bytes_per_s is None:
+        return with_nic_rate(seen)
+    return attrs.evolve(seen, rate_bytes_per_s=rate_bytes_per_s, rate_by="--rate")
