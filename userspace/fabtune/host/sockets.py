@@ -19,7 +19,7 @@ EXTENSIONS = 1 << (INFO - 1) | 1 << (_CONG - 1) | 1 << (SKMEMINFO - 1)
 _MESSAGE_BYTES = 72
 # include/uapi/linux/netlink.h, sock_diag.h
 SOCK_DIAG, BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
-_ERROR, _DONE, _HEADER_BYTES, RECEIVE_BYTES = 2, 3, 16, 1 << 16
+ERROR, DONE, _HEADER_BYTES, RECEIVE_BYTES = 2, 3, 16, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ def _dump(diag: socket.socket, family: int) -> Iterator[bytes]:
         data = diag.recv(RECEIVE_BYTES)
         while data:
             length, kind = struct.unpack_from("=IH", data)
-            if kind == _DONE:
+            if kind == DONE:
                 return
-            if kind == _ERROR:
+            if kind == ERROR:
                 # A kernel without this family.
                 with contextlib.suppress(FileNotFoundError):
                     answer(data)
@@ -120,7 +120,7 @@ def _dump(diag: socket.socket, family: int) -> Iterator[bytes]:
 def answer(data: bytes) -> bytes:
     """Return the inet_diag_msg of the answer to a question about one socket.  Raises OSError: ENOENT if it is gone."""
     length, kind = struct.unpack_from("=IH", data)
-    if kind == _ERROR:
+    if kind == ERROR:
         (error,) = struct.unpack_from("=i", data, _HEADER_BYTES)
         raise OSError(-error, os.strerror(-error))
     return data[_HEADER_BYTES:length]
@@ -128,7 +128,11 @@ def answer(data: bytes) -> bytes:
 
 def attributes(message: bytes) -> dict[int, bytes]:
     """Return the attributes behind an inet_diag_msg, by number."""
-    data = message[_MESSAGE_BYTES:]
+    return attribute_list(message[_MESSAGE_BYTES:])
+
+
+def attribute_list(data: bytes) -> dict[int, bytes]:
+    """Return netlink attributes by number."""
     found = {}
     while len(data) >= 4:
         length, kind = struct.unpack_from("=HH", data)

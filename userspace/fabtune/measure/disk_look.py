@@ -35,10 +35,13 @@ class DiskLook:
         return [int(word) for word in (tree.read_text(self._directory / "stat") or "").split()]
 
     def sample(self, at_s: float) -> None:
-        """Note bytes and requests in flight as they are now; a disk that went has none."""
+        """Note bytes, requests in flight and their limits as they are now; a disk that went has none."""
         now = self._counters()
         if len(now) > 8:
-            self._samples.append(DiskSample(at_s, now[2] * SECTOR_BYTES, now[6] * SECTOR_BYTES, now[8]))
+            limit = tree.whole(tree.read_text(self._directory / "device/queue_depth"))
+            tags = tree.whole(tree.read_text(self._directory / "queue/nr_requests"))
+            moved = now[2] * SECTOR_BYTES, now[6] * SECTOR_BYTES
+            self._samples.append(DiskSample(at_s, *moved, now[8], limit, tags))
 
     def seen(self, readings: Sequence[Snapshot | None], elapsed_s: float) -> DiskSeen:
         """Return what happened between the two `readings` of fabstat, or by the block layer where there are none."""

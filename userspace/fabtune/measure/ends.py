@@ -101,6 +101,10 @@ class End:
             ),
         )
 
+    def nic_to(self, peer: str) -> str:
+        """Return the NIC that packets to `peer` leave by, '' where it is not known."""
+        return self._ways[peer]
+
     def nic_seen(self, peer: str, before: EndCounters, after: EndCounters) -> NicSeen | None:
         """Return the NIC that packets to `peer` leave by, None where it is not known."""
         nic = self._ways[peer]

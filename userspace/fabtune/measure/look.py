@@ -15,6 +15,7 @@ import attrs
 from fabtune.backends import record
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host import blocks, namespaces, sockets, targets, tree
+from fabtune.host.qdisc_rates import QdiscRates
 from fabtune.host.sessions import Session, connections, live_sessions, transport
 from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
@@ -199,18 +200,24 @@ class _Group:
         self.samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in connections}
         self._end = End(end, netns, {one.remote for one in connections})
         self._sampler = SocketSampler(connections, netns) if connections else None
+        self._nics = tuple(sorted({self._end.nic_to(one.remote) for one in connections} - {""}))
+        self._rates = QdiscRates(self._nics, netns) if self._nics else None
         self._before = self._end.read()
         self.missing = self._end.missing
 
     def sample(self, at_s: float) -> None:
         """Look once at each connection."""
+        rates = self._rates.read() if self._rates else {}
         for one, sample in self._sampler.sample(at_s) if self._sampler else ():
-            self.samples[one].append(sample)
+            rate = rates.get(self._end.nic_to(one.remote))
+            self.samples[one].append(sample if rate is None else attrs.evolve(sample, qdisc_bytes_per_s=rate))
 
     def seen(self, elapsed_s: float) -> dict[TcpSocket, EndSeen]:
         """Return what was seen of each connection since the beginning, and end the look."""
         if self._sampler:
             self._sampler.close()
+        if self._rates:
+            self._rates.close()
         before, after = self._before, self._end.read()
         common = self._end.common(before, after, elapsed_s)
         return {

@@ -55,6 +55,8 @@ class SocketSample:
     app_limited: bool
     pacing_bytes_per_s: int | None
     max_pacing_bytes_per_s: int | None
+    # What the queueing discipline that its packets leave by let one flow, or all of them, have then.
+    qdisc_bytes_per_s: float | None = None
 
 
 @attrs.frozen
@@ -163,12 +165,22 @@ class WaySeen:
 
 @attrs.frozen
 class DiskSample:
-    """The disk at one instant: cumulative bytes by direction, and the requests in flight."""
+    """The disk at one instant: cumulative bytes by direction, the requests in flight, and how many may be.
+
+    `limit` is the disk's queue depth, `nr_requests` what the block queue has; None where a look did not note them.
+    """
 
     at_s: float
     read_bytes: int
     write_bytes: int
     in_flight: int
+    limit: int | None = None
+    nr_requests: int | None = None
+
+    @property
+    def most_in_flight(self) -> int | None:
+        """How many requests may be in flight, None where it is not known."""
+        return min((one for one in (self.limit, self.nr_requests) if one is not None), default=None)
 
 
 @attrs.frozen

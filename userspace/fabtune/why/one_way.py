@@ -117,7 +117,10 @@ class OneWay:
     @cached_property
     def parts(self) -> "Parts":
         """Return a request's mean time in parts, without what its data waits in the sender's socket and in queues."""
-        whole_s = (self.latency_s or 0.0) - self.socket_s - self.queues_s
+        return self.split((self.latency_s or 0.0) - self.socket_s - self.queues_s)
+
+    def split(self, whole_s: float) -> "Parts":
+        """Return the parts of a request's time of `whole_s`."""
         if whole_s <= 0 or not self.rtt_s:
             return Parts(1.0, 0.0, 0.0)
         r2t = min(1.0, self.r2t_round_trips * self.rtt_s / whole_s)
@@ -126,6 +129,11 @@ class OneWay:
         # So little may be anybody's: the wire's too, where its speed is not known.
         telling = _TELLING if self.goodput or self.both_ends else _TELLING_LESS
         return Parts(path + rest, r2t, 0.0) if rest < telling else Parts(path, r2t, rest)
+
+    @cached_property
+    def depth_changes(self) -> bool:
+        """Whether somebody changed how many requests the disk may have under way during the look."""
+        return len({one.most_in_flight for one in self.seen.disk.samples} - {None}) > 1
 
     def mean(self, name: str) -> float:
         """Return the mean of a member of the sender's samples, 0 where it was not seen."""
@@ -179,34 +187,40 @@ class OneWay:
         return write_round_trips(round(self.way.request_bytes), bursts) - 1
 
     @cached_property
-    def paced_payload(self) -> float | None:
-        """The payload that a limit on the sender's own host lets pass, in bytes/s; None without one.
-
-        One that is no lower than the line's own rate only keeps it.
-        """
-        limits = [limit for limit in (self.qdisc_limit, self.socket_limit) if limit is not None]
-        return min(limits, default=None)
-
-    @cached_property
     def qdisc_limit(self) -> float | None:
         """What the sender's queueing discipline lets pass, as payload."""
+        rate = self.qdisc_rate
+        return None if rate is None else self.below_the_line(rate)
+
+    @cached_property
+    def qdisc_rate(self) -> float | None:
+        """The least rate that the sender's queueing discipline was set to while it was looked at, in bytes/s."""
         qdisc = self.sender.qdisc if self.sender else None
-        if qdisc is None or qdisc.max_bytes_per_s is None:
-            return None
-        return self._below_the_line(NetworkPath(0, qdisc.max_bytes_per_s, self.mtu, framing_bytes=LINUX_FRAMING))
+        read = [qdisc.max_bytes_per_s] if qdisc else []
+        return min((one for one in (*read, *self._sampled_qdisc) if one is not None), default=None)
+
+    @cached_property
+    def _sampled_qdisc(self) -> list[float]:
+        samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
+        return [one.qdisc_bytes_per_s for one in samples if one.qdisc_bytes_per_s is not None]
 
     @cached_property
     def socket_limit(self) -> float | None:
         """What SO_MAX_PACING_RATE lets the sender's socket send, as payload."""
         samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
-        limit = samples[-1].max_pacing_bytes_per_s if samples else None
-        # A socket of a 32-bit limit has all ones of 32 bits.
-        if limit is None or limit in (UNPACED, 2**32 - 1):
-            return None
-        return self._below_the_line(NetworkPath(0, limit, self.mtu, framing_bytes=LINUX_FRAMING))
+        limit = min((rate for one in samples if (rate := _paced(one)) is not None), default=None)
+        return None if limit is None else self.below_the_line(limit)
 
-    def _below_the_line(self, limit: NetworkPath) -> float | None:
-        found = limit.goodput_bytes_per_s
+    def paced_at(self, sample: SocketSample) -> float | None:
+        """Return what the limits of the sender's host, as they were at a sample, let pass as payload; None for none."""
+        # Where no sample tells, what was read at the ends of the look held for all of it.
+        rate = sample.qdisc_bytes_per_s if self._sampled_qdisc else self.qdisc_rate
+        limits = [self.below_the_line(one) for one in (rate, _paced(sample)) if one is not None]
+        return min((one for one in limits if one is not None), default=None)
+
+    def below_the_line(self, rate_bytes_per_s: float) -> float | None:
+        """Return the payload that a limit to the rate lets pass, None where it is no lower than the line's own."""
+        found = NetworkPath(0, rate_bytes_per_s, self.mtu, framing_bytes=LINUX_FRAMING).goodput_bytes_per_s
         return None if self.goodput and found >= _AS_THE_LINE * self.goodput else found
 
     def cpu(self, end: EndSeen | None) -> float:
@@ -238,6 +252,13 @@ class OneWay:
             yield Moment(self, index, *slices)
 
 
+def _paced(sample: SocketSample) -> float | None:
+    """Return SO_MAX_PACING_RATE, None for none."""
+    limit = sample.max_pacing_bytes_per_s
+    # A socket of a 32-bit limit has all ones of 32 bits.
+    return None if limit is None or limit in (UNPACED, 2**32 - 1) else float(limit)
+
+
 @attrs.frozen
 class Moment:
     """One moment of a one_way; what is asked of it is answered from the end that was seen."""
@@ -265,6 +286,33 @@ class Moment:
         first = next(one for one in samples if one.at_s >= min(middle_s - reach_s, samples[self.index - 1].at_s))
         last = next(one for one in reversed(samples) if one.at_s <= max(middle_s + reach_s, samples[self.index].at_s))
         return float(getattr(last, counter) - getattr(first, counter)) / (last.at_s - first.at_s)
+
+    @property
+    def paced_payload(self) -> float | None:
+        """The payload that limits on the sender's own host let pass at its end, in bytes/s; None without one."""
+        return self.one_way.paced_at(self.sender.after) if self.sender else None
+
+    @property
+    def most_in_flight(self) -> int | None:
+        """How many requests of the disk may be under way at its end, where that changed during the look; else None."""
+        samples = self.one_way.seen.disk.samples
+        if not self.one_way.depth_changes or self.index >= len(samples):
+            return None
+        return samples[self.index].most_in_flight
+
+    @property
+    def at_depth(self) -> bool:
+        """Whether a limit that comes and goes was there at its end, and reached."""
+        most = self.most_in_flight
+        return most is not None and self.one_way.seen.disk.samples[self.index].in_flight >= most
+
+    @property
+    def parts(self) -> Parts:
+        """A request's time in parts: as in the whole look; under a depth that comes and goes by what is in flight."""
+        one_way, most = self.one_way, self.most_in_flight
+        if most is None or not self.at_depth or not self.bytes_per_s:
+            return one_way.parts
+        return one_way.split(most * one_way.way.request_bytes / self.bytes_per_s)
 
     @property
     def line_share(self) -> float | None:

@@ -17,7 +17,7 @@ _OTHERS = 0.1
 
 
 def _paced(moment: Moment) -> float:
-    limit = moment.one_way.paced_payload
+    limit = moment.paced_payload
     if limit is None or not moment.waits_to_send:
         return 0.0
     # What leaves faster is not under the limit, which came or went while somebody looked.
@@ -27,8 +27,8 @@ def _paced(moment: Moment) -> float:
 def _paced_seen(one_way: OneWay) -> Iterator[Evidence]:
     assert one_way.sender
     qdisc = one_way.sender.qdisc
-    if one_way.qdisc_limit is not None and qdisc and qdisc.max_bytes_per_s:
-        value = f"{qdisc.kind} lets {qdisc.max_bytes_per_s * 8 / 1e6:g} Mb/s pass on {qdisc.nic}"
+    if one_way.qdisc_limit is not None and qdisc and one_way.qdisc_rate:
+        value = f"{qdisc.kind} lets {one_way.qdisc_rate * 8 / 1e6:g} Mb/s pass on {qdisc.nic}"
         yield Evidence(one_way.sender.end, "qdisc", value)
     if one_way.socket_limit is not None:
         yield Evidence(one_way.sender.end, "SO_MAX_PACING_RATE", f"{mb(one_way.socket_limit)} of payload")

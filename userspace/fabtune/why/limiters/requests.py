@@ -59,12 +59,15 @@ def _tags_used_up(one_way: OneWay) -> bool:
     return fewer and disk.mean_depth is not None and disk.mean_depth >= _AT_LIMIT * tags
 
 
-def _bound(one_way: OneWay) -> str:
+def _bound(moment: Moment) -> str:
     """Return the name of what keeps the number of requests down."""
+    one_way = moment.one_way
     if _refused(one_way, _TASK_SET_FULL) >= _REFUSED:
         return "task-set-full"
     if _refused(one_way, _WINDOW_CLOSED) >= _REFUSED:
         return "command-window"
+    if one_way.depth_changes:
+        return _changing(moment)
     if _session_full(one_way) or _refused(one_way, _NO_SESSION_COMMAND) >= _REFUSED:
         return "session-commands"
     if _tags_used_up(one_way):
@@ -74,8 +77,17 @@ def _bound(one_way: OneWay) -> str:
     return "load"
 
 
+def _changing(moment: Moment) -> str:
+    """Return the same where somebody changed the limit during the look: by what stood there in this moment."""
+    if not moment.at_depth or not (_more_wait(moment.one_way) or not moment.one_way.seen.disk.by_fabstat):
+        return "load"
+    sample = moment.one_way.seen.disk.samples[moment.index]
+    fewer = sample.nr_requests is not None and (sample.limit is None or sample.nr_requests < sample.limit)
+    return "nr-requests" if fewer else "queue-depth"
+
+
 def _when(name: str) -> Callable[[Moment], float]:
-    return lambda moment: moment.one_way.parts.path if _bound(moment.one_way) == name else 0.0
+    return lambda moment: moment.parts.path if _bound(moment) == name else 0.0
 
 
 def _depth_seen(one_way: OneWay) -> Iterator[Evidence]:
@@ -108,7 +120,7 @@ def _commands_seen(one_way: OneWay) -> Iterator[Evidence]:
 
 
 def _r2t(moment: Moment) -> float:
-    return moment.one_way.parts.r2t
+    return moment.parts.r2t
 
 
 def _r2t_seen(one_way: OneWay) -> Iterator[Evidence]:

@@ -42,7 +42,7 @@ def _who(one_way: OneWay) -> str:
 
 
 def _when(name: str) -> Callable[[Moment], float]:
-    return lambda moment: moment.one_way.parts.rest if _who(moment.one_way) == name else 0.0
+    return lambda moment: moment.parts.rest if _who(moment.one_way) == name else 0.0
 
 
 def _too_busy_to_send(end: str) -> Callable[[Moment], float]:

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What queueing disciplines let pass at present, asked so cheaply (rtnetlink) that it can be asked again and again."""
+
+import contextlib
+import socket
+import struct
+from collections.abc import Mapping
+
+from fabtune.errors import explained
+from fabtune.host import namespaces, sockets, tree
+
+# include/uapi/linux/rtnetlink.h, pkt_sched.h
+_GET_QDISC, _DUMP, _HEADER_BYTES, _TCMSG_BYTES = 38, 0x301, 16, 20
+_KIND, _OPTIONS = 1, 2
+_FQ_FLOW_MAX_RATE, _TBF_PARMS, _TBF_RATE64, _NETEM_RATE, _NETEM_RATE64 = 7, 1, 4, 6, 8
+_NETEM_OPTIONS_BYTES, _RATESPEC_RATE = 24, 8
+_NO_RATE = (1 << 32) - 1
+
+
+class QdiscRates:
+    """The limits of the interfaces `names` of namespace `netns`, as they are whenever they are read."""
+
+    def __init__(self, names: tuple[str, ...], netns: str = "") -> None:
+        place = namespaces.sysfs(netns) / "class/net"
+        numbers = {name: tree.whole(tree.read_text(place / name / "ifindex")) for name in names}
+        self._names = {number: name for name, number in numbers.items() if number is not None}
+        with namespaces.inside(netns), explained("rtnetlink"):
+            self._route = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+
+    def close(self) -> None:
+        """Let go of the kernel's ear."""
+        self._route.close()
+
+    def read(self) -> dict[str, float]:
+        """Return the least limit in bytes/s by interface; one without a limit has none."""
+        request = struct.pack("=IHHII", _HEADER_BYTES + _TCMSG_BYTES, _GET_QDISC, _DUMP, 0, 0) + bytes(_TCMSG_BYTES)
+        self._route.send(request)
+        found: dict[str, float] = {}
+        while True:
+            data = self._route.recv(sockets.RECEIVE_BYTES)
+            while data:
+                length, kind = struct.unpack_from("=IH", data)
+                if kind in (sockets.DONE, sockets.ERROR):
+                    return found
+                self._take(data[_HEADER_BYTES:length], found)
+                data = data[(length + 3) & ~3 :]
+
+    def _take(self, message: bytes, found: dict[str, float]) -> None:
+        (number,) = struct.unpack_from("=i", message, 4)
+        name = self._names.get(number)
+        told = sockets.attribute_list(message[_TCMSG_BYTES:])
+        rate = qdisc_limit(told.get(_KIND, b"").rstrip(b"\0").decode(errors="replace"), told.get(_OPTIONS, b""))
+        if name is not None and rate is not None:
+            found[name] = min(rate, found.get(name, rate))
+
+
+def qdisc_limit(kind: str, options: bytes) -> float | None:
+    """Return the rate that a qdisc lets one flow (fq) or all together (tbf, netem) have, in bytes/s; None for none."""
+    with contextlib.suppress(struct.error):
+        if kind == "fq":
+            return _rate(_number(sockets.attribute_list(options), _FQ_FLOW_MAX_RATE))
+        if kind == "tbf":
+            told = sockets.attribute_list(options)
+            narrow = _number({0: told.get(_TBF_PARMS, b"")[_RATESPEC_RATE:]}, 0)
+            return _rate(_number(told, _TBF_RATE64, "=Q") or narrow)
+        if kind == "netem":
+            told = sockets.attribute_list(options[_NETEM_OPTIONS_BYTES:])
+            return _rate(_number(told, _NETEM_RATE64, "=Q") or _number(told, _NETEM_RATE))
+    return None
+
+
+def _number(told: Mapping[int, bytes], name: int, form: str = "=I") -> int | None:
+    return int(struct.unpack_from(form, told[name])[0]) if told.get(name) else None
+
+
+def _rate(found: int | None) -> float | None:
+    return None if found in (None, 0, _NO_RATE) or found is None else float(found)
