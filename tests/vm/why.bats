@@ -119,7 +119,7 @@ planned() {
 @test "locked: a run's record says it, and so does its report" {
 	[ -e "/dev/$DISK" ]
 	run -0 --separate-stderr fabtune measure xdd --on "/dev/$DISK" --set op=read --set block_bytes=256KiB --set queue_depth=32 \
-		--runtime 3 --ramp 2 --rtt 100ms --rate 50mbit --out runs
+		--runtime 3s --ramp 2s --rtt 100ms --rate 50mbit --out runs
 	[[ $output == *"by the initiator's locked receive window"* ]]
 	run -0 fabtune report runs
 	grep -q "What limits?.*by the initiator's locked receive window" <(tr -d '\n' < runs/report.html | sed "s/&#39;/'/g")
