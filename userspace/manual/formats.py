@@ -65,6 +65,7 @@ STEP = {
     "replayed": "what was replayed",
     "cpu_shares": "whom the CPU time of a second load served",
     "stuck": "requests that were outstanding for too long",
+    "limits": "what held back a disk of an iSCSI session meanwhile: verdict, shares of the time, what shows them",
 }
 
 

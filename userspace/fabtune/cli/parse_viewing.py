@@ -79,7 +79,10 @@ def _export(parser: argparse.ArgumentParser) -> None:
 
 def _why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("device", nargs="*", metavar="DEV", help="only this disk, or those below it, such as sda")
-    _look(parser)
+    where = _look(parser)
+    where.add_argument(
+        "--fleet", type=Path, metavar="INVENTORY", help="look on all hosts of an Ansible inventory at once"
+    )
     parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
 
 
@@ -89,7 +92,7 @@ def _whatif(parser: argparse.ArgumentParser) -> None:
     _look(parser)
 
 
-def _look(parser: argparse.ArgumentParser) -> None:
+def _look(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
     parser.add_argument(
         "--for", dest="seconds", type=_look_s, default=10.0, metavar="TIME", help="how long to look (default: 10s)"
     )
@@ -98,6 +101,7 @@ def _look(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--target-host", default="", metavar="HOST", help="the target is this host: look there by ssh")
     where.add_argument("--end", choices=("target",), help="this host is the target: show what its end sees (JSON)")
     parser.add_argument("--rate", metavar="RATE", help="rate of the slowest link, such as 1gbit, if you know it")
+    return where
 
 
 def _look_s(text: str) -> float:

@@ -49,6 +49,10 @@ def run_why(args: argparse.Namespace) -> int:
     if args.end:
         table.print_json(typed.STRICT.write(EndsSeen(tuple(target_ends(args.seconds)))))
         return ExitCode.DONE
+    if args.fleet:
+        from fabtune.cli.why_fleet import run_on_fleet
+
+        return run_on_fleet(args)
     rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
     code = ExitCode.DONE
     try:

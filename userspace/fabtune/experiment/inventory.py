@@ -22,10 +22,11 @@ class Inventory:
     targets: tuple[str, ...]
 
 
-def load(path: Path) -> Inventory:
+def load(path: Path, *, loaded: bool = True) -> Inventory:
     """Return the hosts in the inventory `path`.
 
-    Raises InputError when it cannot be read, a role has no host, or an initiator does not say what to load.
+    Raises InputError when it cannot be read, a role has no host, or an initiator that is to be `loaded` does not say
+    where.
     """
     if not path.exists():
         raise InputError(
@@ -41,7 +42,7 @@ def load(path: Path) -> Inventory:
     for group, hosts in roles.items():
         if not hosts:
             raise InputError(f"--fleet {path}: no host in the group '{group}'; expected at least one")
-    for host in roles["initiators"]:
+    for host in roles["initiators"] if loaded else ():
         if not variables.get(host, {}).get("fabtune_device"):
             raise InputError(
                 f"--fleet {path}: initiator '{host}' has no fabtune_device; expected the block device or directory "

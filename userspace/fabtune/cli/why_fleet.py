@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`why --fleet`: what limits the sessions of all hosts of an inventory, and what the slow ones have in common."""
+
+import argparse
+from collections.abc import Sequence
+
+import attrs
+
+from fabtune.cli import console, table
+from fabtune.errors import ExitCode, InputError
+from fabtune.experiment import inventory
+from fabtune.experiment.fleet_look import over_fleet
+from fabtune.model import units
+from fabtune.model.document import Json
+from fabtune.model.observation import Observation
+from fabtune.model.units import counted
+from fabtune.why import words
+from fabtune.why.in_common import InCommon, Member, in_common, members_of
+from fabtune.why.limiter import CANNOT_TELL
+
+
+def run_on_fleet(args: argparse.Namespace) -> int:
+    """Look on all hosts at once, judge and say; exit 5 where no pattern is told, 1 where a host said nothing."""
+    if args.device or args.watch:
+        raise InputError("--fleet looks once at all disks of all hosts: give it without DEV and without --watch")
+    rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
+    hosts = inventory.load(args.fleet, loaded=False)
+    many = f"{counted(len(hosts.initiators), 'initiator')} and {counted(len(hosts.targets), 'target')}"
+    console.say(f"looking on {many} for {args.seconds:g} s ...")
+    seen = over_fleet(hosts, args.seconds)
+    # What is not told is as each host knows it.
+    members = members_of({host: _with_rate(every, rate) for host, every in seen.observations.items()}, seen.ends)
+    found = in_common(members)
+    with console.reader_may_leave():
+        if args.json:
+            table.print_json(_as_json(found, members, seen.problems))
+        else:
+            _show(found, members, seen.problems)
+    if seen.problems:
+        return ExitCode.FAILED
+    return ExitCode.DONE if members and (found.kind or not found.slow) else ExitCode.CANNOT_TELL
+
+
+def _with_rate(seen: Sequence[Observation], rate_bit_per_s: float | None) -> Sequence[Observation]:
+    if rate_bit_per_s is None:
+        return seen
+    return [attrs.evolve(one, rate_bytes_per_s=rate_bit_per_s / 8, rate_by="--rate") for one in seen]
+
+
+def _show(found: InCommon, members: list[Member], problems: tuple[str, ...]) -> None:
+    table.paragraph(found.sentence)
+    print()
+    # The slow ones first, the slowest of them at the top.
+    rows = [
+        (one.initiator, one.judged.device, one.judged.way, f"{one.judged.bytes_per_s / 1e6:.1f}", _limiter(one),
+         f"{100 * one.judged.first.share:.0f} %", one.target, one.path)
+        for one in sorted(members, key=lambda one: (not one.slow, one.judged.bytes_per_s))
+    ]  # fmt: skip
+    headers = ("initiator", "disk", "way", "MB/s", "limiter", "share", "target", "portal")
+    table.table(headers, rows, wrapped="target", right=("MB/s", "share"))
+    for text in problems:
+        table.labelled("not seen", text, 10)
+
+
+def _limiter(one: Member) -> str:
+    return (CANNOT_TELL if one.judged.first.among else one.judged.first.limiter).replace("-", " ")
+
+
+def _as_json(found: InCommon, members: list[Member], problems: tuple[str, ...]) -> dict[str, Json]:
+    return {
+        "verdict": found.sentence,
+        "limiter": found.limiter or None,
+        "common": found.kind or None,
+        "names": list(found.names),
+        "cannot_tell_apart": list(found.apart),
+        "slow": len(found.slow),
+        "members": [
+            {
+                "initiator": one.initiator,
+                "device": one.judged.device,
+                "way": one.judged.way,
+                "target": one.target,
+                "portal": one.path,
+                "slow": one.slow,
+                "bytes_per_s": round(one.judged.bytes_per_s),
+                "both_ends": one.judged.both_ends,
+                "limiter": one.judged.first.limiter,
+                "share": round(one.judged.first.share, 4),
+                "verdict": words.verdict(one.judged),
+            }
+            for one in members
+        ],
+        "missing": list(problems),
+    }
