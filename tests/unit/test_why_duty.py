@@ -10,7 +10,9 @@ from pathlib import Path
 import attrs
 import pytest
 
+from fabtune.backends import record
 from fabtune.host.qdisc_rates import QdiscRates, qdisc_limit
+from fabtune.measure import look
 from fabtune.model import typed
 from fabtune.model.observation import DiskSample, EndSeen, Observation, SocketSample
 from fabtune.why.judging import judged
@@ -139,3 +141,10 @@ def test_a_token_bucket_s_rate_is_read_from_the_kernel() -> None:
     if made.returncode and "qdisc kind is unknown" in made.stderr or "unshare" in made.stderr:
         pytest.skip("this kernel has no tbf, or lets nobody make a namespace")
     assert made.stdout.split("\n")[:2] == ["{}", "{'lo': 10000000.0}"], made.stderr
+
+
+def test_each_look_reads_the_node_records_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`why --watch` looks again and again in one process, while somebody changes them."""
+    monkeypatch.setattr(record.BACKEND, "_records", {"of the last look": {"node.conn[0].tcp.window_size": "524288"}})
+    monkeypatch.setattr("fabtune.host.iscsiadm.iscsiadm", lambda *words: "")
+    assert look._records() == {}
