@@ -105,7 +105,13 @@ class _Look:
     def sample(self) -> None:
         self.asked.append("sample")
 
-    def end(self) -> list[Observation]:
+    def prepare(self) -> None:
+        self.asked.append("prepare")
+
+    def stop(self) -> None:
+        self.asked.append("stop")
+
+    def end(self, first: object, last: object) -> list[Observation]:
         self.asked.append("end")
         return [_seen("untouched-read")]
 
@@ -129,8 +135,8 @@ def test_the_ramp_is_not_looked_at_and_the_end_is_read_before_the_load_ends(monk
     looking.start()
     for _ in range(5):
         looking.sample()
-    assert look.asked == ["begin", "sample", "sample", "sample", "end"]
-    (found,) = looking.limits(25e6)
+    assert look.asked == ["prepare", "begin", "sample", "sample", "sample", "stop"]
+    (found,) = looking.limits(25e6, None)
     assert "receive window" in found.verdict
     assert look.asked.count("end") == 1
 
@@ -139,8 +145,8 @@ def test_a_load_that_ends_early_is_judged_by_what_was_seen(monkeypatch: pytest.M
     looking, look = _looking(monkeypatch, [10, 12.1, 12.5])
     looking.start()
     looking.sample()
-    assert looking.limits(25e6)
-    assert look.asked == ["begin", "sample", "sample", "end"]
+    assert looking.limits(25e6, None)
+    assert look.asked == ["prepare", "begin", "sample", "sample", "stop", "end"]
 
 
 def test_a_load_on_a_disk_of_no_session_is_measured_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +157,7 @@ def test_a_load_on_a_disk_of_no_session_is_measured_without_a_look(monkeypatch: 
     looking = LoadLook("nullb0", None, 0.0, 3.0, 0.25)
     looking.start()
     looking.sample()
-    assert looking.limits(None) == ()
+    assert looking.limits(None, None) == ()
 
 
 def test_a_look_that_fails_fails_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,4 +170,4 @@ def test_a_look_that_fails_fails_no_load(monkeypatch: pytest.MonkeyPatch) -> Non
     looking.start()
     looking.sample()
     looking.sample()
-    assert looking.limits(None) == ()
+    assert looking.limits(None, None) == ()

@@ -1,24 +1,36 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What queueing disciplines let pass at present, asked so cheaply (rtnetlink) that it can be asked again and again."""
+"""Queueing disciplines as they are at present, asked so cheaply (rtnetlink) that it can be asked again and again."""
 
 import contextlib
 import socket
 import struct
 from collections.abc import Mapping
 
+import attrs
+
 from fabtune.errors import explained
 from fabtune.host import namespaces, sockets, tree
 
 # include/uapi/linux/rtnetlink.h, pkt_sched.h
 _GET_QDISC, _DUMP, _HEADER_BYTES, _TCMSG_BYTES = 38, 0x301, 16, 20
-_KIND, _OPTIONS = 1, 2
+_KIND, _OPTIONS, _STATS2, _STATS_QUEUE = 1, 2, 7, 3
+_ROOT = (1 << 32) - 1
 _FQ_FLOW_MAX_RATE, _TBF_PARMS, _TBF_RATE64, _NETEM_RATE, _NETEM_RATE64 = 7, 1, 4, 6, 8
 _NETEM_OPTIONS_BYTES, _RATESPEC_RATE = 24, 8
 _NO_RATE = (1 << 32) - 1
 
 
+@attrs.frozen
+class QdiscNow:
+    """The qdiscs of one interface: the least rate of any, in bytes/s (None for none), drops and backlog of the root."""
+
+    max_bytes_per_s: float | None
+    dropped: int = 0
+    backlog_bytes: int = 0
+
+
 class QdiscRates:
-    """The limits of the interfaces `names` of namespace `netns`, as they are whenever they are read."""
+    """The qdiscs of the interfaces `names` of namespace `netns`, as they are whenever they are read."""
 
     def __init__(self, names: tuple[str, ...], netns: str = "") -> None:
         place = namespaces.sysfs(netns) / "class/net"
@@ -31,11 +43,15 @@ class QdiscRates:
         """Let go of the kernel's ear."""
         self._route.close()
 
-    def read(self) -> dict[str, float]:
-        """Return the least limit in bytes/s by interface; one without a limit has none."""
+    def read(self) -> dict[str, QdiscNow]:
+        """Return what each interface that has a qdisc has now.  Raises FabtuneError."""
+        with explained("rtnetlink"):
+            return self._read()
+
+    def _read(self) -> dict[str, QdiscNow]:
         request = struct.pack("=IHHII", _HEADER_BYTES + _TCMSG_BYTES, _GET_QDISC, _DUMP, 0, 0) + bytes(_TCMSG_BYTES)
         self._route.send(request)
-        found: dict[str, float] = {}
+        found: dict[str, QdiscNow] = {}
         while True:
             data = self._route.recv(sockets.RECEIVE_BYTES)
             while data:
@@ -45,13 +61,22 @@ class QdiscRates:
                 self._take(data[_HEADER_BYTES:length], found)
                 data = data[(length + 3) & ~3 :]
 
-    def _take(self, message: bytes, found: dict[str, float]) -> None:
-        (number,) = struct.unpack_from("=i", message, 4)
+    def _take(self, message: bytes, found: dict[str, QdiscNow]) -> None:
+        number, _, parent = struct.unpack_from("=iII", message, 4)
         name = self._names.get(number)
         told = sockets.attribute_list(message[_TCMSG_BYTES:])
-        rate = qdisc_limit(told.get(_KIND, b"").rstrip(b"\0").decode(errors="replace"), told.get(_OPTIONS, b""))
-        if name is not None and rate is not None:
-            found[name] = min(rate, found.get(name, rate))
+        kind = told.get(_KIND, b"").rstrip(b"\0").decode(errors="replace")
+        if name is None or kind in ("clsact", "ingress"):
+            return
+        before = found.get(name, QdiscNow(None))
+        rates = (qdisc_limit(kind, told.get(_OPTIONS, b"")), before.max_bytes_per_s)
+        rate = min((one for one in rates if one is not None), default=None)
+        queue = sockets.attribute_list(told.get(_STATS2, b"")).get(_STATS_QUEUE, b"")
+        if parent == _ROOT and len(queue) >= 12:
+            _, backlog, drops = struct.unpack_from("=3I", queue)
+            found[name] = QdiscNow(rate, drops, backlog)
+        else:
+            found[name] = attrs.evolve(before, max_bytes_per_s=rate)
 
 
 def qdisc_limit(kind: str, options: bytes) -> float | None:

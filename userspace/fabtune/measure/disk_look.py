@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One disk over a look: what fabstat counted of it, else what the block layer did."""
 
-from collections.abc import Sequence
-
 from fabtune.errors import FabtuneError
 from fabtune.host import blocks, tree
 from fabtune.measure.counters import SECTOR_BYTES
@@ -23,16 +21,24 @@ def fabstat_now() -> tuple[Snapshot | None, str]:
 
 
 class DiskLook:
-    """Samples one disk from `begin` on, which has its counters as they were."""
+    """Samples one disk from `begin` to `stop`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._directory = blocks.directory(name)
-        self._begin = self._counters()
+        self._begin = self._end = self._counters()
         self._samples: list[DiskSample] = []
 
     def _counters(self) -> list[int]:
         return [int(word) for word in (tree.read_text(self._directory / "stat") or "").split()]
+
+    def begin(self) -> None:
+        """Read the counters that `seen` takes differences to."""
+        self._begin = self._counters()
+
+    def stop(self) -> None:
+        """Read them again: the look is over."""
+        self._end = self._counters()
 
     def sample(self, at_s: float) -> None:
         """Note bytes, requests in flight and their limits as they are now; a disk that went has none."""
@@ -43,11 +49,11 @@ class DiskLook:
             moved = now[2] * SECTOR_BYTES, now[6] * SECTOR_BYTES
             self._samples.append(DiskSample(at_s, *moved, now[8], limit, tags))
 
-    def seen(self, readings: Sequence[Snapshot | None], elapsed_s: float) -> DiskSeen:
-        """Return what happened between the two `readings` of fabstat, or by the block layer where there are none."""
+    def seen(self, first: Snapshot | None, last: Snapshot | None, elapsed_s: float) -> DiskSeen:
+        """Return what happened between two readings of fabstat, or by the block layer where there are none."""
         queue = {name: value for name in _QUEUE if (value := tree.read_text(self._directory / "queue" / name))}
         limit = tree.whole(tree.read_text(self._directory / "device/queue_depth"))
-        counted_by = _interval(readings, self.name)
+        counted_by = _interval(first, last, self.name)
         if counted_by is None:
             return self._by_block_layer(elapsed_s, limit, queue)
         ops = {way: counted_by.ops[way] for way in WAYS if way in counted_by.ops}
@@ -68,7 +74,7 @@ class DiskLook:
 
     def _ways(self) -> dict[str, WaySeen]:
         """Return both directions by the block layer's own counters."""
-        grown = [now - then for now, then in zip(self._counters(), self._begin, strict=False)]
+        grown = [now - then for now, then in zip(self._end, self._begin, strict=False)]
         ways = {}
         for way, (requests, sectors, spent_ms) in _FIELDS.items() if len(grown) > 10 else ():
             mean_ms = grown[spent_ms] / grown[requests] if grown[requests] else None
@@ -83,9 +89,8 @@ class DiskLook:
         )
 
 
-def _interval(readings: Sequence[Snapshot | None], name: str) -> DeviceInterval | None:
-    """Return the disk's difference between the first and the last reading, None where fabstat did not see it."""
-    first, last = readings[0], readings[-1]
+def _interval(first: Snapshot | None, last: Snapshot | None, name: str) -> DeviceInterval | None:
+    """Return the disk's difference between two readings, None where fabstat did not see it."""
     if first is None or last is None:
         return None
     try:

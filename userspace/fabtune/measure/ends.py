@@ -5,13 +5,14 @@ import contextlib
 import os
 import platform
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import attrs
 
 from fabtune.errors import FabtuneError
 from fabtune.host import iproute, namespaces, targets, tree
+from fabtune.host.qdisc_rates import QdiscNow, QdiscRates
 from fabtune.measure.counters import delta
 from fabtune.model.observation import TARGET, BackstoreSeen, EndSeen, NicSeen, QdiscSeen, ThreadSeen
 
@@ -25,9 +26,6 @@ _NIC_COUNTERS = (
     "rx_bytes", "tx_bytes", "rx_packets", "tx_packets", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors",
     "rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "rx_crc_errors",
 )  # fmt: skip
-# Beside a qdisc's counters: what it lets pass, in bytes/s.
-_RATE = "rate"
-_NO_MAXRATE = (1 << 32) - 1
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -38,7 +36,7 @@ class EndCounters:
     cpu: tuple[tuple[int, int, int], ...]
     threads: Mapping[str, tuple[str, float]]
     nics: Mapping[str, Mapping[str, int]]
-    qdiscs: Mapping[str, Mapping[str, int]]
+    qdiscs: Mapping[str, QdiscNow]
     backstores: Mapping[str, tuple[int, ...]]
 
 
@@ -50,6 +48,8 @@ class End:
         self.missing: list[str] = []
         self._ways = {peer: self._nic(peer) for peer in set(peers)}
         self._qdiscs = {nic: self._root(nic) for nic in sorted(set(self._ways.values()) - {""})}
+        self._rates = QdiscRates(tuple(self._qdiscs), netns) if self._qdiscs else None
+        self._carriers = _carriers()
         self._stores = _stores() if end == TARGET and peers else {}
 
     def _nic(self, peer: str) -> str:
@@ -72,16 +72,22 @@ class End:
 
     def read(self) -> EndCounters:
         """Return the counters as they are now."""
-        nics, qdiscs = {}, {}
-        for nic, queue in self._qdiscs.items():
-            place = namespaces.sysfs(self.netns) / "class/net" / nic / "statistics"
-            nics[nic] = {name: tree.whole(tree.read_text(place / name)) or 0 for name in _NIC_COUNTERS}
-            # A device without a queue has nothing to count.
-            now = self._root(nic) if queue.get("kind") != "noqueue" else {}
-            qdiscs[nic] = {key: value for key in ("drops", "backlog") if isinstance(value := now.get(key), int)}
-            qdiscs[nic] |= {_RATE: round(rate)} if (rate := _limit(now)) else {}
+        place = namespaces.sysfs(self.netns) / "class/net"
+        nics = {
+            nic: {name: tree.whole(tree.read_text(place / nic / "statistics" / name)) or 0 for name in _NIC_COUNTERS}
+            for nic in self._qdiscs
+        }
         stores = {name: _disk_counters(path) for name, path in self._stores.items()}
-        return EndCounters(_cpus(), _threads(), nics, qdiscs, stores)
+        return EndCounters(_cpus(), _threads(self._carriers), nics, self.qdiscs(), stores)
+
+    def qdiscs(self) -> dict[str, QdiscNow]:
+        """Return the NICs' queueing disciplines as they are now."""
+        return self._rates.read() if self._rates else {}
+
+    def close(self) -> None:
+        """End the look."""
+        if self._rates:
+            self._rates.close()
 
     def common(self, before: EndCounters, after: EndCounters, elapsed_s: float) -> EndSeen:
         """Return what happened at this end between two readings, without what is one connection's own."""
@@ -123,24 +129,11 @@ class End:
         queue = self._qdiscs.get(nic, {})
         if "kind" not in queue:
             return None
-        grown = delta(after.qdiscs[nic], before.qdiscs[nic])
-        backlog = after.qdiscs[nic].get("backlog", 0)
+        then, now = (one.qdiscs.get(nic, QdiscNow(None)) for one in (before, after))
         # It may have changed meanwhile: the lower one held something back.
-        rates = [one.qdiscs[nic][_RATE] for one in (before, after) if _RATE in one.qdiscs[nic]]
-        return QdiscSeen(nic, str(queue["kind"]), min(rates, default=None), grown.get("drops", 0), backlog)
-
-
-def _limit(row: iproute.Listed) -> float | None:
-    """Return the rate that a qdisc lets one flow (fq) or all together (tbf, netem) have, in bytes/s; None for none."""
-    options = row.get("options")
-    found = None
-    if isinstance(options, Mapping):
-        for key in ("maxrate", "rate"):
-            value = options.get(key)
-            # netem has a table of it.
-            value = value.get("rate") if isinstance(value, Mapping) else value
-            found = found or (value if isinstance(value, int) and 0 < value < 2**63 else None)
-    return None if found is None or found == _NO_MAXRATE else float(found)
+        rates = [one.max_bytes_per_s for one in (then, now) if one.max_bytes_per_s is not None]
+        dropped = max(0, now.dropped - then.dropped)
+        return QdiscSeen(nic, str(queue["kind"]), min(rates, default=None), dropped, now.backlog_bytes)
 
 
 def _cpus() -> tuple[tuple[int, int, int], ...]:
@@ -153,10 +146,19 @@ def _cpus() -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
-def _threads() -> dict[str, tuple[str, float]]:
+def _carriers() -> tuple[Path, ...]:
+    """Return the threads that carry sessions, or may: workers are called by what they do at present."""
+    return tuple(
+        place
+        for place in tree.PROC.glob("[0-9]*/comm")
+        if (tree.read_text(place) or "").startswith(("kworker", "iscsi_t"))
+    )
+
+
+def _threads(carriers: Iterable[Path]) -> dict[str, tuple[str, float]]:
     """Return name and CPU seconds of each kernel thread that carries sessions, by its id."""
     found = {}
-    for place in tree.PROC.glob("[0-9]*/comm"):
+    for place in carriers:
         name = tree.read_text(place) or ""
         if _THREAD.fullmatch(name):
             with contextlib.suppress(OSError, ValueError, IndexError):

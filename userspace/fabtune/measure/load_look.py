@@ -13,6 +13,8 @@ from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
 from fabtune.model.limits import Limits
 from fabtune.model.observation import Observation
+from fabtune.model.runrecord import Readings
+from fabtune.stat import parse
 from fabtune.why.summing_up import limits_of, with_nic_rate
 
 # Of more disks at once each sample would take its time from the load.
@@ -34,8 +36,7 @@ class LoadLook:
         # What is read at the end of the look must not wait for a sample that never comes.
         self._length_s = math.inf if measured_s is None else measured_s - 1.5 * every_s
         self._from_s = math.inf
-        self._begun = False
-        self._seen: list[Observation] = []
+        self._begun = self._stopped = False
 
     def start(self) -> None:
         """Note that the load begins now."""
@@ -44,7 +45,7 @@ class LoadLook:
     def sample(self) -> None:
         """Look once, in the measured part alone."""
         now_s = time.monotonic()
-        if self._look is None or now_s < self._from_s:
+        if self._look is None or self._stopped or now_s < self._from_s:
             return
         try:
             if not self._begun:
@@ -52,24 +53,28 @@ class LoadLook:
                 self._begun = True
             self._look.sample()
             if now_s >= self._from_s + self._length_s:
-                self._end()
+                self._look.stop()
+                self._stopped = True
         except (FabtuneError, OSError):
             self._look = None
 
-    def _end(self) -> None:
-        if self._look and self._begun:
-            self._seen = self._look.end()
-        self._look = None
+    def limits(self, rate_bytes_per_s: float | None, readings: Readings | None) -> tuple[Limits, ...]:
+        """Return what limited the load, after its end; `rate_bytes_per_s` is the line's rate where it was told.
 
-    def limits(self, rate_bytes_per_s: float | None) -> tuple[Limits, ...]:
-        """Return what limited the load, after its end; `rate_bytes_per_s` is the line's rate where it was told."""
-        if self._begun and self._look:
+        `readings` are fabstat's of the measured part.
+        """
+        if self._begun:
             self.sample()
+        if not self._begun or self._look is None:
+            return ()
+        first, last = (parse(readings.before), parse(readings.after)) if readings else (None, None)
         try:
-            self._end()
+            if not self._stopped:
+                self._look.stop()
+            seen = self._look.end(first, last)
         except (FabtuneError, OSError):
             return ()
-        return tuple(one for seen in self._seen for one in limits_of(_with_rate(seen, rate_bytes_per_s)))
+        return tuple(one for disk in seen for one in limits_of(_with_rate(disk, rate_bytes_per_s)))
 
 
 def _begun(disk: str | None, target_netns: str | None) -> Look | None:
@@ -78,9 +83,12 @@ def _begun(disk: str | None, target_netns: str | None) -> Look | None:
         return None
     try:
         look = Look([disk], target_netns)
+        if look.disks > _MOST_DISKS:
+            return None
+        look.prepare()
     except (FabtuneError, OSError):
         return None
-    return look if look.disks <= _MOST_DISKS else None
+    return look
 
 
 def _with_rate(seen: Observation, rate_bytes_per_s: float | None) -> Observation:

@@ -15,7 +15,6 @@ import attrs
 from fabtune.backends import record
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host import blocks, namespaces, sockets, targets, tree
-from fabtune.host.qdisc_rates import QdiscRates
 from fabtune.host.sessions import Session, connections, live_sessions, transport
 from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
@@ -101,8 +100,7 @@ class Look:
         self._afar: dict[tuple[str, str], EndSeen] = {}
         self._groups: list[_Group] = []
         self._disks: list[DiskLook] = []
-        self._first: Snapshot | None = None
-        self._begun_s = 0.0
+        self._begun_s = self._elapsed_s = 0.0
         if target_netns is not None:
             namespaces.netns_path(target_netns)
             self._theirs = _paired({one for one in self._sockets.values() if one}, sockets.established(target_netns))
@@ -113,9 +111,13 @@ class Look:
         """Look for `seconds` and return an observation of each disk.  Raises FabtuneError."""
         away = AwayEnd(self._host, seconds) if self._host else None
         try:
+            self.prepare()
+            first, why_not = fabstat_now()
+            self._missing += [f"no fabstat: {why_not}"] if why_not else []
             self.begin()
             _sampled(self._groups, self._disks, seconds)
-            return self.end(away)
+            self.stop()
+            return self.end(first, fabstat_now()[0], away)
         finally:
             if away:
                 away.give_up()
@@ -125,25 +127,39 @@ class Look:
         """How many disks are looked at."""
         return len(self._looked)
 
-    def begin(self) -> None:
-        """Read what `end` takes differences to.  Raises FabtuneError."""
+    def prepare(self) -> None:
+        """Find what is to be looked at, which takes its time.  Raises FabtuneError."""
         mine = list({one for one in self._sockets.values() if one})
         self._groups = [_Group(INITIATOR, "", mine), _Group(TARGET, self._netns, list(self._theirs.values()))]
         self._disks = [DiskLook(one.disk) for one in self._looked]
-        self._first, why_not = fabstat_now()
-        self._missing += [f"no fabstat: {why_not}"] if why_not else []
+
+    def begin(self) -> None:
+        """Begin the look; like `sample` and `stop` it costs a load no more than it must.  Raises FabtuneError."""
+        for group in self._groups:
+            group.begin()
+        for disk in self._disks:
+            disk.begin()
         self._begun_s = time.monotonic()
 
     def sample(self) -> None:
-        """Look once at connections and disks, between `begin` and `end`."""
+        """Look once at connections and disks, between `begin` and `stop`."""
         _sample(self._groups, self._disks, time.monotonic() - self._begun_s)
 
-    def end(self, away: AwayEnd | None = None) -> list[Observation]:
-        """Return an observation of each disk; `away` is the target's end on another host.  Raises FabtuneError."""
-        elapsed_s = time.monotonic() - self._begun_s
-        last, _ = fabstat_now()
-        seen = {one: end for group in self._groups for one, end in group.seen(elapsed_s).items()}
-        told = [disk.seen([self._first, last], elapsed_s) for disk in self._disks]
+    def stop(self) -> None:
+        """End the look.  Raises FabtuneError."""
+        self._elapsed_s = time.monotonic() - self._begun_s
+        for group in self._groups:
+            group.stop()
+        for disk in self._disks:
+            disk.stop()
+
+    def end(self, first: Snapshot | None, last: Snapshot | None, away: AwayEnd | None = None) -> list[Observation]:
+        """Return an observation of each disk.  Raises FabtuneError.
+
+        `first` and `last` are fabstat's readings at both ends of the look, `away` is the target's end on another host.
+        """
+        seen = {one: end for group in self._groups for one, end in group.seen(self._elapsed_s).items()}
+        told = [disk.seen(first, last, self._elapsed_s) for disk in self._disks]
         if away:
             self._ask(away)
         self._missing += [text for group in self._groups for text in group.missing]
@@ -200,25 +216,33 @@ class _Group:
         self.samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in connections}
         self._end = End(end, netns, {one.remote for one in connections})
         self._sampler = SocketSampler(connections, netns) if connections else None
-        self._nics = tuple(sorted({self._end.nic_to(one.remote) for one in connections} - {""}))
-        self._rates = QdiscRates(self._nics, netns) if self._nics else None
-        self._before = self._end.read()
+        self._before = self._after = self._end.read()
         self.missing = self._end.missing
+
+    def begin(self) -> None:
+        """Read the counters that `seen` takes differences to."""
+        self._before = self._end.read()
 
     def sample(self, at_s: float) -> None:
         """Look once at each connection."""
-        rates = self._rates.read() if self._rates else {}
-        for one, sample in self._sampler.sample(at_s) if self._sampler else ():
-            rate = rates.get(self._end.nic_to(one.remote))
+        if self._sampler is None:
+            return
+        qdiscs = self._end.qdiscs()
+        for one, sample in self._sampler.sample(at_s):
+            now = qdiscs.get(self._end.nic_to(one.remote))
+            rate = now.max_bytes_per_s if now else None
             self.samples[one].append(sample if rate is None else attrs.evolve(sample, qdisc_bytes_per_s=rate))
 
+    def stop(self) -> None:
+        """Read them again: the look is over."""
+        self._after = self._end.read()
+
     def seen(self, elapsed_s: float) -> dict[TcpSocket, EndSeen]:
-        """Return what was seen of each connection since the beginning, and end the look."""
+        """Return what was seen of each connection from the beginning to the end."""
+        self._end.close()
         if self._sampler:
             self._sampler.close()
-        if self._rates:
-            self._rates.close()
-        before, after = self._before, self._end.read()
+        before, after = self._before, self._after
         common = self._end.common(before, after, elapsed_s)
         return {
             one: attrs.evolve(
@@ -266,7 +290,9 @@ def target_ends(seconds: float, netns: str = "") -> list[EndSeen]:
             "no initiator is connected to a target of this host" if ports else "this host serves no target"
         )
     group = _Group(TARGET, netns, found)
-    return list(group.seen(_sampled([group], [], seconds)).values())
+    elapsed_s = _sampled([group], [], seconds)
+    group.stop()
+    return list(group.seen(elapsed_s).values())
 
 
 def _records() -> dict[str, dict[str, str]]:

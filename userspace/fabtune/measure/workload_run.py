@@ -264,7 +264,7 @@ def _run_step(
         draft.note(after=counters.edges(target), fabstat=watch.fabstat(measured.window(draft.step)))
         if step.flip_byte_at is not None:
             _flip(place.file, step.flip_byte_at)
-        draft.note(limits=look.limits(draft.record.path.rate_bytes_per_s))
+        draft.note(limits=look.limits(draft.record.path.rate_bytes_per_s, draft.step.fabstat))
 
 
 def _too_small(step: LoadStep, target: Target) -> str:
