@@ -111,6 +111,9 @@ class _Look:
     def stop(self) -> None:
         self.asked.append("stop")
 
+    def give_up(self) -> None:
+        self.asked.append("give up")
+
     def end(self, first: object, last: object) -> list[Observation]:
         self.asked.append("end")
         return [_seen("untouched-read")]
@@ -171,3 +174,12 @@ def test_a_look_that_fails_fails_no_load(monkeypatch: pytest.MonkeyPatch) -> Non
     looking.sample()
     looking.sample()
     assert looking.limits(None, None) == ()
+
+
+def test_a_look_that_is_given_up_lets_go_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, look = _looking(monkeypatch, [10, 12.1, 12.5])
+    looking.start()
+    looking.sample()
+    looking.give_up()
+    assert look.asked == ["prepare", "begin", "sample", "give up"]
+    assert looking.limits(25e6, None) == ()

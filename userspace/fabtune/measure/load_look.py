@@ -58,6 +58,12 @@ class LoadLook:
         except (FabtuneError, OSError):
             self._look = None
 
+    def give_up(self) -> None:
+        """End the look without a judgement."""
+        if self._look:
+            self._look.give_up()
+        self._look = None
+
     def limits(self, rate_bytes_per_s: float | None, readings: Readings | None) -> tuple[Limits, ...]:
         """Return what limited the load, after its end; `rate_bytes_per_s` is the line's rate where it was told.
 

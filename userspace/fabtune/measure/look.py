@@ -153,6 +153,11 @@ class Look:
         for disk in self._disks:
             disk.stop()
 
+    def give_up(self) -> None:
+        """Let go of what `prepare` opened."""
+        for group in self._groups:
+            group.close()
+
     def end(self, first: Snapshot | None, last: Snapshot | None, away: AwayEnd | None = None) -> list[Observation]:
         """Return an observation of each disk.  Raises FabtuneError.
 
@@ -237,11 +242,15 @@ class _Group:
         """Read them again: the look is over."""
         self._after = self._end.read()
 
-    def seen(self, elapsed_s: float) -> dict[TcpSocket, EndSeen]:
-        """Return what was seen of each connection from the beginning to the end."""
+    def close(self) -> None:
+        """Let go of the kernel's ears."""
         self._end.close()
         if self._sampler:
             self._sampler.close()
+
+    def seen(self, elapsed_s: float) -> dict[TcpSocket, EndSeen]:
+        """Return what was seen of each connection from the beginning to the end."""
+        self.close()
         before, after = self._before, self._after
         common = self._end.common(before, after, elapsed_s)
         return {

@@ -117,7 +117,7 @@ def run_steps(
 ) -> None:
     """Run each step and add it to `draft`, whose `recording` is under way; `program` is fio's path."""
     show = show or Progress(quiet=True)
-    names, idle = _numbered(draft.record.workload.name, steps), _idle(target, steps[0])
+    names, idle = _numbered(draft.record.workload.name, steps), _idle(target, steps[0], target_netns)
     lengths = (step.measured_s if step.runtime_s else _GUESS_S for step in steps)
     show.begin(list(zip(names, lengths, strict=True)))
     with tempfile.TemporaryDirectory(prefix="fabtune-measure-") as scratch:
@@ -128,16 +128,20 @@ def run_steps(
             begin_unix_s = None
 
 
-def _idle(target: Target, step: LoadStep) -> tuple[Sample, Sample]:
+def _idle(target: Target, step: LoadStep, target_netns: str | None) -> tuple[Sample, Sample]:
     """Return two samples of this host before anything is asked of it: what it does then is no part of a load.
 
     Between them it is watched as often as under load, so that the watching is none either.
     """
     watch, every_s = Watch(target, None), sample_s(step)
+    look = LoadLook(target.disk, target_netns, 0.0, None, every_s)
+    look.start()
     first = last = watch.sample(edge=True)
     for _ in range(round(_IDLE_S / every_s)):
         time.sleep(every_s)
+        look.sample()
         last = watch.sample(edge=True)
+    look.give_up()
     return first, last
 
 
