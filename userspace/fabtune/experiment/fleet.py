@@ -99,13 +99,13 @@ def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any]) -> 
     problems = []
     points: list[Point] = []
     try:
-        play("apply", inventory, tuning, run.directory)
+        _play("apply", inventory, tuning, run.directory)
         points = _measure(run, inventory)
     except FabtuneError as error:
         problems.append(str(error))
     finally:
         try:
-            play("revert", inventory, tuning, run.directory)
+            _play("revert", inventory, tuning, run.directory)
         except FabtuneError as error:
             problems.append(f"not taken back everywhere: {error}")
     if problems:
@@ -128,7 +128,7 @@ def _measure(run: Run, inventory: Inventory) -> list[Point]:
         }
         if not load.time.ends_with_data:
             variables |= {"runtime_s": settings.runtime_s, "ramp_s": settings.ramp_s}
-        play("measure", inventory, variables, run.directory)
+        _play("measure", inventory, variables, run.directory)
         points += _points(run, inventory, op)
     return points
 
@@ -184,7 +184,15 @@ def _sum(points: Sequence[Point], latencies: Sequence[measured.Latencies]) -> Po
     )
 
 
-def play(name: str, inventory: Inventory, variables: Mapping[str, Any], directory: Path) -> None:
+def play_why(inventory: Inventory, seconds: float, directory: Path) -> None:
+    """Let all hosts look at their sessions for `seconds`; what each says goes to `directory`, as HOST.json.
+
+    Raises FabtuneError naming each host that failed and why.
+    """
+    _play("why", inventory, {"seconds": f"{seconds:g}", "results": str(directory)}, directory)
+
+
+def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directory: Path) -> None:
     """Run one playbook of the collection, its output added to ``ansible.log``.
 
     Raises FabtuneError naming each host that failed and why.

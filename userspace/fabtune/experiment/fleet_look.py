@@ -42,7 +42,7 @@ def over_fleet(inventory: Inventory, seconds: float) -> FleetSeen:
     problems = []
     with tempfile.TemporaryDirectory(prefix="fabtune-why-") as place:
         try:
-            fleet.play("why", inventory, {"seconds": f"{seconds:g}", "results": place}, Path(place))
+            fleet.play_why(inventory, seconds, Path(place))
         except FabtuneError as error:
             problems.append(str(error))
         seen: dict[str, tuple[Observation, ...]] = {}
