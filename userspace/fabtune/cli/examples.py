@@ -78,7 +78,6 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("why", "look for 10 s at the disks of all sessions, and say what limits them"),
         ("why sda --for 30s --rate 1gbit", "one disk, on a line whose rate you know"),
         ("why --target-netns target", "with the target's end, which is in a namespace here"),
-        ("why --watch --json", "a line of JSON for each look"),
         ("why --fleet hosts.ini", "on all hosts of an inventory at once: what the slow ones have in common"),
     ),
     "whatif": (
