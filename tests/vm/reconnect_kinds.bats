@@ -112,9 +112,16 @@ all_is_well() {
 	run -0 fabtune apply ./bursts.toml --role initiator --reconnect
 	[ "$(cat $(session)/max_burst_len)" = 131072 ]
 	all_is_well
+	# teardown gives iscsid.conf back: a record that says otherwise would have the next reconnect refused.
+	record node.session.auth.chap_algs MD5
+}
+
+kept() {
+	cat /var/lib/fabtune/journal/*.jsonl | grep -c '"kept"'
 }
 
 @test "a depth set by hand comes back with the next fabtune where the one that reconnected was killed" {
+	[ "$LENGTH" = full ] || skip "in the full run: a kill beside a busy guest may come too late; tests/unit/test_reconnect_kept.py has what is owed"
 	cat > bursts.toml <<-'EOF'
 		summary = "one value that counts from the next connection on"
 		[initiator."iscsi.max_burst"]
@@ -123,9 +130,11 @@ all_is_well() {
 	EOF
 	depth=/sys/block/$DISK/device/queue_depth
 	echo 17 > "$depth"
+	before=$(kept)
 	fabtune apply ./bursts.toml --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
 	victim=$!
-	until_true '[ "$(cat $(session)/state)" != LOGGED_IN ]'
+	# The line stands there before iscsid ends, and the session may be away for less than a look at it takes.
+	until_true '[ "$(kept)" -gt "$before" ]'
 	kill -9 $victim
 	wait $victim || true
 	until_true '[ "$(cat $(session)/state)" = LOGGED_IN ]'
