@@ -46,13 +46,15 @@ told() {
 }
 
 @test "a path that steps from 20 to 150 ms and to 50 ms is followed with live values alone, in the same session" {
+	[ "$LENGTH" = full ] || skip "in the full run: how soon TCP's round trip rests at the new value depends on the load; tests/unit/test_guard.py has what follows"
 	first=$(read_ahead)
 	python3 -m fabtune.lab.guest path --rtt 150ms --rate 100mbit
-	until_true '[ "$(told followed)" -eq 1 ]'
+	# On its way there TCP's smoothed round trip may rest at another value, which is followed first.
+	until_true '[ "$(read_ahead)" -gt $((5 * first)) ]'
 	grep followed told
-	[ "$(read_ahead)" -gt $((5 * first)) ]
 	python3 -m fabtune.lab.guest path --rtt 50ms --rate 100mbit
-	until_true '[ "$(told path-moved)" -ge 2 ]'
+	before=$(told path-moved)
+	until_true '[ "$(told path-moved)" -gt '$before' ]'
 	[ "$(basename /sys/class/iscsi_session/session*)" = "$SID" ]
 	kill -0 "$LOAD"
 	run ! grep Traceback err
