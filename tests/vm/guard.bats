@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock real --accel uml
+# guest-full: --suite trixie --clock real --accel uml
 # guest-full: --suite trixie --clock virtual
 # `fabtune guard --heal` beside a session under its load: a path that steps, a value that was undone, one that somebody set.
 
@@ -46,7 +46,6 @@ told() {
 }
 
 @test "a path that steps from 20 to 150 ms and to 50 ms is followed with live values alone, in the same session" {
-	[ "$LENGTH" = full ] || skip "in the full run: how soon TCP's round trip rests at the new value depends on the load; tests/unit/test_guard.py has what follows"
 	first=$(read_ahead)
 	python3 -m fabtune.lab.guest path --rtt 150ms --rate 100mbit
 	# On its way there TCP's smoothed round trip may rest at another value, which is followed first.
