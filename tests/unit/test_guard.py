@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fabtune guard: a path that moves, values that drift, and what of that is healed."""
 
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import hosttree
 import pytest
 
 from fabtune.cli.main import main
+from fabtune.errors import FabtuneError
 from fabtune.guard import rounds
 from fabtune.guard.round_trip import RoundTrip
 from fabtune.guard.rounds import Guard, Told
@@ -90,19 +92,21 @@ def most(root: Path) -> int:
     return int((root / _RMEM).read_text().split()[2])
 
 
-def connection(rtt_ms: float, received_bytes: int = 0) -> TcpSocket:
+def connection(rtt_ms: float, acked_bytes: int, received_bytes: int = 0) -> TcpSocket:
     """Return a connection that TCP tells such a round trip of."""
     return TcpSocket(
-        "10.1.0.1", "10.2.0.1", 40000, 3260, rtt_ms, 0.1, 0, 10, 1448, 0, "cubic", 0, 0, received_bytes=received_bytes
-    )
+        "10.1.0.1", "10.2.0.1", 40000, 3260, rtt_ms, 0.1, 0, 10, 1448, 0, "cubic", 0, 0,
+        acked_bytes=acked_bytes, received_bytes=received_bytes,
+    )  # fmt: skip
 
 
 @pytest.fixture
 def path_ms(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Return what sets the round trip that TCP tells."""
+    """Return what sets the round trip that TCP tells; something is acknowledged between two looks."""
+    acked = itertools.count()
 
     def put(rtt_ms: float) -> None:
-        monkeypatch.setattr(rounds, "_connections", lambda *_: [connection(rtt_ms)])
+        monkeypatch.setattr(rounds, "_connections", lambda *_: [connection(rtt_ms, next(acked))])
 
     put(40)
     return put
@@ -147,6 +151,27 @@ def test_the_queue_of_a_full_line_is_no_longer_path(
     # A shorter round trip is no queue's doing.
     path_ms(20)
     assert kinds(looked(guard, 4)) == ["path-moved"]
+
+
+def test_a_round_trip_that_nothing_was_acknowledged_for_since_is_none_of_three(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = Guard(heal=True)
+    assert looked(guard, 2) == []
+    # On its way from 40 to 150 ms, while what comes in is all that moves.
+    received = itertools.count()
+    monkeypatch.setattr(rounds, "_connections", lambda *_: [connection(90, 1000, next(received))])
+    assert looked(guard, 6) == [] and most(host) == 10_000_000
+
+
+def test_a_namespace_that_is_gone_is_told_of_once_and_the_watch_goes_on(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> list[TcpSocket]:
+        raise FabtuneError("network namespace 'storage' is gone")
+
+    monkeypatch.setattr(rounds, "_connections", gone)
+    assert kinds(looked(Guard(heal=True), 5)) == ["not-seen"]
 
 
 def test_heal_follows_a_path_there_and_back_by_rows_of_its_own_and_revert_takes_all_back(

@@ -16,10 +16,10 @@ from fabtune.errors import FabtuneError
 from fabtune.export import kept, verified
 from fabtune.export.gather import runtime_dir
 from fabtune.export.guarded import Guarded, WatchedPath
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard.follow import LIVE, follow, planned_for
 from fabtune.guard.round_trip import RoundTrip, has_moved
-from fabtune.host import sockets, targets, tree
-from fabtune.host.sessions import Session, live_sessions
+from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.tune import again, journal
 from fabtune.tune.journal import Transaction
@@ -49,6 +49,35 @@ class Told:
 
 
 @attrs.define
+class _Path:
+    """The path that an apply was for: `told_ms` was told, for `tried_ms` there was nothing to write."""
+
+    trip: RoundTrip
+    told_ms: float | None = None
+    tried_ms: float | None = None
+    rests_until_s: float = 0.0
+    # When its connections were looked at last, and the bytes that they had sent, acknowledged, and received by then.
+    flow: tuple[float, int, int] | None = None
+
+    def look(self, found: Sequence[TcpSocket], rate_bit_per_s: float | None) -> None:
+        """See the longest round trip: plans are for the longest.
+
+        TCP knows it from what was acknowledged: where nothing was since the last look, it tells the same once more.
+        Where the line is full a longer one is the queue that fills it, or would change nothing: it is not looked at.
+        """
+        now_s, acked = time.monotonic(), sum(one.acked_bytes for one in found)
+        received, before = sum(one.received_bytes for one in found), self.flow
+        self.flow = now_s, acked, received
+        rtt_ms = max(one.rtt_ms for one in found)
+        if before is None or not rtt_ms or acked == before[1]:
+            return
+        moved = acked + received - before[1] - before[2]
+        full = rate_bit_per_s is not None and 8 * moved > _FULL * rate_bit_per_s * (now_s - before[0])
+        if not (full and rtt_ms > self.trip.planned_ms):
+            self.trip.look(rtt_ms)
+
+
+@attrs.define
 class Guard:
     """What is known from round to round; `heal` lets it write."""
 
@@ -56,13 +85,8 @@ class Guard:
     _drifts: frozenset[str] | None = None
     _sessions: tuple[int, ...] = ()
     _verify_at_s: float = 0.0
-    _paths: dict[Key, RoundTrip] = attrs.field(factory=dict)
-    _moved: dict[Key, float] = attrs.field(factory=dict)
+    _paths: dict[Key, _Path] = attrs.field(factory=dict)
     _followed_at_s: deque[float] = attrs.field(factory=deque)
-    _rests_until_s: dict[Key, float] = attrs.field(factory=dict)
-    _tried: dict[Key, float] = attrs.field(factory=dict)
-    # When the connections were looked at last, and what they had moved by then.
-    _flows: dict[Key, tuple[float, int]] = attrs.field(factory=dict)
     _refused: set[str] = attrs.field(factory=set)
     _journal: tuple[tuple[str, int, int], ...] | None = None
     _applied: list[Transaction] = attrs.field(factory=list)
@@ -74,12 +98,12 @@ class Guard:
     @property
     def uneasy(self) -> bool:
         """Whether something is not as applied now."""
-        return bool(self._drifts or self._moved)
+        return bool(self._drifts) or any(one.told_ms is not None for one in self._paths.values())
 
     def look(self, progress: Callable[[str], None]) -> list[Told]:
         """Look once.  Raises FabtuneError where the journal cannot be read."""
-        sessions = live_sessions()
-        told = [*self._look_at_paths(sessions, progress), *self._look_at_values(sessions, progress)]
+        around = HostSnapshot()
+        told = [*self._look_at_paths(around, progress), *self._look_at_values(around.sessions, progress)]
         # The metrics are for others; the watch goes on without them.
         try:
             self._publish()
@@ -147,52 +171,42 @@ class Guard:
             where = f" of {row.device.label}" if row.device else ""
             yield Told("healed", NOTICE, f"{row.tunable.name}{where}: {row.now} -> {row.wanted}, as applied")
 
-    def _look_at_paths(self, sessions: Sequence[Session], progress: Callable[[str], None]) -> Iterator[Told]:
+    def _look_at_paths(self, around: HostSnapshot, progress: Callable[[str], None]) -> Iterator[Told]:
         present = {}
         for applied in self._planned():
             header = applied.header
             assert header.rtt_ms is not None
             key = header.profile, header.roles, header.netns
-            present[key] = path = self._paths.get(key) or RoundTrip(header.rtt_ms)
-            if path.planned_ms != header.rtt_ms:
-                present[key] = path = RoundTrip(header.rtt_ms)
-            if found := _connections(applied, sessions):
-                self._look(key, path, found, header.rate_bit_per_s)
-            yield from self._judged(key, applied, path, progress)
+            path = self._paths.get(key) or _Path(RoundTrip(header.rtt_ms))
+            if path.trip.planned_ms != header.rtt_ms:
+                path = attrs.evolve(path, trip=RoundTrip(header.rtt_ms), told_ms=None, tried_ms=None)
+            present[key] = path
+            try:
+                if found := _connections(header.netns, around):
+                    path.look(found, header.rate_bit_per_s)
+            except FabtuneError as error:
+                yield from self._once("not-seen", f"{_name(applied)}: {error}")
+            yield from self._judged(applied, path, progress)
         self._paths = present
-        self._moved = {key: rtt_ms for key, rtt_ms in self._moved.items() if key in present}
 
-    def _look(self, key: Key, path: RoundTrip, found: Sequence[TcpSocket], rate_bit_per_s: float | None) -> None:
-        """Let `path` see the longest round trip: plans are for the longest.
-
-        Where the line is full a longer one is the queue that fills it, or would change nothing: it is not looked at.
-        """
-        now_s, moved = time.monotonic(), sum(one.acked_bytes + one.received_bytes for one in found)
-        before_s, before = self._flows.get(key, (now_s, moved))
-        self._flows[key] = now_s, moved
-        rtt_ms = max(one.rtt_ms for one in found)
-        full = rate_bit_per_s is not None and 8 * (moved - before) > _FULL * rate_bit_per_s * (now_s - before_s)
-        if rtt_ms and not (full and rtt_ms > path.planned_ms):
-            path.look(rtt_ms)
-
-    def _judged(
-        self, key: Key, applied: Transaction, path: RoundTrip, progress: Callable[[str], None]
-    ) -> Iterator[Told]:
-        moved_ms, told_ms = path.moved_to_ms, self._moved.get(key)
+    def _judged(self, applied: Transaction, path: _Path, progress: Callable[[str], None]) -> Iterator[Told]:
+        moved_ms, now_ms = path.trip.moved_to_ms, path.trip.now_ms
         name = _name(applied)
         if moved_ms is None:
-            if told_ms is not None and path.now_ms is not None:
-                del self._moved[key]
-                yield Told("path-back", NOTICE, f"{name}: its round trip is {path.now_ms:.1f} ms, as planned, again")
+            if path.told_ms is not None and now_ms is not None:
+                path.told_ms = None
+                yield Told("path-back", NOTICE, f"{name}: its round trip is {now_ms:.1f} ms, as planned, again")
             return
-        if not _alike(told_ms, moved_ms):
-            self._moved[key] = moved_ms
-            planned = f"its values were planned for {path.planned_ms:.1f} ms"
+        if not _alike(path.told_ms, moved_ms):
+            path.told_ms = moved_ms
+            planned = f"its values were planned for {path.trip.planned_ms:.1f} ms"
             yield Told("path-moved", WARNING, f"{name}: its round trip is {moved_ms:.1f} ms, {planned}")
         if self.heal:
-            yield from self._follow(key, applied, moved_ms, progress)
+            yield from self._follow(applied, path, moved_ms, progress)
 
-    def _follow(self, key: Key, applied: Transaction, rtt_ms: float, progress: Callable[[str], None]) -> Iterator[Told]:
+    def _follow(
+        self, applied: Transaction, path: _Path, rtt_ms: float, progress: Callable[[str], None]
+    ) -> Iterator[Told]:
         now_s, recent = time.monotonic(), self._followed_at_s
         while recent and now_s - recent[0] > _IN_S:
             recent.popleft()
@@ -201,31 +215,31 @@ class Guard:
             yield from self._once("not-followed", text)
             return
         # What had nothing to write for this round trip has nothing at the next look.
-        if _alike(self._tried.get(key), rtt_ms) or now_s < self._rests_until_s.get(key, 0.0) or journal.at_work():
+        if _alike(path.tried_ms, rtt_ms) or now_s < path.rests_until_s or journal.at_work():
             return
         name = _name(applied)
         try:
             result = follow(applied, rtt_ms, progress)
         except FabtuneError as error:
-            self._rests_until_s[key] = now_s + _REST_S
+            path.rests_until_s = now_s + _REST_S
             yield from self._once("not-followed", f"{name}: {error}")
             return
         if result is None:
-            self._tried[key] = rtt_ms
+            path.tried_ms = rtt_ms
             yield from self._once("not-followed", f"{name}: nothing that counts at once and is ours depends on it")
             return
         recent.append(now_s)
-        self._rests_until_s[key] = now_s + _REST_S
+        path.rests_until_s = now_s + _REST_S
         self._changes += 1
-        self._moved.pop(key, None)
+        path.told_ms = None
         rows = ", ".join(f"{row.tunable.name} {row.now} -> {row.wanted}" for row in result.written)
         yield Told("followed", NOTICE, f"{name} for {rtt_ms:.1f} ms, transaction {result.transaction}: {rows}")
 
     def _watched(self) -> list[WatchedPath]:
         return [
-            WatchedPath(profile, " and ".join(roles), netns, path.planned_ms / 1e3, path.now_ms / 1e3)
+            WatchedPath(profile, " and ".join(roles), netns, path.trip.planned_ms / 1e3, now_ms / 1e3)
             for (profile, roles, netns), path in self._paths.items()
-            if path.now_ms is not None
+            if (now_ms := path.trip.now_ms) is not None
         ]
 
 
@@ -237,14 +251,6 @@ def _alike(told_ms: float | None, now_ms: float) -> bool:
     return told_ms is not None and not has_moved(told_ms, now_ms)
 
 
-def _connections(applied: Transaction, sessions: Sequence[Session]) -> list[TcpSocket]:
-    """Return the connections that an apply was for."""
-    present = sockets.established(applied.header.netns)
-    found = []
-    if ROLES[0] in applied.header.roles:
-        found += [mine for one in sessions if (mine := one.socket(present)) is not None]
-    if ROLES[1] in applied.header.roles:
-        groups = targets.groups()
-        ports = {tree.whole(one.rpartition(":")[2]) for group in groups for one in group.where["portals"].split()}
-        found += [one for one in present if one.local_port in ports]
-    return found
+def _connections(netns: str, around: HostSnapshot) -> list[TcpSocket]:
+    """Return storage's connections in `netns`: plans take the longest of their round trips.  Raises FabtuneError."""
+    return (HostSnapshot(netns) if netns != around.netns else around).sockets

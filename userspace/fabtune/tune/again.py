@@ -15,12 +15,12 @@ from fabtune.facts.collect import this_host
 from fabtune.model.document import Json
 from fabtune.tune import journal, persist
 from fabtune.tune.apply import AT_LOAD, Result, apply
+from fabtune.tune.held import steps_in_force
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import OUTLIVE_A_BOOT, Locator, current
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import CHANGE, Plan, Row, better, ordered
 
-_IN_FORCE = "in force"
 # Their own files set them at boot, or the next login or load does.
 _NOT_HERE = ("kills-session", *AT_LOAD)
 
@@ -67,7 +67,7 @@ def write_again(progress: Callable[[str], None], only: Callable[[Tunable], bool]
         # A value that several wanted is as the last of them wrote it, and may be as any of them found it.
         latest: dict[tuple[str, ...], tuple[Transaction, Step]] = {}
         before: dict[tuple[str, ...], set[str]] = {}
-        for transaction, step in _in_force(known, only):
+        for transaction, step in _wanted(known, only):
             latest[step.value] = transaction, step
             before.setdefault(step.value, set()).update((step.old, step.wrote, *step.ours))
         for plan in _plans(list(latest.values()), before, found):
@@ -75,14 +75,11 @@ def write_again(progress: Callable[[str], None], only: Callable[[Tunable], bool]
     return found
 
 
-def _in_force(known: Sequence[Transaction], only: Callable[[Tunable], bool]) -> Iterator[tuple[Transaction, Step]]:
-    for one in known:
-        for step in one.open_steps if one.state == _IN_FORCE else ():
-            tunable = shipped_catalog().tunables.get(step.tunable)
-            if tunable is None or not only(tunable) or step.backend in OUTLIVE_A_BOOT or step.effect in _NOT_HERE:
-                continue
-            if not (step.disturbed or step.waiting or step.empty):
-                yield one, step
+def _wanted(known: Sequence[Transaction], only: Callable[[Tunable], bool]) -> Iterator[tuple[Transaction, Step]]:
+    for one, step in steps_in_force(known):
+        tunable = shipped_catalog().tunables.get(step.tunable)
+        if tunable and only(tunable) and step.backend not in OUTLIVE_A_BOOT and step.effect not in _NOT_HERE:
+            yield one, step
 
 
 def _plans(
