@@ -222,9 +222,9 @@ def test_a_session_has_its_own_socket_or_none() -> None:
 
 def test_what_verify_published_is_exported_and_a_damaged_file_is_a_source_that_is_down(bare: Path) -> None:
     drifts = [Drift("tcp.rmem_max", "host", "1", "2", True), Drift("session", "x", "new", "old", False, due=True)]
-    file = gather.runtime_dir() / "verify.json"
+    file = kept.runtime_dir() / "verify.json"
     file.parent.mkdir(parents=True)
-    kept.save(verified.of_drifts(drifts, 1e9), file)
+    kept.save(verified.of_drifts(drifts, 1e9))
     found = samples(Gatherer().gather())
     assert value(found, "fabtune_drifted_values", tunable="tcp.rmem_max") == 1
     assert value(found, "fabtune_drift_values") == 1 and value(found, "fabtune_due_values") == 1
@@ -240,7 +240,7 @@ def test_what_verify_published_is_exported_and_a_damaged_file_is_a_source_that_i
 @pytest.fixture
 def served(bare: Path) -> Iterator[Callable[..., tuple[bytes, dict[str, str]]]]:
     """Return what asks a server before a reader, as the service has them."""
-    path = gather.runtime_dir() / "reader.sock"
+    path = kept.runtime_dir() / "reader.sock"
     listening = reader.listener(path)
     threading.Thread(target=reader.MetricsReader().serve, args=(listening,), daemon=True).start()
     server = web.MetricsServer(("127.0.0.1", 0), lambda form: reader.answer_of(path, form), lambda text: None)
@@ -285,7 +285,7 @@ def test_a_reader_is_not_pushed_aside_and_one_that_is_gone_is_said() -> None:
 
 
 def test_a_second_reader_is_refused(bare: Path) -> None:
-    path = gather.runtime_dir() / "reader.sock"
+    path = kept.runtime_dir() / "reader.sock"
     with reader.listener(path), pytest.raises(FabtuneError, match="another reader"):
         reader.listener(path)
     # What a killed one left behind is in nobody's way.

@@ -10,7 +10,7 @@ from fabtune.measure.look import Look
 from fabtune.model.judgement import Judgement, Sides, judge_together
 from fabtune.model.observation import DiskSample, Observation
 from fabtune.model.path import LINUX_FRAMING
-from fabtune.tune.lift import with_rate
+from fabtune.tune.lift import with_known_rate
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 
@@ -70,7 +70,7 @@ class View:
 
 def see(names: Sequence[str], target_netns: str | None, seconds: float, rate_bit_per_s: float | None) -> View:
     """Look for `seconds`.  Raises InputError without a session, FabtuneError where nothing moves."""
-    seen = tuple(with_rate(one, rate_bit_per_s) for one in Look(names, target_netns).over(seconds))
+    seen = tuple(with_known_rate(one, rate_bit_per_s) for one in Look(names, target_netns).over(seconds))
     ways = tuple(way for one in seen for way in judged(one))
     if not ways:
         raise FabtuneError("nothing moves on these disks: put them under their load, and tune them then")

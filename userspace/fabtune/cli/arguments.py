@@ -74,6 +74,18 @@ def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
     return convert
 
 
+def seconds_between(option: str, low_s: float, high_s: float, expected: str) -> Callable[[str], float]:
+    """Return the type of a time of `option` from `low_s` to `high_s` seconds, which an error calls `expected`."""
+
+    def convert(text: str) -> float:
+        found = parse_ms(text, option) / 1e3
+        if not low_s <= found <= high_s:
+            raise InputError(f"{option} {text}: expected {expected}")
+        return found
+
+    return convert
+
+
 seconds = quantity(lambda text: parse_ms(text) / 1e3)
 milliseconds = quantity(parse_ms)
 bit_per_s = quantity(parse_bit_per_s)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from fabtune.cli import console
 from fabtune.errors import ExitCode, InputError
-from fabtune.export import reader, web
+from fabtune.export import kept, reader, web
 from fabtune.export.exposition import render
 from fabtune.export.families import PROMETHEUS
-from fabtune.export.gather import Gatherer, runtime_dir
+from fabtune.export.gather import Gatherer
 from fabtune.host import files
 
 _OURS = b"# HELP fabtune_"
@@ -24,7 +24,7 @@ def run_export(args: argparse.Namespace) -> int:
     """Write the metrics once, or serve them until somebody ends it."""
     if args.textfile:
         return _write(args.textfile)
-    path = runtime_dir() / "reader.sock"
+    path = kept.runtime_dir() / "reader.sock"
     # A stop is the usual end of what serves.
     with contextlib.suppress(KeyboardInterrupt):
         if args.only == "reader":

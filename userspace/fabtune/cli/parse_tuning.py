@@ -5,19 +5,15 @@ import argparse
 import re
 from pathlib import Path
 
-from fabtune.cli.arguments import ROLES
+from fabtune.cli.arguments import ROLES, seconds_between
 from fabtune.errors import InputError
-from fabtune.model import units
 
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     """Add the arguments of one of the tuning verbs."""
     parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
-    parser.set_defaults(handler=f"fabtune.cli.tune:run_{verb}")
-    if verb == "tune":
-        parser.set_defaults(handler="fabtune.cli.autotune:run_tune")
-    if verb == "guard":
-        parser.set_defaults(handler="fabtune.cli.guard:run_guard")
+    module = {"tune": "autotune", "guard": "guard"}.get(verb, "tune")
+    parser.set_defaults(handler=f"fabtune.cli.{module}:run_{verb}")
     verbs = {"plan": _plan, "apply": _apply, "tune": _tune, "guard": _guard, "verify": _verify, "revert": _revert}
     more = verbs.get(verb)
     if more:
@@ -105,7 +101,8 @@ def _apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only show the plan")
     parser.add_argument(
         "--confirm-within",
-        type=_limit_s,
+        # Somebody must be able to log in and type meanwhile.
+        type=seconds_between("--confirm-within", 5, 86400, "5s to 86400s"),
         metavar="TIME",
         help="restore everything after TIME, such as 60s, unless `fabtune confirm` comes, whatever dies meanwhile",
     )
@@ -120,7 +117,12 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rate", metavar="RATE", help="rate of the slowest link, where it is known")
     parser.add_argument(
-        "--for", dest="seconds", type=_look_s, default=10.0, metavar="TIME", help="how long to look (default: 10s)"
+        "--for",
+        dest="seconds",
+        type=seconds_between("--for", 3, 600, "3s to 600s"),
+        default=10.0,
+        metavar="TIME",
+        help="how long to look (default: 10s)",
     )
     parser.add_argument("--steps", type=_steps, default=8, metavar="N", help="the most steps (default: 8)")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask first")
@@ -135,49 +137,24 @@ def _guard(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--every",
         dest="every_s",
-        type=_every_s,
+        type=seconds_between("--every", 0.1, 3600, "100ms to 3600s"),
         default=1.0,
         metavar="TIME",
         help="how often to look at the paths (default: 1s; values are compared each minute)",
     )
     parser.add_argument(
-        "--for", dest="seconds", type=_watch_s, metavar="TIME", help="end after TIME (default: with Ctrl-C)"
+        "--for",
+        dest="seconds",
+        type=seconds_between("--for", 0.001, 1e7, "1ms to 10000000s"),
+        metavar="TIME",
+        help="end after TIME (default: with Ctrl-C)",
     )
-
-
-def _every_s(text: str) -> float:
-    found = units.parse_ms(text, "--every") / 1e3
-    if not 0.1 <= found <= 3600:
-        raise InputError(f"--every {text}: expected 100ms to 3600s")
-    return found
-
-
-def _watch_s(text: str) -> float:
-    found = units.parse_ms(text, "--for") / 1e3
-    if not 0 < found <= 1e7:
-        raise InputError(f"--for {text}: expected more than 0 s and at most 10000000s")
-    return found
-
-
-def _look_s(text: str) -> float:
-    found = units.parse_ms(text, "--for") / 1e3
-    if not 3 <= found <= 600:
-        raise InputError(f"--for {text}: expected 3s to 600s")
-    return found
 
 
 def _steps(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text[:4]) <= 100:
         raise InputError(f"--steps {text}: expected a whole number from 1 to 100")
     return int(text)
-
-
-def _limit_s(text: str) -> float:
-    """Return the seconds of `text`, in which somebody must be able to log in and type."""
-    found = units.parse_ms(text, "--confirm-within") / 1e3
-    if not 5 <= found <= 86400:
-        raise InputError(f"--confirm-within {text}: expected 5s to 86400s")
-    return found
 
 
 def _add_reconnect(parser: argparse.ArgumentParser, values: str) -> None:

@@ -5,9 +5,7 @@ import argparse
 import math
 from pathlib import Path
 
-from fabtune.cli.arguments import ROLES, count
-from fabtune.errors import InputError
-from fabtune.model import units
+from fabtune.cli.arguments import ROLES, count, seconds_between
 
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -94,7 +92,13 @@ def _whatif(parser: argparse.ArgumentParser) -> None:
 
 def _look(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
     parser.add_argument(
-        "--for", dest="seconds", type=_look_s, default=10.0, metavar="TIME", help="how long to look (default: 10s)"
+        "--for",
+        dest="seconds",
+        # Shorter looks see too little, longer ones mix too much.
+        type=seconds_between("--for", 1, 3600, "1s to 3600s"),
+        default=10.0,
+        metavar="TIME",
+        help="how long to look (default: 10s)",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--target-netns", metavar="NAME", help="the target is in this network namespace: look there too")
@@ -102,14 +106,6 @@ def _look(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
     where.add_argument("--end", choices=("target",), help="this host is the target: show what its end sees (JSON)")
     parser.add_argument("--rate", metavar="RATE", help="rate of the slowest link, such as 1gbit, if you know it")
     return where
-
-
-def _look_s(text: str) -> float:
-    """Return the seconds of `text`: shorter looks see too little, longer ones mix too much."""
-    found = units.parse_ms(text, "--for") / 1e3
-    if not 1 <= found <= 3600:
-        raise InputError(f"--for {text}: expected 1s to 3600s")
-    return found
 
 
 def _vocabulary(parser: argparse.ArgumentParser, verb: str) -> None:

@@ -207,9 +207,8 @@ def run_verify(args: argparse.Namespace) -> int:
     drifts = verify(plan, roles, args.netns)
     if args.publish:
         from fabtune.export import kept, verified
-        from fabtune.export.gather import runtime_dir
 
-        kept.save(verified.of_drifts(drifts, time.time()), runtime_dir() / "verify.json")
+        kept.save(verified.of_drifts(drifts, time.time()))
     with console.reader_may_leave():
         output.show_drift(drifts, as_json=args.json)
     if any(drift.drifted for drift in drifts):

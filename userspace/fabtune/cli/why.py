@@ -72,7 +72,7 @@ def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> ExitCode:
     look = Look(args.device, args.target_netns, args.target_host)
     if not args.watch:
         console.say(f"looking for {args.seconds:g} s ...")
-    told = [_tell(lift.with_rate(seen, rate_bit_per_s), args.target_netns) for seen in look.over(args.seconds)]
+    told = [_tell(lift.with_known_rate(seen, rate_bit_per_s), args.target_netns) for seen in look.over(args.seconds)]
     with console.reader_may_leave():
         if args.json:
             paths = words.lone_paths([one.seen for one in told])
@@ -159,10 +159,9 @@ def _show_shares(way: Judged) -> None:
     for share in way.shares:
         if share.share < 0.005:
             continue
-        name = CANNOT_TELL if share.among else share.limiter
         seen = "; ".join(f"{one.end}: {one.counter} {one.value}" for one in share.evidence)
         apart = f"cannot tell {_listed(share.among)} apart; " if share.among else ""
-        rows.append((f"{100 * share.share:.0f} %", name.replace("-", " "), apart + (seen or share.subject)))
+        rows.append((f"{100 * share.share:.0f} %", words.limiter_name(share), apart + (seen or share.subject)))
     table.table(("share", "limiter", "seen"), rows, wrapped="seen", right=("share",))
     if way.request:
         whole_ms = sum(part.ms for part in way.request)

@@ -4,8 +4,6 @@
 import argparse
 from collections.abc import Sequence
 
-import attrs
-
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import inventory
@@ -16,7 +14,7 @@ from fabtune.model.observation import Observation
 from fabtune.model.units import counted
 from fabtune.why import words
 from fabtune.why.in_common import InCommon, Member, in_common, members_of
-from fabtune.why.limiter import CANNOT_TELL
+from fabtune.why.summing_up import with_rate
 
 
 def run_on_fleet(args: argparse.Namespace) -> int:
@@ -42,9 +40,7 @@ def run_on_fleet(args: argparse.Namespace) -> int:
 
 
 def _with_rate(seen: Sequence[Observation], rate_bit_per_s: float | None) -> Sequence[Observation]:
-    if rate_bit_per_s is None:
-        return seen
-    return [attrs.evolve(one, rate_bytes_per_s=rate_bit_per_s / 8, rate_by="--rate") for one in seen]
+    return seen if rate_bit_per_s is None else [with_rate(one, rate_bit_per_s / 8) for one in seen]
 
 
 def _show(found: InCommon, members: list[Member], problems: tuple[str, ...]) -> None:
@@ -52,18 +48,14 @@ def _show(found: InCommon, members: list[Member], problems: tuple[str, ...]) -> 
     print()
     # The slow ones first, the slowest of them at the top.
     rows = [
-        (one.initiator, one.judged.device, one.judged.way, f"{one.judged.bytes_per_s / 1e6:.1f}", _limiter(one),
-         f"{100 * one.judged.first.share:.0f} %", one.target, one.path)
+        (one.initiator, one.judged.device, one.judged.way, f"{one.judged.bytes_per_s / 1e6:.1f}",
+         words.limiter_name(one.judged.first), f"{100 * one.judged.first.share:.0f} %", one.target, one.path)
         for one in sorted(members, key=lambda one: (not one.slow, one.judged.bytes_per_s))
     ]  # fmt: skip
     headers = ("initiator", "disk", "way", "MB/s", "limiter", "share", "target", "portal")
     table.table(headers, rows, wrapped="target", right=("MB/s", "share"))
     for text in problems:
         table.labelled("not seen", text, 10)
-
-
-def _limiter(one: Member) -> str:
-    return (CANNOT_TELL if one.judged.first.among else one.judged.first.limiter).replace("-", " ")
 
 
 def _as_json(found: InCommon, members: list[Member], problems: tuple[str, ...]) -> dict[str, Json]:

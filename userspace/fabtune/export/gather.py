@@ -4,19 +4,17 @@
 Nothing here fails: what cannot be read is left out, and is said by its source.
 """
 
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from fabtune.errors import FabtuneError
 from fabtune.export import kept
 from fabtune.export.guarded import Guarded
 from fabtune.export.verified import Verified
-from fabtune.host import sockets, tree
+from fabtune.host import sockets
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.host.sockets import TcpSocket
 from fabtune.model.address import canonical
@@ -29,11 +27,6 @@ _Found = TypeVar("_Found")
 SOURCES = ("fabstat", "stuck", "sessions", "sockets", "verify", "guard")
 # Beyond so many disks the rest is counted only: each takes up to 350 series.
 MOST_DEVICES = 2000
-
-
-def runtime_dir() -> Path:
-    """Return where what is good until the next boot is kept: the reader's socket, the last verification's outcome."""
-    return Path(os.environ.get("FABTUNE_RUNTIME_DIR", tree.ROOT / "run/fabtune"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +72,8 @@ class Gatherer:
             problems["stuck"] = problems["fabstat"]
         sessions = _tried("sessions", live_sessions, problems) or []
         connected = _tried("sockets", sockets.established, problems) or [] if sessions else []
-        outcome = _tried("verify", lambda: kept.saved(Verified, runtime_dir() / "verify.json"), problems)
-        watch = _tried("guard", lambda: kept.saved(Guarded, runtime_dir() / "guard.json"), problems)
+        outcome = _tried("verify", lambda: kept.saved(Verified), problems)
+        watch = _tried("guard", lambda: kept.saved(Guarded), problems)
         devices = self._devices(reading) if reading else []
         return Gathered(
             time_s=time.time(),

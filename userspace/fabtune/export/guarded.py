@@ -2,10 +2,11 @@
 """What `fabtune guard` saw last, a file by which it reaches the metrics."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import attrs
 
+from fabtune.export.kept import Document
 from fabtune.model import typed
 
 VERSION = 1
@@ -25,8 +26,10 @@ class WatchedPath:
 
 
 @attrs.frozen
-class Guarded:
+class Guarded(Document):
     """The watch at `time_s` since 1970: whether it heals, and what it has written since it began."""
+
+    FILE: ClassVar = "guard.json"
 
     fabtune_guarded: Annotated[int, typed.between(VERSION, VERSION)]
     time_s: Annotated[float, typed.at_least(0)]

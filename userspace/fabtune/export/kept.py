@@ -2,27 +2,42 @@
 """Files of one document by which verbs that look at the host now and then reach the metrics."""
 
 import json
+import os
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import attrs
 
 from fabtune.errors import InputError
-from fabtune.host import files, userfile
+from fabtune.host import files, tree, userfile
 from fabtune.model import typed
 
 _MAX_BYTES = 16 << 20
-_Document = TypeVar("_Document", bound=attrs.AttrsInstance)
+_Document = TypeVar("_Document", bound="Document")
 
 
-def save(document: attrs.AttrsInstance, path: Path) -> None:
-    """Write `document` to `path` in the place of what is there.  Raises OSError."""
+@attrs.frozen
+class Document:
+    """What the metrics read of another verb: FILE is its name in the runtime directory."""
+
+    FILE: ClassVar[str]
+
+
+def runtime_dir() -> Path:
+    """Return where what is good until the next boot is kept: the reader's socket, and these documents."""
+    return Path(os.environ.get("FABTUNE_RUNTIME_DIR", tree.ROOT / "run/fabtune"))
+
+
+def save(document: Document) -> None:
+    """Write `document` in the place of the last one.  Raises OSError."""
+    path = runtime_dir() / document.FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     files.keep(path, (json.dumps(attrs.asdict(document)) + "\n").encode(), 0o644, over=True)
 
 
-def saved(kind: type[_Document], path: Path) -> _Document | None:
-    """Return what was saved to `path`; None where there is nothing.  Raises InputError for what cannot be read."""
+def saved(kind: type[_Document]) -> _Document | None:
+    """Return what was saved last; None where there is nothing.  Raises InputError for what cannot be read."""
+    path = runtime_dir() / kind.FILE
     if not path.exists():
         return None
     try:

@@ -3,10 +3,11 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import attrs
 
+from fabtune.export.kept import Document
 from fabtune.model import typed
 from fabtune.tune.verify import Drift
 
@@ -14,8 +15,10 @@ VERSION = 1
 
 
 @attrs.frozen
-class Verified:
+class Verified(Document):
     """What verify found at `time_s`: values checked, and how many differ or wait for something, by tunable."""
+
+    FILE: ClassVar = "verify.json"
 
     fabtune_verified: Annotated[int, typed.between(VERSION, VERSION)]
     time_s: Annotated[float, typed.at_least(0)]

@@ -14,7 +14,6 @@ import attrs
 from fabtune.catalog.tunable import ROLES
 from fabtune.errors import FabtuneError
 from fabtune.export import kept, verified
-from fabtune.export.gather import runtime_dir
 from fabtune.export.guarded import Guarded, WatchedPath
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard.follow import LIVE, follow, planned_for
@@ -108,14 +107,14 @@ class Guard:
         try:
             self._publish()
         except OSError as error:
-            told += self._once("not-published", f"{runtime_dir()}: {error.strerror}: metrics do not show this watch")
+            told += self._once("not-published", f"{kept.runtime_dir()}: {error.strerror}: no metric shows it")
         return told
 
     def _publish(self) -> None:
         outcome = Guarded.of(time.time(), self.heal, self._healed, self._changes, self._watched())
-        kept.save(outcome, runtime_dir() / "guard.json")
+        kept.save(outcome)
         if self._new is not None:
-            kept.save(verified.of_drifts(self._new, time.time()), runtime_dir() / "verify.json")
+            kept.save(verified.of_drifts(self._new, time.time()))
             self._new = None
 
     def _planned(self) -> list[Transaction]:

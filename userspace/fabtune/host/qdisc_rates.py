@@ -12,7 +12,7 @@ from fabtune.errors import explained
 from fabtune.host import namespaces, sockets, tree
 
 # include/uapi/linux/rtnetlink.h, pkt_sched.h
-_GET_QDISC, _DUMP, _HEADER_BYTES, _TCMSG_BYTES = 38, 0x301, 16, 20
+_GET_QDISC, _TCMSG_BYTES = 38, 20
 _KIND, _OPTIONS, _STATS2, _STATS_QUEUE = 1, 2, 7, 3
 _ROOT = (1 << 32) - 1
 _FQ_FLOW_MAX_RATE, _TBF_PARMS, _TBF_RATE64, _NETEM_RATE, _NETEM_RATE64 = 7, 1, 4, 6, 8
@@ -49,17 +49,10 @@ class QdiscRates:
             return self._read()
 
     def _read(self) -> dict[str, QdiscNow]:
-        request = struct.pack("=IHHII", _HEADER_BYTES + _TCMSG_BYTES, _GET_QDISC, _DUMP, 0, 0) + bytes(_TCMSG_BYTES)
-        self._route.send(request)
         found: dict[str, QdiscNow] = {}
-        while True:
-            data = self._route.recv(sockets.RECEIVE_BYTES)
-            while data:
-                length, kind = struct.unpack_from("=IH", data)
-                if kind in (sockets.DONE, sockets.ERROR):
-                    return found
-                self._take(data[_HEADER_BYTES:length], found)
-                data = data[(length + 3) & ~3 :]
+        for message in sockets.dump(self._route, _GET_QDISC, bytes(_TCMSG_BYTES)):
+            self._take(message, found)
+        return found
 
     def _take(self, message: bytes, found: dict[str, QdiscNow]) -> None:
         number, _, parent = struct.unpack_from("=iII", message, 4)
@@ -99,4 +92,4 @@ def _number(told: Mapping[int, bytes], name: int, form: str = "=I") -> int | Non
 
 
 def _rate(found: int | None) -> float | None:
-    return None if found in (None, 0, _NO_RATE) or found is None else float(found)
+    return float(found) if found and found != _NO_RATE else None

@@ -19,7 +19,7 @@ EXTENSIONS = 1 << (INFO - 1) | 1 << (_CONG - 1) | 1 << (SKMEMINFO - 1)
 _MESSAGE_BYTES = 72
 # include/uapi/linux/netlink.h, sock_diag.h
 SOCK_DIAG, BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
-ERROR, DONE, _HEADER_BYTES, RECEIVE_BYTES = 2, 3, 16, 1 << 16
+_ERROR, _DONE, _HEADER_BYTES, RECEIVE_BYTES = 2, 3, 16, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -100,27 +100,28 @@ def _hexadecimal(text: str) -> str:
 def _dump(diag: socket.socket, family: int) -> Iterator[bytes]:
     """Yield an inet_diag_msg with its attributes for each established TCP socket of `family`."""
     request = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, EXTENSIONS, ESTABLISHED)
-    header = struct.pack("=IHHII", _HEADER_BYTES + len(request), BY_FAMILY, _REQUEST_DUMP, 0, 0)
-    diag.send(header + request)
+    # A kernel without this family says that there is no such file.
+    with contextlib.suppress(FileNotFoundError):
+        yield from dump(diag, BY_FAMILY, request)
+
+
+def dump(netlink: socket.socket, kind: int, request: bytes) -> Iterator[bytes]:
+    """Ask for all of `kind` and yield what each message of the answer has behind its header.  Raises OSError."""
+    netlink.send(struct.pack("=IHHII", _HEADER_BYTES + len(request), kind, _REQUEST_DUMP, 0, 0) + request)
     while True:
-        data = diag.recv(RECEIVE_BYTES)
+        data = netlink.recv(RECEIVE_BYTES)
         while data:
-            length, kind = struct.unpack_from("=IH", data)
-            if kind == DONE:
+            length, found = struct.unpack_from("=IH", data)
+            if found == _DONE:
                 return
-            if kind == ERROR:
-                # A kernel without this family.
-                with contextlib.suppress(FileNotFoundError):
-                    answer(data)
-                return
-            yield data[_HEADER_BYTES:length]
+            yield answer(data)
             data = data[(length + 3) & ~3 :]
 
 
 def answer(data: bytes) -> bytes:
-    """Return the inet_diag_msg of the answer to a question about one socket.  Raises OSError: ENOENT if it is gone."""
+    """Return what the first message of an answer has behind its header.  Raises OSError: ENOENT if nothing is there."""
     length, kind = struct.unpack_from("=IH", data)
-    if kind == ERROR:
+    if kind == _ERROR:
         (error,) = struct.unpack_from("=i", data, _HEADER_BYTES)
         raise OSError(-error, os.strerror(-error))
     return data[_HEADER_BYTES:length]

@@ -26,7 +26,8 @@ class DiskLook:
     def __init__(self, name: str) -> None:
         self.name = name
         self._directory = blocks.directory(name)
-        self._begin = self._end = self._counters()
+        self._begin: list[int] = []
+        self._end: list[int] = []
         self._samples: list[DiskSample] = []
 
     def _counters(self) -> list[int]:

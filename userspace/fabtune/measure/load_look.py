@@ -7,15 +7,12 @@ Whatever goes wrong with it, the load is measured all the same.
 import math
 import time
 
-import attrs
-
 from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
 from fabtune.model.limits import Limits
-from fabtune.model.observation import Observation
 from fabtune.model.runrecord import Readings
 from fabtune.stat import parse
-from fabtune.why.summing_up import limits_of, with_nic_rate
+from fabtune.why.summing_up import limits_of, with_rate
 
 # Of more disks at once each sample would take its time from the load.
 _MOST_DISKS = 8
@@ -80,7 +77,7 @@ class LoadLook:
             seen = self._look.end(first, last)
         except (FabtuneError, OSError):
             return ()
-        return tuple(one for disk in seen for one in limits_of(_with_rate(disk, rate_bytes_per_s)))
+        return tuple(one for disk in seen for one in limits_of(with_rate(disk, rate_bytes_per_s)))
 
 
 def _begun(disk: str | None, target_netns: str | None) -> Look | None:
@@ -95,9 +92,3 @@ def _begun(disk: str | None, target_netns: str | None) -> Look | None:
     except (FabtuneError, OSError):
         return None
     return look
-
-
-def _with_rate(seen: Observation, rate_bytes_per_s: float | None) -> Observation:
-    if rate_bytes_per_s is None:
-        return with_nic_rate(seen)
-    return attrs.evolve(seen, rate_bytes_per_s=rate_bytes_per_s, rate_by="--rate")

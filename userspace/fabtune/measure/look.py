@@ -20,7 +20,7 @@ from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.away import AwayEnd
 from fabtune.measure.disk_look import DiskLook, fabstat_now
-from fabtune.measure.ends import End
+from fabtune.measure.ends import End, EndCounters
 from fabtune.model.address import canonical
 from fabtune.model.observation import (
     INITIATOR,
@@ -221,7 +221,8 @@ class _Group:
         self.samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in connections}
         self._end = End(end, netns, {one.remote for one in connections})
         self._sampler = SocketSampler(connections, netns) if connections else None
-        self._before = self._after = self._end.read()
+        self._before: EndCounters
+        self._after: EndCounters
         self.missing = self._end.missing
 
     def begin(self) -> None:
@@ -299,6 +300,7 @@ def target_ends(seconds: float, netns: str = "") -> list[EndSeen]:
             "no initiator is connected to a target of this host" if ports else "this host serves no target"
         )
     group = _Group(TARGET, netns, found)
+    group.begin()
     elapsed_s = _sampled([group], [], seconds)
     group.stop()
     return list(group.seen(elapsed_s).values())

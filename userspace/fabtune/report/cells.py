@@ -99,8 +99,9 @@ _Place = tuple[str, str, str, str, str, tuple[tuple[str, Value], ...]]
 
 def cells(records: Iterable[RunRecord]) -> list[Cell]:
     """Return the cells of all steps that measured something, in order of first appearance."""
-    runs: list[tuple[_Place, RunRecord, StepResult]] = []
+    runs: list[tuple[_Place, dict[str, Value], RunRecord, StepResult]] = []
     for record in records:
+        settings = point_settings(record)
         for result in record.steps:
             if not result.fio or result.must_fail or result.skipped:
                 continue
@@ -109,11 +110,10 @@ def cells(records: Iterable[RunRecord]) -> list[Cell]:
                 parameters["rtt_ms"] = record.path.rtt_ms
             for op in result.fio.directions:
                 step = (record.workload.name, result.phase or result.name, result.name)
-                runs.append(((*step, op, record.label, tuple(parameters.items())), record, result))
-    apart = settings_apart([(place, point_settings(record)) for place, record, _ in runs])
+                runs.append(((*step, op, record.label, tuple(parameters.items())), settings, record, result))
+    apart = settings_apart([(place, settings) for place, settings, _, _ in runs])
     found: dict[_Place, list[tuple[RunRecord, StepResult]]] = {}
-    for place, record, result in runs:
-        settings = point_settings(record)
+    for place, settings, record, result in runs:
         more = tuple((name, settings[name]) for name in apart if name in settings)
         found.setdefault((*place[:-1], place[-1] + more), []).append((record, result))
     return [

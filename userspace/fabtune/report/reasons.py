@@ -9,7 +9,7 @@ from fabtune.model.runrecord import RunRecord
 from fabtune.model.typed import STRICT
 from fabtune.report.page import Answer, Section
 from fabtune.report.table import Column, Table, decimals, percent
-from fabtune.why.limiter import CANNOT_TELL
+from fabtune.why import words
 
 _QUESTION = "What limits?"
 _COLUMNS = (
@@ -35,16 +35,11 @@ def of_limiters(records: Sequence[RunRecord], workload: str) -> list[Answer]:
 
 def _together(found: Sequence[Limits]) -> str:
     """Return the sentence of the run in the middle of those that name what most do, and of how many it is true."""
-    names = [_name(one.shares[0]) for one in found]
+    names = [words.limiter_name(one.shares[0]) for one in found]
     most = max(dict.fromkeys(names), key=names.count)
     alike = sorted((one for one, name in zip(found, names, strict=True) if name == most), key=lambda x: x.bytes_per_s)
     said = alike[len(alike) // 2].verdict
     return f"{said}." if len(found) == 1 else f"{said}; so in {len(alike)} of {len(found)} looks."
-
-
-def _name(share: KeptShare) -> str:
-    """Return how a limiter is called here."""
-    return (CANNOT_TELL if share.among else share.limiter).replace("-", " ")
 
 
 def sentences(record: RunRecord) -> list[str]:
@@ -56,7 +51,7 @@ def sentences(record: RunRecord) -> list[str]:
 def section(records: Sequence[RunRecord]) -> Section | None:
     """Return one row for each share of the time; None where nothing was looked at."""
     rows = [
-        (record.file, step.name, one.way, one.bytes_per_s / 1e6, share.share, _name(share), _seen(share))
+        (record.file, step.name, one.way, one.bytes_per_s / 1e6, share.share, words.limiter_name(share), _seen(share))
         for record in records
         for step in record.steps
         for one in step.limits

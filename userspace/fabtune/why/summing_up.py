@@ -14,11 +14,22 @@ SITE_RTT_MS = 2.0
 _WORTH = 0.005
 
 
-def with_nic_rate(seen: Observation) -> Observation:
-    """Return `seen` with the NIC's rate as the line's where the path is so short that no slower link is likely."""
-    speed = seen.initiator.nic.speed_bytes_per_s if seen.initiator.nic else None
-    near = seen.rtt_ms is not None and seen.rtt_ms <= SITE_RTT_MS
-    return attrs.evolve(seen, rate_bytes_per_s=speed, rate_by="of the NIC") if near and speed else seen
+def with_rate(seen: Observation, told_bytes_per_s: float | None) -> Observation:
+    """Return `seen` with the line's rate as `--rate` told it, else the NIC's on a path with no slower link likely."""
+    if told_bytes_per_s is not None:
+        return attrs.evolve(seen, rate_bytes_per_s=told_bytes_per_s, rate_by="--rate")
+    speed = nic_bytes_per_s(seen)
+    return attrs.evolve(seen, rate_bytes_per_s=speed, rate_by="of the NIC") if is_near(seen) and speed else seen
+
+
+def nic_bytes_per_s(seen: Observation) -> float | None:
+    """Return the rate of the initiator's NIC, None if it is not known."""
+    return seen.initiator.nic.speed_bytes_per_s if seen.initiator.nic else None
+
+
+def is_near(seen: Observation) -> bool:
+    """Return whether the path is so short that no link slower than the NIC's is likely."""
+    return seen.rtt_ms is not None and seen.rtt_ms <= SITE_RTT_MS
 
 
 def limits_of(seen: Observation) -> list[Limits]:

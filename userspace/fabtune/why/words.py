@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 
 from fabtune.model.foretell import Foretold
+from fabtune.model.limits import KeptShare
 from fabtune.model.observation import Observation
 from fabtune.why.judging import Judged, Share
 from fabtune.why.limiter import CANNOT_TELL, mb
@@ -28,6 +29,11 @@ def verdict(one: Judged) -> str:
     text = f"{what} are limited to {mb(one.bytes_per_s)} by {first.subject} ({_percent(first)} of the time)"
     second = one.shares[1] if len(one.shares) > 1 else None
     return f"{text}, and by {second.subject} ({_percent(second)})" if second and second.share >= _ALSO else text
+
+
+def limiter_name(share: Share | KeptShare) -> str:
+    """Return how the limiter of a share is called in a table."""
+    return (CANNOT_TELL if share.among else share.limiter).replace("-", " ")
 
 
 def gain(after: Foretold | None) -> str:
