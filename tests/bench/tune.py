@@ -1,0 +1,196 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How near `fabtune tune`, told nothing, comes to what each of 64 paths carries, and to the best of other ways.
+
+Writes tune.json, a row a cell.  What a guest measured of a cell is kept in OUT/tune, and measured again only where the
+cell, fabtune or this measurement has changed since.  Cells above 300 Mb/s have an MTU of 9000.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
+
+from tune_cells import Cell, cells  # noqa: E402
+
+from fabtune.experiment.present import code_digest, look_anew  # noqa: E402
+from fabtune.model.path import NetworkPath, bound_bytes_per_s  # noqa: E402
+from fabtune.model.untouched import UNTOUCHED  # noqa: E402
+
+TUNE = "tune"
+# bpftune's daemon comes last: it leaves no untouched host behind.
+PEERS = ("wan", "wan-lossy", "fasterdata", "bpftune")
+WAYS = (UNTOUCHED, TUNE, *PEERS)
+_DEPTH, _SIZE_BYTES = 32, 256 * 1024
+# What is demanded: of the bound without loss and with it, of the best other way, of untouched meanwhile, of its time.
+CLEAN, LOSSY, PEER, MEANWHILE, MOST_BELOW_S, MOST_S, MOST_STEPS = 0.97, 0.9, 0.98, 0.98, 2.0, 90.0, 8
+_MEASURING = ("tune_guest.py", "tune.guest")
+
+
+def code() -> str:
+    """Return the digest of what measures, as it is now: fabtune, and the guest's part of this."""
+    look_anew()
+    parts = [code_digest(), *((Path(__file__).parent / name).read_text() for name in _MEASURING), *WAYS]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def bound(cell: Cell) -> float:
+    """Return bytes per second that any tuning can reach: the line's, or those of a queue on its way to and fro."""
+    path = NetworkPath(cell.rtt_ms / 1e3, cell.rate_mbit * 1e6 / 8, cell.mtu)
+    return bound_bytes_per_s(path, _SIZE_BYTES, _DEPTH)
+
+
+def measure(cell: Cell, file: Path, suite: str) -> None:
+    """Run `cell` in a guest of its own and keep what it gives in `file`.  Raises RuntimeError for one that fails."""
+    lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", suite, "--clock", "virtual"]
+    told = json.dumps(attrs.asdict(cell) | {"mtu": cell.mtu})
+    words = ["--timeout-s", "3600", "--seed", str(cell.seed), str(TOP / "tests/bench/tune.guest"), told, *WAYS]
+    environment = {**os.environ, "PYTHONPATH": str(TOP / "userspace")}
+    said, digest = file.with_suffix(".log"), cell.digest(f"{code()} {suite}")
+    with said.open("w") as log:
+        done = subprocess.run([*lab, *words], cwd=TOP, env=environment, stdout=log, stderr=log, check=False)
+    lines = (line.partition(" ") for line in said.read_text(errors="replace").splitlines())
+    ways = {one["way"]: one for kind, _, content in lines if kind == "WAY" and (one := json.loads(content))}
+    if done.returncode or set(ways) != set(WAYS):
+        raise RuntimeError(f"{cell.name}: exit {done.returncode}; what its guest said is in {said}")
+    document = {"digest": digest, "cell": attrs.asdict(cell), "ways": ways}
+    file.write_text(json.dumps(document) + "\n")
+
+
+def measure_all(wanted: Sequence[Cell], place: Path, suite: str, jobs: int) -> list[str]:
+    """Measure so many at a time and return which guests failed, and how; Ctrl-C keeps what is done."""
+    failures = []
+    with ThreadPoolExecutor(jobs) as guests:
+        try:
+            for one, run in [(one, guests.submit(measure, one, place / f"{one.name}.json", suite)) for one in wanted]:
+                try:
+                    run.result()
+                    print(f"{one.name}: measured", flush=True)
+                except RuntimeError as error:
+                    failures.append(str(error))
+        except BaseException:
+            # The guests that run were interrupted, too; no further one starts.
+            guests.shutdown(wait=False, cancel_futures=True)
+            raise
+    return failures
+
+
+def row(cell: Cell, ways: dict[str, Any]) -> dict[str, Any]:
+    """Return what tune.json says of a cell."""
+    tuned = ways[TUNE]["bytes_per_s"]
+    best = max(one["bytes_per_s"] for way, one in ways.items() if way != TUNE)
+    return {
+        "rtt_ms": cell.rtt_ms, "loss": cell.loss, "buffer_bdp": cell.buffer_bdp, "rate_mbit": cell.rate_mbit,
+        "op": cell.op, "fraction_of_bound": round(tuned / bound(cell), 4),
+        "fraction_of_untouched": round(tuned / ways[UNTOUCHED]["bytes_per_s"], 4),
+        "fraction_of_best_peer": round(tuned / best, 4), "steps": len(ways[TUNE]["told"]["steps"]),
+        "seeds": [cell.seed],
+    }  # fmt: skip
+
+
+def below_s(ways: dict[str, Any]) -> float:
+    """Return the longest time for which every reading while it tuned was below untouched."""
+    least = MEANWHILE * ways[UNTOUCHED]["bytes_per_s"]
+    longest, since = 0.0, None
+    last_s = 0.0
+    for at_s, rate in ways[TUNE]["moved"]:
+        if rate >= least:
+            since = None
+        elif since is None:
+            since = last_s
+        last_s = at_s
+        longest = max(longest, 0.0 if since is None else at_s - since)
+    return longest
+
+
+def missed(cell: Cell, ways: dict[str, Any]) -> list[str]:
+    """Return a sentence for each bar that a cell misses."""
+    told, found = [], row(cell, ways)
+    least = LOSSY if cell.loss else CLEAN
+    if found["fraction_of_bound"] < least:
+        told.append(f"{found['fraction_of_bound']:.3f} of the bound, {least} demanded")
+    if found["fraction_of_best_peer"] < PEER:
+        best = max((way for way in ways if way != TUNE), key=lambda way: float(ways[way]["bytes_per_s"]))
+        told.append(f"{found['fraction_of_best_peer']:.3f} of {best}, {PEER} demanded")
+    if found["steps"] > MOST_STEPS or ways[TUNE]["took_s"] > MOST_S:
+        told.append(f"{found['steps']} steps in {ways[TUNE]['took_s']:.0f} s, {MOST_STEPS} in {MOST_S:g} s allowed")
+    if below_s(ways) > MOST_BELOW_S:
+        told.append(f"below untouched for {below_s(ways):.1f} s, {MOST_BELOW_S:g} allowed")
+    return [f"{cell.name}: {one}" for one in told]
+
+
+def show(found: Sequence[tuple[Cell, dict[str, Any]]]) -> None:
+    """Print what each way gave in each cell, in MB/s."""
+    headers = ["cell", "ms", "loss %", "BDP", "Mb/s", "op", "bound", *WAYS]
+    headers += ["of bound", "of best", "steps", "s", "below s"]
+    rows = [headers]
+    for cell, ways in found:
+        told = row(cell, ways)
+        rows.append([
+            cell.name, f"{cell.rtt_ms:g}", f"{100 * cell.loss:g}", f"{cell.buffer_bdp:g}", f"{cell.rate_mbit:g}",
+            cell.op, f"{bound(cell) / 1e6:.2f}", *(f"{ways[way]['bytes_per_s'] / 1e6:.2f}" for way in WAYS),
+            f"{told['fraction_of_bound']:.3f}", f"{told['fraction_of_best_peer']:.3f}", str(told["steps"]),
+            f"{ways[TUNE]['took_s']:.0f}", f"{below_s(ways):.1f}",
+        ])  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for texts in rows:
+        print("  ".join(text.rjust(width) for text, width in zip(texts, widths, strict=True)))
+    for name in ("fraction_of_bound", "fraction_of_untouched", "fraction_of_best_peer"):
+        values = [row(cell, ways)[name] for cell, ways in found]
+        print(f"{name}: median {statistics.median(values):.3f}, least {min(values):.3f}")
+
+
+def main() -> int:
+    """Measure what is missing, then judge."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=TOP / "out/bench")
+    parser.add_argument("--suite", default="trixie", help="which Debian's kernel and open-iscsi")
+    parser.add_argument("--cells", type=int, help="the first so many cells alone: they fill the space, too")
+    parser.add_argument("--only", action="append", help="cells of these names alone")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="guests at a time")
+    parser.add_argument("--judge-only", action="store_true", help="measure nothing: judge what is kept, however old")
+    asked = parser.parse_args()
+    place = asked.out / "tune"
+    place.mkdir(parents=True, exist_ok=True)
+    chosen = [one for one in cells()[: asked.cells] if not asked.only or one.name in asked.only]
+    now = f"{code()} {asked.suite}"
+    wanted = [] if asked.judge_only else [one for one in chosen if not kept(place, one, one.digest(now))]
+    print(f"{len(chosen)} cells, {len(wanted)} to measure", flush=True)
+    failures = measure_all(wanted, place, asked.suite, asked.jobs)
+    current = [one for one in cells() if asked.judge_only or kept(place, one, one.digest(now))]
+    found = {one: read for one in current if (read := read_ways(place, one))}
+    (asked.out / "tune.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
+    judged = [(one, found[one]) for one in chosen if one in found]
+    if judged:
+        show(judged)
+    told = [text for one in judged for text in missed(*one)] + failures
+    print("\n".join(told) or f"{len(judged)} cells, all bars held")
+    return int(bool(told))
+
+
+def read_ways(place: Path, cell: Cell) -> dict[str, Any]:
+    """Return what is kept of a cell, however old; nothing without it."""
+    file = place / f"{cell.name}.json"
+    return dict(json.loads(file.read_text())["ways"]) if file.exists() else {}
+
+
+def kept(place: Path, cell: Cell, digest: str) -> bool:
+    """Tell whether a cell is there as it would be measured now."""
+    file = place / f"{cell.name}.json"
+    return file.exists() and bool(json.loads(file.read_text())["digest"] == digest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""In a guest: one cell untouched, tuned by `fabtune tune` told nothing, and by those that are told the path or guess.
+
+    tune_guest.py CELL-AS-JSON WAY...
+
+Every way has a login of its own on the path that was set before it, and the same packets of its measured part are lost.
+Each is one line, WAY {...}; MB/s are those of the requests that the disk completed.
+"""
+
+import json
+import math
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from fabtune.experiment.testbed import Testbed
+from fabtune.experiment.tuners import TUNERS
+from fabtune.host.run import finish, launch, run
+from fabtune.lab import topology
+from fabtune.lab.shell import nsenter
+from fabtune.model import factors
+from fabtune.model.untouched import UNTOUCHED
+
+_TUNE = "tune"
+_DEPTH, _SIZE = 32, "256k"
+# Load before the measured part and that part: cubic needs its time to grow after a loss, a large request is a lump.
+_RAMP_S, _MEASURED_S = 8.0, 15.0
+_LOOK_EVERY_S, _SECTOR = 0.25, 512
+# No device queues less than this, whatever share of a short path's BDP that is.
+_LEAST_QUEUE_PACKETS = 16
+_ENDS = ((None, "i0"), (topology.TARGET, "t0"))
+
+
+class Moved:
+    """Bytes that the disk has moved, by time, from the beginning to `stop`."""
+
+    def __init__(self, disk: str) -> None:
+        self.seen: list[tuple[float, int]] = []
+        self._file = Path(f"/sys/block/{disk}/stat")
+        self._over = threading.Event()
+        self._looking = threading.Thread(target=self._look)
+        self._looking.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK_EVERY_S):
+            words = self._file.read_text().split()
+            self.seen.append((time.monotonic(), _SECTOR * (int(words[2]) + int(words[6]))))
+
+    def stop(self) -> list[tuple[float, int]]:
+        """Look no more; return time (s) and bytes of each look."""
+        self._over.set()
+        self._looking.join()
+        return self.seen
+
+
+def _bytes_per_s(seen: list[tuple[float, int]]) -> float:
+    (first_s, first), (last_s, last) = seen[0], seen[-1]
+    return (last - first) / (last_s - first_s)
+
+
+@contextmanager
+def _load(disk: str, op: str) -> Iterator[None]:
+    words = ["--direct=1", "--ioengine=libaio", f"--rw=rand{op}", f"--bs={_SIZE}", f"--iodepth={_DEPTH}"]
+    words += ["--size=900m", "--time_based", "--runtime=100000", "--randseed=1"]
+    running = launch(["fio", "--name=load", f"--filename=/dev/{disk}", *words])
+    try:
+        yield
+        if running.poll() is not None:
+            raise SystemExit(f"fio ended with {running.returncode}")
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def _measured(path: topology.EmulatedPath, disk: str) -> float:
+    """Return the bytes per second of the load that is there, once it has been there for a while."""
+    time.sleep(_RAMP_S + 10 * path.rtt_ms / 1e3)
+    topology.lose_anew(path)
+    moved = Moved(disk)
+    time.sleep(_MEASURED_S)
+    return _bytes_per_s(moved.stop())
+
+
+def _tuned(path: topology.EmulatedPath, disk: str) -> dict[str, Any]:
+    """Run `fabtune tune` beside the load; return what it did, how long it took and what moved meanwhile."""
+    time.sleep(_RAMP_S + 10 * path.rtt_ms / 1e3)
+    topology.lose_anew(path)
+    moved, begun_s = Moved(disk), time.monotonic()
+    words = ["fabtune", "tune", "--yes", "--target-netns", topology.TARGET, "--json"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+    seen, took_s = moved.stop(), time.monotonic() - begun_s
+    print(done.stdout, flush=True)
+    told = json.loads(done.stdout)
+    turns = [(then_s - begun_s, (later - then) / (later_s - then_s))
+             for (then_s, then), (later_s, later) in zip(seen, seen[1:], strict=False)]  # fmt: skip
+    return {"exit": done.returncode, "took_s": took_s, "told": told,
+            "moved": [[round(at_s, 2), round(rate)] for at_s, rate in turns]}  # fmt: skip
+
+
+def _sysctls() -> dict[tuple[str | None, str], str]:
+    """Return what may be read of TCP's and the devices' sysctls at both ends."""
+    found = {}
+    for namespace, _ in _ENDS:
+        told = finish([*nsenter(namespace), "sh", "-c", "grep -s '' /proc/sys/net/core/* /proc/sys/net/ipv4/*"]).stdout
+        for line in told.splitlines():
+            file, _, value = line.partition(":")
+            found[namespace, file] = value
+    return found
+
+
+def _give_back(before: dict[tuple[str | None, str], str]) -> None:
+    """Give back what a tuner that takes nothing back has written."""
+    for (namespace, file), value in _sysctls().items():
+        if before[namespace, file] != value:
+            run([*nsenter(namespace), "sh", "-c", f"echo '{before[namespace, file]}' > {file}"], what=f"writing {file}")
+    for namespace, device in _ENDS:
+        finish([*nsenter(namespace), "tc", "qdisc", "del", "dev", device, "root"])
+
+
+def _way(testbed: Testbed, way: str) -> dict[str, Any]:
+    """Return what one way of tuning gives, everything as it was behind it; what follows bpftune is not untouched."""
+    before = _sysctls()
+    found: dict[str, Any] = {"way": way}
+    testbed.settings = attrs.evolve(testbed.settings, profile=UNTOUCHED if way == _TUNE else way)
+    (disk,) = testbed.tune()
+    with _load(disk, testbed.settings.op):
+        found |= _tuned(testbed.path, disk) if way == _TUNE else {}
+        found["bytes_per_s"] = round(_measured(testbed.path, disk))
+    if way not in TUNERS:
+        status = launch(["fabtune", "revert", "--allow-relogin"], on_terminal=True).wait()
+        if status:
+            raise SystemExit(f"fabtune revert after {way}: exit {status}")
+    testbed.logout()
+    _give_back(before)
+    return found
+
+
+def main() -> None:
+    """Run one cell."""
+    cell, ways = json.loads(sys.argv[1]), sys.argv[2:]
+    texts = {
+        "rtt": f"{cell['rtt_ms']}ms", "loss": f"{100 * cell['loss']:f}%", "jitter": f"{cell['jitter_ms']}ms",
+        "rate": f"{cell['rate_mbit']}mbit", "mtu": str(cell["mtu"]), "op": cell["op"], "seed": str(cell["seed"]),
+    }  # fmt: skip
+    testbed = Testbed(factors.parse(texts, "a cell"))
+    path = testbed.path
+    queue_bytes = cell["buffer_bdp"] * path.rate_bit_per_s / 8 * path.rtt_ms / 1e3
+    least = _LEAST_QUEUE_PACKETS * path.mtu
+    testbed.path = replace(path, buffer_bytes=max(math.ceil(queue_bytes), least))
+    topology.shape(testbed.path)
+    for way in ways:
+        print("WAY", json.dumps(_way(testbed, way)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The cells of `make bench-tune`, and how they are judged, without a guest."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+
+import tune as bench  # noqa: E402
+from tune_cells import cells  # noqa: E402
+
+from fabtune.model.untouched import UNTOUCHED  # noqa: E402
+
+_CELLS = cells()
+_CLEAN = next(one for one in _CELLS if not one.loss)
+_KEYS = {
+    "rtt_ms", "loss", "buffer_bdp", "rate_mbit", "op", "fraction_of_bound", "fraction_of_untouched",
+    "fraction_of_best_peer", "steps", "seeds",
+}  # fmt: skip
+
+
+def _ways(tuned: float = 1.0, peer: float = 0.5, **of_tune: Any) -> dict[str, Any]:
+    """What a guest told of the clean cell, as shares of its bound; untouched had a tenth."""
+    whole = bench.bound(_CLEAN)
+    usual = {"told": {"steps": [{}]}, "took_s": 30.0, "moved": [[0.25 * turn, 0.1 * whole] for turn in range(100)]}
+    found: dict[str, Any] = {way: {"bytes_per_s": peer * whole} for way in bench.PEERS}
+    found[UNTOUCHED] = {"bytes_per_s": 0.1 * whole}
+    return found | {bench.TUNE: usual | {"bytes_per_s": tuned * whole} | of_tune}
+
+
+def test_the_cells_fill_the_space_that_was_asked_for() -> None:
+    assert len(_CELLS) >= 60 and len({one.seed for one in _CELLS}) == len({one.name for one in _CELLS}) == len(_CELLS)
+    for one in _CELLS:
+        assert 0 <= one.rtt_ms <= 150 and 0 <= one.loss <= 0.001 and 0.125 <= one.buffer_bdp <= 4
+        assert 50 <= one.rate_mbit <= 1000 and 0 <= one.jitter_ms <= min(5, one.rtt_ms)
+    assert sum(one.rate_mbit <= 200 for one in _CELLS) > 0.75 * len(_CELLS)
+    assert max(one.rate_mbit for one in _CELLS) > 800
+    # A quarter of each range has its share of the cells, of the first sixteen, too.
+    for some in (_CELLS, _CELLS[:16]):
+        for key, edges in (("rtt_ms", (0, 18.75, 53.1, 97.5, 150)), ("buffer_bdp", (0.125, 0.3, 0.708, 1.69, 4))):
+            for least, most in zip(edges, edges[1:], strict=False):
+                assert sum(least < getattr(one, key) <= most for one in some) == pytest.approx(len(some) / 4, abs=2)
+        assert sum(one.op == "read" for one in some) == sum(not one.loss for one in some) == len(some) / 2
+
+
+def test_a_cell_is_measured_again_where_it_or_the_code_has_changed(tmp_path: Path) -> None:
+    digest = _CLEAN.digest("the code")
+    assert not bench.kept(tmp_path, _CLEAN, digest)
+    (tmp_path / f"{_CLEAN.name}.json").write_text(json.dumps({"digest": digest}))
+    assert bench.kept(tmp_path, _CLEAN, digest)
+    assert not bench.kept(tmp_path, _CLEAN, _CLEAN.digest("other code"))
+    assert not bench.kept(tmp_path, _CLEAN, attrs.evolve(_CLEAN, loss=0.1).digest("the code"))
+
+
+def test_a_row_has_the_keys_that_were_agreed_on() -> None:
+    found = bench.row(_CLEAN, _ways())
+    assert set(found) == _KEYS
+    assert (found["fraction_of_bound"], found["fraction_of_best_peer"], found["steps"]) == (1, 2, 1)
+    assert found["fraction_of_untouched"] == pytest.approx(10) and found["seeds"] == [_CLEAN.seed]
+
+
+@pytest.mark.parametrize(
+    ("ways", "says"),
+    [
+        (_ways(), []),
+        (_ways(tuned=0.96, peer=0.96), ["of the bound"]),
+        (_ways(tuned=0.98, peer=1.01), ["demanded"]),
+        (_ways(told={"steps": [{}] * 9}), ["9 steps"]),
+        (_ways(took_s=91.0), ["in 91 s"]),
+        (_ways(moved=[[0.25 * turn, 0.0] for turn in range(12)]), ["below untouched for 2.8 s"]),
+        (_ways(moved=[[0.25 * turn, 1e9 * (turn % 8 == 0)] for turn in range(100)]), []),
+    ],
+)
+def test_each_bar_can_be_missed(ways: dict[str, Any], says: list[str]) -> None:
+    told = bench.missed(_CLEAN, ways)
+    assert len(told) == len(says)
+    assert all(text in one for text, one in zip(says, told, strict=True))
+
+
+def test_a_cell_with_loss_may_lose_a_tenth() -> None:
+    lossy = attrs.evolve(_CLEAN, loss=0.001)
+    assert bench.missed(lossy, _ways(tuned=0.91)) == [] and bench.missed(lossy, _ways(tuned=0.89)) != []
