@@ -32,7 +32,7 @@ from fabtune.model.untouched import UNTOUCHED
 _TUNE = "tune"
 _DEPTH, _SIZE = 32, "256k"
 # Load before the measured part and that part: cubic needs its time to grow after a loss, a large request is a lump.
-_RAMP_S, _MEASURED_S = 8.0, 15.0
+_RAMP_S, _MEASURED_S = 6.0, 10.0
 _LOOK_EVERY_S, _SECTOR = 0.25, 512
 # No device queues less than this, whatever share of a short path's BDP that is.
 _LEAST_QUEUE_PACKETS = 16
@@ -120,7 +120,9 @@ def _give_back(before: dict[tuple[str | None, str], str]) -> None:
     """Give back what a tuner that takes nothing back has written."""
     for (namespace, file), value in _sysctls().items():
         if before[namespace, file] != value:
-            run([*nsenter(namespace), "sh", "-c", f"echo '{before[namespace, file]}' > {file}"], what=f"writing {file}")
+            # Some tell what there is, and may not be written.
+            words = f"test ! -w {file} || echo '{before[namespace, file]}' > {file}"
+            run([*nsenter(namespace), "sh", "-c", words], what=f"writing {file}")
     for namespace, device in _ENDS:
         finish([*nsenter(namespace), "tc", "qdisc", "del", "dev", device, "root"])
 

@@ -192,3 +192,24 @@ def test_what_one_end_cannot_tell_apart_holds_what_both_ends_name() -> None:
     among = {one.name: one.among for one in every_limiter()}
     assert {"send-buffer", "pacing", "target-disk", "target-cpu"} <= set(among["cannot-tell-sender"])
     assert {"target-disk", "target-cpu"} <= set(among["cannot-tell-target"])
+
+
+@pytest.mark.parametrize(("slower", "limiter"), [(1.0, "line"), (0.6, "loss")])
+def test_a_full_line_whose_queue_overflows_now_and_then_is_no_lossy_path(slower: float, limiter: str) -> None:
+    """Nobody told the rate: where a queue stands it shows, and a moment without one in which as much passes is full."""
+    seen = typed.STRICT.read(Observation, _CAUSES["line-unpaced-read"], "")
+    seen = attrs.evolve(seen, rate_bytes_per_s=None, rate_by="")
+    assert seen.target and seen.target.socket
+    samples = list(seen.target.socket.samples)
+    half = len(samples) // 2
+    begun, first_sent = samples[half], samples[half].sent_bytes
+    for number, one in enumerate(samples[half:], half):
+        sent = first_sent + round(slower * (one.sent_bytes - first_sent))
+        samples[number] = attrs.evolve(
+            one, rtt_ms=one.min_rtt_ms, retransmitted_bytes=begun.retransmitted_bytes + 1448 * number,
+            sent_bytes=sent, notsent_bytes=1_000_000,
+        )  # fmt: skip
+    socket = attrs.evolve(seen.target.socket, samples=tuple(samples))
+    (found,) = judged(attrs.evolve(seen, target=attrs.evolve(seen.target, socket=socket)))
+    assert found.first.limiter == limiter
+    assert found.at_the_bound is (limiter == "line")

@@ -15,6 +15,8 @@ _RATE_S, _RATE_RTTS = 0.5, 4
 _QUEUE_BYTES, _QUEUE_SHARE = 128 << 10, 0.15
 # A line carries this share of its goodput at least when it is full.
 FULL = 0.9
+# A queue that stands for this share of the look tells by what passes meanwhile what the line has for this connection.
+_STANDS = 0.25
 # A limiter on the own host that is this near the line's rate is there to keep it.
 _AS_THE_LINE = 0.95
 _TCP_IP_HEADERS = 52
@@ -157,6 +159,16 @@ class OneWay:
         samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
         waiting = sum(one.notsent_bytes >= _BACKLOG * one.in_flight_bytes > 0 for one in samples)
         return bool(samples) and waiting >= _ALWAYS * len(samples)
+
+    @cached_property
+    def queued_bytes_per_s(self) -> float | None:
+        """The rate of the data while a queue stood on the path, None where it did not for long enough to tell."""
+        found = list(self.moments())
+        queued = [one for one in found if one.queued_on_path]
+        queued_s = sum(one.seconds for one in queued)
+        if queued_s < _STANDS * sum(one.seconds for one in found) or not queued_s:
+            return None
+        return sum(one.seconds * one.bytes_per_s for one in queued) / queued_s
 
     @cached_property
     def others_bytes_per_s(self) -> float:

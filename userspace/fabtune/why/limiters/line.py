@@ -12,6 +12,8 @@ from fabtune.why.one_way import FULL, Moment, OneWay
 _AT_THE_LIMIT = 0.85
 # With this much of a line that has a queue, and no less, nobody else's traffic matters.
 _OURS = 0.8
+# With so much of what passes while a queue stands, the line is full without one, too.
+_AS_QUEUED = 0.97
 # Others' share of the line from which on they matter.
 _OTHERS = 0.1
 
@@ -41,7 +43,9 @@ def _paced_ends(one_way: OneWay) -> tuple[str, ...]:
 def _line(moment: Moment) -> float:
     share = moment.line_share
     if share is None:
-        return float(moment.queued_on_path)
+        # A queue that overflows drains, and the line is full all the same.
+        queued = moment.one_way.queued_bytes_per_s or math.inf
+        return float(moment.queued_on_path or moment.bytes_per_s >= _AS_QUEUED * queued)
     # What it carried on the whole counts too: moments are uneven.  Acknowledgements of what comes the other way take a
     # little of it.
     full = share >= FULL or moment.one_way.bytes_per_s >= FULL * (moment.one_way.goodput or math.inf)
