@@ -86,10 +86,9 @@ def main() -> int:
     _, paused_s = still(found["points"], found["apply_s"], found["done_s"])
     before = [speed for at, speed in found["points"] if at <= found["apply_s"] - _SETTLED_S]
     after = [speed for at, speed in found["points"] if at > paused_s + _SETTLED_S]
-    print(
-        f"written with {statistics.median(before):.1f} MB/s, after a pause of {found['pause_s']:.1f} s with "
-        f"{statistics.median(after):.1f} of {BOUND_MB_PER_S}: {asked.out / 'in-place.svg'}"
-    )
+    pause = f"after a pause of {found['pause_s']:.1f} s"
+    print(f"A file was written at {statistics.mean(before):.1f} MB/s; tuned in place, {pause}, at", end=" ")
+    print(f"{statistics.mean(after):.1f} MB/s of {BOUND_MB_PER_S}: {asked.out / 'in-place.svg'}")
     return 0
 
 

@@ -7,7 +7,7 @@ import attrs
 
 from fabtune.report.chart import WIDTH, Axis, Scale, Series, curve, make_scale, num, svg_open, text_element
 
-_PLOT, _LEGEND, _GAP, _BOTTOM, _LEFT, _RIGHT = 92, 22, 12, 44, 56, 24
+_PLOT, _LEGEND, _GAP, _BOTTOM, _LEFT, _RIGHT, _LETTER = 92, 22, 12, 44, 56, 24, 7
 
 
 @attrs.frozen
@@ -46,7 +46,7 @@ def panels(title: str, x: Axis, parts: Sequence[Panel], marks: Marks = Marks()) 
             drawn.append(curve(one, x_scale, y_scale))
             drawn.append(f'<g class="{one.drawn_as}"><path class="line" d="M{num(left)} {top - 10}h24"/></g>')
             drawn.append(f'<g class="legend">{text_element(left + 30, top - 6, one.name)}</g>')
-            left += 50 + 7 * len(one.name)
+            left += 50 + _LETTER * len(one.name)
     return "\n".join([*drawn, "</svg>"])
 
 
@@ -58,7 +58,9 @@ def _marked(marks: Marks, x: Scale, top: int, bottom: int) -> list[str]:
         parts.append(f'<path class="ramp" data-from="{begin:.3f}" data-to="{end:.3f}" d="{place}"/>')
     for line, (at, what) in enumerate(marks.events):
         y = _LEGEND * (line + 1) - 6
-        anchor, beside = ("end", -4) if x.at(at) > WIDTH / 2 else ("start", 4)
+        # To the right wherever it fits: there no earlier event's line goes through it.
+        fits = x.at(at) + 4 + _LETTER * len(what) <= WIDTH
+        anchor, beside = ("start", 4) if fits else ("end", -4)
         parts.append(f'<path class="event" data-at="{at:.3f}" d="M{num(x.at(at))} {y - 10}V{bottom}"/>')
         words = text_element(x.at(at) + beside, y, what)
         parts.append(f'<g class="legend" text-anchor="{anchor}">{words}</g>')
