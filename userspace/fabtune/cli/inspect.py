@@ -11,6 +11,7 @@ from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts import saved_facts
 from fabtune.facts.collect import Facts, survey
+from fabtune.host.sessions import Connections
 from fabtune.host.sockets import TcpSocket
 from fabtune.model import units
 from fabtune.tune.missing import missing, unseen
@@ -71,8 +72,9 @@ def _section(title: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...
 def _show_sessions(facts: Facts, wanted: dict[tuple[str, str], str]) -> None:
     rows = []
     locked = {one.device.identity: one.value for one in facts.of("iscsi.tcp_window")}
+    ends = Connections(facts.sockets)
     for session in facts.sessions:
-        socket = session.socket(facts.sockets)
+        socket = ends.of(session)
         rows.append(
             (
                 session.label,

@@ -71,24 +71,23 @@ class Facts:
     def __post_init__(self) -> None:
         self._ordered: list[Reading] = []
         self._of: dict[str, list[Reading]] = {}
-        self._on: dict[tuple[str, tuple[str, str]], list[Reading]] = {}
+        self._on: dict[tuple[str, str], list[Reading]] = {}
 
-    def of(self, tunable: str) -> list[Reading]:
-        """Return the readings of `tunable`, one a device."""
+    def of(self, tunable: str, identity: str | None = None) -> list[Reading]:
+        """Return the readings of `tunable`, one a device; with `identity` those of devices that have it."""
         self._order()
-        return self._of.get(tunable, [])
+        return self._of.get(tunable, []) if identity is None else self._on.get((tunable, identity), [])
 
     def on(self, tunable: str, device: Device) -> list[Reading]:
         """Return the readings of `tunable` that are of `device`."""
-        self._order()
-        return self._on.get((tunable, device.key), [])
+        return [one for one in self.of(tunable, device.identity) if one.device.key == device.key]
 
     def _order(self) -> None:
         """Put the readings in order where some have come: each of a thousand sessions asks for its own."""
         for one in self.readings[len(self._ordered) :]:
             self._ordered.append(one)
             self._of.setdefault(one.tunable, []).append(one)
-            self._on.setdefault((one.tunable, one.device.key), []).append(one)
+            self._on.setdefault((one.tunable, one.device.identity), []).append(one)
 
 
 def survey(tunables: Iterable[Tunable], netns: str = "") -> Facts:

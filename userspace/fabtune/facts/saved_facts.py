@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Facts as a file: `fabtune show --json` writes it, `fabtune lint FILE` reads another host's."""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +15,8 @@ from fabtune.model.document import Json
 from fabtune.model.typed import WrongError
 
 VERSION = 1
-_MAX_BYTES = 16 << 20
+# Of a thousand sessions it is 22 MB.
+_MAX_BYTES = 64 << 20
 
 
 def _whole(raw: Any) -> int:
@@ -29,12 +29,13 @@ def _whole(raw: Any) -> int:
 
 # Facts of a later fabtune may have more keys.
 _FORMAT = typed.Format(unknown_keys=True)
-_FORMAT.convert(int, cast(Any, Any), _whole, int)
+# True is an int too, and stays itself.
+_FORMAT.convert(int, cast(Any, Any), _whole, lambda value: value)
 
 
 def to_json(facts: Facts) -> dict[str, Json]:
     """Return the facts of this host with stable keys, and with what whoever reads a bug report asks first."""
-    return {"fabtune_facts": VERSION, "made_with": _made_with(), **dataclasses.asdict(facts)}
+    return {"fabtune_facts": VERSION, "made_with": _made_with(), **_FORMAT.write(facts)}
 
 
 def _made_with() -> dict[str, Json]:

@@ -37,17 +37,23 @@ def _paths(device: Device, key: str) -> list[Path]:
     return [_confined(path, device) for path in found]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4)
 def _real(directory: Path) -> Path:
-    """Return `directory` without links.  A device's attributes are read one after the other."""
+    """Return `directory` without links."""
     return directory.resolve()
+
+
+@lru_cache(maxsize=16384)
+def _leads_out(directory: Path, sysfs: Path) -> bool:
+    """Tell whether `directory` is shown in `sysfs` and lies elsewhere.  A device's attributes are in few of them."""
+    return directory.is_relative_to(sysfs) and not directory.resolve().is_relative_to(_real(sysfs))
 
 
 def _confined(path: Path, device: Device) -> Path:
     """Return `path` if it stays where the kernel keeps attributes.  Raises FabtuneError."""
     # A namespace's own sysfs is a detached mount, which has no path to compare.
-    inside = _real(path.parent) if not path.is_symlink() else path.resolve()
-    if path.is_relative_to(tree.SYS) and not inside.is_relative_to(_real(tree.SYS)):
+    leads_out = _leads_out.__wrapped__(path, tree.SYS) if path.is_symlink() else _leads_out(path.parent, tree.SYS)
+    if leads_out:
         raise FabtuneError(f"{device.label}: {path} leads out of {tree.SYS}; it is left alone")
     return path
 
@@ -57,7 +63,7 @@ def read(device: Device, key: str) -> str:
     texts = []
     for path in _paths(device, key):
         with explained(f"{device.label}: {key}"):
-            text = path.read_text(errors="replace").strip()
+            text = tree.stripped_text(path)
         chosen = _CHOSEN.search(text)
         texts.append(chosen[1] if chosen else text)
     return texts[0] if len(set(texts)) == 1 else " ".join(texts)

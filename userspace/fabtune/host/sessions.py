@@ -67,17 +67,27 @@ class Session:
         """Where the kernel shows the session."""
         return tree.SYS / f"class/iscsi_session/session{self.sid}"
 
-    def to_portal(self, sockets: Iterable[TcpSocket]) -> list[TcpSocket]:
-        """Return the connections among `sockets` that lead to this session's portal; others' sessions may be below."""
-        mine = canonical(self.address)
-        return [one for one in sockets if canonical(one.remote) == mine and one.remote_port == self.port]
 
-    def socket(self, sockets: Iterable[TcpSocket]) -> TcpSocket | None:
-        """Return this session's connection among `sockets`."""
-        ends = self.to_portal(sockets)
-        exact = [one for one in ends if one.local_port == self.local_port]
+class Connections:
+    """Connections by where they lead to: each of a thousand sessions asks for its own."""
+
+    def __init__(self, sockets: Iterable[TcpSocket]) -> None:
+        self._to: dict[tuple[str, int], list[TcpSocket]] = {}
+        self._from: dict[tuple[str, int, int], TcpSocket] = {}
+        for one in sockets:
+            portal = canonical(one.remote), one.remote_port
+            self._to.setdefault(portal, []).append(one)
+            self._from.setdefault((*portal, one.local_port), one)
+
+    def to_portal(self, session: Session) -> list[TcpSocket]:
+        """Return the connections that lead to `session`'s portal; others' sessions may be below."""
+        return self._to.get((canonical(session.address), session.port), [])
+
+    def of(self, session: Session) -> TcpSocket | None:
+        """Return `session`'s connection."""
+        exact = self._from.get((canonical(session.address), session.port, session.local_port))
         # Kernels before 6.x have no local_port: a lone connection to the portal is it all the same.
-        return exact[0] if exact else ends[0] if ends else None
+        return exact or next(iter(self.to_portal(session)), None)
 
 
 def _words(name: str, value: str) -> str:
@@ -138,7 +148,13 @@ def transport(session: Session) -> str:
 
 def connections(session: Session) -> int:
     """Return how many connections `session` has."""
-    return len(list((tree.SYS / "class/iscsi_connection").glob(f"connection{session.sid}:*")))
+    return connection_counts()[session.sid]
+
+
+def connection_counts() -> Counter[int]:
+    """Return how many connections each session has, by its id."""
+    found = (tree.SYS / "class/iscsi_connection").glob("connection*:*")
+    return Counter(_number(one.name.removeprefix("connection").partition(":")[0]) for one in found)
 
 
 def _session(directory: Path) -> Session | None:

@@ -46,26 +46,26 @@ class Scene:
     catalog: Catalog
     path: NetworkPath | None
 
-    def readings(self, *tunables: str) -> Iterator[tuple[Reading, Value]]:
-        """Yield each device's reading of each of `tunables` with its typed value; those without one are left out."""
+    def readings(self, *tunables: str, identity: str | None = None) -> Iterator[tuple[Reading, Value]]:
+        """Yield each device's reading of each of `tunables` with its typed value; those without one are left out.
+
+        With `identity` only those of devices that have it.
+        """
         for tunable in tunables:
             known = self.catalog.tunables[tunable]
-            for reading in self.facts.of(tunable):
+            for reading in self.facts.of(tunable, identity):
                 if reading.value is not None and known.fits(value := known.parse(reading.value)):
                     yield reading, value
 
-    def numbers(self, *tunables: str) -> Iterator[tuple[Reading, int]]:
+    def numbers(self, *tunables: str, identity: str | None = None) -> Iterator[tuple[Reading, int]]:
         """Yield each device's reading of each of `tunables` that is a number; a damaged file may hold any digits."""
-        for reading, value in self.readings(*tunables):
+        for reading, value in self.readings(*tunables, identity=identity):
             if isinstance(value, int) and abs(value) < 2**64:
                 yield reading, int(value)
 
     def number(self, tunable: str, identity: str | None = None) -> int | None:
         """Return the number of `tunable` on device `identity` (the only one if None), None where it is not known."""
-        for reading, value in self.numbers(tunable):
-            if identity is None or reading.device.identity == identity:
-                return value
-        return None
+        return next((value for _, value in self.numbers(tunable, identity=identity)), None)
 
     def default(self, tunable: str) -> Value | None:
         """Return the default of the facts' own kernel."""

@@ -15,7 +15,7 @@ import attrs
 from fabtune.backends import record
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host import blocks, namespaces, sockets, targets, tree
-from fabtune.host.sessions import Session, connections, live_sessions, transport
+from fabtune.host.sessions import Connections, Session, connection_counts, live_sessions, transport
 from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.away import AwayEnd
@@ -66,7 +66,8 @@ def chosen(names: Sequence[str], found: Sequence[TcpSocket]) -> list[Looked]:
     if not wanted:
         raise InputError("the sessions of this host have no disks yet")
     heads = {disk: ", ".join(blocks.holders(disk)) for disk in wanted}
-    return [Looked(disk, by_disk[disk], by_disk[disk].socket(list(found)), heads[disk]) for disk in wanted]
+    ends = Connections(found)
+    return [Looked(disk, by_disk[disk], ends.of(by_disk[disk]), heads[disk]) for disk in wanted]
 
 
 def _below(name: str, by_disk: Mapping[str, Session]) -> list[str]:
@@ -93,7 +94,7 @@ class Look:
         found = sockets.established()
         self._missing = [] if os.geteuid() == 0 else ["not root: fabstat, and what iscsiadm keeps, are not readable"]
         self._looked = chosen(names, found)
-        self._records = _records()
+        self._records, self._counts = _records(), connection_counts()
         self._sockets = {one.disk: one.socket for one in self._looked}
         self._theirs: dict[TcpSocket, TcpSocket] = {}
         self._netns, self._host = target_netns or "", target_host
@@ -208,7 +209,7 @@ class Look:
             can_queue=session.can_queue,
             negotiated=session.negotiated,
             disks=session.luns,
-            connections=connections(session),
+            connections=self._counts[session.sid],
             window_bytes=tree.whole(kept.get("node.conn[0].tcp.window_size")),
             multipath=one.multipath,
         )

@@ -49,8 +49,10 @@ def guard(plan: Plan, facts: Facts) -> None:
     for index, row in enumerate(plan.rows):
         if row.state == CHANGE and row.tunable.name in RECORD_KEYS and row.device is not None:
             mine.setdefault(row.device, {})[RECORD_KEYS[row.tunable.name]] = index
+    # The first of each record.
+    sessions = {one.identity: one for one in reversed(facts.sessions)}
     for device, rows in mine.items():
-        for key, note in _reasons(plan, facts, device, rows):
+        for key, note in _reasons(plan, facts, sessions.get(device.identity), device, rows):
             plan.rows[rows[key]] = replace(plan.rows[rows[key]], state=REFUSED, note=note)
 
 
@@ -86,7 +88,9 @@ class _Offer:
     values: Mapping[str, Value]
 
 
-def _reasons(plan: Plan, facts: Facts, record: Device, rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+def _reasons(
+    plan: Plan, facts: Facts, session: Session | None, record: Device, rows: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
     """Yield key and reason of each row of `record` that must not be written; `rows` are those that would be."""
     now = readings_of(facts, RECORD_KEYS, record)
     after = now | {key: _wanted(plan.rows[index]) for key, index in rows.items()}
@@ -97,7 +101,6 @@ def _reasons(plan: Plan, facts: Facts, record: Device, rows: Mapping[str, int]) 
                 yield agreed.name, f"{offer.who} offers {agreed.target}: {agreed.problem}; {_would_work(agreed)}"
     if offers:
         return
-    session = next((one for one in facts.sessions if _same(one, record)), None)
     for key in rows:
         note = _unknown_target(key, now, after, session)
         if note:
@@ -113,7 +116,6 @@ def _offers(plan: Plan, facts: Facts, record: Device) -> Iterator[_Offer]:
 
     A record outlives a reboot; what LIO was told outlives neither a restart of the target nor a revert.
     """
-    changes = [row for row in plan.rows if row.role == ROLES[1] and row.state == CHANGE and row.device is not None]
     keys = targets.offers()
     for tpg in groups_of(facts):
         if not serves(tpg, record):
@@ -121,8 +123,8 @@ def _offers(plan: Plan, facts: Facts, record: Device) -> Iterator[_Offer]:
         now = readings_of(facts, keys, tpg)
         acl = acl_of(facts, tpg, record)
         now |= readings_of(facts, targets.acl_offers(), acl) if acl else {}
-        planned = {keys[row.tunable.name]: _wanted(row) for row in changes
-                   if row.device == tpg and row.tunable.name in keys}  # fmt: skip
+        changes = [row for row in plan.rows if row.role == ROLES[1] and row.state == CHANGE and row.device == tpg]
+        planned = {keys[row.tunable.name]: _wanted(row) for row in changes if row.tunable.name in keys}
         after = now | planned
         yield _Offer(f"target {tpg.label} on this host", after)
         for before in dict.fromkeys((now.get(_R2T), *_given_back(tpg))):
@@ -145,11 +147,6 @@ def _given_back(tpg: Device) -> list[Value]:
         for step in steps
         if targets.offers().get(step.tunable) == _R2T and step.device.key == tpg.key
     ]
-
-
-def _same(session: Session, record: Device) -> bool:
-    mine = session.target, session.portal, session.interface
-    return mine == (record.where.get("target"), record.where.get("portal"), record.where.get("interface"))
 
 
 def _would_work(agreed: Agreed) -> str:

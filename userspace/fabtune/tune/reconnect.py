@@ -17,7 +17,7 @@ from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host import iscsid, tree
 from fabtune.host.iscsid import Daemon
-from fabtune.host.sessions import Session, live_sessions, scsi_devices
+from fabtune.host.sessions import Connections, Session, live_sessions, scsi_devices
 from fabtune.host.sockets import established
 from fabtune.host.users import Users
 from fabtune.model.document import Json
@@ -76,7 +76,8 @@ def forecast(plan: Plan) -> Forecast | None:
         return None
     waits_s = {row.device.identity: row.wanted for row in plan.rows if row.tunable.key == _TIME2WAIT_KEY and row.device}
     pause_s = _longest_pause_s(sessions, waits_s)
-    reasons = (_why_fails_first(one, pause_s, _longest_pause_s(sessions, {})) for one in sessions)
+    back_s = _longest_pause_s(sessions, {})
+    reasons = (_why_fails_first(one, pause_s, back_s) for one in sessions)
     return Forecast(len(sessions), pause_s, _why_not_by(iscsid.running()) or next(filter(None, reasons), ""))
 
 
@@ -86,10 +87,10 @@ def _longest_pause_s(sessions: Sequence[Session], waits_s: Mapping[str, str | No
     # Who may not read the records plans without them.
     with contextlib.suppress(FabtuneError):
         records = record.BACKEND.all()
-    sockets = established()
+    ends = Connections(established())
 
     def pause_s(session: Session) -> float:
-        found = session.socket(sockets)
+        found = ends.of(session)
         text = waits_s.get(session.identity) or records.get(session.identity, {}).get(_TIME2WAIT_KEY)
         wait_s = tree.whole(text)
         trips_s = _ROUND_TRIPS * (found.path_rtt_ms / 1e3 if found else 0.0)
@@ -168,10 +169,10 @@ def why_not(sessions: Sequence[Session], pause_s: float, back_s: float) -> str:
     """
     if reason := _why_not_by(iscsid.running()) or _why_not_all(sessions, pause_s, back_s):
         return reason
-    sockets = established()
+    ends = Connections(established())
     ways: dict[tuple[str, int, int], Session] = {}
     for one in sessions:
-        found = one.socket(sockets)
+        found = ends.of(one)
         ways[one.address, one.port, found.bound if found else 0] = one
     return next((why for (*_, bound), one in ways.items() if (why := _why_no_answer(one, bound))), "")
 
@@ -286,12 +287,12 @@ def _connections(sessions: Sequence[Session]) -> dict[int, set[tuple[str, int]]]
 
     Kernels before 6.x do not tell which of them is the session's: there they are iscsid's, for all sessions alike.
     """
-    sockets, daemon = established(), iscsid.running()
+    ends, daemon = Connections(established()), iscsid.running()
     own = daemon.sockets() if daemon and any(not one.local_port for one in sessions) else set()
     return {
         one.sid: {
             (end.local, end.local_port)
-            for end in one.to_portal(sockets)
+            for end in ends.to_portal(one)
             if (end.local_port == one.local_port if one.local_port else end.inode in own)
         }
         for one in sessions

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Of many sessions each costs what each of few does: work is counted in calls, which are the same on any machine."""
+
+import cProfile
+from collections.abc import Callable
+from pathlib import Path
+
+import hosttree
+import pytest
+
+from fabtune.backends import record
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.cli import main
+from fabtune.facts import collect
+from fabtune.host import iscsid, sockets
+from fabtune.host.iscsid import Daemon
+from fabtune.host.sessions import live_sessions
+from fabtune.host.sockets import TcpSocket
+from fabtune.lint.hazards import lint
+from fabtune.measure.look import chosen
+from fabtune.tune import reconnect
+from fabtune.tune.request import plan_for, request
+
+FEW, MANY = 15, 60
+# What grows with the square of their number takes sixteen times as many calls.
+MOST_TIMES = 4.2
+
+
+def _connections() -> list[TcpSocket]:
+    return [
+        TcpSocket("10.2.0.254", one.address, 40000, one.port, 1.0, 1.0, 0, 10, 1448, 0, "cubic", 0, 0)
+        for one in live_sessions()
+    ]
+
+
+def _show() -> None:
+    assert main.main(["show"]) == 0
+
+
+def _lint() -> None:
+    facts = collect.survey(shipped_catalog().tunables.values())
+    assert lint(facts, shipped_catalog(), None)
+
+
+def _plan() -> None:
+    plan, _ = plan_for(request("wan", "initiator", "", "50ms", "1mbit", ["memory_percent=1000"]))
+    assert reconnect.forecast(plan) is not None
+
+
+def _why() -> None:
+    assert chosen((), sockets.established())
+
+
+def _calls(host: Path, sessions: int, work: Callable[[], None]) -> int:
+    """Return how many calls `work` makes on a host with `sessions`."""
+    with pytest.MonkeyPatch.context() as patch:
+        hosttree.enter(hosttree.make(host, sessions), patch)
+        for session in live_sessions():
+            # Long enough for no session's requests to fail while all pause: each is asked.
+            hosttree.put(host / f"sys/class/iscsi_session/session{session.sid}/recovery_tmo", "86400")
+        there = _connections()
+        patch.setattr(sockets, "established", lambda netns="": there)
+        patch.setattr(reconnect, "established", lambda netns="": there)
+        # An iscsid that could make connections anew, so that every session is asked about its pause.
+        patch.setattr(iscsid, "running", lambda: Daemon(1, "1", 1))
+        patch.setattr(iscsid, "why_not_anew", lambda daemon: "")
+        work()
+        record.BACKEND.forget()
+        profile = cProfile.Profile()
+        profile.runcall(work)
+        profile.create_stats()
+        return sum(calls for _, calls, *_ in profile.stats.values())
+
+
+@pytest.mark.parametrize("work", [_show, _lint, _plan, _why])
+def test_a_session_costs_as_much_among_many_as_among_few(tmp_path: Path, work: Callable[[], None]) -> None:
+    few, many = _calls(tmp_path / "few", FEW, work), _calls(tmp_path / "many", MANY, work)
+    assert many <= MOST_TIMES * few
