@@ -81,7 +81,8 @@ check-kmod: deps-lab ## compile the module for 5.10 to 7.2 without a warning; sp
 fuzz: deps-test ## 10^6 broken profiles, journals, facts and records behind a guard (CASES=..., SEED=...; out/fuzz/fuzz.json)
 	$(PYTHON) tests/fuzz/fuzz.py --cases $(CASES) --seed $(SEED) --out $(OUT)/fuzz
 
-check-full: deps-lab deps-test check-kmod ## the tests inside guests, on every kernel and at full length, and check-ops
+check-full: deps-lab deps-test check-kmod ## unit tests and those inside guests, on every kernel and at full length, and check-ops
+	LENGTH=full $(PYTHON) -m pytest -q tests/unit
 	bats tests/lab-full tests/fleet
 	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full
 	$(MAKE) --no-print-directory check-ops

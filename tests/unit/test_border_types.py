@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import sources
 
 PACKAGE = Path(__file__).resolve().parents[2] / "userspace/fabtune"
 # Json is the type of what nobody has looked at yet.  It leaves by functions called as_json and the like;
@@ -112,9 +113,7 @@ def _is_private(name: str) -> bool:
 
 
 def _trees() -> dict[str, ast.Module]:
-    return {
-        str(path.relative_to(PACKAGE).with_suffix("")): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")
-    }
+    return {name.removesuffix(".py"): tree for name, tree in sources.trees().items()}
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

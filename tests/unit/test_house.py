@@ -9,14 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 import pytest
+from sources import trees
 
 TOP = Path(__file__).parents[2]
 PACKAGE = TOP / "userspace/fabtune"
-
-
-def _sources() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text())
 
 
 def _imports(tree: ast.Module) -> set[str]:
@@ -49,7 +45,7 @@ def starts_programs(tree: ast.Module) -> bool:
 
 
 def test_programs_are_run_in_one_place() -> None:
-    assert {name for name, tree in _sources() if starts_programs(tree)} == {"host/run.py"}
+    assert {name for name, tree in trees().items() if starts_programs(tree)} == {"host/run.py"}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +78,8 @@ def imports_upward(name: str, tree: ast.Module) -> Iterator[str]:
 
 def test_imports_at_run_time_stay_in_their_own_package() -> None:
     # cli/ is the top floor: whatever it imports lies below.
-    found = [f"{name}: {one}" for name, tree in _sources() for one in imports_upward(name, tree) if name[:4] != "cli/"]
+    below = {name: tree for name, tree in trees().items() if not name.startswith("cli/")}
+    found = [f"{name}: {one}" for name, tree in below.items() for one in imports_upward(name, tree)]
     assert not found
 
 
@@ -105,7 +102,7 @@ def test_an_import_at_run_time_is_seen(source: str, count: int) -> None:
 
 def test_files_are_put_in_place_in_one_place() -> None:
     # A rename of one's own is how half a file, or somebody else's owner and mode, comes about.
-    found = {name for name, tree in _sources() if any(map(_renames, ast.walk(tree)))}
+    found = {name for name, tree in trees().items() if any(map(_renames, ast.walk(tree)))}
     # lab/cache.py and, in bpffs, portal_options.py: a directory that is there whole or not at all.
     assert found == {"host/files.py", "host/portal_options.py", "lab/cache.py"}
 
@@ -125,18 +122,18 @@ def _renames(node: ast.AST) -> bool:
 def test_the_command_line_makes_no_pages() -> None:
     # It asks experiment/ or report/ for them, so that whoever has the package has them too.
     makers = {"report.page", "report.results_pages", "report.demo"}
-    found = {name: sorted(used) for name, tree in _sources() if name.startswith("cli/")
+    found = {name: sorted(used) for name, tree in trees().items() if name.startswith("cli/")
              and (used := _imports(tree) & {f"fabtune.{one}" for one in makers})}  # fmt: skip
     assert found == {}
 
 
 def test_who_uses_a_disk_is_asked_in_one_place() -> None:
-    found = {name for name, _ in _sources() if re.search(r'proc/swaps|/ "swaps"', (PACKAGE / name).read_text())}
+    found = {name for name in trees() if re.search(r'proc/swaps|/ "swaps"', (PACKAGE / name).read_text())}
     assert found == {"host/users.py"}
 
 
 def test_wwids_are_read_in_one_place() -> None:
-    found = {name for name, _ in _sources() if re.search(r'device/wwid|/ "wwid"', (PACKAGE / name).read_text())}
+    found = {name for name in trees() if re.search(r'device/wwid|/ "wwid"', (PACKAGE / name).read_text())}
     # tune/persist.py: a udev rule, which udev reads.
     assert found == {"host/blocks.py", "tune/persist.py"}
 
@@ -144,7 +141,7 @@ def test_wwids_are_read_in_one_place() -> None:
 def test_the_host_layer_knows_nothing_above_it() -> None:
     above = {
         name: sorted(found)
-        for name, tree in _sources()
+        for name, tree in trees().items()
         if name.startswith("host/")
         and (found := {one for one in _imports(tree) if one.startswith("fabtune.") and one.split(".")[1] not in _BELOW})
     }
@@ -167,7 +164,7 @@ def too_long(name: str, source: str) -> Iterator[str]:
 
 
 def test_no_function_is_above_50_lines_and_no_file_above_400() -> None:
-    found = [text for name, _ in _sources() for text in too_long(name, (PACKAGE / name).read_text())]
+    found = [text for name in trees() for text in too_long(name, (PACKAGE / name).read_text())]
     assert not found, "split them by subject:\n" + "\n".join(found)
 
 

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from sources import trees
+
 TOP = Path(__file__).resolve().parents[2]
 
 
@@ -62,10 +64,6 @@ ONE_ACT = {
 }
 
 
-def _trees() -> dict[str, ast.Module]:
-    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
-
-
 def _several(found: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Return the names that stand in more than one file, with these."""
     files: dict[str, list[str]] = {}
@@ -75,14 +73,14 @@ def _several(found: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def test_a_module_s_name_means_one_thing() -> None:
-    found = _several((Path(file).stem, file) for file in _trees() if not Path(file).stem.startswith("__"))
+    found = _several((Path(file).stem, file) for file in trees() if not Path(file).stem.startswith("__"))
     assert set(found) == set(ONE_MEANING), found
 
 
 def test_a_class_s_name_means_one_thing() -> None:
     found = _several(
         (node.name, file)
-        for file, tree in _trees().items()
+        for file, tree in trees().items()
         for node in tree.body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
@@ -92,7 +90,7 @@ def test_a_class_s_name_means_one_thing() -> None:
 def test_a_public_function_s_name_means_one_thing() -> None:
     found = _several(
         (node.name, file)
-        for file, tree in _trees().items()
+        for file, tree in trees().items()
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
         and not node.name.startswith("_")

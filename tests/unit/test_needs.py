@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sources import trees
 
 from fabtune import needs
 
@@ -52,7 +53,7 @@ def test_an_old_python_can_read_what_tells_it_so(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_the_package_imports_is_what_it_says_it_needs() -> None:
-    nodes = [node for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    nodes = [node for tree in trees().values() for node in ast.walk(tree)]
     found = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     found |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     theirs = {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"fabtune"}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hosttree
 import pytest
+from sources import trees
 
 from fabtune import __version__
 from fabtune.cli.main import VERBS, main
@@ -159,8 +160,8 @@ def test_the_worst_decides_the_exit_code() -> None:
 def test_every_program_that_is_run_is_known_with_its_package() -> None:
     known = {(one.name, one.package) for one in PROGRAMS}
     run = set()
-    for path in (path for path in PACKAGE.rglob("*.py") if path.parent.name != "targets"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for source in (one for name, one in trees().items() if Path(name).parent.name != "targets"):
+        for node in ast.walk(source):
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
                 "require",
                 "run_tool",
