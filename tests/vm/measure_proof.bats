@@ -4,20 +4,21 @@
 # What a capture proves of a session, against known configurations.
 
 setup_file() {
-	python3 -m fabtune.lab.guest up --rtt 1ms
+	# What is judged are PDUs, as many at any rate.
+	python3 -m fabtune.lab.guest up --rtt 1ms --rate 50mbit
 }
 
-@test "known configurations (12, in the short run 3) are confirmed from the wire, and wrong claims contradicted" {
+@test "known configurations (12, in the short run 2) are confirmed from the wire, and wrong claims contradicted" {
 	run python3 /fabtune/tests/vm/proof_grid.py
 	echo "$output"
 	[ "$status" -eq 0 ]
-	count=$([ "$LENGTH" = full ] && echo 12 || echo 3)
+	count=$([ "$LENGTH" = full ] && echo 12 || echo 2)
 	[[ "${lines[-1]}" == "$count configurations, "*", $((count * 5)) wrong ones contradicted, 0 wrong" ]]
 }
 
 @test "measure --capture says configured and seen, and a contradicted claim gives exit code 3" {
 	disk=$(python3 -m fabtune.lab.guest login)
-	words=(measure xdd --on "/dev/$disk" --confirm="$disk" --set total_bytes=8m --set queue_depth=4 --capture)
+	words=(measure xdd --on "/dev/$disk" --confirm="$disk" --set total_bytes=2m --set queue_depth=4 --capture)
 	run fabtune "${words[@]}" --out "$BATS_TEST_TMPDIR/right"
 	echo "$output"
 	[ "$status" -eq 0 ]
