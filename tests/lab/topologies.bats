@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Topologies of sessions, small: clients of one LUN and a target that stalls, two paths of which one is cut, a stripe set,
 # no fabric at all and no storage at all; and `fabtune report` on the records of each.
-# Four guests in the short run, begun together: most of a guest's time is its start.
+# Three guests in the short run, begun together: most of a guest's time is its start.
 bats_require_minimum_version 1.5.0
 
 setup_file() {
@@ -12,10 +12,16 @@ setup_file() {
 	paths > "$BATS_FILE_TMPDIR/paths.toml"
 	stripes > "$BATS_FILE_TMPDIR/stripes.toml"
 	others > "$BATS_FILE_TMPDIR/others.toml"
-	for name in clients paths stripes others; do
+	for name in $(kinds); do
 		measured $name 3>&- &
 	done
 	wait
+}
+
+# kinds: what is measured; records without fabric or storage are read in the full run alone (tests/unit/test_records.py).
+kinds() {
+	echo clients paths stripes
+	[ "${LENGTH:-short}" != full ] || echo others
 }
 
 # measured NAME: runs NAME.toml; exit code, and table and verdicts, go to files of that name.
@@ -155,12 +161,10 @@ stripes() {
 }
 
 others() {
-	local workloads='"xdd", "net"'
-	[ "${LENGTH:-short}" = full ] || workloads='"net"'
 	cat <<-EOF
 		seeds = 1
 		[factors]
-		workload = [$workloads]
+		workload = ["xdd", "net"]
 		[fixed]
 		fabric = "scsi_debug"
 		op = "read"
@@ -174,8 +178,8 @@ others() {
 }
 
 @test "every topology leaves records that fabtune report reads" {
-	ended others 0
-	for name in clients paths stripes others; do
+	for name in $(kinds); do
+		[ "$name" != others ] || ended others 0
 		run -0 /usr/bin/python3 -m fabtune report "$BATS_FILE_TMPDIR/$name" --out "$BATS_TEST_TMPDIR/$name.html"
 		echo "$name: $output"
 		[ -s "$BATS_TEST_TMPDIR/$name.html" ]

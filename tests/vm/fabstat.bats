@@ -77,6 +77,7 @@ all_books_close() {
 
 @test "a delay of 1 ms lands in the bucket that holds 1 ms, at every percentile" {
 	exact
+	thorough
 	disk=$(scsi_debug_disk ndelay=1000000 dev_size_mb=16)
 	load_fabstat
 	load_disk "$disk" --rw=randread --bs=4k --iodepth=4 --number_ios=500 --size=100%
@@ -198,6 +199,7 @@ test_in_flight() {
 }
 
 @test "null_blk, whose requests never meet SCSI, is counted and named" {
+	thorough
 	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1
 	load_fabstat
 	load_disk nullb0 --rw=randwrite --bs=4k --iodepth=16 --number_ios=5000 --size=64m
