@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from guest_words import fabtune, guest, output_of
+
 from fabtune.host.sessions import live_sessions
 from fabtune.lab import topology
 
@@ -25,51 +27,36 @@ _ROUND_TRIPS, _PORT = 4000, 7000
 _SHAPER_ADDRESS = "10.1.0.254"
 
 
-def _run(*words: str, allowed: Sequence[int] = (0,)) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode not in allowed:
-        raise SystemExit(f"{' '.join(words)}: exit {done.returncode}: {done.stdout[-500:]} {done.stderr[-2000:]}")
-    return done.stdout
-
-
-def _fabtune(*words: str) -> str:
-    return _run(sys.executable, "-m", "fabtune", *words, allowed=(0, 4))
-
-
-def _guest(*words: str) -> str:
-    return _run(sys.executable, "-m", "fabtune.lab.guest", *words).strip()
-
-
 def _fio(disks: Sequence[str], operation: str, *more: str) -> list[float]:
     """Return the MB/s of each disk, all at once."""
     words = ["--direct=1", "--ioengine=libaio", f"--rw={operation}", "--bs=256k", "--iodepth=32", "--time_based"]
     words += ["--runtime=4", "--ramp_time=5", "--output-format=json", *more]
     jobs = [word for disk in disks for word in (f"--name={disk}", f"--filename=/dev/{disk}")]
-    told = json.loads(_run("fio", *words, *jobs))
+    told = json.loads(output_of("fio", *words, *jobs))
     return [float(one[operation]["bw_bytes"]) / 1e6 for one in told["jobs"]]
 
 
 @contextmanager
 def _tuned(way: str, path: Sequence[str], *more: str) -> Iterator[None]:
     """Bring both ends to `way` and back, by new logins."""
-    _guest("logout", *more)
+    guest("logout", *more)
     by_nic = way.endswith("maxrate")
     if by_nic:
-        _run("umount", "/sys/fs/bpf")
+        output_of("umount", "/sys/fs/bpf")
     words = ["--scope", "connection"] if "scope" in way else ["--set", "share_nic=1"] if by_nic else []
     if way != "untouched":
         for role, netns in (("target", "target"), ("initiator", "")):
-            _fabtune("apply", "wan", "--role", role, "--netns", netns, *path, *words)
+            fabtune("apply", "wan", "--role", role, "--netns", netns, *path, *words)
     topology.forget_paths()
-    _guest("login", *more)
+    guest("login", *more)
     try:
         yield
     finally:
-        _guest("logout", *more)
-        _fabtune("revert")
+        guest("logout", *more)
+        fabtune("revert")
         if by_nic:
-            _run("mount", "-t", "bpf", "bpf", "/sys/fs/bpf")
-        _guest("login", *more)
+            output_of("mount", "-t", "bpf", "bpf", "/sys/fs/bpf")
+        guest("login", *more)
 
 
 def _tell(**values: object) -> None:
@@ -79,8 +66,8 @@ def _tell(**values: object) -> None:
 def wan(rtt_ms: str, rate: str, *ways: str) -> None:
     """Reads and writes of one session, each way."""
     path = ("--rtt", f"{rtt_ms}ms", "--rate", rate)
-    _guest("up", *path)
-    disk = _guest("login")
+    guest("up", *path)
+    disk = guest("login")
     for way in ways or _WAYS:
         with _tuned(way, path):
             speeds = {f"{operation}_mb_per_s": round(_fio([disk], operation)[0], 2) for operation in ("read", "write")}
@@ -90,8 +77,8 @@ def wan(rtt_ms: str, rate: str, *ways: str) -> None:
 def beside(*ways: str) -> None:
     """Another flow over the initiator's NIC, bulk and request-response, while storage is idle and while it is busy."""
     path = ("--rtt", "10ms", "--rate", "1gbit")
-    _guest("up", *path)
-    disk = _guest("login")
+    guest("up", *path)
+    disk = guest("login")
     in_shaper = ["ip", "netns", "exec", "shaper"]
     servers = [
         subprocess.Popen([*in_shaper, "iperf3", "--server", "--interval", "0"], stdout=subprocess.DEVNULL),
@@ -123,7 +110,7 @@ def _steady_load(disk: str) -> "subprocess.Popen[bytes]":
 def _other_flow() -> dict[str, Any]:
     """Return its bulk throughput, of at most 1.5 Gb/s, and the percentiles of its round trips."""
     words = ["iperf3", "--client", _SHAPER_ADDRESS, "--time", "3", "--omit", "1", "--bitrate", "1500M", "--json"]
-    told = json.loads(_run(*words))
+    told = json.loads(output_of(*words))
     times = []
     with socket.create_connection((_SHAPER_ADDRESS, _PORT)) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -154,8 +141,8 @@ def answer() -> None:
 def shared(*ways: str) -> None:
     """Four sessions on one line whose queue holds a quarter of its BDP."""
     path, sessions = ("--rtt", "37ms", "--rate", "622mbit"), ("--targets", "4")
-    _guest("up", *path, *sessions, "--buffer", "0.25")
-    _guest("login", *sessions)
+    guest("up", *path, *sessions, "--buffer", "0.25")
+    guest("login", *sessions)
     for way in ways or _WAYS:
         with _tuned(way, path, *sessions):
             # The device that joins them would deal the requests out evenly.

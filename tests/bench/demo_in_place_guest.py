@@ -6,24 +6,14 @@ Prints one line: CURVE {...}, with the MB/s of each quarter of a second, and whe
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
+
+from guest_words import fabtune, guest, output_of
 
 _PATH = ("--rtt", "50ms", "--rate", "200mbit")
 _SESSIONS = Path("/sys/class/iscsi_session")
 _EVERY_MS, _BEFORE_S, _WHOLE_S = 250, 10, 30
-
-
-def _run(*words: str, allowed: tuple[int, ...] = (0,)) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode not in allowed:
-        raise SystemExit(f"{' '.join(words)}: exit {done.returncode}: {done.stdout[-500:]} {done.stderr[-2000:]}")
-    return done.stdout
-
-
-def _fabtune(*words: str) -> str:
-    return _run(sys.executable, "-m", "fabtune", *words, allowed=(0, 4))
 
 
 def _points(log: Path) -> list[tuple[float, float]]:
@@ -37,12 +27,11 @@ def _points(log: Path) -> list[tuple[float, float]]:
 
 def main() -> None:
     """Write, tune in the middle, and tell."""
-    guest = (sys.executable, "-m", "fabtune.lab.guest")
-    _run(*guest, "up", *_PATH, "--size-mib", "512", "--keeps-data")
-    disk = f"/dev/{_run(*guest, 'login').strip()}"
-    _run("mkfs.ext4", "-q", "-F", "-E", "nodiscard", disk)
+    guest("up", *_PATH, "--size-mib", "512", "--keeps-data")
+    disk = f"/dev/{guest('login')}"
+    output_of("mkfs.ext4", "-q", "-F", "-E", "nodiscard", disk)
     Path("/m").mkdir(exist_ok=True)
-    _run("mount", disk, "/m")
+    output_of("mount", disk, "/m")
     words = [
         "--name=file",
         "--filename=/m/file",
@@ -57,9 +46,9 @@ def main() -> None:
     load = subprocess.Popen(["fio", *words], stdout=subprocess.DEVNULL)
     begun_s = time.monotonic()
     time.sleep(_BEFORE_S)
-    _fabtune("apply", "wan", "--role", "target", "--netns", "target", *_PATH)
+    fabtune("apply", "wan", "--role", "target", "--netns", "target", *_PATH)
     apply_s = time.monotonic() - begun_s
-    told = json.loads(_fabtune("apply", "wan", "--role", "initiator", *_PATH, "--reconnect", "--json"))
+    told = json.loads(fabtune("apply", "wan", "--role", "initiator", *_PATH, "--reconnect", "--json"))
     done_s = time.monotonic() - begun_s
     if load.wait():
         raise SystemExit("fio met with an error")

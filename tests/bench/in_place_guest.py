@@ -14,9 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from guest_words import fabtune, guest, output_of
 
 from fabtune.host import iscsid
 from fabtune.host.sessions import live_sessions
@@ -25,21 +27,6 @@ _RATE, _FILE, _TOP = "200mbit", Path("/m/data"), Path(__file__).parents[2]
 _MAKE = {"ext4": ["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], "xfs": ["mkfs.xfs", "-q", "-f", "-K"]}
 # How long a cut may be that the session outlives by itself (recovery_tmo is 120 s).
 _CUT_S = (1, 60)
-
-
-def _run(*words: str, allowed: Sequence[int] = (0,)) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode not in allowed:
-        raise SystemExit(f"{' '.join(words)}: exit {done.returncode}: {done.stdout[-500:]} {done.stderr[-2000:]}")
-    return done.stdout
-
-
-def _fabtune(*words: str, allowed: Sequence[int] = (0, 4)) -> str:
-    return _run(sys.executable, "-m", "fabtune", *words, allowed=allowed)
-
-
-def _guest(*words: str) -> str:
-    return _run(sys.executable, "-m", "fabtune.lab.guest", *words).strip()
 
 
 class Writer:
@@ -64,7 +51,7 @@ class Writer:
 def _mb_per_s(operation: str) -> float:
     words = ["--direct=1", "--ioengine=libaio", f"--rw={operation}", "--bs=256k", "--iodepth=32", "--size=64m"]
     timed = ["--time_based", "--runtime=8", "--ramp_time=4", "--output-format=json"]
-    told = json.loads(_run("fio", "--name=speed", f"--filename={_FILE}", *words, *timed))
+    told = json.loads(output_of("fio", "--name=speed", f"--filename={_FILE}", *words, *timed))
     return float(told["jobs"][0][operation]["bw_bytes"]) / 1e6
 
 
@@ -82,32 +69,32 @@ def _verified() -> "subprocess.Popen[bytes]":
 def cases(rtt_ms: str, filesystem: str) -> None:
     """Print one CASE each for reads and writes at this round trip."""
     path = ("--rtt", f"{rtt_ms}ms", "--rate", _RATE)
-    _guest("up", *path, "--size-mib", "512", "--keeps-data")
-    disk = f"/dev/{_guest('login')}"
-    _run(*_MAKE[filesystem], disk)
+    guest("up", *path, "--size-mib", "512", "--keeps-data")
+    disk = f"/dev/{guest('login')}"
+    output_of(*_MAKE[filesystem], disk)
     Path("/m").mkdir(exist_ok=True)
 
     def mounted(measure: Callable[[], dict[str, float]]) -> dict[str, float]:
-        _run("mount", disk, "/m")
+        output_of("mount", disk, "/m")
         try:
             return measure()
         finally:
-            _run("umount", "/m")
+            output_of("umount", "/m")
 
     def laid_out() -> dict[str, float]:
-        _run("dd", "if=/dev/zero", f"of={_FILE}", "bs=1M", "count=64", "oflag=direct")
+        output_of("dd", "if=/dev/zero", f"of={_FILE}", "bs=1M", "count=64", "oflag=direct")
         return _both()
 
     untouched = mounted(laid_out)
-    _fabtune("apply", "wan", "--role", "target", "--netns", "target", *path)
-    _fabtune("apply", "wan", "--role", "initiator", *path, "--allow-relogin")
+    fabtune("apply", "wan", "--role", "target", "--netns", "target", *path)
+    fabtune("apply", "wan", "--role", "initiator", *path, "--allow-relogin")
     reference = mounted(_both)
-    _fabtune("revert", "--allow-relogin")
-    _run("mount", disk, "/m")
-    foretold = json.loads(_fabtune("plan", "wan", "--role", "initiator", *path, "--json"))["reconnect"]
+    fabtune("revert", "--allow-relogin")
+    output_of("mount", disk, "/m")
+    foretold = json.loads(fabtune("plan", "wan", "--role", "initiator", *path, "--json"))["reconnect"]
     writer, verified = Writer(), _verified()
-    _fabtune("apply", "wan", "--role", "target", "--netns", "target", *path)
-    done = json.loads(_fabtune("apply", "wan", "--role", "initiator", *path, "--reconnect", "--json"))
+    fabtune("apply", "wan", "--role", "target", "--netns", "target", *path)
+    done = json.loads(fabtune("apply", "wan", "--role", "initiator", *path, "--reconnect", "--json"))
     told, wrong = writer.end(), verified.wait()
     after = _both()
     for operation, speed in after.items():
@@ -123,7 +110,7 @@ def cases(rtt_ms: str, filesystem: str) -> None:
 
 
 def _set_forwarding(on: bool) -> None:
-    _run("ip", "netns", "exec", "shaper", "sysctl", "-qw", f"net.ipv4.ip_forward={int(on)}")
+    output_of("ip", "netns", "exec", "shaper", "sysctl", "-qw", f"net.ipv4.ip_forward={int(on)}")
 
 
 def _wait_until(what: str, ready: Callable[[], bool], limit_s: float = 200) -> None:
@@ -164,17 +151,17 @@ def _is_up() -> bool:
 
 def faults(count: int, seed: int) -> None:
     """Print one FAULT for each retune that something happens to; it is lost where the session, a byte or a value is."""
-    _guest("up", "--rtt", "10ms", "--rate", _RATE, "--size-mib", "128", "--keeps-data")
-    disk = f"/dev/{_guest('login')}"
-    _run(*_MAKE["ext4"], disk)
+    guest("up", "--rtt", "10ms", "--rate", _RATE, "--size-mib", "128", "--keeps-data")
+    disk = f"/dev/{guest('login')}"
+    output_of(*_MAKE["ext4"], disk)
     Path("/m").mkdir(exist_ok=True)
-    _run("mount", disk, "/m")
+    output_of("mount", disk, "/m")
     profile = Path("/tmp/bursts.toml")
     profile.write_text(
         'summary = "a test"\n[initiator."iscsi.max_burst"]\nvalue = 131072\nwhy = "a test"\n'
         '[initiator."iscsi.time2wait"]\nvalue = 0\nwhy = "a test"\n'
     )
-    records = _run("iscsiadm", "-m", "node", "-o", "show")
+    records = output_of("iscsiadm", "-m", "node", "-o", "show")
     draw = random.Random(seed)
     for number in range(count):
         kind = draw.choice(("cut", "killed", "iscsid"))
@@ -184,10 +171,10 @@ def faults(count: int, seed: int) -> None:
         _strike(kind, draw, victim)
         said = victim.communicate()[0][-300:]
         _wait_until("the session is back", _is_up)
-        _fabtune("revert", "--reconnect", allowed=(0, 4))
+        fabtune("revert", "--reconnect", allowed=(0, 4))
         _wait_until("the session is back", _is_up)
         told = writer.end()
-        same = _run("iscsiadm", "-m", "node", "-o", "show") == records
+        same = output_of("iscsiadm", "-m", "node", "-o", "show") == records
         burst = live_sessions()[0].negotiated["MaxBurstLength"]
         lost = bool(told["errors"] or told["bytes_wrong"] or not same or burst != "262144")
         fault = {"seed": seed, "number": number, "fault": kind, "status": victim.returncode, "lost": lost,

@@ -4,10 +4,8 @@
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
-from fabtune.host.run import finish, launch, require
-from fabtune.lab.shell import nsenter
+from fabtune.lab import iperf3
 from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
-from fabtune.lab.waiting import until
 from fabtune.measure import metrics, network, recordfile
 from fabtune.model.factors import Settings
 
@@ -17,16 +15,11 @@ _OPS = {"send": "write", "receive": "read"}
 
 def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, float]]]:
     """Send and receive; return (direction as a block device would call it, figures).  The record goes to `results`."""
-    server = launch([*nsenter(target_namespace()), require("iperf3", "iperf3"), "--server", "--port", str(_PORT)])
-    try:
-        until(_listening, "iperf3 to listen")
+    with iperf3.listening(target_namespace(), _PORT):
         taken = network.measure(
             TARGET_ADDRESS, port=_PORT, seconds=settings.runtime_s, windows=(settings.window_bytes,),
             streams=(settings.streams,), label=settings.profile,
         )  # fmt: skip
-    finally:
-        server.kill()
-        server.wait()
     recordfile.write(taken, results / "net.run.json.gz")
     found = []
     for step in taken.steps:
@@ -35,8 +28,3 @@ def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, floa
             raise FabtuneError(f"{step.name}: iperf3 reported no rate")
         found.append((_OPS[str(step.parameters["op"])], {"mb_per_s": round(rates[0], 2)}))
     return found
-
-
-def _listening() -> bool:
-    ask = [*nsenter(target_namespace()), "ss", "-Hltn", f"sport = :{_PORT}"]
-    return bool(finish(ask).stdout.strip())

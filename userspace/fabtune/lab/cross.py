@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 from fabtune.errors import FabtuneError
 from fabtune.host import tree
-from fabtune.host.run import finish, launch, require, run
+from fabtune.host.run import launch, run
+from fabtune.lab import iperf3
 from fabtune.lab.shell import nsenter
 from fabtune.lab.topology import CROSS, CROSS_FAR, CROSS_FAR_ADDRESS, NEIGHBOUR_DEVICE
-from fabtune.lab.waiting import until
 
 _PORT = 5202
 # A short flow is an ordinary web page's size.
@@ -64,34 +64,24 @@ def traffic(kind: str, op: str) -> Iterator[Arrived | None]:
     if kind == "none":
         yield None
         return
-    iperf3 = require("iperf3", "iperf3")
     if kind == "bbr":
         run(["modprobe", "tcp_bbr"], what="loading BBR")
-    server = launch([*nsenter(CROSS_FAR), iperf3, "--server", "--port", str(_PORT)])
-    client = None
-    try:
-        until(_listening, "iperf3 to listen")
-        client = launch([*nsenter(CROSS), "sh", "-c", _command(iperf3, kind, op)])
-        arrived = Arrived((server.pid, client.pid))
+    with iperf3.listening(CROSS_FAR, _PORT) as server_pid:
+        client = launch([*nsenter(CROSS), "sh", "-c", _command(kind, op)])
         try:
-            yield arrived
+            arrived = Arrived((server_pid, client.pid))
+            try:
+                yield arrived
+            finally:
+                arrived.stop()
         finally:
-            arrived.stop()
-    finally:
-        for one in (client, server):
-            if one is not None:
-                one.kill()
-                one.wait()
+            client.kill()
+            client.wait()
 
 
-def _command(iperf3: str, kind: str, op: str) -> str:
-    words = [iperf3, "--client", CROSS_FAR_ADDRESS, "--port", str(_PORT)]
+def _command(kind: str, op: str) -> str:
+    words = [iperf3.program(), "--client", CROSS_FAR_ADDRESS, "--port", str(_PORT)]
     words += [_DIRECTIONS[op]] if _DIRECTIONS[op] else []
     if kind == "short":
         return f"while :; do {shlex.join([*words, '--bytes', str(_SHORT_BYTES)])}; done"
     return f"exec {shlex.join([*words, '--congestion', kind, '--time', '0'])}"
-
-
-def _listening() -> bool:
-    ask = [*nsenter(CROSS_FAR), "ss", "-Hltn", f"sport = :{_PORT}"]
-    return bool(finish(ask).stdout.strip())
