@@ -123,3 +123,29 @@ def test_values_that_somebody_else_changed_end_the_switch(fabtune: Path) -> None
     with pytest.raises(FabtuneError, match="switching to 'wan' failed: .* revert: tcp.rmem_max is somebody"):
         switch("wan", Ends(), PATH, [1])
     assert log(fabtune) == ["revert"]
+
+
+BANNER = "Welcome to storage1\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        (BANNER, "storage1: no JSON in what it printed: Welcome to storage1"),
+        ("{}", "storage1: key 'readings' is missing"),
+        ('{"readings": [{"tunable": 5}]}', r"storage1: .*readings\[0\]"),
+    ],
+)
+def test_what_another_host_says_is_looked_at_before_it_is_used(
+    fabtune: Path, monkeypatch: pytest.MonkeyPatch, said: str, wrong: str
+) -> None:
+    monkeypatch.setattr(switching, "_there", lambda ends: switching._here())
+    (fabtune / "says.show").write_text(said)
+    with pytest.raises(FabtuneError, match=wrong):
+        switching.target_values(Ends(target_host="storage1"))
+
+
+def test_a_banner_before_what_another_host_says_is_none_of_it(fabtune: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switching, "_there", lambda ends: switching._here())
+    (fabtune / "says.show").write_text(f'{BANNER}{{\n"readings": []}}')
+    assert switching.target_values(Ends(target_host="storage1")) == {}

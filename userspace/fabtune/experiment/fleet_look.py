@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Looks at the sessions of all hosts of an inventory at once, through Ansible; reads only."""
 
-import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -13,6 +11,7 @@ from fabtune.experiment import fleet
 from fabtune.experiment.inventory import Inventory
 from fabtune.measure.away import EndsSeen
 from fabtune.model import typed
+from fabtune.model.document import printed
 from fabtune.model.observation import EndSeen, Observation
 
 
@@ -53,21 +52,12 @@ def over_fleet(inventory: Inventory, seconds: float) -> FleetSeen:
                 continue
             try:
                 if host in inventory.targets:
-                    ends += typed.TOLERANT.read(EndsSeen, _parsed(said, host), host).ends
+                    ends += typed.TOLERANT.read(EndsSeen, printed(said.read_text(), host), host).ends
                 else:
-                    devices = typed.TOLERANT.read(_Devices, _parsed(said, host), host).devices
+                    devices = typed.TOLERANT.read(_Devices, printed(said.read_text(), host), host).devices
                     seen[host] = tuple(one.observation for one in devices)
             except InputError as error:
                 problems.append(str(error))
     if not seen:
         raise FabtuneError("; ".join(problems) or "no initiator of the inventory said anything")
     return FleetSeen(seen, tuple(ends), tuple(problems))
-
-
-def _parsed(said: Path, host: str) -> Any:
-    text = said.read_text()
-    try:
-        # Banners and warnings may stand before it.
-        return json.loads(text[max(text.find("{\n"), 0) :])
-    except (ValueError, RecursionError):
-        raise InputError(f"{host}: no JSON in what `fabtune why` printed: {text:.80}") from None

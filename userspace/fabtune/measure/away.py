@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The target's end on another host: the same fabtune looks there, started by ssh, while we look here."""
 
-import json
 import tempfile
 from collections.abc import Sequence
 
@@ -10,6 +9,7 @@ import attrs
 from fabtune.errors import FabtuneError
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.model import typed
+from fabtune.model.document import printed
 from fabtune.model.observation import EndSeen
 
 # What ssh and the other host's Python take besides the look itself.
@@ -45,13 +45,7 @@ class AwayEnd:
             self.give_up()
         if self._process.returncode:
             raise FabtuneError(f"{self._host} (ssh ended with {self._process.returncode}):\n{tail(text, 3)}")
-        # Banners and warnings may stand before it.
-        begin = text.find("{\n")
-        try:
-            raw = json.loads(text[max(begin, 0) :])
-        except (ValueError, RecursionError):
-            raise FabtuneError(f"{self._host}: no JSON in what it printed:\n{tail(text, 3)}") from None
-        return typed.TOLERANT.read(EndsSeen, raw, self._host).ends
+        return typed.TOLERANT.read(EndsSeen, printed(text, self._host), self._host).ends
 
     def give_up(self) -> None:
         """End what still runs, and forget what it printed."""

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What other programs write and read as JSON or TOML, of which nothing is known before it has been looked at."""
 
+import json
 from collections.abc import Mapping, Sequence
 
 import attrs
+
+from fabtune.errors import InputError
 
 # No Any: whoever wants to use a part of it must look first what it is, and mypy sees to that.
 Json = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
@@ -14,3 +17,13 @@ class Rest:
     """The keys of a table that are no field of its class: kept and written again as they were."""
 
     keys: Mapping[str, Json] = attrs.field(factory=dict)
+
+
+def printed(text: str, whose: str) -> Json:
+    """Return the JSON that fabtune printed on the host `whose`.  Raises InputError where there is none."""
+    try:
+        # Banners and warnings may stand before it.
+        found: Json = json.loads(text[max(text.find("{\n"), 0) :])
+    except (ValueError, RecursionError):
+        raise InputError(f"{whose}: no JSON in what it printed: {text.strip()[-240:]}") from None
+    return found

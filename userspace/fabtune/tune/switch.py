@@ -6,7 +6,6 @@ A run after a switch from a profile to itself would otherwise keep a warm connec
 """
 
 import contextlib
-import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,8 @@ import attrs
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.host.run import finish
 from fabtune.host.sessions import live_sessions
+from fabtune.model import typed
+from fabtune.model.document import printed
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.tune import journal, relogin, signals
 from fabtune.tune.pending import RELOGIN, Pending
@@ -39,6 +40,39 @@ class Ends:
     def apart(self) -> bool:
         """Whether the target's end is tuned on its own."""
         return bool(self.target_host or self.target_netns)
+
+
+@attrs.frozen
+class _Labelled:
+    label: str
+
+
+@attrs.frozen
+class _Shown:
+    """What is needed of a value in what `fabtune show --json` prints."""
+
+    tunable: str
+    device: _Labelled
+    value: str | None
+
+
+@attrs.frozen
+class _Readings:
+    readings: tuple[_Shown, ...]
+
+
+@attrs.frozen
+class _Due:
+    """What is needed of what `fabtune apply --json` says to be due still."""
+
+    action: str
+    label: str
+    reason: str
+
+
+@attrs.frozen
+class _Applied:
+    pending: tuple[_Due, ...]
 
 
 def switch(profile: str, ends: Ends, path: Sequence[str], sids: Sequence[int]) -> None:
@@ -74,10 +108,9 @@ def target_values(ends: Ends) -> dict[str, str]:
     if not ends.apart:
         return {}
     said = _run("", [*_there(ends), "show", "--json", *_netns(ends)], (ExitCode.DONE,))
-    readings = json.loads(said)["readings"]
-    return {
-        f"{one['tunable']} of {one['device']['label']}": one["value"] for one in readings if one["value"] is not None
-    }
+    where = ends.target_host or "the target's end"
+    readings = typed.TOLERANT.read(_Readings, printed(said, where), where).readings
+    return {f"{one.tunable} of {one.device.label}": one.value for one in readings if one.value is not None}
 
 
 def _netns(ends: Ends) -> list[str]:
@@ -140,7 +173,7 @@ def _log_in_anew(profile: str, sids: Sequence[int]) -> None:
 
 def _check_felt(profile: str, said: str) -> None:
     """Raise FabtuneError when what apply said shows that this host does not yet feel all of `profile`."""
-    pending = [one for one in json.loads(said)["pending"] if one["action"] != "target-relogin"]
-    if pending:
-        words = "; ".join(f"{one['action']} of {one['label']} {one['reason']}".strip() for one in pending)
+    due = typed.TOLERANT.read(_Applied, printed(said, "fabtune apply"), "fabtune apply").pending
+    if pending := [one for one in due if one.action != "target-relogin"]:
+        words = "; ".join(f"{one.action} of {one.label} {one.reason}".strip() for one in pending)
         raise FabtuneError(f"'{profile}' is applied but not in force: {words}")
