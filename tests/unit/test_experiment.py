@@ -69,9 +69,28 @@ def test_a_definition_that_calls_nothing_applied_default_is_told_the_new_word(tm
         _write(tmp_path, text).combinations()
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[fixed]\nworkload = "xdb"', "no workload 'xdb': known are net, daq, "),
+        ('[fixed]\ntarget = "scst"', "target = 'scst': expected one of lio, tgt"),
+        (
+            '[factors]\nprofile = ["untouched", "wam"]',
+            "unknown profile 'wam' .*'wan'.*, or a tuner: .*sandia",
+        ),
+    ],
+)
+def test_what_a_guest_would_not_have_is_refused_by_its_file_before_any_boots(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=f"exp.toml: {said}"):
+        batch.check_profiles(wanted := _write(tmp_path, text), wanted.combinations())
+
+
 @pytest.mark.parametrize("name", definition.names())
 def test_every_shipped_experiment_can_be_run(name: str) -> None:
     wanted = definition.load(name)
+    batch.check_profiles(wanted, wanted.combinations())
     assert wanted.summary and wanted.combinations()
 
 

@@ -33,6 +33,8 @@ def run_experiment(args: argparse.Namespace) -> int:
     if args.fleet:
         fleet.check_definition(wanted)
         hosts = inventory.load(args.fleet)
+    else:
+        batch.check_profiles(wanted, cells)
     named = hosts.initiators if hosts else ()
     runs = batch.runs_of(wanted, cells, out, named)
     if args.dry_run:

@@ -16,12 +16,15 @@ from pathlib import Path
 
 import attrs
 
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment import expect
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.present import images_of, look_anew, origin_now
 from fabtune.experiment.settings import ops_of
 from fabtune.experiment.summary import Summary, summarise
+from fabtune.experiment.tuners import TUNERS
 from fabtune.lab import fabrics
 from fabtune.lab.accel import choose_accelerator
 from fabtune.lab.image import Image, build_image, expected_steps
@@ -106,6 +109,17 @@ def runs_of(definition: Definition, cells: Sequence[Combination], out: Path, hos
         for number in range(1, definition.seeds + 1)
         for cell in cells
     ]
+
+
+def check_profiles(definition: Definition, cells: Sequence[Combination]) -> None:
+    """Raise InputError for a profile that is neither fabtune's nor a tuner, which a guest would find after its boot."""
+    for name in dict.fromkeys(cell.settings.profile for cell in cells):
+        if name in TUNERS:
+            continue
+        try:
+            load_profile(name, shipped_catalog())
+        except InputError as error:
+            raise InputError(f"{definition.path}: {error}, or a tuner: {', '.join(TUNERS)}") from None
 
 
 def run_all(

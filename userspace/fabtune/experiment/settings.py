@@ -60,6 +60,8 @@ def check_settings(settings: Settings, where: str) -> None:
     if settings.loss > 0.5:
         raise InputError(f"{where}: loss = {settings.loss:.0%}: no login survives more than 50%")
     _check_fabric(settings, where)
+    if settings.workload not in (known := ("net", *workload.names())):
+        raise InputError(f"{where}: no workload '{settings.workload}': known are {', '.join(known)}")
     many = [name for name in ("clients", "sessions", "targets") if factors.differs(settings, name)]
     if len(many) > 1:
         raise InputError(
@@ -88,5 +90,9 @@ def _check_fabric(settings: Settings, where: str) -> None:
         takers = [one.NAME for one in known.values() if name in one.FACTORS]
         if takers and chosen.NAME not in takers and not chosen.MISSING and factors.differs(settings, name):
             raise InputError(f"{where}: {name} with fabric = {chosen.NAME}: it is only for {', '.join(takers)}")
-    if why := chosen.refusal(settings):
+    try:
+        why = chosen.refusal(settings)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    if why:
         raise InputError(f"{where}: fabric = {chosen.NAME}: {why}")

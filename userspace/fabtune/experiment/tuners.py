@@ -49,7 +49,7 @@ _BPFTUNE_WAIT_S = 120.0
 
 
 def apply_tuner(name: str) -> None:
-    """Put the guest into the state that the tuner `name` (one of TUNERS) leaves; `default` touches nothing.
+    """Put the guest into the state that the tuner `name` (one of TUNERS) leaves; `untouched` touches nothing.
 
     Raises FabtuneError when the tuner is not there or does not start.
     """
