@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fabtune.catalog.tunable import shipped_catalog
 from fabtune.host import targets
 from fabtune.lab import fabrics
 
@@ -79,6 +80,26 @@ def test_nothing_is_decided_by_the_name_of_a_fabric_or_a_target_outside_its_own_
         for line, text in decisions(path.read_text(), _names() - set(OTHER_MEANINGS.get(name, ())))
     ]
     assert not found, "ask the fabric or the target what it can do instead of its name:\n" + "\n".join(found)
+
+
+# The floors that speak of single tunables: what limits and what lifts it, what is dangerous, what a session would do.
+_OF_TUNABLES = {
+    "lint/rules", "why/limiters", "host/targets",
+    "model/session_model.py",  # what the model knows how to change
+    "tune/verify.py",  # who else is known to write a tunable
+}  # fmt: skip
+
+
+def test_nothing_is_decided_by_a_target_s_tunable_outside_its_file() -> None:
+    known = {one.name for one in shipped_catalog().tunables.values() if targets.of_scope(one.scope)}
+    found = [
+        f"{name}:{line}: {text}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for name in [str(path.relative_to(PACKAGE))]
+        if not {name, name.rpartition("/")[0]} & _OF_TUNABLES
+        for line, text in decisions(path.read_text(), known)
+    ]
+    assert not found, "ask the target what its tunables are to each other:\n" + "\n".join(found)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ def test_kinds_are_found_and_each_scope_belongs_to_one() -> None:
     assert len(scopes) == len(set(scopes))
     for name in (*targets.offers(), *targets.acl_offers()):
         assert targets.of_scope(shipped_catalog().tunables[name].scope)
+    assert targets.default_of("lio.cmdsn_depth") == "lio.default_cmdsn_depth"
+    assert targets.default_of("lio.default_cmdsn_depth") is None
     with pytest.raises(InputError, match="expected one of lio, tgt"):
         targets.named("scst")
 

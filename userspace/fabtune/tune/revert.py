@@ -276,8 +276,8 @@ class _Revert:
 
     def _our_default(self, step: Step, found: str) -> bool:
         """Tell whether `found` is a default that we gave the TPG: an ACL created again at a boot starts with it."""
-        return step.tunable == "lio.cmdsn_depth" and any(
-            one.tunable == "lio.default_cmdsn_depth"
+        return any(
+            one.tunable == targets.default_of(step.tunable)
             and step.device.identity.startswith(f"{one.device.identity},")
             and found.split() == (one.holds or one.wrote).split()
             for other in self.everything

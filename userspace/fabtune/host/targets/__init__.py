@@ -16,8 +16,8 @@ from fabtune.host.targets.kind import Backstore, Export, Kind, Login, Tpg
 from fabtune.model.device import SCOPES, Device
 
 __all__ = [
-    "Backstore", "Export", "Kind", "Login", "Tpg", "acl_offers", "backstores", "devices", "every_scope", "exports",
-    "group_scopes", "groups", "in_use", "kinds", "logins", "named", "of_scope", "offers", "serving", "tpgs",
+    "Backstore", "Export", "Kind", "Login", "Tpg", "acl_offers", "backstores", "default_of", "devices", "every_scope",
+    "exports", "group_scopes", "groups", "in_use", "kinds", "logins", "named", "of_scope", "offers", "serving", "tpgs",
 ]  # fmt: skip
 
 _Thing = TypeVar("_Thing")
@@ -68,6 +68,11 @@ def offers() -> dict[str, str]:
 def acl_offers() -> dict[str, str]:
     """Return the tunables that an ACL has in the place of its portal group's, with the name in RFC 7143."""
     return {tunable: key for kind in kinds() for tunable, key in kind.acl_offers.items()}
+
+
+def default_of(tunable: str) -> str | None:
+    """Return the portal group's tunable whose value a new ACL has for `tunable`, None for what is not an ACL's."""
+    return next((kind.offer(kind.acl_offers[tunable]) for kind in kinds() if tunable in kind.acl_offers), None)
 
 
 def group_scopes() -> list[str]:
