@@ -5,7 +5,7 @@ import ast
 import importlib
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sources import trees
@@ -98,6 +98,42 @@ def test_a_public_function_s_name_means_one_thing() -> None:
         and "typing.overload" not in map(ast.unparse, node.decorator_list)
     )
     assert set(found) == set(ONE_ACT), {name: where for name, where in found.items() if name not in ONE_ACT}
+
+
+# What is found by its name in every module of a directory, or stands there for whoever reads.
+_FOUND = {"BACKEND", "FABRIC", "KIND", "LIMITERS", "__all__"}
+
+
+def test_each_constant_of_a_module_has_a_reader() -> None:
+    """Vulture goes by the name alone: one that is used anywhere hides its namesakes."""
+    trees = {
+        f"fabtune/{file}".removesuffix(".py").removesuffix("/__init__").replace("/", "."): tree
+        for file, tree in _trees().items()
+    }
+    read = {one for module, tree in trees.items() for one in _read(module, tree)}
+    unread = [f"{module}.{name}" for module, tree in trees.items() for name in _constants(tree)
+              if f"{module}.{name}" not in read and name not in _FOUND]  # fmt: skip
+    assert unread == []
+
+
+def _constants(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            yield from (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
+
+
+def _read(module: str, tree: ast.Module) -> Iterator[str]:
+    """Yield the full name of each that the module reads: its own, those it imports, and those of modules it imports."""
+    known = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            known |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield f"{module}.{node.id}"
+    yield from known.values()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield f"{known.get(node.value.id, '')}.{node.attr}"
 
 
 def test_what_tests_in_guests_import_is_there() -> None:

@@ -16,7 +16,7 @@ from fabtune.catalog import tunable
 from fabtune.cli import arguments, parse_lab
 from fabtune.cli.examples import EXAMPLES
 from fabtune.cli.main import VERBS, handler, parse, verb_parser
-from fabtune.lab import accel, recipe, vm
+from fabtune.lab import accel, recipe
 from fabtune.model.untouched import refuse_default
 
 # What may be there when the words of a command line have been understood.
@@ -107,9 +107,7 @@ def test_every_verb_has_a_function_that_runs_it(verb: str) -> None:
 
 def test_choices_are_those_of_what_runs() -> None:
     assert arguments.ROLES == tunable.ROLES
-    assert (parse_lab.SUITES, parse_lab.CLOCKS, parse_lab.ACCELERATORS) == (
-        recipe.SUITES, vm.CLOCKS, accel.ACCELERATORS,
-    )  # fmt: skip
+    assert (parse_lab.SUITES, parse_lab.ACCELERATORS) == (recipe.SUITES, accel.ACCELERATORS)
 
 
 def test_no_example_of_ab_names_a_profile_that_ab_refuses() -> None:

@@ -20,7 +20,6 @@ from fabtune.host.run import Process, launch, require, run, tail
 from fabtune.lab import uml
 from fabtune.lab.image import Image
 
-CLOCKS = ("virtual", "real")
 # One instruction is 2**SHIFT ns of guest time: a CPU of 1 GIPS.  Without recording, QEMU's main loop may look at
 # the clock while the vCPU is on its way into HLT and skip the time of instructions not yet accounted; recording
 # lets the two threads run in turns.  Nobody replays, so the log goes nowhere.

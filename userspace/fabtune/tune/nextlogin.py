@@ -24,7 +24,6 @@ from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
 
 # Where this parameter of a profile is set, the user answers for the logins.
 TRUST = "trust_logins"
-_NAMES = {key: name for name, key in RECORD_KEYS.items()}
 _DIGESTS = ("HeaderDigest", "DataDigest")
 _R2T = "MaxOutstandingR2T"
 
