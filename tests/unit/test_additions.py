@@ -218,3 +218,35 @@ def test_a_lint_rule_is_one_file(tree: Tree, tmp_path: Path) -> None:
     mine = [one for one in found["findings"] if one["hazard"] == "pings-seldom"]
     assert [one["fix"] for one in mine] == ["lower iscsi.noop_interval to 5"]
     assert len(tree.touched) == 1
+
+
+LIMITER = '''
+"""What a stranger takes for the reason."""
+
+from fabtune.why.limiter import STOPPED, Limiter
+
+HUM = Limiter(
+    name="hum", stage=STOPPED, order=-1, claim=lambda _: 1.0, subject=lambda _: "a hum in the line",
+    evidence=lambda _: (), lifts=("iscsi.tcp_window",),
+)
+LIMITERS = (HUM,)
+'''
+JUDGING = """
+import gzip, json, sys
+from fabtune.model import typed
+from fabtune.model.observation import Observation
+from fabtune.why import judging, words
+kept = json.loads(gzip.open(sys.argv[1]).read())
+one, = judging.judged(typed.STRICT.read(Observation, kept["depth1"], "kept"))
+print(words.verdict(one), *one.liftable[0].lifts)
+"""
+
+
+def test_a_limiter_is_one_file(tree: Tree) -> None:
+    tree.write("userspace/fabtune/why/limiters/hum.py", LIMITER)
+    done = subprocess.run(
+        [sys.executable, "-c", JUDGING, TOP / "tests/unit/data/observations.json.gz"],
+        env=os.environ | {"PYTHONPATH": str(tree.top / "userspace")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert shown(done).endswith("by a hum in the line (100 % of the time) iscsi.tcp_window")
+    assert len(tree.touched) == 1

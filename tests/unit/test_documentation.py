@@ -38,6 +38,19 @@ def test_the_picture_of_the_floors_is_the_contract() -> None:
     assert rows == [row for row in floors if all((PACKAGE / name).is_dir() for name in row)]
 
 
+def test_readme_leads_to_every_page() -> None:
+    text = (TOP / "README.md").read_text()
+    assert not [page.name for page in (TOP / "Documentation").glob("*.md") if f"Documentation/{page.name})" not in text]
+
+
+def test_contributing_shows_how_to_add_to_every_directory_that_is_searched() -> None:
+    searched = (TOP / "Documentation/architecture.md").read_text().partition("directories are searched")[2]
+    found = re.findall(r"`([a-z]+/[a-z]+)/`", searched.partition("\n\n")[0])
+    assert len(found) == 5
+    text = (TOP / "CONTRIBUTING.md").read_text()
+    assert not [directory for directory in found if f"`userspace/fabtune/{directory}/`" not in text]
+
+
 @pytest.mark.parametrize("page", ["Documentation/architecture.md", "CONTRIBUTING.md"])
 def test_what_a_page_names_is_there(page: str) -> None:
     text = (TOP / page).read_text()
