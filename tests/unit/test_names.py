@@ -106,12 +106,12 @@ _FOUND = {"BACKEND", "FABRIC", "KIND", "LIMITERS", "__all__"}
 
 def test_each_constant_of_a_module_has_a_reader() -> None:
     """Vulture goes by the name alone: one that is used anywhere hides its namesakes."""
-    trees = {
+    modules = {
         f"fabtune/{file}".removesuffix(".py").removesuffix("/__init__").replace("/", "."): tree
-        for file, tree in _trees().items()
+        for file, tree in trees().items()
     }
-    read = {one for module, tree in trees.items() for one in _read(module, tree)}
-    unread = [f"{module}.{name}" for module, tree in trees.items() for name in _constants(tree)
+    read = {one for module, tree in modules.items() for one in _read(module, tree)}
+    unread = [f"{module}.{name}" for module, tree in modules.items() for name in _constants(tree)
               if f"{module}.{name}" not in read and name not in _FOUND]  # fmt: skip
     assert unread == []
 
@@ -124,7 +124,7 @@ def _constants(tree: ast.Module) -> Iterator[str]:
 
 def _read(module: str, tree: ast.Module) -> Iterator[str]:
     """Yield the full name of each that the module reads: its own, those it imports, and those of modules it imports."""
-    known = {}
+    known: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             known |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
