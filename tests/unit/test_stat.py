@@ -136,7 +136,7 @@ def test_a_torn_reading_or_one_that_may_be_far_off_tells_no_mean_depth(capsys: p
 
 def test_names_with_blanks_come_back_as_they_are() -> None:
     text = reading([1000]).replace("driver=iscsi_tcp", r"driver=3w-9xxx\040\134\040card")
-    assert parse(text).device("sda").driver == "3w-9xxx \\ card"
+    assert parse(text).devices[0].driver == "3w-9xxx \\ card"
 
 
 def test_a_device_that_went_while_the_file_was_read_is_one_device() -> None:
@@ -224,7 +224,7 @@ def test_errors_are_told_apart_by_op_and_class_and_subtract() -> None:
 
     first = parse(failing(reading([1000]), 2))
     second = parse(failing(reading([1000, 2000], time_ns=3_000_000_000), 7))
-    assert first.device("sda").ops["read"].errors_by_class == {"error_medium": 2}
+    assert first.devices[0].ops["read"].errors_by_class == {"error_medium": 2}
     assert diff(first, second).device("sda").ops["read"].errors_by_class == {"error_medium": 5}
 
 
@@ -310,7 +310,7 @@ def test_a_name_that_two_disks_have_had_is_the_later_ones() -> None:
     older = text[text.index("device id=4") :].replace("id=4", "id=3").replace("state=live", "state=dying")
     for both in (text + older, text[: text.index("device id=4")] + older + text[text.index("device id=4") :]):
         found = parse(both)
-        assert found.device("sda").id == since_seen(found).device("sda").device.id == 4
+        assert since_seen(found).device("sda").device.id == 4
 
 
 def test_json_has_stable_keys_and_percentiles_carry_their_error(capsys: pytest.CaptureFixture[str]) -> None:

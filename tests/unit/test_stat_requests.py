@@ -22,8 +22,8 @@ DETAIL = (
 def test_details_are_read_and_subtract(capsys: pytest.CaptureFixture[str]) -> None:
     plain = parse(reading([1500, 1500]))
     told = parse(reading([1500, 1500], time_ns=3_000_000_000) + DETAIL.format(bucket(1500), bucket(9000)))
-    assert dict(plain.device("sda").ops["read"].details) == {}
-    details = told.device("sda").ops["read"].details
+    assert dict(plain.devices[0].ops["read"].details) == {}
+    details = told.devices[0].ops["read"].details
     assert details["wait"].count == 2 == details["4KiB"].count
     # Switched on between two readings, and on at both.
     assert diff(plain, told).device("sda").ops["read"].details["wait"].count == 2

@@ -117,16 +117,6 @@ class Snapshot:
     devices: tuple[CountedDevice, ...]
     text: str = field(repr=False, compare=False)
 
-    def device(self, disk: str) -> CountedDevice:
-        """Return the live device called `disk` (``sda`` or ``/dev/sda``).  Raises InputError."""
-        name = disk.removeprefix("/dev/")
-        found = [device for device in self.devices if device.disk == name and device.state != "gone"]
-        if found:
-            # A disk that is being removed may have left its name to another, which was seen later.
-            return max(found, key=lambda device: device.id)
-        known = ", ".join(sorted(device.disk for device in self.devices if device.state != "gone")) or "none yet"
-        raise InputError(f"device '{disk}': fabstat has seen no request on it; it has seen: {known}")
-
 
 def snapshot(directory: Path = DIRECTORY) -> Snapshot:
     """Read the module.  Raises FabtuneError when it is not loaded or may not be read."""
