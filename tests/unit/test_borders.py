@@ -18,7 +18,7 @@ KINDS = ("lab/fabrics", "host/targets")
 
 # Words that are a fabric's or a target's name, and something else besides.
 OTHER_MEANINGS = {
-    "catalog/reference.py": ("srp", "iscsi", "lio"),  # the vocabulary's files
+    "catalog/reference.py": ("srp", "iscsi"),  # the vocabulary's files
     "lab/cpu_time.py": ("nvmet",),  # the kernel's modules
     "measure/wire.py": ("iscsi",),  # tshark's protocol
     "tune/journal.py": ("iscsi", "target"),  # directories of /etc

@@ -113,6 +113,16 @@ def test_a_daemon_without_a_target_is_planned_for_and_not_lio(tgt: Path, capsys:
     assert "(no tgt target seen)" in capsys.readouterr().out.replace("\n", " ")
 
 
+def test_the_profile_of_defaults_gives_a_target_of_any_kind_its_own(tgt: Path) -> None:
+    (device,) = targets.groups()
+    backends.get("attribute").write(device, "MaxBurstLength", "1048576")
+    (row,) = (row for row in planned("default").changes if row.tunable.name.startswith("tgt."))
+    assert (row.tunable.name, row.wanted, row.why) == ("tgt.max_burst", "262144", "tgt's own default")
+    entries = load_profile("default", shipped_catalog()).entries["target"]
+    # An ACL's command window is the portal group's, which has the default.
+    assert {*targets.offers(), *targets.acl_offers()} - entries.keys() == {"lio.cmdsn_depth"}
+
+
 def test_values_are_written_by_tgtadm_and_read_back(tgt: Path) -> None:
     (device,) = targets.groups()
     backend = backends.get("attribute")

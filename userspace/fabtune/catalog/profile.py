@@ -11,7 +11,7 @@ import attrs
 
 from fabtune.catalog.tunable import MAX_FILE_BYTES, ROLES, Catalog, Tunable, Value
 from fabtune.errors import InputError
-from fabtune.host import userfile
+from fabtune.host import targets, userfile
 from fabtune.installed import data_dir
 from fabtune.model import formula, typed
 
@@ -24,7 +24,6 @@ WORDS = ("max", "auto", "default")
 DEFAULT = "default"
 _DEFAULTS_OF = {
     ("sysctl", "netns"): "the kernel's", ("sysctl", "host"): "the kernel's", ("record", "record"): "open-iscsi's",
-    ("attribute", "tpg"): "LIO's", ("attribute", "acl"): "LIO's",
 }  # fmt: skip
 # Includes in a row, and files that one profile may be made of in all.
 _MAX_DEPTH, _MAX_FILES = 8, 16
@@ -156,15 +155,19 @@ def available() -> dict[str, Path]:
 
 def _defaults(catalog: Catalog, path: Path) -> Profile:
     """Return the profile of what an untouched system does."""
+    known = dict(_DEFAULTS_OF)
+    for kind in targets.serving():
+        offered = (one for one in catalog.tunables.values() if one.name in (*kind.offers, *kind.acl_offers))
+        known |= {(one.backend, one.scope): f"{kind.title}'s" for one in offered}
     entries: dict[str, dict[str, Entry]] = {role: {} for role in ROLES}
     for tunable in catalog.tunables.values():
-        whose = _DEFAULTS_OF.get((tunable.backend, tunable.scope))
+        whose = known.get((tunable.backend, tunable.scope))
         if whose and tunable.in_default and tunable.default is not None:
             for role in tunable.roles:
                 entries[role][tunable.name] = Entry(
                     tunable, "value", "default", f"{whose} own default", "", f"{path}: {tunable.name}"
                 )
-    summary = "what an untouched system does: the kernel's, open-iscsi's and LIO's own values"
+    summary = "what an untouched system does: the kernel's, open-iscsi's and the target's own values"
     return Profile(DEFAULT, summary, path, {}, entries)
 
 

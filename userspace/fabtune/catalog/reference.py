@@ -4,11 +4,11 @@
 from collections.abc import Iterable
 
 from fabtune.catalog.tunable import EFFECTS, Tunable
+from fabtune.host import targets
 
 _TITLES = {
     "block": "Disks of the initiator",
     "iscsi": "open-iscsi",
-    "lio": "LIO",
     "net": "Core network settings",
     "nic": "NICs",
     "qdisc": "Queueing disciplines",
@@ -16,6 +16,7 @@ _TITLES = {
     "srp": "SRP initiator",
     "srpt": "SRP target",
     "tcp": "TCP",
+    **{kind.name: kind.title for kind in targets.serving()},
 }
 
 

@@ -66,6 +66,8 @@ class Kind:
     """One kind of target; the methods here are the answers of a kind that lacks the thing asked for."""
 
     name: ClassVar[str]
+    # What people call it.
+    title: ClassVar[str]
     # The Debian package that it needs besides the kernel ('' for none).
     package: ClassVar[str] = ""
     # What its tunables belong to, and which of these is an iSCSI portal group ('' for none).

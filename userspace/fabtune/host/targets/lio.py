@@ -43,7 +43,7 @@ def _plugin(store: Path) -> str:
 
 
 class _Lio(Kind):
-    name = "lio"
+    name, title = "lio", "LIO"
     scopes = ("tpg", "acl", "backstore", "srpt-tpg")
     group = "tpg"
     usual = True

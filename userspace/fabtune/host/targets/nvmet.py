@@ -14,7 +14,7 @@ def _configfs() -> Path:
 
 
 class _Nvmet(Kind):
-    name = "nvmet"
+    name = title = "nvmet"
 
     def exports(self) -> Iterator[Export]:
         for namespace in sorted((_configfs() / "subsystems").glob("*/namespaces/*")):

@@ -135,7 +135,7 @@ def _luns(text: str) -> tuple[str, ...]:
 
 
 class _Tgt(Kind):
-    name = "tgt"
+    name = title = "tgt"
     package = "tgt"
     scopes = ("tgt-target",)
     group = "tgt-target"
