@@ -43,7 +43,11 @@ fails() {
 	fails 2 "expected NAME=VALUE" plan wan --rtt 5ms --rate 1gbit --set io_size
 	fails 2 "network namespace 'nowhere' not found" plan wan --rtt 5ms --rate 1gbit --netns nowhere
 	fails 2 "invalid choice: 'server'" plan wan --role server
-	fails 2 "unknown tunable 'iscsi.tcp_windw' (did you mean 'iscsi.tcp_window'?)" explain iscsi.tcp_windw
+	fails 2 "no tunable and no workload 'iscsi.tcp_windw' (did you mean 'iscsi.tcp_window'?)" explain iscsi.tcp_windw
+	fails 2 "'stress182' (did you mean 'stress128'?); see \`fabtune tunables\` and \`fabtune workloads\`" explain stress182
+	# What is wrong with the words is said before anything of the host.
+	run -2 --separate-stderr fabtune show wam
+	[[ "$stderr" == *"unknown profile 'wam'"* && -z "$output" ]]
 	fails 2 "not in the journal" revert --transaction 20200101T000000Z-000
 	fails 2 "nothing.json: no such file" lint nothing.json
 }

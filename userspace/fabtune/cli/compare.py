@@ -4,13 +4,14 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fabtune.cli import console
 from fabtune.errors import InputError
 
 if TYPE_CHECKING:
     from fabtune.model.runrecord import RunRecord
+    from fabtune.report.compare import Comparison
 
 
 def _load(path: Path) -> "list[RunRecord]":
@@ -35,7 +36,7 @@ def run_compare(args: argparse.Namespace) -> int:
     return outcome.exit_code
 
 
-def show(outcome: Any, as_json: bool) -> None:
+def show(outcome: "Comparison", as_json: bool) -> None:
     from fabtune.cli.table import paragraph, report_table
     from fabtune.report import verdict_table
     from fabtune.report.table import Column, Table

@@ -37,9 +37,9 @@ def run_show(args: argparse.Namespace) -> int:
     if args.json:
         table.print_json(saved_facts.to_json(facts))
         return ExitCode.DONE
-    host = facts.host
+    host, wanted = facts.host, _wanted(facts, args)
     print(f"{host.name}: Linux {host.kernel}, {host.cpus} CPUs, {host.memory_bytes / 2**30:.1f} GiB")
-    _show_sessions(facts, _wanted(facts, args))
+    _show_sessions(facts, wanted)
     _show_target(facts)
     _show_options(facts)
     if facts.nics:

@@ -7,9 +7,10 @@ from fabtune.catalog.profile import available, load_profile
 from fabtune.catalog.reference import reference
 from fabtune.catalog.tunable import EFFECTS, ROLES, Tunable, shipped_catalog
 from fabtune.cli import table, workloads
-from fabtune.errors import ExitCode
+from fabtune.errors import ExitCode, InputError
 from fabtune.facts.collect import Reading, collect
 from fabtune.measure import workload
+from fabtune.model import typed
 
 
 def tunable_json(tunable: Tunable) -> dict[str, object]:
@@ -65,8 +66,12 @@ def run_explain(args: argparse.Namespace) -> int:
     """Say everything about one tunable, with its values on this host and what profiles want of it; or a workload."""
     if args.tunable in workload.names():
         return workloads.show_workloads(args.tunable, args.json)
-    catalog = shipped_catalog()
-    tunable = catalog.get(args.tunable, "explain")
+    tunable = shipped_catalog().tunables.get(args.tunable)
+    if tunable is None:
+        near = typed.suggestion(args.tunable, [*shipped_catalog().tunables, *workload.names()])
+        raise InputError(
+            f"no tunable and no workload '{args.tunable}'{near}; see `fabtune tunables` and `fabtune workloads`"
+        )
     readings = collect([tunable], args.netns).readings
     wishes = _wishes(tunable)
     if args.json:
