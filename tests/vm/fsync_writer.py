@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 _BLOCK_BYTES, _BLOCKS = 65536, 128
+_REST_S = 0.02
 
 
 def _block(number: int) -> bytes:
@@ -35,13 +36,18 @@ def main(path: str, stop: str, result: str) -> int:
         pause_s = max(pause_s, time.monotonic() - begun_s)
         step += 1
         Path(f"{result}.steps").write_text(str(step))
+        # A load that leaves the guest's one CPU to others, too.
+        time.sleep(_REST_S)
     os.close(handle)
     # Not from the cache, but from the disk.
     direct = os.open(path, os.O_RDONLY | os.O_DIRECT)
     buffer, wrong = mmap.mmap(-1, _BLOCK_BYTES), 0
     for place, number in written.items():
         os.preadv(direct, [buffer], place * _BLOCK_BYTES)
-        wrong += sum(a != b for a, b in zip(buffer[:], _block(number), strict=True))
+        found, right = buffer[:], _block(number)
+        # Byte by byte only where it matters: in a guest that takes seconds.
+        if found != right:
+            wrong += sum(a != b for a, b in zip(found, right, strict=True))
     told = {"steps": step, "pause_s": round(pause_s, 3), "errors": errors, "bytes_wrong": wrong}
     Path(result).write_text(json.dumps(told))
     return 0

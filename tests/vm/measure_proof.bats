@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual
+# guest: --suite trixie --clock real --accel uml
+# guest-full: --suite trixie --clock virtual
 # What a capture proves of a session, against known configurations.
 
 setup_file() {
@@ -8,11 +9,11 @@ setup_file() {
 	python3 -m fabtune.lab.guest up --rtt 1ms --rate 50mbit
 }
 
-@test "known configurations (12, in the short run 2) are confirmed from the wire, and wrong claims contradicted" {
+@test "known configurations (12, in the short run 3) are confirmed from the wire, and wrong claims contradicted" {
 	run python3 /fabtune/tests/vm/proof_grid.py
 	echo "$output"
 	[ "$status" -eq 0 ]
-	count=$([ "$LENGTH" = full ] && echo 12 || echo 2)
+	count=$([ "$LENGTH" = full ] && echo 12 || echo 3)
 	[[ "${lines[-1]}" == "$count configurations, "*", $((count * 5)) wrong ones contradicted, 0 wrong" ]]
 }
 
