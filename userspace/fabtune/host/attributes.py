@@ -5,6 +5,7 @@
 """
 
 import errno
+import os
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,7 @@ _DRIVERS_DECIDE = ("block", "nic")
 _CHOSEN = re.compile(r"(?:^|\s)\[([^\]]+)\](?:\s|$)")
 
 
-def _paths(device: Device, key: str) -> list[Path]:
+def _paths(device: Device, key: str) -> list[str]:
     """Return the files of `key`; one with a star (``queues/rx-*/rps_cpus``) is a file for each queue.
 
     A key may come from a journal, so it may leave the device's directory only through sysfs's own links.
@@ -30,8 +31,8 @@ def _paths(device: Device, key: str) -> list[Path]:
         raise FabtuneError(f"{device.label}: '{key:.80}' is not an attribute of a device; it is left alone")
     base = namespaces.sysfs(device.where["netns"]) / directory if "netns" in device.where else Path(directory)
     if "*" not in key:
-        return [_confined(base / key, device)]
-    found = sorted(base.glob(key), key=lambda path: [int(part) for part in re.findall(r"\d+", str(path))])
+        return [_confined(f"{base}/{key}", device)]
+    found = sorted(map(str, base.glob(key)), key=lambda path: [int(part) for part in re.findall(r"\d+", path)])
     if not found:
         raise UnsupportedError(f"{device.label}: has no {key}")
     return [_confined(path, device) for path in found]
@@ -44,16 +45,17 @@ def _real(directory: Path) -> Path:
 
 
 @lru_cache(maxsize=16384)
-def _leads_out(directory: Path, sysfs: Path) -> bool:
-    """Tell whether `directory` is shown in `sysfs` and lies elsewhere.  A device's attributes are in few of them."""
-    return directory.is_relative_to(sysfs) and not directory.resolve().is_relative_to(_real(sysfs))
+def _leads_out(text: str, sysfs: Path) -> bool:
+    """Tell whether the path `text` is shown in `sysfs` and lies elsewhere.  A device's attributes are in few places."""
+    path = Path(text)
+    return path.is_relative_to(sysfs) and not path.resolve().is_relative_to(_real(sysfs))
 
 
-def _confined(path: Path, device: Device) -> Path:
+def _confined(path: str, device: Device) -> str:
     """Return `path` if it stays where the kernel keeps attributes.  Raises FabtuneError."""
     # A namespace's own sysfs is a detached mount, which has no path to compare.
-    leads_out = _leads_out.__wrapped__(path, tree.SYS) if path.is_symlink() else _leads_out(path.parent, tree.SYS)
-    if leads_out:
+    link = os.path.islink(path)  # noqa: PTH114 - twelve thousand of them for a thousand sessions
+    if _leads_out.__wrapped__(path, tree.SYS) if link else _leads_out(path.rpartition("/")[0], tree.SYS):
         raise FabtuneError(f"{device.label}: {path} leads out of {tree.SYS}; it is left alone")
     return path
 

@@ -162,12 +162,13 @@ def _session(directory: Path) -> Session | None:
     target = tree.read_text(directory / "targetname")
     if not target:
         return None
-    connection = tree.SYS / f"class/iscsi_connection/connection{sid}:0"
-    persistent = tree.read_text(connection / "persistent_address") or ""
-    port = tree.read_text(connection / "persistent_port") or "3260"
-    address = tree.read_text(connection / "address") or persistent
-    negotiated = {name: tree.read_text(directory / file) for file, name in NEGOTIATED.items()}
-    negotiated |= {name: tree.read_text(connection / file) for file, name in _CONNECTION.items()}
+    # As text: joining paths takes longer than reading the files.
+    connection = f"{tree.SYS}/class/iscsi_connection/connection{sid}:0"
+    persistent = tree.read_text(f"{connection}/persistent_address") or ""
+    port = tree.read_text(f"{connection}/persistent_port") or "3260"
+    address = tree.read_text(f"{connection}/address") or persistent
+    negotiated = {name: tree.read_text(f"{directory}/{file}") for file, name in NEGOTIATED.items()}
+    negotiated |= {name: tree.read_text(f"{connection}/{file}") for file, name in _CONNECTION.items()}
     device = directory / "device"
     scsi_host = device.resolve().parent.name
     return Session(
@@ -177,8 +178,8 @@ def _session(directory: Path) -> Session | None:
         interface=tree.read_text(directory / "ifacename") or "default",
         state=tree.read_text(directory / "state") or "",
         address=canonical(address),
-        port=_number(tree.read_text(connection / "port") or port),
-        local_port=_number(tree.read_text(connection / "local_port")),
+        port=_number(tree.read_text(f"{connection}/port") or port),
+        local_port=_number(tree.read_text(f"{connection}/local_port")),
         luns=tuple(sorted(entry.name for entry in device.glob("target*/*:*:*:*/block/*"))),
         can_queue=_number(tree.read_text(tree.SYS / "class/scsi_host" / scsi_host / "can_queue")),
         negotiated={name: _words(name, value) for name, value in negotiated.items() if value},

@@ -15,7 +15,7 @@ _READ_BYTES = 1 << 16
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 
 
-def read_text(path: Path) -> str | None:
+def read_text(path: Path | str) -> str | None:
     """Return the stripped text of `path`, or None when it is absent or not readable."""
     try:
         return stripped_text(path)
@@ -23,7 +23,7 @@ def read_text(path: Path) -> str | None:
         return None
 
 
-def stripped_text(path: Path) -> str:
+def stripped_text(path: Path | str) -> str:
     """Return the stripped text of `path`.  Raises OSError."""
     # Of a thousand sessions it is forty thousand files: a Python file object for each would take half of the time.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -42,7 +42,7 @@ def whole(text: str | None) -> int | None:
     return int(text) if text and _WHOLE.fullmatch(text) else None
 
 
-def write_text(path: Path, value: str) -> None:
+def write_text(path: Path | str, value: str) -> None:
     """Write `value` to an existing file of the kernel in one write().  Raises OSError."""
     # O_CREAT would turn a misspelt path in a copied tree into a new file.
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
