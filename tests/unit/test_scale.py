@@ -17,7 +17,9 @@ from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import TcpSocket
 from fabtune.lint.hazards import lint
+from fabtune.measure.disk_look import counted_between
 from fabtune.measure.look import chosen
+from fabtune.stat import CountedDevice, Op, Snapshot
 from fabtune.tune import reconnect
 from fabtune.tune.request import plan_for, request
 
@@ -51,6 +53,15 @@ def _why() -> None:
     assert chosen((), sockets.established())
 
 
+def _disk(number: int, name: str, completed: int, state: str = "live") -> CountedDevice:
+    ops = {"read": Op(issued=completed, completed=completed)}
+    return CountedDevice(
+        id=number, state=state, disk=name, dev="8:0", diskseq=number, driver="iscsi_tcp", hctl="2:0:0:0", parent="",
+        seen_ns=1, time_ns=2, in_flight=0, highest=1, limit=32, forgotten=0, eh_wakeups=0, depth_ns=0, at_limit_ns=0,
+        events={}, ops=ops,
+    )  # fmt: skip
+
+
 def _calls(host: Path, sessions: int, work: Callable[[], None]) -> int:
     """Return how many calls `work` makes on a host with `sessions`."""
     with pytest.MonkeyPatch.context() as patch:
@@ -76,3 +87,12 @@ def _calls(host: Path, sessions: int, work: Callable[[], None]) -> int:
 def test_a_session_costs_as_much_among_many_as_among_few(tmp_path: Path, work: Callable[[], None]) -> None:
     few, many = _calls(tmp_path / "few", FEW, work), _calls(tmp_path / "many", MANY, work)
     assert many <= MOST_TIMES * few
+
+
+def test_of_two_disks_with_one_name_the_later_counts_and_of_one_that_is_gone_nothing() -> None:
+    disks = (_disk(1, "sda", 5), _disk(2, "sda", 7), _disk(3, "sdb", 9, state="gone"))
+    before = Snapshot(1, 1, 1 << 62, {}, (), (), "")
+    after = Snapshot(2, 1, 1 << 62, {}, (), disks, "")
+    counted = counted_between(before, after)
+    assert {name: one.ops["read"].completed for name, one in counted.items()} == {"sda": 7}
+    assert counted_between(None, after) == {} == counted_between(after, before)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One disk over a look: what fabstat counted of it, else what the block layer did."""
 
+from collections.abc import Mapping
+
 from fabtune.errors import FabtuneError
 from fabtune.host import blocks, tree
 from fabtune.measure.counters import SECTOR_BYTES
@@ -50,11 +52,11 @@ class DiskLook:
             moved = now[2] * SECTOR_BYTES, now[6] * SECTOR_BYTES
             self._samples.append(DiskSample(at_s, *moved, now[8], limit, tags))
 
-    def seen(self, first: Snapshot | None, last: Snapshot | None, elapsed_s: float) -> DiskSeen:
-        """Return what happened between two readings of fabstat, or by the block layer where there are none."""
+    def seen(self, counted: Mapping[str, DeviceInterval], elapsed_s: float) -> DiskSeen:
+        """Return what fabstat counted of the disk, or what the block layer did where it is not in `counted`."""
         queue = {name: value for name in _QUEUE if (value := tree.read_text(self._directory / "queue" / name))}
         limit = tree.whole(tree.read_text(self._directory / "device/queue_depth"))
-        counted_by = _interval(first, last, self.name)
+        counted_by = counted.get(self.name)
         if counted_by is None:
             return self._by_block_layer(elapsed_s, limit, queue)
         ops = {way: counted_by.ops[way] for way in WAYS if way in counted_by.ops}
@@ -90,14 +92,16 @@ class DiskLook:
         )
 
 
-def _interval(first: Snapshot | None, last: Snapshot | None, name: str) -> DeviceInterval | None:
-    """Return the disk's difference between two readings, None where fabstat did not see it."""
+def counted_between(first: Snapshot | None, last: Snapshot | None) -> dict[str, DeviceInterval]:
+    """Return the difference between two readings of fabstat by disk; nothing where there are none to compare."""
     if first is None or last is None:
-        return None
+        return {}
     try:
-        return diff(first, last).device(name)
+        found = sorted(diff(first, last).devices, key=lambda one: one.device.id)
     except FabtuneError:
-        return None
+        return {}
+    # A disk that is being removed may have left its name to another, which was seen later.
+    return {one.device.disk: one for one in found if one.device.state != "gone"}
 
 
 def _way(interval: DeviceInterval, way: str, block_ms: float | None) -> WaySeen:

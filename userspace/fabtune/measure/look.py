@@ -19,7 +19,7 @@ from fabtune.host.sessions import Connections, Session, connection_counts, live_
 from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.away import AwayEnd
-from fabtune.measure.disk_look import DiskLook, fabstat_now
+from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
 from fabtune.measure.ends import End, EndCounters
 from fabtune.model.address import canonical
 from fabtune.model.observation import (
@@ -165,7 +165,8 @@ class Look:
         `first` and `last` are fabstat's readings at both ends of the look, `away` is the target's end on another host.
         """
         seen = {one: end for group in self._groups for one, end in group.seen(self._elapsed_s).items()}
-        told = [disk.seen(first, last, self._elapsed_s) for disk in self._disks]
+        counted = counted_between(first, last)
+        told = [disk.seen(counted, self._elapsed_s) for disk in self._disks]
         if away:
             self._ask(away)
         self._missing += [text for group in self._groups for text in group.missing]
