@@ -14,8 +14,8 @@ setup_file() {
 	echo 2 > $ACL/cmdsn_depth
 	load_fabstat
 	mkdir -p /run/fabtune /run/prometheus
-	# No test waits for two minutes.
-	sed '/^ *interval: 2m$/d' /fabtune/monitoring/fabtune.rules.yml > /run/prometheus/fabtune.rules.yml
+	# No test waits for minutes.
+	sed '/^ *interval: [0-9]*m$/d' /fabtune/monitoring/fabtune.rules.yml > /run/prometheus/fabtune.rules.yml
 	cat > /run/prometheus/prometheus.yml <<-'END'
 		global: {scrape_interval: 2s, evaluation_interval: 2s}
 		rule_files: [fabtune.rules.yml]

@@ -39,8 +39,8 @@ from fabtune.export.families import CONTENT_TYPES, OPENMETRICS, PROMETHEUS  # no
 MONITORING = TOP / "userspace/monitoring"
 RULES, DASHBOARD = MONITORING / "fabtune.rules.yml", MONITORING / "fabtune.dashboard.json"
 BARS = {"cpu_cores": 0.1, "rss_gb": 2.0, "slowest_recorded_query_cpu_s": 0.2, "mb_per_host_and_day": 1.5}
-# When garbage is collected: what Prometheus sets by itself from 2.53 (Debian 13) on; before it was 100.
-_GOGC = "75"
+# What the documentation tells those with many hosts to set.
+SETTINGS = dict(re.findall(r"^    (GO[A-Z]+)=(\w+)$", (TOP / "Documentation/monitoring.md").read_text(), re.MULTILINE))
 # Rates look back five minutes: before that nothing is recorded.
 WARM_UP_S = 360
 DAY_S, DAY_HOSTS = 86400, 6
@@ -102,7 +102,7 @@ class Prometheus:
         self._process = subprocess.Popen(
             ["prometheus", f"--config.file={work / 'prometheus.yml'}", f"--storage.tsdb.path={data}",
              f"--web.listen-address={where}", "--storage.tsdb.retention.time=10y"],
-            stdout=self._log, stderr=subprocess.STDOUT, env={**os.environ, "GOGC": _GOGC},
+            stdout=self._log, stderr=subprocess.STDOUT, env=os.environ | SETTINGS,
         )  # fmt: skip
         while self._process.poll() is None:
             with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/-/ready"):
@@ -144,11 +144,11 @@ def panels() -> dict[str, str]:
 
 
 def queried(server: Prometheus, since_s: float, idle_cores: float) -> dict[str, dict[str, object]]:
-    """Return what each query of the dashboard took, the least of three: CPU seconds without what goes on anyway."""
+    """Return what each query of the dashboard took, the least of five: CPU seconds without what goes on anyway."""
     found: dict[str, dict[str, object]] = {}
     for title, query in panels().items():
         costs = []
-        for _ in range(3):
+        for _ in range(5):
             before, started = server.cpu_s(), time.monotonic()
             series = server.ask("query_range", query=query, start=since_s, end=time.time(), step=STEP_S)
             costs.append(server.cpu_s() - before - idle_cores * (time.monotonic() - started))
