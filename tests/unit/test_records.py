@@ -19,11 +19,24 @@ from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import clients, combination, raw
 from fabtune.experiment.settings import parse_settings
 from fabtune.lab import topology
-from fabtune.measure import capture, checks, fio, network, proof, recordfile, target, workload, workload_run
+from fabtune.measure import (
+    blktrace,
+    capture,
+    checks,
+    fio,
+    network,
+    proof,
+    recordfile,
+    replay,
+    target,
+    workload,
+    workload_run,
+)
+from fabtune.measure.arrivals import Arrival
 from fabtune.model import runrecord
 from fabtune.model.factors import Settings
 from fabtune.model.outputs import FioOutput, Iperf3Output, Qdisc
-from fabtune.model.runrecord import Edge, Event, Readings, RunRecord, SessionTurn
+from fabtune.model.runrecord import Edge, Event, PathTold, Readings, RunRecord, SessionTurn
 from fabtune.report import suite
 from fabtune.stat.stuck import StuckList, StuckRequest
 
@@ -176,9 +189,28 @@ def of_the_tests(place: target.Target, monkeypatch: Patch) -> RunRecord:
     return make_record(100, "wan", 3, seconds=5, path={"rtt_ms": 0.3, "rate_bytes_per_s": 1.25e8})
 
 
+def _disk(place: target.Target, monkeypatch: Patch) -> target.Target:
+    """A file in a disk's place, loaded by our own generator as it is."""
+    monkeypatch.undo()
+    path = place.path / "disk"
+    path.write_bytes(bytes(1 << 20))
+    return attrs.evolve(place, path=path, kind="device", size_bytes=1 << 20)
+
+
+def of_open_loop(place: target.Target, monkeypatch: Patch) -> RunRecord:
+    work = workload.load("openloop").with_parameters(["total_bytes=1048576", "requests_per_s=100"])
+    return workload_run.measure(work, _disk(place, monkeypatch), label="wan", path=PathTold(), runtime_s=1, ramp_s=0)
+
+
+def of_replay(place: target.Target, monkeypatch: Patch) -> RunRecord:
+    trace = blktrace.Trace("t.bin", "ab", "8,16", tuple(Arrival(n * 10**7, 0, 4096, False) for n in range(50)), 1)
+    disk = _disk(place, monkeypatch)
+    return replay.Replay(trace, disk, PathTold(), blktrace.fit(trace, disk.size_bytes, 512)).measure("wan", {})
+
+
 PRODUCERS = (
     of_run, of_ab, of_failed_run, of_capture, of_net, of_stopped_net, of_raw, of_clients, of_hanging_clients,
-    of_combination, of_the_tests,
+    of_combination, of_the_tests, of_open_loop, of_replay,
 )  # fmt: skip
 
 
