@@ -83,6 +83,13 @@ def test_points_are_a_host_each_and_their_sum(tmp_path: Path) -> None:
     # The instant is that of true time: the host's clock was 1 ms ahead.
     assert [one["begun_late_ms"] for one in points] == [1.0, 0.0, 1.0]
     assert fleet._points(run, hosts, "mixed") == points
+    for text, says in (
+        ("{", "no JSON in what it printed"),
+        ('{"wanted_unix_s": "x"}', "key 'wanted_unix_s': found 'x'"),
+    ):
+        (run.directory / "b" / "read.start.json").write_text(text)
+        with pytest.raises(InputError, match=f"b/read.start.json: {says}"):
+            fleet._points(run, hosts, "read")
 
 
 def test_the_percentiles_of_all_hosts_are_those_of_all_their_requests(tmp_path: Path) -> None:

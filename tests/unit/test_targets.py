@@ -242,7 +242,7 @@ def test_the_page_of_targets_is_what_the_vocabulary_says() -> None:
     ("texts", "why"),
     [
         ({"target": "scst"}, "expected one of lio, tgt"),
-        ({"target": "tgt", "sessions": "2"}, "target = tgt is not built with another sessions than usual"),
+        ({"target": "tgt", "sessions": "2"}, "target = tgt takes only the default of sessions"),
         ({"target": "tgt", "fabric": "srp"}, "target with fabric = srp: it is only for iscsi"),
     ],
 )

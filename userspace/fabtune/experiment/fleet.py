@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment.batch import Run, to_measure
 from fabtune.experiment.definition import Definition
@@ -23,6 +25,8 @@ from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.installed import data_dir
 from fabtune.measure import interleave, measured, metrics, recordfile, workload
+from fabtune.model import typed
+from fabtune.model.document import printed
 from fabtune.model.results import Point
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
@@ -33,6 +37,16 @@ _OURS = ("profile", "workload", "size", "depth", "op", "ramp", "runtime")
 _SAID = ("rtt", "rate", "seed")
 # A host that dies must not hang the others: ssh asks a silent host three times in 15 s.
 _SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+
+
+@attrs.frozen
+class _Start:
+    """When a host's load began by its own clock, and how far that was ahead of true time."""
+
+    wanted_unix_s: float
+    begun_unix_s: float
+    clock_offset_ms: float
+    clock_uncertainty_ms: float
 
 
 def check_definition(definition: Definition) -> None:
@@ -139,9 +153,10 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
     latencies: dict[str, list[measured.Latencies]] = {}
     for host in inventory.initiators:
         taken = recordfile.read(run.directory / host / f"{op}{recordfile.SUFFIX}")
-        start = json.loads((run.directory / host / f"{op}.start.json").read_text())
+        said = run.directory / host / f"{op}.start.json"
+        start = typed.TOLERANT.read(_Start, printed(said.read_text(), str(said)), str(said))
         figures = {metric.key: metric.value for step in taken.steps for metric in metrics.of_step(step)}
-        late_s = start["begun_unix_s"] - start["wanted_unix_s"]
+        late_s = start.begun_unix_s - start.wanted_unix_s
         for way in ways_of(op):
             if f"{way}_mb_per_s" not in figures:
                 continue
@@ -153,9 +168,9 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
                     "op": way,
                     "mb_per_s": round(figures[f"{way}_mb_per_s"], 2),
                     **{name: _rounded(figures.get(f"{way}_{name}")) for name in ("p50_ms", "p99_ms")},
-                    "begun_late_ms": round(late_s * 1e3 - start["clock_offset_ms"], 1),
-                    "clock_offset_ms": round(start["clock_offset_ms"], 3),
-                    "clock_uncertainty_ms": round(start["clock_uncertainty_ms"], 3),
+                    "begun_late_ms": round(late_s * 1e3 - start.clock_offset_ms, 1),
+                    "clock_offset_ms": round(start.clock_offset_ms, 3),
+                    "clock_uncertainty_ms": round(start.clock_uncertainty_ms, 3),
                 })
             )  # fmt: skip
     return found + [_sum([one for one in found if one["op"] == way], latencies[way]) for way in latencies]

@@ -20,7 +20,7 @@ class Rest:
 
 
 def printed(text: str, whose: str) -> Json:
-    """Return the JSON that fabtune printed on the host `whose`.  Raises InputError where there is none."""
+    """Return the JSON that a program printed; errors name it `whose`.  Raises InputError where there is none."""
     try:
         # Banners and warnings may stand before it.
         found: Json = json.loads(text[max(text.find("{\n"), 0) :])

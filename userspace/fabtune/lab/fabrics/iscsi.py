@@ -39,7 +39,7 @@ class Iscsi(Fabric):
         kind = targets.named(settings.target)
         of_some = {name for one in targets.kinds() for name in one.factors}
         refused = [name for name in sorted(of_some - kind.factors) if differs(settings, name)]
-        return f"target = {kind.name} is not built with another {' or '.join(refused)} than usual" if refused else ""
+        return f"target = {kind.name} takes only the default of {' and '.join(refused)}" if refused else ""
 
     @property
     def kind(self) -> Kind:
