@@ -18,7 +18,7 @@ from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import clients, combination, raw
 from fabtune.experiment.settings import parse_settings
-from fabtune.lab import topology
+from fabtune.lab import iperf3, topology
 from fabtune.measure import (
     blktrace,
     capture,
@@ -140,9 +140,7 @@ def of_stopped_net(place: target.Target, monkeypatch: Patch) -> RunRecord:
 
 def of_raw(place: target.Target, monkeypatch: Patch) -> RunRecord:
     """The network of a lab guest, which leaves its record itself."""
-    monkeypatch.setattr(raw, "require", lambda *words: "/bin/true")
-    monkeypatch.setattr(raw, "until", lambda *words: None)
-    monkeypatch.setattr(raw, "nsenter", lambda namespace: [])
+    monkeypatch.setattr(iperf3, "listening", lambda *words: contextlib.nullcontext(0))
     assert raw.measure(settings(workload="net", streams="1"), place.path)[0] == ("write", {"mb_per_s": 100.0})
     return recordfile.read(place.path / "net.run.json.gz")
 
