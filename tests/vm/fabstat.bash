@@ -11,8 +11,8 @@ unload_fabstat() {
 	! [ -e /sys/module/fabstat ] || rmmod fabstat
 }
 
-# seen DISK EXPRESSION: what the module has counted of DISK, e.g. seen sda 'events["busy"]'.  Names: d the device,
-# events, read and write (its ops), completed(op), hist(op, time), i the whole interval.
+# seen DISK EXPRESSION...: what the module has counted of DISK, a line each, e.g. seen sda 'events["busy"]'.  Names:
+# d the device, events, read and write (its ops), completed(op), hist(op, time), i the whole interval.
 seen() {
 	python3 - "$@" <<-'PYTHON'
 		import sys
@@ -22,16 +22,16 @@ seen() {
 		read, write, flush, discard, other = (ops.get(op, Op()) for op in ("read", "write", "flush", "discard", "other"))
 		hist = lambda op, time="device": ops[op].histograms[time]
 		books = all(op.issued == op.completed + op.sent_back for op in ops.values())
-		print(eval(sys.argv[2]))
+		print(*map(eval, sys.argv[2:]), sep="\n")
 	PYTHON
 }
 
-# expect DISK EXPRESSION: fails, and shows the device, unless the expression is true.
+# expect DISK EXPRESSION...: fails, and shows the device, unless each expression is true.  All are asked of one reading.
 expect() {
 	local found
-	found=$(seen "$1" "$2")
-	[ "$found" = True ] && return
-	echo "on $1, '$2' is $found"
+	found=$(seen "$@") && ! grep -qvx True <<< "$found" && return
+	echo "on $1,"
+	paste -d '\n' <(printf "'%s' is\n" "${@:2}") - <<< "$found"
 	fabtune stat "$1"
 	return 1
 }

@@ -3,6 +3,7 @@
 # guest: --suite trixie --clock virtual
 # guest-full: --suite bookworm --clock virtual
 # guest: --suite sid --clock virtual
+# together: module
 # What the module counts is what happened: against fio, diskstats, known delays and the verbs that show it.
 
 # thorough: what the default suite's kernel stands for, the others show in the full run alone.
@@ -39,10 +40,10 @@ field() {
 	after=($(cat "/sys/block/$disk/stat"))
 	stat() { echo $((after[$1 - 1] - before[$1 - 1])); }
 	[ "$(stat 1)" -gt 500 ] && [ "$(stat 5)" -gt 500 ] && [ "$(stat 12)" -gt 0 ] && [ "$(stat 16)" -gt 50 ]
-	expect "$disk" "(read.completed, discard.completed, flush.completed) == ($(stat 1), $(stat 12), $(stat 16))"
 	# diskstats counts an fsync twice: as a write without data, which no device sees, and as a flush.
-	expect "$disk" "write.completed + flush.completed == $(stat 5)"
-	expect "$disk" "(read.bytes, write.bytes, discard.bytes) == ($(stat 3) * 512, $(stat 7) * 512, $(stat 14) * 512)"
+	expect "$disk" "(read.completed, discard.completed, flush.completed) == ($(stat 1), $(stat 12), $(stat 16))" \
+		"write.completed + flush.completed == $(stat 5)" \
+		"(read.bytes, write.bytes, discard.bytes) == ($(stat 3) * 512, $(stat 7) * 512, $(stat 14) * 512)"
 	all_books_close
 }
 
@@ -61,18 +62,18 @@ field() {
 	after=($(cat "/sys/block/$disk/stat"))
 	stat() { echo $((after[$1 - 1] - before[$1 - 1])); }
 	[ "$(stat 12)" -gt 0 ] && [ "$(stat 16)" -gt 50 ]
-	expect "$disk" "(read.completed, discard.completed, flush.completed) == ($(stat 1), $(stat 12), $(stat 16))"
 	# diskstats takes the write zeroes of the journal's first blocks for writes.
-	expect "$disk" "read.bytes + write.bytes + other.bytes == ($(stat 3) + $(stat 7)) * 512"
-	expect "$disk" "write.completed + other.completed <= $(stat 5)"
+	expect "$disk" "(read.completed, discard.completed, flush.completed) == ($(stat 1), $(stat 12), $(stat 16))" \
+		"read.bytes + write.bytes + other.bytes == ($(stat 3) + $(stat 7)) * 512" \
+		"write.completed + other.completed <= $(stat 5)"
 	all_books_close
 }
 
 all_books_close() {
-	expect "$disk" 'all(hist(op).count == ops[op].completed for op in ops)'
-	expect "$disk" 'all(hist(op, "total").count == ops[op].completed for op in ops)'
-	expect "$disk" 'books and d.in_flight == 0 and d.forgotten == 0'
-	expect "$disk" 'not any(events[name] for name in ("unmatched", "untracked", "never_issued", "no_histogram"))'
+	expect "$disk" 'all(hist(op).count == ops[op].completed for op in ops)' \
+		'all(hist(op, "total").count == ops[op].completed for op in ops)' \
+		'books and d.in_flight == 0 and d.forgotten == 0' \
+		'not any(events[name] for name in ("unmatched", "untracked", "never_issued", "no_histogram"))'
 }
 
 @test "a delay of 1 ms lands in the bucket that holds 1 ms, at every percentile" {
@@ -94,14 +95,14 @@ all_books_close() {
 	echo 8 > "/sys/block/$disk/device/queue_depth"
 	load_fabstat
 	load_disk "$disk" --rw=randread --bs=4k --iodepth=4 --number_ios=400 --size=100%
-	expect "$disk" 'd.highest == 4 and i.at_limit_ns == 0'
 	# L = lambda W: the integral is kept apart from the times it is compared with.
-	expect "$disk" 'abs(i.depth_ns / (read.device_ns + sum(op.device_ns for name, op in ops.items() if name != "read")) - 1) < 1e-3'
+	expect "$disk" 'd.highest == 4 and i.at_limit_ns == 0' \
+		'abs(i.depth_ns / (read.device_ns + sum(op.device_ns for name, op in ops.items() if name != "read")) - 1) < 1e-3'
 	load_disk "$disk" --rw=randread --bs=4k --iodepth=16 --number_ios=800 --size=100%
-	expect "$disk" 'd.highest == 8 and d.limit == 8'
 	# 800 requests, 8 at a time, 2 ms each: 200 ms at the limit, but for the moments between two.
-	expect "$disk" '0.15e9 < i.at_limit_ns < 0.25e9'
-	expect "$disk" 'd.in_flight == 0'
+	expect "$disk" 'd.highest == 8 and d.limit == 8' \
+		'0.15e9 < i.at_limit_ns < 0.25e9' \
+		'd.in_flight == 0'
 }
 
 @test "when the kernel gives up the cycle counter the module follows, and its times and integrals stay right" {
@@ -122,9 +123,9 @@ all_books_close() {
 	returned() { grep -q ' clock=counter ' /sys/kernel/debug/fabstat/stats; }
 	wait_for returned
 	load_disk "$disk" --rw=randread --bs=4k --iodepth=4 --number_ios=200 --size=100%
-	expect "$disk" 'read.completed >= 600 and books and d.in_flight == 0 and d.forgotten == 0'
-	expect "$disk" 'hist("read").count == read.completed and abs(read.device_ns / read.completed - 1e6) < 1e5'
-	expect "$disk" 'abs(i.depth_ns / sum(op.device_ns for op in ops.values()) - 1) < 1e-3'
+	expect "$disk" 'read.completed >= 600 and books and d.in_flight == 0 and d.forgotten == 0' \
+		'hist("read").count == read.completed and abs(read.device_ns / read.completed - 1e6) < 1e5' \
+		'abs(i.depth_ns / sum(op.device_ns for op in ops.values()) - 1) < 1e-3'
 }
 
 @test "requests that began before load are counted as unmatched, and only they" {
@@ -203,8 +204,8 @@ test_in_flight() {
 	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1
 	load_fabstat
 	load_disk nullb0 --rw=randwrite --bs=4k --iodepth=16 --number_ios=5000 --size=64m
-	expect nullb0 'write.completed == 5000 and write.bytes == 5000 * 4096 and hist("write").count == 5000'
-	expect nullb0 'd.driver == "null_blk" and d.hctl == "-" and d.dev == open("/sys/block/nullb0/dev").read().strip()'
+	expect nullb0 'write.completed == 5000 and write.bytes == 5000 * 4096 and hist("write").count == 5000' \
+		'd.driver == "null_blk" and d.hctl == "-" and d.dev == open("/sys/block/nullb0/dev").read().strip()'
 }
 
 @test "a null_blk that throttles shows requests sent back by it, in the refused times too" {
@@ -217,9 +218,9 @@ test_in_flight() {
 	wait_for test -b /dev/nullb0
 	load_fabstat
 	load_disk nullb0 --rw=write --bs=64k --iodepth=8 --number_ios=64 --size=4m
-	expect nullb0 'events["requeued_unstarted"] + events["requeued_by_driver"] > 0'
-	expect nullb0 'write.refused > 0 and hist("write", "refused").count == write.refused'
-	expect nullb0 'books and d.in_flight == 0 and write.completed == hist("write", "total").count'
+	expect nullb0 'events["requeued_unstarted"] + events["requeued_by_driver"] > 0' \
+		'write.refused > 0 and hist("write", "refused").count == write.refused' \
+		'books and d.in_flight == 0 and write.completed == hist("write", "total").count'
 }
 
 @test "a removed disk stays readable as gone, and its successor is another device" {
@@ -275,9 +276,9 @@ assert module["memory_bytes"] == 0 and module["untracked"] > 0 and module["memor
 	load_disk nullb0 --rw=randread --bs=4k --iodepth=4 --number_ios=200 --size=64m
 	expect nullb0 'd.limit == 8 and d.limit_of == "queue" and d.highest == 4 and i.at_limit_ns == 0'
 	load_disk nullb0 --rw=randread --bs=4k --iodepth=32 --number_ios=800 --size=64m
-	expect nullb0 'd.limit == 8 and d.highest == 8 and [(q.queue, q.limit, q.highest) for q in d.queues] == [(0, 8, 8)]'
 	# 800 requests, 8 at a time, 1 ms each: 100 ms at the limit, but for the moments between two.
-	expect nullb0 '0.07e9 < i.at_limit_ns < 0.13e9 and d.in_flight == 0 and books'
+	expect nullb0 'd.limit == 8 and d.highest == 8 and [(q.queue, q.limit, q.highest) for q in d.queues] == [(0, 8, 8)]' \
+		'0.07e9 < i.at_limit_ns < 0.13e9 and d.in_flight == 0 and books'
 }
 
 @test "stat names what is missing, and refuses bad input with exit 2" {

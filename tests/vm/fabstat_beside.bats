@@ -1,10 +1,16 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock virtual
+# together: module
 # On the same tracepoints as blktrace, bpftrace and ftrace: all see the same requests.
 
 setup() {
 	load fabstat
+}
+
+teardown() {
+	unload_fabstat
+	modprobe -r null_blk
 }
 
 @test "blktrace, bpftrace, ftrace and the module count the same requests, and go in any order" {

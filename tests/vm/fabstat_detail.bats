@@ -3,6 +3,7 @@
 # guest: --suite trixie --clock virtual
 # guest-full: --suite bookworm --clock virtual
 # guest-full: --suite sid --clock virtual
+# together: module
 # What is recorded on demand: the wait before the first issue, times by size, the slowest requests, tracepoints.
 
 EVENTS=/sys/kernel/tracing/events/fabstat
@@ -47,9 +48,9 @@ in_threads() {
 	# Wait and device make up what each thread saw, by its own clock; tags are not given in turn.
 	seen_ns=$(python3 -c 'import json; read = json.load(open("/tmp/fio.log"))["jobs"][0]["read"]; print(round(read["clat_ns"]["mean"] * read["total_ios"]))')
 	wait_ns=$(sed -n 's/^detail .*op=read time=wait sum_ns=\([0-9]*\) .*/\1/p' /sys/kernel/debug/fabstat/stats)
-	expect nullb0 "0.95 < ($wait_ns + read.device_ns) / $seen_ns <= 1 and $wait_ns > read.device_ns"
-	expect nullb0 'hist("read").percentile(50).value_ms < 1.3'
-	expect nullb0 'read.details["wait"].count == read.completed'
+	expect nullb0 "0.95 < ($wait_ns + read.device_ns) / $seen_ns <= 1 and $wait_ns > read.device_ns" \
+		'hist("read").percentile(50).value_ms < 1.3' \
+		'read.details["wait"].count == read.completed'
 }
 
 @test "what a request waits in an I/O scheduler is its queue wait" {
@@ -59,8 +60,8 @@ in_threads() {
 	load_fabstat detail=Y
 	in_threads 16 50
 	# 16 at once, 8 with the device: 8 wait, and 8 leave each ms.
-	expect nullb0 'abs(read.details["wait"].percentile(50).value_ms - 1) < 0.3'
-	expect nullb0 'hist("read").percentile(50).value_ms < 1.3'
+	expect nullb0 'abs(read.details["wait"].percentile(50).value_ms - 1) < 0.3' \
+		'hist("read").percentile(50).value_ms < 1.3'
 }
 
 @test "device times are told apart by the size of the request" {
@@ -69,8 +70,8 @@ in_threads() {
 	load_disk nullb0 --rw=randread --bsrange=4k-4k --number_ios=10 --size=64m
 	load_disk nullb0 --rw=randread --bs=32k --number_ios=20 --size=64m
 	load_disk nullb0 --rw=randwrite --bs=64k --number_ios=30 --size=64m
-	expect nullb0 'read.details["32KiB"].count == 20 and "256KiB" not in read.details and write.details["256KiB"].count == 30'
-	expect nullb0 'sum(one.count for name, one in read.details.items() if name != "wait") == read.completed'
+	expect nullb0 'read.details["32KiB"].count == 20 and "256KiB" not in read.details and write.details["256KiB"].count == 30' \
+		'sum(one.count for name, one in read.details.items() if name != "wait") == read.completed'
 	fabtune stat nullb0 | grep -q 'up to 256 KiB'
 }
 
@@ -140,6 +141,6 @@ in_threads() {
 		sleep 0.01
 	done
 	wait
-	expect nullb0 'read.bytes + write.bytes >= 3000 * 4096 and books and d.in_flight == 0'
-	expect nullb0 'hist("read").count == read.completed and 0 < read.details["wait"].count < read.completed'
+	expect nullb0 'read.bytes + write.bytes >= 3000 * 4096 and books and d.in_flight == 0' \
+		'hist("read").count == read.completed and 0 < read.details["wait"].count < read.completed'
 }

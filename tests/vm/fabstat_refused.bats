@@ -3,6 +3,7 @@
 # guest: --suite trixie --clock virtual
 # guest-full: --suite bookworm --clock virtual
 # guest-full: --suite sid --clock virtual
+# together: module
 # Every way a SCSI request is refused is counted under its own name, and only there.
 
 setup() {
@@ -32,11 +33,11 @@ ten_reads() {
 	inject "$disk" "2 -10 0x28 0 0 0x28 0 0 0"
 	ten_reads
 	only task_set_full=10
-	expect "$disk" 'events["requeued_by_target"] == 10 and read.sent_back == 10 and books and read.errors == 0'
-	expect "$disk" 'i.queue_full == 10'
 	# The first request met all ten in a row; it alone was refused, and came through at the eleventh issue.
-	expect "$disk" 'read.refused == 1 and hist("read", "refused").count == 1 and read.refused_ns > 0'
-	expect "$disk" 'read.total_ns > read.device_ns and hist("read", "total").percentile(100).low_ns > hist("read").percentile(100).high_ns'
+	expect "$disk" 'events["requeued_by_target"] == 10 and read.sent_back == 10 and books and read.errors == 0' \
+		'i.queue_full == 10' \
+		'read.refused == 1 and hist("read", "refused").count == 1 and read.refused_ns > 0' \
+		'read.total_ns > read.device_ns and hist("read", "total").percentile(100).low_ns > hist("read").percentile(100).high_ns'
 }
 
 @test "TASK SET FULL, as older kernels inject it: at a full queue" {
@@ -48,8 +49,8 @@ ten_reads() {
 	# From 5.11 on the status comes with DID_ABORT, so the midlayer fails the request.
 	load_disk "$disk" --rw=randread --bs=4k --iodepth=8 --number_ios=200 --size=1m --continue_on_error=io || true
 	echo 0 > /sys/bus/pseudo/drivers/scsi_debug/opts
-	expect "$disk" 'events["task_set_full"] >= 10 and events["task_set_full"] == read.errors + read.sent_back == i.queue_full'
-	expect "$disk" 'books and d.in_flight == 0'
+	expect "$disk" 'events["task_set_full"] >= 10 and events["task_set_full"] == read.errors + read.sent_back == i.queue_full' \
+		'books and d.in_flight == 0'
 }
 
 @test "BUSY from the target" {
@@ -75,8 +76,8 @@ ten_reads() {
 	inject "$disk" "1 -5 0x28 0x1058"
 	ten_reads
 	only host_busy=3 device_busy=4 target_busy=5
-	expect "$disk" 'events["requeued_by_driver"] == 12 and read.sent_back == 12 and books and i.queue_full == 12'
-	expect "$disk" 'hist("read", "refused").count == read.refused == 3'
+	expect "$disk" 'events["requeued_by_driver"] == 12 and read.sent_back == 12 and books and i.queue_full == 12' \
+		'hist("read", "refused").count == read.refused == 3'
 }
 
 @test "host busy from the driver, as older kernels inject it" {
@@ -86,8 +87,8 @@ ten_reads() {
 	echo 0x8000 > /sys/bus/pseudo/drivers/scsi_debug/opts
 	load_disk "$disk" --rw=read --bs=4k --number_ios=140 --size=1m
 	echo 0 > /sys/bus/pseudo/drivers/scsi_debug/opts
-	expect "$disk" 'events["host_busy"] >= 20 and events["host_busy"] == events["requeued_by_driver"] and books and i.queue_full == events["host_busy"]'
-	expect "$disk" 'read.completed >= 140 and read.errors == 0'
+	expect "$disk" 'events["host_busy"] >= 20 and events["host_busy"] == events["requeued_by_driver"] and books and i.queue_full == events["host_busy"]' \
+		'read.completed >= 140 and read.errors == 0'
 }
 
 @test "commands that fail before they moved anything are errors, not requests done in part" {
@@ -117,8 +118,8 @@ ten_reads() {
 	fi
 	fio --name=a "--filename=/dev/$disk" --direct=1 --rw=read --bs=4k --offset=1m --number_ios=2 --size=8k --ioengine=psync --continue_on_error=io --output=/tmp/fio.log || true
 	echo 0 > /sys/bus/pseudo/drivers/scsi_debug/opts
-	expect "$disk" 'events["timeout"] >= 2 and events["timed_out"] == events["timeout"]'
-	expect "$disk" 'books and d.in_flight == 0'
+	expect "$disk" 'events["timeout"] >= 2 and events["timed_out"] == events["timeout"]' \
+		'books and d.in_flight == 0'
 }
 
 @test "requests that a device set offline never saw" {
@@ -141,6 +142,6 @@ ten_reads() {
 		state.write_text("running\n")
 		assert failed == 5, failed
 	PYTHON
-	expect "$disk" "events['never_issued'] == read.errors == 5 and read.issued == $issued and books"
-	expect "$disk" "sum(read.errors_by_class.values()) == 5 and read.errors_by_class == {name: count for name, count in events.items() if name.startswith('error_') and count}"
+	expect "$disk" "events['never_issued'] == read.errors == 5 and read.issued == $issued and books" \
+		"sum(read.errors_by_class.values()) == 5 and read.errors_by_class == {name: count for name, count in events.items() if name.startswith('error_') and count}"
 }

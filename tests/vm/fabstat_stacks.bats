@@ -3,6 +3,7 @@
 # guest: --suite trixie --clock virtual
 # guest-full: --suite bookworm --clock virtual
 # guest-full: --suite sid --clock virtual
+# together: module
 # Devices on top of others: each request is counted once at each of them, and what goes another way is no success.
 
 setup() {
@@ -31,8 +32,8 @@ multipath_of() {
 	load_fabstat
 	load_disk "$head" --rw=randrw --bs=4k --iodepth=8 --number_ios=400 --size=8m
 	for device in "$head" "$disk"; do
-		expect "$device" 'events["unmatched"] == 0 and read.bytes + write.bytes == 400 * 4096 and books and d.in_flight == 0'
-		expect "$device" 'hist("read").count == read.completed and hist("write").count == write.completed'
+		expect "$device" 'events["unmatched"] == 0 and read.bytes + write.bytes == 400 * 4096 and books and d.in_flight == 0' \
+			'hist("read").count == read.completed and hist("write").count == write.completed'
 	done
 }
 
@@ -46,8 +47,8 @@ multipath_of() {
 	echo 0 > /sys/bus/pseudo/drivers/scsi_debug/opts
 	expect "$disk" 'events["host_busy"] >= 20 and events["requeued_by_driver"] == events["host_busy"] and books and d.in_flight == 0'
 	# While the path refuses, the head may merge what waits.
-	expect "$head" 'read.bytes == 280 * 4096 and read.refused >= 20 and read.refused_ns > 0 and books and d.in_flight == 0'
-	expect "$head" 'events["unmatched"] == 0 and hist("read", "refused").count == read.refused'
+	expect "$head" 'read.bytes == 280 * 4096 and read.refused >= 20 and read.refused_ns > 0 and books and d.in_flight == 0' \
+		'events["unmatched"] == 0 and hist("read", "refused").count == read.refused'
 	# Nothing is under way, however short a time counts as stuck.
 	echo 0 > $PARAMETERS/stuck_ms
 	fabtune stuck --json
@@ -105,8 +106,8 @@ nvme_port() {
 	total=0
 	failed=0
 	for number in 0 1; do
-		expect "$(path $number)" 'read.bytes == 4096 * read.completed and read.errors == 0 and books and d.in_flight == 0'
-		expect "$(path $number)" 'read.sent_back == events["failed_over"] and hist("read").count == read.completed'
+		expect "$(path $number)" 'read.bytes == 4096 * read.completed and read.errors == 0 and books and d.in_flight == 0' \
+			'read.sent_back == events["failed_over"] and hist("read").count == read.completed'
 		total=$((total + $(seen "$(path $number)" read.completed)))
 		failed=$((failed + $(seen "$(path $number)" 'events["failed_over"]')))
 	done

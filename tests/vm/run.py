@@ -6,6 +6,8 @@ A file says in comments which guests it wants, one line a guest:  # guest: --sui
 The words are options of `fabtune lab run`; where --accel uml does not work, an emulated CPU stands in for it.
 A line `# guest-full: ...` wants a guest in the full run alone,
 and tests may go further there: they find `short` or `full` in $LENGTH.
+Files with the same line `# together: NAME` share a guest in the short run, one after the other, because its start takes
+much of a guest's time: each leaves it as it found it.
 """
 
 import argparse
@@ -29,10 +31,15 @@ MOST_UNSTEADY = 3
 
 @dataclass(frozen=True)
 class Job:
-    """One bats file in one kind of guest; one without options starts its guests itself, from this host."""
+    """One bats file in one kind of guest; one without options starts its guests itself, from this host.
+
+    `beside` are further files for the same guest, which is called `shared` then.
+    """
 
     file: Path
     options: tuple[str, ...] = ()
+    shared: str = ""
+    beside: tuple[Path, ...] = ()
 
     @property
     def on_host(self) -> bool:
@@ -46,7 +53,7 @@ class Job:
     @property
     def name(self) -> str:
         words = [word.strip("-").replace(" ", "-") for word in self.options if word not in ("--suite", "--clock")]
-        return "-".join([self.file.stem, *words])
+        return "-".join([self.shared or self.file.stem, *words])
 
 
 def jobs_of(file: Path, full: bool, instead: str | None) -> list[Job]:
@@ -59,6 +66,17 @@ def jobs_of(file: Path, full: bool, instead: str | None) -> list[Job]:
     if not wanted:
         raise SystemExit(f"{file}: no '# guest: ...' line says which guest it runs in")
     return [Job(file, tuple(shlex.split(words))) for only_full, words in wanted if full or not only_full]
+
+
+def sharing(jobs: list[Job]) -> list[Job]:
+    """Return `jobs` with those joined that may share a guest."""
+    found: dict[tuple[str, tuple[str, ...]], Job] = {}
+    for job in jobs:
+        said = re.search(r"^# together: (.*)$", job.file.read_text(), re.MULTILINE)
+        key = (said[1] if said else str(job.file), job.options)
+        first = found.get(key)
+        found[key] = job if first is None else replace(first, shared=key[0], beside=(*first.beside, job.file))
+    return list(found.values())
 
 
 LAB_RUN = ("/usr/bin/python3", "-m", "fabtune", "lab", "run")
@@ -101,7 +119,7 @@ def run(job: Job, out: Path, length: str) -> Result:
     log = directory / "tap.log"
     command = [
         *LAB_RUN, "--timeout-s", str(TIMEOUT_S), "--out", str(directory), *job.options,
-        str(TOP / "tests/vm/run-bats"), str(job.file.relative_to(TOP)), length,
+        str(TOP / "tests/vm/run-bats"), length, *(str(file.relative_to(TOP)) for file in (job.file, *job.beside)),
     ]  # fmt: skip
     if job.on_host:
         command = ["bats", "--formatter", "tap", str(job.file)]
@@ -189,6 +207,9 @@ def main() -> int:
         *sorted((TOP / "tests/lab").glob("*.bats")), *sorted((TOP / "tests/vm").glob("*.bats"))
     ]  # fmt: skip
     jobs = [job for file in files for job in jobs_of(file, args.full, args.guest)]
+    jobs = jobs if args.full or args.guest else sharing(jobs)
+    # The longest files first: what starts last should end soon.
+    jobs.sort(key=lambda job: sum(file.stat().st_size for file in (job.file, *job.beside)), reverse=True)
     if any("uml" in job.options for job in jobs) and not uml_boots():
         jobs = [replace(job, options=tuple("auto" if word == "uml" else word for word in job.options)) for job in jobs]
     out, length = args.out.resolve(), "full" if args.full else "short"

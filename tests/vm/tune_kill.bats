@@ -10,7 +10,7 @@ bats_require_minimum_version 1.5.0
 	modprobe loop || [ -e /dev/loop-control ]
 	python3 -m fabtune.lab.guest up --rtt 0ms
 	python3 -m fabtune.lab.guest login
-	count=12
+	count=8
 	[ "$LENGTH" = short ] || count=500
 	run --separate-stderr python3 /fabtune/tests/vm/kill_points.py "$count"
 	echo "$output"
