@@ -6,29 +6,43 @@ bats_require_minimum_version 1.5.0
 setup() {
 	cd "$BATS_TEST_DIRNAME/../.."
 	export PYTHONPATH=userspace
+	profile=untouched
+	[ "${LENGTH:-short}" != full ] || profile=wan
 	cat > "$BATS_TEST_TMPDIR/repeat.toml" <<-EOF
 		seeds = 1
 		[factors]
-		profile = ["wan"]
+		profile = ["$profile"]
 		[fixed]
 		op = "read"
 		rtt = "20ms"
 		# Slow, for it takes instructions to repeat: lost packets and their times are the same at any rate.
-		rate = "100mbit"
+		rate = "20mbit"
 		ramp = "1s"
 		runtime = "1s"
-		loss = "0.1%"
+		loss = "0.5%"
 	EOF
 }
 
 teardown() { [ -z "${busy:-}" ] || kill "$busy"; }
 
+# repeated NAME: the experiment once more, its results in a directory of that name.
+repeated() {
+	/usr/bin/python3 -m fabtune run "$BATS_TEST_TMPDIR/repeat.toml" --out "$BATS_TEST_TMPDIR/$1" > "$BATS_TEST_TMPDIR/$1.table"
+}
+
 @test "the same seed gives the same bytes of summary.json, with the cores busy elsewhere" {
 	out=$BATS_TEST_TMPDIR
-	/usr/bin/python3 -m fabtune run "$out/repeat.toml" --out "$out/first" > "$out/table"
-	nice -n 5 sh -c 'while :; do :; done' 3>&- &
-	busy=$!
-	/usr/bin/python3 -m fabtune run "$out/repeat.toml" --out "$out/second" > "$out/table"
+	# In the short run two guests keep each other from the cores.
+	if [ "${LENGTH:-short}" = full ]; then
+		repeated first
+		nice -n 5 sh -c 'while :; do :; done' 3>&- &
+		busy=$!
+		repeated second
+	else
+		repeated first 3>&- &
+		repeated second
+		wait $!
+	fi
 	cmp "$out/first/summary.json" "$out/second/summary.json"
 	[ "$(grep -c mb_per_s "$out/first/summary.json")" -ge 2 ]
 	[ "${LENGTH:-short}" = full ] || return 0
