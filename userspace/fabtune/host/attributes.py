@@ -29,10 +29,10 @@ def _paths(device: Device, key: str) -> list[str]:
         raise UnsupportedError(f"{device.label}: has no attribute '{key}'")
     if key.startswith("/") or ".." in key.split("/"):
         raise FabtuneError(f"{device.label}: '{key:.80}' is not an attribute of a device; it is left alone")
-    base = namespaces.sysfs(device.where["netns"]) / directory if "netns" in device.where else Path(directory)
+    base = f"{namespaces.sysfs(device.where['netns']) / directory}" if "netns" in device.where else directory
     if "*" not in key:
         return [_confined(f"{base}/{key}", device)]
-    found = sorted(map(str, base.glob(key)), key=lambda path: [int(part) for part in re.findall(r"\d+", path)])
+    found = sorted(map(str, Path(base).glob(key)), key=lambda path: [int(part) for part in re.findall(r"\d+", path)])
     if not found:
         raise UnsupportedError(f"{device.label}: has no {key}")
     return [_confined(path, device) for path in found]

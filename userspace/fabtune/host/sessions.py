@@ -118,10 +118,14 @@ def live_sessions() -> list[Session]:
             found += [session] if session else []
     places: Counter[str] = Counter()
     placed = []
-    for session in sorted(found, key=lambda one: (one.identity, _number(_scsi_host(one).removeprefix("host")))):
+    for session in sorted(found, key=_record_and_host):
         places[session.identity] += 1
         placed.append(replace(session, place=places[session.identity]))
     return placed
+
+
+def _record_and_host(session: Session) -> tuple[str, int]:
+    return session.identity, _number(_scsi_host(session.directory).removeprefix("host"))
 
 
 def why_waits(disk: str) -> str:
@@ -137,13 +141,18 @@ def scsi_devices(session: Session) -> list[Path]:
     return sorted((session.directory / "device").glob("target*/*:*:*:*"))
 
 
-def _scsi_host(session: Session) -> str:
-    return (session.directory / "device").resolve().parent.name
+def _scsi_host(directory: Path) -> str:
+    """Return the name of the SCSI host of the session that the kernel shows in `directory`."""
+    # .../hostN/sessionM/iscsi_session/sessionM: one link tells it; to follow all of them takes twenty questions.
+    with contextlib.suppress(OSError, IndexError):
+        if (name := directory.readlink().parts[-4]).startswith("host"):
+            return name
+    return (directory / "device").resolve().parent.name
 
 
 def transport(session: Session) -> str:
     """Return the name of the driver that carries `session`, such as iscsi_tcp; '' where it is not told."""
-    return tree.read_text(tree.SYS / "class/scsi_host" / _scsi_host(session) / "proc_name") or ""
+    return tree.read_text(tree.SYS / "class/scsi_host" / _scsi_host(session.directory) / "proc_name") or ""
 
 
 def connections(session: Session) -> int:
@@ -170,7 +179,6 @@ def _session(directory: Path) -> Session | None:
     negotiated = {name: tree.read_text(f"{directory}/{file}") for file, name in NEGOTIATED.items()}
     negotiated |= {name: tree.read_text(f"{connection}/{file}") for file, name in _CONNECTION.items()}
     device = directory / "device"
-    scsi_host = device.resolve().parent.name
     return Session(
         sid=sid,
         target=target,
@@ -181,6 +189,6 @@ def _session(directory: Path) -> Session | None:
         port=_number(tree.read_text(f"{connection}/port") or port),
         local_port=_number(tree.read_text(f"{connection}/local_port")),
         luns=tuple(sorted(entry.name for entry in device.glob("target*/*:*:*:*/block/*"))),
-        can_queue=_number(tree.read_text(tree.SYS / "class/scsi_host" / scsi_host / "can_queue")),
+        can_queue=_number(tree.read_text(tree.SYS / "class/scsi_host" / _scsi_host(directory) / "can_queue")),
         negotiated={name: _words(name, value) for name, value in negotiated.items() if value},
     )
