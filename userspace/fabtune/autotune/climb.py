@@ -131,7 +131,9 @@ def _rate_to_plan_for(asked: ClimbAsked, now: View) -> float | None:
     """Return the line's rate, no less than what the load already has of it."""
     known = now.rate_bit_per_s or asked.plan_bit_per_s
     if known is None:
-        path = plan_for(request(_ANY_PROFILE, ROLES[0], "", None, MEASURE, []))[0].path
+        wanted = request(_ANY_PROFILE, ROLES[0], "", None, MEASURE, [])
+        # The path alone, no value.
+        path = plan_for(replace(wanted, profile=replace(wanted.profile, entries={ROLES[0]: {}})))[0].path
         known = path.rate_bytes_per_s * 8 if path else None
     return None if known is None else max(known, 8 * now.bytes_per_s)
 
@@ -147,6 +149,8 @@ class _Step:
     made: list[str] = attrs.field(factory=list)
     written: list[str] = attrs.field(factory=list)
     pause_s: float = 0.0
+    # What each end's plan is, as long as this step has written nothing.
+    _plans: dict[str, tuple[Plan, Facts]] = attrs.field(factory=dict)
 
     @classmethod
     def next(cls, asked: ClimbAsked, now: View, tried: set[str], progress: Callable[[str], None]) -> "_Step | None":
@@ -173,10 +177,16 @@ class _Step:
         return self._plan(role, netns)[0].changes
 
     def _plan(self, role: str, netns: str) -> tuple[Plan, Facts]:
+        if role not in self._plans:
+            self._plans[role] = self._planned(role, netns)
+        return self._plans[role]
+
+    def _planned(self, role: str, netns: str) -> tuple[Plan, Facts]:
         rtt = None if self.before.rtt_ms is None else f"{self.before.rtt_ms}ms"
         rate = None if self.reason.rate_bit_per_s is None else f"{self.reason.rate_bit_per_s:.0f}bit"
         wanted = request(self.reason.profile, role, netns, rtt, rate, [])
-        plan, facts = plan_for(replace(wanted, estimated=self.before.rate_bit_per_s is None))
+        profile = self.reason.only_lifting(wanted.profile, (_PAUSE,))
+        plan, facts = plan_for(replace(wanted, profile=profile, estimated=self.before.rate_bit_per_s is None))
         shorter = [row for row in plan.rows if row.tunable.name == _PAUSE]
         self.reason.narrow(plan)
         plan.rows = [row for row in plan.rows if row.tunable.effect in _IN_PLACE]
@@ -222,6 +232,8 @@ class _Step:
                 progress=self.progress,
             )  # fmt: skip
             self.made.append(result.transaction)
+            # What both ends share has another value now.
+            self._plans.clear()
             self.written += dict.fromkeys(f"{role}: {row.tunable.name}" for row in done.changes)
             self._felt(result.reconnected, result.pending)
             connected = connected or bool(result.reconnected)

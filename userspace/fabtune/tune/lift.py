@@ -2,10 +2,12 @@
 """What lifts the limiters: the rows of the path's profile that change one of their tunables at the right end."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 import attrs
 
-from fabtune.catalog.tunable import Value
+from fabtune.catalog.profile import Profile
+from fabtune.catalog.tunable import Value, shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
 from fabtune.model.foretell import Foretold, foretell
@@ -16,10 +18,11 @@ from fabtune.tune.plan import Plan, Row
 from fabtune.tune.request import plan_for, request
 from fabtune.why import words
 from fabtune.why.judging import Judged, Share, judged
-from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
+from fabtune.why.summing_up import SITE_RTT_MS, with_nic_rate
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
+_CONNECTION = "connection"
 # A line does not carry more than this above the rate that was told of it.
 _TOO_MUCH = 1.02
 
@@ -41,6 +44,17 @@ class Reason:
     verdicts: tuple[str, ...]
     shares: tuple[Share, ...]
 
+    def only_lifting(self, profile: Profile, more: Collection[str]) -> Profile:
+        """Return `profile` with no entries but those that lift what limits, what they depend on, and `more`."""
+        wanted = {*more, *(name for one in self.shares for name in one.lifts)}
+        catalog = shipped_catalog().tunables
+        entries = {
+            # Whether connections can be given options of their own decides on other entries.
+            role: {name: one for name, one in of.items() if name in wanted or catalog[name].scope == _CONNECTION}
+            for role, of in profile.entries.items()
+        }
+        return replace(profile, entries=entries)
+
     def narrow(self, plan: Plan) -> None:
         """Leave in `plan` the rows that lift what limits, in the order in which they must be written."""
         plan.rows = [row for row in plan.rows if _lifts(row, self.shares)]
@@ -56,7 +70,7 @@ def reason(seconds: float, target_netns: str | None, rate_bit_per_s: float | Non
     Raises InputError without a session, FabtuneError where all are idle.
     """
     look = Look([], target_netns)
-    seen = [with_known_rate(one, rate_bit_per_s) for one in look.over(seconds)]
+    seen = [with_rate(one, rate_bit_per_s) for one in look.over(seconds)]
     found = [(one, way) for one in seen for way in judged(one)]
     if not found:
         raise FabtuneError("no session moved anything: put them under their load, and plan then")
@@ -66,15 +80,18 @@ def reason(seconds: float, target_netns: str | None, rate_bit_per_s: float | Non
     return Reason(profile_for(found[0][0], shares), 8 * max(rates) if rates else None, verdicts, shares)
 
 
-def with_known_rate(seen: Observation, told_bit_per_s: float | None) -> Observation:
+def with_rate(seen: Observation, told_bit_per_s: float | None) -> Observation:
     """Return `seen` with the line's rate: as told, as the last profile was told, or the NIC's on a short path."""
+    nic = seen.initiator.nic
+    speed = nic.speed_bytes_per_s if nic else None
+    near = seen.rtt_ms is not None and seen.rtt_ms <= SITE_RTT_MS
     if told_bit_per_s is not None:
-        return with_rate(seen, told_bit_per_s / 8)
+        return attrs.evolve(seen, rate_bytes_per_s=told_bit_per_s / 8, rate_by="--rate")
     applied = _applied_bytes_per_s()
     # A plan that was told none took the NIC's, which a long path need not have.
-    if applied is not None and (is_near(seen) or applied != nic_bytes_per_s(seen)) and _possible(seen, applied):
+    if applied is not None and (near or applied != speed) and _possible(seen, applied):
         return attrs.evolve(seen, rate_bytes_per_s=applied, rate_by="told to the profile in force")
-    return with_rate(seen, None)
+    return with_nic_rate(seen)
 
 
 def _applied_bytes_per_s() -> float | None:
