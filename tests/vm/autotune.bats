@@ -87,6 +87,22 @@ window() {
 	[ "$(window)" = 524288 ]
 }
 
+@test "a load of its own that would write asks first, one that is none is refused; one that reads is tuned under, and ends" {
+	run -2 fabtune tune --yes --with xdd --on "$DISK"
+	[[ $output == *"has 2 steps, expected one; choose with --set, such as --set op=read"* ]]
+	run -2 fabtune tune --yes --with xdd --set op=write --on "$DISK"
+	[[ $output == *"overwrites"*"--confirm=$DISK"* ]]
+	run -2 fabtune tune --yes --with xdd --set op=read
+	[[ $output == *"needs one --on"* ]]
+	[ "$(window)" = 524288 ]
+	fabtune tune --yes --with xdd --set op=read --on "$DISK" --for 4s --target-netns target --json > tune.json
+	cat tune.json
+	[ "$(of '["steps"][0]["kept"]')" = True ]
+	[ "$(of '["last_bytes_per_s"] > 11e6')" = True ]
+	[ "$(window)" = 0 ]
+	run ! pidof fio
+}
+
 @test "ended by a service manager while it looks whether a step helped takes the step back" {
 	under_load randwrite 32
 	setsid fabtune tune --yes --for 20s --target-netns target > told 2>&1 3>&- 4>&- &

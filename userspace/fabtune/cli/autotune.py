@@ -2,16 +2,21 @@
 """The verb ``tune``: sessions under their load brought to what the path carries, step by step."""
 
 import argparse
+import contextlib
 
 from fabtune.autotune.climb import Climb, ClimbAsked, Climbed, climb
 from fabtune.cli import console, table
-from fabtune.errors import ExitCode
+from fabtune.errors import ExitCode, InputError
+from fabtune.measure import measurement, own_load
+from fabtune.measure.measurement import Measurement
 from fabtune.model import units
 from fabtune.model.document import Json
+from fabtune.model.runrecord import PathTold
 
 
 def run_tune(args: argparse.Namespace) -> int:
     """Ask on a terminal, tune, and show the steps."""
+    load = _own_load(args)
     rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
     if console.interactive() and not args.yes:
         console.say("each step may connect all sessions of this host anew in place: their requests wait for a moment")
@@ -19,13 +24,29 @@ def run_tune(args: argparse.Namespace) -> int:
             console.say("nothing was changed")
             return ExitCode.DONE
     asked = ClimbAsked(tuple(args.on), args.target_netns, rate, args.seconds, args.steps)
-    found = climb(asked, console.say)
+    with own_load.loaded(load) if load else contextlib.nullcontext():
+        found = climb(asked, console.say)
     with console.reader_may_leave():
         if args.json:
             table.print_json(_as_json(found))
         else:
             _show(found)
     return found.exit_code
+
+
+def _own_load(args: argparse.Namespace) -> Measurement | None:
+    """Return the load of its own, after everything that can be refused has been checked.  Raises InputError."""
+    if args.workload is None:
+        if args.set or args.confirm:
+            raise InputError("--set and --confirm are for the load of --with, which is not given")
+        return None
+    if len(args.on) != 1:
+        raise InputError(f"--with {args.workload} needs one --on with the disk to load")
+    disk = args.on[0]
+    found = measurement.of(args.workload, disk if disk.startswith("/") else f"/dev/{disk}", args.set, PathTold())
+    own_load.step_of(found)
+    found.check(args.confirm, console.ask_for_name if console.interactive() else None)
+    return found
 
 
 def _as_json(found: Climb) -> dict[str, Json]:

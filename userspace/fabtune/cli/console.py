@@ -52,6 +52,12 @@ def ask(question: str) -> str:
     return answer
 
 
+def ask_for_name(what: str, name: str) -> str:
+    """Return what somebody types who was told `what` is about to happen, and that typing `name` allows it."""
+    say(what)
+    return ask(f"Type {name} to go on: ").strip()
+
+
 @contextlib.contextmanager
 def reader_may_leave() -> Iterator[None]:
     """Print what is done already: a reader who leaves early (`| head`) changes nothing, the exit code included."""

@@ -32,7 +32,7 @@ def asked_of(args: argparse.Namespace) -> Measurement:
         measurement.of(args.workload, args.on, args.set, path_of(args)),
         runtime_s=args.runtime, ramp_s=args.ramp, keep_files=args.keep_files,
     )  # fmt: skip
-    asked.check(args.confirm, _confirm if sys.stdin.isatty() else None)
+    asked.check(args.confirm, console.ask_for_name if sys.stdin.isatty() else None)
     return asked
 
 
@@ -45,7 +45,7 @@ def _replay_of(args: argparse.Namespace) -> Replay:
         if value not in (None, []):
             raise InputError(f"{option} cannot be given with a replay, whose requests and times are the trace's")
     asked = replay.of(args.trace, args.on, path_of(args))
-    asked.check(args.confirm, _confirm if sys.stdin.isatty() else None)
+    asked.check(args.confirm, console.ask_for_name if sys.stdin.isatty() else None)
     return asked
 
 
@@ -53,12 +53,6 @@ def _runnable(args: argparse.Namespace) -> Runnable:
     if args.workload == "replay":
         return _replay_of(args)
     return asked_of(args)
-
-
-def _confirm(what: str, name: str) -> str:
-    print(what, file=sys.stderr)
-    print(f"Type {name} to go on: ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip()
 
 
 def run_measure(args: argparse.Namespace) -> int:

@@ -117,6 +117,16 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rate", metavar="RATE", help="rate of the slowest link, where it is known")
     parser.add_argument(
+        "--with",
+        dest="workload",
+        metavar="WORKLOAD",
+        help="put the disk of --on under this load meanwhile, as measure does",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="change a parameter of WORKLOAD"
+    )
+    parser.add_argument("--confirm", metavar="NAME", help="allow WORKLOAD to overwrite this device, such as sdb")
+    parser.add_argument(
         "--for",
         dest="seconds",
         type=seconds_between("--for", 3, 600, "3s to 600s"),

@@ -104,6 +104,11 @@ class Load:
         if caught >> (signal.SIGUSR1 - 1) & 1 and _has_jobs(process):
             self._process.send_signal(signal.SIGUSR1)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it runs no more, by itself."""
+        return self._process.poll() is not None
+
     def stop(self) -> bool:
         """Ask fio to end and print what it has; return False when requests held it up too long."""
         if self._process.poll() is None:

@@ -18,7 +18,7 @@ from fabtune.tune.plan import Plan, Row
 from fabtune.tune.request import plan_for, request
 from fabtune.why import words
 from fabtune.why.judging import Judged, Share, judged
-from fabtune.why.summing_up import SITE_RTT_MS, with_nic_rate
+from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
@@ -70,7 +70,7 @@ def reason(seconds: float, target_netns: str | None, rate_bit_per_s: float | Non
     Raises InputError without a session, FabtuneError where all are idle.
     """
     look = Look([], target_netns)
-    seen = [with_rate(one, rate_bit_per_s) for one in look.over(seconds)]
+    seen = [with_known_rate(one, rate_bit_per_s) for one in look.over(seconds)]
     found = [(one, way) for one in seen for way in judged(one)]
     if not found:
         raise FabtuneError("no session moved anything: put them under their load, and plan then")
@@ -80,18 +80,15 @@ def reason(seconds: float, target_netns: str | None, rate_bit_per_s: float | Non
     return Reason(profile_for(found[0][0], shares), 8 * max(rates) if rates else None, verdicts, shares)
 
 
-def with_rate(seen: Observation, told_bit_per_s: float | None) -> Observation:
+def with_known_rate(seen: Observation, told_bit_per_s: float | None) -> Observation:
     """Return `seen` with the line's rate: as told, as the last profile was told, or the NIC's on a short path."""
-    nic = seen.initiator.nic
-    speed = nic.speed_bytes_per_s if nic else None
-    near = seen.rtt_ms is not None and seen.rtt_ms <= SITE_RTT_MS
     if told_bit_per_s is not None:
-        return attrs.evolve(seen, rate_bytes_per_s=told_bit_per_s / 8, rate_by="--rate")
+        return with_rate(seen, told_bit_per_s / 8)
     applied = _applied_bytes_per_s()
     # A plan that was told none took the NIC's, which a long path need not have.
-    if applied is not None and (near or applied != speed) and _possible(seen, applied):
+    if applied is not None and (is_near(seen) or applied != nic_bytes_per_s(seen)) and _possible(seen, applied):
         return attrs.evolve(seen, rate_bytes_per_s=applied, rate_by="told to the profile in force")
-    return with_nic_rate(seen)
+    return with_rate(seen, None)
 
 
 def _applied_bytes_per_s() -> float | None:
