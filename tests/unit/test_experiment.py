@@ -155,6 +155,7 @@ def test_a_workloads_own_value_is_the_default() -> None:
         ('reorder = "2"', "reorder"),
         ('duplicate = "101%"', "duplicate"),
         ('rate_back = "fast"', "rate_back"),
+        ('nic_rate = "fast"', "nic_rate"),
         ('cross = "vegas"', "cross.*none, cubic, bbr, short"),
         ('cross = "bbr"\nworkload = "net"', "cross with workload = net"),
     ],

@@ -61,6 +61,24 @@ times() {
 	between 17 "$(mbit --reverse)" 20
 }
 
+@test "each end's NIC sends at its own rate, and one that is little faster than the path overflows its queue less" {
+	path --nic-rate 40mbit
+	between 34 "$(mbit)" 40
+	[ "$LENGTH" = full ] || return 0
+	between 34 "$(mbit --reverse)" 40
+	before=$(drops)
+	path --buffer 0.25 --nic-rate 105mbit
+	mbit > /dev/null
+	near=$(($(drops) - before))
+	path --buffer 0.25
+	mbit > /dev/null
+	far=$(($(drops) - before - near))
+	echo "drops: $near where the NIC sends at 105 Mb/s, $far where it sends as fast as it can"
+	[ "$near" -lt "$far" ]
+	path --buffer 0
+	between 85 "$(mbit)" 97
+}
+
 @test "a shallow buffer drops what a deep one keeps" {
 	before=$(drops)
 	path --buffer 0.25

@@ -11,7 +11,8 @@ from fabtune.lab.disks import Disk
 from fabtune.model import factors
 
 _OF_PATH = (
-    "rtt", "rate", "rate_back", "buffer", "loss", "loss_model", "jitter", "reorder", "duplicate", "cross", "mtu",
+    "rtt", "rate", "rate_back", "nic_rate", "buffer", "loss", "loss_model", "jitter", "reorder", "duplicate", "cross",
+    "mtu",
 )  # fmt: skip
 # What every verb has to be told again.
 _OF_FABRIC = ("fabric", "target", "sessions", "targets")

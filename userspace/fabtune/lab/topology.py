@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError
 from fabtune.host import iproute
-from fabtune.host.run import run
+from fabtune.host.run import finish, run
 from fabtune.lab.shell import ip_batch, nsenter, tc_batch, write_sysctl
 from fabtune.model import typed
 from fabtune.model.factors import Settings
@@ -74,6 +74,7 @@ class EmulatedPath:
     `jitter_ms` is how far the round trip varies to either side, in order; of the packets of a direction the share
     `reorder` overtakes all others on the way, and the share `duplicate` arrives twice.  `rate_back_bit_per_s` is the
     rate towards the initiator, None for the same.  `neighbours` puts other hosts beside both ends.
+    `nic_rate_bit_per_s` is what each end's NIC sends at, None for as fast as it comes.
     Without `offloads` each packet is handled on its own, as it always is where the path treats packets differently.
     """
 
@@ -90,11 +91,13 @@ class EmulatedPath:
     duplicate: float = 0.0
     rate_back_bit_per_s: float | None = None
     neighbours: bool = False
+    nic_rate_bit_per_s: float | None = None
 
     @property
     def packets_alone(self) -> bool:
         """Whether no device may hand super-packets on."""
-        treated = self.loss or self.jitter_ms or self.reorder or self.duplicate or self.buffer_bytes is not None
+        treated = self.loss or self.jitter_ms or self.reorder or self.duplicate or self.nic_rate_bit_per_s
+        treated = treated or self.buffer_bytes is not None
         return bool(treated) or not self.offloads
 
 
@@ -107,6 +110,7 @@ def emulated_path(settings: Settings) -> EmulatedPath:
         buffer_bytes=math.ceil(settings.buffer_bdp * bdp_bytes) if settings.buffer_bdp else None,
         jitter_ms=settings.jitter_ms, reorder=settings.reorder, duplicate=settings.duplicate,
         rate_back_bit_per_s=settings.rate_back_bit_per_s or None, neighbours=settings.cross != "none",
+        nic_rate_bit_per_s=settings.nic_rate_bit_per_s or None,
     )  # fmt: skip
 
 
@@ -180,7 +184,25 @@ def shape(path: EmulatedPath) -> None:
         limit = max(2, math.ceil(path.buffer_bytes / (path.mtu + _HEADER_BYTES)))
     for device, bit_per_s in (("s0", path.rate_back_bit_per_s or path.rate_bit_per_s), ("s1", path.rate_bit_per_s)):
         tc_batch(SHAPER, [f"qdisc replace dev {device} root netem rate {bit_per_s:.0f}bit limit {limit}"])
+    _limit_nics(path)
     _delay_and_lose(path)
+
+
+def _limit_nics(path: EmulatedPath) -> None:
+    """Let each end's NIC send at its own rate: an end's own device is its tuner's, so its router takes care of it."""
+    for router, device in ((SHAPER, "s0"), (WAN, "w1")):
+        link = f"{device}a" if path.neighbours else device
+        nic = f"{device}nic"
+        if finish(["ip", "-n", router, "link", "show", nic]).status == 0:
+            tc_batch(router, [f"qdisc del dev {link} clsact"])
+            ip_batch(router, [f"link del {nic}"])
+        if path.nic_rate_bit_per_s:
+            ip_batch(router, [f"link add {nic} type ifb", f"link set {nic} mtu {path.mtu} up"])
+            tc_batch(router, [
+                f"qdisc add dev {nic} root netem rate {path.nic_rate_bit_per_s:.0f}bit limit {_DEEP_LIMIT}",
+                f"qdisc add dev {link} clsact",
+                f"filter add dev {link} ingress matchall action mirred egress redirect dev {nic}",
+            ])  # fmt: skip
 
 
 def lose_anew(path: EmulatedPath) -> None:

@@ -65,7 +65,7 @@ def _seconds(text: str, what: str) -> float:
     return units.parse_ms(text, what) / 1e3
 
 
-def _rate_back(text: str, what: str) -> float:
+def _rate_or_zero(text: str, what: str) -> float:
     return 0.0 if text == "0" else units.parse_bit_per_s(text, what)
 
 
@@ -105,7 +105,10 @@ class Settings:
     reorder: float = _factor(units.parse_percent, "0%", "packets of each direction that overtake all others on the way")
     duplicate: float = _factor(units.parse_percent, "0%", "packets of each direction that arrive twice")
     rate_back_bit_per_s: float = _factor(
-        _rate_back, "0", "rate towards the initiator where it is another one, 0 for the same", "rate_back"
+        _rate_or_zero, "0", "rate towards the initiator where it is another one, 0 for the same", "rate_back"
+    )
+    nic_rate_bit_per_s: float = _factor(
+        _rate_or_zero, "0", "rate at which each end's NIC sends, 0 for as fast as its CPU can", "nic_rate"
     )
     buffer_bdp: float = _factor(
         _bdps, "0", "queue of the slowest link as a share of the path's BDP, 0 for one that never drops", "buffer"
