@@ -71,7 +71,7 @@ Make = Callable[[list[View | BaseException]], Climber]
 @pytest.fixture(autouse=True)
 def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Views without observations know neither round trip nor rate."""
-    for name in ("rtt_ms", "rate_bit_per_s", "filled_bit_per_s"):
+    for name in ("rtt_ms", "rate_bit_per_s", "filled_bit_per_s", "overflowing_bit_per_s"):
         monkeypatch.setattr(View, name, None)
 
 
@@ -89,6 +89,17 @@ def test_what_is_no_better_goes_back_and_is_not_tried_again(climber: Make) -> No
     assert made.acts == ["write", "take back"]
     assert [one.kept for one in found.steps] == [False]
     assert found.ended == NOTHING_LEFT and found.last is found.first
+
+
+def test_where_a_queue_stood_losses_are_its_own_and_pacing_is_tried_before_another_congestion_control(
+    climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(View, "overflowing_bit_per_s", 100e6)
+    looks: list[View | BaseException] = [seen(10, "loss"), seen(10, "loss"), seen(12, "line")]
+    made = climber(looks)
+    found = climb(ASKED, nobody)
+    assert made.acts == ["write", "take back", "write", "confirm"]
+    assert [one.limiters for one in found.steps] == [("queue-overflow",), ("loss",)]
 
 
 def test_it_ends_after_as_many_steps_as_were_asked_for(climber: Make) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import attrs
 import pytest
 
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import shipped_catalog
 from fabtune.model import typed
 from fabtune.model.observation import (
     BackstoreSeen,
@@ -192,6 +194,13 @@ def test_what_one_end_cannot_tell_apart_holds_what_both_ends_name() -> None:
     among = {one.name: one.among for one in every_limiter()}
     assert {"send-buffer", "pacing", "target-disk", "target-cpu"} <= set(among["cannot-tell-sender"])
     assert {"target-disk", "target-cpu"} <= set(among["cannot-tell-target"])
+
+
+def test_a_limiter_that_another_congestion_control_lifts_names_the_profile_that_has_one() -> None:
+    found = [one for one in every_limiter() if "route.congctl" in one.lifts]
+    assert len(found) == 2
+    for one in found:
+        assert "route.congctl" in load_profile(one.profile or "wan", shipped_catalog()).entries["initiator"], one.name
 
 
 @pytest.mark.parametrize(("slower", "limiter"), [(1.0, "line"), (0.6, "loss")])

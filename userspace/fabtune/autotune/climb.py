@@ -25,8 +25,9 @@ from fabtune.tune.carry_out import carry_out
 from fabtune.tune.lift import Reason, profile_for
 from fabtune.tune.pending import RECONNECT, Leave
 from fabtune.tune.plan import Plan, Row, ordered
-from fabtune.tune.request import MEASURE, plan_for, request
+from fabtune.tune.request import plan_for, request
 from fabtune.tune.undo import undo
+from fabtune.why.judging import Share
 
 # What counts without a login: a session is not logged out.
 _AT_ONCE = "live"
@@ -38,8 +39,13 @@ _SETTLE_S, _SETTLE_RTTS = 2.0, 30
 # An unconfirmed step goes back after so much more than the look at it takes.
 _SPARE_S = 60.0
 
-# Every profile measures the path alike.
-_ANY_PROFILE = "wan"
+# What paces.
+_WAN = "wan"
+# Where not even a NIC tells how fast it is.
+_MOST_GAIN = 100
+
+_LOSS, OVERFLOW = "loss", "queue-overflow"
+_PACING = ("connection.pacing", "qdisc.kind", "qdisc.maxrate")
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
 
@@ -53,8 +59,6 @@ class ClimbAsked:
     rate_bit_per_s: float | None
     seconds: float
     most_steps: int
-    # What plans are made for where nobody told a rate: as a few reads measured it, too roughly to judge by.
-    plan_bit_per_s: float | None = None
 
 
 @attrs.frozen
@@ -116,7 +120,6 @@ def climb(asked: ClimbAsked, progress: Callable[[str], None]) -> Climb:
         elif len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
         else:
-            asked = attrs.evolve(asked, plan_bit_per_s=_rate_to_plan_for(asked, now))
             step = _Step.next(asked, now, tried, progress)
             found.ended = "" if step else NOTHING_LEFT
         if step:
@@ -127,15 +130,20 @@ def climb(asked: ClimbAsked, progress: Callable[[str], None]) -> Climb:
     return found
 
 
-def _rate_to_plan_for(asked: ClimbAsked, now: View) -> float | None:
-    """Return the line's rate, no less than what the load already has of it."""
-    known = now.rate_bit_per_s or asked.plan_bit_per_s
-    if known is None:
-        wanted = request(_ANY_PROFILE, ROLES[0], "", None, MEASURE, [])
-        # The path alone, no value.
-        path = plan_for(replace(wanted, profile=replace(wanted.profile, entries={ROLES[0]: {}})))[0].path
-        known = path.rate_bytes_per_s * 8 if path else None
-    return None if known is None else max(known, 8 * now.bytes_per_s)
+def _rate_to_plan_for(now: View) -> float:
+    """Return the line's rate where it is known, else what it cannot be above: reads to measure it wait behind the load.
+
+    No less than what the load already has of it.
+    """
+    speeds = [8 * one.initiator.nic.speed_bytes_per_s for one in now.seen
+              if one.initiator.nic and one.initiator.nic.speed_bytes_per_s]  # fmt: skip
+    upper = max(speeds, default=_MOST_GAIN * 8 * now.bytes_per_s)
+    return max(now.rate_bit_per_s or upper, 8 * now.bytes_per_s)
+
+
+def _overflow(loss: Share) -> Share:
+    """Return in place of `loss` what sends no faster than the line carries, so that its queue does not overflow."""
+    return attrs.evolve(loss, limiter=OVERFLOW, lifts=_PACING, profile=_WAN)
 
 
 @attrs.define
@@ -146,6 +154,8 @@ class _Step:
     before: View
     reason: Reason
     progress: Callable[[str], None]
+    # Whether nobody vouches for the rate that is planned for.
+    estimated: bool
     made: list[str] = attrs.field(factory=list)
     written: list[str] = attrs.field(factory=list)
     pause_s: float = 0.0
@@ -155,12 +165,18 @@ class _Step:
     @classmethod
     def next(cls, asked: ClimbAsked, now: View, tried: set[str], progress: Callable[[str], None]) -> "_Step | None":
         """Return the step that lifts what limits now and was not tried yet, None without one."""
+        if OVERFLOW not in tried and (rate := now.overflowing_bit_per_s):
+            paced = tuple(_overflow(share) for way in now.ways for share in way.liftable if share.limiter == _LOSS)
+            step = cls(asked, now, Reason(_WAN, rate, (), paced), progress, estimated=False)
+            if any(step._rows(role, netns) for role, netns in step._ends()):
+                return step
         shares = tuple(
             share for way in now.ways for share in way.liftable if share.lifts and share.limiter not in tried
         )
         profile = profile_for(now.seen[0], shares)
         while shares:
-            step = cls(asked, now, Reason(profile, asked.plan_bit_per_s, (), shares), progress)
+            reason = Reason(profile, _rate_to_plan_for(now), (), shares)
+            step = cls(asked, now, reason, progress, estimated=now.rate_bit_per_s is None)
             if any(step._rows(role, netns) for role, netns in step._ends()):
                 return step
             # Nothing to write against the largest ones: the others may have something.
@@ -186,7 +202,7 @@ class _Step:
         rate = None if self.reason.rate_bit_per_s is None else f"{self.reason.rate_bit_per_s:.0f}bit"
         wanted = request(self.reason.profile, role, netns, rtt, rate, [])
         profile = self.reason.only_lifting(wanted.profile, (_PAUSE,))
-        plan, facts = plan_for(replace(wanted, profile=profile, estimated=self.before.rate_bit_per_s is None))
+        plan, facts = plan_for(replace(wanted, profile=profile, estimated=self.estimated))
         shorter = [row for row in plan.rows if row.tunable.name == _PAUSE]
         self.reason.narrow(plan)
         plan.rows = [row for row in plan.rows if row.tunable.effect in _IN_PLACE]

@@ -13,10 +13,12 @@ from fabtune.model.path import LINUX_FRAMING
 from fabtune.tune.lift import with_known_rate
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
+from fabtune.why.one_way import OneWay
 
 # Bytes come in bursts: over this long, and this many round trips, a rate is one.
 _BLOCK_S, _BLOCK_RTTS = 1.0, 4
 _TCP_IP_HEADERS = 52
+_LOSS = "loss"
 
 
 @attrs.frozen
@@ -59,13 +61,27 @@ class View:
         return 8 * max(rates) if rates else None
 
     @property
+    def overflowing_bit_per_s(self) -> float | None:
+        """The line's rate where what is lost is what this load itself does to its queue; None where it is not.
+
+        It shows while a queue stands on the path.
+        """
+        lossy = {way.way for way in self.ways if any(one.limiter == _LOSS for one in way.liftable)}
+        found = [OneWay(one, way).queued_bytes_per_s for one in self.seen for way in sorted(lossy)]
+        return max((self._on_the_wire(one) for one in found if one), default=None)
+
+    def _on_the_wire(self, bytes_per_s: float) -> float:
+        """Return bit/s of the line for payload of such a rate."""
+        sockets = [end.socket for one in self.seen for end in (one.initiator, one.target) if end and end.socket]
+        mss = max((one.mss_bytes for one in sockets), default=1448)
+        return 8 * bytes_per_s * (mss + _TCP_IP_HEADERS + LINUX_FRAMING) / mss
+
+    @property
     def filled_bit_per_s(self) -> float | None:
         """The line's rate as a load that filled it shows it, None where it did not, or the rate was known."""
         if not self.at_the_bound or self.rate_bit_per_s is not None:
             return None
-        sockets = [end.socket for one in self.seen for end in (one.initiator, one.target) if end and end.socket]
-        mss = max((one.mss_bytes for one in sockets), default=1448)
-        return 8 * self.main.bytes_per_s * (mss + _TCP_IP_HEADERS + LINUX_FRAMING) / mss
+        return self._on_the_wire(self.main.bytes_per_s)
 
 
 def see(names: Sequence[str], target_netns: str | None, seconds: float, rate_bit_per_s: float | None) -> View:

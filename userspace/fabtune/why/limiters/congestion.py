@@ -122,7 +122,7 @@ SLOW_START = Limiter(
 CONGESTION = Limiter(
     name="congestion-window", stage=HELD, order=6, claim=_window, evidence=_seen, ends=_ends,
     subject=lambda _: "the sender's congestion window, without a loss in this time",
-    lifts=("route.congctl", "tcp.no_metrics_save"),
+    lifts=("route.congctl", "tcp.no_metrics_save"), profile="wan-lossy",
 )  # fmt: skip
 
 LIMITERS = (NIC, LOSS, SLOW_START, CONGESTION)
