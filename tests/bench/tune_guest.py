@@ -21,6 +21,7 @@ from typing import Any
 
 import attrs
 
+from fabtune.errors import ExitCode
 from fabtune.experiment.testbed import Testbed
 from fabtune.experiment.tuners import TUNERS
 from fabtune.host.run import finish, launch, run
@@ -136,9 +137,11 @@ def _way(testbed: Testbed, way: str) -> dict[str, Any]:
     with _load(disk, testbed.settings.op):
         found |= _tuned(testbed.path, disk) if way == _TUNE else {}
         found["bytes_per_s"] = round(_measured(testbed.path, disk))
+    print(f"{way}: {found['bytes_per_s'] / 1e6:.2f} MB/s", flush=True)
     if way not in TUNERS:
         status = launch(["fabtune", "revert", "--allow-relogin"], on_terminal=True).wait()
-        if status:
+        # The target's values wait for a login, which the next way brings.
+        if status not in (ExitCode.DONE, ExitCode.NEEDS_ACTION):
             raise SystemExit(f"fabtune revert after {way}: exit {status}")
     testbed.logout()
     _give_back(before)
