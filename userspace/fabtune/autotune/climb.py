@@ -45,6 +45,7 @@ _WAN = "wan"
 _MOST_GAIN = 100
 
 _LOSS, OVERFLOW = "loss", "queue-overflow"
+_AS_SHOWN = "wire_overhead=0"
 _PACING = ("connection.pacing", "qdisc.kind", "qdisc.maxrate")
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
@@ -200,7 +201,9 @@ class _Step:
     def _planned(self, role: str, netns: str) -> tuple[Plan, Facts]:
         rtt = None if self.before.rtt_ms is None else f"{self.before.rtt_ms}ms"
         rate = None if self.reason.rate_bit_per_s is None else f"{self.reason.rate_bit_per_s:.0f}bit"
-        wanted = request(self.reason.profile, role, netns, rtt, rate, [])
+        # A rate that payload showed has no room for what Linux does not count of a packet: it shows in the payload.
+        shown = [_AS_SHOWN] if any(one.limiter == OVERFLOW for one in self.reason.shares) else []
+        wanted = request(self.reason.profile, role, netns, rtt, rate, shown)
         profile = self.reason.only_lifting(wanted.profile, (_PAUSE,))
         plan, facts = plan_for(replace(wanted, profile=profile, estimated=self.estimated))
         shorter = [row for row in plan.rows if row.tunable.name == _PAUSE]
