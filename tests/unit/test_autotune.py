@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fabtune tune: what is a rate of the load, and which steps stay."""
 
+import gzip
+import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import attrs
 import pytest
@@ -13,10 +16,13 @@ from fabtune.autotune.climb import AT_THE_BOUND, NO_MORE_STEPS, NOTHING_LEFT, Cl
 from fabtune.autotune.view import View
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.host import systemd
-from fabtune.model.observation import DiskSample
+from fabtune.model import typed
+from fabtune.model.observation import DiskSample, Observation
 from fabtune.tune import confirm
-from fabtune.why.judging import Judged, Share
+from fabtune.why.judging import Judged, Share, judged
 
+# As it is, without what tests put in its place.
+_TOLD_BY_LOSS = View.__dict__["delivered_bit_per_s"]
 ASKED = ClimbAsked((), None, None, 4.0, 8)
 
 
@@ -71,7 +77,7 @@ Make = Callable[[list[View | BaseException]], Climber]
 @pytest.fixture(autouse=True)
 def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Views without observations know neither round trip nor rate."""
-    for name in ("rtt_ms", "rate_bit_per_s", "filled_bit_per_s", "overflowing_bit_per_s"):
+    for name in ("rtt_ms", "rate_bit_per_s", "filled_bit_per_s", "overflowing_bit_per_s", "delivered_bit_per_s"):
         monkeypatch.setattr(View, name, None)
 
 
@@ -102,6 +108,14 @@ def test_where_a_queue_stood_losses_are_its_own_and_pacing_is_tried_before_anoth
     assert [one.limiters for one in found.steps] == [("queue-overflow",), ("loss",)]
 
 
+def test_where_no_queue_was_seen_pacing_is_tried_when_nothing_else_is_left(
+    climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(View, "delivered_bit_per_s", 100e6)
+    climber([seen(10, "loss"), seen(10, "loss"), seen(12, "line")])
+    assert [one.limiters for one in climb(ASKED, nobody).steps] == [("loss",), ("queue-overflow",)]
+
+
 def test_it_ends_after_as_many_steps_as_were_asked_for(climber: Make) -> None:
     climber([seen(10.0 * 2**turn, f"limiter-{turn}") for turn in range(4)])
     found = climb(attrs.evolve(ASKED, most_steps=2), nobody)
@@ -126,3 +140,12 @@ def test_a_rate_is_taken_over_whole_blocks_of_all_disks() -> None:
     disks = [[DiskSample(0.2 * turn, 1000 * turn, 0, 0) for turn in range(16)] for _ in range(2)]
     assert view._blocks(disks, 1.0) == pytest.approx([10_000.0] * 3)
     assert view._blocks([], 1.0) == []
+
+
+def test_what_a_lossy_path_delivers_at_most_is_told_of_its_fastest_samples() -> None:
+    kept = json.loads(gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes()))
+    lossy, full = (typed.STRICT.read(Observation, kept[name], name) for name in ("loss-read", "wan-read"))
+    told = _TOLD_BY_LOSS.fget(View((lossy,), tuple(judged(lossy)), ()))
+    assert told is not None and 8 * 1.73e6 < told < 200e6
+    # Nothing is lost there: what it delivers is told by its queue.
+    assert _TOLD_BY_LOSS.fget(View((full,), tuple(judged(full)), ())) is None

@@ -27,7 +27,6 @@ from fabtune.tune.pending import RECONNECT, Leave
 from fabtune.tune.plan import Plan, Row, ordered
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.undo import undo
-from fabtune.why.judging import Share
 
 # What counts without a login: a session is not logged out.
 _AT_ONCE = "live"
@@ -142,11 +141,6 @@ def _rate_to_plan_for(now: View) -> float:
     return max(now.rate_bit_per_s or upper, 8 * now.bytes_per_s)
 
 
-def _overflow(loss: Share) -> Share:
-    """Return in place of `loss` what sends no faster than the line carries, so that its queue does not overflow."""
-    return attrs.evolve(loss, limiter=OVERFLOW, lifts=_PACING, profile=_WAN)
-
-
 @attrs.define
 class _Step:
     """One step under way."""
@@ -166,11 +160,9 @@ class _Step:
     @classmethod
     def next(cls, asked: ClimbAsked, now: View, tried: set[str], progress: Callable[[str], None]) -> "_Step | None":
         """Return the step that lifts what limits now and was not tried yet, None without one."""
-        if OVERFLOW not in tried and (rate := now.overflowing_bit_per_s):
-            paced = tuple(_overflow(share) for way in now.ways for share in way.liftable if share.limiter == _LOSS)
-            step = cls(asked, now, Reason(_WAN, rate, (), paced), progress, estimated=False)
-            if any(step._rows(role, netns) for role, netns in step._ends()):
-                return step
+        paced = cls._pacing(asked, now, tried, progress, now.overflowing_bit_per_s)
+        if paced:
+            return paced
         shares = tuple(
             share for way in now.ways for share in way.liftable if share.lifts and share.limiter not in tried
         )
@@ -182,7 +174,22 @@ class _Step:
                 return step
             # Nothing to write against the largest ones: the others may have something.
             shares = shares[1:]
-        return None
+        # A queue too short to be seen overflows all the same.
+        return cls._pacing(asked, now, tried, progress, now.delivered_bit_per_s)
+
+    @classmethod
+    def _pacing(
+        cls, asked: ClimbAsked, now: View, tried: set[str], progress: Callable[[str], None], rate: float | None
+    ) -> "_Step | None":
+        """Return the step that sends no faster than `rate`, in bit/s, so that the path's queue does not overflow."""
+        shares = tuple(
+            attrs.evolve(share, limiter=OVERFLOW, lifts=_PACING, profile=_WAN)
+            for way in now.ways for share in way.liftable if share.limiter == _LOSS
+        )  # fmt: skip
+        if rate is None or not shares or OVERFLOW in tried:
+            return None
+        step = cls(asked, now, Reason(_WAN, rate, (), shares), progress, estimated=False)
+        return step if any(step._rows(role, netns) for role, netns in step._ends()) else None
 
     def _ends(self) -> list[tuple[str, str]]:
         """Return role and namespace of each end that is here, the target's first: a login asks it."""

@@ -19,6 +19,8 @@ from fabtune.why.one_way import OneWay
 _BLOCK_S, _BLOCK_RTTS = 1.0, 4
 _TCP_IP_HEADERS = 52
 _LOSS = "loss"
+# One sample of so many is often enough for no accident of acknowledgements that come in a bunch.
+_OFTEN = 10
 
 
 @attrs.frozen
@@ -66,9 +68,19 @@ class View:
 
         It shows while a queue stands on the path.
         """
-        lossy = {way.way for way in self.ways if any(one.limiter == _LOSS for one in way.liftable)}
-        found = [OneWay(one, way).queued_bytes_per_s for one in self.seen for way in sorted(lossy)]
+        found = [one.queued_bytes_per_s for one in self._lossy]
         return max((self._on_the_wire(one) for one in found if one), default=None)
+
+    @property
+    def delivered_bit_per_s(self) -> float | None:
+        """What the line delivered when it delivered most, where packets are lost: its rate if its queue is short."""
+        found = [_often_reached(one) for one in self._lossy]
+        return max((self._on_the_wire(one) for one in found if one), default=None)
+
+    @property
+    def _lossy(self) -> list[OneWay]:
+        names = {way.way for way in self.ways if any(one.limiter == _LOSS for one in way.liftable)}
+        return [OneWay(one, name) for one in self.seen for name in sorted(names)]
 
     def _on_the_wire(self, bytes_per_s: float) -> float:
         """Return bit/s of the line for payload of such a rate."""
@@ -82,6 +94,13 @@ class View:
         if not self.at_the_bound or self.rate_bit_per_s is not None:
             return None
         return self._on_the_wire(self.main.bytes_per_s)
+
+
+def _often_reached(way: OneWay) -> float | None:
+    """Return the rate of delivery that the sender's socket tells in a tenth of the samples, or more."""
+    socket = way.sender.socket if way.sender else None
+    rates = sorted(one.delivery_bytes_per_s for one in socket.samples if not one.app_limited) if socket else []
+    return float(rates[-1 - len(rates) // _OFTEN]) if rates else None
 
 
 def see(names: Sequence[str], target_netns: str | None, seconds: float, rate_bit_per_s: float | None) -> View:
