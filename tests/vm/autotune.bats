@@ -38,6 +38,14 @@ moved() {
 	awk '{ print $3 + $7 }' "/sys/block/$DISK/stat"
 }
 
+# rests: whether nothing has moved for a second.
+rests() {
+	local before
+	before=$(moved)
+	sleep 1
+	[ "$(moved)" = "$before" ]
+}
+
 rest() {
 	[ -z "${LOAD:-}" ] || { kill "$LOAD" && wait "$LOAD"; } 2>/dev/null || true
 	LOAD=""
@@ -53,6 +61,8 @@ window() {
 }
 
 @test "an idle session, bad words and no session's disk are said, and nothing is written" {
+	# What looks at a new disk has read it.
+	until_true rests
 	run -1 fabtune tune --yes --for 3s
 	[[ $output == *"put them under their load"* ]]
 	run -2 fabtune tune --yes --for 1s
