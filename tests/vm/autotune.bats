@@ -97,6 +97,22 @@ window() {
 	[ "$(window)" = 524288 ]
 }
 
+@test "ended by a service manager while it looks whether a step helped takes the step back" {
+	under_load randwrite 32
+	setsid fabtune tune --yes --for 20s --target-netns target > told 2>&1 3>&- 4>&- &
+	climber=$!
+	# The first look is long, too.
+	until_true '[ "$(window)" = 0 ]' || { cat told; false; }
+	until_true 'fabtune history | grep -q "in force"'
+	kill -TERM $climber
+	status=0
+	wait $climber || status=$?
+	cat told
+	[ "$status" -eq 130 ]
+	[ "$(window)" = 524288 ]
+	[[ "$(fabtune history)" == *"taken back"* ]]
+}
+
 @test "a load of its own that would write asks first, one that is none is refused; one that reads is tuned under, and ends" {
 	run -2 fabtune tune --yes --with xdd --on "$DISK"
 	[[ $output == *"has 2 steps, expected one; choose with --set, such as --set op=read"* ]]
@@ -111,20 +127,4 @@ window() {
 	[ "$(of '["last_bytes_per_s"] > 11e6')" = True ]
 	[ "$(window)" = 0 ]
 	run ! pidof fio
-}
-
-@test "ended by a service manager while it looks whether a step helped takes the step back" {
-	under_load randwrite 32
-	setsid fabtune tune --yes --for 20s --target-netns target > told 2>&1 3>&- 4>&- &
-	climber=$!
-	# The first look is long, too.
-	until_true '[ "$(window)" = 0 ]'
-	until_true 'fabtune history | grep -q "in force"'
-	kill -TERM $climber
-	status=0
-	wait $climber || status=$?
-	cat told
-	[ "$status" -eq 130 ]
-	[ "$(window)" = 524288 ]
-	[[ "$(fabtune history)" == *"taken back"* ]]
 }
