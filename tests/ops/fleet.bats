@@ -74,7 +74,7 @@ tuned() {
 	hosts
 	# Where this test was asked for alone: every host has something to compare.
 	grep -Lx 2 "$FLEET"/h*/sys/block/sd1/queue/rq_affinity | sed 's,/sys/.*,/fabtune,' |
-		xargs -rP 2 -I{} {} apply "$FLEET/two.toml" --yes --role initiator --rtt 1ms --rate 1gbit > /dev/null
+		xargs -rP 2 -I{} env {} apply "$FLEET/two.toml" --yes --role initiator --rtt 1ms --rate 1gbit > /dev/null
 	[ "$(tuned)" -eq "$HOSTS" ]
 	hosts --away h0001 h0002 h0008
 	echo 1 > "$FLEET/h0004/sys/block/sd1/queue/rq_affinity"
