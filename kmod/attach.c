@@ -2,8 +2,9 @@
 /*
  * Finds the tracepoints, most of which are not exported, and attaches the probes to them.
  *
- * Block tracepoints are built in and found by walking the kernel's. SCSI's are, too, or come and
- * go with scsi_mod, as the module notifier reports (when registered it replays the loaded modules).
+ * Block tracepoints are built in and found by walking the kernel's. SCSI's and the target's are,
+ * too, or come and go with scsi_mod and target_core_mod, as the module notifier reports (when
+ * registered it replays the loaded modules).
  *
  * Locks: the kernel's module tracepoint mutex > attach_lock > the kernel's tracepoint mutex.
  */
@@ -22,6 +23,7 @@
 #include "attach.h"
 #include "device.h"
 #include "probes.h"
+#include "target.h"
 
 struct fabstat_hook {
 	const char *name;
@@ -40,6 +42,8 @@ static struct fabstat_hook hooks[] = {
 	{ .name = "scsi_dispatch_cmd_error", .probe = fabstat_probe_scsi_error },
 	{ .name = "scsi_dispatch_cmd_timeout", .probe = fabstat_probe_scsi_timeout },
 	{ .name = "scsi_eh_wakeup", .probe = fabstat_probe_scsi_eh_wakeup },
+	{ .name = "target_cmd_complete", .probe = fabstat_probe_target_complete },
+	{ .name = "target_sequencer_start", .probe = fabstat_probe_target_start },
 	{ .name = "block_rq_issue", .probe = fabstat_probe_issue, .required = true },
 };
 
@@ -92,6 +96,12 @@ static struct fabstat_hook *hook_find(const struct tracepoint *tp)
 	return NULL;
 }
 
+/* Whether @hook is on a tracepoint of the part of the kernel that names its own with @prefix. */
+static bool hook_is_of(const struct fabstat_hook *hook, const char *prefix)
+{
+	return str_has_prefix(hook->name, prefix);
+}
+
 static void builtin_found(struct tracepoint *tp, void *data)
 {
 	struct fabstat_hook *hook = hook_find(tp);
@@ -120,7 +130,10 @@ static void module_going(struct tracepoint *tp)
 		return;
 	hook_detach(hook);
 	hook->tp = NULL;
-	fabstat_identify_forget_scsi();
+	if (hook_is_of(hook, "scsi_"))
+		fabstat_identify_forget_scsi();
+	else
+		fabstat_target_gone();
 }
 
 static int module_notify(struct notifier_block *nb, unsigned long event, void *data)
@@ -185,24 +198,39 @@ u64 fabstat_attached_since_ns(void)
 	return READ_ONCE(since_ns);
 }
 
-/* Returns true while everything that SCSI tells is being seen. */
-bool fabstat_attached_scsi(void)
+/* Returns true while every probe is attached on what @prefix names. */
+static bool all_attached(const char *prefix)
 {
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(hooks); i++)
-		if (!strncmp(hooks[i].name, "scsi_", 5) && !READ_ONCE(hooks[i].attached))
+		if (hook_is_of(&hooks[i], prefix) && !READ_ONCE(hooks[i].attached))
 			return false;
 	return true;
 }
 
-/* Returns the name of the tracepoint @number of those that are not there; NULL behind the last. */
+/* Returns true while everything that SCSI tells is being seen. */
+bool fabstat_attached_scsi(void)
+{
+	return all_attached("scsi_");
+}
+
+/* Returns true while every command that this host serves as a target is being seen. */
+bool fabstat_attached_target(void)
+{
+	return all_attached("target_");
+}
+
+/*
+ * Returns the name of the tracepoint @number of those that are not there; NULL behind the last.
+ * The target's are missing on every host that is none: the file "target" tells of them.
+ */
 const char *fabstat_missing(unsigned int number)
 {
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(hooks); i++)
-		if (!READ_ONCE(hooks[i].tp) && !number--)
+		if (!READ_ONCE(hooks[i].tp) && !hook_is_of(&hooks[i], "target_") && !number--)
 			return hooks[i].name;
 	return NULL;
 }

@@ -12,6 +12,7 @@ void fabstat_detach(void);
 bool fabstat_attached(void);
 u64 fabstat_attached_since_ns(void);
 bool fabstat_attached_scsi(void);
+bool fabstat_attached_target(void);
 const char *fabstat_missing(unsigned int number);
 
 #endif

@@ -142,8 +142,87 @@ static inline unsigned int fabstat_size_class(unsigned int bytes)
 #define FABSTAT_ERRORS		(FABSTAT_ERROR_IO - FABSTAT_ERROR_TIMEOUT + 1)
 
 /* SAM-5 5.3.1 and scsi_proto.h, the same on every kernel; status_byte() is not. */
+#define FABSTAT_SAM_CHECK_CONDITION	0x02
 #define FABSTAT_SAM_BUSY		0x08
+#define FABSTAT_SAM_RESERVATION		0x18
 #define FABSTAT_SAM_TASK_SET_FULL	0x28
+#define FABSTAT_SAM_TASK_ABORTED	0x40
+
+/*
+ * Returns what kind of command @cdb, of at least 6 bytes, is. Those of variable length, and
+ * WRITE SAME of anything but holes, are other.
+ */
+static inline enum fabstat_op fabstat_cdb_op(const unsigned char *cdb)
+{
+	switch (cdb[0]) {
+	case 0x08: /* READ(6), (10), (12), (16) */
+	case 0x28:
+	case 0xa8:
+	case 0x88:
+		return FABSTAT_READ;
+	case 0x0a: /* WRITE(6), (10), (12), (16) */
+	case 0x2a:
+	case 0xaa:
+	case 0x8a:
+	case 0x2e: /* WRITE AND VERIFY(10), (12), (16) */
+	case 0xae:
+	case 0x8e:
+	case 0x89: /* COMPARE AND WRITE */
+		return FABSTAT_WRITE;
+	case 0x35: /* SYNCHRONIZE CACHE(10), (16) */
+	case 0x91:
+		return FABSTAT_FLUSH;
+	case 0x42: /* UNMAP */
+		return FABSTAT_DISCARD;
+	case 0x41: /* WRITE SAME(10), (16), whose bit 3 is UNMAP */
+	case 0x93:
+		return cdb[1] & 0x08 ? FABSTAT_DISCARD : FABSTAT_OTHER;
+	default:
+		return FABSTAT_OTHER;
+	}
+}
+
+/* What a target answers, other than GOOD. */
+enum fabstat_answer {
+	FABSTAT_ANSWER_CHECK,
+	FABSTAT_ANSWER_BUSY,
+	FABSTAT_ANSWER_FULL,
+	FABSTAT_ANSWER_RESERVATION,
+	FABSTAT_ANSWER_ABORTED,
+	FABSTAT_ANSWER_OTHER,
+	FABSTAT_ANSWERS
+};
+
+/* clang-format off */
+#define FABSTAT_ANSWER_NAMES {					\
+	[FABSTAT_ANSWER_CHECK] = "check_condition",		\
+	[FABSTAT_ANSWER_BUSY] = "busy",				\
+	[FABSTAT_ANSWER_FULL] = "task_set_full",		\
+	[FABSTAT_ANSWER_RESERVATION] = "reservation_conflict",	\
+	[FABSTAT_ANSWER_ABORTED] = "task_aborted",		\
+	[FABSTAT_ANSWER_OTHER] = "other_status",		\
+}
+
+/* clang-format on */
+
+/* Returns the counter of a SAM status other than GOOD that a target answers. */
+static inline enum fabstat_answer fabstat_answer(unsigned int status)
+{
+	switch (status) {
+	case FABSTAT_SAM_CHECK_CONDITION:
+		return FABSTAT_ANSWER_CHECK;
+	case FABSTAT_SAM_BUSY:
+		return FABSTAT_ANSWER_BUSY;
+	case FABSTAT_SAM_TASK_SET_FULL:
+		return FABSTAT_ANSWER_FULL;
+	case FABSTAT_SAM_RESERVATION:
+		return FABSTAT_ANSWER_RESERVATION;
+	case FABSTAT_SAM_TASK_ABORTED:
+		return FABSTAT_ANSWER_ABORTED;
+	default:
+		return FABSTAT_ANSWER_OTHER;
+	}
+}
 
 /* Returns the counter of a SAM status, or FABSTAT_EVENTS for a status that is no refusal. */
 static inline enum fabstat_event fabstat_status_event(unsigned int status)

@@ -34,26 +34,37 @@ static unsigned int nr_histograms(const struct fabstat_cpu *cpu)
 }
 
 /*
- * Returns @cpu's histogram for @op and @kind, new or made meanwhile by an interrupt on this CPU,
- * or the one that samples spill into. Called from probes.
+ * Returns the histogram at @place, which is of this CPU's counters, new or made meanwhile by an
+ * interrupt on this CPU; without @room or memory the one that samples spill into. Called from
+ * probes.
  */
-struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsigned int op,
-						   enum fabstat_kind kind)
+struct fabstat_histogram *fabstat_histogram_make(struct fabstat_histogram **place, bool room)
 {
 	struct fabstat_histogram *histogram = NULL, *winner;
 
-	if (nr_histograms(cpu) < MAX_HISTOGRAMS)
+	if (room)
 		histogram = fabstat_alloc(sizeof(*histogram), FABSTAT_HISTOGRAM);
-	if (!histogram) {
-		fabstat_count(cpu, FABSTAT_NO_HISTOGRAM);
+	if (!histogram)
 		histogram = this_cpu_ptr(&spilled);
-	}
-	winner = cmpxchg(&cpu->histogram[op][kind], NULL, histogram);
+	winner = cmpxchg(place, NULL, histogram);
 	if (!winner)
 		return histogram;
 	if (histogram != this_cpu_ptr(&spilled))
 		fabstat_free(histogram);
 	return winner;
+}
+
+/* Returns @cpu's histogram for @op and @kind, where there is none yet. Called from probes. */
+struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsigned int op,
+						   enum fabstat_kind kind)
+{
+	struct fabstat_histogram *histogram;
+
+	histogram = fabstat_histogram_make(&cpu->histogram[op][kind],
+					   nr_histograms(cpu) < MAX_HISTOGRAMS);
+	if (histogram == this_cpu_ptr(&spilled))
+		fabstat_count(cpu, FABSTAT_NO_HISTOGRAM);
+	return histogram;
 }
 
 /* Enters @ns in @cpu's histogram for @op and @kind. Called from probes. */
@@ -66,16 +77,23 @@ void fabstat_record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind 
 	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
 }
 
+/* Lets the histogram at @place, of CPU @number, be asked for again if it was refused. */
+void fabstat_histogram_retry(struct fabstat_histogram **place, unsigned int number)
+{
+	struct fabstat_histogram *spill = per_cpu_ptr(&spilled, number);
+
+	if (READ_ONCE(*place) == spill)
+		cmpxchg(place, spill, NULL);
+}
+
 /* Lets @cpu, the counters of CPU @number, ask again for the histograms that were refused. */
 void fabstat_cpu_retry(struct fabstat_cpu *cpu, unsigned int number)
 {
-	struct fabstat_histogram *spill = per_cpu_ptr(&spilled, number);
 	unsigned int op, kind;
 
 	for (op = 0; op < FABSTAT_OPS; op++)
 		for (kind = 0; kind < FABSTAT_KINDS; kind++)
-			if (READ_ONCE(cpu->histogram[op][kind]) == spill)
-				cmpxchg(&cpu->histogram[op][kind], spill, NULL);
+			fabstat_histogram_retry(&cpu->histogram[op][kind], number);
 }
 
 /* Frees @cpu, the counters of CPU @number, with its histograms. NULL is fine. */

@@ -61,10 +61,12 @@ static inline void fabstat_count(struct fabstat_cpu *cpu, enum fabstat_event eve
 	local64_inc(&cpu->rare[event]);
 }
 
+struct fabstat_histogram *fabstat_histogram_make(struct fabstat_histogram **place, bool room);
 struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsigned int op,
 						   enum fabstat_kind kind);
 void fabstat_record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind kind, u64 ns);
 bool fabstat_histogram_spills(const struct fabstat_histogram *histogram, unsigned int cpu);
+void fabstat_histogram_retry(struct fabstat_histogram **place, unsigned int number);
 void fabstat_cpu_retry(struct fabstat_cpu *cpu, unsigned int number);
 void fabstat_cpu_free(struct fabstat_cpu *cpu, unsigned int number);
 

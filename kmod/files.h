@@ -8,6 +8,9 @@
 /* show.c */
 extern const struct file_operations fabstat_stats_fops;
 
+/* show_target.c */
+extern const struct file_operations fabstat_target_fops;
+
 /* slowest.c */
 extern const struct file_operations fabstat_slowest_fops;
 

@@ -9,11 +9,12 @@
  * Each file uses only files further down:
  *
  *	main		loading, unloading, the switch, and a look around once a second
- *	show, stuck	the files in debugfs
+ *	show, show_target, stuck	the files in debugfs
  *	show_histograms	histograms as text
  *	unseen		requests that no probe saw
  *	attach		tracepoints
  *	block, requeue, scsi, dm	probes
+ *	target, nexus	the other end: commands that this host serves, by session and LUN
  *	tell		the module's own tracepoints (trace.h)
  *	detail, slowest	what is recorded on demand: waits, sizes, outliers
  *	place		what a probe works on: device, counters and slot of a request
@@ -40,8 +41,10 @@
 #include "device.h"
 #include "files.h"
 #include "memory.h"
+#include "nexus.h"
 #include "place.h"
 #include "reserve.h"
+#include "target.h"
 #include "unseen.h"
 
 #define SCAN_PERIOD	HZ
@@ -61,8 +64,10 @@ static int fabstat_switch(bool on)
 	else
 		fabstat_detach();
 	/* Probes that were attached before another one failed may have seen requests, too. */
-	if (!on || err)
+	if (!on || err) {
 		fabstat_forget_all();
+		fabstat_target_forget_all();
+	}
 	if (!err)
 		enabled = on;
 	return err;
@@ -98,8 +103,11 @@ static void fabstat_scan(struct work_struct *work)
 	else if (fabstat_clock_found())
 		fabstat_change_clock(true);
 	fabstat_devices_scan();
-	if (fabstat_memory_eased())
+	fabstat_target_scan();
+	if (fabstat_memory_eased()) {
 		fabstat_devices_retry();
+		fabstat_nexuses_retry();
+	}
 	mutex_unlock(&fabstat_lock);
 	schedule_delayed_work(to_delayed_work(work), SCAN_PERIOD);
 }
@@ -154,6 +162,7 @@ static int __init fabstat_init(void)
 	debugfs_create_file("stats", 0400, dir, NULL, &fabstat_stats_fops);
 	debugfs_create_file("slowest", 0400, dir, NULL, &fabstat_slowest_fops);
 	debugfs_create_file("stuck", 0400, dir, NULL, &fabstat_stuck_fops);
+	debugfs_create_file("target", 0400, dir, NULL, &fabstat_target_fops);
 
 	mutex_lock(&fabstat_lock);
 	if (enabled)
@@ -170,6 +179,7 @@ remove_files:
 	debugfs_remove_recursive(dir);
 	fabstat_attach_exit();
 	fabstat_devices_exit();
+	fabstat_target_exit();
 free_reserve:
 	fabstat_reserve_exit();
 	return err;
@@ -185,6 +195,7 @@ static void __exit fabstat_exit(void)
 	fabstat_attach_exit();
 	cancel_delayed_work_sync(&scan_work);
 	fabstat_devices_exit();
+	fabstat_target_exit();
 	fabstat_reserve_exit();
 }
 

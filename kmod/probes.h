@@ -10,6 +10,7 @@ struct Scsi_Host;
 struct request;
 struct scsi_cmnd;
 struct scsi_device;
+struct se_cmd;
 
 /* block.c */
 void fabstat_probe_issue(void *data, struct request *rq);
@@ -29,5 +30,9 @@ void fabstat_probe_scsi_done(void *data, struct scsi_cmnd *cmd);
 void fabstat_probe_scsi_error(void *data, struct scsi_cmnd *cmd, int answer);
 void fabstat_probe_scsi_timeout(void *data, struct scsi_cmnd *cmd);
 void fabstat_probe_scsi_eh_wakeup(void *data, struct Scsi_Host *shost);
+
+/* target.c */
+void fabstat_probe_target_start(void *data, struct se_cmd *cmd);
+void fabstat_probe_target_complete(void *data, struct se_cmd *cmd);
 
 #endif

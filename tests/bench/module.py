@@ -23,8 +23,11 @@ SUITES = ("trixie", "bookworm", "sid")
 BARS = {
     ("null_blk", "fabstat"): 200,
     ("scsi_debug", "fabstat"): 280,
+    # At both ends: 280 as a disk's request, 220 as a target's command.
+    ("lio_loop", "fabstat"): 500,
     ("null_blk", "off"): 20,
     ("scsi_debug", "off"): 20,
+    ("lio_loop", "off"): 20,
     ("null_blk", "detail"): 300,
     ("null_blk", "ceiling"): 250,
 }

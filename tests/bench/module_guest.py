@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The guest's part of module.py: the same reads with each tracer attached, on null_blk and on scsi_debug."""
+"""The guest's part of module.py: the same reads with each tracer attached, on null_blk, on scsi_debug, and on LIO's loop.
+
+A read of the last is counted at both ends, which are in one kernel: as a disk's, and as a target's.
+"""
 
 import json
 import os
@@ -18,8 +21,11 @@ CLOCKSOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clockso
 LIMIT = Path("/sys/module/fabstat/parameters/memory_limit_mib")
 STATS = Path("/sys/kernel/debug/fabstat/stats")
 # fio counts its time in ms: so many reads make that less than 3 (null_blk) and 7 (scsi_debug) instructions a read.
-READS = {"nullb0": 400_000, "sda": 150_000}
-NAMES = {"nullb0": "null_blk", "sda": "scsi_debug"}
+READS = {"nullb0": 400_000, "sda": 150_000, "sdb": 150_000}
+NAMES = {"nullb0": "null_blk", "sda": "scsi_debug", "sdb": "lio_loop"}
+# Who measures on LIO's loop: the others know nothing of targets.
+OF_TARGETS = ("none", "fabstat", "off")
+CONFIG = Path("/sys/kernel/config/target")
 # The kernel's own work in the background only ever adds: where tens of instructions count, the least of so many runs.
 REPEATS = {"none": 2, "fabstat": 2, "off": 2, "detail": 2, "ceiling": 2}
 
@@ -63,6 +69,9 @@ def fabstat(enabled: bool = True, *, detail: bool = False, ceiling: bool = False
     yield
     # A tracer that was not attached would cost nothing: the proof that it was, or was not.
     counted = "op=read issued=" in STATS.read_text()
+    served = "op=read started=" in STATS.with_name("target").read_text()
+    if served != enabled and not detail and not ceiling:
+        raise SystemExit(f"fabstat counted what the target served: {served}")
     run("rmmod", "fabstat")
     if counted != enabled:
         raise SystemExit(f"fabstat counted: {counted}, expected: {enabled}")
@@ -111,6 +120,8 @@ def measure(name: str) -> list[dict[str, object]]:
     """Return a row for each device, with the tracer `name` attached."""
     rows: list[dict[str, object]] = []
     for disk, reads in READS.items():
+        if NAMES[disk] == "lio_loop" and name not in OF_TARGETS:
+            continue
         figure = min(instructions_per_read(disk, reads) for _ in range(REPEATS.get(name, 1)))
         clock = CLOCKSOURCE.read_text().strip()
         print(f"{NAMES[disk]} with {name}, clock {clock}: {figure:.0f}", flush=True)
@@ -121,11 +132,26 @@ def measure(name: str) -> list[dict[str, object]]:
     return rows
 
 
+def export_loop() -> None:
+    """Have LIO export a disk without a medium to this very host: sdb."""
+    run("modprobe", "tcm_loop")
+    store = CONFIG / "core/rd_mcp_0/disk"
+    tpg = CONFIG / "loopback/naa.6001405000000001/tpgt_1"
+    (tpg / "lun/lun_0").mkdir(parents=True)
+    (tpg / "nexus").write_text("naa.6001405000000002")
+    store.mkdir(parents=True)
+    (store / "control").write_text("rd_pages=16384,rd_nullio=1")
+    (store / "enable").write_text("1")
+    (tpg / "lun/lun_0/disk").symlink_to(store)
+    wait(Path("/dev/sdb").is_block_device, "LIO's disk")
+
+
 def main() -> None:
     run("modprobe", "null_blk", "queue_mode=2", "irqmode=0", "submit_queues=1", "hw_queue_depth=64", "nr_devices=1")
     run("modprobe", "sd_mod")
     run("modprobe", "scsi_debug", "delay=0", "dev_size_mb=64")
     wait(Path("/dev/sda").is_block_device, "the SCSI disk")
+    export_loop()
     tracers = {
         "none": nothing(), "fabstat": fabstat(), "off": fabstat(enabled=False), "detail": fabstat(detail=True),
         "ceiling": fabstat(ceiling=True),

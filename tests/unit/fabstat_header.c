@@ -23,6 +23,7 @@ static inline unsigned long __fls(unsigned long word)
 
 static const char *const event_names[] = FABSTAT_EVENT_NAMES;
 static const char *const op_names[] = FABSTAT_OP_NAMES;
+static const char *const answer_names[] = FABSTAT_ANSWER_NAMES;
 
 static int failures;
 
@@ -124,6 +125,43 @@ static void check_classes(void)
 	CHECK(fabstat_hold_event(&hold) == FABSTAT_HELD_DEVICE, 0);
 }
 
+/* Opcodes by SBC-4, WRITE SAME with UNMAP set and not. */
+static void check_commands(void)
+{
+	static const unsigned char kinds[FABSTAT_OPS][11] = {
+		[FABSTAT_READ] = { 0x08, 0x28, 0x88, 0xa8 },
+		[FABSTAT_WRITE] = { 0x0a, 0x2a, 0x2e, 0x89, 0x8a, 0x8e, 0xaa, 0xae },
+		[FABSTAT_FLUSH] = { 0x35, 0x91 },
+		[FABSTAT_DISCARD] = { 0x42 },
+	};
+	unsigned int named = 0;
+
+	for (unsigned int op = 0; op < FABSTAT_OPS; op++) {
+		for (const unsigned char *kind = kinds[op]; *kind; kind++, named++) {
+			unsigned char cdb[6] = { *kind };
+
+			CHECK(fabstat_cdb_op(cdb) == op, *kind);
+		}
+	}
+	for (unsigned int opcode = 0; opcode < 256; opcode++) {
+		unsigned char cdb[6] = { opcode, 0xf7 };
+
+		named -= fabstat_cdb_op(cdb) != FABSTAT_OTHER;
+		cdb[1] = 0x08;
+		CHECK((fabstat_cdb_op(cdb) == FABSTAT_DISCARD) ==
+		      (opcode == 0x41 || opcode == 0x42 || opcode == 0x93), opcode);
+	}
+	CHECK(!named, named);
+	for (unsigned int answer = 0; answer < FABSTAT_ANSWERS; answer++)
+		CHECK(answer_names[answer], answer);
+	CHECK(fabstat_answer(0x02) == FABSTAT_ANSWER_CHECK, 2);
+	CHECK(fabstat_answer(0x08) == FABSTAT_ANSWER_BUSY, 8);
+	CHECK(fabstat_answer(0x18) == FABSTAT_ANSWER_RESERVATION, 0x18);
+	CHECK(fabstat_answer(0x28) == FABSTAT_ANSWER_FULL, 0x28);
+	CHECK(fabstat_answer(0x40) == FABSTAT_ANSWER_ABORTED, 0x40);
+	CHECK(fabstat_answer(0x30) == FABSTAT_ANSWER_OTHER, 0x30);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "bounds")) {
@@ -139,5 +177,6 @@ int main(int argc, char **argv)
 	check_bounds();
 	check_random_times();
 	check_classes();
+	check_commands();
 	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import fabtune
+from fabtune.stat.served import ANSWERS
 from fabtune.stat.snapshot import FORMAT_VERSION, HELD_EVENTS, OPS, QUEUE_FULL_EVENTS
 
 TOP = Path(__file__).resolve().parents[2]
@@ -57,6 +58,7 @@ def test_userspace_uses_names_that_the_module_has(program: Path) -> None:
     assert held == set(HELD_EVENTS)
     source = (TOP / "kmod/classify.h").read_text()
     assert re.findall(r'"(\w+)"', source.split("FABSTAT_OP_NAMES")[1].split("}")[0]) == list(OPS)
+    assert re.findall(r'"(\w+)"', source.split("FABSTAT_ANSWER_NAMES")[1].split("}")[0]) == list(ANSWERS)
 
 
 def test_versions_agree() -> None:

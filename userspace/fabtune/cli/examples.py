@@ -77,6 +77,7 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("stat", "each busy device since the module was loaded"),
         ("stat sda", "one device in detail"),
         ("stat --watch 1", "print what happens in each second"),
+        ("stat --target", "on a target: what it served, by initiator and LUN, and how long that took"),
     ),
     "why": (
         ("why", "look for 10 s at the disks of all sessions, and say what limits them"),

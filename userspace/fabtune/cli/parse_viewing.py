@@ -47,6 +47,9 @@ def _stat(parser: argparse.ArgumentParser) -> None:
     mode.add_argument("--save", type=Path, metavar="FILE", help="save this reading for --diff")
     parser.add_argument("--count", type=count, metavar="N", help="with --watch: stop after N intervals")
     parser.add_argument("--all", action="store_true", help="also show idle and removed devices")
+    parser.add_argument(
+        "--target", action="store_true", help="this host is a target: show what it served, by initiator and LUN"
+    )
 
 
 def _seconds(text: str) -> float:

@@ -4,20 +4,42 @@
 import argparse
 import sys
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from fabtune.errors import ExitCode, InputError
-from fabtune.stat import Interval, Snapshot, StuckList, diff, load, since_seen, slowest, snapshot, stuck
+from fabtune.stat import (
+    Interval,
+    Snapshot,
+    StuckList,
+    TargetInterval,
+    TargetSnapshot,
+    diff,
+    load,
+    load_target,
+    served_since_seen,
+    since_seen,
+    slowest,
+    snapshot,
+    stuck,
+    target_diff,
+    target_snapshot,
+)
+
+_Reading = TypeVar("_Reading", Snapshot, TargetSnapshot)
 
 
 def run_stat(args: argparse.Namespace) -> int:
     """Show what happened since the module was loaded, between two readings, or as it happens."""
     if args.count and not args.watch:
         raise InputError("--count N needs --watch SECONDS")
-    if args.diff:
+    if args.target:
+        _run_target(args)
+    elif args.diff:
         before, after = map(load, args.diff)
         _show(diff(before, after), after, args)
     elif args.watch:
-        _watch(args)
+        _watch(args, snapshot, lambda before, after: _show(diff(before, after), after, args))
     else:
         now = snapshot()
         if args.save:
@@ -27,9 +49,26 @@ def run_stat(args: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _watch(args: argparse.Namespace) -> None:
-    """Print an interval every `args.watch` seconds until it is enough or the user interrupts."""
-    before = snapshot()
+def _run_target(args: argparse.Namespace) -> None:
+    """The same of what this host has served as a target."""
+    if args.device:
+        raise InputError(f"--target shows sessions of initiators, not disks such as '{args.device[0]}'; leave it out")
+    if args.diff:
+        before, after = map(load_target, args.diff)
+        _show_target(target_diff(before, after), after, args)
+    elif args.watch:
+        _watch(args, target_snapshot, lambda before, after: _show_target(target_diff(before, after), after, args))
+    else:
+        now = target_snapshot()
+        if args.save:
+            args.save.write_text(now.text)
+        else:
+            _show_target(served_since_seen(now), now, args)
+
+
+def _watch(args: argparse.Namespace, read: Callable[[], _Reading], show: Callable[[_Reading, _Reading], None]) -> None:
+    """Show an interval every `args.watch` seconds until it is enough or the user interrupts."""
+    before = read()
     # Intervals are laid on a fixed grid, so that printing does not stretch them.
     start = time.monotonic()
     turn = 0
@@ -37,13 +76,22 @@ def _watch(args: argparse.Namespace) -> None:
         while args.count is None or turn < args.count:
             turn += 1
             time.sleep(max(0.0, start + turn * args.watch - time.monotonic()))
-            after = snapshot()
-            _show(diff(before, after), after, args)
+            after = read()
+            show(before, after)
             sys.stdout.flush()
             before = after
     except KeyboardInterrupt:
         # Ctrl-C is how one stops watching.
         return
+
+
+def _show_target(interval: TargetInterval, latest: TargetSnapshot, args: argparse.Namespace) -> None:
+    from fabtune.cli import target_output
+
+    if args.json:
+        target_output.print_served_json(interval, latest, one_line=bool(args.watch))
+    else:
+        target_output.print_served(interval, latest, everything=args.all)
 
 
 def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> None:

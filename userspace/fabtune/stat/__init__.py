@@ -11,13 +11,27 @@ from fabtune.stat.endpoint import Endpoint, endpoint
 from fabtune.stat.histogram import Histogram, Percentile
 from fabtune.stat.host import HostLoad, host_loads
 from fabtune.stat.interval import DeviceInterval, Interval, diff, since_seen
+from fabtune.stat.served import (
+    LunInterval,
+    ServedLun,
+    ServedOp,
+    TargetInterval,
+    TargetSnapshot,
+    load_target,
+    parse_target,
+    served_since_seen,
+    target_diff,
+    target_snapshot,
+)
 from fabtune.stat.slowest import SlowList, SlowRequest, slowest
 from fabtune.stat.snapshot import CountedDevice, Op, Snapshot, load, parse, snapshot
 from fabtune.stat.stack import head_of
 from fabtune.stat.stuck import StuckList, StuckRequest, stuck
 
 __all__ = [
-    "CountedDevice", "DeviceInterval", "Endpoint", "Histogram", "HostLoad", "Interval", "Op", "Percentile", "SlowList",
-    "SlowRequest", "Snapshot", "StuckList", "StuckRequest", "diff", "endpoint", "head_of", "host_loads", "load",
-    "parse", "since_seen", "slowest", "snapshot", "stuck",
+    "CountedDevice", "DeviceInterval", "Endpoint", "Histogram", "HostLoad", "Interval", "LunInterval", "Op",
+    "Percentile", "ServedLun", "ServedOp", "SlowList", "SlowRequest", "Snapshot", "StuckList", "StuckRequest",
+    "TargetInterval", "TargetSnapshot", "diff", "endpoint", "head_of", "host_loads", "load", "load_target", "parse",
+    "parse_target", "served_since_seen", "since_seen", "slowest", "snapshot", "stuck", "target_diff",
+    "target_snapshot",
 ]  # fmt: skip

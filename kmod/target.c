@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Probes on the target's core (LIO): the time of every command that this host serves.
+ *
+ * target_sequencer_start tells of a command that has come, target_cmd_complete of its answer,
+ * before the fabric sends it. No tracepoint lies between the two, so what of the time was the
+ * backstore's, and what a write waited for its data (R2T), cannot be told apart.
+ *
+ *	command -> slot (by its address): when did it come, and of which nexus?
+ *	             |
+ *	             +-> fabstat_nexus_cpu: counters of this CPU -> fabstat_histogram
+ *
+ * Not every command is answered: an aborted one may end in silence. Its slot is taken over when the
+ * command's memory is used again, or found after STALE_NS; either is counted as forgotten.
+ *
+ * A slot belongs to whom cmpxchg() of its command gave it, so probes need no lock.
+ */
+#include <linux/atomic.h>
+#include <linux/build_bug.h>
+#include <linux/hash.h>
+#include <linux/log2.h>
+#include <linux/preempt.h>
+#include <linux/sched.h>
+#include <target/target_core_base.h>
+#include <trace/events/target.h>
+
+#include "clock.h"
+#include "memory.h"
+#include "nexus.h"
+#include "probes.h"
+#include "target.h"
+
+#define SLOTS_PER_BUCKET	4
+#define BUCKETS_PER_CHUNK	32
+#define CHUNKS	(FABSTAT_TARGET_COMMANDS / (SLOTS_PER_BUCKET * BUCKETS_PER_CHUNK))
+#define BUCKET_BITS		ilog2(CHUNKS * BUCKETS_PER_CHUNK)
+
+#define STALE_NS		(3600 * NSEC_PER_SEC)
+/* Of so many calls of fabstat_target_scan() one looks. */
+#define SCANS_TO_A_LOOK		60
+
+/* One command from its coming to its answer. */
+struct command_slot {
+	const void *cmd;	/* key only, never followed; NULL: free */
+	u64 started;		/* ticks */
+	struct fabstat_nexus *nexus;
+	u8 op;
+};
+
+struct command_bucket {
+	struct command_slot slot[SLOTS_PER_BUCKET];
+};
+
+struct command_chunk {
+	struct command_bucket bucket[BUCKETS_PER_CHUNK];
+};
+
+static_assert(sizeof(struct command_chunk) == 4096);
+
+static struct command_chunk *chunks[CHUNKS];
+/* Stands for the command of a slot that is being filled in or looked at. */
+static const char taken;
+
+static atomic64_t crowded;	/* commands that found no slot */
+
+/* Counts the command of @slot, which is taken, as one whose end was not seen. Preemption is off. */
+static void slot_forget(struct command_slot *slot)
+{
+	struct fabstat_nexus_cpu *cpu = fabstat_nexus_cpu(slot->nexus);
+
+	if (cpu)
+		local64_inc(&cpu->forgotten[slot->op]);
+}
+
+static __always_inline struct command_chunk **chunk_of(const struct se_cmd *cmd,
+						       unsigned int *bucket)
+{
+	unsigned int hash = hash_ptr(cmd, BUCKET_BITS);
+
+	*bucket = hash % BUCKETS_PER_CHUNK;
+	return chunks + hash / BUCKETS_PER_CHUNK;
+}
+
+static noinline struct command_chunk *chunk_create(struct command_chunk **place)
+{
+	struct command_chunk *chunk = fabstat_alloc(sizeof(*chunk), FABSTAT_BOOKS);
+
+	return chunk ? fabstat_publish(place, NULL, chunk) : NULL;
+}
+
+/* The slot of a command that was never answered, whose memory is used again. */
+static noinline struct command_slot *slot_take_over(struct command_slot *slot, const void *cmd)
+{
+	/* Unless it has just been found to be stale. */
+	if (cmpxchg(&slot->cmd, cmd, &taken) != cmd)
+		return NULL;
+	slot_forget(slot);
+	return slot;
+}
+
+/* Returns a slot for @cmd in @bucket, to fill in; NULL if all are in use. Preemption is off. */
+static __always_inline struct command_slot *slot_take(struct command_bucket *bucket,
+						      const struct se_cmd *cmd)
+{
+	struct command_slot *slot, *own = NULL, *end = bucket->slot + SLOTS_PER_BUCKET;
+
+	for (slot = bucket->slot; slot < end; slot++)
+		if (unlikely(READ_ONCE(slot->cmd) == cmd))
+			own = slot_take_over(slot, cmd);
+	if (unlikely(own))
+		return own;
+	for (slot = bucket->slot; slot < end; slot++)
+		if (!READ_ONCE(slot->cmd) && !cmpxchg(&slot->cmd, NULL, &taken))
+			return slot;
+	return NULL;
+}
+
+static __always_inline void command_start(struct se_cmd *cmd)
+{
+	struct fabstat_nexus *nexus = fabstat_nexus_of(cmd);
+	struct fabstat_nexus_cpu *cpu;
+	struct command_chunk **place, *chunk;
+	struct command_slot *slot = NULL;
+	unsigned int bucket;
+	u8 op;
+
+	if (unlikely(!nexus))
+		return;
+	cpu = fabstat_nexus_cpu(nexus);
+	if (unlikely(!cpu))
+		return;
+	place = chunk_of(cmd, &bucket);
+	chunk = READ_ONCE(*place);
+	if (unlikely(!chunk))
+		chunk = chunk_create(place);
+	if (likely(chunk))
+		slot = slot_take(chunk->bucket + bucket, cmd);
+	if (unlikely(!slot)) {
+		local64_inc(&cpu->untracked);
+		if (chunk)
+			atomic64_inc(&crowded);
+		return;
+	}
+	op = fabstat_cdb_op(cmd->t_task_cdb);
+	slot->nexus = nexus;
+	slot->op = op;
+	local64_inc(cpu->started + op);
+	WRITE_ONCE(slot->started, fabstat_ticks());
+	/* Who finds the command finds the slot filled in. */
+	smp_store_release(&slot->cmd, cmd);
+}
+
+/* The answer to a command that was not seen to come, or a second one. */
+static noinline void command_complete_unmatched(const struct se_cmd *cmd)
+{
+	struct fabstat_nexus *nexus = fabstat_nexus_of(cmd);
+	struct fabstat_nexus_cpu *cpu = nexus ? fabstat_nexus_cpu(nexus) : NULL;
+
+	if (cpu)
+		local64_inc(&cpu->unmatched);
+}
+
+static __always_inline struct command_slot *slot_find(const struct se_cmd *cmd)
+{
+	struct command_slot *slot, *end;
+	struct command_chunk *chunk;
+	unsigned int bucket;
+
+	chunk = READ_ONCE(*chunk_of(cmd, &bucket));
+	if (unlikely(!chunk))
+		return NULL;
+	slot = (chunk->bucket + bucket)->slot;
+	for (end = slot + SLOTS_PER_BUCKET; slot < end; slot++)
+		if (READ_ONCE(slot->cmd) == cmd)
+			return slot;
+	return NULL;
+}
+
+static __always_inline void command_complete(struct se_cmd *cmd)
+{
+	struct command_slot *slot = slot_find(cmd);
+	struct fabstat_nexus_cpu *cpu;
+	struct fabstat_nexus *nexus;
+	unsigned int op;
+	u64 started, ns;
+
+	if (unlikely(!slot)) {
+		command_complete_unmatched(cmd);
+		return;
+	}
+	nexus = slot->nexus;
+	op = slot->op;
+	started = slot->started;
+	/* From here on the slot is somebody else's. */
+	if (unlikely(cmpxchg(&slot->cmd, cmd, NULL) != cmd)) {
+		command_complete_unmatched(cmd);
+		return;
+	}
+	cpu = fabstat_nexus_cpu(nexus);
+	if (unlikely(!cpu))
+		return;
+	ns = fabstat_ticks_to_ns(fabstat_elapsed(started, fabstat_ticks()));
+	local64_inc(cpu->completed + op);
+	smp_wmb();	/* readers see no time without its command */
+	local64_add(ns, cpu->target_ns + op);
+	if (likely(!cmd->scsi_status))
+		local64_add(cmd->data_length, cpu->bytes + op);
+	else
+		local64_inc(cpu->answers + fabstat_answer(cmd->scsi_status));
+	fabstat_nexus_record(cpu, op, ns);
+}
+
+notrace void fabstat_probe_target_start(void *data, struct se_cmd *cmd)
+{
+	fabstat_probe_enter();
+	command_start(cmd);
+	fabstat_probe_leave();
+}
+
+notrace void fabstat_probe_target_complete(void *data, struct se_cmd *cmd)
+{
+	fabstat_probe_enter();
+	command_complete(cmd);
+	fabstat_probe_leave();
+}
+
+/* Makes the compiler compare each probe with the kernel's own prototype of its tracepoint. */
+static void __maybe_unused check_prototypes(void)
+{
+	check_trace_callback_type_target_sequencer_start(fabstat_probe_target_start);
+	check_trace_callback_type_target_cmd_complete(fabstat_probe_target_complete);
+}
+
+typedef void (*visit_t)(struct command_slot *slot, const void *cmd, u64 now);
+
+/* Calls @visit on every slot that has a command. May sleep. */
+static void slots_walk(visit_t visit)
+{
+	struct command_slot *slot, *end;
+	u64 now = fabstat_ticks();
+	unsigned int i;
+
+	for (i = 0; i < CHUNKS; i++) {
+		struct command_chunk *chunk = READ_ONCE(chunks[i]);
+
+		if (!chunk)
+			continue;
+		end = (chunk->bucket + BUCKETS_PER_CHUNK)->slot;
+		for (slot = chunk->bucket->slot; slot < end; slot++) {
+			/* Pairs with the release of a slot that was filled in. */
+			const void *cmd = smp_load_acquire(&slot->cmd);
+
+			if (cmd && cmd != &taken)
+				visit(slot, cmd, now);
+		}
+		cond_resched();
+	}
+}
+
+static void visit_forget(struct command_slot *slot, const void *cmd, u64 now)
+{
+	preempt_disable();
+	if (cmpxchg(&slot->cmd, cmd, &taken) == cmd) {
+		slot_forget(slot);
+		/* Who takes the slot writes it after it was read here. */
+		smp_store_release(&slot->cmd, NULL);
+	}
+	preempt_enable();
+}
+
+static void visit_stale(struct command_slot *slot, const void *cmd, u64 now)
+{
+	if (fabstat_ticks_to_ns(fabstat_elapsed(READ_ONCE(slot->started), now)) > STALE_NS)
+		visit_forget(slot, cmd, now);
+}
+
+static void visit_count(struct command_slot *slot, const void *cmd, u64 now)
+{
+	struct fabstat_nexus *nexus = READ_ONCE(slot->nexus);
+	u64 started = READ_ONCE(slot->started);
+
+	if (!nexus->at_target++ || started < nexus->oldest)
+		nexus->oldest = started;
+}
+
+/* Forgets every command: the probes have been taken off and will not see it end. */
+void fabstat_target_forget_all(void)
+{
+	slots_walk(visit_forget);
+}
+
+/* Looks for commands that were never answered; called once a second. fabstat_lock. */
+void fabstat_target_scan(void)
+{
+	static unsigned int calls;
+
+	if (!(++calls % SCANS_TO_A_LOOK))
+		slots_walk(visit_stale);
+}
+
+/* Counts what is at the target now, by nexus. fabstat_lock. */
+void fabstat_target_look(void)
+{
+	struct fabstat_nexus *nexus;
+	unsigned int i;
+
+	for (i = 0; (nexus = fabstat_nexus(i)); i++)
+		nexus->at_target = 0;
+	slots_walk(visit_count);
+}
+
+/* Returns how many commands were not tracked because too many others were at the target. */
+u64 fabstat_target_crowded(void)
+{
+	return atomic64_read(&crowded);
+}
+
+/* The target's core is being unloaded; none of its commands is left. */
+void fabstat_target_gone(void)
+{
+	fabstat_target_forget_all();
+	fabstat_nexuses_invalidate();
+}
+
+/* Frees everything. No probe runs any more and no reader is left. */
+void fabstat_target_exit(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < CHUNKS; i++)
+		fabstat_free(chunks[i]);
+	fabstat_nexuses_exit();
+}

@@ -1,0 +1,269 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock virtual
+# guest-full: --suite bookworm --clock virtual
+# guest-full: --suite sid --clock virtual
+# What a LIO host has served, by initiator and LUN, beside what its initiator saw: both ends are in this guest.
+
+bats_require_minimum_version 1.5.0
+
+CONFIG=/sys/kernel/config/target
+RTT_MS=10
+TPG=$CONFIG/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1
+
+setup() {
+	load fabstat
+}
+
+# served EXPRESSION: what fabstat's file "target" says.  Names: module, luns, all their ops, read and write summed up,
+# books, forgotten, unmatched and at_target of all.
+served() {
+	python3 - "$@" <<-'PYTHON'
+		import sys
+		from fabtune.stat import ServedOp, served_since_seen, target_snapshot
+		snap = target_snapshot()
+		module, luns = snap.module, snap.luns
+		ops = [op for lun in luns for op in lun.ops.values()]
+		books = all(sum(op.started - op.completed - op.forgotten for op in lun.ops.values()) == lun.at_target for lun in luns)
+		books = books and all(op.histogram.count == op.completed for op in ops)
+		def summed(name):
+			found = [lun.ops[name] for lun in luns if name in lun.ops]
+			return ServedOp(*(sum(getattr(op, key) for op in found) for key in ("started", "completed", "forgotten", "bytes", "target_ns")))
+		read, write = summed("read"), summed("write")
+		forgotten = sum(op.forgotten for op in ops)
+		unmatched, at_target = sum(lun.unmatched for lun in luns), sum(lun.at_target for lun in luns)
+		print(eval(sys.argv[1]))
+	PYTHON
+}
+
+# expect_served EXPRESSION: fails, and shows the file, unless the expression is true.
+expect_served() {
+	local found
+	found=$(served "$1")
+	[ "$found" = True ] && return
+	echo "'$1' is $found"
+	cut -c -400 /sys/kernel/debug/fabstat/target
+	return 1
+}
+
+no_lio() {
+	[ ! -d /sys/module/target_core_mod ]
+}
+
+# disk: the name of the one session's disk.
+disk() {
+	basename /sys/class/iscsi_session/session*/device/target*/*/block/*
+}
+
+# stall, go_on: the target's disk takes requests and answers none, until it goes on.
+stall() {
+	dmsetup suspend --nolockfs --noflush lab-disk0
+}
+
+go_on() {
+	dmsetup resume lab-disk0
+}
+
+# reads COUNT: so many reads at once, in the background.
+reads() {
+	fio --name=a "--filename=/dev/$(disk)" --direct=1 --rw=randread --bs=4k "--iodepth=$1" "--number_ios=$1" --size=64m \
+		--ioengine=libaio --output=/tmp/fio.log 3>&- 4>&- &
+}
+
+# remove_target: takes the lab's target and LIO itself away, as targetcli clearconfig and rmmod would.
+remove_target() {
+	local module
+	echo 0 > $TPG/enable
+	find $TPG/lun/lun_0 -maxdepth 1 -type l -delete
+	rmdir $TPG/lun/lun_0 $TPG/np/* $TPG ${TPG%/*} $CONFIG/iscsi
+	rmdir $CONFIG/core/iblock_0/* $CONFIG/core/iblock_0
+	for module in iscsi_target_mod target_core_iblock target_core_file target_core_pscsi target_core_user target_core_mod; do
+		[ ! -d /sys/module/$module ] || rmmod $module
+	done
+}
+
+@test "without LIO the module loads, says so, and holds no memory for a target; what came before is told apart" {
+	no_lio
+	load_fabstat
+	expect_served 'module["target"] == "0" and not luns'
+	[[ "$(fabtune stat)" != *target_cmd_complete* ]]
+	run -0 fabtune stat --target
+	[[ "$output" == *"target_core_mod) is not loaded"*"no commands seen"* ]]
+	# LIO comes, and is seen from its first command on.
+	python3 -m fabtune.lab.guest up --rtt ${RTT_MS}ms --tail-delay-ms 1
+	expect_served 'module["target"] == "1" and not luns'
+	disk=$(python3 -m fabtune.lab.guest login)
+	expect_served 'len(luns) == 1 and luns[0].ops["other"].completed > 3 and luns[0].unmatched == 0 and books'
+	run -2 fabtune stat --target "$disk"
+	[[ "$output" == *"sessions of initiators, not disks"* ]]
+}
+
+@test "by initiator and LUN: what was started was answered; a command's time at the target and the path make the disk's time" {
+	disk=$(disk)
+	fabtune stat --save /tmp/disk.before
+	fabtune stat --target --save /tmp/target.before
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=4 --number_ios=400 --size=64m
+	load_disk "$disk" --rw=randwrite --bs=4k --iodepth=4 --number_ios=300 --size=64m
+	fabtune stat --save /tmp/disk.after
+	fabtune stat --target --save /tmp/target.after
+	expect_served 'books and luns[0].at_target == 0 and luns[0].untracked == 0 and module["crowded"] == "0"'
+	expect_served 'luns[0].initiator.endswith(":initiator") and luns[0].target.endswith(":target") and luns[0].lun == 0'
+	expect_served 'luns[0].tpg == "tpgt_1" and luns[0].fabric == "iSCSI" and len(luns[0].isid) == 8'
+	fabtune stat --diff /tmp/disk.before /tmp/disk.after --json > /tmp/disk.json
+	fabtune stat --target --diff /tmp/target.before /tmp/target.after --json > /tmp/target.json
+	fabtune stat --target --diff /tmp/target.before /tmp/target.after
+	python3 - "$disk" "$RTT_MS" <<-'PYTHON'
+		import json, sys
+		disk = next(one for one in json.load(open("/tmp/disk.json"))["devices"] if one["disk"] == sys.argv[1])
+		(lun,) = json.load(open("/tmp/target.json"))["luns"]
+		rtt_ms = float(sys.argv[2])
+		for name, count in (("read", 400), ("write", 300)):
+		    ours, theirs = disk["ops"][name], lun["ops"][name]
+		    print(name, theirs["target_ms"], ours["device_ms"]["mean"])
+		    assert theirs["started"] == theirs["completed"] == ours["completed"] >= count, (ours, theirs)
+		    assert theirs["bytes"] == ours["bytes"], (ours["bytes"], theirs["bytes"])
+		    assert theirs["forgotten"] == 0 and theirs["backstore_ms"] is None and theirs["r2t_wait_ms"] is None
+		    # Writes of 4 KiB carry their data along: no R2T.
+		    path_ms = ours["device_ms"]["mean"] - theirs["target_ms"]["mean"]
+		    assert 0 < theirs["target_ms"]["mean"] < ours["device_ms"]["mean"]
+		    assert abs(path_ms - rtt_ms) < 0.05 * rtt_ms, (name, path_ms)
+		    assert theirs["target_ms"]["p50"] <= theirs["target_ms"]["p99"] <= theirs["target_ms"]["max"]
+	PYTHON
+}
+
+@test "a write that waits for R2T waits at the target: one round trip longer there, and so at the disk" {
+	python3 -m fabtune.lab.guest logout
+	iscsiadm -m node -o update -n node.session.iscsi.ImmediateData -v No
+	iscsiadm -m node -o update -n node.session.iscsi.InitialR2T -v Yes
+	disk=$(python3 -m fabtune.lab.guest login)
+	fabtune stat --target --save /tmp/target.before
+	load_disk "$disk" --rw=randwrite --bs=4k --iodepth=1 --number_ios=100 --size=64m
+	fabtune stat --target --save /tmp/target.after
+	fabtune stat --target --diff /tmp/target.before /tmp/target.after --json | python3 -c '
+import json, sys
+(lun,) = json.load(sys.stdin)["luns"]
+write = lun["ops"]["write"]
+assert write["completed"] == 100, write
+assert 1.0 <= write["target_ms"]["mean"] / float(sys.argv[1]) < 1.1, write["target_ms"]' $RTT_MS
+	python3 -m fabtune.lab.guest logout
+	iscsiadm -m node -o update -n node.session.iscsi.ImmediateData -v Yes
+	iscsiadm -m node -o update -n node.session.iscsi.InitialR2T -v No
+	# The same initiator's session goes on in its own row, the one that logged in before.
+	disk=$(python3 -m fabtune.lab.guest login)
+	expect_served 'len(luns) == 1 and books'
+}
+
+@test "each initiator has rows of its own, and one that comes back its old one, though ACLs and memory are used again" {
+	python3 -m fabtune.lab.guest logout
+	# Demo mode makes an ACL for each login, and forgets it.
+	echo 0 > $TPG/attrib/cache_dynamic_acls
+	iscsiadm -m iface -I other -o new
+	iscsiadm -m iface -I other -o update -n iface.initiatorname -v iqn.2026-01.lab.fabtune:other
+	iscsiadm -m iface -I other -o update -n iface.transport_name -v tcp
+	iscsiadm -m discovery -t st -p 10.2.0.1:3260 -I default -I other
+	for turn in 1 2 3; do
+		for one in other default; do
+			iscsiadm -m node -I $one --login
+			wait_for disk_there
+			dd "if=/dev/$(disk)" of=/dev/null bs=4k count=$((turn * 10)) iflag=direct status=none
+			iscsiadm -m node -I $one --logout
+		done
+	done
+	served '[(lun.id, lun.initiator, lun.isid, lun.ops["read"].completed) for lun in luns]'
+	expect_served 'sorted({lun.initiator.split(":")[1] for lun in luns}) == ["initiator", "other"] and books'
+	expect_served 'len({(lun.initiator, lun.isid, lun.lun) for lun in luns}) == len(luns)'
+	expect_served 'sum(lun.ops["read"].completed for lun in luns if lun.initiator.endswith(":other")) >= 60'
+	expect_served 'unmatched == 0 and at_target == 0 and forgotten == 0'
+	iscsiadm -m node -I other -o delete
+	echo 1 > $TPG/attrib/cache_dynamic_acls
+	python3 -m fabtune.lab.guest login
+}
+
+disk_there() {
+	[ -b "/dev/$(disk)" ]
+}
+
+@test "loaded, switched off and on, unloaded in the middle: what is under way is unmatched or forgotten, to the last command" {
+	rmmod fabstat
+	stall
+	reads 16
+	under_way() { [ "$(awk '{ print $1 }' "/sys/block/$(disk)/inflight")" -eq 16 ]; }
+	wait_for under_way
+	sleep 0.1
+	load_fabstat
+	expect_served 'not luns'
+	go_on
+	wait
+	expect_served 'unmatched == 16 and books and forgotten == 0'
+	stall
+	reads 16
+	wait_for at_the_target 16
+	expect_served 'books and read.started - read.completed == 16 and luns[0].oldest_ns > 0'
+	echo N > $PARAMETERS/enabled
+	expect_served 'books and at_target == 0 and forgotten == 16 and module["enabled"] == "0"'
+	echo Y > $PARAMETERS/enabled
+	go_on
+	wait
+	expect_served 'books and at_target == 0 and forgotten == 16 and unmatched == 32'
+	rm -f /tmp/stop
+	while [ ! -e /tmp/stop ]; do reads 16; wait; done 3>&- 4>&- &
+	for turn in 1 2 3; do
+		rmmod fabstat
+		load_fabstat
+		wait_for more_than 100
+		expect_served '0 <= unmatched <= 32 and forgotten == 0'
+	done
+	touch /tmp/stop
+	wait
+	expect_served 'books and at_target == 0 and forgotten == 0'
+}
+
+at_the_target() {
+	[ "$(served at_target)" -eq "$1" ]
+}
+
+more_than() {
+	[ "$(served 'read.completed')" -gt "$1" ]
+}
+
+@test "a session that is cut off while its commands are at the target: none is counted twice, and it counts on when it is back" {
+	before=$(served read.completed)
+	stall
+	reads 8
+	wait_for at_the_target 8
+	# The initiator gives the connection up and logs in again, which the target lets it when the disk goes on.
+	ip netns exec wan sysctl -q -w net.ipv4.ip_forward=0
+	sleep 15
+	ip netns exec wan sysctl -q -w net.ipv4.ip_forward=1
+	sleep 5
+	go_on
+	wait
+	served '(read, forgotten, at_target, unmatched, [lun.oldest_ns for lun in luns])'
+	expect_served "read.completed >= $before + 8 and books and forgotten + at_target <= 8"
+	expect_served 'read.started == read.completed + forgotten + at_target'
+}
+
+@test "LIO is unloaded, and comes back, while the module stays: its numbers begin anew, its initiators do not" {
+	python3 -m fabtune.lab.guest logout
+	rows=$(served 'len(luns)')
+	reads=$(served 'read.completed')
+	remove_target
+	no_lio
+	expect_served 'module["target"] == "0" and books and all(lun.at_target == 0 for lun in luns)'
+	modprobe iscsi_target_mod
+	expect_served 'module["target"] == "1"'
+	mkdir -p $CONFIG/core/rd_mcp_0/disk
+	echo rd_pages=4096,rd_nullio=1 > $CONFIG/core/rd_mcp_0/disk/control
+	echo 1 > $CONFIG/core/rd_mcp_0/disk/enable
+	mkdir -p $TPG/lun/lun_0
+	ln -s $CONFIG/core/rd_mcp_0/disk $TPG/lun/lun_0/disk
+	for value in generate_node_acls:1 demo_mode_write_protect:0 authentication:0; do echo "${value#*:}" > "$TPG/attrib/${value%:*}"; done
+	nsenter --net=/run/netns/target mkdir "$TPG/np/10.2.0.1:3260"
+	echo 1 > $TPG/enable
+	disk=$(python3 -m fabtune.lab.guest login)
+	dd if="/dev/$disk" of=/dev/null bs=4k count=50 iflag=direct status=none
+	expect_served "len(luns) <= $rows + 1 and read.completed >= $reads + 50 and books"
+	expect_served 'luns[0].ops["read"].completed > 0 and module["untracked"] == "0"'
+	python3 -m fabtune.lab.guest logout
+	rmmod fabstat
+}

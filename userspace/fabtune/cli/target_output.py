@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Prints what this host has served as a target: one row a session's LUN and kind of command, JSON."""
+
+import json
+import math
+from typing import Any
+
+from fabtune.cli.table import paragraph, print_json, table
+from fabtune.stat import LunInterval, Percentile, ServedOp, TargetInterval, TargetSnapshot
+from fabtune.stat.snapshot import OPS
+
+_PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
+_NOTE = (
+    "Times are in ms from a command's coming to its answer, at most 3.2 % off; a write's have the wait for its data. "
+    "What of them was the backstore's, and what the wait for data (R2T), cannot be told apart here."
+)
+
+
+def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything: bool) -> None:
+    """Print one row for each kind of command of each LUN of each session; idle ones too if `everything`."""
+    if latest.module["enabled"] != "1":
+        print("fabstat is switched off (enabled=N): nothing is being counted")
+    elif latest.module["target"] != "1":
+        print("the kernel's target (LIO, target_core_mod) is not loaded: nothing is being served")
+    rows = [row for one in interval.luns for row in _rows(one, everything)]
+    if not rows:
+        print("no commands seen")
+        return
+    headers = ("LUN", "op", "IOPS", "MB/s", "mean", "p50", "p99", "at target", "not good", "initiator, target")
+    table(headers, rows, wrapped=headers[-1])
+    for sentence in _lost(interval, latest):
+        paragraph(sentence)
+    paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_NOTE}")
+
+
+def _rows(one: LunInterval, everything: bool) -> list[tuple[str, ...]]:
+    lun = one.lun
+    isid = f" (session {lun.isid})" if lun.isid else ""
+    path = f"{lun.initiator or 'unknown'}{isid}, {lun.target} {lun.tpg}".rstrip()
+    busy = [name for name in OPS if name in one.ops and (one.ops[name].completed or one.ops[name].started)]
+    if not busy and not (everything or lun.at_target):
+        return []
+    rows: list[tuple[str, ...]] = []
+    for name in busy or ["-"]:
+        whole = ("", "", "") if rows else (str(lun.at_target), str(sum(one.answers.values())), path)
+        rows.append(("" if rows else str(lun.lun), name, *_figures(one, one.ops.get(name, ServedOp())), *whole))
+    return rows
+
+
+def _figures(one: LunInterval, op: ServedOp) -> tuple[str, ...]:
+    seconds = one.elapsed_ns / 1e9
+    if not op.completed or not seconds:
+        return ("-",) * 5
+    mean = _three_digits(op.target_ns / op.completed / 1e6)
+    rates = f"{op.completed / seconds:.0f}", f"{op.bytes / seconds / 1e6:.1f}"
+    return (*rates, mean, _ms(op.histogram.percentile(50)), _ms(op.histogram.percentile(99)))
+
+
+def _ms(percentile: Percentile | None) -> str:
+    return _three_digits(percentile.value_ms) if percentile else "-"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
+
+
+def _lost(interval: TargetInterval, latest: TargetSnapshot) -> list[str]:
+    """Say what is not in the table."""
+    module = latest.module
+    untracked = int(module["untracked"]) + sum(one.lun.untracked for one in interval.luns)
+    forgotten = sum(op.forgotten for one in interval.luns for op in one.ops.values())
+    oldest = max((one.lun.oldest_ns for one in interval.luns), default=0)
+    said = []
+    if untracked:
+        said.append(f"{untracked} commands since the module was loaded are not counted: no memory, or no room")
+    if forgotten:
+        said.append(f"{forgotten} commands ended without an answer that was seen: aborted, or before a switch-off")
+    if oldest > 10e9:
+        said.append(
+            f"the oldest command at the target came {oldest / 1e9:.0f} s ago; one that was aborted in silence counts "
+            "as at the target until its memory is used again, an hour at most"
+        )
+    return said
+
+
+def print_served_json(interval: TargetInterval, latest: TargetSnapshot, *, one_line: bool) -> None:
+    """Print the same with stable keys, times in ms; on one line for a stream of them."""
+    module = latest.module
+    data = {
+        "interval_s": interval.elapsed_ns / 1e9,
+        "module": {
+            "version": module["version"],
+            "enabled": module["enabled"] == "1",
+            "target": module["target"] == "1",
+            "untracked": int(module["untracked"]),
+            "crowded": int(module["crowded"]),
+        },
+        "luns": [_lun_json(one) for one in interval.luns],
+    }
+    if one_line:
+        print(json.dumps(data))
+    else:
+        print_json(data)
+
+
+def _lun_json(one: LunInterval) -> dict[str, Any]:
+    lun = one.lun
+    return {
+        "id": lun.id,
+        "fabric": lun.fabric,
+        "initiator": lun.initiator or None,
+        "isid": lun.isid or None,
+        "target": lun.target or None,
+        "tpg": lun.tpg or None,
+        "lun": lun.lun,
+        "interval_s": one.elapsed_ns / 1e9,
+        "at_target": lun.at_target,
+        "oldest_ms": lun.oldest_ns / 1e6 if lun.at_target else None,
+        "unmatched": lun.unmatched,
+        "untracked": lun.untracked,
+        "answers": dict(one.answers),
+        "ops": {name: _op_json(one, one.ops[name]) for name in OPS if name in one.ops},
+    }
+
+
+def _op_json(one: LunInterval, op: ServedOp) -> dict[str, Any]:
+    seconds = one.elapsed_ns / 1e9
+    times: dict[str, float | None] = {"mean": op.target_ns / op.completed / 1e6 if op.completed else None}
+    for name, percent in _PERCENTS.items():
+        found = op.histogram.percentile(percent)
+        times[name] = found.value_ms if found else None
+        times[f"{name}_error"] = found.error_ns / 1e6 if found and math.isfinite(found.error_ns) else None
+    return {
+        "started": op.started,
+        "completed": op.completed,
+        "forgotten": op.forgotten,
+        "bytes": op.bytes,
+        "iops": op.completed / seconds if seconds else 0.0,
+        "bytes_per_s": op.bytes / seconds if seconds else 0.0,
+        "mean_at_target": op.target_ns / one.elapsed_ns if one.elapsed_ns else 0.0,
+        "target_ms": times,
+        # No tracepoint of the target's core tells them apart.
+        "backstore_ms": None,
+        "r2t_wait_ms": None,
+    }

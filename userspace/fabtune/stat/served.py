@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What this host has served as a target, by initiator and LUN: the module's file ``target``."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from fabtune.errors import FabtuneError, InputError
+from fabtune.host import userfile
+from fabtune.stat.histogram import Histogram
+from fabtune.stat.snapshot import DIRECTORY, name_of, read_file, words
+
+FORMAT_VERSION = 1
+_FIRST_LINE = f"# fabstat-target {FORMAT_VERSION}"
+_MAX_BYTES = 256 << 20
+
+# Answers other than GOOD, by the names of SAM.
+ANSWERS = ("check_condition", "busy", "task_set_full", "reservation_conflict", "task_aborted", "other_status")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedOp:
+    """One kind of command: `target_ns` is the sum, over completed ones, of the time from its coming to its answer.
+
+    `forgotten` ones ended unseen: aborted in silence, or under way when the probes were taken off.
+    `bytes` are those of commands that were answered with GOOD.
+    """
+
+    started: int = 0
+    completed: int = 0
+    forgotten: int = 0
+    bytes: int = 0  # noqa: A003
+    target_ns: int = 0
+    histogram: Histogram = field(default_factory=lambda: Histogram(()))
+
+
+@dataclass(frozen=True, slots=True)
+class ServedLun:
+    """One LUN as one initiator's session uses it.
+
+    `isid` has the first eight digits of an iSCSI session's identifier, all that the target's core keeps; empty on
+    other fabrics.  `at_target` commands have come and not been answered, the oldest `oldest_ns` ago.  `unmatched`
+    answers are to commands that were not seen to come.
+    """
+
+    id: int
+    fabric: str
+    initiator: str
+    isid: str
+    target: str
+    tpg: str
+    lun: int
+    seen_ns: int
+    time_ns: int
+    at_target: int
+    oldest_ns: int
+    unmatched: int
+    untracked: int
+    answers: Mapping[str, int]
+    ops: Mapping[str, ServedOp]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSnapshot:
+    """One reading, taken at `time_ns` of the module's clock.  `module` has the module's own line."""
+
+    time_ns: int
+    loaded_ns: int
+    module: Mapping[str, str]
+    luns: tuple[ServedLun, ...]
+    text: str = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LunInterval:
+    """One LUN of one session over `elapsed_ns`: the counters' increase.  `lun` is its latest reading."""
+
+    lun: ServedLun
+    elapsed_ns: int
+    ops: Mapping[str, ServedOp]
+    answers: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetInterval:
+    """All LUNs of all sessions between two readings."""
+
+    elapsed_ns: int
+    luns: tuple[LunInterval, ...]
+
+
+def target_snapshot(directory: Path = DIRECTORY) -> TargetSnapshot:
+    """Read the module.  Raises FabtuneError, as fabtune.stat.snapshot does, and where the module has no such file."""
+    if (directory / "stats").exists() and not (directory / "target").exists():
+        raise FabtuneError(
+            f"{directory / 'target'} is missing: the fabstat that is loaded is too old to count what this host serves; "
+            "load the one of this fabtune"
+        )
+    return parse_target(read_file("target", directory), str(directory / "target"))
+
+
+def load_target(path: Path) -> TargetSnapshot:
+    """Read a reading that was saved to a file.  Raises InputError."""
+    try:
+        text = userfile.read_text(path, _MAX_BYTES)
+    except InputError as error:
+        raise InputError(f"{error}; expected a file saved by 'fabtune stat --target --save'") from None
+    return parse_target(text, str(path))
+
+
+def parse_target(text: str, source: str = "target") -> TargetSnapshot:
+    """Return the reading in `text`; `source` names it in errors.  Raises InputError."""
+    lines = text.splitlines()
+    if not lines or lines[0] != _FIRST_LINE:
+        raise InputError(f"{source}: expected '{_FIRST_LINE}' in the first line")
+    try:
+        records = iter(lines[1:])
+        module = words(next(records))
+        empty = Histogram(tuple(map(int, next(records).split(" ")[2:])))
+        luns = tuple(_lun(group, empty) for group in _groups(records))
+        return TargetSnapshot(int(module["time_ns"]), int(module["loaded_ns"]), module, luns, text)
+    except (KeyError, ValueError, IndexError, TypeError, StopIteration) as error:
+        raise InputError(f"{source}: damaged or cut short ({error!r})") from None
+
+
+def target_diff(before: TargetSnapshot, after: TargetSnapshot) -> TargetInterval:
+    """Return what was served between two readings of one loaded module.  Raises InputError."""
+    if before.loaded_ns != after.loaded_ns:
+        raise InputError("the readings are of different loads of fabstat: it was reloaded, or the host rebooted")
+    if before.time_ns > after.time_ns:
+        raise InputError("the second reading is older than the first; give the earlier one first")
+    earlier = {lun.id: lun for lun in before.luns}
+    luns = tuple(_subtract(lun, earlier.get(lun.id)) for lun in after.luns)
+    return TargetInterval(after.time_ns - before.time_ns, luns)
+
+
+def served_since_seen(snapshot: TargetSnapshot) -> TargetInterval:
+    """Return everything served since the module was loaded; each LUN of a session since its first command."""
+    luns = tuple(_subtract(lun, None) for lun in snapshot.luns)
+    return TargetInterval(snapshot.time_ns - snapshot.loaded_ns, luns)
+
+
+def _groups(records: Iterator[str]) -> Iterator[list[str]]:
+    """Yield each nexus' lines."""
+    group: list[str] = []
+    for line in records:
+        if line.startswith("nexus ") and group:
+            yield group
+            group = []
+        group.append(line)
+    if group:
+        yield group
+
+
+_TEXTS = ("fabric", "initiator", "isid", "target", "tpg")
+_NUMBERS = ("id", "lun", "seen_ns", "time_ns", "at_target", "oldest_ns", "unmatched", "untracked")
+_COUNTERS = tuple(one.name for one in fields(ServedOp) if one.name != "histogram")
+
+
+def _lun(lines: list[str], empty: Histogram) -> ServedLun:
+    first = words(lines[0])
+    texts = {name: "" if first[name] == "-" else name_of(first[name]) for name in _TEXTS}
+    numbers = {name: int(first[name]) for name in _NUMBERS}
+    answers = {name: int(first[name]) for name in ANSWERS}
+    counts: dict[str, dict[str, int]] = {}
+    histograms: dict[str, Histogram] = {}
+    # Records that only a newer module has are left out.
+    for line in lines[1:]:
+        kind = line.split(" ", 1)[0]
+        if kind == "op":
+            record = words(line)
+            counts[record["op"]] = {name: int(record[name]) for name in _COUNTERS}
+        elif kind == "histogram":
+            _, _, op, time, _, *buckets = line.split(" ")
+            if time == "time=target":
+                histograms[op.removeprefix("op=")] = _histogram(empty, buckets)
+    ops = {op: ServedOp(**values, histogram=histograms.get(op, empty)) for op, values in counts.items()}
+    return ServedLun(**texts, **numbers, answers=answers, ops=ops)  # type: ignore[arg-type]
+
+
+def _histogram(empty: Histogram, buckets: list[str]) -> Histogram:
+    pairs = (bucket.split(":") for bucket in buckets if "=" not in bucket)
+    return Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})
+
+
+def _subtract(after: ServedLun, before: ServedLun | None) -> LunInterval:
+    if before is None:
+        return LunInterval(after, after.time_ns - after.seen_ns, after.ops, after.answers)
+    ops = {name: _subtract_op(op, before.ops.get(name, ServedOp())) for name, op in after.ops.items()}
+    answers = {name: count - before.answers[name] for name, count in after.answers.items()}
+    return LunInterval(after, after.time_ns - before.time_ns, ops, answers)
+
+
+def _subtract_op(after: ServedOp, before: ServedOp) -> ServedOp:
+    counters = {name: getattr(after, name) - getattr(before, name) for name in _COUNTERS}
+    return ServedOp(**counters, histogram=after.histogram - before.histogram)
