@@ -142,8 +142,8 @@ static __always_inline void command_start(struct se_cmd *cmd)
 		return;
 	}
 	op = fabstat_cdb_op(cmd->t_task_cdb);
-	slot->nexus = nexus;
-	slot->op = op;
+	WRITE_ONCE(slot->nexus, nexus);
+	WRITE_ONCE(slot->op, op);
 	local64_inc(cpu->started + op);
 	WRITE_ONCE(slot->started, fabstat_ticks());
 	/* Who finds the command finds the slot filled in. */
@@ -188,10 +188,11 @@ static __always_inline void command_complete(struct se_cmd *cmd)
 		command_complete_unmatched(cmd);
 		return;
 	}
-	nexus = slot->nexus;
-	op = slot->op;
-	started = slot->started;
-	/* From here on the slot is somebody else's. */
+	/* It may just be found stale, and given to another command. */
+	nexus = READ_ONCE(slot->nexus);
+	op = READ_ONCE(slot->op);
+	started = READ_ONCE(slot->started);
+	/* If not, it was this one's, and from here on is somebody else's. */
 	if (unlikely(cmpxchg(&slot->cmd, cmd, NULL) != cmd)) {
 		command_complete_unmatched(cmd);
 		return;
