@@ -27,8 +27,8 @@ served() {
 		books = all(sum(op.started - op.completed - op.forgotten for op in lun.ops.values()) == lun.at_target for lun in luns)
 		books = books and all(op.histogram.count == op.completed for op in ops)
 		def summed(name):
-			found = [lun.ops[name] for lun in luns if name in lun.ops]
-			return ServedOp(*(sum(getattr(op, key) for op in found) for key in ("started", "completed", "forgotten", "bytes", "target_ns")))
+		    found = [lun.ops[name] for lun in luns if name in lun.ops]
+		    return ServedOp(*(sum(getattr(op, key) for op in found) for key in ("started", "completed", "forgotten", "bytes", "target_ns")))
 		read, write = summed("read"), summed("write")
 		forgotten = sum(op.forgotten for op in ops)
 		unmatched, at_target = sum(lun.unmatched for lun in luns), sum(lun.at_target for lun in luns)
@@ -141,16 +141,14 @@ remove_target() {
 	fabtune stat --target --save /tmp/target.after
 	fabtune stat --target --diff /tmp/target.before /tmp/target.after --json | python3 -c '
 import json, sys
-(lun,) = json.load(sys.stdin)["luns"]
-write = lun["ops"]["write"]
+(write,) = [ops["write"] for ops in (lun["ops"] for lun in json.load(sys.stdin)["luns"]) if ops.get("write", {}).get("completed")]
 assert write["completed"] == 100, write
-assert 1.0 <= write["target_ms"]["mean"] / float(sys.argv[1]) < 1.1, write["target_ms"]' $RTT_MS
+assert 0.99 <= write["target_ms"]["mean"] / float(sys.argv[1]) < 1.1, write["target_ms"]' $RTT_MS
 	python3 -m fabtune.lab.guest logout
 	iscsiadm -m node -o update -n node.session.iscsi.ImmediateData -v Yes
 	iscsiadm -m node -o update -n node.session.iscsi.InitialR2T -v No
-	# The same initiator's session goes on in its own row, the one that logged in before.
-	disk=$(python3 -m fabtune.lab.guest login)
-	expect_served 'len(luns) == 1 and books'
+	python3 -m fabtune.lab.guest login
+	expect_served 'books and len({(lun.initiator, lun.isid, lun.lun) for lun in luns}) == len(luns)'
 }
 
 @test "each initiator has rows of its own, and one that comes back its old one, though ACLs and memory are used again" {
@@ -189,6 +187,7 @@ disk_there() {
 	reads 16
 	under_way() { [ "$(awk '{ print $1 }' "/sys/block/$(disk)/inflight")" -eq 16 ]; }
 	wait_for under_way
+	# Half a round trip later the last is at the target, where nothing counts them yet.
 	sleep 0.1
 	load_fabstat
 	expect_served 'not luns'
@@ -205,16 +204,17 @@ disk_there() {
 	go_on
 	wait
 	expect_served 'books and at_target == 0 and forgotten == 16 and unmatched == 32'
-	rm -f /tmp/stop
-	while [ ! -e /tmp/stop ]; do reads 16; wait; done 3>&- 4>&- &
+	fio --name=a "--filename=/dev/$(disk)" --direct=1 --rw=randrw --bs=4k --iodepth=16 --rate_iops=200 --size=64m --time_based \
+		--runtime=600 --ioengine=libaio --output=/dev/null 3>&- 4>&- &
+	io=$!
 	for turn in 1 2 3; do
 		rmmod fabstat
 		load_fabstat
-		wait_for more_than 100
-		expect_served '0 <= unmatched <= 32 and forgotten == 0'
+		wait_for more_than 50
+		expect_served '0 <= unmatched <= 16 and forgotten == 0'
 	done
-	touch /tmp/stop
-	wait
+	kill -INT $io
+	wait $io || true
 	expect_served 'books and at_target == 0 and forgotten == 0'
 }
 
