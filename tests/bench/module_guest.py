@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The guest's part of module.py: the same reads with each tracer attached, on null_blk, on scsi_debug, and on LIO's loop.
+"""The guest's part of module.py: the same reads with each tracer attached, on null_blk, scsi_debug and LIO's loop.
 
 A read of the last is counted at both ends, which are in one kernel: as a disk's, and as a target's.
 """
