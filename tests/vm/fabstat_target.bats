@@ -46,6 +46,11 @@ expect_served() {
 	return 1
 }
 
+# long: skips the test in the short run.
+long() {
+	[ "${LENGTH:-short}" = full ] || skip "in the full run"
+}
+
 no_lio() {
 	[ ! -d /sys/module/target_core_mod ]
 }
@@ -76,7 +81,7 @@ remove_target() {
 	echo 0 > $TPG/enable
 	find $TPG/lun/lun_0 -maxdepth 1 -type l -delete
 	rmdir $TPG/lun/lun_0 $TPG/np/* $TPG ${TPG%/*} $CONFIG/iscsi
-	rmdir $CONFIG/core/iblock_0/* $CONFIG/core/iblock_0
+	rmdir $CONFIG/core/iblock_0/disk0 $CONFIG/core/iblock_0
 	for module in iscsi_target_mod target_core_iblock target_core_file target_core_pscsi target_core_user target_core_mod; do
 		[ ! -d /sys/module/$module ] || rmmod $module
 	done
@@ -132,6 +137,7 @@ remove_target() {
 }
 
 @test "a write that waits for R2T waits at the target: one round trip longer there, and so at the disk" {
+	long
 	python3 -m fabtune.lab.guest logout
 	iscsiadm -m node -o update -n node.session.iscsi.ImmediateData -v No
 	iscsiadm -m node -o update -n node.session.iscsi.InitialR2T -v Yes
@@ -152,6 +158,7 @@ assert 0.99 <= write["target_ms"]["mean"] / float(sys.argv[1]) < 1.1, write["tar
 }
 
 @test "each initiator has rows of its own, and one that comes back its old one, though ACLs and memory are used again" {
+	long
 	python3 -m fabtune.lab.guest logout
 	# Demo mode makes an ACL for each login, and forgets it.
 	echo 0 > $TPG/attrib/cache_dynamic_acls
@@ -182,6 +189,7 @@ disk_there() {
 }
 
 @test "loaded, switched off and on, unloaded in the middle: what is under way is unmatched or forgotten, to the last command" {
+	long
 	rmmod fabstat
 	stall
 	reads 16
@@ -227,6 +235,7 @@ more_than() {
 }
 
 @test "a session that is cut off while its commands are at the target: none is counted twice, and it counts on when it is back" {
+	long
 	before=$(served read.completed)
 	stall
 	reads 8
