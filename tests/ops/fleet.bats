@@ -45,15 +45,17 @@ tuned() {
 }
 
 @test "a roll-out stops after the first bad batch, with everything there taken back and nothing after it touched" {
-	hosts --bad h0003 --away h0005
+	# Batches of 1, of 5 % and of 25 %: the first two stay.
+	first_two=$((1 + HOSTS / 20))
+	host() { printf h%04d "$1"; }
+	hosts --bad "$(host $((first_two + 1)))" --away "$(host $((first_two + 3)))"
 	play rollout
 	echo "$output" | grep -v skipping
 	[ "$status" -ne 0 ]
 	[[ "$output" == *"this host refuses"* ]]
-	# Batches of 1, of 5 % and of 25 %: the first two stay.
-	[ "$(tuned)" -eq $((1 + HOSTS / 20)) ]
-	[ -z "$(grep -L '"begin"' "$FLEET"/h0004/state/journal/*)" ]
-	[ ! -e "$FLEET/h0029/state/journal" ]
+	[ "$(tuned)" -eq $first_two ]
+	[ -z "$(grep -L '"begin"' "$FLEET/$(host $((first_two + 2)))"/state/journal/*)" ]
+	[ ! -e "$FLEET/$(host $((HOSTS - 1)))/state/journal" ]
 }
 
 @test "run again after mending it goes on: who has the profile is passed over, who is out of reach is named" {
