@@ -49,6 +49,7 @@ static struct fabstat_hook hooks[] = {
 
 static DEFINE_MUTEX(attach_lock);
 static bool wanted;	/* attach_lock */
+static bool target_wanted;	/* attach_lock */
 static u64 since_ns;	/* CLOCK_MONOTONIC; attach_lock */
 
 /* Makes the compiler compare each probe with the kernel's own prototype of its tracepoint. */
@@ -64,11 +65,17 @@ static void __maybe_unused check_prototypes(void)
 	check_trace_callback_type_scsi_eh_wakeup(fabstat_probe_scsi_eh_wakeup);
 }
 
+/* Whether @hook is on a tracepoint of the part of the kernel that names its own with @prefix. */
+static bool hook_is_of(const struct fabstat_hook *hook, const char *prefix)
+{
+	return str_has_prefix(hook->name, prefix);
+}
+
 static int hook_attach(struct fabstat_hook *hook)
 {
 	int err;
 
-	if (!hook->tp || hook->attached)
+	if (!hook->tp || hook->attached || (hook_is_of(hook, "target_") && !target_wanted))
 		return 0;
 	err = tracepoint_probe_register(hook->tp, hook->probe, NULL);
 	if (err)
@@ -94,12 +101,6 @@ static struct fabstat_hook *hook_find(const struct tracepoint *tp)
 		if (!strcmp(hooks[i].name, tp->name))
 			return &hooks[i];
 	return NULL;
-}
-
-/* Whether @hook is on a tracepoint of the part of the kernel that names its own with @prefix. */
-static bool hook_is_of(const struct fabstat_hook *hook, const char *prefix)
-{
-	return str_has_prefix(hook->name, prefix);
 }
 
 static void builtin_found(struct tracepoint *tp, void *data)
@@ -186,6 +187,30 @@ int fabstat_attach(void)
 	return err;
 }
 
+/*
+ * Says whether commands that this host serves as a target are to be seen; when it returns after an
+ * off, no probe on them is running. Returns 0 or -errno, with none of those probes attached.
+ */
+int fabstat_attach_target(bool on)
+{
+	unsigned int i;
+	int err = 0;
+
+	mutex_lock(&attach_lock);
+	WRITE_ONCE(target_wanted, on);
+	for (i = 0; on && wanted && i < ARRAY_SIZE(hooks) && !err; i++)
+		err = hook_attach(&hooks[i]);
+	if (err)
+		WRITE_ONCE(target_wanted, false);
+	for (i = ARRAY_SIZE(hooks); !target_wanted && i--;)
+		if (hook_is_of(&hooks[i], "target_"))
+			hook_detach(&hooks[i]);
+	mutex_unlock(&attach_lock);
+	if (!on || err)
+		tracepoint_synchronize_unregister();
+	return err;
+}
+
 /* Returns true while every probe is attached whose tracepoint is loaded. */
 bool fabstat_attached(void)
 {
@@ -213,6 +238,12 @@ static bool all_attached(const char *prefix)
 bool fabstat_attached_scsi(void)
 {
 	return all_attached("scsi_");
+}
+
+/* Returns true while commands that this host serves as a target are wanted to be seen. */
+bool fabstat_target_wanted(void)
+{
+	return READ_ONCE(target_wanted);
 }
 
 /* Returns true while every command that this host serves as a target is being seen. */

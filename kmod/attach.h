@@ -9,10 +9,12 @@ int fabstat_attach_init(void);
 void fabstat_attach_exit(void);
 int fabstat_attach(void);
 void fabstat_detach(void);
+int fabstat_attach_target(bool on);
 bool fabstat_attached(void);
 u64 fabstat_attached_since_ns(void);
 bool fabstat_attached_scsi(void);
 bool fabstat_attached_target(void);
+bool fabstat_target_wanted(void);
 const char *fabstat_missing(unsigned int number);
 
 #endif

@@ -139,6 +139,31 @@ module_param_cb(enabled, &enabled_ops, &enabled, 0644);
 MODULE_PARM_DESC(enabled,
 		 "count; N takes all probes off, and forgets what is in flight (default Y)");
 
+static int target_set(const char *value, const struct kernel_param *param)
+{
+	bool on;
+	int err = kstrtobool(value, &on);
+
+	if (err)
+		return err;
+	mutex_lock(&fabstat_lock);
+	err = fabstat_attach_target(on);
+	if (!on || err)
+		fabstat_target_forget_all();
+	mutex_unlock(&fabstat_lock);
+	return err;
+}
+
+static int target_get(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%c\n", fabstat_target_wanted() ? 'Y' : 'N');
+}
+
+static const struct kernel_param_ops target_ops = { .set = target_set, .get = target_get };
+
+module_param_cb(target, &target_ops, NULL, 0644);
+MODULE_PARM_DESC(target, "count what this host serves as a target, too (default N)");
+
 static int __init fabstat_init(void)
 {
 	int err;

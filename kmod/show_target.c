@@ -160,8 +160,9 @@ static void show_header(struct seq_file *m)
 	unsigned int i;
 
 	seq_printf(m, "# fabstat-target %d\n", FORMAT_VERSION);
-	seq_printf(m, "module version=%s enabled=%d target=%d loaded_ns=%llu time_ns=%llu",
-		   THIS_MODULE->version, fabstat_attached(), fabstat_attached_target(),
+	seq_printf(m, "module version=%s enabled=%d wanted=%d target=%d loaded_ns=%llu time_ns=%llu",
+		   THIS_MODULE->version, fabstat_attached(), fabstat_target_wanted(),
+		   fabstat_attached_target(),
 		   fabstat_globals.loaded_ns, fabstat_time_ns(fabstat_ticks()));
 	seq_printf(m, " untracked=%llu crowded=%llu most=%u most_nexuses=%u memory_refused=%llu\n",
 		   fabstat_nexus_untracked(), fabstat_target_crowded(), FABSTAT_TARGET_COMMANDS,

@@ -58,7 +58,7 @@ def timekeeper() -> Iterator[None]:
 
 @contextmanager
 def fabstat(enabled: bool = True, *, detail: bool = False, ceiling: bool = False) -> Iterator[None]:
-    run("insmod", str(MODULE), f"detail={'Y' if detail else 'N'}")
+    run("insmod", str(MODULE), f"detail={'Y' if detail else 'N'}", "target=Y")
     if not enabled:
         ENABLED.write_text("N")
     if ceiling:

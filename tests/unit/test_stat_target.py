@@ -14,12 +14,14 @@ from fabtune.stat import parse_target, served_since_seen, target_diff, target_sn
 INITIATOR = "iqn.2026-01.example:a"
 
 
-def served(reads: int, *, time_ns: int = 2_000_000_000, loaded_ns: int = 1, target: int = 1, more: str = "") -> str:
+def served(
+    reads: int, *, time_ns: int = 2_000_000_000, loaded_ns: int = 1, target: int = 1, wanted: int = 1, more: str = ""
+) -> str:
     """A reading as the module prints it: one LUN with `reads` reads of 4 KiB, 1 ms each (bucket 2 of 3)."""
     return (
         "# fabstat-target 1\n"
-        f"module version=0.2.0 enabled=1 target={target} loaded_ns={loaded_ns} time_ns={time_ns} untracked=0 crowded=0 "
-        "most=16384 most_nexuses=4096 memory_refused=0\n"
+        f"module version=0.2.0 enabled=1 wanted={wanted} target={target} loaded_ns={loaded_ns} time_ns={time_ns} "
+        "untracked=0 crowded=0 most=16384 most_nexuses=4096 memory_refused=0\n"
         "buckets from_ns 0 1000 1000000 2000000\n"
         f"nexus id=1 fabric=iSCSI initiator={INITIATOR} isid=00023d01 target=iqn.2026-01.example:t tpg=tpgt_1 lun=3 "
         f"seen_ns=1000000000 time_ns={time_ns} at_target=2 oldest_ns=5000000 unmatched=1 untracked=0 check_condition=4 "
@@ -77,6 +79,9 @@ def test_the_table_names_initiator_and_lun_and_what_it_cannot_tell(capsys: pytes
     none = parse_target(served(0, target=0).split("nexus ")[0])
     target_output.print_served(served_since_seen(none), none, everything=False)
     assert "target_core_mod) is not loaded" in capsys.readouterr().out
+    off = parse_target(served(0, target=0, wanted=0).split("nexus ")[0])
+    target_output.print_served(served_since_seen(off), off, everything=False)
+    assert "not being counted: echo Y > /sys/module/fabstat/parameters/target" in capsys.readouterr().out
 
 
 def test_two_saved_readings_are_compared_on_the_command_line(

@@ -29,7 +29,7 @@ served() {
 		def summed(name):
 		    found = [lun.ops[name] for lun in luns if name in lun.ops]
 		    return ServedOp(*(sum(getattr(op, key) for op in found) for key in ("started", "completed", "forgotten", "bytes", "target_ns")))
-		read, write = summed("read"), summed("write")
+		read, write, other = summed("read"), summed("write"), summed("other")
 		forgotten = sum(op.forgotten for op in ops)
 		unmatched, at_target = sum(lun.unmatched for lun in luns), sum(lun.at_target for lun in luns)
 		print(eval(sys.argv[1]))
@@ -89,7 +89,7 @@ remove_target() {
 
 @test "without LIO the module loads, says so, and holds no memory for a target; what came before is told apart" {
 	no_lio
-	load_fabstat
+	load_fabstat target=Y
 	expect_served 'module["target"] == "0" and not luns'
 	[[ "$(fabtune stat)" != *target_cmd_complete* ]]
 	run -0 fabtune stat --target
@@ -101,6 +101,17 @@ remove_target() {
 	expect_served 'len(luns) == 1 and luns[0].ops["other"].completed > 3 and luns[0].unmatched == 0 and books'
 	run -2 fabtune stat --target "$disk"
 	[[ "$output" == *"sessions of initiators, not disks"* ]]
+	# Nothing is counted while it is not wanted, which is what the module begins with.
+	echo N > $PARAMETERS/target
+	before=$(served other.started,read.started)
+	dd if=/dev/$disk of=/dev/null bs=4k count=10 iflag=direct status=none
+	[ "$(served other.started,read.started)" = "$before" ]
+	expect_served 'module["wanted"] == "0" and module["target"] == "0" and module["enabled"] == "1" and books'
+	run -0 fabtune stat --target
+	[[ "$output" == *"not being counted: echo Y > $PARAMETERS/target"* ]]
+	echo Y > $PARAMETERS/target
+	dd if=/dev/$disk of=/dev/null bs=4k count=10 iflag=direct status=none
+	expect_served 'module["target"] == "1" and read.completed >= 10 and luns[0].unmatched == 0 and books'
 }
 
 @test "by initiator and LUN: what was started was answered; a command's time at the target and the path make the disk's time" {
@@ -196,7 +207,7 @@ disk_there() {
 	wait_for under_way
 	# Half a round trip later the last is at the target, where nothing counts them yet.
 	sleep 0.1
-	load_fabstat
+	load_fabstat target=Y
 	expect_served 'not luns'
 	go_on
 	wait
@@ -216,7 +227,7 @@ disk_there() {
 	io=$!
 	for turn in 1 2 3; do
 		rmmod fabstat
-		load_fabstat
+		load_fabstat target=Y
 		wait_for more_than 50
 		expect_served '0 <= unmatched <= 16 and forgotten == 0'
 	done

@@ -10,6 +10,7 @@ from fabtune.stat import LunInterval, Percentile, ServedOp, TargetInterval, Targ
 from fabtune.stat.snapshot import OPS
 
 _PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
+_SWITCH = "/sys/module/fabstat/parameters/target"
 _NOTE = (
     "Times are in ms from a command's coming to its answer, at most 3.2 % off; a write's have the wait for its data. "
     "What of them was the backstore's, and what the wait for data (R2T), cannot be told apart here."
@@ -20,6 +21,8 @@ def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything
     """Print one row for each kind of command of each LUN of each session; idle ones too if `everything`."""
     if latest.module["enabled"] != "1":
         print("fabstat is switched off (enabled=N): nothing is being counted")
+    elif latest.module["wanted"] != "1":
+        print(f"a target's commands are not being counted: echo Y > {_SWITCH}")
     elif latest.module["target"] != "1":
         print("the kernel's target (LIO, target_core_mod) is not loaded: nothing is being served")
     rows = [row for one in interval.luns for row in _rows(one, everything)]
