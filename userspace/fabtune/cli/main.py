@@ -20,7 +20,7 @@ from fabtune.errors import ExitCode, FabtuneError, InputError, printable
 VERBS = {
     "plan": ("parse_tuning", "show what a profile would change, and why; writes nothing"),
     "apply": ("parse_tuning", "write a profile's values, after noting the old ones in the journal"),
-    "tune": ("parse_tuning", "bring sessions under their load to what the path carries, step by step, told nothing"),
+    "tune": ("parse_tuning", "find what limits sessions under load and tune it away, step by step, told nothing"),
     "guard": ("parse_tuning", "keep watch: values that drift, sessions that lost theirs, a path that has moved"),
     "verify": ("parse_tuning", "check that this host still has what was applied"),
     "confirm": ("parse_tuning", "keep what `apply --confirm-within` wrote"),
