@@ -98,6 +98,7 @@ window() {
 }
 
 @test "ended by a service manager while it looks whether a step helped takes the step back" {
+	[ "${LENGTH:-short}" = full ] || skip "in the full run"
 	under_load randwrite 32
 	setsid fabtune tune --yes --for 20s --target-netns target > told 2>&1 3>&- 4>&- &
 	climber=$!

@@ -263,6 +263,7 @@ more_than() {
 }
 
 @test "LIO is unloaded, and comes back, while the module stays: its numbers begin anew, its initiators do not" {
+	long
 	python3 -m fabtune.lab.guest logout
 	rows=$(served 'len(luns)')
 	reads=$(served 'read.completed')

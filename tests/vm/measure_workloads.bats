@@ -65,6 +65,7 @@ shape() {
 }
 
 @test "ioverify: all written once in random order and read back" {
+	long
 	shape ioverify /mnt/work total_bytes=4m
 }
 
@@ -74,6 +75,7 @@ shape() {
 }
 
 @test "lmdd: one job and two, each with 1000 KiB in order, flushed, read back" {
+	long
 	shape lmdd /mnt/work jobs=1,2 job_bytes=20480000
 }
 
