@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from fabtune.errors import InputError
 from fabtune.stat.histogram import Histogram, Percentile
-from fabtune.stat.snapshot import HELD_EVENTS, OPS, QUEUE_FULL_EVENTS, TIMES, CountedDevice, Op, Snapshot
+from fabtune.stat.snapshot import HELD_EVENTS, OPS, QUEUE_FULL_EVENTS, TIMES, CountedDevice, Op, Snapshot, Taken
 
 _COUNTERS = tuple(field.name for field in fields(Op) if field.name not in ("errors_by_class", "histograms", "details"))
 
@@ -92,14 +92,19 @@ class Interval:
 
 def diff(before: Snapshot, after: Snapshot) -> Interval:
     """Return what was counted between two readings of one loaded module.  Raises InputError."""
-    if before.loaded_ns != after.loaded_ns:
-        raise InputError("the readings are of different loads of fabstat: it was reloaded, or the host rebooted")
-    if before.time_ns > after.time_ns:
-        raise InputError("the second reading is older than the first; give the earlier one first")
+    check_order(before, after)
     earlier = {device.id: device for device in before.devices}
     modulus_ns = after.depth_modulus_ns
     devices = tuple(_subtract(device, earlier.get(device.id), modulus_ns) for device in after.devices)
     return Interval(after.time_ns - before.time_ns, devices)
+
+
+def check_order(before: Taken, after: Taken) -> None:
+    """Raise InputError where nothing was counted from `before` to `after`: other loads, or the other way round."""
+    if before.loaded_ns != after.loaded_ns:
+        raise InputError("the readings are of different loads of fabstat: it was reloaded, or the host rebooted")
+    if before.time_ns > after.time_ns:
+        raise InputError("the second reading is older than the first; give the earlier one first")
 
 
 def since_seen(snapshot: Snapshot) -> Interval:

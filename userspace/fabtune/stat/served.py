@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What this host has served as a target, by initiator and LUN: the module's file ``target``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.host import userfile
 from fabtune.stat.histogram import Histogram
-from fabtune.stat.snapshot import DIRECTORY, name_of, read_file, words
+from fabtune.stat.interval import check_order
+from fabtune.stat.snapshot import DIRECTORY, Taken, grouped, histogram_of, name_of, read_file, saved_text, words
 
 FORMAT_VERSION = 1
 _FIRST_LINE = f"# fabstat-target {FORMAT_VERSION}"
-_MAX_BYTES = 256 << 20
 
 # Answers other than GOOD, by the names of SAM.
 ANSWERS = ("check_condition", "busy", "task_set_full", "reservation_conflict", "task_aborted", "other_status")
@@ -61,11 +60,9 @@ class ServedLun:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetSnapshot:
-    """One reading, taken at `time_ns` of the module's clock.  `module` has the module's own line."""
+class TargetSnapshot(Taken):
+    """What was served.  `module` has the module's own line."""
 
-    time_ns: int
-    loaded_ns: int
     module: Mapping[str, str]
     luns: tuple[ServedLun, ...]
     text: str = field(repr=False, compare=False)
@@ -101,11 +98,7 @@ def target_snapshot(directory: Path = DIRECTORY) -> TargetSnapshot:
 
 def load_target(path: Path) -> TargetSnapshot:
     """Read a reading that was saved to a file.  Raises InputError."""
-    try:
-        text = userfile.read_text(path, _MAX_BYTES)
-    except InputError as error:
-        raise InputError(f"{error}; expected a file saved by 'fabtune stat --target --save'") from None
-    return parse_target(text, str(path))
+    return parse_target(saved_text(path, "stat --target --save"), str(path))
 
 
 def parse_target(text: str, source: str = "target") -> TargetSnapshot:
@@ -117,7 +110,7 @@ def parse_target(text: str, source: str = "target") -> TargetSnapshot:
         records = iter(lines[1:])
         module = words(next(records))
         empty = Histogram(tuple(map(int, next(records).split(" ")[2:])))
-        luns = tuple(_lun(group, empty) for group in _groups(records))
+        luns = tuple(_lun(group, empty) for group in grouped(records, "nexus "))
         return TargetSnapshot(int(module["time_ns"]), int(module["loaded_ns"]), module, luns, text)
     except (KeyError, ValueError, IndexError, TypeError, StopIteration) as error:
         raise InputError(f"{source}: damaged or cut short ({error!r})") from None
@@ -125,10 +118,7 @@ def parse_target(text: str, source: str = "target") -> TargetSnapshot:
 
 def target_diff(before: TargetSnapshot, after: TargetSnapshot) -> TargetInterval:
     """Return what was served between two readings of one loaded module.  Raises InputError."""
-    if before.loaded_ns != after.loaded_ns:
-        raise InputError("the readings are of different loads of fabstat: it was reloaded, or the host rebooted")
-    if before.time_ns > after.time_ns:
-        raise InputError("the second reading is older than the first; give the earlier one first")
+    check_order(before, after)
     earlier = {lun.id: lun for lun in before.luns}
     luns = tuple(_subtract(lun, earlier.get(lun.id)) for lun in after.luns)
     return TargetInterval(after.time_ns - before.time_ns, luns)
@@ -138,18 +128,6 @@ def served_since_seen(snapshot: TargetSnapshot) -> TargetInterval:
     """Return everything served since the module was loaded; each LUN of a session since its first command."""
     luns = tuple(_subtract(lun, None) for lun in snapshot.luns)
     return TargetInterval(snapshot.time_ns - snapshot.loaded_ns, luns)
-
-
-def _groups(records: Iterator[str]) -> Iterator[list[str]]:
-    """Yield each nexus' lines."""
-    group: list[str] = []
-    for line in records:
-        if line.startswith("nexus ") and group:
-            yield group
-            group = []
-        group.append(line)
-    if group:
-        yield group
 
 
 _TEXTS = ("fabric", "initiator", "isid", "target", "tpg")
@@ -173,14 +151,9 @@ def _lun(lines: list[str], empty: Histogram) -> ServedLun:
         elif kind == "histogram":
             _, _, op, time, _, *buckets = line.split(" ")
             if time == "time=target":
-                histograms[op.removeprefix("op=")] = _histogram(empty, buckets)
+                histograms[op.removeprefix("op=")] = histogram_of(empty, buckets)
     ops = {op: ServedOp(**values, histogram=histograms.get(op, empty)) for op, values in counts.items()}
     return ServedLun(**texts, **numbers, answers=answers, ops=ops)  # type: ignore[arg-type]
-
-
-def _histogram(empty: Histogram, buckets: list[str]) -> Histogram:
-    pairs = (bucket.split(":") for bucket in buckets if "=" not in bucket)
-    return Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})
 
 
 def _subtract(after: ServedLun, before: ServedLun | None) -> LunInterval:

@@ -102,15 +102,21 @@ class CountedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One reading, taken at `time_ns` of the module's clock (CLOCK_MONOTONIC_RAW).
+class Taken:
+    """A reading, as of `time_ns` of the module's clock (CLOCK_MONOTONIC_RAW)."""
+
+    time_ns: int
+    loaded_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Taken):
+    """What was counted of the devices.
 
     `module` has the module's own line, `text` the file as read.  The integrals of the depth wrap at
     `depth_modulus_ns`, after months.
     """
 
-    time_ns: int
-    loaded_ns: int
     depth_modulus_ns: int
     module: Mapping[str, str]
     event_names: tuple[str, ...]
@@ -125,11 +131,15 @@ def snapshot(directory: Path = DIRECTORY) -> Snapshot:
 
 def load(path: Path) -> Snapshot:
     """Read a reading that was saved to a file.  Raises InputError."""
+    return parse(saved_text(path, "stat --save"), str(path))
+
+
+def saved_text(path: Path, command: str) -> str:
+    """Return the text of a reading that `command` of fabtune saved to a file.  Raises InputError."""
     try:
-        text = userfile.read_text(path, _MAX_BYTES)
+        return userfile.read_text(path, _MAX_BYTES)
     except InputError as error:
-        raise InputError(f"{error}; expected a file saved by 'fabtune stat --save'") from None
-    return parse(text, str(path))
+        raise InputError(f"{error}; expected a file saved by 'fabtune {command}'") from None
 
 
 def read_file(name: str, directory: Path = DIRECTORY) -> str:
@@ -195,17 +205,18 @@ def _parse_records(lines: list[str], text: str) -> Snapshot:
     from_ns = tuple(map(int, next(records).split(" ")[2:]))
     event_names = tuple(next(records).split(" ")[1:])
     empty = Histogram(from_ns)
+    found = (_parse_device(group, event_names, empty) for group in grouped(records, "device "))
     # A device that went while the file was read stands there twice in modules before 0.2.0; the later record counts.
-    devices = {one.id: one for one in (_parse_device(group, event_names, empty) for group in _groups(records))}
+    devices = {one.id: one for one in found}
     times = int(module["time_ns"]), int(module["loaded_ns"]), int(module["depth_modulus_ns"]) or 2**64
     return Snapshot(*times, module, event_names, tuple(devices.values()), text)
 
 
-def _groups(records: Iterator[str]) -> Iterator[list[str]]:
-    """Yield each device's lines."""
+def grouped(records: Iterator[str], first: str) -> Iterator[list[str]]:
+    """Yield each record that begins with `first`, with those that follow it."""
     group: list[str] = []
     for line in records:
-        if line.startswith("device ") and group:
+        if line.startswith(first) and group:
             yield group
             group = []
         group.append(line)
@@ -242,10 +253,10 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
             classes[record["op"]] = {key: int(value) for key, value in record.items() if key in events}
         elif kind == "histogram":
             _, _, op, time, _, *buckets = line.split(" ")
-            histograms[op[3:]][time[5:]] = _histogram(empty, buckets)
+            histograms[op[3:]][time[5:]] = histogram_of(empty, buckets)
         elif kind == "detail":
             _, _, op, what, *buckets = line.split(" ")
-            details.setdefault(op[3:], {})[what.partition("=")[2]] = _histogram(empty, buckets)
+            details.setdefault(op[3:], {})[what.partition("=")[2]] = histogram_of(empty, buckets)
         elif kind == "queue":
             record = words(line)
             queues.append(HardwareQueue(*(int(record[name]) for name in _QUEUE_FIELDS)))
@@ -258,7 +269,8 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
     return CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues))  # type: ignore[arg-type]
 
 
-def _histogram(empty: Histogram, buckets: list[str]) -> Histogram:
+def histogram_of(empty: Histogram, buckets: list[str]) -> Histogram:
+    """Return what the last words of a record count, in the buckets of `empty`.  Raises ValueError."""
     # Keys of a newer module stand before the buckets.
     pairs = (bucket.split(":") for bucket in buckets if "=" not in bucket)
     return Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})
