@@ -5,6 +5,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from fabtune.errors import ExitCode, InputError
@@ -27,43 +28,39 @@ from fabtune.stat import (
 )
 
 _Reading = TypeVar("_Reading", Snapshot, TargetSnapshot)
+_Counted = TypeVar("_Counted", Interval, TargetInterval)
 
 
 def run_stat(args: argparse.Namespace) -> int:
     """Show what happened since the module was loaded, between two readings, or as it happens."""
     if args.count and not args.watch:
         raise InputError("--count N needs --watch SECONDS")
-    if args.target:
-        _run_target(args)
-    elif args.diff:
-        before, after = map(load, args.diff)
-        _show(diff(before, after), after, args)
-    elif args.watch:
-        _watch(args, snapshot, lambda before, after: _show(diff(before, after), after, args))
+    if not args.target:
+        _run(args, snapshot, load, diff, since_seen, _show)
+    elif args.device:
+        raise InputError(f"--target shows sessions of initiators, not disks such as '{args.device[0]}'; leave it out")
     else:
-        now = snapshot()
-        if args.save:
-            args.save.write_text(now.text)
-        else:
-            _show(since_seen(now), now, args)
+        _run(args, target_snapshot, load_target, target_diff, served_since_seen, _show_target)
     return ExitCode.DONE
 
 
-def _run_target(args: argparse.Namespace) -> None:
-    """The same of what this host has served as a target."""
-    if args.device:
-        raise InputError(f"--target shows sessions of initiators, not disks such as '{args.device[0]}'; leave it out")
+def _run(
+    args: argparse.Namespace, read: Callable[[], _Reading], load_saved: Callable[[Path], _Reading],
+    between: Callable[[_Reading, _Reading], _Counted], since: Callable[[_Reading], _Counted],
+    show: Callable[[_Counted, _Reading, argparse.Namespace], None],
+) -> None:  # fmt: skip
+    """Do it for one kind of reading."""
     if args.diff:
-        before, after = map(load_target, args.diff)
-        _show_target(target_diff(before, after), after, args)
+        before, after = map(load_saved, args.diff)
+        show(between(before, after), after, args)
     elif args.watch:
-        _watch(args, target_snapshot, lambda before, after: _show_target(target_diff(before, after), after, args))
+        _watch(args, read, lambda before, after: show(between(before, after), after, args))
     else:
-        now = target_snapshot()
+        now = read()
         if args.save:
             args.save.write_text(now.text)
         else:
-            _show_target(served_since_seen(now), now, args)
+            show(since(now), now, args)
 
 
 def _watch(args: argparse.Namespace, read: Callable[[], _Reading], show: Callable[[_Reading, _Reading], None]) -> None:
