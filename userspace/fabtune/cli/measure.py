@@ -2,7 +2,6 @@
 """The verb ``measure``."""
 
 import argparse
-import json
 import sys
 
 import attrs
@@ -109,7 +108,7 @@ def _keep(args: argparse.Namespace, result: RunRecord, code: ExitCode) -> int:
         _say(problem)
         code = code or ExitCode.FAILED
     if args.json:
-        print(json.dumps(runs.as_json(result) | {"record": str(kept)}, indent=2))
+        table.print_json(runs.as_json(result) | {"record": str(kept)})
     else:
         table.report_table(runs.figures(result))
         balanced = throughput.balanced(cells.cells([result]))

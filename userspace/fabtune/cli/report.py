@@ -2,10 +2,10 @@
 """The verb ``report``."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from fabtune.cli.table import print_json
 from fabtune.errors import ExitCode
 
 
@@ -22,7 +22,7 @@ def run_report(args: argparse.Namespace) -> int:
         print(f"fabtune: {why}", file=sys.stderr)
     code = ExitCode.FAILED if unreadable else ExitCode.DONE
     if args.json:
-        print(json.dumps([{"file": one.file} | runs.as_json(one) for one in records], indent=2))
+        print_json([{"file": one.file} | runs.as_json(one) for one in records])
         return code
     command = ["fabtune", "report", str(args.directory)]
     print(suite.write(records, unreadable, remarks, command, args.out or args.directory / "report.html"))

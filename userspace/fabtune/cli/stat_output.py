@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Prints what fabstat.ko has seen: one row a device, one screen a device, JSON."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fabtune.cli.percentiles import PERCENTS, in_ms, three_digits, times_json
 from fabtune.cli.slow_output import recorded_json
 from fabtune.cli.table import paragraph, print_json, room, table
 from fabtune.errors import InputError
@@ -24,7 +24,6 @@ from fabtune.stat import (
 )
 from fabtune.stat.snapshot import OPS, TIMES
 
-_PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
 # Columns that the table of devices takes, target and portal apart; on a narrower terminal it is shaped differently.
 _WIDE = 104
 _ERROR_NOTE = "Times are in ms, at most 3.2 % off (0.03 us below 1 us): the middle of a histogram's bucket."
@@ -64,16 +63,6 @@ def label(device: CountedDevice) -> str:
 def _path(device: CountedDevice) -> str:
     end, head = endpoint(device), head_of(device.disk)
     return " ".join(word for word in (end.target, end.portal, f"path of {head}" if head else "") if word)
-
-
-def _ms(percentile: Percentile | None) -> str:
-    return _three_digits(percentile.value_ms) if percentile else "-"
-
-
-def _three_digits(value: float) -> str:
-    if value == 0:
-        return "0"
-    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
 def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
@@ -125,7 +114,7 @@ def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
         if op and seconds:
             times = [one.percentile(percent, name) for percent in (50, 99, 99.9)]
             figures = (
-                f"{op.completed / seconds:.0f}", f"{op.bytes / seconds / 1e6:.1f}", *map(_ms, times), str(op.errors),
+                f"{op.completed / seconds:.0f}", f"{op.bytes / seconds / 1e6:.1f}", *map(in_ms, times), str(op.errors),
             )  # fmt: skip
         here = name == (names[0] if wide else names[-1])
         disk = "" if rows else one.device.disk
@@ -151,14 +140,14 @@ def print_details(one: DeviceInterval) -> None:
     )
     rows = []
     wide = room() >= _WIDE
-    show = _with_error if wide else _ms
+    show = _with_error if wide else in_ms
     for name in (name for name in OPS if name in one.ops):
         op = one.ops[name]
         for time in TIMES:
             histogram = op.histograms[time]
             if not histogram.count:
                 continue
-            found = [histogram.percentile(percent) for percent in _PERCENTS.values()]
+            found = [histogram.percentile(percent) for percent in PERCENTS.values()]
             rows.append((name, time, str(histogram.count), *(show(percentile) for percentile in found)))
     if rows:
         table(("op", "time", "count", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"), rows)
@@ -187,16 +176,17 @@ def _with_error(percentile: Percentile | None) -> str:
     if percentile is None:
         return "-"
     if math.isinf(percentile.high_ns):
-        return f"> {_three_digits(percentile.value_ms)}"
-    return f"{_three_digits(percentile.value_ms)} ±{percentile.error_ns / percentile.value_ns:.1%}"
+        return f"> {three_digits(percentile.value_ms)}"
+    return f"{three_digits(percentile.value_ms)} ±{percentile.error_ns / percentile.value_ns:.1%}"
 
 
-def interval_json(
-    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, requests: Sequence[SlowRequest] = ()
-) -> dict[str, Any]:
-    """Return the interval with stable keys; times in ms, each percentile with its error."""
+def print_interval_json(
+    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, requests: Sequence[SlowRequest],
+    *, one_line: bool,
+) -> None:  # fmt: skip
+    """Print the interval with stable keys, times in ms; on one line for a stream of them."""
     module = latest.module
-    return {
+    data = {
         "interval_s": interval.elapsed_ns / 1e9,
         "module": {
             "version": module["version"],
@@ -214,18 +204,7 @@ def interval_json(
             for load in host_loads(interval.devices)
         ],
     }
-
-
-def print_interval_json(
-    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, requests: Sequence[SlowRequest],
-    *, one_line: bool,
-) -> None:  # fmt: skip
-    """Print the interval as JSON, on one line for a stream of them."""
-    data = interval_json(interval, devices, latest, requests)
-    if one_line:
-        print(json.dumps(data))
-    else:
-        print_json(data)
+    print_json(data, one_line=one_line)
 
 
 def _device_json(one: DeviceInterval) -> dict[str, Any]:
@@ -274,17 +253,7 @@ def _op_json(one: DeviceInterval, name: str) -> dict[str, Any]:
         "refused": (op.refused_ns, op.refused),
     }
     for time in TIMES:
-        total_ns, count = sums[time]
-        data[f"{time}_ms"] = {"mean": total_ns / count / 1e6 if count else None} | _percentiles(one, name, time)
-    return data
-
-
-def _percentiles(one: DeviceInterval, op: str, time: str) -> dict[str, float | None]:
-    data: dict[str, float | None] = {}
-    for name, percent in _PERCENTS.items():
-        found = one.percentile(percent, op, time)
-        data[name] = found.value_ms if found else None
-        data[f"{name}_error"] = found.error_ns / 1e6 if found and math.isfinite(found.error_ns) else None
+        data[f"{time}_ms"] = times_json(*sums[time], op.histograms[time])
     return data
 
 

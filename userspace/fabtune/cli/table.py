@@ -26,10 +26,10 @@ _FIGURE = re.compile(
 _INTERVAL = re.compile(r"[\[(][^\s\[\]()]+(?:,| to| and) [^\s\[\]()]+[\])]")
 
 
-def print_json(data: object) -> None:
-    """Print `data` as JSON with a stable layout."""
+def print_json(data: object, *, one_line: bool = False) -> None:
+    """Print `data` as JSON with a stable layout, on one line for a stream of them."""
     # In one go: json.dump writes each of a thousand sessions' words by itself.
-    sys.stdout.write(json.dumps(data, indent=2, sort_keys=False) + "\n")
+    sys.stdout.write(json.dumps(data, indent=None if one_line else 2) + "\n")
 
 
 def room() -> int:

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Prints what this host has served as a target: one row a session's LUN and kind of command, JSON."""
 
-import json
-import math
 from typing import Any
 
+from fabtune.cli.percentiles import in_ms, three_digits, times_json
 from fabtune.cli.table import paragraph, print_json, table
-from fabtune.stat import LunInterval, Percentile, ServedOp, TargetInterval, TargetSnapshot
+from fabtune.stat import LunInterval, ServedOp, TargetInterval, TargetSnapshot
 from fabtune.stat.snapshot import OPS
 
-_PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
 _SWITCH = "/sys/module/fabstat/parameters/target"
 _NOTE = (
     "Times are in ms from a command's coming to its answer, at most 3.2 % off; a write's have the wait for its data. "
@@ -54,17 +52,9 @@ def _figures(one: LunInterval, op: ServedOp) -> tuple[str, ...]:
     seconds = one.elapsed_ns / 1e9
     if not op.completed or not seconds:
         return ("-",) * 5
-    mean = _three_digits(op.target_ns / op.completed / 1e6)
+    mean = three_digits(op.target_ns / op.completed / 1e6)
     rates = f"{op.completed / seconds:.0f}", f"{op.bytes / seconds / 1e6:.1f}"
-    return (*rates, mean, _ms(op.histogram.percentile(50)), _ms(op.histogram.percentile(99)))
-
-
-def _ms(percentile: Percentile | None) -> str:
-    return _three_digits(percentile.value_ms) if percentile else "-"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
+    return (*rates, mean, in_ms(op.histogram.percentile(50)), in_ms(op.histogram.percentile(99)))
 
 
 def _lost(interval: TargetInterval, latest: TargetSnapshot) -> list[str]:
@@ -100,10 +90,7 @@ def print_served_json(interval: TargetInterval, latest: TargetSnapshot, *, one_l
         },
         "luns": [_lun_json(one) for one in interval.luns],
     }
-    if one_line:
-        print(json.dumps(data))
-    else:
-        print_json(data)
+    print_json(data, one_line=one_line)
 
 
 def _lun_json(one: LunInterval) -> dict[str, Any]:
@@ -128,11 +115,6 @@ def _lun_json(one: LunInterval) -> dict[str, Any]:
 
 def _op_json(one: LunInterval, op: ServedOp) -> dict[str, Any]:
     seconds = one.elapsed_ns / 1e9
-    times: dict[str, float | None] = {"mean": op.target_ns / op.completed / 1e6 if op.completed else None}
-    for name, percent in _PERCENTS.items():
-        found = op.histogram.percentile(percent)
-        times[name] = found.value_ms if found else None
-        times[f"{name}_error"] = found.error_ns / 1e6 if found and math.isfinite(found.error_ns) else None
     return {
         "started": op.started,
         "completed": op.completed,
@@ -141,7 +123,7 @@ def _op_json(one: LunInterval, op: ServedOp) -> dict[str, Any]:
         "iops": op.completed / seconds if seconds else 0.0,
         "bytes_per_s": op.bytes / seconds if seconds else 0.0,
         "mean_at_target": op.target_ns / one.elapsed_ns if one.elapsed_ns else 0.0,
-        "target_ms": times,
+        "target_ms": times_json(op.target_ns, op.completed, op.histogram),
         # No tracepoint of the target's core tells them apart.
         "backstore_ms": None,
         "r2t_wait_ms": None,

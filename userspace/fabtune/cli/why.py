@@ -2,7 +2,6 @@
 """The verb ``why``: what limits each disk of a session, in shares of the time, and what lifts it."""
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 
@@ -77,7 +76,7 @@ def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> ExitCode:
         if args.json:
             paths = words.lone_paths([one.seen for one in told])
             document = {"devices": [_as_json(one) for one in told], "paths": paths}
-            print(json.dumps(document)) if args.watch else table.print_json(document)
+            table.print_json(document, one_line=args.watch)
         else:
             _show(told)
     if args.target_host and not any(one.seen.target for one in told):

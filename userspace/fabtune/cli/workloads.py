@@ -2,7 +2,6 @@
 """The verb ``workloads``: what can be measured with."""
 
 import argparse
-import json
 import re
 
 import attrs
@@ -23,7 +22,7 @@ def show_workloads(name: str | None, as_json: bool) -> int:
     if as_json:
         keys = ("name", "summary", "source", "description", "target", "parameters")
         rows = [{key: getattr(one, key) for key in keys} | attrs.asdict(one.time) for one in known]
-        print(json.dumps(rows, indent=2))
+        table.print_json(rows)
     elif name:
         print(_explained(known[0]))
     else:

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How times that fabstat.ko has in histograms are printed, in ms."""
+
+import math
+
+from fabtune.stat import Histogram, Percentile
+
+PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
+
+
+def in_ms(percentile: Percentile | None) -> str:
+    """Return a percentile as the tables show it."""
+    return three_digits(percentile.value_ms) if percentile else "-"
+
+
+def three_digits(value: float) -> str:
+    """Return a figure with as many digits behind its point as make three."""
+    if value == 0:
+        return "0"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def times_json(total_ns: int, count: int, histogram: Histogram) -> dict[str, float | None]:
+    """Return the mean of `count` times that sum up to `total_ns`, and their percentiles, each with its error; in ms."""
+    data = {"mean": total_ns / count / 1e6 if count else None}
+    for name, percent in PERCENTS.items():
+        found = histogram.percentile(percent)
+        data[name] = found.value_ms if found else None
+        data[f"{name}_error"] = found.error_ns / 1e6 if found and math.isfinite(found.error_ns) else None
+    return data
