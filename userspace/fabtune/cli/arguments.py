@@ -86,6 +86,13 @@ def seconds_between(option: str, low_s: float, high_s: float, expected: str) -> 
     return convert
 
 
+def add_look(parser: argparse.ArgumentParser, low_s: int, high_s: int) -> None:
+    """Add ``--for TIME``, how long to look."""
+    kind = seconds_between("--for", low_s, high_s, f"{low_s}s to {high_s}s")
+    words = "how long to look (default: 10s)"
+    parser.add_argument("--for", dest="seconds", type=kind, default=10.0, metavar="TIME", help=words)
+
+
 seconds = quantity(lambda text: parse_ms(text) / 1e3)
 milliseconds = quantity(parse_ms)
 bit_per_s = quantity(parse_bit_per_s)

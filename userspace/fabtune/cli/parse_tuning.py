@@ -5,7 +5,7 @@ import argparse
 import re
 from pathlib import Path
 
-from fabtune.cli.arguments import ROLES, seconds_between
+from fabtune.cli.arguments import ROLES, add_look, seconds_between
 from fabtune.errors import InputError
 
 
@@ -126,14 +126,7 @@ def _tune(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="change a parameter of WORKLOAD"
     )
     parser.add_argument("--confirm", metavar="NAME", help="allow WORKLOAD to overwrite this device, such as sdb")
-    parser.add_argument(
-        "--for",
-        dest="seconds",
-        type=seconds_between("--for", 3, 600, "3s to 600s"),
-        default=10.0,
-        metavar="TIME",
-        help="how long to look (default: 10s)",
-    )
+    add_look(parser, 3, 600)
     parser.add_argument("--steps", type=_steps, default=8, metavar="N", help="the most steps (default: 8)")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask first")
 

@@ -5,7 +5,7 @@ import argparse
 import math
 from pathlib import Path
 
-from fabtune.cli.arguments import ROLES, count, seconds_between
+from fabtune.cli.arguments import ROLES, add_look, count
 
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -94,15 +94,8 @@ def _whatif(parser: argparse.ArgumentParser) -> None:
 
 
 def _look(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    parser.add_argument(
-        "--for",
-        dest="seconds",
-        # Shorter looks see too little, longer ones mix too much.
-        type=seconds_between("--for", 1, 3600, "1s to 3600s"),
-        default=10.0,
-        metavar="TIME",
-        help="how long to look (default: 10s)",
-    )
+    # Shorter looks see too little, longer ones mix too much.
+    add_look(parser, 1, 3600)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--target-netns", metavar="NAME", help="the target is in this network namespace: look there too")
     where.add_argument("--target-host", default="", metavar="HOST", help="the target is this host: look there by ssh")
