@@ -27,6 +27,8 @@ from fabtune.tune.pending import RECONNECT, Leave
 from fabtune.tune.plan import Plan, Row, ordered
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.undo import undo
+from fabtune.why.limiters.congestion import LOSS
+from fabtune.why.summing_up import nic_bytes_per_s
 
 # What counts without a login: a session is not logged out.
 _AT_ONCE = "live"
@@ -43,7 +45,7 @@ _WAN = "wan"
 # Where not even a NIC tells how fast it is.
 _MOST_GAIN = 100
 
-_LOSS, OVERFLOW = "loss", "queue-overflow"
+OVERFLOW = "queue-overflow"
 _AS_SHOWN = "wire_overhead=0"
 _PACING = ("connection.pacing", "qdisc.kind", "qdisc.maxrate")
 
@@ -135,8 +137,7 @@ def _rate_to_plan_for(now: View) -> float:
 
     No less than what the load already has of it.
     """
-    speeds = [8 * one.initiator.nic.speed_bytes_per_s for one in now.seen
-              if one.initiator.nic and one.initiator.nic.speed_bytes_per_s]  # fmt: skip
+    speeds = [8 * speed for one in now.seen if (speed := nic_bytes_per_s(one))]
     upper = max(speeds, default=_MOST_GAIN * 8 * now.bytes_per_s)
     return max(now.rate_bit_per_s or upper, 8 * now.bytes_per_s)
 
@@ -184,7 +185,7 @@ class _Step:
         """Return the step that sends no faster than `rate`, in bit/s, so that the path's queue does not overflow."""
         shares = tuple(
             attrs.evolve(share, limiter=OVERFLOW, lifts=_PACING, profile=_WAN)
-            for way in now.ways for share in way.liftable if share.limiter == _LOSS
+            for way in now.ways for share in way.liftable if share.limiter == LOSS.name
         )  # fmt: skip
         if rate is None or not shares or OVERFLOW in tried:
             return None

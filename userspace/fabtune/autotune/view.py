@@ -13,12 +13,12 @@ from fabtune.model.path import LINUX_FRAMING
 from fabtune.tune.lift import with_known_rate
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
+from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.one_way import OneWay
 
 # Bytes come in bursts: over this long, and this many round trips, a rate is one.
 _BLOCK_S, _BLOCK_RTTS = 1.0, 4
 _TCP_IP_HEADERS = 52
-_LOSS = "loss"
 # One sample of so many is often enough for no accident of acknowledgements that come in a bunch.
 _OFTEN = 10
 
@@ -79,7 +79,7 @@ class View:
 
     @property
     def _lossy(self) -> list[OneWay]:
-        names = {way.way for way in self.ways if any(one.limiter == _LOSS for one in way.liftable)}
+        names = {way.way for way in self.ways if any(one.limiter == LOSS.name for one in way.liftable)}
         return [OneWay(one, name) for one in self.seen for name in sorted(names)]
 
     def _on_the_wire(self, bytes_per_s: float) -> float:
