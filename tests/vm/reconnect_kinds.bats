@@ -48,6 +48,15 @@ busy() {
 	until_true '[ -s written.json.steps ]'
 }
 
+write_bursts() {
+	cat > bursts.toml <<-'EOF'
+		summary = "one value that counts from the next connection on"
+		[initiator."iscsi.max_burst"]
+		value = 131072
+		why = "a test"
+	EOF
+}
+
 all_is_well() {
 	touch stop
 	wait $WRITER
@@ -83,12 +92,7 @@ all_is_well() {
 }
 
 @test "a session with CHAP comes back with it, unless iscsid.conf would give it other algorithms" {
-	cat > bursts.toml <<-'EOF'
-		summary = "one value that counts from the next connection on"
-		[initiator."iscsi.max_burst"]
-		value = 131072
-		why = "a test"
-	EOF
+	write_bursts
 	python3 -m fabtune.lab.guest logout
 	echo 1 > "${TPG[0]}/attrib/authentication"
 	printf someone > "${TPG[0]}/auth/userid"
@@ -122,12 +126,7 @@ kept() {
 
 @test "a depth set by hand comes back with the next fabtune where the one that reconnected was killed" {
 	[ "$LENGTH" = full ] || skip "in the full run: a kill beside a busy guest may come too late; tests/unit/test_reconnect_kept.py has what is owed"
-	cat > bursts.toml <<-'EOF'
-		summary = "one value that counts from the next connection on"
-		[initiator."iscsi.max_burst"]
-		value = 131072
-		why = "a test"
-	EOF
+	write_bursts
 	depth=/sys/block/$DISK/device/queue_depth
 	echo 17 > "$depth"
 	before=$(kept)
