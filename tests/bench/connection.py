@@ -7,13 +7,12 @@ Writes connection.json: {"cases": [...]}; fails when a bar is missed.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-TOP = Path(__file__).resolve().parents[2]
+from lab_run import TOP, lab_run
+
 RUNS = {"wan": ("wan", "37", "622mbit"), "beside": ("beside",), "shared": ("shared",)}
 # What 622 Mb/s of Ethernet leave for iSCSI's payload at MTU 1500, in MB/s.
 BOUND_MB_PER_S = 74.4
@@ -22,10 +21,7 @@ OURS, UNTOUCHED = "wan", "untouched"
 
 
 def _cases(words: tuple[str, ...], seed: int) -> list[dict[str, Any]]:
-    lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", "trixie", "--clock", "virtual"]
-    script = ["--timeout-s", "3600", "--seed", str(seed), str(TOP / "tests/bench/connection.guest"), *words]
-    environment = {**os.environ, "PYTHONPATH": str(TOP / "userspace")}
-    done = subprocess.run([*lab, *script], cwd=TOP, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    done = lab_run("connection.guest", *words, seed=seed)
     print(done.stdout, end="", flush=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: exit {done.returncode}")

@@ -7,19 +7,17 @@ One run in a guest on the virtual clock: ext4 on a session over 50 ms and 200 Mb
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from figures import style
+from lab_run import TOP, lab_run
 
 from fabtune.report.chart import Axis, Series
 from fabtune.report.panels import Marks, Panel, panels
 
-TOP = Path(__file__).resolve().parents[2]
 # What 200 Mb/s of Ethernet leave for iSCSI's payload at MTU 1500, in MB/s.
 BOUND_MB_PER_S = 23.9
 # A plan takes the guest's one CPU from fio, and the new connection finds its window.
@@ -27,10 +25,7 @@ _SETTLED_S = 2.0
 
 
 def _measured(seed: int) -> dict[str, Any]:
-    lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", "trixie", "--clock", "virtual"]
-    script = ["--timeout-s", "1800", "--seed", str(seed), str(TOP / "tests/bench/demo-in-place.guest")]
-    environment = {**os.environ, "PYTHONPATH": str(TOP / "userspace")}
-    done = subprocess.run([*lab, *script], cwd=TOP, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    done = lab_run("demo-in-place.guest", seed=seed, timeout_s=1800)
     lines = [line.removeprefix("CURVE ") for line in done.stdout.splitlines() if line.startswith("CURVE ")]
     if done.returncode or not lines:
         raise SystemExit(f"exit {done.returncode}: {done.stdout[-1000:]}")

@@ -8,14 +8,13 @@ stopped; fails when a bar is missed.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-TOP = Path(__file__).resolve().parents[2]
+from lab_run import TOP, lab_run
+
 RTTS_MS = (0, 10, 37, 50, 100)
 # Of what a re-login gives, and how long a request may wait.
 SHARE, PAUSE_S = 0.97, 2.0
@@ -25,10 +24,7 @@ FILE_SYSTEMS = ("ext4", "xfs")
 
 def _lines(suite: str, seed: int, *words: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what a guest prints, kind and content."""
-    lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", suite, "--clock", "virtual"]
-    script = ["--timeout-s", "3600", "--seed", str(seed), str(TOP / "tests/bench/in-place.guest"), *words]
-    environment = {**os.environ, "PYTHONPATH": str(TOP / "userspace")}
-    done = subprocess.run([*lab, *script], cwd=TOP, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    done = lab_run("in-place.guest", *words, seed=seed, suite=suite)
     for line in done.stdout.splitlines():
         kind, _, content = line.partition(" ")
         if kind in ("CASE", "FAULT"):

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ import attrs
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 
+from lab_run import lab_run  # noqa: E402
 from tune_cells import Cell, cells  # noqa: E402
 
 from fabtune.experiment.present import code_digest, look_anew  # noqa: E402
@@ -54,13 +54,10 @@ def bound(cell: Cell) -> float:
 
 def measure(cell: Cell, file: Path, suite: str) -> None:
     """Run `cell` in a guest of its own and keep what it gives in `file`.  Raises RuntimeError for one that fails."""
-    lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", suite, "--clock", "virtual"]
     told = json.dumps(attrs.asdict(cell) | {"mtu": cell.mtu})
-    words = ["--timeout-s", "3600", "--seed", str(cell.seed), str(TOP / "tests/bench/tune.guest"), told, *WAYS]
-    environment = {**os.environ, "PYTHONPATH": str(TOP / "userspace")}
     said, digest = file.with_suffix(".log"), cell.digest(f"{code()} {suite}")
     with said.open("w") as log:
-        done = subprocess.run([*lab, *words], cwd=TOP, env=environment, stdout=log, stderr=log, check=False)
+        done = lab_run("tune.guest", told, *WAYS, seed=cell.seed, suite=suite, log=log)
     lines = (line.partition(" ") for line in said.read_text(errors="replace").splitlines())
     ways = {one["way"]: one for kind, _, content in lines if kind == "WAY" and (one := json.loads(content))}
     if done.returncode or set(ways) != set(WAYS):
