@@ -2,6 +2,7 @@
 """Of many sessions each costs what each of few does: work is counted in calls, which are the same on any machine."""
 
 import cProfile
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from fabtune.backends import record
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.cli import main
+from fabtune.cli import main, table
 from fabtune.facts import collect
 from fabtune.host import iscsid, sockets
 from fabtune.host.iscsid import Daemon
@@ -45,8 +46,28 @@ def _lint() -> None:
 
 
 def _plan() -> None:
-    plan, _ = plan_for(request("wan", "initiator", "", "50ms", "1mbit", ["memory_percent=1000"]))
-    assert reconnect.forecast(plan) is not None
+    plan, facts = plan_for(request("wan", "initiator", "", "50ms", "1mbit", ["memory_percent=1000"]))
+    assert reconnect.forecast(plan, facts.sessions) is not None
+
+
+def _printed(records: int) -> int:
+    """Return how many calls it takes to print a long list of `records`."""
+    profile = cProfile.Profile()
+    profile.runcall(table.print_json, {"records": [{"name": "x", "values": [1, 2, 3]}] * records})
+    profile.create_stats()
+    return sum(calls for _, calls, *_ in profile.stats.values())
+
+
+def test_a_record_of_a_long_list_costs_little_to_print_and_stands_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    # Indented by the standard library, each word of each record is a call and more.
+    assert _printed(2000) - _printed(1000) <= 10 * 1000
+    capsys.readouterr()
+    data = {"schema": 1, "records": [{"name": "a\nb", "of": {"x": [1, 2]}}] * 1000, "few": [{"y": {}}], "none": []}
+    table.print_json(data)
+    text = capsys.readouterr().out
+    assert json.loads(text) == data
+    assert text.count("\n") < 1020
+    assert '\n  "few": [\n    {\n      "y": {}' in text
 
 
 def _why() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _PIPE_WIDTH = 160
 _LEAST_WRAP_WIDTH = 32
 _GAP = "  "
+_MOST_INDENTED = 500
 # A number and its unit stay on one line.
 _FIGURE = re.compile(
     r"(?<=\d) (?=(?:[KMGT]i?B|bytes|[KMG]?b/s|[KMG]i?B/s|IOPS|[mun]?s|min|s/GB|%)(?:\W|$))|(?<=[KMGT]iB) (?=\(\d)"
@@ -27,9 +28,25 @@ _INTERVAL = re.compile(r"[\[(][^\s\[\]()]+(?:,| to| and) [^\s\[\]()]+[\])]")
 
 
 def print_json(data: object, *, one_line: bool = False) -> None:
-    """Print `data` as JSON with a stable layout, on one line for a stream of them."""
-    # In one go: json.dump writes each of a thousand sessions' words by itself.
-    sys.stdout.write(json.dumps(data, indent=None if one_line else 2) + "\n")
+    """Print `data` as JSON, on one line for a stream of them, else indented; each record of a long list on a line."""
+    # Indenting the forty thousand records of a thousand sessions would take as long as finding them out.
+    if one_line or not isinstance(data, dict) or not any(map(_is_long, data.values())):
+        text = json.dumps(data, indent=None if one_line else 2)
+    else:
+        text = "{\n" + ",\n".join(f"  {json.dumps(key)}: {_json(value)}" for key, value in data.items()) + "\n}"
+    # In one go: json.dump writes each word by itself.
+    sys.stdout.write(text + "\n")
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, list) and len(value) > _MOST_INDENTED
+
+
+def _json(value: object) -> str:
+    """Return what stands for `value` of a key of the outermost object."""
+    if isinstance(value, list) and _is_long(value):
+        return "[\n" + ",\n".join("    " + json.dumps(one) for one in value) + "\n  ]"
+    return json.dumps(value, indent=2).replace("\n", "\n  ")
 
 
 def room() -> int:

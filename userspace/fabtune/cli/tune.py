@@ -74,7 +74,7 @@ def _show_plan(plan: Plan, facts: Facts, as_json: bool, everything: bool = False
 
     cost = memory.worst_case(plan, facts)
     with console.reader_may_leave():
-        told = output.PlanTold(cost, portals_elsewhere(plan, facts), reconnect.forecast(plan))
+        told = output.PlanTold(cost, portals_elsewhere(plan, facts), reconnect.forecast(plan, facts.sessions))
         output.show_plan(plan, told, as_json=as_json, everything=everything)
     if reason := memory.excess(plan, cost):
         console.say(f"apply refuses this plan: {reason}")

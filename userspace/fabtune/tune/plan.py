@@ -316,16 +316,17 @@ def ordered(rows: Iterable[Row]) -> list[Row]:
     """
     items = list(rows)
     by_name: dict[str, list[int]] = {}
+    by_device: dict[tuple[str, Device | None], list[int]] = {}
     for index, row in enumerate(items):
         by_name.setdefault(row.tunable.name, []).append(index)
+        by_device.setdefault((row.tunable.name, row.device), []).append(index)
     sorter: TopologicalSorter[int] = TopologicalSorter({index: [] for index in range(len(items))})
     for index, row in enumerate(items):
         for name in row.tunable.after:
             for before in by_name.get(name, []):
                 sorter.add(index, before)
-        for other in by_name.get(row.tunable.not_above, []):
-            if items[other].device == row.device:
-                sorter.add(*((index, other) if _rises(items[other]) else (other, index)))
+        for other in by_device.get((row.tunable.not_above, row.device), []):
+            sorter.add(*((index, other) if _rises(items[other]) else (other, index)))
         for other in by_name[row.tunable.name] if row.tunable.backend == "mtu" else []:
             # A layer carries no more than what it lies on.
             if _lies_on(row, items[other]):

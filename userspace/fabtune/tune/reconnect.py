@@ -68,11 +68,10 @@ class Forecast:
         return {"sessions": self.sessions, "pause_s": round(self.pause_s, 3), "why_not": self.why_not}
 
 
-def forecast(plan: Plan) -> Forecast | None:
-    """Return what a reconnect for `plan` would do here, None where nothing asks for one; no session is looked into."""
+def forecast(plan: Plan, sessions: Sequence[Session]) -> Forecast | None:
+    """Return what a reconnect of `sessions` for `plan` would do here, None where nothing asks for one."""
     asked = any(row.tunable.effect in (RECONNECT, "new-connections") for row in plan.changes)
-    sessions = live_sessions() if asked and ROLES[0] in plan.roles else []
-    if not sessions:
+    if not (asked and sessions and ROLES[0] in plan.roles):
         return None
     waits_s = {row.device.identity: row.wanted for row in plan.rows if row.tunable.key == _TIME2WAIT_KEY and row.device}
     pause_s = _longest_pause_s(sessions, waits_s)
