@@ -61,7 +61,8 @@ setup() {
 	same() { sed -e 's,^\.,,' -e 's,/$,,' -e 's,\.gz$,,' -e 's,/lib/systemd,/usr/lib/systemd,; s,^/usr/usr,/usr,' "$1" |
 		grep -E '^/usr/(bin|src|lib/fabtune|share/man)/' | sort -u; }
 	diff <(same "$BATS_TEST_TMPDIR/rpm") <(same "$BATS_TEST_TMPDIR/deb" | grep -vE '^/usr/share/man(/man[578])?$')
-	run -0 rpmlint --config userspace/rpm/rpmlint.toml userspace/rpm/fabtune.spec "$BATS_TEST_TMPDIR"/RPMS/noarch/*.rpm "$BATS_TEST_TMPDIR"/SRPMS/*.rpm
+	run rpmlint --config userspace/rpm/rpmlint.toml userspace/rpm/fabtune.spec "$BATS_TEST_TMPDIR"/RPMS/noarch/*.rpm "$BATS_TEST_TMPDIR"/SRPMS/*.rpm
+	echo "$output"
 	[[ "$output" == *"0 errors, 0 warnings"* ]]
 }
 

@@ -13,6 +13,8 @@ all() { [ "$(find /sys/block -name 'sd*' | wc -l)" -eq "$COUNT" ]; }
 for _ in $(seq 600); do all && break; read -rt 0.5 <> <(:) || true; done
 all
 insmod /fabtune/kmod/fabstat.ko
+# The module lists what had a request since then.
+find /sys/block -name 'sd*' -printf '/dev/%f\n' | xargs -I{} dd if={} of=/dev/null bs=4k count=1 iflag=direct status=none
 python3 - <<'PYTHON'
 import json, os, re, resource, subprocess, time
 from pathlib import Path
