@@ -63,6 +63,7 @@ setup() {
 	diff <(same "$BATS_TEST_TMPDIR/rpm") <(same "$BATS_TEST_TMPDIR/deb" | grep -vE '^/usr/share/man(/man[578])?$')
 	run rpmlint --config userspace/rpm/rpmlint.toml userspace/rpm/fabtune.spec "$BATS_TEST_TMPDIR"/RPMS/noarch/*.rpm "$BATS_TEST_TMPDIR"/SRPMS/*.rpm
 	echo "$output"
+	[ "$status" -eq 0 ]
 	[[ "$output" == *"0 errors, 0 warnings"* ]]
 }
 

@@ -50,12 +50,17 @@ def _plan() -> None:
     assert reconnect.forecast(plan, facts.sessions) is not None
 
 
-def _printed(records: int) -> int:
-    """Return how many calls it takes to print a long list of `records`."""
+def _counted(work: Callable[[], None]) -> int:
+    """Return how many calls `work` makes."""
     profile = cProfile.Profile()
-    profile.runcall(table.print_json, {"records": [{"name": "x", "values": [1, 2, 3]}] * records})
+    profile.runcall(work)
     profile.create_stats()
     return sum(calls for _, calls, *_ in profile.stats.values())
+
+
+def _printed(records: int) -> int:
+    """Return how many calls it takes to print a long list of `records`."""
+    return _counted(lambda: table.print_json({"records": [{"name": "x", "values": [1, 2, 3]}] * records}))
 
 
 def test_a_record_of_a_long_list_costs_little_to_print_and_stands_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,10 +103,7 @@ def _calls(host: Path, sessions: int, work: Callable[[], None]) -> int:
         patch.setattr(iscsid, "why_not_anew", lambda daemon: "")
         work()
         record.BACKEND.forget()
-        profile = cProfile.Profile()
-        profile.runcall(work)
-        profile.create_stats()
-        return sum(calls for _, calls, *_ in profile.stats.values())
+        return _counted(work)
 
 
 @pytest.mark.parametrize("work", [_show, _lint, _plan, _why])

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from fabtune.report.table import Table
@@ -38,13 +38,13 @@ def print_json(data: object, *, one_line: bool = False) -> None:
     sys.stdout.write(text + "\n")
 
 
-def _is_long(value: object) -> bool:
+def _is_long(value: object) -> TypeGuard[list[object]]:
     return isinstance(value, list) and len(value) > _MOST_INDENTED
 
 
 def _json(value: object) -> str:
     """Return what stands for `value` of a key of the outermost object."""
-    if isinstance(value, list) and _is_long(value):
+    if _is_long(value):
         return "[\n" + ",\n".join("    " + json.dumps(one) for one in value) + "\n  ]"
     return json.dumps(value, indent=2).replace("\n", "\n  ")
 
