@@ -32,9 +32,10 @@ setup_file() {
 	prometheus --config.file /run/prometheus/prometheus.yml --storage.tsdb.path /run/prometheus/data \
 		--web.listen-address 127.0.0.1:9090 > /tmp/prometheus.log 2>&1 3>&- 4>&- &
 	fabtune verify --publish
-	# Until the end: reads and writes through a window of two commands.
+	# Until the end: bursts of 16 reads and writes through a window of two commands.  One by one they would seldom meet it
+	# closed on a quiet host; without pauses they would leave Prometheus no CPU.
 	fio --name=load "--filename=/dev/$disk" --direct=1 --ioengine=libaio --rw=randrw --bs=16k --iodepth=16 --size=64m \
-		--rate_iops=40 --time_based --runtime=1200 --output=/tmp/fio.log > /dev/null 2>&1 3>&- 4>&- &
+		--thinktime=200ms --thinktime_blocks=16 --time_based --runtime=1200 --output=/tmp/fio.log > /dev/null 2>&1 3>&- 4>&- &
 	echo $! > /tmp/fio.pid
 }
 
