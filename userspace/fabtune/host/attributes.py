@@ -39,23 +39,27 @@ def _paths(device: Device, key: str) -> list[str]:
 
 
 @lru_cache(maxsize=4)
-def _real(directory: Path) -> Path:
+def _real(directory: str) -> str:
     """Return `directory` without links."""
-    return directory.resolve()
+    return os.path.realpath(directory)
 
 
 @lru_cache(maxsize=16384)
-def _leads_out(text: str, sysfs: Path) -> bool:
-    """Tell whether the path `text` is shown in `sysfs` and lies elsewhere.  A device's attributes are in few places."""
-    path = Path(text)
-    return path.is_relative_to(sysfs) and not path.resolve().is_relative_to(_real(sysfs))
+def _leads_out(path: str, sysfs: str) -> bool:
+    """Tell whether `path` is shown in `sysfs` and lies elsewhere.  A device's attributes are in few places."""
+    return _below(path, sysfs) and not _below(os.path.realpath(path), _real(sysfs))
+
+
+def _below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(f"{directory}/")
 
 
 def _confined(path: str, device: Device) -> str:
     """Return `path` if it stays where the kernel keeps attributes.  Raises FabtuneError."""
     # A namespace's own sysfs is a detached mount, which has no path to compare.
     link = os.path.islink(path)  # noqa: PTH114 - twelve thousand of them for a thousand sessions
-    if _leads_out.__wrapped__(path, tree.SYS) if link else _leads_out(path.rpartition("/")[0], tree.SYS):
+    sysfs = str(tree.SYS)
+    if _leads_out.__wrapped__(path, sysfs) if link else _leads_out(path.rpartition("/")[0], sysfs):
         raise FabtuneError(f"{device.label}: {path} leads out of {tree.SYS}; it is left alone")
     return path
 

@@ -57,8 +57,8 @@ def blocks_of(device: Path) -> list[str]:
 
 def directory(block: str) -> Path:
     """Return where sysfs shows block device `block`, a disk or a partition."""
-    place = tree.SYS / "class/block" / block
-    return place if place.exists() else tree.SYS / "block" / block
+    place = f"{tree.SYS}/class/block/{block}"
+    return Path(place if os.path.exists(place) else f"{tree.SYS}/block/{block}")  # noqa: PTH110 - asked a thousand times
 
 
 def wwid(place: Path) -> str:
@@ -72,13 +72,19 @@ def wwid(place: Path) -> str:
 
 def partitions(block: str) -> list[str]:
     """Return the partitions of disk `block`."""
-    return sorted(part.parent.name for part in directory(block).glob("*/partition"))
+    # Partitions are named after their disk (block/partitions/core.c): a glob would ask every file of a thousand disks.
+    place = directory(block)
+    named = [name for name in tree.names(place) if name.startswith(block)]
+    return [name for name in named if (place / name / "partition").exists()]
 
 
 def holders(block: str) -> list[str]:
     """Return the block devices that are built directly on `block` or, for a disk, on its partitions."""
-    places = map(directory, (block, *partitions(block)))
-    return sorted({holder.name for place in places for holder in place.glob("holders/*")})
+    return sorted({holder for name in (block, *partitions(block)) for holder in _directly_on(name)})
+
+
+def _directly_on(block: str) -> list[str]:
+    return tree.names(f"{directory(block)}/holders")
 
 
 def is_multipath(block: str) -> bool:
@@ -105,7 +111,7 @@ def above(block: str) -> list[str]:
         if name in found:
             continue
         found.append(name)
-        left += partitions(name) + holders(name)
+        left += partitions(name) + _directly_on(name)
     return found
 
 

@@ -149,11 +149,13 @@ def other_namespaces(netns: str) -> list[str]:
         return []
     kind = _OWN.stat().st_dev
     found: dict[int, str] = {}
-    for path in (*(one for place in _PLACES for one in place.glob("*")), *tree.PROC.glob("[0-9]*/ns/net")):
+    named = [f"{place}/{name}" for place in _PLACES for name in tree.names(place)]
+    held = [f"{tree.PROC}/{name}/ns/net" for name in tree.names(tree.PROC) if name[0].isdigit()]
+    for path in named + held:
         with contextlib.suppress(OSError):
-            status = path.stat()
+            status = os.stat(path)  # noqa: PTH116 - of each of thousands of processes
             if status.st_dev == kind:
-                found.setdefault(status.st_ino, str(path))
+                found.setdefault(status.st_ino, path)
     found.pop(_inode(netns_path(netns)), None)
     return list(found.values())
 

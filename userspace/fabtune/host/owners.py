@@ -49,5 +49,5 @@ def _tuned() -> list[Owner]:
 
 
 def _processes() -> list[Owner]:
-    names = {tree.read_text(process / "comm") for process in tree.PROC.glob("[0-9]*")}
+    names = {tree.read_text(f"{tree.PROC}/{name}/comm") for name in tree.names(tree.PROC) if name[0].isdigit()}
     return [Owner(name, "a running process") for name in _PROCESSES if name in names or name[:15] in names]

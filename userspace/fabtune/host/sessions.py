@@ -28,6 +28,9 @@ _CONNECTION = {
     "data_digest": "DataDigest",
 }
 
+# host:channel:id:LUN names a SCSI device.
+_ADDRESS_COLONS = 3
+
 
 @dataclass(frozen=True)
 class Session:
@@ -138,7 +141,17 @@ def why_waits(disk: str) -> str:
 
 def scsi_devices(session: Session) -> list[Path]:
     """Return sysfs's directory of each SCSI device behind `session`: disks, tapes, changers and the rest."""
-    return sorted((session.directory / "device").glob("target*/*:*:*:*"))
+    return [Path(one) for one in _scsi_devices(str(session.directory))]
+
+
+def _scsi_devices(session: str) -> list[str]:
+    ports = [name for name in tree.names(f"{session}/device") if name.startswith("target")]
+    return [
+        f"{session}/device/{port}/{name}"
+        for port in ports
+        for name in tree.names(f"{session}/device/{port}")
+        if name.count(":") == _ADDRESS_COLONS
+    ]
 
 
 def _scsi_host(directory: Path) -> str:
@@ -168,27 +181,27 @@ def connection_counts() -> Counter[int]:
 
 def _session(directory: Path) -> Session | None:
     sid = _number(directory.name.removeprefix("session"))
-    target = tree.read_text(directory / "targetname")
+    target = tree.read_text(f"{directory}/targetname")
     if not target:
         return None
     # As text: joining paths takes longer than reading the files.
+    place = str(directory)
     connection = f"{tree.SYS}/class/iscsi_connection/connection{sid}:0"
     persistent = tree.read_text(f"{connection}/persistent_address") or ""
     port = tree.read_text(f"{connection}/persistent_port") or "3260"
     address = tree.read_text(f"{connection}/address") or persistent
-    negotiated = {name: tree.read_text(f"{directory}/{file}") for file, name in NEGOTIATED.items()}
+    negotiated = {name: tree.read_text(f"{place}/{file}") for file, name in NEGOTIATED.items()}
     negotiated |= {name: tree.read_text(f"{connection}/{file}") for file, name in _CONNECTION.items()}
-    device = directory / "device"
     return Session(
         sid=sid,
         target=target,
         portal=iscsiadm.portal_text(persistent or address, port),
-        interface=tree.read_text(directory / "ifacename") or "default",
-        state=tree.read_text(directory / "state") or "",
+        interface=tree.read_text(f"{place}/ifacename") or "default",
+        state=tree.read_text(f"{place}/state") or "",
         address=canonical(address),
         port=_number(tree.read_text(f"{connection}/port") or port),
         local_port=_number(tree.read_text(f"{connection}/local_port")),
-        luns=tuple(sorted(entry.name for entry in device.glob("target*/*:*:*:*/block/*"))),
+        luns=tuple(sorted(name for one in _scsi_devices(place) for name in tree.names(f"{one}/block"))),
         can_queue=_number(tree.read_text(tree.SYS / "class/scsi_host" / _scsi_host(directory) / "can_queue")),
         negotiated={name: _words(name, value) for name, value in negotiated.items() if value},
     )

@@ -37,6 +37,14 @@ def stripped_text(path: Path | str) -> str:
     return data.decode(errors="replace").strip()
 
 
+def names(place: Path | str) -> list[str]:
+    """Return the names in directory `place` in order, none where it is not there."""
+    try:
+        return sorted(os.listdir(place))  # noqa: PTH208 - names are wanted; paths take longer than the listing
+    except OSError:
+        return []
+
+
 def whole(text: str | None) -> int | None:
     """Return the number that a text of the kernel is, None for any other text (``²``, 5,000 digits, nothing)."""
     return int(text) if text and _WHOLE.fullmatch(text) else None

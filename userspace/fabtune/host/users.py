@@ -133,7 +133,7 @@ class Users:
         seen = set()
         for process in _processes():
             try:
-                namespace = str((process / "ns/mnt").readlink())
+                namespace = os.readlink(f"{process}/ns/mnt")  # noqa: PTH115 - of each of thousands
                 if namespace not in seen:
                     seen.add(namespace)
                     found.append((process, mounts.of(process)))

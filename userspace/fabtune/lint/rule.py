@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from fabtune.catalog.tunable import Catalog, Value
 from fabtune.facts.collect import Facts, Reading
+from fabtune.host.sessions import Session
 from fabtune.model.path import NetworkPath
 
 # Worst first: may lose data or access; costs throughput or stalls; worth knowing.
@@ -66,6 +67,13 @@ class Scene:
     def number(self, tunable: str, identity: str | None = None) -> int | None:
         """Return the number of `tunable` on device `identity` (the only one if None), None where it is not known."""
         return next((value for _, value in self.numbers(tunable, identity=identity)), None)
+
+    def disks(self, tunable: str) -> Iterator[tuple[Session, Reading, int]]:
+        """Yield session, reading and value of `tunable` of each disk that a session brings, where it is a number."""
+        sessions = {lun: session for session in self.facts.sessions for lun in session.luns}
+        for reading, value in self.numbers(tunable):
+            if reading.device.label in sessions:
+                yield sessions[reading.device.label], reading, value
 
     def default(self, tunable: str) -> Value | None:
         """Return the default of the facts' own kernel."""

@@ -26,6 +26,8 @@ _NIC_COUNTERS = (
     "rx_bytes", "tx_bytes", "rx_packets", "tx_packets", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors",
     "rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "rx_crc_errors",
 )  # fmt: skip
+# A target of a thousand sessions has two thousand threads; below this share of a CPU none of them limits anything.
+_LEAST_SHARE = 0.01
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -49,7 +51,7 @@ class End:
         self._ways = {peer: self._nic(peer) for peer in set(peers)}
         self._qdiscs = {nic: self._root(nic) for nic in sorted(set(self._ways.values()) - {""})}
         self._rates = QdiscRates(tuple(self._qdiscs), netns) if self._qdiscs else None
-        self._carriers = _carriers()
+        self._carriers = _carriers() if peers else ()
         self._stores = _stores() if end == TARGET and peers else {}
 
     def _nic(self, peer: str) -> str:
@@ -178,8 +180,9 @@ def _cpu_s(place: Path) -> float:
 def _shares(before: EndCounters, after: EndCounters, elapsed_s: float) -> tuple[ThreadSeen, ...]:
     found = []
     for number, (name, cpu_s) in after.threads.items():
-        if number in before.threads and cpu_s > before.threads[number][1]:
-            found.append(ThreadSeen(name, round((cpu_s - before.threads[number][1]) / elapsed_s, 4)))
+        share = (cpu_s - before.threads[number][1]) / elapsed_s if number in before.threads else 0.0
+        if share >= _LEAST_SHARE:
+            found.append(ThreadSeen(name, round(share, 4)))
     return tuple(sorted(found, key=lambda one: -one.cpu_share))
 
 

@@ -67,15 +67,14 @@ def queue_depth_above_session(scene: Scene) -> Iterator[Case]:
                 so=f"one LUN gets {can_queue} commands at most, and a second LUN starves",
                 fix="raise iscsi.cmds_max or lower iscsi.queue_depth",
             )
-    for session in scene.facts.sessions:
-        for reading, depth in scene.numbers("block.queue_depth"):
-            if reading.device.label in session.luns and 0 < session.can_queue < depth:
-                yield case(
-                    reading,
-                    seen=f"queue depth {depth} > can_queue {session.can_queue} of its session",
-                    so=f"{session.can_queue} commands at most are in flight",
-                    fix="raise iscsi.cmds_max and log in again",
-                )
+    for session, reading, depth in scene.disks("block.queue_depth"):
+        if 0 < session.can_queue < depth:
+            yield case(
+                reading,
+                seen=f"queue depth {depth} > can_queue {session.can_queue} of its session",
+                so=f"{session.can_queue} commands at most are in flight",
+                fix="raise iscsi.cmds_max and log in again",
+            )
 
 
 @rule(

@@ -40,14 +40,11 @@ def scsi_timeout_short(scene: Scene) -> Iterator[Case]:
     """A SCSI time limit shorter than a full queue takes aborts commands that are merely waiting."""
     if scene.path is None:
         return
-    for session in scene.facts.sessions:
-        for reading, timeout in scene.numbers("block.timeout"):
-            if reading.device.label not in session.luns:
-                continue
-            queue = scene.number("block.queue_depth", reading.device.identity) or 32
-            needed = queue * MIB / scene.path.goodput_bytes_per_s + scene.path.rtt_s
-            if timeout <= needed:
-                yield case(reading, timeout=timeout, queue=queue, needed=needed, enough=int(2 * needed) + 1)
+    for _, reading, timeout in scene.disks("block.timeout"):
+        queue = scene.number("block.queue_depth", reading.device.identity) or 32
+        needed = queue * MIB / scene.path.goodput_bytes_per_s + scene.path.rtt_s
+        if timeout <= needed:
+            yield case(reading, timeout=timeout, queue=queue, needed=needed, enough=int(2 * needed) + 1)
 
 
 @rule(
