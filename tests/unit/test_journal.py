@@ -387,6 +387,12 @@ def test_an_attribute_never_leads_out_of_its_device(host: Path) -> None:
     for key in ("../../../proc/sys/net/core/netdev_max_backlog", "/etc/passwd", "out/net/core/netdev_max_backlog"):
         with pytest.raises(FabtuneError, match="left alone"):
             backends.get("attribute").write(device, key, "1")
+    # A file's own link counts as much as one on the way, as do dots in what a journal calls the device's directory.
+    (disk / "queue/away").symlink_to(host / BACKLOG)
+    outside = Device("block", "x", "sd1", {"directory": f"{disk}/../../../proc/sys/net/core"})
+    for where, key in ((device, "queue/away"), (outside, "netdev_max_backlog"), (device, "out/net/core/wmem_max")):
+        with pytest.raises(FabtuneError, match="left alone"):
+            backends.get("attribute").read(where, key)
     assert (host / BACKLOG).exists() and read(host / BACKLOG) == "1000"
 
 

@@ -117,7 +117,9 @@ def _calls(host: Path, sessions: int, work: Callable[[], object]) -> int:
         patch.setattr(iscsid, "why_not_anew", lambda daemon: "")
         alone = work()
         record.BACKEND.forget()
-        return _counted(alone if callable(alone) else work)
+        if callable(alone):
+            work = alone
+        return _counted(work)
 
 
 @pytest.mark.parametrize("work", [_show, _lint, _rules_alone, _plan, _order_alone, _why])

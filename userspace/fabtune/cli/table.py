@@ -45,7 +45,8 @@ def _is_long(value: object) -> TypeGuard[list[object]]:
 def _json(value: object) -> str:
     """Return what stands for `value` of a key of the outermost object."""
     if _is_long(value):
-        return "[\n" + ",\n".join("    " + json.dumps(one) for one in value) + "\n  ]"
+        # The encoder itself: json.dumps would ask for each record whether it is to be another one.
+        return "[\n    " + ",\n    ".join(map(json.JSONEncoder().encode, value)) + "\n  ]"
     return json.dumps(value, indent=2).replace("\n", "\n  ")
 
 

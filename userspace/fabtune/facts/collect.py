@@ -93,8 +93,8 @@ class Facts:
 def survey(tunables: Iterable[Tunable], netns: str = "") -> Facts:
     """Return all that is known of this host: what `collect` reads, its mounts, targets and other tuners."""
     facts = collect(tunables, netns)
-    present = Users()
-    facts.mounted = [lun for session in facts.sessions for lun in session.luns if present.mounted(lun)]
+    mounted = Users().mounted()
+    facts.mounted = [lun for session in facts.sessions for lun in session.luns if lun in mounted]
     facts.tpgs, facts.backstores = targets.tpgs(), targets.backstores()
     facts.srp, facts.owners = srp.srp_logins(), owners()
     available = tree.read_text(tree.PROC / "sys/net/ipv4/tcp_available_congestion_control") or ""

@@ -24,10 +24,14 @@ def portals(around: HostSnapshot) -> list[Device]:
 
 
 def _of_sessions(around: HostSnapshot) -> Iterator[tuple[str, int]]:
+    found = set()
     for session in around.sessions:
         # A target may have sent it on to another portal than its record's.
-        if transport(session) == _TCP_DRIVER and _is_address(session.address):
-            yield canonical(session.address), session.port
+        portal = canonical(session.address), session.port
+        # Of a thousand sessions with one portal, one is asked.
+        if portal not in found and transport(session) == _TCP_DRIVER and _is_address(session.address):
+            found.add(portal)
+            yield portal
 
 
 def _of_records(around: HostSnapshot) -> Iterator[tuple[str, int]]:

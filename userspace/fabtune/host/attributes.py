@@ -31,11 +31,11 @@ def _paths(device: Device, key: str) -> list[str]:
         raise FabtuneError(f"{device.label}: '{key:.80}' is not an attribute of a device; it is left alone")
     base = f"{namespaces.sysfs(device.where['netns']) / directory}" if "netns" in device.where else directory
     if "*" not in key:
-        return [_confined(f"{base}/{key}", device)]
+        return [f"{base}/{key}"]
     found = sorted(map(str, Path(base).glob(key)), key=lambda path: [int(part) for part in re.findall(r"\d+", path)])
     if not found:
         raise UnsupportedError(f"{device.label}: has no {key}")
-    return [_confined(path, device) for path in found]
+    return found
 
 
 @lru_cache(maxsize=4)
@@ -44,24 +44,45 @@ def _real(directory: str) -> str:
     return os.path.realpath(directory)
 
 
-@lru_cache(maxsize=16384)
 def _leads_out(path: str, sysfs: str) -> bool:
-    """Tell whether `path` is shown in `sysfs` and lies elsewhere.  A device's attributes are in few places."""
-    return _below(path, sysfs) and not _below(os.path.realpath(path), _real(sysfs))
+    """Tell whether `path` is shown in `sysfs` and lies elsewhere."""
+    # A namespace's own sysfs is a detached mount, which has no path to compare.
+    if not _below(path, sysfs):
+        return False
+    try:
+        # The kernel walks the links of sysfs's long paths in one go.
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return not _below(os.path.realpath(path), _real(sysfs))
+    try:
+        return not _below(os.readlink(f"/proc/self/fd/{fd}"), _real(sysfs))  # noqa: PTH115 - of thousands of places
+    finally:
+        os.close(fd)
+
+
+# A device's attributes are in few places.
+_directory_leads_out = lru_cache(maxsize=16384)(_leads_out)
 
 
 def _below(path: str, directory: str) -> bool:
     return path == directory or path.startswith(f"{directory}/")
 
 
-def _confined(path: str, device: Device) -> str:
-    """Return `path` if it stays where the kernel keeps attributes.  Raises FabtuneError."""
-    # A namespace's own sysfs is a detached mount, which has no path to compare.
-    link = os.path.islink(path)  # noqa: PTH114 - twelve thousand of them for a thousand sessions
-    sysfs = str(tree.SYS)
-    if _leads_out.__wrapped__(path, sysfs) if link else _leads_out(path.rpartition("/")[0], sysfs):
+def _refuse_if(outside: bool, path: str, device: Device) -> None:
+    if outside:
         raise FabtuneError(f"{device.label}: {path} leads out of {tree.SYS}; it is left alone")
-    return path
+
+
+def _text(path: str, device: Device) -> str:
+    """Return the text of attribute file `path`.  Raises FabtuneError, OSError."""
+    _refuse_if(_directory_leads_out(path.rpartition("/")[0], str(tree.SYS)), path, device)
+    try:
+        return tree.attribute_text(path, through_link=False)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+    _refuse_if(_leads_out(path, str(tree.SYS)), path, device)
+    return tree.attribute_text(path)
 
 
 def read(device: Device, key: str) -> str:
@@ -69,8 +90,8 @@ def read(device: Device, key: str) -> str:
     texts = []
     for path in _paths(device, key):
         with explained(f"{device.label}: {key}"):
-            text = tree.stripped_text(path)
-        chosen = _CHOSEN.search(text)
+            text = _text(path, device)
+        chosen = _CHOSEN.search(text) if "[" in text else None
         texts.append(chosen[1] if chosen else text)
     return texts[0] if len(set(texts)) == 1 else " ".join(texts)
 
@@ -79,6 +100,8 @@ def write(device: Device, key: str, value: str) -> None:
     """Set attribute `key` of `device`.  Raises UnsupportedError, FabtuneError."""
     paths = _paths(device, key)
     # Queues that differed are given back each its own value.
+    for path in paths:
+        _refuse_if(_leads_out(path, str(tree.SYS)), path, device)
     values = value.split() if len(paths) > 1 and len(value.split()) == len(paths) else [value] * len(paths)
     for path, one in zip(paths, values, strict=True):
         with explained(f"{device.label}: {key}={one}"):

@@ -102,6 +102,21 @@ def slaves(block: str) -> list[str]:
     return sorted(slave.name for slave in (tree.SYS / "block" / block / "slaves").glob("*"))
 
 
+def carrying(nodes: Iterable[Node]) -> set[str]:
+    """Return the names of the block devices with the numbers `nodes`, and of all that these are built on."""
+    places = (tree.SYS / f"dev/block/{node.major}:{node.minor}" for node in nodes)
+    left = [place.resolve().name for place in places if place.exists()]
+    found: set[str] = set()
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += slaves(name)
+            place = directory(name)
+            left += [place.resolve().parent.name] if (place / "partition").exists() else []
+    return found
+
+
 def above(block: str) -> list[str]:
     """Return `block`, its partitions and everything built on them, directly or not."""
     found: list[str] = []

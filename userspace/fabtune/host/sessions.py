@@ -2,9 +2,11 @@
 """The initiator's live iSCSI sessions: path, negotiated values, LUNs (sysfs) and the socket below (inet_diag)."""
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 
 from fabtune.host import iscsiadm, tree
@@ -114,21 +116,18 @@ def live_sessions() -> list[Session]:
     its disk.  Session ids only ever grow.
     """
     found = []
-    for directory in (tree.SYS / "class/iscsi_session").glob("session*"):
+    shown = tree.SYS / "class/iscsi_session"
+    for name in tree.names(shown):
+        host = _scsi_host(shown / name)
         # One that goes while we look is logged out.
-        with contextlib.suppress(FileNotFoundError):
-            session = _session(directory)
-            found += [session] if session else []
+        session = _session(f"{shown}/{name}", host) if name.startswith("session") else None
+        found += [(session.identity, _number(host.removeprefix("host")), session)] if session else []
     places: Counter[str] = Counter()
     placed = []
-    for session in sorted(found, key=_record_and_host):
-        places[session.identity] += 1
-        placed.append(replace(session, place=places[session.identity]))
+    for identity, _, session in sorted(found, key=itemgetter(0, 1)):
+        places[identity] += 1
+        placed.append(replace(session, place=places[identity]))
     return placed
-
-
-def _record_and_host(session: Session) -> tuple[str, int]:
-    return session.identity, _number(_scsi_host(session.directory).removeprefix("host"))
 
 
 def why_waits(disk: str) -> str:
@@ -158,7 +157,7 @@ def _scsi_host(directory: Path) -> str:
     """Return the name of the SCSI host of the session that the kernel shows in `directory`."""
     # .../hostN/sessionM/iscsi_session/sessionM: one link tells it; to follow all of them takes twenty questions.
     with contextlib.suppress(OSError, IndexError):
-        if (name := directory.readlink().parts[-4]).startswith("host"):
+        if (name := os.readlink(directory).split("/")[-4]).startswith("host"):  # noqa: PTH115 - of each of a thousand
             return name
     return (directory / "device").resolve().parent.name
 
@@ -179,29 +178,31 @@ def connection_counts() -> Counter[int]:
     return Counter(_number(one.name.removeprefix("connection").partition(":")[0]) for one in found)
 
 
-def _session(directory: Path) -> Session | None:
-    sid = _number(directory.name.removeprefix("session"))
-    target = tree.read_text(f"{directory}/targetname")
+def _session(place: str, host: str) -> Session | None:
+    """Return the session that the kernel shows in directory `place`, with the SCSI host called `host`."""
+    mine = tree.read_texts(place, ("targetname", "ifacename", "state", *NEGOTIATED))
+    target = mine.get("targetname")
     if not target:
         return None
-    # As text: joining paths takes longer than reading the files.
-    place = str(directory)
-    connection = f"{tree.SYS}/class/iscsi_connection/connection{sid}:0"
-    persistent = tree.read_text(f"{connection}/persistent_address") or ""
-    port = tree.read_text(f"{connection}/persistent_port") or "3260"
-    address = tree.read_text(f"{connection}/address") or persistent
-    negotiated = {name: tree.read_text(f"{place}/{file}") for file, name in NEGOTIATED.items()}
-    negotiated |= {name: tree.read_text(f"{connection}/{file}") for file, name in _CONNECTION.items()}
+    sid = _number(place.rpartition("/session")[2])
+    below = tree.read_texts(
+        f"{tree.SYS}/class/iscsi_connection/connection{sid}:0",
+        ("persistent_address", "persistent_port", "address", "port", "local_port", *_CONNECTION),
+    )
+    persistent, port = below.get("persistent_address", ""), below.get("persistent_port") or "3260"
+    address = below.get("address") or persistent
+    negotiated = {name: mine.get(file) for file, name in NEGOTIATED.items()}
+    negotiated |= {name: below.get(file) for file, name in _CONNECTION.items()}
     return Session(
         sid=sid,
         target=target,
         portal=iscsiadm.portal_text(persistent or address, port),
-        interface=tree.read_text(f"{place}/ifacename") or "default",
-        state=tree.read_text(f"{place}/state") or "",
+        interface=mine.get("ifacename") or "default",
+        state=mine.get("state", ""),
         address=canonical(address),
-        port=_number(tree.read_text(f"{connection}/port") or port),
-        local_port=_number(tree.read_text(f"{connection}/local_port")),
+        port=_number(below.get("port") or port),
+        local_port=_number(below.get("local_port")),
         luns=tuple(sorted(name for one in _scsi_devices(place) for name in tree.names(f"{one}/block"))),
-        can_queue=_number(tree.read_text(tree.SYS / "class/scsi_host" / _scsi_host(directory) / "can_queue")),
+        can_queue=_number(tree.read_text(f"{tree.SYS}/class/scsi_host/{host}/can_queue")),
         negotiated={name: _words(name, value) for name, value in negotiated.items() if value},
     )

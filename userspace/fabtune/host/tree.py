@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Where /sys, /proc and /etc are, and how their files are read and written."""
 
+import contextlib
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 # FABTUNE_ROOT lets support and tests point at a copy of another host's trees.
@@ -21,6 +23,36 @@ def read_text(path: Path | str) -> str | None:
         return stripped_text(path)
     except OSError:
         return None
+
+
+def read_texts(directory: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the stripped texts of those attributes `names` in `directory` that can be read, by name."""
+    try:
+        place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return {}
+    found = {}
+    try:
+        for name in names:
+            with contextlib.suppress(OSError):
+                # sysfs's paths are long and full of links: they are walked once.
+                found[name] = attribute_text(name, within=place)
+    finally:
+        os.close(place)
+    return found
+
+
+def attribute_text(path: str, within: int | None = None, *, through_link: bool = True) -> str:
+    """Return the stripped text of attribute `path` of sysfs, from directory `within` on if it is given.
+
+    Raises OSError, with ELOOP where `path` is a link and not to be followed.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if through_link else os.O_NOFOLLOW), dir_fd=within)
+    try:
+        # An attribute is a page at most, which comes whole.
+        return os.read(fd, _READ_BYTES).decode(errors="replace").strip()
+    finally:
+        os.close(fd)
 
 
 def stripped_text(path: Path | str) -> str:

@@ -103,10 +103,10 @@ class Users:
         lost = self._swaps[1]
         return f"swap space, perhaps: {lost[0]} is not to be found" if lost else ""
 
-    def mounted(self, block: str) -> bool:
-        """Tell whether a mount or swap lies on `block` or on anything built on it."""
-        found = [node for node in map(block_node, above(block)) if node]
-        return any(node in self.mounts or node in self.swaps for node in found)
+    def mounted(self) -> set[str]:
+        """Return the block devices that a mount or swap lies on, and all that these are built on."""
+        # From above: mounts are few where disks are many.
+        return blocks.carrying((*self.mounts, *self.swaps))
 
     def _of_node(self, node: Node) -> str:
         if node in self.mounts:
@@ -131,14 +131,16 @@ class Users:
         """The mounts of every mount namespace that a process lives in, with that process."""
         found = []
         seen = set()
-        for process in _processes():
+        for number in _numbers():
             try:
-                namespace = os.readlink(f"{process}/ns/mnt")  # noqa: PTH115 - of each of thousands
+                # By the thousand: a Path of each would take longer.
+                namespace = os.readlink(f"{tree.PROC}/{number}/ns/mnt")  # noqa: PTH115
                 if namespace not in seen:
                     seen.add(namespace)
+                    process = tree.PROC / number
                     found.append((process, mounts.of(process)))
             except OSError as error:
-                self._doubt(process, "mounts", error)
+                self._doubt(tree.PROC / number, "mounts", error)
         return found
 
     @cached_property
@@ -333,9 +335,14 @@ def _link(descriptor: Path) -> str:
         raise
 
 
+def _numbers() -> list[str]:
+    """Return the processes' numbers, the lowest first."""
+    return sorted((name for name in tree.names(tree.PROC) if name.isdigit()), key=int)
+
+
 def _processes() -> list[Path]:
     """Return the processes, the lowest numbers first."""
-    return sorted(tree.PROC.glob("[0-9]*"), key=lambda path: int(path.name))
+    return [tree.PROC / name for name in _numbers()]
 
 
 def _maps(process: Path) -> tuple[Path, list[str]]:

@@ -14,14 +14,17 @@ from fabtune.errors import FabtuneError
 from fabtune.host import iproute, namespaces, targets, tree
 from fabtune.host.qdisc_rates import QdiscNow, QdiscRates
 from fabtune.measure.counters import delta
-from fabtune.model.observation import TARGET, BackstoreSeen, EndSeen, NicSeen, QdiscSeen, ThreadSeen
+from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen, EndSeen, NicSeen, QdiscSeen, ThreadSeen
 
 _SYSCTLS = (
     "net/core/rmem_max", "net/core/wmem_max", "net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem", "net/ipv4/tcp_notsent_lowat",
     "net/ipv4/tcp_slow_start_after_idle", "net/ipv4/tcp_congestion_control", "net/ipv4/tcp_window_scaling",
 )  # fmt: skip
-# The kernel's threads that carry sessions: the target's, and the initiator's workers while they do.
-_THREAD = re.compile(r"iscsi_(?:ttx|trx)|.*iscsi_q_\d+.*")
+# The kernel's threads that carry sessions, by end: what their names begin with, and what they are while they do.
+_THREADS = {
+    INITIATOR: ("kworker", re.compile(r".*iscsi_q_\d+.*")),
+    TARGET: ("iscsi_t", re.compile(r"iscsi_(?:ttx|trx)")),
+}
 _NIC_COUNTERS = (
     "rx_bytes", "tx_bytes", "rx_packets", "tx_packets", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors",
     "rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "rx_crc_errors",
@@ -51,7 +54,7 @@ class End:
         self._ways = {peer: self._nic(peer) for peer in set(peers)}
         self._qdiscs = {nic: self._root(nic) for nic in sorted(set(self._ways.values()) - {""})}
         self._rates = QdiscRates(tuple(self._qdiscs), netns) if self._qdiscs else None
-        self._carriers = _carriers() if peers else ()
+        self._carriers = _carriers(_THREADS[end][0]) if peers else ()
         self._stores = _stores() if end == TARGET and peers else {}
 
     def _nic(self, peer: str) -> str:
@@ -80,7 +83,7 @@ class End:
             for nic in self._qdiscs
         }
         stores = {name: _disk_counters(path) for name, path in self._stores.items()}
-        return EndCounters(_cpus(), _threads(self._carriers), nics, self.qdiscs(), stores)
+        return EndCounters(_cpus(), _threads(self._carriers, _THREADS[self.end][1]), nics, self.qdiscs(), stores)
 
     def qdiscs(self) -> dict[str, QdiscNow]:
         """Return the NICs' queueing disciplines as they are now."""
@@ -148,32 +151,29 @@ def _cpus() -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
-def _carriers() -> tuple[Path, ...]:
+def _carriers(begins: str) -> tuple[str, ...]:
     """Return the threads that carry sessions, or may: workers are called by what they do at present."""
-    return tuple(
-        place
-        for place in tree.PROC.glob("[0-9]*/comm")
-        if (tree.read_text(place) or "").startswith(("kworker", "iscsi_t"))
-    )
+    ids = [name for name in tree.names(tree.PROC) if name.isdigit()]
+    return tuple(name for name in ids if (tree.read_text(f"{tree.PROC}/{name}/comm") or "").startswith(begins))
 
 
-def _threads(carriers: Iterable[Path]) -> dict[str, tuple[str, float]]:
-    """Return name and CPU seconds of each kernel thread that carries sessions, by its id."""
+def _threads(carriers: Iterable[str], wanted: re.Pattern[str]) -> dict[str, tuple[str, float]]:
+    """Return name and CPU seconds of each of `carriers` that is `wanted`, by its id."""
     found = {}
-    for place in carriers:
-        name = tree.read_text(place) or ""
-        if _THREAD.fullmatch(name):
+    for number in carriers:
+        name = tree.read_text(f"{tree.PROC}/{number}/comm") or ""
+        if wanted.fullmatch(name):
             with contextlib.suppress(OSError, ValueError, IndexError):
-                found[place.parent.name] = name, _cpu_s(place.parent)
+                found[number] = name, _cpu_s(f"{tree.PROC}/{number}")
     return found
 
 
-def _cpu_s(place: Path) -> float:
+def _cpu_s(place: str) -> float:
     """Return the CPU seconds of a thread, to the ns where the kernel keeps them so."""
-    exact = (tree.read_text(place / "schedstat") or "").split()
+    exact = (tree.read_text(f"{place}/schedstat") or "").split()
     if exact and exact[0] != "0":
         return int(exact[0]) / 1e9
-    fields = (place / "stat").read_text().rpartition(")")[2].split()
+    fields = tree.stripped_text(f"{place}/stat").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 

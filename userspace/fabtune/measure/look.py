@@ -256,12 +256,16 @@ class _Group:
         self.close()
         before, after = self._before, self._after
         common = self._end.common(before, after, elapsed_s)
+        # A thousand connections may have one peer.
+        peers = {one.remote for one in self.samples}
+        nics = {peer: self._end.nic_seen(peer, before, after) for peer in peers}
+        qdiscs = {peer: self._end.qdisc_seen(peer, before, after) for peer in peers}
         return {
             one: attrs.evolve(
                 common,
                 socket=_connection(one, samples),
-                nic=self._end.nic_seen(one.remote, before, after),
-                qdisc=self._end.qdisc_seen(one.remote, before, after),
+                nic=nics[one.remote],
+                qdisc=qdiscs[one.remote],
             )
             for one, samples in self.samples.items()
         }

@@ -2,8 +2,10 @@
 """IP addresses as text: the kernel, iscsiadm and people write the same one in several ways."""
 
 import ipaddress
+from functools import lru_cache
 
 
+@lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
     """Return the one way in which an address is compared: shortest form, IPv4 where it is mapped, no scope.
 

@@ -195,11 +195,13 @@ class Format:
         }
         write: Callable[[Any], dict[str, Any]] = make_dict_unstructure_fn(kind, self._converter, **overrides)
         rest = _rest_field(kind)
+        if rest is None:
+            return write
+        key: str = rest
 
         def unstructure(value: Any) -> dict[str, Any]:
             table = write(value)
-            if rest is not None:
-                table |= table.pop(rest)
+            table |= table.pop(key)
             return table
 
         return unstructure
