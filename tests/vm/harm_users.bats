@@ -48,6 +48,11 @@ refused() {
 	[ "$(ls /sys/class/iscsi_session)" = "$session" ]
 }
 
+# The disks of sessions that something is mounted on, as show tells.
+mounted() {
+	fabtune show --json | python3 -c 'import json, sys; print(*json.load(sys.stdin)["mounted"])'
+}
+
 # hold COMMAND...: runs it in the background until the test ends, and waits until it says "ready".
 hold() {
 	"$@" > ready 3>&- &
@@ -174,16 +179,24 @@ threading.Thread(target=alone).start()"
 	hold unshare --mount --propagation private sh -c "mount $disk /mnt && echo ready && exec sleep 100"
 	! grep -q "$disk" /proc/mounts
 	refused "a mount on /mnt"
+	[ "$(mounted)" = "${disk#/dev/}" ]
 }
 
 @test "a swap space, and a volume on a partition, are users" {
 	mkswap "$disk" >/dev/null
 	swapon "$disk"
 	refused "swap"
+	[ "$(mounted)" = "${disk#/dev/}" ]
 	swapoff "$disk"
 	wipefs --all --quiet "$disk"
 	dmsetup create volume --table "0 2048 linear $disk 0"
 	refused "volume"
+	[ -z "$(mounted)" ]
+	volume=/dev/dm-$(dmsetup info --columns --noheadings --options minor volume)
+	mkfs.ext4 -q "$volume"
+	mount "$volume" /mnt
+	[ "$(mounted)" = "${disk#/dev/}" ]
+	umount /mnt
 	dmsetup remove volume
 }
 
