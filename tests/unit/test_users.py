@@ -7,7 +7,7 @@ import hosttree
 import pytest
 
 from fabtune.host import hidden, kept_open, mounts, tree
-from fabtune.host.blocks import BLOCK, CHARACTER, Node, directory, wwid
+from fabtune.host.blocks import BLOCK, CHARACTER, Node, directory, heads_of, holders, wwid
 from fabtune.host.users import Users
 
 PROCESS = Path("/proc/self")
@@ -83,6 +83,25 @@ def test_a_disk_is_used_by_what_lies_on_it_or_its_partitions(tmp_path: Path, mon
     # Nobody is known, and there is no node by which it could be claimed.
     [reason] = Users().of_block("sdb")
     assert "in use by somebody, perhaps" in reason
+
+
+def test_heads_seen_from_above_are_the_holders_seen_from_each_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "SYS", tmp_path)
+    (tmp_path / "class/block").mkdir(parents=True)
+    for name in ("sda", "sdb", "sdc", "sdd", "dm-0", "dm-1", "sdc/sdc1"):
+        (tmp_path / "block" / name / "holders").mkdir(parents=True)
+        (tmp_path / "block" / name / "slaves").mkdir()
+        (tmp_path / "class/block" / Path(name).name).symlink_to(tmp_path / "block" / name)
+    hosttree.put(tmp_path / "block/sdc/sdc1/partition", "1")
+    # A multipath device on two disks, a volume on it and on a partition; the fourth disk is nobody's.
+    for holder, slave in (("dm-0", "sda"), ("dm-0", "sdb"), ("dm-1", "dm-0"), ("dm-1", "sdc/sdc1")):
+        (tmp_path / "block" / holder / "slaves" / Path(slave).name).symlink_to(tmp_path / "block" / slave)
+        (tmp_path / "block" / slave / "holders" / holder).symlink_to(tmp_path / "block" / holder)
+    heads = heads_of(["sda", "sdb", "sdc", "sdd"])
+    assert heads == {"sda": ["dm-0"], "sdb": ["dm-0"], "sdc": ["dm-1"], "sdd": []}
+    assert heads == {name: holders(name) for name in heads}
 
 
 @pytest.mark.parametrize("attribute", ["device/wwid", "wwid", "dm/uuid"])

@@ -105,7 +105,7 @@ def _often_reached(way: OneWay) -> float | None:
 
 def see(names: Sequence[str], target_netns: str | None, seconds: float, rate_bit_per_s: float | None) -> View:
     """Look for `seconds`.  Raises InputError without a session, FabtuneError where nothing moves."""
-    seen = tuple(with_known_rate(one, rate_bit_per_s) for one in Look(names, target_netns).over(seconds))
+    seen = tuple(with_known_rate(Look(names, target_netns).over(seconds), rate_bit_per_s))
     ways = tuple(way for one in seen for way in judged(one))
     if not ways:
         raise FabtuneError("nothing moves on these disks: put them under their load, and tune them then")

@@ -2,6 +2,7 @@
 """The ``fabtune`` command: finds the verb, imports only its module, maps errors to exit codes."""
 
 import argparse
+import gc
 import importlib
 import json
 import os
@@ -49,6 +50,7 @@ VERBS = {
 # Options that may stand before the verb and take the word after them.
 TAKE_A_VALUE = ("--netns", "--role", "--rtt", "--rate", "--set")
 _ENDS_EARLY = ("-h", "--help", "--version")
+_OBJECTS_TO_A_COLLECTION = 50_000
 
 
 def top_parser() -> Parser:
@@ -117,6 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
+    # What a verb reads of a thousand sessions it needs until it ends: few looks for what is unreachable are enough.
+    gc.set_threshold(_OBJECTS_TO_A_COLLECTION)
     console.make_whole()
     return console.delivered(_run(verb_first(sys.argv[1:] if argv is None else argv)))
 

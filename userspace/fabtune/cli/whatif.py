@@ -34,7 +34,7 @@ def run_whatif(args: argparse.Namespace) -> int:
         raise InputError(f"whatif {' '.join(devices)}: no profile and no NAME=VALUE; what is to be different?")
     look = Look(devices, args.target_netns)
     console.say(f"looking for {args.seconds:g} s ...")
-    told = [_tell(lift.with_known_rate(seen, rate), changes) for seen in look.over(args.seconds)]
+    told = [_tell(seen, changes) for seen in lift.with_known_rate(look.over(args.seconds), rate)]
     with console.reader_may_leave():
         if args.json:
             table.print_json({"devices": [_as_json(one) for one in told]})

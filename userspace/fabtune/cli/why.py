@@ -71,7 +71,7 @@ def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> ExitCode:
     look = Look(args.device, args.target_netns, args.target_host)
     if not args.watch:
         console.say(f"looking for {args.seconds:g} s ...")
-    told = [_tell(lift.with_known_rate(seen, rate_bit_per_s), args.target_netns) for seen in look.over(args.seconds)]
+    told = [_tell(seen, args.target_netns) for seen in lift.with_known_rate(look.over(args.seconds), rate_bit_per_s)]
     with console.reader_may_leave():
         if args.json:
             paths = words.lone_paths([one.seen for one in told])

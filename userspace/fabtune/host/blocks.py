@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from fabtune.errors import FabtuneError, explained
 from fabtune.host import tree
 
 BLOCK, CHARACTER = "b", "c"
+# Of every count of sectors in the kernel's files, whatever the disk's own are (include/linux/blk_types.h).
+SECTOR_BYTES = 512
 
 
 class InUseError(FabtuneError):
@@ -87,6 +89,23 @@ def _directly_on(block: str) -> list[str]:
     return tree.names(f"{directory(block)}/holders")
 
 
+def heads_of(disks: Collection[str]) -> dict[str, list[str]]:
+    """Return, for each of `disks`, what `holders` does; none of them is built on another."""
+    found: dict[str, set[str]] = {name: set() for name in disks}
+    # From above: a thousand disks may have no more than a few devices on them.
+    for holder in tree.names(tree.SYS / "block"):
+        for slave in () if holder in found else slaves(holder):
+            for name in {slave, *_disk_of(slave)} & found.keys():
+                found[name].add(holder)
+    return {name: sorted(above) for name, above in found.items()}
+
+
+def _disk_of(block: str) -> list[str]:
+    """Return the disk that `block` is a partition of, nothing if it is none."""
+    place = directory(block)
+    return [place.resolve().parent.name] if (place / "partition").exists() else []
+
+
 def is_multipath(block: str) -> bool:
     """Tell whether `block` is a device of dm-multipath."""
     return (tree.read_text(tree.SYS / "block" / block / "dm/uuid") or "").startswith("mpath-")
@@ -111,9 +130,7 @@ def carrying(nodes: Iterable[Node]) -> set[str]:
         name = left.pop()
         if name not in found:
             found.add(name)
-            left += slaves(name)
-            place = directory(name)
-            left += [place.resolve().parent.name] if (place / "partition").exists() else []
+            left += slaves(name) + _disk_of(name)
     return found
 
 

@@ -15,13 +15,13 @@ import attrs
 
 from fabtune.errors import InputError
 from fabtune.host import userfile
+from fabtune.host.blocks import SECTOR_BYTES
 from fabtune.measure.arrivals import Arrival
 
 _MOST_BYTES = 512 << 20
 _MAGIC = 0x65617407
 # magic, sequence, time in ns, sector, bytes, action, pid, device, cpu, error, bytes that follow
 _FIELDS = "IIQQIIIIIHH"
-_SECTOR_BYTES = 512
 _QUEUE = 1
 _WRITE, _PC, _NOTIFY, _DISCARD = 1 << 1, 1 << 9, 1 << 10, 1 << 13
 _MINOR_BITS = 20
@@ -57,8 +57,8 @@ def load(path: Path) -> Trace:
             if not length or action >> 16 & _DISCARD:
                 left_out += 1
                 continue
-            if length % _SECTOR_BYTES:
-                raise InputError(f"{file}: a request of {length} bytes, allowed: multiples of {_SECTOR_BYTES}")
+            if length % SECTOR_BYTES:
+                raise InputError(f"{file}: a request of {length} bytes, allowed: multiples of {SECTOR_BYTES}")
             queued.append((when_ns, sector, length, bool(action >> 16 & _WRITE), device))
     return Trace(path.name, digest.hexdigest(), *_of_one_device(queued, path), left_out)
 
@@ -95,7 +95,7 @@ def _of_one_device(queued: list[tuple[int, int, int, bool, int]], path: Path) ->
     queued.sort(key=lambda one: one[0])
     first_ns = queued[0][0]
     requests = tuple(
-        Arrival(when_ns - first_ns, sector * _SECTOR_BYTES, length, write)
+        Arrival(when_ns - first_ns, sector * SECTOR_BYTES, length, write)
         for when_ns, sector, length, write, _ in queued
     )
     return next(iter(devices)), requests

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import attrs
 
+from fabtune.host.blocks import SECTOR_BYTES
 from fabtune.measure import measured
-from fabtune.measure.counters import SECTOR_BYTES, delta, deltas
+from fabtune.measure.growth import delta, deltas
 from fabtune.model.path import LINUX_FRAMING, Bursts, bound_bytes_per_s, unsolicited_bytes, write_round_trips
 from fabtune.model.runrecord import RunRecord, StepResult
 from fabtune.stat import DeviceInterval

@@ -9,12 +9,11 @@ queueing disciplines, iSCSI sessions and their sockets.
 import os
 import re
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from fabtune.errors import FabtuneError
 from fabtune.host import iproute
+from fabtune.host.blocks import SECTOR_BYTES
 from fabtune.host.run import run
 from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import established
@@ -24,12 +23,9 @@ from fabtune.model.outputs import Qdisc
 from fabtune.model.path import ETHERNET_FRAMING, LINUX_FRAMING
 from fabtune.model.runrecord import Edge, Sample
 
-N = TypeVar("N", int, float)
-
 _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 _CPU = ("user", "nice", "sys", "idle", "wait.total", "irq.hard", "irq.soft", "steal")
 _TCP = {"RetransSegs": "network.tcp.retranssegs", "OutSegs": "network.tcp.outsegs", "InSegs": "network.tcp.insegs"}
-SECTOR_BYTES = 512
 
 
 def sample(disk: str | None) -> Sample:
@@ -153,13 +149,3 @@ def iscsi_session(sid: int) -> dict[str, int]:
         return {}
     pairs = (line.strip().split(": ") for line in text.splitlines() if ": " in line)
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
-
-
-def delta(after: Mapping[str, N], before: Mapping[str, N]) -> dict[str, N]:
-    """Return `after` minus `before`; counters of only one side are left out."""
-    return {key: after[key] - before[key] for key in after if key in before}
-
-
-def deltas(after: Mapping[str, Mapping[str, N]], before: Mapping[str, Mapping[str, N]]) -> dict[str, dict[str, N]]:
-    """Return the same for each session or interface of both sides."""
-    return {key: delta(after[key], before[key]) for key in after if key in before}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from fabtune.errors import FabtuneError
 from fabtune.host import blocks, tree
-from fabtune.measure.counters import SECTOR_BYTES
+from fabtune.host.blocks import SECTOR_BYTES
 from fabtune.model.observation import WAYS, DiskSample, DiskSeen, WaySeen
 from fabtune.stat import DeviceInterval, Snapshot, diff, snapshot
 

@@ -13,7 +13,7 @@ import attrs
 from fabtune.errors import FabtuneError
 from fabtune.host import iproute, namespaces, targets, tree
 from fabtune.host.qdisc_rates import QdiscNow, QdiscRates
-from fabtune.measure.counters import delta
+from fabtune.measure.growth import delta
 from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen, EndSeen, NicSeen, QdiscSeen, ThreadSeen
 
 _SYSCTLS = (

@@ -65,9 +65,9 @@ def chosen(names: Sequence[str], found: Sequence[TcpSocket]) -> list[Looked]:
     wanted = list(dict.fromkeys(disk for name in names for disk in _below(name, by_disk))) or sorted(by_disk)
     if not wanted:
         raise InputError("the sessions of this host have no disks yet")
-    heads = {disk: ", ".join(blocks.holders(disk)) for disk in wanted}
+    heads = blocks.heads_of(wanted)
     ends = Connections(found)
-    return [Looked(disk, by_disk[disk], ends.of(by_disk[disk]), heads[disk]) for disk in wanted]
+    return [Looked(disk, by_disk[disk], ends.of(by_disk[disk]), ", ".join(heads[disk])) for disk in wanted]
 
 
 def _below(name: str, by_disk: Mapping[str, Session]) -> list[str]:

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from fabtune.measure.counters import delta, deltas
+from fabtune.measure.growth import delta, deltas
 from fabtune.model.runrecord import Edge, RunRecord, StepResult, Value
 from fabtune.report.page import Section
 from fabtune.report.table import Cell, Column, Table, decimals, plain

@@ -70,7 +70,7 @@ def reason(seconds: float, target_netns: str | None, rate_bit_per_s: float | Non
     Raises InputError without a session, FabtuneError where all are idle.
     """
     look = Look([], target_netns)
-    seen = [with_known_rate(one, rate_bit_per_s) for one in look.over(seconds)]
+    seen = with_known_rate(look.over(seconds), rate_bit_per_s)
     found = [(one, way) for one in seen for way in judged(one)]
     if not found:
         raise FabtuneError("no session moved anything: put them under their load, and plan then")
@@ -80,11 +80,15 @@ def reason(seconds: float, target_netns: str | None, rate_bit_per_s: float | Non
     return Reason(profile_for(found[0][0], shares), 8 * max(rates) if rates else None, verdicts, shares)
 
 
-def with_known_rate(seen: Observation, told_bit_per_s: float | None) -> Observation:
+def with_known_rate(seen: Sequence[Observation], told_bit_per_s: float | None) -> list[Observation]:
     """Return `seen` with the line's rate: as told, as the last profile was told, or the NIC's on a short path."""
     if told_bit_per_s is not None:
-        return with_rate(seen, told_bit_per_s / 8)
+        return [with_rate(one, told_bit_per_s / 8) for one in seen]
     applied = _applied_bytes_per_s()
+    return [_with_applied(one, applied) for one in seen]
+
+
+def _with_applied(seen: Observation, applied: float | None) -> Observation:
     # A plan that was told none took the NIC's, which a long path need not have.
     if applied is not None and (is_near(seen) or applied != nic_bytes_per_s(seen)) and _possible(seen, applied):
         return attrs.evolve(seen, rate_bytes_per_s=applied, rate_by="told to the profile in force")
