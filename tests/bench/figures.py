@@ -182,9 +182,29 @@ def kinds(points: Sequence[Point]) -> str:
     return table(("RTT ms", *(f"{target}, `{profile}`" for target, profile in columns), "bound"), rows)
 
 
+def over(factor: str) -> Callable[[Sequence[Point]], str]:
+    """Return the table with a row for each value of `factor` and a column a profile, read / write, and the bound."""
+
+    def rows(points: Sequence[Point]) -> str:
+        names = list(dict.fromkeys(point["profile"] for point in points))
+        values = list(dict.fromkeys(point[factor] for point in points))
+        cells = [
+            (
+                str(value),
+                *(both(points, profile=name, **{factor: value}) for name in names),
+                f"{by(points, **{factor: value})['bound_mb_per_s']:.1f}",
+            )
+            for value in values
+        ]
+        return table((factor, *(f"`{name}`" for name in names), "bound"), cells)
+
+    return rows
+
+
 TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
     "demo": gains, "wan-rtt": profiles, "wan-loss": losses, "wan-far": shares,
-    "target-kinds": kinds,
+    "target-kinds": kinds, "wan-jitter": over("jitter"), "wan-shared": over("buffer"), "wan-buffer": over("buffer"),
+    "wan-cross": over("cross"),
 }  # fmt: skip
 # Experiments whose curves are a picture of the documentation.
 PICTURES = ("demo", "wan-rtt")

@@ -117,7 +117,7 @@ def test_only_a_session_that_comes_back_is_logged_out(host: Path) -> None:
     (host / f"{CONNECTIONS}/connection1:1/port").unlink()
     (host / f"{CONNECTIONS}/connection1:1").rmdir()
     hosttree.put(host / "sys/class/scsi_host/host1/proc_name", "qla4xxx")
-    assert "qla4xxx" in logout.why_not(session)
+    assert "qla4xxx" in logout.why_not(live_sessions()[0])
     hosttree.put(host / "sys/class/scsi_host/host1/proc_name", "iscsi_tcp")
     hosttree.put(host / "proc/cmdline", f"root=/dev/sda1 ISCSI_TARGET_NAME={hosttree.iqn(1)}")
     assert "booted" in logout.why_not(session)

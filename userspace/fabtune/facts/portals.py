@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import iscsiadm, namespaces, sockets, tree
-from fabtune.host.sessions import transport
 from fabtune.model.address import canonical
 from fabtune.model.device import Device
 
@@ -29,7 +28,7 @@ def _of_sessions(around: HostSnapshot) -> Iterator[tuple[str, int]]:
         # A target may have sent it on to another portal than its record's.
         portal = canonical(session.address), session.port
         # Of a thousand sessions with one portal, one is asked.
-        if portal not in found and transport(session) == _TCP_DRIVER and _is_address(session.address):
+        if portal not in found and session.transport == _TCP_DRIVER and _is_address(session.address):
             found.add(portal)
             yield portal
 

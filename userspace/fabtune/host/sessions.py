@@ -51,6 +51,8 @@ class Session:
     negotiated: dict[str, str] = field(hash=False)
     # Which of its record's sessions it is, from 1 on.
     place: int = 1
+    # The driver that carries it, such as iscsi_tcp; '' where it is not told.
+    transport: str = ""
 
     @property
     def identity(self) -> str:
@@ -162,11 +164,6 @@ def _scsi_host(directory: Path) -> str:
     return (directory / "device").resolve().parent.name
 
 
-def transport(session: Session) -> str:
-    """Return the name of the driver that carries `session`, such as iscsi_tcp; '' where it is not told."""
-    return tree.read_text(tree.SYS / "class/scsi_host" / _scsi_host(session.directory) / "proc_name") or ""
-
-
 def connections(session: Session) -> int:
     """Return how many connections `session` has."""
     return connection_counts()[session.sid]
@@ -189,6 +186,7 @@ def _session(place: str, host: str) -> Session | None:
         f"{tree.SYS}/class/iscsi_connection/connection{sid}:0",
         ("persistent_address", "persistent_port", "address", "port", "local_port", *_CONNECTION),
     )
+    scsi = tree.read_texts(f"{tree.SYS}/class/scsi_host/{host}", ("can_queue", "proc_name"))
     persistent, port = below.get("persistent_address", ""), below.get("persistent_port") or "3260"
     address = below.get("address") or persistent
     negotiated = {name: mine.get(file) for file, name in NEGOTIATED.items()}
@@ -203,6 +201,7 @@ def _session(place: str, host: str) -> Session | None:
         port=_number(below.get("port") or port),
         local_port=_number(below.get("local_port")),
         luns=tuple(sorted(name for one in _scsi_devices(place) for name in tree.names(f"{one}/block"))),
-        can_queue=_number(tree.read_text(f"{tree.SYS}/class/scsi_host/{host}/can_queue")),
+        can_queue=_number(scsi.get("can_queue")),
         negotiated={name: _words(name, value) for name, value in negotiated.items() if value},
+        transport=scsi.get("proc_name", ""),
     )

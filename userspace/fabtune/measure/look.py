@@ -15,7 +15,7 @@ import attrs
 from fabtune.backends import record
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host import blocks, namespaces, sockets, targets, tree
-from fabtune.host.sessions import Connections, Session, connection_counts, live_sessions, transport
+from fabtune.host.sessions import Connections, Session, connection_counts, live_sessions
 from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.away import AwayEnd
@@ -206,7 +206,7 @@ class Look:
             target=session.target,
             portal=session.portal,
             state=session.state,
-            transport=transport(session),
+            transport=session.transport,
             can_queue=session.can_queue,
             negotiated=session.negotiated,
             disks=session.luns,

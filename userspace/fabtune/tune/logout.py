@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError
 from fabtune.host import blocks, iscsiadm, luns, tree
-from fabtune.host.sessions import Session, connections, live_sessions, scsi_devices, transport
+from fabtune.host.sessions import Session, connections, live_sessions, scsi_devices
 from fabtune.host.users import Users
 from fabtune.tune import journal, login_identity, map_paths
 
@@ -101,7 +101,7 @@ def _maps(device: Path) -> list[str]:
 
 def why_not_connected_again(session: Session) -> str:
     """Return why an iscsid that starts might not bring `session` back in place, '' if it will."""
-    driver = transport(session)
+    driver = session.transport
     if driver in _SOFTWARE[1:]:
         return f"its driver is {driver}; only connections of {_SOFTWARE[0]} are made anew in place"
     return _by_record(session)[0] or login_identity.why_another_by_conf(session)
@@ -111,7 +111,7 @@ def _by_record(session: Session) -> tuple[str, dict[str, str]]:
     """Return why open-iscsi might not connect `session` again, '' if it will, and its node record."""
     if session.state != "LOGGED_IN":
         return f"it is {session.state or 'in an unknown state'}, not LOGGED_IN", {}
-    driver = transport(session)
+    driver = session.transport
     if driver not in _SOFTWARE:
         return f"its driver is {driver or 'unknown'}; only sessions of {' and '.join(_SOFTWARE[:2])} are logged out", {}
     count = connections(session)
