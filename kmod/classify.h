@@ -154,16 +154,12 @@ static inline unsigned int fabstat_size_class(unsigned int bytes)
  */
 static inline enum fabstat_op fabstat_cdb_op(const unsigned char *cdb)
 {
-	switch (cdb[0]) {
-	case 0x08: /* READ(6), (10), (12), (16) */
-	case 0x28:
-	case 0xa8:
-	case 0x88:
+	/* READ(6), (10), (12) and (16) differ in two bits alone, and so do WRITEs. */
+	if ((cdb[0] & 0x5f) == 0x08)
 		return FABSTAT_READ;
-	case 0x0a: /* WRITE(6), (10), (12), (16) */
-	case 0x2a:
-	case 0xaa:
-	case 0x8a:
+	if ((cdb[0] & 0x5f) == 0x0a)
+		return FABSTAT_WRITE;
+	switch (cdb[0]) {
 	case 0x2e: /* WRITE AND VERIFY(10), (12), (16) */
 	case 0xae:
 	case 0x8e:

@@ -37,12 +37,18 @@ static atomic64_t untracked;			/* commands that no nexus could be made for */
 static unsigned int unloads;			/* of LIO, which numbers its ACLs anew then */
 static unsigned long refused_until;		/* jiffies; 0: nothing was refused */
 
-static struct hlist_head *head_of(const struct fabstat_nexus_id *id)
+/* Whether @cmd says whose it is. */
+static __always_inline bool has_id(const struct se_cmd *cmd)
+{
+	return cmd->se_sess && cmd->se_sess->se_node_acl;
+}
+
+static __always_inline struct hlist_head *head_of(const struct fabstat_nexus_id *id)
 {
 	return keys + hash_64(id->acl + (id->lun << 20) + id->isid, KEY_BITS);
 }
 
-static struct fabstat_nexus_id id_of(const struct se_cmd *cmd)
+static __always_inline struct fabstat_nexus_id id_of(const struct se_cmd *cmd)
 {
 	const struct se_session *sess = cmd->se_sess;
 
@@ -54,7 +60,7 @@ static struct fabstat_nexus_id id_of(const struct se_cmd *cmd)
 }
 
 /* Returns the nexus with @id, or NULL. Preemption is off. */
-static struct fabstat_nexus *nexus_find(const struct fabstat_nexus_id *id)
+static __always_inline struct fabstat_nexus *nexus_find(const struct fabstat_nexus_id *id)
 {
 	const struct fabstat_nexus_key *key;
 
@@ -125,10 +131,10 @@ static struct fabstat_nexus *nexus_link(struct fabstat_nexus *nexus, struct fabs
 }
 
 /*
- * Returns the nexus of @cmd with @id: new, known by another number, or made by another CPU
- * meanwhile; NULL without memory or room. Called from probes.
+ * Returns the nexus of @cmd: new, known by another number, or made by another CPU meanwhile; NULL
+ * without memory or room. Called from probes.
  */
-static struct fabstat_nexus *nexus_make(const struct se_cmd *cmd, const struct fabstat_nexus_id *id)
+static struct fabstat_nexus *nexus_make(const struct se_cmd *cmd)
 {
 	struct fabstat_nexus *nexus, *found = NULL;
 	struct fabstat_nexus_key *key, *old = NULL;
@@ -141,10 +147,10 @@ static struct fabstat_nexus *nexus_make(const struct se_cmd *cmd, const struct f
 		goto free;
 	nexus->seen_ns = fabstat_time_ns(fabstat_ticks());
 	copy_names(&nexus->names, cmd);
-	key->id = *id;
+	key->id = id_of(cmd);
 
 	raw_spin_lock_irqsave(&nexus_lock, flags);
-	found = nexus_find(id);
+	found = nexus_find(&key->id);
 	if (!found) {
 		found = nexus_link(nexus, key, &old);
 		if (found)
@@ -163,16 +169,15 @@ free:
 	return found;
 }
 
-/* The first command of a nexus, or one of those that there is no room for. */
-static noinline struct fabstat_nexus *nexus_make_or_count(const struct se_cmd *cmd,
-							  const struct fabstat_nexus_id *id)
+/* The first command of a nexus, or one of those that there is no room for, or nobody's. */
+static noinline struct fabstat_nexus *nexus_make_or_count(const struct se_cmd *cmd)
 {
 	unsigned long until = READ_ONCE(refused_until);
 	struct fabstat_nexus *nexus = NULL;
 
 	/* Once a second is often enough to ask again, and costs the others nothing. */
-	if (!until || time_after(jiffies, until)) {
-		nexus = nexus_make(cmd, id);
+	if (has_id(cmd) && (!until || time_after(jiffies, until))) {
+		nexus = nexus_make(cmd);
 		WRITE_ONCE(refused_until, nexus ? 0 : (jiffies + HZ) | 1);
 	}
 	if (!nexus)
@@ -180,19 +185,23 @@ static noinline struct fabstat_nexus *nexus_make_or_count(const struct se_cmd *c
 	return nexus;
 }
 
+/* Returns the nexus of @cmd; NULL if it is not known. Preemption is off. */
+struct fabstat_nexus *fabstat_nexus_find(const struct se_cmd *cmd)
+{
+	struct fabstat_nexus_id id;
+
+	if (unlikely(!has_id(cmd)))
+		return NULL;
+	id = id_of(cmd);
+	return nexus_find(&id);
+}
+
 /* Returns the nexus of @cmd, made if need be; NULL, counted, if it cannot. Preemption is off. */
 struct fabstat_nexus *fabstat_nexus_of(const struct se_cmd *cmd)
 {
-	struct fabstat_nexus_id id;
-	struct fabstat_nexus *nexus;
+	struct fabstat_nexus *nexus = fabstat_nexus_find(cmd);
 
-	if (unlikely(!cmd->se_sess || !cmd->se_sess->se_node_acl)) {
-		atomic64_inc(&untracked);
-		return NULL;
-	}
-	id = id_of(cmd);
-	nexus = nexus_find(&id);
-	return likely(nexus) ? nexus : nexus_make_or_count(cmd, &id);
+	return nexus ?: nexus_make_or_count(cmd);
 }
 
 /* Returns this CPU's counters of @nexus; NULL, counted, without memory. Preemption is off. */
@@ -201,7 +210,7 @@ struct fabstat_nexus_cpu *fabstat_nexus_cpu(struct fabstat_nexus *nexus)
 	struct fabstat_nexus_cpu **place = nexus->cpu + (unsigned int)raw_smp_processor_id();
 	struct fabstat_nexus_cpu *cpu = READ_ONCE(*place);
 
-	if (likely(cpu))
+	if (cpu)
 		return cpu;
 	cpu = fabstat_alloc(sizeof(*cpu), FABSTAT_BOOKS);
 	if (cpu)
@@ -215,7 +224,7 @@ void fabstat_nexus_record(struct fabstat_nexus_cpu *cpu, unsigned int op, u64 ns
 {
 	struct fabstat_histogram *histogram = READ_ONCE(cpu->histogram[op]);
 
-	if (unlikely(!histogram))
+	if (!histogram)
 		histogram = fabstat_histogram_make(&cpu->histogram[op], true);
 	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
 }

@@ -10,6 +10,7 @@
 
 #include <asm/local64.h>
 #include <linux/rculist.h>
+#include <linux/smp.h>
 #include <linux/types.h>
 
 #include "classify.h"
@@ -71,6 +72,7 @@ struct fabstat_nexus_key {
 	struct fabstat_nexus *nexus;
 };
 
+struct fabstat_nexus *fabstat_nexus_find(const struct se_cmd *cmd);
 struct fabstat_nexus *fabstat_nexus_of(const struct se_cmd *cmd);
 struct fabstat_nexus_cpu *fabstat_nexus_cpu(struct fabstat_nexus *nexus);
 void fabstat_nexus_record(struct fabstat_nexus_cpu *cpu, unsigned int op, u64 ns);
@@ -79,5 +81,12 @@ u64 fabstat_nexus_untracked(void);
 void fabstat_nexuses_invalidate(void);
 void fabstat_nexuses_retry(void);
 void fabstat_nexuses_exit(void);
+
+/* Returns this CPU's counters of @nexus, or NULL. Preemption is off. */
+static __always_inline struct fabstat_nexus_cpu *
+fabstat_nexus_cpu_find(const struct fabstat_nexus *nexus)
+{
+	return READ_ONCE(*(nexus->cpu + (unsigned int)raw_smp_processor_id()));
+}
 
 #endif

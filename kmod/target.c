@@ -14,6 +14,10 @@
  * command's memory is used again, or found after STALE_NS; either is counted as forgotten.
  *
  * A slot belongs to whom cmpxchg() of its command gave it, so probes need no lock.
+ *
+ * Each probe has a fast path, which allocates nothing, and a slow one, which does the same for
+ * every command that is special in any way, or by any other clock than the counter. As in place.h
+ * arrays are indexed by adding to pointers.
  */
 #include <linux/atomic.h>
 #include <linux/build_bug.h>
@@ -25,6 +29,8 @@
 #include <trace/events/target.h>
 
 #include "clock.h"
+#include "counters.h"
+#include "histogram.h"
 #include "memory.h"
 #include "nexus.h"
 #include "probes.h"
@@ -72,6 +78,24 @@ static void slot_forget(struct command_slot *slot)
 		local64_inc(&cpu->forgotten[slot->op]);
 }
 
+/* Returns the slot of @cmd in @bucket, or NULL. A loop would take twice as long. */
+static __always_inline struct command_slot *slot_of(struct command_bucket *bucket,
+						    const struct se_cmd *cmd)
+{
+	struct command_slot *slot = bucket->slot;
+
+	static_assert(SLOTS_PER_BUCKET == 4);
+	if (READ_ONCE(slot[0].cmd) == cmd)
+		return slot;
+	if (READ_ONCE(slot[1].cmd) == cmd)
+		return slot + 1;
+	if (READ_ONCE(slot[2].cmd) == cmd)
+		return slot + 2;
+	if (READ_ONCE(slot[3].cmd) == cmd)
+		return slot + 3;
+	return NULL;
+}
+
 static __always_inline struct command_chunk **chunk_of(const struct se_cmd *cmd,
 						       unsigned int *bucket)
 {
@@ -81,7 +105,7 @@ static __always_inline struct command_chunk **chunk_of(const struct se_cmd *cmd,
 	return chunks + hash / BUCKETS_PER_CHUNK;
 }
 
-static noinline struct command_chunk *chunk_create(struct command_chunk **place)
+static struct command_chunk *chunk_create(struct command_chunk **place)
 {
 	struct command_chunk *chunk = fabstat_alloc(sizeof(*chunk), FABSTAT_BOOKS);
 
@@ -89,7 +113,7 @@ static noinline struct command_chunk *chunk_create(struct command_chunk **place)
 }
 
 /* The slot of a command that was never answered, whose memory is used again. */
-static noinline struct command_slot *slot_take_over(struct command_slot *slot, const void *cmd)
+static struct command_slot *slot_take_over(struct command_slot *slot, const void *cmd)
 {
 	/* Unless it has just been found to be stale. */
 	if (cmpxchg(&slot->cmd, cmd, &taken) != cmd)
@@ -98,109 +122,99 @@ static noinline struct command_slot *slot_take_over(struct command_slot *slot, c
 	return slot;
 }
 
-/* Returns a slot for @cmd in @bucket, to fill in; NULL if all are in use. Preemption is off. */
-static __always_inline struct command_slot *slot_take(struct command_bucket *bucket,
-						      const struct se_cmd *cmd)
+/* Returns a slot in @bucket, to fill in; NULL if all are in use. */
+static __always_inline struct command_slot *slot_take(struct command_bucket *bucket)
 {
-	struct command_slot *slot, *own = NULL, *end = bucket->slot + SLOTS_PER_BUCKET;
+	struct command_slot *slot, *end = bucket->slot + SLOTS_PER_BUCKET;
 
-	for (slot = bucket->slot; slot < end; slot++)
-		if (unlikely(READ_ONCE(slot->cmd) == cmd))
-			own = slot_take_over(slot, cmd);
-	if (unlikely(own))
-		return own;
 	for (slot = bucket->slot; slot < end; slot++)
 		if (!READ_ONCE(slot->cmd) && !cmpxchg(&slot->cmd, NULL, &taken))
 			return slot;
 	return NULL;
 }
 
-static __always_inline void command_start(struct se_cmd *cmd)
+/* Enters @cmd, which has come at @now, in @slot, which is taken, and in @cpu's counters. */
+static __always_inline void slot_fill(struct command_slot *slot, const struct se_cmd *cmd,
+				      struct fabstat_nexus *nexus, struct fabstat_nexus_cpu *cpu,
+				      u64 now)
 {
-	struct fabstat_nexus *nexus = fabstat_nexus_of(cmd);
-	struct fabstat_nexus_cpu *cpu;
-	struct command_chunk **place, *chunk;
-	struct command_slot *slot = NULL;
-	unsigned int bucket;
-	u8 op;
+	u8 op = fabstat_cdb_op(cmd->t_task_cdb);
 
-	if (unlikely(!nexus))
-		return;
-	cpu = fabstat_nexus_cpu(nexus);
-	if (unlikely(!cpu))
-		return;
-	place = chunk_of(cmd, &bucket);
-	chunk = READ_ONCE(*place);
-	if (unlikely(!chunk))
-		chunk = chunk_create(place);
-	if (likely(chunk))
-		slot = slot_take(chunk->bucket + bucket, cmd);
-	if (unlikely(!slot)) {
-		local64_inc(&cpu->untracked);
-		if (chunk)
-			atomic64_inc(&crowded);
-		return;
-	}
-	op = fabstat_cdb_op(cmd->t_task_cdb);
 	WRITE_ONCE(slot->nexus, nexus);
 	WRITE_ONCE(slot->op, op);
 	local64_inc(cpu->started + op);
-	WRITE_ONCE(slot->started, fabstat_ticks());
+	WRITE_ONCE(slot->started, now);
 	/* Who finds the command finds the slot filled in. */
 	smp_store_release(&slot->cmd, cmd);
 }
 
-/* The answer to a command that was not seen to come, or a second one. */
-static noinline void command_complete_unmatched(const struct se_cmd *cmd)
+/* Anything but one more command of a nexus that is known on this CPU. */
+static noinline void command_start_slowly(const struct se_cmd *cmd)
 {
 	struct fabstat_nexus *nexus = fabstat_nexus_of(cmd);
 	struct fabstat_nexus_cpu *cpu = nexus ? fabstat_nexus_cpu(nexus) : NULL;
+	struct command_chunk **place, *chunk;
+	struct command_slot *slot = NULL;
+	unsigned int bucket;
 
-	if (cpu)
-		local64_inc(&cpu->unmatched);
+	if (!cpu)
+		return;
+	place = chunk_of(cmd, &bucket);
+	chunk = READ_ONCE(*place) ?: chunk_create(place);
+	if (chunk)
+		slot = slot_of(chunk->bucket + bucket, cmd);
+	if (slot)
+		slot = slot_take_over(slot, cmd);
+	if (chunk && !slot)
+		slot = slot_take(chunk->bucket + bucket);
+	if (slot) {
+		slot_fill(slot, cmd, nexus, cpu, fabstat_ticks());
+		return;
+	}
+	local64_inc(&cpu->untracked);
+	if (chunk)
+		atomic64_inc(&crowded);
+}
+
+static __always_inline void command_start(const struct se_cmd *cmd)
+{
+	struct fabstat_nexus *nexus = fabstat_nexus_find(cmd);
+	struct fabstat_nexus_cpu *cpu;
+	struct command_bucket *in;
+	struct command_chunk *chunk;
+	struct command_slot *slot;
+	unsigned int bucket;
+
+	if (unlikely(!nexus || !fabstat_clock.counter))
+		goto slowly;
+	cpu = fabstat_nexus_cpu_find(nexus);
+	chunk = READ_ONCE(*chunk_of(cmd, &bucket));
+	if (unlikely(!cpu || !chunk))
+		goto slowly;
+	in = chunk->bucket + bucket;
+	slot = unlikely(slot_of(in, cmd)) ? NULL : slot_take(in);
+	if (unlikely(!slot))
+		goto slowly;
+	slot_fill(slot, cmd, nexus, cpu, fabstat_ticks_fast());
+	return;
+
+slowly:
+	command_start_slowly(cmd);
 }
 
 static __always_inline struct command_slot *slot_find(const struct se_cmd *cmd)
 {
-	struct command_slot *slot, *end;
 	struct command_chunk *chunk;
 	unsigned int bucket;
 
 	chunk = READ_ONCE(*chunk_of(cmd, &bucket));
-	if (unlikely(!chunk))
-		return NULL;
-	slot = (chunk->bucket + bucket)->slot;
-	for (end = slot + SLOTS_PER_BUCKET; slot < end; slot++)
-		if (READ_ONCE(slot->cmd) == cmd)
-			return slot;
-	return NULL;
+	return likely(chunk) ? slot_of(chunk->bucket + bucket, cmd) : NULL;
 }
 
-static __always_inline void command_complete(struct se_cmd *cmd)
+/* Enters the end of @cmd in @cpu's counters, all but its histogram. */
+static __always_inline void count_answer(const struct se_cmd *cmd, struct fabstat_nexus_cpu *cpu,
+					 unsigned int op, u64 ns)
 {
-	struct command_slot *slot = slot_find(cmd);
-	struct fabstat_nexus_cpu *cpu;
-	struct fabstat_nexus *nexus;
-	unsigned int op;
-	u64 started, ns;
-
-	if (unlikely(!slot)) {
-		command_complete_unmatched(cmd);
-		return;
-	}
-	/* It may just be found stale, and given to another command. */
-	nexus = READ_ONCE(slot->nexus);
-	op = READ_ONCE(slot->op);
-	started = READ_ONCE(slot->started);
-	/* If not, it was this one's, and from here on is somebody else's. */
-	if (unlikely(cmpxchg(&slot->cmd, cmd, NULL) != cmd)) {
-		command_complete_unmatched(cmd);
-		return;
-	}
-	cpu = fabstat_nexus_cpu(nexus);
-	if (unlikely(!cpu))
-		return;
-	ns = fabstat_ticks_to_ns(fabstat_elapsed(started, fabstat_ticks()));
 	local64_inc(cpu->completed + op);
 	smp_wmb();	/* readers see no time without its command */
 	local64_add(ns, cpu->target_ns + op);
@@ -208,7 +222,66 @@ static __always_inline void command_complete(struct se_cmd *cmd)
 		local64_add(cmd->data_length, cpu->bytes + op);
 	else
 		local64_inc(cpu->answers + fabstat_answer(cmd->scsi_status));
+}
+
+/* The answer to a command that was not seen to come, a second one, or the first of its kind. */
+static noinline void command_complete_slowly(const struct se_cmd *cmd)
+{
+	struct command_slot *slot = slot_find(cmd);
+	struct fabstat_nexus_cpu *cpu;
+	struct fabstat_nexus *nexus;
+	u64 started = 0, ns;
+	unsigned int op = 0;
+
+	if (slot) {
+		/* It may just be found stale, and given to another command. */
+		nexus = READ_ONCE(slot->nexus);
+		op = READ_ONCE(slot->op);
+		started = READ_ONCE(slot->started);
+		/* If not, it was this one's, and from here on is somebody else's. */
+		if (cmpxchg(&slot->cmd, cmd, NULL) != cmd)
+			slot = NULL;
+	}
+	if (!slot)
+		nexus = fabstat_nexus_of(cmd);
+	cpu = nexus ? fabstat_nexus_cpu(nexus) : NULL;
+	if (!cpu)
+		return;
+	if (!slot) {
+		local64_inc(&cpu->unmatched);
+		return;
+	}
+	ns = fabstat_ticks_to_ns(fabstat_elapsed(started, fabstat_ticks()));
+	count_answer(cmd, cpu, op, ns);
 	fabstat_nexus_record(cpu, op, ns);
+}
+
+static __always_inline void command_complete(const struct se_cmd *cmd)
+{
+	struct command_slot *slot = slot_find(cmd);
+	struct fabstat_histogram *histogram;
+	struct fabstat_nexus_cpu *cpu;
+	unsigned int op;
+	u64 ticks, ns;
+
+	if (unlikely(!slot || !fabstat_clock.counter))
+		goto slowly;
+	cpu = fabstat_nexus_cpu_find(READ_ONCE(slot->nexus));
+	if (unlikely(!cpu))
+		goto slowly;
+	op = READ_ONCE(slot->op);
+	histogram = READ_ONCE(*(cpu->histogram + op));
+	ticks = fabstat_ticks_fast() - READ_ONCE(slot->started);
+	/* More than a second or four, or a negative time; or, as below, no longer its slot. */
+	if (unlikely(!histogram || ticks >> 32 || cmpxchg(&slot->cmd, cmd, NULL) != cmd))
+		goto slowly;
+	ns = fabstat_few_ticks_to_ns(ticks);
+	count_answer(cmd, cpu, op, ns);
+	local64_inc(histogram->bucket + fabstat_bucket_in_range(ns));
+	return;
+
+slowly:
+	command_complete_slowly(cmd);
 }
 
 notrace void fabstat_probe_target_start(void *data, struct se_cmd *cmd)
