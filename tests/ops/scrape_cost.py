@@ -12,12 +12,14 @@ import json
 import mmap
 import os
 import re
+import socket
 import sys
 import time
-import urllib.request
+import zlib
 from pathlib import Path
 
 MOST_RSS_MIB = 64
+READER = "/run/fabtune/reader.sock"
 
 
 def cpu_s(pid: int) -> float:
@@ -32,8 +34,11 @@ def rss_mib(pid: int) -> float:
 
 
 def scrape() -> str:
-    with urllib.request.urlopen("http://127.0.0.1:13260/metrics") as answer:
-        return str(answer.read().decode())
+    """Ask the reader itself: its server gives up after ten seconds, in which a busy computer's guest does little."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(READER)
+        connection.sendall(b"prometheus\n")
+        return zlib.decompress(b"".join(iter(lambda: connection.recv(1 << 16), b"")), zlib.MAX_WBITS | 16).decode()
 
 
 def main() -> int:
