@@ -11,7 +11,15 @@ setup_file() {
 	iscsiadm -m node -o update -n node.session.auth.password_in -v do-not-tell-5678
 	sed -i 's/^#\?node.session.auth.password = .*/node.session.auth.password = do-not-tell-9012/' /etc/iscsi/iscsid.conf
 	mkdir -p /etc/fabtune
-	echo 'password = "do-not-tell-3456"' > /etc/fabtune/notes
+	cat > /etc/fabtune/notes <<-'EOT'
+		password = "do-not-tell-3456"
+		node.session.auth.password = it's do-not-tell, two words
+		"auth.password": "a \"quoted\" do-not-tell", "kept": "this"
+		password_mutual = do-not-tell
+		CHAP_PASSWORD=do-not-tell
+		password = "do-not-tell
+		incominguser bob do-not-tell
+	EOT
 	fabtune apply wan --role initiator --rtt 50ms --rate 1gbit --persist || [ $? -eq 4 ]
 	cp /fabtune/support/sos_fabtune.py /usr/lib/python3/dist-packages/sos/report/plugins/fabtune.py
 	cd /tmp
@@ -33,6 +41,7 @@ setup_file() {
 	! grep -r do-not-tell /tmp/report
 	# What was scrubbed is there, without its value.
 	grep -r 'password = "\*\*\*\*\*\*"' /tmp/report/*/etc/fabtune/notes
+	grep -r '"auth.password": "\*\*\*\*\*\*", "kept": "this"' /tmp/report/*/etc/fabtune/notes
 	# It was there to be found.
 	grep -qr do-not-tell /etc/iscsi
 }

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Definitions, combinations, and which runs are there already."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from fabtune.cli.main import main
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition, present
 from fabtune.experiment.clients import path_told
@@ -178,3 +180,9 @@ def test_a_buffer_is_a_share_of_what_the_path_holds() -> None:
     path = emulated_path(parse_settings(wanted, "here"))
     assert path.buffer_bytes == 125_000 and path.packets_alone
     assert emulated_path(parse_settings(wanted | {"buffer": "0"}, "here")).buffer_bytes is None
+
+
+def test_the_list_of_experiments_is_json_where_json_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["experiments"]
+    assert [one["experiment"] for one in listed] == definition.names() and all(one["summary"] for one in listed)

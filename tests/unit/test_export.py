@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The metrics: read back by prometheus_client's own parsers, held against what the host shows, and served."""
 
+import contextlib
 import dataclasses
 import gzip
 import json
 import os
 import re
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -282,6 +286,79 @@ def test_a_reader_is_not_pushed_aside_and_one_that_is_gone_is_said() -> None:
     # Once, not at every scrape.
     assert said == ["no reader"]
     server.server_close()
+
+
+def test_who_asks_slowly_is_hung_up_on_and_who_comes_meanwhile_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "_QUESTION_WAIT_S", 0.2)
+    said: list[str] = []
+    server = web.MetricsServer(("127.0.0.1", 0), lambda form: gzip.compress(b"fabtune_up 1\n"), said.append)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_address[1]
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+    for one in slow:
+        one.sendall(b"GET /metrics HTTP/1.0\r\nX: ")
+    # A ninth is turned away as long as they are there; where they are gone already, it is answered.
+    late = socket.create_connection(("127.0.0.1", port))
+    # A byte now and then would keep a limit to the silence from ever being reached.
+    trickled = 0
+    with contextlib.suppress(OSError):
+        while trickled < 2000:
+            slow[0].sendall(b"a")
+            trickled += 1
+            threading.Event().wait(0.01)
+    assert trickled < 2000
+    for one in slow:
+        with contextlib.suppress(ConnectionResetError):
+            assert one.recv(1) == b""
+        one.close()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        assert answer.read() == b"fabtune_up 1\n"
+    assert len(said) <= 1 and all("8 clients" in text for text in said)
+    late.close()
+    server.shutdown()
+    server.server_close()
+
+
+_HOG = """
+import os, socket, sys
+os.setgid(65534); os.setuid(65534)
+held = []
+for _ in range(64):
+    one = socket.socket(socket.AF_UNIX)
+    one.connect(sys.argv[1])
+    held.append(one)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's connections are made by root")
+def test_another_user_s_silent_connections_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch, bare: Path) -> None:
+    # As long as they like: who waits for them waits for ever.
+    monkeypatch.setattr(reader, "_REQUEST_WAIT_S", None)
+    monkeypatch.setattr(reader, "_CLIENT_WAIT_S", None)
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        path = Path(name) / "reader.sock"
+        listening = reader.listener(path)
+        threading.Thread(target=reader.MetricsReader().serve, args=(listening,), daemon=True).start()
+        words = [sys.executable, "-c", _HOG, str(path)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as hog:
+            assert hog.stdout and hog.stdout.readline() == "held\n"
+            assert b"fabtune_up 1" in gzip.decompress(reader.answer_of(path, PROMETHEUS))
+            hog.communicate("")
+        assert hog.returncode == 0
+
+
+def test_a_textfile_is_for_everybody_to_read_whatever_the_umask(bare: Path) -> None:
+    file = bare / "fabtune.prom"
+    umask = os.umask(0o077)
+    try:
+        assert main(["export", "--textfile", str(file)]) == 0
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(umask)
+    assert file.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_second_reader_is_refused(bare: Path) -> None:

@@ -96,3 +96,17 @@ def test_mandoc_has_nothing_to_complain_of(tmp_path: Path) -> None:
                           check=False).stdout  # fmt: skip
     # Where the pages are not installed yet, it finds none of those that they refer to.
     assert [line for line in said.splitlines() if "referenced manual not found" not in line] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_fits_80_columns(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert [line for line in verb_parser(verb).format_help().splitlines() if len(line) > 80] == []
+
+
+def test_an_upgrade_starts_every_service_anew_that_runs_on() -> None:
+    top = MANUAL.parents[1]
+    units = {path.name: path.read_text() for path in (top / "userspace/systemd").glob("*.service")}
+    running = {name for name, text in units.items() if "Type=oneshot" not in text}
+    (line,) = re.findall(r"try-restart ((?:fabtune-\w+\.service ?)+)", (top / "debian/fabtune.postinst").read_text())
+    assert set(line.split()) == running != set()

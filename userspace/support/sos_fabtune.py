@@ -6,6 +6,14 @@ Installed as sos/report/plugins/fabtune.py; `sos report -o fabtune` runs it alon
 
 from sos.report.plugins import IndependentPlugin, Plugin
 
+_NAME = r"(?i)((?:password|passwd|secret)\w*[\"']?\s*[=:]\s*)"
+# In double quotes, as JSON and TOML have them; to the end of the line; after the name in tgt's and ietd's files.
+_SECRETS = (
+    (_NAME + r'"(?:[^"\\\n]|\\.)*"', r'\1"******"'),
+    (_NAME + r'(?!"\*{6}")[^\n]+', r"\1******"),
+    (r"(?i)((?:incoming|outgoing)user\s+\S+\s+)[^\n]+", r"\1******"),
+)
+
 
 class Fabtune(Plugin, IndependentPlugin):
     """What a bug report about a storage fabric needs."""
@@ -31,7 +39,7 @@ class Fabtune(Plugin, IndependentPlugin):
 
     def postproc(self):
         """Take out what a record may hold, should any of the above ever quote one."""
-        secret = r"((?:password|passwd|secret)(?:_in)?[\"']?\s*[=:]\s*[\"']?)(?:[^\s\"']+)"
-        for where in (r"/var/lib/fabtune/.*", r"/etc/fabtune/.*", r"/run/fabtune/.*"):
-            self.do_path_regex_sub(where, secret, r"\1******")
-        self.do_cmd_output_sub("fabtune", secret, r"\1******")
+        for secret, masked in _SECRETS:
+            for where in (r"/var/lib/fabtune/.*", r"/etc/fabtune/.*", r"/run/fabtune/.*"):
+                self.do_path_regex_sub(where, secret, masked)
+            self.do_cmd_output_sub("fabtune", secret, masked)

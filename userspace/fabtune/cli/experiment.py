@@ -24,6 +24,9 @@ def run_experiment(args: argparse.Namespace) -> int:
     """Run one experiment; exit 0 when every combination was measured and the figures are as expected."""
     if args.experiment is None:
         found = [(name, definition.load(name).summary) for name in definition.names()]
+        if args.json:
+            table.print_json({"experiments": [{"experiment": name, "summary": text} for name, text in found]})
+            return ExitCode.DONE
         table.table(("experiment", "summary"), found, wrapped="summary")
         return ExitCode.DONE
     wanted = definition.load(args.experiment)

@@ -68,8 +68,12 @@ def _write(path: Path) -> int:
                 print(text, end="")
     else:
         _require_ours(path)
-        # node_exporter reads it as a user of its own.
-        files.keep(path, "".join(render(found, PROMETHEUS)).encode(), 0o644, over=True)
+        # node_exporter reads it as a user of its own, whatever cron's or the administrator's umask is.
+        umask = os.umask(0o022)
+        try:
+            files.keep(path, "".join(render(found, PROMETHEUS)).encode(), 0o644, over=True)
+        finally:
+            os.umask(umask)
     return ExitCode.DONE
 
 

@@ -21,7 +21,7 @@ from fabtune.errors import ExitCode, FabtuneError, InputError, printable
 VERBS = {
     "plan": ("parse_tuning", "show what a profile would change, and why; writes nothing"),
     "apply": ("parse_tuning", "write a profile's values, after noting the old ones in the journal"),
-    "tune": ("parse_tuning", "find what limits sessions under load and tune it away, step by step, told nothing"),
+    "tune": ("parse_tuning", "find what limits sessions under load and tune it away, step by step"),
     "guard": ("parse_tuning", "keep watch: values that drift, sessions that lost theirs, a path that has moved"),
     "verify": ("parse_tuning", "check that this host still has what was applied"),
     "confirm": ("parse_tuning", "keep what `apply --confirm-within` wrote"),
@@ -37,7 +37,7 @@ VERBS = {
     "why": ("parse_viewing", "say what limits the sessions under load, with the evidence, and what lifts it"),
     "whatif": ("parse_viewing", "foretell what a profile or single values would bring a session under load"),
     "stuck": ("parse_viewing", "list requests that have been outstanding for too long (fabstat.ko)"),
-    "export": ("parse_viewing", "serve metrics to Prometheus, or write them to a file (fabstat.ko, sessions, drift)"),
+    "export": ("parse_viewing", "serve metrics to Prometheus, or write them to a file"),
     "show": ("parse_viewing", "show sessions, paths, NICs, targets and other programs that tune"),
     "doctor": ("parse_viewing", "check that this host is ready: module, programs, rights, and what is missing"),
     "lint": ("parse_viewing", "find settings that lose data, cause stalls or cost throughput"),

@@ -7,9 +7,11 @@ Whoever connects sends one line, the form, and gets one gzip stream.  Nothing el
 import contextlib
 import os
 import socket
+import struct
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +23,11 @@ from fabtune.export.gather import Gatherer
 
 # However often somebody asks, the kernel is asked once a second.
 _KEPT_S = 1.0
-# Anybody on this host may connect: who is slow holds the others up for no longer than this.
+# Anybody on this host may connect: who is slow holds nobody up but other clients of the same user.
 _REQUEST_WAIT_S, _CLIENT_WAIT_S = 1.0, 10.0
+_MOST_OF_A_USER = 8
+# struct ucred: pid, uid, gid.
+_PEER = struct.Struct("3i")
 _MOST_REQUEST_BYTES = 64
 _FIRST_INHERITED = 3
 
@@ -60,17 +65,33 @@ class MetricsReader:
     gatherer: Gatherer = field(default_factory=Gatherer)
     _kept: dict[str, tuple[float, bytes]] = field(default_factory=dict)
     _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
+    _connected: Counter[int] = field(default_factory=Counter)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def serve(self, listening: socket.socket) -> None:
-        """Answer one after the other, for ever; whoever does not read in time gets nothing."""
+        """Answer for ever, each client in a thread; whoever does not read in time, or has many, gets nothing."""
         while True:
             client, _ = listening.accept()
+            user = _PEER.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[1]
+            with self._counting:
+                welcome = self._connected[user] < _MOST_OF_A_USER
+                self._connected[user] += welcome
+            if welcome:
+                threading.Thread(target=self._serve_one, args=(client, user), daemon=True).start()
+            else:
+                client.close()
+
+    def _serve_one(self, client: socket.socket, user: int) -> None:
+        try:
             with client, contextlib.suppress(OSError):
                 client.settimeout(_REQUEST_WAIT_S)
                 form = client.recv(_MOST_REQUEST_BYTES).decode(errors="replace").strip()
                 client.settimeout(_CLIENT_WAIT_S)
                 if form in CONTENT_TYPES:
                     client.sendall(self.answer(form))
+        finally:
+            with self._counting:
+                self._connected[user] -= 1
 
     def answer(self, form: str) -> bytes:
         """Return the metrics in `form`, compressed."""

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The half of the exporter that faces the network: HTTP, with no right to read anything itself."""
 
+import contextlib
 import ipaddress
 import socket
 import zlib
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Timer
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.export.families import CONTENT_TYPES, OPENMETRICS, PROMETHEUS, Family
@@ -17,6 +18,8 @@ _PAGE = b'<html><head><title>fabtune</title></head><body><a href="/metrics">metr
 _Request = socket.socket | tuple[bytes, socket.socket]
 _MOST_AT_ONCE = 8
 _CLIENT_WAIT_S = 30.0
+# From a client's first byte to the end of its question, however it is spread.
+_QUESTION_WAIT_S = 5.0
 _DOWN = Family("fabtune_up", "gauge", "1 if the reader answered.")
 
 
@@ -30,7 +33,7 @@ class MetricsServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], fetch: Callable[[str], bytes], say: Callable[[str], None]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.fetch, self.say, self.silent = fetch, say, False
+        self.fetch, self.say, self.silent, self.full = fetch, say, False, False
         self._places = BoundedSemaphore(_MOST_AT_ONCE)
         try:
             super().__init__(address, _Handler)
@@ -40,9 +43,13 @@ class MetricsServer(ThreadingHTTPServer):
     def process_request(self, request: _Request, client_address: tuple[str, int]) -> None:
         """Answer in a thread of its own, if there is a place."""
         if self._places.acquire(blocking=False):
+            self.full = False
             super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+            return
+        if not self.full:
+            self.say(f"{_MOST_AT_ONCE} clients are connected already; {client_address[0]} and others are turned away")
+        self.full = True
+        self.shutdown_request(request)
 
     def process_request_thread(self, request: _Request, client_address: tuple[str, int]) -> None:
         """Answer, and give the place back."""
@@ -75,8 +82,25 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "fabtune"
     sys_version = ""
 
+    def setup(self) -> None:
+        """Let nobody take longer to ask than a question takes."""
+        super().setup()
+        self._asking = Timer(_QUESTION_WAIT_S, self._hang_up)
+        self._asking.daemon = True
+        self._asking.start()
+
+    def finish(self) -> None:
+        """Stop waiting for a question that did not come, too."""
+        self._asking.cancel()
+        super().finish()
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
     def do_GET(self) -> None:
         """Answer /metrics and the page that leads there."""
+        self._asking.cancel()
         if self.path.partition("?")[0] != "/metrics":
             status = HTTPStatus.OK if self.path == "/" else HTTPStatus.NOT_FOUND
             self._send(status, "text/html; charset=utf-8", _PAGE, {})
