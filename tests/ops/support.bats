@@ -19,6 +19,8 @@ setup_file() {
 		CHAP_PASSWORD=do-not-tell
 		password = "do-not-tell
 		incominguser bob do-not-tell
+		password =
+		kept = "this, too"
 	EOT
 	fabtune apply wan --role initiator --rtt 50ms --rate 1gbit --persist || [ $? -eq 4 ]
 	cp /fabtune/support/sos_fabtune.py /usr/lib/python3/dist-packages/sos/report/plugins/fabtune.py
@@ -42,6 +44,7 @@ setup_file() {
 	# What was scrubbed is there, without its value.
 	grep -r 'password = "\*\*\*\*\*\*"' /tmp/report/*/etc/fabtune/notes
 	grep -r '"auth.password": "\*\*\*\*\*\*", "kept": "this"' /tmp/report/*/etc/fabtune/notes
+	grep -r 'kept = "this, too"' /tmp/report/*/etc/fabtune/notes
 	# It was there to be found.
 	grep -qr do-not-tell /etc/iscsi
 }

@@ -6,11 +6,11 @@ Installed as sos/report/plugins/fabtune.py; `sos report -o fabtune` runs it alon
 
 from sos.report.plugins import IndependentPlugin, Plugin
 
-_NAME = r"(?i)((?:password|passwd|secret)\w*[\"']?\s*[=:]\s*)"
+_NAME = r"(?i)((?:password|passwd|secret)\w*[\"']?[ \t]*[=:][ \t]*)"
 # In double quotes, as JSON and TOML have them; to the end of the line; after the name in tgt's and ietd's files.
 _SECRETS = (
     (_NAME + r'"(?:[^"\\\n]|\\.)*"', r'\1"******"'),
-    (_NAME + r'(?!"\*{6}")[^\n]+', r"\1******"),
+    (_NAME + r'(?!"\*{6}")[^\s][^\n]*', r"\1******"),
     (r"(?i)((?:incoming|outgoing)user\s+\S+\s+)[^\n]+", r"\1******"),
 )
 
