@@ -40,7 +40,7 @@ setup_file() {
 }
 
 @test "no secret is in it" {
-	! grep -r do-not-tell /tmp/report
+	! grep -r do-not-tell /tmp/report || false
 	# What was scrubbed is there, without its value.
 	grep -r 'password = "\*\*\*\*\*\*"' /tmp/report/*/etc/fabtune/notes
 	grep -r '"auth.password": "\*\*\*\*\*\*", "kept": "this"' /tmp/report/*/etc/fabtune/notes
@@ -51,7 +51,7 @@ setup_file() {
 
 @test "the facts are one file that names host, kernel, sessions, sockets, records and targets, for another host to judge" {
 	fabtune show --json > /tmp/facts.json
-	! grep do-not-tell /tmp/facts.json
+	! grep do-not-tell /tmp/facts.json || false
 	python3 - <<-'PYTHON'
 		import json
 		facts = json.load(open("/tmp/facts.json"))

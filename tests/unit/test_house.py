@@ -198,3 +198,11 @@ def test_every_file_names_its_licence() -> None:
         and b"SPDX-License-Identifier: GPL-2.0" not in (TOP / name).read_bytes()[:1000]
     }
     assert without == set()
+
+
+def test_a_negated_command_of_a_bats_test_can_fail_it() -> None:
+    # Bash's errexit passes over `! command`: a test with one that is not its last goes on whatever the command says.
+    suites = [*(TOP / "tests").rglob("*.bats"), *(TOP / "tests").rglob("*.bash")]
+    lines = [(path.name, line) for path in suites for line in re.sub(r"\\\n\s*", " ", path.read_text()).splitlines()]
+    assert len(suites) > 50
+    assert [one for one in lines if re.match(r"\s*! ", one[1]) and "||" not in one[1]] == []

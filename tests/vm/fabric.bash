@@ -54,7 +54,7 @@ flip_is_noticed() {
 	verified "$1" 1 || return 1
 	printf '\x00\xff\x00' | dd "of=/dev/$1" bs=1 seek=70000 conv=notrunc,fsync status=none
 	! fio --name=verify "--filename=/dev/$1" --direct=1 --ioengine=libaio --rw=randwrite --bs=64k --size=1m \
-		--verify=crc32c --verify_only --output=/tmp/flip.log
+		--verify=crc32c --verify_only --output=/tmp/flip.log || return 1
 }
 
 # measures DISK: `fabtune measure` has a figure for reads and for writes, and keeps it in /results.

@@ -34,7 +34,7 @@ in_threads() {
 	slow_null_blk
 	load_fabstat
 	in_threads 4 20
-	! grep -q '^detail' /sys/kernel/debug/fabstat/stats
+	! grep -q '^detail' /sys/kernel/debug/fabstat/stats || false
 	[ "$(grep -c '^slow' /sys/kernel/debug/fabstat/slowest)" -eq 0 ]
 	expect nullb0 'not read.details'
 }
