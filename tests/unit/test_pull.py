@@ -124,11 +124,49 @@ def test_a_line_that_fails_is_tried_again_and_its_reason_said(host: Host) -> Non
     assert status == 1 and str(host.wanted) in said
     host.wanted.unlink()
     assert host.run("fabtune-pull")[0] == 0
-    # A damaged note of its own is no reason for a traceback.
-    hosttree.put(host.wanted, WORDS)
-    hosttree.put(host.root / "state/pull.json", "{")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"two": 1}', '{"two": {"digest": "x"}}', "\xff"])
+def test_a_damaged_note_is_said_and_taken_for_none(host: Host, content: str) -> None:
+    host.run("fabtune-pull")
+    note = host.root / "state/pull.json"
+    kept = note.read_text()
+    note.write_bytes(content.encode("latin-1"))
     status, said = host.run("fabtune-pull")
-    assert status == 1 and "Traceback" not in said
+    assert status in (0, 4) and f"{note}: damaged" in said, said
+    assert host.affinity.read_text().strip() == "2" and note.read_text() == kept
+    assert "damaged" not in host.run("fabtune-pull")[1]
+
+
+def test_a_profile_that_is_no_text_is_named(host: Host) -> None:
+    host.profile.write_bytes(b"\xff\n")
+    status, said = host.run("fabtune-pull")
+    assert status == 1 and str(host.profile) in said
+
+
+def test_a_line_that_was_edited_lives_on_what_the_old_one_wrote(host: Host) -> None:
+    host.run("fabtune-pull")
+    hosttree.put(host.wanted, WORDS.replace("1ms", "2ms"))
+    # The old line's transaction holds what the new one wants: nobody is told to take it back, now or later.
+    for _ in range(2):
+        status, said = host.run("fabtune-pull")
+        assert status == 0 and "revert" not in said, said
+    # Who does so all the same is told what it did, and once nothing is wanted it is named.
+    hosttree.put(host.wanted, "")
+    status, said = host.run("fabtune-pull")
+    assert status == 4 and "fabtune revert --transaction" in said
+    hosttree.put(host.wanted, WORDS.replace("1ms", "2ms"))
+    host.run("fabtune", "revert")
+    status, said = host.run("fabtune-pull")
+    assert status == 3 and "by hand" in said
+
+
+def test_a_line_that_found_all_as_wanted_is_applied_once_it_is_not(host: Host) -> None:
+    hosttree.put(host.affinity, "2")
+    assert host.run("fabtune-pull")[0] == 0 and not list((host.root / "state/journal").glob("*"))
+    hosttree.put(host.affinity, "1")
+    status, said = host.run("fabtune-pull")
+    assert status in (0, 4) and host.affinity.read_text().strip() == "2", said
 
 
 def test_the_pod_runs_what_there_is(tmp_path: Path) -> None:
