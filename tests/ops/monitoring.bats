@@ -101,10 +101,9 @@ some() {
 	gone() { ! kill -0 "$(cat /tmp/fio.pid)" 2>/dev/null; }
 	wait_for gone
 	python3 -m fabtune.lab.guest logout
-	no_session() { metrics > /tmp/now && grep -q 'fabtune_up 1' /tmp/now && ! grep -q 'fabtune_session_state{' /tmp/now; }
-	wait_for no_session
-	# The module keeps what it saw of a removed disk; no series does.
-	! grep "device=\"$disk\"" /tmp/now || false
+	# The module keeps what it saw of a removed disk; no series does, as soon as the kernel has let go of it.
+	nothing_left() { metrics > /tmp/now && grep -q 'fabtune_up 1' /tmp/now && ! grep -qE "fabtune_session_state\\{|device=\"$disk\"" /tmp/now; }
+	wait_for nothing_left
 	unload_fabstat
 	wait_for has 'fabtune_source_up\{source="fabstat"\} 0'
 	load_fabstat
