@@ -66,7 +66,7 @@ some() {
 }
 
 @test "the metrics of a host under load are as promtool wants them, and true" {
-	wait_for has 'fabtune_up 1'
+	wait_for has '^fabtune_up 1'
 	wait_for has "fabtune_refusals_total\{device=\"$disk\".*target_busy\"\} [1-9]"
 	metrics > /results/metrics.txt
 	promtool check metrics < /results/metrics.txt
@@ -102,16 +102,16 @@ some() {
 	wait_for gone
 	python3 -m fabtune.lab.guest logout
 	# The module keeps what it saw of a removed disk; no series does, as soon as the kernel has let go of it.
-	nothing_left() { metrics > /tmp/now && grep -q 'fabtune_up 1' /tmp/now && ! grep -qE "fabtune_session_state\\{|device=\"$disk\"" /tmp/now; }
+	nothing_left() { metrics > /tmp/now && grep -q '^fabtune_up 1' /tmp/now && ! grep -qE "fabtune_session_state\\{|device=\"$disk\"" /tmp/now; }
 	wait_for nothing_left
 	unload_fabstat
 	wait_for has 'fabtune_source_up\{source="fabstat"\} 0'
 	load_fabstat
 	wait_for has 'fabtune_source_up\{source="fabstat"\} 1'
 	kill -9 "$(cat /tmp/reader.pid)"
-	wait_for has 'fabtune_up 0'
+	wait_for has '^fabtune_up 0'
 	start_reader
-	wait_for has 'fabtune_up 1'
+	wait_for has '^fabtune_up 1'
 	! grep -i traceback /tmp/reader.log /tmp/server.log || false
 }
 
