@@ -5,15 +5,28 @@
 setup_file() {
 	cd "$BATS_TEST_DIRNAME/../.."
 	export HOSTS=${HOSTS:-30} FLEET=$BATS_FILE_TMPDIR ANSIBLE_CONFIG=$PWD/userspace/ansible/ansible.cfg
-	cat > "$FLEET/two.toml" <<-'END'
+	export ANSIBLE_CONNECTION_PLUGINS=$PWD/tests/ops/connection
+	profile 2
+}
+
+# profile VALUE: the profile that is rolled out.
+profile() {
+	cat > "$FLEET/two.toml" <<-END
 		summary = "a sysctl and a disk"
 		[initiator."tcp.slow_start_after_idle"]
 		value = false
 		why = "a test"
 		[initiator."block.rq_affinity"]
-		value = 2
+		value = $1
 		why = "a test"
 	END
+}
+
+# few NAME: a fleet of its own with eight hosts.
+few() {
+	FLEET=$FLEET/$1 HOSTS=8
+	mkdir "$FLEET"
+	profile 2
 }
 
 setup() {
@@ -70,6 +83,86 @@ tuned() {
 	hosts
 	play rollout
 	[ "$(tuned)" -eq "$HOSTS" ]
+}
+
+@test "a host that the profile cuts off is a bad one: its batch is taken back, it is named, and nothing after it is touched" {
+	few cut
+	hosts --cut h0002
+	play rollout -e '{"batches": [1, 3, 4]}'
+	echo "$output" | grep -v skipping
+	[ "$status" -ne 0 ]
+	[[ "$output" == *"h0002"*"lost while the profile was applied"* ]]
+	# The canary keeps it, and the lost one may have it.
+	[ "$(tuned)" -eq 2 ]
+	grep -qx 2 "$FLEET"/h0000/sys/block/sd1/queue/rq_affinity
+	[ ! -e "$FLEET/h0004/state/journal" ]
+}
+
+@test "a host that cuts itself off comes back by itself, with a limit to be confirmed" {
+	few limit
+	hosts --cut h0001
+	play rollout -e '{"batches": [1, 1, 6]}' -e confirm_within=20s
+	echo "$output" | grep -v skipping
+	[ "$status" -ne 0 ]
+	[ "$(tuned)" -le 2 ]
+	[ "$("$FLEET/h0000/fabtune" history --json | jq -r '.[].state')" = "in force" ]
+	timeout 300 sh -c "until grep -qx 1 '$FLEET/h0001/sys/block/sd1/queue/rq_affinity'; do sleep 0.5; done"
+	[ "$(tuned)" -eq 1 ]
+}
+
+@test "the canary is the first host that answers, not the first of the list" {
+	few canary
+	hosts --away h0000 --bad h0001
+	play rollout -e '{"batches": [1, 7]}'
+	echo "$output" | grep -v skipping
+	[ "$status" -ne 0 ]
+	[[ "$output" == *"out of reach: h0000; passed over"* ]]
+	[ "$(tuned)" -eq 0 ]
+	[ ! -e "$FLEET/h0002/state/journal" ]
+}
+
+@test "a profile that was edited is rolled out again, whatever its name says" {
+	few edited
+	hosts
+	play rollout -e '{"batches": [1, 7]}'
+	[ "$(tuned)" -eq 8 ]
+	profile 0
+	play rollout -e '{"batches": [1, 7]}'
+	echo "$output" | grep -v skipping
+	[ "$status" -eq 0 ]
+	[ "$(tuned)" -eq 0 ]
+}
+
+@test "a session that waits for its login fails no roll-out, nor does one for another path find it done" {
+	few login
+	hosts
+	run ansible-playbook -i "$FLEET/inventory.ini" fabtune.fleet.rollout -e profile=wan -e rtt=50ms -e rate=1gbit
+	echo "$output" | grep -v skipping
+	[ "$status" -eq 0 ]
+	run "$FLEET/h0007/fabtune" verify
+	echo "$output"
+	[ "$status" -eq 4 ]
+	# Of the same name, for another path: it is not passed over.
+	ansible-playbook -i "$FLEET/inventory.ini" fabtune.fleet.rollout -e profile=wan -e rtt=100ms -e rate=1gbit
+	run "$FLEET/h0007/fabtune" plan wan --role initiator --rtt 100ms --rate 1gbit --exit-code
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
+@test "a hung host holds up neither verify nor a roll-out for longer than it is told" {
+	few hung
+	hosts
+	play rollout
+	hosts --hung h0003
+	echo 1 > "$FLEET/h0004/sys/block/sd1/queue/rq_affinity"
+	run timeout 300 ansible-playbook -i "$FLEET/inventory.ini" fabtune.fleet.verify -e timeout_s=10
+	echo "$output"
+	[ "$status" -eq 2 ]
+	[ "$(grep 'failed=1' <<< "$output" | cut -d ' ' -f 1 | xargs)" = "h0003 h0004" ]
+	play rollout -e timeout_s=10 -e '{"batches": [1, 7]}'
+	echo "$output" | grep -v skipping
+	[ "$status" -eq 2 ]
+	[ "$(grep -lx 1 "$FLEET"/h*/sys/block/sd1/queue/rq_affinity)" = "$FLEET/h0004/sys/block/sd1/queue/rq_affinity" ]
 }
 
 @test "verify names the hosts that are out of reach or have drifted, and does the others" {

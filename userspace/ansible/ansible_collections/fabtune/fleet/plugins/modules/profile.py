@@ -1,22 +1,24 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Brings a host to a fabtune profile, holds it against it, or takes it back."""
+"""Brings a host to a fabtune profile, holds it against it, keeps it, or takes it back."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: profile
-short_description: Apply, verify or revert a fabtune profile
+short_description: Apply, verify, confirm or revert a fabtune profile
 version_added: 0.1.0
 author:
   - The fabtune developers (@fabtune)
 description:
-  - Runs C(fabtune apply), C(fabtune verify) or C(fabtune revert) on the host and returns what it did as data.
+  - Runs C(fabtune apply), C(fabtune verify), C(fabtune confirm) or C(fabtune revert) on the host and returns what it did as data.
   - In check mode nothing is written; C(changed) says whether something would be.
 options:
   state:
-    description: What the host shall be. C(verified) fails when a value is no longer what was applied.
-    choices: [applied, verified, reverted]
+    description:
+      - What the host shall be. C(verified) fails when a value is no longer what was applied; a session that waits for
+        its login is a remark. C(confirmed) keeps what O(confirm_within) would take back.
+    choices: [applied, verified, confirmed, reverted]
     default: applied
     type: str
   name:
@@ -47,6 +49,11 @@ options:
     description: Whether the values are also written to the native files that set them at boot.
     type: bool
     default: false
+  confirm_within:
+    description:
+      - For C(applied), the host takes everything back by itself after this time, such as 5m, unless C(confirmed) comes,
+        even when the apply itself has cut it off.
+    type: str
   transaction:
     description: For C(reverted), take back this transaction alone, as C(applied) returned it.
     type: str
@@ -75,6 +82,16 @@ EXAMPLES = r"""
   fabtune.fleet.profile:
     state: verified
 
+- name: Apply what may cut the host off, so that it comes back by itself
+  fabtune.fleet.profile:
+    name: wan
+    role: initiator
+    confirm_within: 5m
+
+- name: Keep it, since the host still answers
+  fabtune.fleet.profile:
+    state: confirmed
+
 - name: Take the profile back
   fabtune.fleet.profile:
     state: reverted
@@ -101,6 +118,16 @@ drift:
   returned: for verified
   type: list
   elements: dict
+remarks:
+  description: What waits for a new login, and what else was found beside the values.
+  returned: for verified
+  type: list
+  elements: dict
+confirmed:
+  description: The transactions that stay.
+  returned: for confirmed
+  type: list
+  elements: str
 """
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
@@ -115,18 +142,19 @@ from ansible_collections.fabtune.fleet.plugins.module_utils.command import (  # 
 
 def main():
     """Run the module."""
-    texts = {name: {"type": "str"} for name in ("name", "rtt", "rate", "netns", "transaction")}
+    texts = {name: {"type": "str"} for name in ("name", "rtt", "rate", "netns", "confirm_within", "transaction")}
     switches = {name: {"type": "bool", "default": False} for name in ("allow_relogin", "end_sessions", "persist")}
     module = AnsibleModule(
         argument_spec={
             **ARGUMENTS, **texts, **switches,
-            "state": {"type": "str", "default": "applied", "choices": ["applied", "verified", "reverted"]},
+            "state": {"type": "str", "default": "applied", "choices": ["applied", "verified", "confirmed", "reverted"]},
             "role": {"type": "str", "choices": ["initiator", "target", "both"]},
         },
         required_if=[("state", "applied", ["name"])],
         supports_check_mode=True,
     )  # fmt: skip
-    {"applied": applied, "verified": verified, "reverted": reverted}[module.params["state"]](module)
+    states = {"applied": applied, "verified": verified, "confirmed": confirmed, "reverted": reverted}
+    states[module.params["state"]](module)
 
 
 def options(module, *names):
@@ -137,7 +165,7 @@ def options(module, *names):
         if value is True:
             words.append("--" + name.replace("_", "-"))
         elif value:
-            words += ["--" + name, value]
+            words += ["--" + name.replace("_", "-"), value]
     return words
 
 
@@ -148,7 +176,8 @@ def applied(module):
         plan = fabtune(module, ["plan", module.params["name"], *where])[1]
         changes = [row for row in plan["rows"] if row["state"] == "change"]
         module.exit_json(changed=bool(changes), changes=changes, needs_relogin=[], transaction="", diff=diff(changes))
-    words = ["apply", module.params["name"], *where, *options(module, "allow_relogin", "end_sessions", "persist")]
+    words = ["apply", module.params["name"], *where]
+    words += options(module, "allow_relogin", "end_sessions", "persist", "confirm_within")
     done = fabtune(module, words, (DONE, NEEDS_ACTION))[1]
     changed = bool(done["written"] or done["relogged"])
     module.exit_json(
@@ -174,10 +203,19 @@ def verified(module):
     words += (
         options(module, "role", "rtt", "rate", "netns") if module.params["name"] else options(module, "role", "netns")
     )
-    status, found = fabtune(module, words, (DONE, DRIFT))
+    status, found = fabtune(module, words, (DONE, DRIFT, NEEDS_ACTION))
     if status == DRIFT:
         module.fail_json(msg=f"{len(found['drift'])} of {found['checked']} values differ", drift=found["drift"])
-    module.exit_json(changed=False, checked=found["checked"], drift=[])
+    module.exit_json(changed=False, checked=found["checked"], drift=[], remarks=found["remarks"])
+
+
+def confirmed(module):
+    """Keep what was applied with a time limit, or in check mode say that something waits for it."""
+    if module.check_mode:
+        waiting = [one["transaction"] for one in fabtune(module, ["history"])[1] if one["state"] == "unconfirmed"]
+        module.exit_json(changed=bool(waiting), confirmed=waiting)
+    kept = fabtune(module, ["confirm"])[1]["confirmed"]
+    module.exit_json(changed=bool(kept), confirmed=kept)
 
 
 def reverted(module):
