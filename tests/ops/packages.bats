@@ -61,6 +61,11 @@ setup() {
 	same() { sed -e 's,^\.,,' -e 's,/$,,' -e 's,\.gz$,,' -e 's,/lib/systemd,/usr/lib/systemd,; s,^/usr/usr,/usr,' "$1" |
 		grep -E '^/usr/(bin|src|lib/fabtune|share/man)/' | sort -u; }
 	diff <(same "$BATS_TEST_TMPDIR/rpm") <(same "$BATS_TEST_TMPDIR/deb" | grep -vE '^/usr/share/man(/man[578])?$')
+	# What runs on after an upgrade does so with the new program, and nothing is removed while an apply waits.
+	scripts=$(rpm -qp --scripts "$BATS_TEST_TMPDIR"/RPMS/noarch/fabtune-"$version"-*.rpm)
+	restarted=$(grep -o 'try-restart.*guard.service' <<< "$scripts" | xargs -n 1 | sed 1d | sort)
+	[ "$restarted" = "$(grep -L '^Type=oneshot' userspace/systemd/*.service | sed 's,.*/,,' | sort)" ]
+	[[ "$scripts" == *"waits for its confirmation"* ]]
 	run rpmlint --config userspace/rpm/rpmlint.toml userspace/rpm/fabtune.spec "$BATS_TEST_TMPDIR"/RPMS/noarch/*.rpm "$BATS_TEST_TMPDIR"/SRPMS/*.rpm
 	echo "$output"
 	[ "$status" -eq 0 ]

@@ -108,6 +108,19 @@ def test_what_waits_for_a_confirmation_or_was_cut_off_is_not_in_force(
     assert again(capsys)["written"] == [] and values(host) == ["1", "0", "1"]
 
 
+def test_a_damaged_journal_is_no_journal_with_nothing_in_it(host: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (journal,) = (host / "state/journal").glob("*.jsonl")
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text(lines[0] + lines[1][:-5] + "\n" + "".join(lines[2:]))
+    boot(host, 2, "1", "0", "1")
+    (left,) = again(capsys, 3)["left_alone"]
+    assert left["tunable"] == "journal" and "line 2 is damaged" in left["why"]
+    # The boot's unit fails with it, so that somebody looks.
+    assert main(["apply", "--again"]) == 3
+    assert f"left alone: journal of {journal.stem}" in capsys.readouterr().out
+    assert values(host) == ["1", "0", "1"]
+
+
 @pytest.mark.parametrize("words", [["wan"], ["--persist"], ["--netns", "x"], ["--reconnect"], ["--dry-run"]])
 def test_it_takes_nothing_beside_it(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["apply", "--again", *words]) == 2

@@ -18,12 +18,13 @@ _LAB = ("lab", "run")
 
 @dataclass(frozen=True)
 class Program:
-    """A program, the Debian package that has it, the verbs that need it, and what for."""
+    """A program, the Debian package that has it, the verbs that need it, what for, and which releases alone have it."""
 
     name: str
     package: str
     verbs: tuple[str, ...]
     purpose: str
+    releases: str = ""
 
     @property
     def path(self) -> str:
@@ -32,6 +33,11 @@ class Program:
             return tools.find(self.name, self.package)
         except UnsupportedError:
             return ""
+
+    @property
+    def remedy(self) -> str:
+        """Return how to get it."""
+        return f"apt install {self.package}{self.releases and f' ({self.releases})'}"
 
     @property
     def tunes(self) -> bool:
@@ -61,7 +67,8 @@ PROGRAMS = (
     Program("ssh", "openssh-client", ("ab",), "--target-host"),
     Program("ansible-playbook", "ansible-core", ("run",), "--fleet"),
     Program("ansible-inventory", "ansible-core", ("run",), "--fleet"),
-    Program("bpftune", "bpftune", ("run",), "experiments that compare with it"),
+    # Not in Debian before 13: guests of that release have it whatever the host is.
+    Program("bpftune", "bpftune", ("run",), "experiments that compare with it", "Debian 13 and later"),
     Program("qemu-system-x86_64", "qemu-system-x86", _LAB, "guests"),
     Program("mmdebstrap", "mmdebstrap", _LAB, "guests' images"),
     Program("mksquashfs", "squashfs-tools", _LAB, "guests' images"),

@@ -45,8 +45,8 @@ class LeftAlone:
 class Restored:
     """What was written again, what was left alone, and what waits for its device."""
 
-    results: list[tuple[Plan, Result]] = field(default_factory=list)
     left_alone: list[LeftAlone] = field(default_factory=list)
+    results: list[tuple[Plan, Result]] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
 
     @property
@@ -63,7 +63,7 @@ def write_again(progress: Callable[[str], None], only: Callable[[Tunable], bool]
     """
     with journal.locked():
         known = journal.transactions()
-        host, found = this_host(), Restored()
+        host, found = this_host(), Restored(_untold(known))
         # A value that several wanted is as the last of them wrote it, and may be as any of them found it.
         latest: dict[tuple[str, ...], tuple[Transaction, Step]] = {}
         before: dict[tuple[str, ...], set[str]] = {}
@@ -73,6 +73,11 @@ def write_again(progress: Callable[[str], None], only: Callable[[Tunable], bool]
         for plan in _plans(list(latest.values()), before, found):
             found.results.append((plan, apply(plan, host, Leave(), progress)))
     return found
+
+
+def _untold(known: Sequence[Transaction]) -> list[LeftAlone]:
+    """Return the transactions of which the journal cannot tell what is in force."""
+    return [LeftAlone("journal", one.name, "readable", "damaged", one.damage) for one in known if one.damage]
 
 
 def _wanted(known: Sequence[Transaction], only: Callable[[Tunable], bool]) -> Iterator[tuple[Transaction, Step]]:

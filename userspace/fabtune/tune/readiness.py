@@ -166,4 +166,4 @@ def _programs() -> Iterator[Readiness]:
             yield Readiness(one.name, READY, one.path)
         else:
             yield Readiness(one.name, TO_DO if needed else OPTIONAL, f"not installed: {one.purpose}",
-                        f"apt install {one.package}", one.verbs)  # fmt: skip
+                        one.remedy, one.verbs)  # fmt: skip
