@@ -3,6 +3,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.connection.local import Connection as Local
+
 DOCUMENTATION = """
 name: mortal
 short_description: local, until the host cuts itself off
@@ -12,12 +18,6 @@ version_added: 0.2.0
 options: {}
 extends_documentation_fragment: [connection_pipelining]
 """
-
-import os
-from pathlib import Path
-
-from ansible.errors import AnsibleConnectionFailure
-from ansible.plugins.connection.local import Connection as Local
 
 
 class Connection(Local):

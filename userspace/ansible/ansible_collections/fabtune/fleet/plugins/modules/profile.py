@@ -11,7 +11,8 @@ version_added: 0.1.0
 author:
   - The fabtune developers (@fabtune)
 description:
-  - Runs C(fabtune apply), C(fabtune verify), C(fabtune confirm) or C(fabtune revert) on the host and returns what it did as data.
+  - Runs C(fabtune apply), C(fabtune verify), C(fabtune confirm) or C(fabtune revert) on the host and returns what
+    it did as data.
   - In check mode nothing is written; C(changed) says whether something would be.
 options:
   state:
