@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.connection.local import Connection as Local
@@ -20,12 +21,12 @@ extends_documentation_fragment: [connection_pipelining]
 """
 
 
-class Connection(Local):
+class Connection(Local):  # type: ignore[misc]
     """The local connection, and how it is lost."""
 
     transport = "mortal"
 
-    def exec_command(self, *args, **options):
+    def exec_command(self, *args: Any, **options: Any) -> Any:
         """Run a command, whose answer is lost where it cuts the host off.  Raises AnsibleConnectionFailure."""
         cut = Path(os.environ["FLEET"]) / self._play_context.remote_addr / "cut"
         done = None if cut.exists() else super().exec_command(*args, **options)
