@@ -43,6 +43,11 @@ play() {
 	run ansible-playbook -i "$FLEET/inventory.ini" "fabtune.fleet.$name" -e "profile=$FLEET/two.toml" -e rtt=1ms -e rate=1gbit "$@"
 }
 
+# host NUMBER: its name.
+host() {
+	printf h%04d "$1"
+}
+
 # tuned: how many hosts have the profile's values.
 tuned() {
 	grep -lx 2 "$FLEET"/h*/sys/block/sd1/queue/rq_affinity | wc -l
@@ -58,9 +63,8 @@ tuned() {
 }
 
 @test "a roll-out stops after the first bad batch, with everything there taken back and nothing after it touched" {
-	# Batches of 1, of 5 % and of 25 %: the first two stay.
-	first_two=$((1 + HOSTS / 20))
-	host() { printf h%04d "$1"; }
+	# Batches of 1, of 5 % and of 25 % of those who answer: the first two stay.
+	first_two=$((1 + (HOSTS - 1) / 20))
 	hosts --bad "$(host $((first_two + 1)))" --away "$(host $((first_two + 3)))"
 	play rollout
 	echo "$output" | grep -v skipping
@@ -72,12 +76,13 @@ tuned() {
 }
 
 @test "run again after mending it goes on: who has the profile is passed over, who is out of reach is named" {
-	hosts --away h0005 h0007
+	away=("$(host $((HOSTS - 3)))" "$(host $((HOSTS - 2)))")
+	hosts --away "${away[@]}"
 	before=$(cat "$FLEET/h0000/state/journal/"* | wc -c)
 	play rollout
 	echo "$output" | grep -v skipping
 	[ "$status" -eq 0 ]
-	[[ "$output" == *"out of reach: h0005, h0007"* ]]
+	[[ "$output" == *"out of reach: ${away[0]}, ${away[1]}"* ]]
 	[ "$(tuned)" -eq $((HOSTS - 2)) ]
 	[ "$(cat "$FLEET/h0000/state/journal/"* | wc -c)" -eq "$before" ]
 	hosts

@@ -2,6 +2,7 @@
 """Other programs run one way: what they say, how they end, and who gets the terminal's Ctrl-C."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -82,9 +83,18 @@ def test_launch_runs_in_the_background_in_its_own_session(tmp_path: Path) -> Non
         launch(["no-such-program"])
 
 
-def test_what_is_to_die_with_us_does() -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["", "though we die before it is asked for"])
+def test_what_is_to_die_with_us_does(late: bool, tmp_path: Path) -> None:
+    environment = _environment()
+    if late:
+        slow = tmp_path / "setpriv"
+        slow.write_text(
+            f'#!/bin/sh\nwhile kill -0 $PPID 2>/dev/null; do sleep 0.02; done\nexec {shutil.which("setpriv")} "$@"\n'
+        )
+        slow.chmod(0o755)
+        environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
     code = "from fabtune.host.run import launch; print(launch(['sleep', '60'], dies_by='KILL').pid, flush=True)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_environment())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     deadline = time.monotonic() + 30
     while runs(done.stdout.strip()) and time.monotonic() < deadline:
         time.sleep(0.02)

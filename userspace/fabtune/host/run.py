@@ -96,6 +96,10 @@ def finish(
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
+# A parent that died before the signal was asked for sends none.
+_WITH_PARENT = ("sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
+
+
 def launch(
     command: Sequence[str | Path],
     *,
@@ -112,8 +116,9 @@ def launch(
     still goes to `log`, if there is one.  `dies_by` names the signal that it gets when this process dies, however
     that happens.  Raises FabtuneError where it cannot be started.
     """
-    guarded = [require("setpriv", "util-linux"), "--pdeathsig", dies_by, *command] if dies_by else command
-    words = [str(word) for word in guarded]
+    words = [str(word) for word in command]
+    if dies_by:
+        words = [require("setpriv", "util-linux"), "--pdeathsig", dies_by, *_WITH_PARENT, str(os.getpid()), *words]
     sink: IO[bytes] | int = subprocess.DEVNULL if log is None else log
     try:
         return subprocess.Popen(
