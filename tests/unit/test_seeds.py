@@ -42,6 +42,14 @@ def test_a_row_is_the_median_with_an_interval_and_the_number_of_seeds() -> None:
     assert row.point["p50_ms"] == row.point["p50_ms_low"] == row.point["p50_ms_high"] == 1.0
 
 
+def test_a_point_names_every_factor_though_a_figure_of_it_begins_with_its_name() -> None:
+    (told, point), *_ = runs("wan", 5.0, cross="cubic")
+    (row,) = summarise([(told, point | {"cross_mb_per_s": 6.4})])
+    assert row.published["cross"] == "cubic"
+    # Its own rtt_ms says that.
+    assert "rtt" not in row.published
+
+
 def test_one_seed_has_no_interval() -> None:
     (row,) = summarise(runs("wan", 5.0))
     assert row.point["mb_per_s_low"] is None and row.point["seeds"] == 1

@@ -49,11 +49,13 @@ class Point(PointRow):
 
     def unsaid(self, factors: Mapping[str, str]) -> dict[str, str]:
         """Return the factors that the point's own values do not name, such as its number of clients."""
-        # Whether the path was measured is part of the profile's name.
+        # Whether the path was measured is part of the profile's name.  A figure may begin with a factor's name, too:
+        # cross_mb_per_s does not say which traffic `cross` was.
+        units = ("", "_ms", "_mbit", "_bytes")
         return {
             name: text
             for name, text in factors.items()
-            if name != "known" and not any(f"{key}_".startswith(f"{name}_") for key in self)
+            if name != "known" and not any(f"{name}{unit}" in self for unit in units)
         }
 
 
