@@ -43,6 +43,12 @@ play() {
 	run ansible-playbook -i "$FLEET/inventory.ini" "fabtune.fleet.$name" -e "profile=$FLEET/two.toml" -e rtt=1ms -e rate=1gbit "$@"
 }
 
+# first NAME LINE: what that host's fabtune does first.
+first() {
+	awk -v line="$2" '/^exec/ {print line} {print}' "$FLEET/$1/fabtune" > "$FLEET/new"
+	cat "$FLEET/new" > "$FLEET/$1/fabtune"
+}
+
 # host NUMBER: its name.
 host() {
 	printf h%04d "$1"
@@ -113,6 +119,75 @@ tuned() {
 	[ "$("$FLEET/h0000/fabtune" history --json | jq -r '.[].state')" = "in force" ]
 	timeout 300 sh -c "until grep -qx 1 '$FLEET/h0001/sys/block/sd1/queue/rq_affinity'; do sleep 0.5; done"
 	[ "$(tuned)" -eq 1 ]
+}
+
+@test "a host that is lost only when it is to confirm makes its batch a bad one, and none is left with half" {
+	few confirm
+	hosts
+	sed -i '/^h0001/s/=local/=mortal/' "$FLEET/inventory.ini"
+	first h0001 '[ "$1" != confirm ] || { : > $FABTUNE_ROOT/cut; exit 0; }'
+	play rollout -e '{"batches": [1, 2, 5]}' -e confirm_within=100s
+	echo "$output" | grep -v skipping
+	[ "$status" -ne 0 ]
+	[[ "$output" == *"lost while it was to be confirmed"* ]]
+	# Its own values go back at their time.
+	! grep -qx 2 "$FLEET/h0002/sys/block/sd1/queue/rq_affinity" || false
+	[ ! -e "$FLEET/h0003/state/journal" ]
+}
+
+@test "a host whose time to be confirmed is up before it is compared makes its batch a bad one" {
+	few late
+	hosts
+	first h0001 '[ "$1" != apply ] || { /usr/bin/python3 -m fabtune "$@"; until grep -qx 1 $FABTUNE_ROOT/sys/block/sd1/queue/rq_affinity; do sleep 0.2; done; exit 0; }'
+	play rollout -e '{"batches": [2, 6]}' -e confirm_within=10s
+	echo "$output" | grep -v skipping
+	[ "$status" -ne 0 ]
+	[[ "$output" == *"taken back"* ]]
+	[ "$(tuned)" -eq 0 ]
+	[ ! -e "$FLEET/h0002/state/journal" ]
+}
+
+@test "what one host cannot give back keeps the last word from no other" {
+	few foreign
+	hosts --cut h0002
+	first h0001 '[ "$1" != verify ] || echo 0 > $FABTUNE_ROOT/sys/block/sd1/queue/rq_affinity'
+	play rollout -e '{"batches": [3, 5]}'
+	echo "$output" | grep -v skipping
+	[ "$status" -ne 0 ]
+	[[ "$output" == *"not all was taken back: somebody else changed values"* ]]
+	[[ "$output" == *"lost while the profile was applied"* ]]
+	[ "$(grep -c 'failed=1' <<< "$output")" -eq 3 ]
+}
+
+@test "a roll-out that reaches nobody fails" {
+	few nobody
+	hosts --away h000{0..7}
+	play rollout
+	echo "$output"
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"no host answers"* ]]
+}
+
+@test "confirming twice is no failure, but what went back cannot be confirmed" {
+	few twice
+	hosts
+	state() {
+		run ansible -i "$FLEET/inventory.ini" h0000 -m fabtune.fleet.profile -a "executable=$FLEET/h0000/fabtune $*"
+		echo "$output"
+	}
+	state "name=$FLEET/two.toml role=initiator rtt=1ms rate=1gbit confirm_within=300s"
+	transaction=$("$FLEET/h0000/fabtune" history --json | jq -r '.[0].transaction')
+	state "state=confirmed transaction=$transaction"
+	[[ "$output" == *CHANGED* ]]
+	for how in "state=confirmed transaction=$transaction" state=confirmed; do
+		state "$how"
+		[ "$status" -eq 0 ]
+		[[ "$output" == *SUCCESS* ]]
+	done
+	state "state=reverted"
+	state "state=confirmed transaction=$transaction"
+	[ "$status" -ne 0 ]
+	[[ "$output" == *"taken back"* ]]
 }
 
 @test "the canary is the first host that answers, not the first of the list" {

@@ -23,6 +23,7 @@ from fabtune.tune.plan import CHANGE, Plan, Row, better, ordered
 
 # Their own files set them at boot, or the next login or load does.
 _NOT_HERE = ("kills-session", *AT_LOAD)
+_JOURNAL = "journal"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,12 @@ class Restored:
 
     @property
     def exit_code(self) -> ExitCode:
-        """3 where something is not as applied and was left so; what is absent is written when it comes."""
+        """3 where something is not as applied and was left so, 1 where the journal cannot tell what is.
+
+        What is absent is written when it comes.
+        """
+        if any(one.tunable == _JOURNAL for one in self.left_alone):
+            return ExitCode.FAILED
         refused = any(result.refused for _, result in self.results)
         return ExitCode.DRIFT if self.left_alone or refused else ExitCode.DONE
 
@@ -77,7 +83,7 @@ def write_again(progress: Callable[[str], None], only: Callable[[Tunable], bool]
 
 def _untold(known: Sequence[Transaction]) -> list[LeftAlone]:
     """Return the transactions of which the journal cannot tell what is in force."""
-    return [LeftAlone("journal", one.name, "readable", "damaged", one.damage) for one in known if one.damage]
+    return [LeftAlone(_JOURNAL, one.name, "readable", "damaged", one.damage) for one in known if one.damage]
 
 
 def _wanted(known: Sequence[Transaction], only: Callable[[Tunable], bool]) -> Iterator[tuple[Transaction, Step]]:

@@ -52,12 +52,17 @@ options:
     default: false
   confirm_within:
     description:
-      - For C(applied), the host takes everything back by itself after this time, such as 5m, unless C(confirmed) comes,
-        even when the apply itself has cut it off.
+      - For C(applied), the host takes everything back by itself after this time, such as 300s, unless C(confirmed)
+        comes, even when the apply itself has cut it off.
     type: str
   transaction:
-    description: For C(reverted), take back this transaction alone, as C(applied) returned it.
+    description:
+      - A transaction as C(applied) returned it. C(reverted) takes back this one alone; C(verified) and
+        C(confirmed) fail where it is no longer in force.
     type: str
+  timeout_s:
+    description: After so many seconds fabtune is interrupted, by which an apply takes back what it wrote.
+    type: int
   executable:
     description: The fabtune program on the host.
     type: str
@@ -87,7 +92,7 @@ EXAMPLES = r"""
   fabtune.fleet.profile:
     name: wan
     role: initiator
-    confirm_within: 5m
+    confirm_within: 300s
 
 - name: Keep it, since the host still answers
   fabtune.fleet.profile:
@@ -150,6 +155,7 @@ def main():
             **ARGUMENTS, **texts, **switches,
             "state": {"type": "str", "default": "applied", "choices": ["applied", "verified", "confirmed", "reverted"]},
             "role": {"type": "str", "choices": ["initiator", "target", "both"]},
+            "timeout_s": {"type": "int"},
         },
         required_if=[("state", "applied", ["name"])],
         supports_check_mode=True,
@@ -198,8 +204,14 @@ def diff(rows):
     return {"before": "".join(before), "after": "".join(after)}
 
 
+def state_of(module, name):
+    """Return what the journal says of the transaction called `name`."""
+    found = [one["state"] for one in fabtune(module, ["history"])[1] if one["transaction"] == name]
+    return found[0] if found else "not in the journal"
+
+
 def verified(module):
-    """Fail when a value is no longer what was applied."""
+    """Fail when a value is no longer what was applied, or all of it has gone back since."""
     words = ["verify", *([module.params["name"]] if module.params["name"] else [])]
     words += (
         options(module, "role", "rtt", "rate", "netns") if module.params["name"] else options(module, "role", "netns")
@@ -207,15 +219,24 @@ def verified(module):
     status, found = fabtune(module, words, (DONE, DRIFT, NEEDS_ACTION))
     if status == DRIFT:
         module.fail_json(msg=f"{len(found['drift'])} of {found['checked']} values differ", drift=found["drift"])
+    name = module.params["transaction"]
+    state = state_of(module, name) if name else ""
+    if name and state not in ("in force", "unconfirmed"):
+        module.fail_json(msg=f"transaction {name}: {state}", drift=[])
     module.exit_json(changed=False, checked=found["checked"], drift=[], remarks=found["remarks"])
 
 
 def confirmed(module):
     """Keep what was applied with a time limit, or in check mode say that something waits for it."""
-    if module.check_mode:
-        waiting = [one["transaction"] for one in fabtune(module, ["history"])[1] if one["state"] == "unconfirmed"]
-        module.exit_json(changed=bool(waiting), confirmed=waiting)
-    kept = fabtune(module, ["confirm"])[1]["confirmed"]
+    name = module.params["transaction"]
+    waiting = [one["transaction"] for one in fabtune(module, ["history"])[1] if one["state"] == "unconfirmed"]
+    if name and name not in waiting:
+        state = state_of(module, name)
+        if state != "in force":
+            module.fail_json(msg=f"transaction {name}: {state}")
+    elif waiting and not module.check_mode:
+        waiting = fabtune(module, ["confirm"])[1]["confirmed"]
+    kept = waiting if name in (None, *waiting) else []
     module.exit_json(changed=bool(kept), confirmed=kept)
 
 
