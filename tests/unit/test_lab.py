@@ -51,11 +51,6 @@ def test_a_job_carries_script_arguments_and_package(tmp_path: Path, uncompiled: 
     assert (unpacked / "fabtune/profiles/wan.toml").exists()
 
 
-def test_a_missing_script_is_bad_input(tmp_path: Path, uncompiled: image.Image) -> None:
-    with pytest.raises(InputError, match="nosuch"):
-        job.write_job(tmp_path / "job.cpio", tmp_path / "nosuch", image=uncompiled)
-
-
 def _image(directory: Path, suite: str) -> image.Image:
     (directory / "root/boot").mkdir(parents=True)
     (directory / "root.squashfs").write_bytes(b"\0" * 4096)

@@ -73,6 +73,9 @@ def run_job(args: argparse.Namespace) -> int:
     """Boot a guest and run a script in it; return its exit status."""
     if args.state and args.accel != "uml":
         raise InputError("--state: needs --accel uml; an emulated CPU takes minutes to boot systemd")
+    # Before an image is made, which takes minutes.
+    if not args.script.is_file():
+        raise InputError(f"{args.script}: no such file; expected a script to run in the guest")
     machine, module = _machine(args)
     if args.state:
         make_state(args.state)

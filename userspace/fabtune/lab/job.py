@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fabtune.errors import FabtuneError, InputError
+from fabtune.errors import FabtuneError
 from fabtune.installed import data_dir
 from fabtune.lab import initramfs
 from fabtune.lab.bytecode import copy_package
@@ -29,10 +29,7 @@ def write_job(
     makes it interactive.  `tests` carries the checkout's tests in, where there is a checkout; experiments go
     without, because on the virtual clock each byte that a guest unpacks shifts its history.  `systemd` makes it a
     unit of systemd's.
-    Raises InputError when `script` cannot be read.
     """
-    if not script.is_file():
-        raise InputError(f"{script}: no such file; expected a script to run in the guest")
     with tempfile.TemporaryDirectory(dir=target.parent) as name:
         stage = Path(name)
         (stage / "job").mkdir()
