@@ -118,8 +118,17 @@ multipath_up() {
 	login ${1:-$PORTAL_B}
 	sid_b=$(sids | sed "s/\b$sid_a\b//" | xargs)
 	disk_a=$(disk_of "$sid_a") disk_b=$(disk_of "$sid_b")
+	# What udev has not done with when multipathd starts is no path to it, and may stay none.
+	udevadm settle --timeout=60 || true
 	multipathd -d >"$BATS_TEST_TMPDIR/multipathd.log" 2>&1 8<&- 9<&- 3>&- &
-	until_true '[ "$(live_paths)" -eq 2 ] && [ -b /dev/mapper/mpatha ]'
+	until_true two_paths 60 && return
+	# It gives up asking udev about a disk; this makes it look at all of them anew.
+	multipathd reconfigure
+	until_true two_paths || { cat "$BATS_TEST_TMPDIR/multipathd.log"; return 1; }
+}
+
+two_paths() {
+	[ "$(live_paths)" -eq 2 ] && [ -b /dev/mapper/mpatha ]
 }
 
 live_paths() {
