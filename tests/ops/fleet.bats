@@ -239,6 +239,8 @@ tuned() {
 	echo "$output"
 	[ "$status" -eq 2 ]
 	[ "$(grep 'failed=1' <<< "$output" | cut -d ' ' -f 1 | xargs)" = "h0003 h0004" ]
+	# Nothing of it stays behind on the host.
+	! pgrep -f "$FLEET/h0003/fabtune" || false
 	play rollout -e timeout_s=10 -e '{"batches": [1, 7]}'
 	echo "$output" | grep -v skipping
 	[ "$status" -eq 2 ]
