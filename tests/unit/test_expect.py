@@ -73,6 +73,13 @@ def test_seeds_are_judged_by_their_interval_and_missing_rows_are_no_zero() -> No
     assert expect.judge(parsed(**RATIO), twice, FACTORS).found == "4.08 (1.11 to 14.9)"
 
 
+def test_seeds_that_all_gave_the_limit_itself_are_within_it() -> None:
+    exactly = parsed(figure="queue_full", where={"targets": "1"}, at_least=100, at_most=100)
+    same = [row for seed in (1, 2, 3) for row in rows(20, queue_full=100, seed=seed)]
+    assert expect.judge(exactly, same, FACTORS).holds is True
+    assert expect.judge(exactly, [*same, *rows(20, queue_full=101, seed=4)], FACTORS).holds is None
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [

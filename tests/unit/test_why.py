@@ -173,6 +173,19 @@ def test_full_packets_that_vanish_while_small_ones_come_back_are_told_from_a_pat
     assert _first(attrs.evolve(seen, initiator=initiator))[0] == "blocked-session"
 
 
+def test_what_was_heard_before_a_path_was_cut_makes_it_no_black_hole() -> None:
+    seen = _kept("wan-write")
+    assert seen.initiator.socket
+    before = seen.initiator.socket.samples
+    cut = len(before) // 10
+    # As a path that is cut after a tenth of the look has it: the same data is sent again and nothing comes back.
+    silent = (attrs.evolve(before[cut], at_s=one.at_s, in_flight_bytes=14480) for one in before[cut + 1 :])
+    again = (attrs.evolve(one, retransmitted_bytes=place * 1448) for place, one in enumerate(silent, 1))
+    samples = (*before[:cut], attrs.evolve(before[cut], in_flight_bytes=14480, retransmitted_bytes=0), *again)
+    initiator = attrs.evolve(seen.initiator, socket=attrs.evolve(seen.initiator.socket, samples=samples))
+    assert _first(attrs.evolve(seen, initiator=initiator))[0] == "blocked-session"
+
+
 def test_a_connection_that_was_not_seen_leaves_all_of_the_time_untold() -> None:
     seen = _kept("untouched-read")
     (one,) = judged(attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, socket=None), target=None))

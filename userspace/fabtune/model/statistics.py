@@ -244,6 +244,9 @@ def mean_interval(values: Sequence[float], alpha: float) -> tuple[float | None, 
     """
     if len(values) < 2:
         return None, None
+    if min(values) == max(values):
+        # Without what a logarithm and back leave of rounding: 100 of 100 is not "between 99.999... and 100.000...".
+        return values[0], values[0]
     if not all(map(math.isfinite, values)):
         return min(values), max(values)
     if min(values) <= 0:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Nothing moves at all: the session is not logged in, the path is down, or only large packets vanish."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fabtune.model.limits import Evidence
 from fabtune.why.limiter import STOPPED, Limiter, kib
@@ -20,28 +20,37 @@ def _stands(moment: Moment) -> bool:
     return other is not None and waiting and other.after.received_bytes == other.before.received_bytes
 
 
-def _stall(moment: Moment) -> bool:
-    """Tell whether this moment lies in a stretch of several round trips in which nothing arrives."""
-    one_way = moment.one_way
-    if not one_way.way.moved_bytes:
-        return True
+def _stretch(moment: Moment) -> Sequence[Moment]:
+    """Return the moments around this one in which nothing arrives either, itself among them; none where data moves."""
     if not _stands(moment):
-        return False
-    around = list(one_way.moments())
+        return ()
+    around = list(moment.one_way.moments())
     first = last = moment.index - 1
     while first > 0 and _stands(around[first - 1]):
         first -= 1
     while last + 1 < len(around) and _stands(around[last + 1]):
         last += 1
-    return sum(one.seconds for one in around[first : last + 1]) >= max(_LEAST_S, _LEAST_RTTS * one_way.rtt_s)
+    return around[first : last + 1]
+
+
+def _stall(moment: Moment) -> bool:
+    """Tell whether this moment lies in a stretch of several round trips in which nothing arrives."""
+    one_way = moment.one_way
+    if not one_way.way.moved_bytes:
+        return True
+    return sum(one.seconds for one in _stretch(moment)) >= max(_LEAST_S, _LEAST_RTTS * one_way.rtt_s)
 
 
 def _hears(moment: Moment) -> bool:
-    """Tell whether the sender still hears from the other end meanwhile, while it sends the same data again."""
-    socket = moment.one_way.sender.socket if moment.one_way.sender else None
-    if socket is None:
+    """Tell whether the sender still hears from the other end meanwhile, while it sends the same data again.
+
+    What came before the stall, or in the moment in which it began, says nothing of the path as it is in it.
+    """
+    ends = [one.sender.after for one in _stretch(moment) if one.sender]
+    if not ends:
         return False
-    return socket.grown("received_bytes") > 0 and socket.grown("retransmitted_bytes") > 0
+    grown = ends[-1].received_bytes - ends[0].received_bytes
+    return grown > 0 and ends[-1].retransmitted_bytes > ends[0].retransmitted_bytes
 
 
 def _logged_out(one_way: OneWay) -> bool:
