@@ -24,6 +24,8 @@ from fabtune.model.runrecord import Event
 _MOUNT = "/mnt"
 # The disk below a file system: memory of the guest.
 _FILES_MIB = 512
+# How often the limit of the page cache is moved, of the guest's clock.
+_FOLLOW_S = 0.1
 _GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -139,17 +141,30 @@ def mount(disk: str, settings: Settings) -> str:
 
 
 def _limit_page_cache(size_bytes: int) -> None:
-    """Let this process and those it will start hold `size_bytes` more memory at most, files' pages for the most part.
+    """Let files fill `size_bytes` of memory at most for this process and those it will start, until it ends.
 
-    Above it the kernel first takes clean pages back; nothing fails.
+    A group's limit counts what its processes hold themselves, too: it is moved with that.  A fixed one would leave
+    a load of many threads no page of a file at all, and the kernel would look for one for ever.
     """
     if not (_GROUPS / "cgroup.controllers").exists():
         run(["mount", "-t", "cgroup2", "none", _GROUPS], what="mounting cgroups")
     (_GROUPS / "cgroup.subtree_control").write_text("+memory")
     group = _GROUPS / "lab-files"
     group.mkdir(exist_ok=True)
-    (group / "memory.high").write_text(str(size_bytes))
     (group / "cgroup.procs").write_text(str(os.getpid()))
+    threading.Thread(target=_follow, args=(group, size_bytes), daemon=True).start()
+
+
+def _follow(group: Path, files_bytes: int) -> None:
+    """Keep the group's limit at `files_bytes` above what is no page of a file.
+
+    Above it the kernel takes clean pages back; nothing fails.
+    """
+    while True:
+        held = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        own_bytes = sum(int(held[kind]) for kind in ("anon", "shmem", "kernel"))
+        (group / "memory.high").write_text(str(files_bytes + own_bytes))
+        time.sleep(_FOLLOW_S)
 
 
 def fabtune(allowed: tuple[ExitCode, ...], *words: str) -> None:
