@@ -201,10 +201,42 @@ def over(factor: str) -> Callable[[Sequence[Point]], str]:
     return rows
 
 
+# Figures of a table with a row a combination: what heads the column, and how many digits follow the point.
+COLUMNS = {
+    "mb_per_s": ("MB/s", 1), "fraction_of_bound": ("of the bound", 3), "cpu_s_per_gb": ("CPU s/GB", 1),
+    "oldest_s": ("longest wait, s", 2), "queue_full": ("refused as full", 0), "depth_after": ("depth afterwards", 0),
+    "paths_failed": ("paths failed", 0), "p50_ms": ("p50 ms", 2), "p99_ms": ("p99 ms", 2),
+    "size_bytes": ("KiB", 0), "rtt_ms": ("RTT ms", 0), "initiator_cpu_share": ("initiator's share of it", 2),
+}  # fmt: skip
+
+
+def listed(*names: str) -> Callable[[Sequence[Point]], str]:
+    """Return the table with a row a combination: the factors among `names`, the direction, then figures."""
+
+    def cell(point: Point, name: str) -> str:
+        if name == "size_bytes":
+            return f"{point[name] / 1024:g}"
+        if name in COLUMNS and isinstance(point.get(name), int | float):
+            return told(point, name, COLUMNS[name][1])
+        return str(point.get(name, "–"))
+
+    def rows(points: Sequence[Point]) -> str:
+        columns = list(names)
+        if len({point["op"] for point in points}) > 1:
+            columns.insert(columns.index("mb_per_s"), "op")
+        titles = [COLUMNS[name][0] if name in COLUMNS else name.replace("_", " ") for name in columns]
+        return table(titles, [[cell(point, name) for name in columns] for point in points])
+
+    return rows
+
+
 TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
     "demo": gains, "wan-rtt": profiles, "wan-loss": losses, "wan-far": shares,
     "target-kinds": kinds, "wan-jitter": over("jitter"), "wan-shared": over("buffer"), "wan-buffer": over("buffer"),
-    "wan-cross": over("cross"),
+    "wan-cross": over("cross"), "wan-deep": shares,
+    "path-cut": listed("cut", "mb_per_s", "paths_failed", "oldest_s"),
+    "queue-full": listed("task_set_full", "mb_per_s", "queue_full", "oldest_s", "depth_after"),
+    "multipath": listed("sessions", "mb_per_s"),
 }  # fmt: skip
 # Experiments whose curves are a picture of the documentation.
 PICTURES = ("demo", "wan-rtt")

@@ -74,6 +74,19 @@ def test_the_rate_is_the_slope_over_the_part() -> None:
     assert found["read_iops"] == pytest.approx(10)
 
 
+@pytest.mark.parametrize("still", [(5, 6), (6, 9)])
+def test_of_a_load_that_stood_still_the_rate_is_what_it_moved(still: tuple[int, int]) -> None:
+    """100 requests a second of one outstanding, but for the seconds in which none came back: in the middle, late."""
+    record: Any = drained()
+    begin, end = still
+    for sample in record.steps[0].samples:
+        now = min(10.0, sample["time.monotonic"])
+        sample["disk.dev.read_bytes"] = 100 * 256 * (now - max(0, min(now, end) - begin))
+    found = figures(with_step(record, depth=1))
+    # A line through all samples is up to a fifth below that.
+    assert found["read_mb_per_s"] == pytest.approx((6 - (end - begin)) / 6 * 26.2144, rel=0.001)
+
+
 def test_of_a_full_queue_that_bears_the_last_ones_time_no_percentile_is_said() -> None:
     found = figures(drained())
     # Half of all took no more than 3 s, wherever those 32 lie; more is not known.

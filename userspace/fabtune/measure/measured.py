@@ -156,21 +156,25 @@ def on_device(result: StepResult) -> bool:
 def throughput_of(result: StepResult, op: str) -> Rate | None:
     """Return the throughput of direction `op` in the measured part, None where nothing moved.
 
-    It is the slope of the disk's completed bytes over the samples where these are the load's own: requests come back
-    in bursts, and whether one burst more falls inside must not matter.
+    It comes from the disk's completed bytes over the samples where these are the load's own.  Requests come back in
+    bursts, and whether one burst more falls inside must not matter: a slope through all samples sees to that.  Where
+    it is further from what was moved in that time than one queue of requests explains, the load did not go evenly:
+    it stood still, or slowed down.  A slope is then no throughput, and what was moved counts.
     """
     document = result.before_drain or result.document
     seconds, moved = document.run_s(), document.moved_bytes(op)
     if not seconds or not moved:
         return None
-    found = _slope(result, f"disk.dev.{op}_bytes") if on_device(result) else None
-    if found is not None:
-        return found
-    return Rate(moved / seconds, result.depth * request_bytes(result, op) / seconds)
+    queue_bytes = result.depth * request_bytes(result, op)
+    found = _sampled(result, f"disk.dev.{op}_bytes", queue_bytes) if on_device(result) else None
+    return found or Rate(moved / seconds, queue_bytes / seconds)
 
 
-def _slope(result: StepResult, key: str) -> Rate | None:
-    """Return the least-squares slope of a counter of KiB over the samples, with twice its standard error."""
+def _sampled(result: StepResult, key: str, queue_bytes: float) -> Rate | None:
+    """Return the least-squares slope of a counter of KiB over the samples, with twice its standard error.
+
+    Where that is not what was moved, within `queue_bytes`, return what was moved.
+    """
     part, samples = span(result), [one for one in _inside(result) if key in one]
     if part is None or len(samples) < _LEAST_SAMPLES:
         return None
@@ -181,6 +185,9 @@ def _slope(result: StepResult, key: str) -> Rate | None:
     mean_s, mean_bytes = sum(times) / len(times), sum(values) / len(values)
     spread = sum((t - mean_s) ** 2 for t in times)
     slope = sum((t - mean_s) * (v - mean_bytes) for t, v in zip(times, values, strict=True)) / spread
+    seconds = times[-1] - times[0]
+    if abs(slope * seconds - (values[-1] - values[0])) > queue_bytes:
+        return Rate((values[-1] - values[0]) / seconds, queue_bytes / seconds)
     left = sum((v - mean_bytes - slope * (t - mean_s)) ** 2 for t, v in zip(times, values, strict=True))
     return Rate(slope, 2 * math.sqrt(left / (len(times) - 2) / spread))
 
