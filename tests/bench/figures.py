@@ -27,7 +27,7 @@ from fabtune.report import chart, demo  # noqa: E402
 
 Point = dict[str, Any]
 SCHEMA = "fabtune-kept-results/1"
-MARKS = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
+MARKS = re.compile(r"(<!-- figures: ([a-z0-9-]+) -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
 PAGES = ("README.md", "Documentation/*.md")
 STYLE = "userspace/fabtune/report/templates/page.css"
 
@@ -236,7 +236,13 @@ TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
     "wan-cross": over("cross"), "wan-deep": shares,
     "path-cut": listed("cut", "mb_per_s", "paths_failed", "oldest_s"),
     "queue-full": listed("task_set_full", "mb_per_s", "queue_full", "oldest_s", "depth_after"),
-    "multipath": listed("sessions", "mb_per_s"),
+    "multipath": listed("sessions", "mb_per_s"), "lun-stress-128": listed("clients", "mb_per_s", "oldest_s"),
+    "stripe-targets": listed("targets", "mb_per_s", "fraction_of_bound"),
+    "pileup": listed("threads", "mb_per_s", "p50_ms", "p99_ms"), "read-ahead": listed("workload", "read_ahead", "mb_per_s"),
+    "r2t-cost": listed("unsolicited", "rtt_ms", "mb_per_s", "p50_ms"),
+    "security-cost": listed("security", "mb_per_s", "cpu_s_per_gb"),
+    "window-streams": listed("window", "streams", "mb_per_s"),
+    "lan-frames": listed("mtu", "size_bytes", "mb_per_s", "cpu_s_per_gb"),
 }  # fmt: skip
 # Experiments whose curves are a picture of the documentation.
 PICTURES = ("demo", "wan-rtt")
