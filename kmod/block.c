@@ -42,7 +42,7 @@ static noinline void request_issue_slowly(struct request *rq)
 		fabstat_retry_free(place.slot);
 		retry = NULL;
 	}
-	fabstat_books_enter(&place, rq, now, retry ? FABSTAT_PAST : 0);
+	fabstat_books_enter(&place, rq, fabstat_op(rq), now, retry ? FABSTAT_PAST : 0);
 	if (static_branch_unlikely(&fabstat_detail))
 		fabstat_detail_issue(&place, rq, now);
 }
@@ -51,42 +51,71 @@ static noinline void request_issue_slowly(struct request *rq)
 enum how {
 	BY_COUNTER,	/* the clock is the cycle counter, to read which nothing is called */
 	BY_TIMEKEEPER,
-	IN_DETAIL,	/* somebody wants to know more; by either clock */
+	IN_DETAIL,	/* somebody wants to know more; by the counter */
 };
 
-static __always_inline u64 ticks_by(enum how how)
+/*
+ * Reads the clock, unless that is the counter, which is read when the place has been found: a
+ * function is called first of all, while hardly anything has to be kept for afterwards.
+ */
+static __always_inline u64 ticks_early(enum how how)
 {
-	return how == BY_COUNTER ? fabstat_ticks_fast() :
-	       how == BY_TIMEKEEPER ? ktime_get_raw_fast_ns() : fabstat_ticks();
+	return how == BY_TIMEKEEPER ? ktime_get_raw_ns() :
+	       how == IN_DETAIL ? fabstat_ticks_fast() : 0;
 }
 
-static __always_inline void request_issue(struct request *rq, enum how how)
+static __always_inline void request_issue(struct request *rq, s64 wait_ns, u64 now, enum how how)
 {
 	struct fabstat_place place;
-	u64 now;
+	u8 op;
 
-	if (unlikely(!fabstat_find(rq, &place)) || unlikely(place.slot->issued != FABSTAT_IDLE)) {
+	if (unlikely(!fabstat_find(rq, &place)) || unlikely(place.slot->issued != FABSTAT_IDLE))
+		goto slowly;
+	op = fabstat_op(rq);
+	if (how == IN_DETAIL && unlikely(!fabstat_detail_enter(&place, op, wait_ns, now)))
+		goto slowly;
+	if (how == BY_COUNTER)
+		now = fabstat_ticks_fast();
+	fabstat_books_enter(&place, rq, op, now, 0);
+	return;
+
+slowly:
+	request_issue_slowly(rq);
+}
+
+static noinline notrace void request_issue_in_detail(struct request *rq);
+
+/* Looks what CLOCK_MONOTONIC is, for this request and those after it. */
+static noinline void request_issue_looking(struct request *rq)
+{
+	u64 now_ns;
+
+	fabstat_monotonic_look(fabstat_ticks_fast());
+	/* Not if something came between: it must not go round for ever. */
+	if (fabstat_monotonic_find(fabstat_ticks_fast(), &now_ns))
+		request_issue_in_detail(rq);
+	else
+		request_issue_slowly(rq);
+}
+
+static noinline notrace void request_issue_in_detail(struct request *rq)
+{
+	u64 now, now_ns;
+
+	if (static_branch_unlikely(&fabstat_timekeeper)) {
 		request_issue_slowly(rq);
 		return;
 	}
-	now = ticks_by(how);
-	fabstat_books_enter(&place, rq, now, 0);
-	if (how == IN_DETAIL) {
-		/* A copy, so that the place itself stays in registers. */
-		struct fabstat_place told = place;
-
-		fabstat_detail_issue(&told, rq, now);
-	}
+	now = fabstat_ticks_fast();
+	if (likely(fabstat_monotonic_find(now, &now_ns)))
+		request_issue(rq, fabstat_waited_ns(rq, now_ns), now, IN_DETAIL);
+	else
+		request_issue_looking(rq);
 }
 
-static noinline void request_issue_in_detail(struct request *rq)
+static noinline notrace void request_issue_by_timekeeper(struct request *rq)
 {
-	request_issue(rq, IN_DETAIL);
-}
-
-static noinline void request_issue_by_timekeeper(struct request *rq)
-{
-	request_issue(rq, BY_TIMEKEEPER);
+	request_issue(rq, 0, ktime_get_raw_ns(), BY_TIMEKEEPER);
 }
 
 /* Records the times of a request that was sent back or refused before it went through. */
@@ -210,35 +239,42 @@ static noinline void request_complete_slowly(struct request *rq, fabstat_status_
 static __always_inline void request_complete(struct request *rq, fabstat_status_t status,
 					     unsigned int nr_bytes, enum how how)
 {
-	struct fabstat_histogram *histogram;
+	struct fabstat_histogram *histogram, *sizes;
 	struct fabstat_place place;
 	u64 now, ticks, ns;
 	unsigned int op;
+	u32 bucket;
 
 	if (unlikely(!nr_bytes || (__force u32)status | (nr_bytes ^ blk_rq_bytes(rq)) |
 		     ((__force u32)rq->rq_flags & (__force u32)RQF_TIMED_OUT))) {
 		request_complete_slowly(rq, status, nr_bytes);
 		return;
 	}
+	now = ticks_early(how);
 	if (unlikely(!fabstat_find(rq, &place)))
 		goto slowly;
-	op = place.slot->op;
-	histogram = READ_ONCE((*(place.cpu->histogram + op))[FABSTAT_DIRECT]);
-	now = ticks_by(how);
+	if (how == BY_COUNTER)
+		now = fabstat_ticks_fast();
 	ticks = now - place.slot->issued;
 	/* More than a second or four, a negative time, or a marked slot: see FABSTAT_IDLE. */
-	if (unlikely(!histogram || ticks >> 32))
+	if (unlikely(ticks >> 32))
 		goto slowly;
 	ns = fabstat_few_ticks_to_ns(ticks);
-	local64_inc(histogram->bucket + fabstat_bucket_in_range(ns));
+	if (how == IN_DETAIL && unlikely(!fabstat_done_ordinary(&place, place.slot->issued, ns)))
+		goto slowly;
+	op = place.slot->op;
+	histogram = READ_ONCE(*(place.cpu->histogram[FABSTAT_DIRECT] + op));
+	if (unlikely(!histogram))
+		goto slowly;
 	if (how == IN_DETAIL) {
-		struct fabstat_place told = place;
-		struct fabstat_done done = {
-			.rq = rq, .issued = place.slot->issued, .now = now, .ns = ns, .op = op,
-		};
-
-		fabstat_tell_done(&told, &done);
+		sizes = fabstat_detail_sizes(&place, op);
+		if (unlikely(!sizes))
+			goto slowly;
 	}
+	bucket = fabstat_bucket_in_range(ns);
+	local64_inc(histogram->bucket + bucket);
+	if (how == IN_DETAIL)
+		local64_inc(sizes->bucket + bucket);
 	fabstat_books_leave(&place, op, nr_bytes, ns, now);
 	fabstat_books_left(&place, now);
 	return;
@@ -247,16 +283,21 @@ slowly:
 	request_complete_slowly(rq, 0, nr_bytes);
 }
 
-static noinline void request_complete_by_timekeeper(struct request *rq, fabstat_status_t status,
-						    unsigned int nr_bytes)
+static noinline notrace void request_complete_by_timekeeper(struct request *rq,
+							    fabstat_status_t status,
+							    unsigned int nr_bytes)
 {
 	request_complete(rq, status, nr_bytes, BY_TIMEKEEPER);
 }
 
-static noinline void request_complete_in_detail(struct request *rq, fabstat_status_t status,
-						unsigned int nr_bytes)
+static noinline notrace void request_complete_in_detail(struct request *rq, fabstat_status_t status,
+							unsigned int nr_bytes)
 {
-	request_complete(rq, status, nr_bytes, IN_DETAIL);
+	/* Tracepoints alone, or by another clock: that is not worth another fast path. */
+	if (!static_branch_likely(&fabstat_detail) || static_branch_unlikely(&fabstat_timekeeper))
+		request_complete_slowly(rq, status, nr_bytes);
+	else
+		request_complete(rq, status, nr_bytes, IN_DETAIL);
 }
 
 notrace void fabstat_probe_issue(void *data, struct request *rq)
@@ -264,10 +305,10 @@ notrace void fabstat_probe_issue(void *data, struct request *rq)
 	fabstat_probe_enter();
 	if (static_branch_unlikely(&fabstat_detail))
 		request_issue_in_detail(rq);
-	else if (likely(fabstat_clock.counter))
-		request_issue(rq, BY_COUNTER);
-	else
+	else if (static_branch_unlikely(&fabstat_timekeeper))
 		request_issue_by_timekeeper(rq);
+	else
+		request_issue(rq, 0, 0, BY_COUNTER);
 	fabstat_probe_leave();
 }
 
@@ -277,9 +318,9 @@ notrace void fabstat_probe_complete(void *data, struct request *rq, fabstat_stat
 	fabstat_probe_enter();
 	if (fabstat_done_wanted())
 		request_complete_in_detail(rq, status, nr_bytes);
-	else if (likely(fabstat_clock.counter))
-		request_complete(rq, status, nr_bytes, BY_COUNTER);
-	else
+	else if (static_branch_unlikely(&fabstat_timekeeper))
 		request_complete_by_timekeeper(rq, status, nr_bytes);
+	else
+		request_complete(rq, status, nr_bytes, BY_COUNTER);
 	fabstat_probe_leave();
 }

@@ -32,12 +32,10 @@ static __always_inline void fabstat_fill_slot(const struct fabstat_device *dev,
 	slot->op = op;
 }
 
-/* @rq is issued at @now; @past is FABSTAT_PAST if it was before. */
+/* @rq, of kind @op, is issued at @now; @past is FABSTAT_PAST if it was before. */
 static __always_inline void fabstat_books_enter(const struct fabstat_place *place,
-						struct request *rq, u64 now, u64 past)
+						struct request *rq, u8 op, u64 now, u64 past)
 {
-	u8 op = fabstat_op(rq);
-
 	local64_inc(place->cpu->issued + op);
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_sub(now, &place->cpu->depth_ticks);

@@ -131,10 +131,16 @@ enum fabstat_event {
 #define FABSTAT_SIZE_CLASSES	4
 #define FABSTAT_SIZE_NAMES	{ "4KiB", "32KiB", "256KiB", "above" }
 
+/* Returns true if requests of kind @op are told apart by size. */
+static inline bool fabstat_has_size(unsigned int op)
+{
+	return op == FABSTAT_READ || op == FABSTAT_WRITE;
+}
+
 /* Returns the class of a request of @bytes. */
 static inline unsigned int fabstat_size_class(unsigned int bytes)
 {
-	return (bytes > 4096) + (bytes > 32768) + (bytes > 262144);
+	return bytes <= 4096 ? 0 : 1 + (bytes > 32768) + (bytes > 262144);
 }
 
 /* The classes of errors, which are counted per op as well; contiguous among the events. */

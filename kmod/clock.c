@@ -21,7 +21,13 @@
 /* So many looks in a row must find a counter that is to be used again. */
 #define LOOKS	3
 
+/* A look at CLOCK_MONOTONIC is good for so long, unless it was interrupted: took a 64th of that. */
+#define LOOK_NS		(100 * NSEC_PER_USEC)
+#define INTERRUPTED_SHIFT	6
+
 struct fabstat_clock fabstat_clock;
+DEFINE_STATIC_KEY_TRUE(fabstat_timekeeper);
+DEFINE_PER_CPU(struct fabstat_monotonic, fabstat_monotonic);
 
 /* Returns true when the timekeeper's counter is the one that get_cycles() reads. */
 static bool counter_is_timekeeper(u64 *cycles, u64 *raw_ns, u8 *changes)
@@ -36,10 +42,42 @@ static bool counter_is_timekeeper(u64 *cycles, u64 *raw_ns, u8 *changes)
 	return before && before <= *cycles && *cycles <= after;
 }
 
-/* Makes a tick one ns of the timekeeper. Nothing that was timed in other ticks may be left. */
+/*
+ * Returns CLOCK_MONOTONIC in ns at @ticks, which are now's, and remembers for a while what led
+ * there. Called from probes.
+ */
+noinline u64 fabstat_monotonic_look(u64 ticks)
+{
+	u64 before, took, now_ns;
+	unsigned long flags;
+
+	if (!fabstat_clock.counter)
+		return ktime_get_mono_fast_ns();
+	local_irq_save(flags);
+	before = fabstat_ticks_fast();
+	now_ns = ktime_get_mono_fast_ns();
+	took = fabstat_ticks_fast() - before;
+	if (took < fabstat_clock.look_ticks >> INTERRUPTED_SHIFT) {
+		__this_cpu_write(fabstat_monotonic.ticks, before + took / 2);
+		__this_cpu_write(fabstat_monotonic.ns, now_ns);
+	}
+	local_irq_restore(flags);
+	return now_ns - fabstat_ticks_to_ns(fabstat_elapsed(ticks, before + took / 2));
+}
+
+/*
+ * Makes a tick one ns of the timekeeper. Nothing that was timed in other ticks may be left, and no
+ * probe runs. May sleep.
+ */
 void fabstat_clock_fall_back(void)
 {
+	unsigned int cpu;
+
+	for_each_possible_cpu(cpu)
+		per_cpu_ptr(&fabstat_monotonic, cpu)->ticks = 0;
 	fabstat_clock.counter = false;
+	static_branch_enable(&fabstat_timekeeper);
+	fabstat_clock.look_ticks = 0;
 	fabstat_clock.mult = 1 << FABSTAT_CLOCK_SHIFT;
 	fabstat_clock.offset_ns = 0;
 }
@@ -64,10 +102,12 @@ void fabstat_clock_init(void)
 		return;
 	fabstat_clock.mult = mult;
 	fabstat_clock.offset_ns = to_ns - fabstat_ticks_to_ns(to_cycles);
+	fabstat_clock.look_ticks = ((u64)LOOK_NS << FABSTAT_CLOCK_SHIFT) / fabstat_clock.mult;
 	fabstat_clock.changes = to_changes;
 	fabstat_clock.seen_cycles = to_cycles;
 	fabstat_clock.seen_ns = to_ns;
 	fabstat_clock.counter = true;
+	static_branch_disable(&fabstat_timekeeper);
 }
 
 /*

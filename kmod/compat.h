@@ -84,20 +84,26 @@ static inline struct gendisk *fabstat_spare_disk(void)
 #define FABSTAT_WAIT_FROM	"made"
 #endif
 
+/* Nobody knows. */
+#define FABSTAT_UNKNOWN		S64_MIN
+
+/* Of a bio's stamp the lower 51 bits are the time's. */
+#define FABSTAT_BIO_STAMP_SHIFT	(64 - 51)
+
 /*
- * Returns when what @rq carries was given to the block layer, CLOCK_MONOTONIC in ns; where bios
- * have no stamp, when the request was made, which is after a wait for its tag. 0: nobody knows.
+ * Returns for how many ns, at @now_ns of CLOCK_MONOTONIC, the block layer has had what @rq carries,
+ * or FABSTAT_UNKNOWN; where bios have no stamp, how long ago the request was made, which is after
+ * a wait for its tag. A little less than 0 if it was just now, and stamped by another clock.
  */
-static inline u64 fabstat_begun_ns(const struct request *rq, u64 now_ns)
+static __always_inline s64 fabstat_waited_ns(const struct request *rq, u64 now_ns)
 {
 #ifdef FABSTAT_BIO_STAMP
-	/* The lower 51 bits of a bio's stamp are the time's. */
-	u64 mask = BIT_ULL(51) - 1;
+	u64 stamp = rq->bio ? rq->bio->bi_issue.value << FABSTAT_BIO_STAMP_SHIFT : 0;
 
-	if (rq->bio && rq->bio->bi_issue.value & mask)
-		return now_ns - ((now_ns - rq->bio->bi_issue.value) & mask);
+	if (likely(stamp))
+		return (s64)((now_ns << FABSTAT_BIO_STAMP_SHIFT) - stamp) >> FABSTAT_BIO_STAMP_SHIFT;
 #endif
-	return rq->start_time_ns;
+	return rq->start_time_ns ? (s64)(now_ns - rq->start_time_ns) : FABSTAT_UNKNOWN;
 }
 
 /* On x86 get_cycles() checks at each call that there is a counter; clock.c has done so. */

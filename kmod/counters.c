@@ -29,7 +29,7 @@ static unsigned int nr_histograms(const struct fabstat_cpu *cpu)
 
 	for (op = 0; op < FABSTAT_OPS; op++)
 		for (kind = 0; kind < FABSTAT_KINDS; kind++)
-			nr += !!cpu->histogram[op][kind];
+			nr += !!cpu->histogram[kind][op];
 	return nr;
 }
 
@@ -60,7 +60,7 @@ struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsi
 {
 	struct fabstat_histogram *histogram;
 
-	histogram = fabstat_histogram_make(&cpu->histogram[op][kind],
+	histogram = fabstat_histogram_make(&cpu->histogram[kind][op],
 					   nr_histograms(cpu) < MAX_HISTOGRAMS);
 	if (histogram == this_cpu_ptr(&spilled))
 		fabstat_count(cpu, FABSTAT_NO_HISTOGRAM);
@@ -70,7 +70,7 @@ struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsi
 /* Enters @ns in @cpu's histogram for @op and @kind. Called from probes. */
 void fabstat_record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind kind, u64 ns)
 {
-	struct fabstat_histogram *histogram = READ_ONCE(cpu->histogram[op][kind]);
+	struct fabstat_histogram *histogram = READ_ONCE(cpu->histogram[kind][op]);
 
 	if (!histogram)
 		histogram = fabstat_histogram_create(cpu, op, kind);
@@ -93,7 +93,7 @@ void fabstat_cpu_retry(struct fabstat_cpu *cpu, unsigned int number)
 
 	for (op = 0; op < FABSTAT_OPS; op++)
 		for (kind = 0; kind < FABSTAT_KINDS; kind++)
-			fabstat_histogram_retry(&cpu->histogram[op][kind], number);
+			fabstat_histogram_retry(&cpu->histogram[kind][op], number);
 }
 
 /* Frees @cpu, the counters of CPU @number, with its histograms. NULL is fine. */
@@ -105,7 +105,7 @@ void fabstat_cpu_free(struct fabstat_cpu *cpu, unsigned int number)
 		return;
 	for (op = 0; op < FABSTAT_OPS; op++)
 		for (kind = 0; kind < FABSTAT_KINDS; kind++)
-			if (!fabstat_histogram_spills(cpu->histogram[op][kind], number))
-				fabstat_free(cpu->histogram[op][kind]);
+			if (!fabstat_histogram_spills(cpu->histogram[kind][op], number))
+				fabstat_free(cpu->histogram[kind][op]);
 	fabstat_free(cpu);
 }

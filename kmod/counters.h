@@ -52,7 +52,7 @@ struct fabstat_cpu {
 	local64_t depth_ticks;
 	local64_t events;
 	local64_t rare[FABSTAT_EVENTS];
-	struct fabstat_histogram *histogram[FABSTAT_OPS][FABSTAT_KINDS];
+	struct fabstat_histogram *histogram[FABSTAT_KINDS][FABSTAT_OPS];
 };
 
 /* Counts @event in @cpu, this CPU's counters. Preemption is off. */

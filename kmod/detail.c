@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Details that not everybody wants to pay for: how long requests waited before they were issued,
- * device times by size, and the slowest requests of each device.
+ * device times by size, and the slowest requests of each device. Most requests need only what is
+ * in detail.h; here is the rest.
  *
  * Off by default, and then a jump that is patched out. The wait counts from the moment when the
- * block layer got what the request carries, by its own stamps (fabstat_begun_ns()): a request
+ * block layer got what the request carries, by its own stamps (fabstat_waited_ns()): a request
  * waits for a tag, in a plug, in an I/O scheduler, for a budget.
  */
-#include <linux/ktime.h>
 #include <linux/module.h>
 
 #include "clock.h"
@@ -45,27 +45,24 @@ MODULE_PARM_DESC(detail, "record queue wait, times by size and the slowest reque
 /* Returns where details of the request at @place are kept, or NULL without memory. */
 static struct fabstat_extra *extra_of(const struct fabstat_place *place)
 {
-	struct fabstat_extras *extras = READ_ONCE(place->table->extras);
-	struct fabstat_extra *extra = NULL;
+	struct fabstat_extra *extra;
 
-	if (likely(extras))
-		extra = READ_ONCE(extras->chunk[place->tag / FABSTAT_CHUNK_SLOTS]);
-	return likely(extra) ? extra + place->tag % FABSTAT_CHUNK_SLOTS :
-			       fabstat_extra_create(place->table, place->tag);
+	return fabstat_extra_find(place, &extra) ? extra :
+	       fabstat_extra_create(place->table, place->tag);
 }
 
 /* @rq was issued at @now, and is in the books. Called from probes. */
 void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq, u64 now)
 {
 	const struct fabstat_retry *retry = fabstat_retry(place->slot);
+	s64 wait_ns = fabstat_waited_ns(rq, fabstat_monotonic_ns(now));
 	struct fabstat_extra *extra = extra_of(place);
 	u8 op = place->slot->op;
-	u64 now_ns = ktime_get_mono_fast_ns();
-	u64 begun_ns = fabstat_begun_ns(rq, now_ns);
-	u64 wait_ns = 0;
 
-	if (begun_ns && !retry) {
-		wait_ns = fabstat_elapsed(begun_ns, now_ns);
+	if (retry || wait_ns == FABSTAT_UNKNOWN) {
+		wait_ns = 0;
+	} else {
+		wait_ns = max_t(s64, wait_ns, 0);
 		local64_add(wait_ns, &place->cpu->wait_ns[op]);
 		fabstat_record(place->cpu, op, FABSTAT_WAIT, wait_ns);
 	}
@@ -83,7 +80,7 @@ void fabstat_detail_complete(const struct fabstat_place *place, const struct fab
 {
 	struct fabstat_extra *extra = extra_of(place);
 
-	if (done->op == FABSTAT_READ || done->op == FABSTAT_WRITE)
+	if (fabstat_has_size(done->op))
 		fabstat_record(place->cpu, done->op,
 			       FABSTAT_SIZES + fabstat_size_class(place->slot->bytes), done->ns);
 	/* It may have been issued before this was switched on. */

@@ -6,6 +6,7 @@
 #include <linux/jump_label.h>
 
 #include "classify.h"
+#include "counters.h"
 #include "place.h"
 
 DECLARE_STATIC_KEY_FALSE(fabstat_detail);
@@ -18,6 +19,68 @@ struct fabstat_done {
 	u8 op;
 	u8 error;		/* 0, or one of enum fabstat_event */
 };
+
+/* Finds where details of the request at @place are kept; false if nowhere yet. */
+static __always_inline bool fabstat_extra_find(const struct fabstat_place *place,
+					       struct fabstat_extra **extra)
+{
+	struct fabstat_extras *extras = READ_ONCE(place->table->extras);
+	struct fabstat_extra *chunk;
+
+	chunk = READ_ONCE(*(extras->chunk + place->tag / FABSTAT_CHUNK_SLOTS));
+	*extra = chunk + place->tag % FABSTAT_CHUNK_SLOTS;
+	return likely(chunk);
+}
+
+/*
+ * Enters that a request of kind @op, which was never sent back, was issued at @now after @wait_ns.
+ * Returns false, and enters nothing, if something is missing.
+ */
+static __always_inline bool fabstat_detail_enter(const struct fabstat_place *place,
+						 unsigned int op, u64 wait_ns, u64 now)
+{
+	struct fabstat_histogram *waits;
+	struct fabstat_extra *extra;
+
+	/* A time out of range stands for any that is not known, or below 0. */
+	if (unlikely(wait_ns >> FABSTAT_LIMIT_SHIFT))
+		return false;
+	if (unlikely(!fabstat_extra_find(place, &extra)))
+		return false;
+	waits = READ_ONCE(*(place->cpu->histogram[FABSTAT_WAIT] + op));
+	if (unlikely(!waits))
+		return false;
+	extra->issued = now;
+	extra->wait_ns = wait_ns;
+	extra->cpu = raw_smp_processor_id();
+	local64_add(wait_ns, place->cpu->wait_ns + op);
+	local64_inc(waits->bucket + fabstat_bucket_in_range(wait_ns));
+	return true;
+}
+
+/*
+ * Returns true if the request that was issued at @issued, and took @ns, is none of the slowest and
+ * has all its details.
+ */
+static __always_inline bool fabstat_detail_ordinary(const struct fabstat_place *place, u64 issued,
+						    u64 ns)
+{
+	struct fabstat_extra *extra;
+
+	/* It may have been issued before this was switched on. */
+	return fabstat_extra_find(place, &extra) && likely(extra->issued == issued) &&
+	       likely(ns + extra->wait_ns <= READ_ONCE(place->dev->slow_floor_ns));
+}
+
+/* Returns the histogram of requests of kind @op and as long as this one; NULL: there is none. */
+static __always_inline struct fabstat_histogram *
+fabstat_detail_sizes(const struct fabstat_place *place, unsigned int op)
+{
+	if (unlikely(!fabstat_has_size(op)))
+		return NULL;
+	return READ_ONCE(*(*(place->cpu->histogram + FABSTAT_SIZES +
+			     fabstat_size_class(place->slot->bytes)) + op));
+}
 
 void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq, u64 now);
 void fabstat_detail_complete(const struct fabstat_place *place, const struct fabstat_done *done);

@@ -74,6 +74,7 @@ struct fabstat_device {
 	unsigned int nr_depths;
 	bool limit_is_queues;		/* each hardware queue has a limit of its own */
 	struct fabstat_slowest *slowest;	/* NULL until details are wanted */
+	u64 slow_floor_ns;		/* what a request must exceed to be one of these */
 	struct fabstat_depth **depth_of; /* by hardware queue, for the fast path */
 
 	struct fabstat_cpu *cpu[] ____cacheline_aligned_in_smp;

@@ -91,8 +91,7 @@ bool fabstat_sees(const struct request *rq)
 	if (tag >= BLK_MQ_MAX_DEPTH)
 		goto out;
 	chunk = READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
-	if (chunk)
-		sees = fabstat_issued_at(READ_ONCE(chunk->slot[tag % FABSTAT_CHUNK_SLOTS].issued));
+	sees = fabstat_issued_at(READ_ONCE(chunk->slot[tag % FABSTAT_CHUNK_SLOTS].issued));
 out:
 	preempt_enable();
 	return sees;

@@ -21,7 +21,8 @@ struct fabstat_place {
 /*
  * Finds the place of @rq; returns false if any part of it does not exist yet, or the fast path is
  * closed to the device. Calls nothing and allocates nothing: what is missing points to an empty
- * device or table, so that one test is enough for both. Preemption is off.
+ * device, table or chunk, so that one test is enough for both. The slot of an empty chunk is
+ * neither idle nor that of a request in flight, and is not to be written. Preemption is off.
  *
  * Here and in the fast paths of block.c arrays are indexed by adding to pointers: each index is
  * bounded by the line that makes it or by the block layer's own limits, and UBSAN's check of each
@@ -54,8 +55,6 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 	}
 	index = tag;
 	chunk = READ_ONCE(*(table->chunk + index / FABSTAT_CHUNK_SLOTS));
-	if (unlikely(!chunk))
-		return false;
 	place->table = table;
 	place->tag = index;
 	place->slot = chunk->slot + index % FABSTAT_CHUNK_SLOTS;

@@ -24,7 +24,7 @@ static bool has_histogram(const struct fabstat_device *dev, unsigned int op, enu
 	for_each_possible_cpu(cpu) {
 		const struct fabstat_cpu *counters = READ_ONCE(dev->cpu[cpu]);
 
-		if (counters && READ_ONCE(counters->histogram[op][kind]))
+		if (counters && READ_ONCE(counters->histogram[kind][op]))
 			return true;
 	}
 	return false;
@@ -40,7 +40,7 @@ static u64 add_buckets(const struct fabstat_device *dev, unsigned int op, enum f
 		const struct fabstat_cpu *counters = READ_ONCE(dev->cpu[cpu]);
 		const struct fabstat_histogram *histogram;
 
-		histogram = counters ? READ_ONCE(counters->histogram[op][kind]) : NULL;
+		histogram = counters ? READ_ONCE(counters->histogram[kind][op]) : NULL;
 		if (fabstat_histogram_spills(histogram, cpu))
 			continue;
 		for (i = 0; histogram && i < FABSTAT_BUCKETS; i++) {

@@ -12,13 +12,25 @@
 #include "memory.h"
 #include "slots.h"
 
-struct fabstat_table fabstat_no_table;
+struct fabstat_extras fabstat_no_extras;
+
+struct fabstat_chunk fabstat_no_chunk = {
+	.slot = { [0 ... FABSTAT_CHUNK_SLOTS - 1] = { .issued = FABSTAT_PAST } },
+};
+
+struct fabstat_table fabstat_no_table = {
+	.chunk = { [0 ... FABSTAT_CHUNKS - 1] = &fabstat_no_chunk },
+	.extras = &fabstat_no_extras,
+};
 
 static struct fabstat_table *table_create(struct fabstat_table **place)
 {
 	struct fabstat_table *table = fabstat_alloc(sizeof(*table), FABSTAT_BOOKS);
 
-	return table ? fabstat_publish(place, &fabstat_no_table, table) : NULL;
+	if (!table)
+		return NULL;
+	*table = fabstat_no_table;
+	return fabstat_publish(place, &fabstat_no_table, table);
 }
 
 static struct fabstat_chunk *chunk_create(struct fabstat_chunk **place)
@@ -31,7 +43,7 @@ static struct fabstat_chunk *chunk_create(struct fabstat_chunk **place)
 		return NULL;
 	for (i = 0; i < FABSTAT_CHUNK_SLOTS; i++)
 		chunk->slot[i].issued = FABSTAT_IDLE;
-	return fabstat_publish(place, NULL, chunk);
+	return fabstat_publish(place, &fabstat_no_chunk, chunk);
 }
 
 /*
@@ -51,7 +63,7 @@ struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag)
 	if (!table)
 		return NULL;
 	chunk = READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
-	if (!chunk)
+	if (chunk == &fabstat_no_chunk)
 		chunk = chunk_create(&table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
 	return chunk ? &chunk->slot[tag % FABSTAT_CHUNK_SLOTS] : NULL;
 }
@@ -62,11 +74,11 @@ struct fabstat_extra *fabstat_extra_create(struct fabstat_table *table, unsigned
 	struct fabstat_extras *extras = READ_ONCE(table->extras);
 	struct fabstat_extra *extra;
 
-	if (!extras) {
+	if (extras == &fabstat_no_extras) {
 		extras = fabstat_alloc(sizeof(*extras), FABSTAT_HISTOGRAM);
 		if (!extras)
 			return NULL;
-		extras = fabstat_publish(&table->extras, NULL, extras);
+		extras = fabstat_publish(&table->extras, &fabstat_no_extras, extras);
 	}
 	extra = READ_ONCE(extras->chunk[tag / FABSTAT_CHUNK_SLOTS]);
 	if (!extra) {
@@ -98,9 +110,12 @@ void fabstat_table_walk(struct fabstat_table *table, unsigned int queue, fabstat
 
 	if (table == &fabstat_no_table)
 		return;
-	for (i = 0; i < FABSTAT_CHUNKS; i++)
-		for (j = 0; table->chunk[i] && j < FABSTAT_CHUNK_SLOTS; j++)
+	for (i = 0; i < FABSTAT_CHUNKS; i++) {
+		if (table->chunk[i] == &fabstat_no_chunk)
+			continue;
+		for (j = 0; j < FABSTAT_CHUNK_SLOTS; j++)
 			visit(&table->chunk[i]->slot[j], queue, data);
+	}
 	cond_resched();
 }
 
@@ -112,12 +127,14 @@ void fabstat_table_free(struct fabstat_table *table)
 	if (table == &fabstat_no_table)
 		return;
 	for (i = 0; i < FABSTAT_CHUNKS; i++) {
-		for (j = 0; table->chunk[i] && j < FABSTAT_CHUNK_SLOTS; j++)
+		fabstat_free(table->extras->chunk[i]);
+		if (table->chunk[i] == &fabstat_no_chunk)
+			continue;
+		for (j = 0; j < FABSTAT_CHUNK_SLOTS; j++)
 			fabstat_retry_free(&table->chunk[i]->slot[j]);
 		fabstat_free(table->chunk[i]);
-		if (table->extras)
-			fabstat_free(table->extras->chunk[i]);
 	}
-	fabstat_free(table->extras);
+	if (table->extras != &fabstat_no_extras)
+		fabstat_free(table->extras);
 	fabstat_free(table);
 }

@@ -52,11 +52,12 @@ struct fabstat_slot {
 #define FABSTAT_CHUNK_SLOTS	128
 #define FABSTAT_CHUNKS		(BLK_MQ_MAX_DEPTH / FABSTAT_CHUNK_SLOTS)
 
-/* Details of one request, while they are wanted. */
+/* Details of one request, while wanted; as long as a slot, so that one offset leads to both. */
 struct fabstat_extra {
 	u64 issued;		/* ticks, of the issue that the rest belongs to */
 	u64 wait_ns;
 	u16 cpu;
+	u64 unused;
 };
 
 struct fabstat_chunk {
@@ -71,14 +72,17 @@ struct fabstat_extras {
 /* The slots of one hardware queue, in chunks that are allocated on first use. */
 struct fabstat_table {
 	struct fabstat_chunk *chunk[FABSTAT_CHUNKS];
-	struct fabstat_extras *extras;	/* NULL until details are wanted */
+	struct fabstat_extras *extras;	/* fabstat_no_extras until details are wanted */
 };
 
 /* A page or a power of two: with a word more an allocator would give twice as much. */
 static_assert(sizeof(struct fabstat_chunk) == 4096);
+static_assert(sizeof(struct fabstat_extra) == sizeof(struct fabstat_slot));
 
-/* Stands for a table that has not been allocated yet: it has no chunks. */
-extern struct fabstat_table fabstat_no_table;
+/* Stand for what has not been allocated yet, so that the fast paths need fewer tests. */
+extern struct fabstat_table fabstat_no_table;		/* has no chunks */
+extern struct fabstat_chunk fabstat_no_chunk;		/* its slots are neither idle nor in flight */
+extern struct fabstat_extras fabstat_no_extras;		/* has no chunks */
 
 /* Returns when the request that @issued is about was issued, in ticks; 0: it is not in flight. */
 static inline u64 fabstat_issued_at(u64 issued)

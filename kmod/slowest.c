@@ -4,7 +4,7 @@
  *
  * By the time to completion from the moment when the block layer got it, or, where nobody knows
  * that, from first issue. Nearly every request is faster than the fastest of those that are kept,
- * and is done with one comparison; the others take a lock.
+ * and is done with one comparison, which detail.h makes; the others take a lock.
  */
 #include <linux/fs.h>
 #include <linux/module.h>
@@ -39,7 +39,6 @@ struct slow_request {
 
 struct fabstat_slowest {
 	raw_spinlock_t lock;
-	u64 floor_ns;		/* of the fastest that is kept, 0 until there are NR_KEPT */
 	unsigned int nr;
 	struct slow_request request[NR_KEPT];
 };
@@ -71,17 +70,19 @@ static unsigned int fastest(const struct fabstat_slowest *slowest)
 	return found;
 }
 
-static void insert(struct fabstat_slowest *slowest, const struct slow_request *request)
+static void insert(struct fabstat_device *dev, struct fabstat_slowest *slowest,
+		   const struct slow_request *request)
 {
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&slowest->lock, flags);
 	if (slowest->nr < NR_KEPT)
 		slowest->request[slowest->nr++] = *request;
-	else if (request->whole_ns > slowest->floor_ns)
+	else if (request->whole_ns > dev->slow_floor_ns)
 		slowest->request[fastest(slowest)] = *request;
+	/* Of the fastest that is kept, and 0 until the list is full. */
 	if (slowest->nr == NR_KEPT)
-		WRITE_ONCE(slowest->floor_ns, slowest->request[fastest(slowest)].whole_ns);
+		WRITE_ONCE(dev->slow_floor_ns, slowest->request[fastest(slowest)].whole_ns);
 	raw_spin_unlock_irqrestore(&slowest->lock, flags);
 }
 
@@ -109,7 +110,7 @@ static noinline void keep(const struct fabstat_place *place, const struct fabsta
 		return;
 	if (retry)
 		memcpy(request.reason, retry->reason, sizeof(request.reason));
-	insert(slowest, &request);
+	insert(place->dev, slowest, &request);
 }
 
 /* Keeps the request at @place if it is one of the slowest so far. Called from probes. */
@@ -117,13 +118,12 @@ void fabstat_slowest_note(const struct fabstat_place *place, const struct fabsta
 			  const struct fabstat_extra *extra)
 {
 	const struct fabstat_retry *retry = fabstat_retry(place->slot);
-	const struct fabstat_slowest *slowest = READ_ONCE(place->dev->slowest);
 	u64 wait_ns = extra ? extra->wait_ns : 0;
 	u64 total_ns = done->ns;
 
 	if (retry && retry->first_issue)
 		total_ns = fabstat_ticks_to_ns(fabstat_elapsed(retry->first_issue, done->now));
-	if (!slowest || wait_ns + total_ns > READ_ONCE(slowest->floor_ns))
+	if (wait_ns + total_ns > READ_ONCE(place->dev->slow_floor_ns))
 		keep(place, done, extra, wait_ns, total_ns);
 }
 

@@ -8,8 +8,8 @@
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
-static unsigned int slow_ms = 100;
-module_param(slow_ms, uint, 0644);
+unsigned int fabstat_slow_ms = 100;
+module_param_named(slow_ms, fabstat_slow_ms, uint, 0644);
 MODULE_PARM_DESC(slow_ms, "age in ms from which the tracepoint fabstat:slow tells of a request");
 
 static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
@@ -41,7 +41,7 @@ static void tell_slow(const struct fabstat_place *place, const struct fabstat_do
 	struct fabstat_traced traced;
 
 	trace_fill(&traced, place->dev, place->slot, done->rq, done->issued, done->now);
-	if (traced.total_ns < (u64)READ_ONCE(slow_ms) * NSEC_PER_MSEC)
+	if (traced.total_ns < (u64)READ_ONCE(fabstat_slow_ms) * NSEC_PER_MSEC)
 		return;
 	if (done->error)
 		traced.reason = event_names[done->error];

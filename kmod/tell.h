@@ -12,6 +12,17 @@ static __always_inline bool fabstat_done_wanted(void)
 	return static_branch_unlikely(&fabstat_detail) || trace_slow_enabled();
 }
 
+extern unsigned int fabstat_slow_ms;
+
+/* Returns true if nobody is to be told of the request that was issued at @issued and took @ns. */
+static __always_inline bool fabstat_done_ordinary(const struct fabstat_place *place, u64 issued,
+						  u64 ns)
+{
+	if (trace_slow_enabled() && ns >= (u64)READ_ONCE(fabstat_slow_ms) * NSEC_PER_MSEC)
+		return false;
+	return fabstat_detail_ordinary(place, issued, ns);
+}
+
 void fabstat_tell_done(const struct fabstat_place *place, const struct fabstat_done *done);
 void fabstat_tell_refused(const struct fabstat_place *place, const struct request *rq,
 			  enum fabstat_event reason, u64 issued, u64 now);
