@@ -14,6 +14,7 @@ from run_records import make_record
 from fabtune.errors import FabtuneError, InputError
 from fabtune.measure import load_look
 from fabtune.measure.load_look import LoadLook
+from fabtune.measure.measured import Span
 from fabtune.model import runrecord, typed
 from fabtune.model.observation import Observation
 from fabtune.model.runrecord import RunRecord
@@ -150,6 +151,22 @@ def test_a_load_that_ends_early_is_judged_by_what_was_seen(monkeypatch: pytest.M
     looking.sample()
     assert looking.limits(25e6, None)
     assert look.asked == ["prepare", "begin", "sample", "sample", "stop", "end"]
+
+
+def test_of_a_load_that_was_looked_at_while_it_made_its_files_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, look = _looking(monkeypatch, [10, 12.1, 13, 14.9, 24])
+    looking.start()
+    for _ in range(3):
+        looking.sample()
+    # It was to be measured from 12 to 15, and made its files until then.
+    assert looking.limits(25e6, None, Span(20.0, 23.0)) == ()
+    assert look.asked[-1] == "give up"
+    looking, _ = _looking(monkeypatch, [10, 12.1, 13, 14.9, 24])
+    looking.start()
+    for _ in range(3):
+        looking.sample()
+    # A program that took its time to start is no such load.
+    assert looking.limits(25e6, None, Span(12.4, 15.4))
 
 
 def test_a_load_on_a_disk_of_no_session_is_measured_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,14 @@ import time
 
 from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
+from fabtune.measure.measured import Span
 from fabtune.model.limits import Limits
 from fabtune.model.runrecord import Readings
 from fabtune.stat import parse
 from fabtune.why.summing_up import limits_of, with_rate
 
+# The share of a look that must lie in the measured part for its verdict to be of that part.
+_INSIDE = 0.8
 # Of more disks at once each sample would take its time from the load.
 _MOST_DISKS = 8
 
@@ -33,6 +36,8 @@ class LoadLook:
         # What is read at the end of the look must not wait for a sample that never comes.
         self._length_s = math.inf if measured_s is None else measured_s - 1.5 * every_s
         self._from_s = math.inf
+        # When the first and the last of its samples were taken.
+        self._first_s = self._last_s = 0.0
         self._begun = self._stopped = False
 
     def start(self) -> None:
@@ -47,8 +52,9 @@ class LoadLook:
         try:
             if not self._begun:
                 self._look.begin()
-                self._begun = True
+                self._begun, self._first_s = True, now_s
             self._look.sample()
+            self._last_s = now_s
             if now_s >= self._from_s + self._length_s:
                 self._look.stop()
                 self._stopped = True
@@ -61,14 +67,20 @@ class LoadLook:
             self._look.give_up()
         self._look = None
 
-    def limits(self, rate_bytes_per_s: float | None, readings: Readings | None) -> tuple[Limits, ...]:
+    def limits(
+        self, rate_bytes_per_s: float | None, readings: Readings | None, part: Span | None = None
+    ) -> tuple[Limits, ...]:
         """Return what limited the load, after its end; `rate_bytes_per_s` is the line's rate where it was told.
 
-        `readings` are fabstat's of the measured part.
+        `readings` are fabstat's of the measured part, and `part` is when that was.  A load that first made its files,
+        or began late for another reason, was looked at while it did that: nothing is said of it.
         """
         if self._begun:
             self.sample()
         if not self._begun or self._look is None:
+            return ()
+        if part and self._seen_of(part) < _INSIDE * (self._last_s - self._first_s):
+            self.give_up()
             return ()
         first, last = (parse(readings.before), parse(readings.after)) if readings else (None, None)
         try:
@@ -78,6 +90,10 @@ class LoadLook:
         except (FabtuneError, OSError):
             return ()
         return tuple(one for disk in seen for one in limits_of(with_rate(disk, rate_bytes_per_s)))
+
+    def _seen_of(self, part: Span) -> float:
+        """Return how many seconds of `part` were looked at."""
+        return min(self._last_s, part.end_s) - max(self._first_s, part.begin_s)
 
 
 def _begun(disk: str | None, target_netns: str | None) -> Look | None:

@@ -268,7 +268,8 @@ def _run_step(
         draft.note(after=counters.edges(target), fabstat=watch.fabstat(measured.window(draft.step)))
         if step.flip_byte_at is not None:
             _flip(place.file, step.flip_byte_at)
-        draft.note(limits=look.limits(draft.record.path.rate_bytes_per_s, draft.step.fabstat))
+        rate, step_made = draft.record.path.rate_bytes_per_s, draft.step
+        draft.note(limits=look.limits(rate, step_made.fabstat, measured.span(step_made)))
 
 
 def _too_small(step: LoadStep, target: Target) -> str:
