@@ -20,6 +20,7 @@ from fabtune.measure.target import Target
 from fabtune.measure.watch import Watch, check_judge
 from fabtune.measure.workload import LoadStep, Place, Workload, expand, space_bytes
 from fabtune.model.document import Json
+from fabtune.model.limits import Limits
 from fabtune.model.runrecord import Draft, HostUsed, PathTold, RunRecord, Sample, StepResult, WorkloadUsed, begin
 from fabtune.progress import Progress
 
@@ -268,8 +269,11 @@ def _run_step(
         draft.note(after=counters.edges(target), fabstat=watch.fabstat(measured.window(draft.step)))
         if step.flip_byte_at is not None:
             _flip(place.file, step.flip_byte_at)
-        rate, step_made = draft.record.path.rate_bytes_per_s, draft.step
-        draft.note(limits=look.limits(rate, step_made.fabstat, measured.span(step_made)))
+        draft.note(limits=_limits(look, draft.record.path, draft.step))
+
+
+def _limits(look: LoadLook, path: PathTold, made: StepResult) -> tuple[Limits, ...]:
+    return look.limits(path.rate_bytes_per_s, made.fabstat, measured.span(made))
 
 
 def _too_small(step: LoadStep, target: Target) -> str:
