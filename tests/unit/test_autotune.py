@@ -10,15 +10,15 @@ from pathlib import Path
 import attrs
 import pytest
 
-from fabtune.autotune import climb as climbing
+from fabtune.autotune import step as stepping
 from fabtune.autotune import view
-from fabtune.autotune.climb import AT_THE_BOUND, NO_MORE_STEPS, NOTHING_LEFT, ClimbAsked, climb
+from fabtune.autotune.climb import AT_THE_BOUND, NO_MORE_STEPS, NOTHING_LEFT, climb
+from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.host import systemd
 from fabtune.model import typed
 from fabtune.model.observation import DiskSample, Observation
-from fabtune.tune import confirm
 from fabtune.why.judging import Judged, Share, judged
 
 # As it is, without what tests put in its place.
@@ -39,6 +39,8 @@ class Climber:
     def __init__(self, looks: list[View | BaseException]) -> None:
         self.looks: Iterator[View | BaseException] = iter(looks)
         self.acts: list[str] = []
+        # What stays of a step on a host that does not answer.
+        self.left = ""
 
     def look(self, *_: object) -> View:
         found = next(self.looks)
@@ -46,21 +48,25 @@ class Climber:
             raise found
         return found
 
+    def take_back(self) -> str:
+        self.acts.append("take back")
+        return self.left
+
 
 @pytest.fixture
 def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseException]], Climber]:
     def make(looks: list[View | BaseException]) -> Climber:
         found = Climber(looks)
         monkeypatch.setattr(view, "see", found.look)
-        monkeypatch.setattr(climbing, "_rate_to_plan_for", lambda *_: None)
-        monkeypatch.setattr(climbing, "profile_for", lambda *_: "wan")
+        monkeypatch.setattr(stepping, "_rate_to_plan_for", lambda *_: None)
+        monkeypatch.setattr(stepping, "profile_for", lambda *_: "wan")
         monkeypatch.setattr(View, "seen", [None], raising=False)
-        step = climbing._Step
-        monkeypatch.setattr(step, "_rows", lambda self, role, netns: ["a row"])
+        step = stepping.TuningStep
+        monkeypatch.setattr(step, "_rows", lambda self, end: ["a row"])
         monkeypatch.setattr(step, "_write", lambda self: found.acts.append("write"))
-        monkeypatch.setattr(step, "_take_back", lambda self: found.acts.append("take back"))
+        monkeypatch.setattr(step, "_take_back", lambda self: found.take_back())
         monkeypatch.setattr(time, "sleep", lambda _: None)
-        monkeypatch.setattr(confirm, "accept", lambda _: found.acts.append("confirm"))
+        monkeypatch.setattr(step, "_keep", lambda self: found.acts.append("confirm"))
         monkeypatch.setattr(systemd, "manages_host", lambda: True)
         return found
 

@@ -129,3 +129,38 @@ window() {
 	[ "$(window)" = 0 ]
 	run ! pidof fio
 }
+
+# target_host: sshd on the target's address, with a state directory of its own: a host of its own but for the kernel.
+target_host() {
+	mkdir -p -m 700 /root/.ssh /run/sshd /run/target-state /var/lib/fabtune
+	[ -e /root/.ssh/id_ed25519 ] || ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
+	cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys
+	printf 'StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n' > /root/.ssh/config
+	[ -e /run/sshd/host_key ] || ssh-keygen -q -t ed25519 -N '' -f /run/sshd/host_key
+	ip netns exec target sh -c 'mount -t configfs configfs /sys/kernel/config && mount --bind /run/target-state /var/lib/fabtune &&
+		exec /usr/sbin/sshd -h /run/sshd/host_key -o UseDNS=no -o UsePAM=no -o PermitRootLogin=yes'
+}
+
+@test "a target on a host of its own is tuned by ssh with a journal of its own; one that is not reached is said first" {
+	run -1 fabtune tune --yes --for 3s --target-host 10.2.0.77
+	[[ $output == *"10.2.0.77: not reached by ssh"* ]]
+	run -2 fabtune tune --yes --target-host=-oProxyCommand=x
+	target_host
+	buffers=$(ip netns exec target sysctl -n net.ipv4.tcp_wmem)
+	ip netns exec target sysctl -qw net.ipv4.tcp_wmem="4096 16384 262144"
+	under_load randread 32
+	fabtune tune --yes --for 4s --target-host 10.2.0.1 --json > tune.json
+	cat tune.json
+	[ "$(of '["steps"][0]["kept"]')" = True ]
+	[ "$(of '["last_bytes_per_s"] > 8e6')" = True ]
+	[ "$(of '["steps"]' | grep -c "target: tcp.wmem_max")" -eq 1 ]
+	rest
+	# Nothing of it waits there, and its own revert gives back what its own journal knows.
+	ssh 10.2.0.1 fabtune history > there
+	cat there
+	grep -q "target.*in force" there
+	run ! grep -q unconfirmed there
+	ssh 10.2.0.1 fabtune revert || [ $? -eq 4 ]
+	[ "$(ip netns exec target sysctl -n net.ipv4.tcp_wmem)" = "4096	16384	262144" ]
+	ip netns exec target sysctl -qw net.ipv4.tcp_wmem="$buffers"
+}

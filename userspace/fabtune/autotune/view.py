@@ -103,9 +103,17 @@ def _often_reached(way: OneWay) -> float | None:
     return float(rates[-1 - len(rates) // _OFTEN]) if rates else None
 
 
-def see(names: Sequence[str], target_netns: str | None, seconds: float, rate_bit_per_s: float | None) -> View:
-    """Look for `seconds`.  Raises InputError without a session, FabtuneError where nothing moves."""
-    seen = tuple(with_known_rate(Look(names, target_netns).over(seconds), rate_bit_per_s))
+def see(
+    names: Sequence[str], target_netns: str | None, target_host: str, seconds: float, rate_bit_per_s: float | None
+) -> View:
+    """Look for `seconds`, at the target's end as well where it is told.
+
+    Raises InputError without a session, FabtuneError where nothing moves, or the target's host shows nothing.
+    """
+    seen = tuple(with_known_rate(Look(names, target_netns, target_host).over(seconds), rate_bit_per_s))
+    if target_host and not any(one.target for one in seen):
+        said = [text for one in seen for text in one.missing if target_host in text]
+        raise FabtuneError(said[0] if said else f"{target_host}: it shows no end of these connections")
     ways = tuple(way for one in seen for way in judged(one))
     if not ways:
         raise FabtuneError("nothing moves on these disks: put them under their load, and tune them then")

@@ -4,7 +4,8 @@
 import argparse
 import contextlib
 
-from fabtune.autotune.climb import Climb, ClimbAsked, Climbed, climb
+from fabtune.autotune.climb import Climb, climb
+from fabtune.autotune.step import ClimbAsked, Climbed
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import measurement, own_load
@@ -23,7 +24,7 @@ def run_tune(args: argparse.Namespace) -> int:
         if console.ask("Tune them? [y/N] ").strip().lower() not in ("y", "yes"):
             console.say("nothing was changed")
             return ExitCode.DONE
-    asked = ClimbAsked(tuple(args.on), args.target_netns, rate, args.seconds, args.steps)
+    asked = ClimbAsked(tuple(args.on), args.target_netns, rate, args.seconds, args.steps, args.target_host)
     with own_load.loaded(load) if load else contextlib.nullcontext():
         found = climb(asked, console.say)
     with console.reader_may_leave():

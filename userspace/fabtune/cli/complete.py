@@ -150,7 +150,8 @@ _BY_NAME: dict[str, Callable[[], Candidates]] = {
     "ab.switch": _files, "revert.profile": _profiles,
 }  # fmt: skip
 _BY_KIND: dict[str, Callable[[], Candidates]] = {
-    "PROFILE": _profiles_and_files, "DEVICE|DIR": _places, "FILE": _files, "FACTS": _files, "INVENTORY": _files,
+    "PROFILE": _profiles_and_files, "DEVICE|DIR": _places, "FILE": _files, "TUNABLE": _tunables, "FACTS": _files,
+    "INVENTORY": _files,
     "SCRIPT": _files, "DIR": _directories, "netns": _namespaces, "target_netns": _namespaces, "DEV": _disks,
     "PROFILE|NAME=VALUE|DEV": _imagined,
     **dict.fromkeys(

@@ -26,11 +26,11 @@ EXAMPLES: dict[str, Sequence[Example]] = {
     ),
     "tune": (
         ("tune", "all sessions, under the load that they have"),
-        ("tune --on sdb --rate 1gbit", "look at one disk, of a path whose rate you know"),
         (
             "tune --with xdd --set op=read --on sdb",
             "under a load of its own; one that writes asks first, as measure does",
         ),
+        ("tune --target-host target.example", "both ends, the target's with the fabtune there, reached by ssh"),
         ("tune --target-netns target --yes", "both ends, where the target is in a namespace of this host"),
     ),
     "guard": (

@@ -67,7 +67,18 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="also list values that are right already or not needed")
     _add_where(parser)
     _add_path(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="also save the plan, for `fabtune apply --plan FILE`")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="TUNABLE", help="plan this tunable of the profile alone"
+    )
+    parser.add_argument(
+        "--estimated", action="store_true", help="nobody vouches for the rate: pace nothing, bound buffers by memory"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="also save the plan, for `fabtune apply --plan FILE`; -: print only that",
+    )
     parser.add_argument("--exit-code", action="store_true", help="exit 3 if there is anything to change, else 0")
 
 
@@ -77,7 +88,7 @@ def _apply(parser: argparse.ArgumentParser) -> None:
         "--plan",
         type=Path,
         metavar="FILE",
-        help="write what `fabtune plan --out FILE` saved, if the host has not changed since",
+        help="write what `fabtune plan --out FILE` saved, if the host has not changed since; -: from standard input",
     )
     parser.add_argument(
         "--yes", "-y", action="store_true", help="do not ask first; without a terminal nothing is asked anyway"
@@ -112,8 +123,12 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on", action="append", default=[], metavar="DEV", help="look at this disk's load alone (default: all disks)"
     )
-    parser.add_argument(
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
         "--target-netns", type=_namespace, metavar="NAME", help="also tune the target in this namespace of this host"
+    )
+    where.add_argument(
+        "--target-host", default="", metavar="HOST", help="also tune the target on this host, with the fabtune there"
     )
     parser.add_argument("--rate", metavar="RATE", help="rate of the slowest link, where it is known")
     parser.add_argument(

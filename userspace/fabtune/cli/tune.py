@@ -6,6 +6,7 @@ import contextlib
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabtune.catalog.tunable import shipped_catalog
@@ -32,13 +33,18 @@ from fabtune.tune.saved_plan import SavedPlan
 if TYPE_CHECKING:
     from fabtune.tune.lift import Reason
 
+# What stands in a file's place for what comes in, or goes out.
+STDIO = Path("-")
 # How long `plan --from why` looks.
 _LOOK_S = 10.0
 
 
 def _asked(args: argparse.Namespace) -> Request:
     narrow = getattr(args, "scope", "host") == "connection"
-    return request(args.profile, args.role, args.netns, args.rtt, args.rate, args.set, narrow)
+    return request(
+        args.profile, args.role, args.netns, args.rtt, args.rate, args.set, narrow,
+        only=getattr(args, "only", ()), estimated=getattr(args, "estimated", False),
+    )  # fmt: skip
 
 
 def run_plan(args: argparse.Namespace) -> int:
@@ -51,7 +57,11 @@ def run_plan(args: argparse.Namespace) -> int:
     if reason:
         for text in reason.verdicts:
             console.say(text)
-        reason.narrow(plan)
+        plan.rows = reason.lifting(plan.rows)
+    if args.out == STDIO:
+        with console.reader_may_leave():
+            print(saved_plan.plan_text(saved_plan.of(plan, facts, shipped_catalog())), end="")
+        return ExitCode.DRIFT if args.exit_code and plan.changes else ExitCode.DONE
     if args.out:
         saved_plan.write(saved_plan.of(plan, facts, shipped_catalog()), args.out)
     _show_plan(plan, facts, args.json, args.all)
@@ -156,6 +166,8 @@ def _saved_plan(args: argparse.Namespace) -> SavedPlan | None:
     for option, value in given.items():
         if value:
             raise InputError(f"apply: --plan {args.plan} is the whole plan; it cannot be combined with {option}")
+    if args.plan == STDIO:
+        return saved_plan.parse(sys.stdin.buffer.read(saved_plan.MAX_BYTES + 1), "standard input", shipped_catalog())
     return saved_plan.load(args.plan, shipped_catalog())
 
 

@@ -64,7 +64,7 @@ PROGRAMS = (
     Program("ping", "iputils-ping", ("measure",), "round-trip time"),
     Program("dumpcap", "wireshark-common", ("measure",), "--capture"),
     Program("tshark", "tshark", ("measure",), "--capture"),
-    Program("ssh", "openssh-client", ("ab",), "--target-host"),
+    Program("ssh", "openssh-client", ("ab", "tune", "why"), "--target-host"),
     Program("ansible-playbook", "ansible-core", ("run",), "--fleet"),
     Program("ansible-inventory", "ansible-core", ("run",), "--fleet"),
     # Not in Debian before 13: guests of that release have it whatever the host is.

@@ -2,6 +2,7 @@
 """What other programs write and read as JSON or TOML, of which nothing is known before it has been looked at."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -21,9 +22,10 @@ class Rest:
 
 def printed(text: str, whose: str) -> Json:
     """Return the JSON that a program printed; errors name it `whose`.  Raises InputError where there is none."""
+    # Banners and warnings may stand before it.
+    begun = re.search(r"[\[{]\n|^\[\]$", text, re.MULTILINE)
     try:
-        # Banners and warnings may stand before it.
-        found: Json = json.loads(text[max(text.find("{\n"), 0) :])
+        found: Json = json.loads(text[begun.start() if begun else 0 :])
     except (ValueError, RecursionError):
         raise InputError(f"{whose}: no JSON in what it printed: {text.strip()[-240:]}") from None
     return found

@@ -2,19 +2,17 @@
 """What lifts the limiters: the rows of the path's profile that change one of their tunables at the right end."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 
 import attrs
 
-from fabtune.catalog.profile import Profile
-from fabtune.catalog.tunable import Value, shipped_catalog
+from fabtune.catalog.tunable import Value
 from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
 from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import TARGET, Observation
 from fabtune.model.session_model import KNOWN, Change
 from fabtune.tune import journal
-from fabtune.tune.plan import Plan, Row
+from fabtune.tune.plan import Row
 from fabtune.tune.request import plan_for, request
 from fabtune.why import words
 from fabtune.why.judging import Judged, Share, judged
@@ -22,7 +20,6 @@ from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
-_CONNECTION = "connection"
 # A line does not carry more than this above the rate that was told of it.
 _TOO_MUCH = 1.02
 
@@ -44,20 +41,14 @@ class Reason:
     verdicts: tuple[str, ...]
     shares: tuple[Share, ...]
 
-    def only_lifting(self, profile: Profile, more: Collection[str]) -> Profile:
-        """Return `profile` with no entries but those that lift what limits, what they depend on, and `more`."""
-        wanted = {*more, *(name for one in self.shares for name in one.lifts)}
-        catalog = shipped_catalog().tunables
-        entries = {
-            # Whether connections can be given options of their own decides on other entries.
-            role: {name: one for name, one in of.items() if name in wanted or catalog[name].scope == _CONNECTION}
-            for role, of in profile.entries.items()
-        }
-        return replace(profile, entries=entries)
+    @property
+    def tunables(self) -> frozenset[str]:
+        """Those that lift what limits, at whichever end."""
+        return frozenset(name for one in self.shares for name in one.lifts)
 
-    def narrow(self, plan: Plan) -> None:
-        """Leave in `plan` the rows that lift what limits, in the order in which they must be written."""
-        plan.rows = [row for row in plan.rows if _lifts(row, self.shares)]
+    def lifting(self, rows: Iterable[Row]) -> list[Row]:
+        """Return those of `rows` that lift what limits, in the order in which they must be written."""
+        return [row for row in rows if _lifts(row, self.shares)]
 
 
 def _lifts(row: Row, shares: Iterable[Share]) -> bool:

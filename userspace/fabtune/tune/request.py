@@ -2,8 +2,8 @@
 """What a user asks of a host, and the plan that this makes of the host as it is now."""
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from fabtune.catalog.profile import Profile, load_profile
 from fabtune.catalog.tunable import ROLES, shipped_catalog
@@ -18,6 +18,7 @@ from fabtune.tune.saved_plan import SavedPlan
 
 # What stands in a rate's place when the path shall be asked.
 MEASURE = "measure"
+_CONNECTION = "connection"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Request:
     estimated: bool = False
     # Whether only what concerns the storage path's own sessions is to be written.
     narrow: bool = False
+    # The only tunables to plan for; none means all.
+    only: frozenset[str] = frozenset()
 
 
 def request(
@@ -45,11 +48,14 @@ def request(
     rate: str | None,
     settings: Iterable[str],
     narrow: bool = False,
+    *,
+    only: Collection[str] = (),
+    estimated: bool = False,
 ) -> Request:
     """Return what these words of a command line ask for.  Raises InputError."""
     found = load_profile(profile, shipped_catalog())
     return Request(
-        profile=found,
+        profile=_with_only(found, only) if only else found,
         role=role,
         netns=netns,
         rtt_ms=None if rtt is None else units.parse_ms(rtt, "--rtt"),
@@ -57,7 +63,21 @@ def request(
         measure_rate=rate == MEASURE,
         parameters=_parameters(found, settings),
         narrow=narrow,
+        only=frozenset(only),
+        estimated=estimated,
     )
+
+
+def _with_only(profile: Profile, names: Collection[str]) -> Profile:
+    """Return `profile` with no entries but those of `names`, and those that decide on others.  Raises InputError."""
+    catalog = shipped_catalog()
+    wanted = {catalog.get(name, "--only").name for name in names}
+    entries = {
+        # Whether connections can be given options of their own decides on other entries.
+        role: {name: one for name, one in of.items() if name in wanted or catalog.tunables[name].scope == _CONNECTION}
+        for role, of in profile.entries.items()
+    }
+    return replace(profile, entries=entries)
 
 
 def _parameters(profile: Profile, settings: Iterable[str]) -> dict[str, float]:
@@ -102,6 +122,8 @@ def plan_for(asked: Request) -> tuple[Plan, Facts]:
         rounded.mark_rounded(plan, journal.transactions())
     if asked.narrow:
         narrowed(plan)
+    if asked.only:
+        plan.rows = [row for row in plan.rows if row.tunable.name in asked.only]
     nextlogin.guard(plan, facts)
     return plan, facts
 

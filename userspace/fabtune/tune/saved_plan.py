@@ -44,7 +44,7 @@ from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, REFUSED, SAME
 
 VERSION = 1
 # 1,000 LUNs with eight tunables each make about 4 MiB.
-_MAX_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 _MAX_TEXT = 4096
 _MOST_TOLD = 12
 _STATES = (CHANGE, SAME, KEPT, planning.UNSUPPORTED, planning.UNREADABLE, NOT_NEEDED, NO_DEVICE, REFUSED)
@@ -244,13 +244,18 @@ def write(saved: SavedPlan, path: Path) -> None:
 
     Raises InputError where `path` holds something else than a saved plan, or the plan cannot be one.
     """
-    text = json.dumps(_as_json(saved), indent=1) + "\n"
+    text = plan_text(saved)
     try:
         if path.exists() and not (path.is_file() and b'"fabtune_plan"' in _read(path)[:64]):
             raise InputError(f"{path}: exists and is not a saved plan; give another name")
         files.keep(path, text.encode(), over=True)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
+
+
+def plan_text(saved: SavedPlan) -> str:
+    """Return the text of a file that keeps `saved`.  Raises InputError where the plan cannot be saved."""
+    return json.dumps(_as_json(saved), indent=1) + "\n"
 
 
 def _as_json(saved: SavedPlan) -> dict[str, Json]:
@@ -280,25 +285,31 @@ def load(path: Path, catalog: Catalog) -> SavedPlan:
 
     Raises InputError naming file and key, HostChangedError if it was made with another vocabulary.
     """
+    return parse(_read(path), str(path), catalog)
+
+
+def parse(data: bytes, where: str, catalog: Catalog) -> SavedPlan:
+    """Return the plan whose text is `data`; errors call it `where`.  Raises as `load` does."""
+    if len(data) > MAX_BYTES:
+        raise InputError(f"{where}: larger than the {MAX_BYTES} bytes that are allowed")
     try:
-        table = json.loads(_read(path), parse_constant=_refused)
+        table = json.loads(data, parse_constant=_refused)
     except UnicodeDecodeError:
-        raise InputError(f"{path}: not a saved plan but binary; make one with `fabtune plan --out FILE`") from None
+        raise InputError(f"{where}: not a saved plan but binary; make one with `fabtune plan --out FILE`") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON: {error}; make a plan with `fabtune plan --out FILE`") from None
-    where = str(path)
+        raise InputError(f"{where}: not JSON: {error}; make a plan with `fabtune plan --out FILE`") from None
     version = table.pop("fabtune_plan", None) if isinstance(table, dict) else None
     if version != VERSION or version is True:
         raise InputError(f"{where}: no saved plan of version {VERSION}; make one with `fabtune plan --out FILE`")
-    data = typed.STRICT.read(_PlanTable, table, where)
-    if data.vocabulary != digest(catalog):
+    kept = typed.STRICT.read(_PlanTable, table, where)
+    if kept.vocabulary != digest(catalog):
         raise HostChangedError(
-            f"{where}: made by fabtune {data.fabtune} with another vocabulary than this fabtune ({__version__}) "
+            f"{where}: made by fabtune {kept.fabtune} with another vocabulary than this fabtune ({__version__}) "
             "has; make a new plan"
         )
     return SavedPlan(
-        data.made, data.fabtune, data.host, data.kernel, data.vocabulary, data.profile, data.roles, data.sessions,
-        data.netns, _path(data.path, f"{where}: path"), data.parameters, _rows(data.rows, catalog, data.roles, where),
+        kept.made, kept.fabtune, kept.host, kept.kernel, kept.vocabulary, kept.profile, kept.roles, kept.sessions,
+        kept.netns, _path(kept.path, f"{where}: path"), kept.parameters, _rows(kept.rows, catalog, kept.roles, where),
     )  # fmt: skip
 
 
@@ -314,12 +325,9 @@ def _read(path: Path) -> bytes:
         with os.fdopen(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise InputError(f"{path}: not a regular file")
-            data = file.read(_MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    if len(data) > _MAX_BYTES:
-        raise InputError(f"{path}: larger than the {_MAX_BYTES} bytes that are allowed")
-    return data
 
 
 def _path(table: object, where: str) -> NetworkPath | None:

@@ -22,7 +22,7 @@ from fabtune.tune import journal, relogin, signals
 from fabtune.tune.pending import RELOGIN, Pending
 
 # No question that nobody answers, and an end within seconds when the target's host is gone.
-_SSH_OPTIONS = ("-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=5")
+SSH_OPTIONS = ("-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=5")
 
 
 @attrs.frozen
@@ -126,7 +126,7 @@ def _there(ends: Ends) -> list[str]:
 
 
 def _on_target(ends: Ends) -> list[str]:
-    return ["ssh", *_SSH_OPTIONS, ends.target_host] if ends.target_host else []
+    return ["ssh", *SSH_OPTIONS, ends.target_host] if ends.target_host else []
 
 
 def _forget_paths(ends: Ends) -> None:

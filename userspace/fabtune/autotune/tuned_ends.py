@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The ends that a step writes to: this host's own, in a namespace or not, and a target on another host."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import attrs
+
+from fabtune.catalog.tunable import ROLES, shipped_catalog
+from fabtune.host import systemd
+from fabtune.tune import saved_plan
+from fabtune.tune.carry_out import carry_out
+from fabtune.tune.far_end import FarEnd
+from fabtune.tune.lift import Reason
+from fabtune.tune.pending import RECONNECT, Leave, Pending
+from fabtune.tune.plan import CHANGE, Row, ordered
+from fabtune.tune.reconnect import Reconnected
+from fabtune.tune.request import plan_for, request
+from fabtune.tune.saved_plan import SavedPlan
+
+# What counts without a login: a session is not logged out.
+AT_ONCE = "live"
+_IN_PLACE = (AT_ONCE, "new-connections", RECONNECT)
+# How long iscsid waits before it connects anew.
+_PAUSE = "iscsi.time2wait"
+
+Progress = Callable[[str], None]
+
+
+@attrs.frozen
+class Lifting:
+    """What a step asks of each end; `estimated` where nobody vouches for the rate that is planned for."""
+
+    reason: Reason
+    rtt_ms: float | None
+    estimated: bool
+    settings: tuple[str, ...] = ()
+
+    @property
+    def tunables(self) -> frozenset[str]:
+        """The only ones to plan for."""
+        return self.reason.tunables | {_PAUSE}
+
+    def in_place(self, saved: SavedPlan) -> SavedPlan:
+        """Return `saved` with no rows but those that lift what limits, and are felt without a login."""
+        rows = [row for row in self.reason.lifting(saved.rows) if row.tunable.effect in _IN_PLACE]
+        if any(row.tunable.effect != AT_ONCE for row in changes_of(rows)):
+            # What comes into force by a new connection should not take longer than it must.
+            rows = ordered([*rows, *(row for row in saved.rows if row.tunable.name == _PAUSE)])
+        return replace(saved, rows=tuple(rows))
+
+
+@attrs.frozen
+class Wrote:
+    """What writing to an end came to."""
+
+    transaction: str
+    rows: Sequence[Row]
+    reconnected: Sequence[Reconnected] = ()
+    pending: Sequence[Pending] = ()
+
+
+def changes_of(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows to write."""
+    return [row for row in rows if row.state == CHANGE]
+
+
+def watched() -> bool:
+    """Tell whether this host can take a step back after a power cut, too: only then the switch promises anything."""
+    return systemd.manages_host()
+
+
+class TunedEnd(Protocol):
+    """One end of the sessions."""
+
+    role: str
+    # The host, where it is another one.
+    host: str
+
+    def plan(self, wanted: Lifting) -> SavedPlan:
+        """Return what is to be written there.  Raises FabtuneError."""
+
+    def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
+        """Write it, to go back after `limit_s` unless confirmed, beside transactions that wait for that as well.
+
+        Raises FabtuneError.
+        """
+
+
+class NearEnd:
+    """An end in a network namespace of this host."""
+
+    host = ""
+
+    def __init__(self, role: str, netns: str) -> None:
+        self.role, self._netns = role, netns
+
+    def plan(self, wanted: Lifting) -> SavedPlan:
+        """Return what is to be written there.  Raises FabtuneError."""
+        rtt, rate = _path(wanted)
+        asked = request(
+            wanted.reason.profile, self.role, self._netns, rtt, rate, wanted.settings,
+            only=wanted.tunables, estimated=wanted.estimated,
+        )  # fmt: skip
+        plan, facts = plan_for(asked)
+        return wanted.in_place(saved_plan.of(plan, facts, shipped_catalog()))
+
+    def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
+        """Write it; the initiator's sessions are connected anew where that is due.  Raises FabtuneError."""
+        done, result = carry_out(
+            plan, persist=False, leave=Leave(reconnect=self.role == ROLES[0]),
+            confirm_within_s=limit_s if watched() else None, beside=beside, progress=progress,
+        )  # fmt: skip
+        return Wrote(result.transaction, done.changes, result.reconnected, result.pending)
+
+
+class AwayTarget:
+    """A target on another host, whose switch is always armed: nobody may reach it to take a step back."""
+
+    role = ROLES[1]
+
+    def __init__(self, far: FarEnd) -> None:
+        self.far, self.host = far, far.host
+
+    def plan(self, wanted: Lifting) -> SavedPlan:
+        """Return what is to be written there.  Raises FabtuneError."""
+        rtt, rate = _path(wanted)
+        path = [*(["--rtt", rtt] if rtt else []), *(["--rate", rate] if rate else [])]
+        found = self.far.plan(wanted.reason.profile, wanted.tunables, path, wanted.settings, wanted.estimated)
+        return wanted.in_place(found)
+
+    def write(self, plan: SavedPlan, limit_s: float, _: Collection[str], __: Progress) -> Wrote:
+        """Write it.  Raises FabtuneError."""
+        return Wrote(self.far.apply(plan, limit_s), changes_of(plan.rows))
+
+
+def _path(wanted: Lifting) -> tuple[str | None, str | None]:
+    """Return round trip and rate as words of a command line."""
+    rtt = None if wanted.rtt_ms is None else f"{wanted.rtt_ms}ms"
+    rate = wanted.reason.rate_bit_per_s
+    return rtt, None if rate is None else f"{rate:.0f}bit"
