@@ -10,6 +10,8 @@ from fabtune.experiment import clients
 from fabtune.model.runrecord import RunRecord, Stuck
 
 SECOND = 1_000_000_000
+# One request of 4 KiB at a time.
+QUEUE = 4096
 
 
 def two_disks(first: int, second: int, time_ns: int) -> str:
@@ -36,7 +38,7 @@ READINGS = [
 
 
 def test_ramp_and_drain_are_left_out_and_the_slowest_client_is_held_against_the_mean() -> None:
-    seen = clients.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb"])
+    seen = clients.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb"], QUEUE)
     found = clients.figures(record(), "read", seen)
     assert found["mb_per_s"] == pytest.approx((600 + 100) * 4096 / 2 / 1e6, abs=0.01)
     assert found["slowest_mb_per_s"] == pytest.approx(100 * 4096 / 2 / 1e6, abs=0.001)
@@ -45,17 +47,27 @@ def test_ramp_and_drain_are_left_out_and_the_slowest_client_is_held_against_the_
     assert found["p50_ms"] == pytest.approx(1, rel=0.1) and found["oldest_s"] == 0.5
 
 
+def test_of_clients_in_step_a_request_more_or_less_of_each_does_not_count() -> None:
+    # Two a second of each, first read right before one, last right after one.
+    at = [100 + 0.40 + 0.31 * number for number in range(16)]
+    done = [int((one - 100) / 0.5) + 1 for one in at]
+    readings = [(one, two_disks(n, n, round(one * SECOND))) for one, n in zip(at, done, strict=True)]
+    assert (done[-1] - done[0]) / (at[-1] - at[0]) / 2 > 1.07
+    part = clients.measured_part(readings, 100.0, 6.0, ["sda", "sdb"], QUEUE)
+    assert [one.bytes_per_s for one in part] == [pytest.approx(2 * 4096, rel=0.02)] * 2
+
+
 def test_a_client_that_got_nothing_done_has_no_share() -> None:
     still = [(at, text) for at, text in ((102.0, two_disks(1, 7, 12 * SECOND)), (104.0, two_disks(50, 7, 14 * SECOND)))]
-    found = clients.figures(record(), "read", clients.measured_part(still, 101.0, 4.0, ["sda", "sdb"]))
+    found = clients.figures(record(), "read", clients.measured_part(still, 101.0, 4.0, ["sda", "sdb"], QUEUE))
     assert found["slowest_mb_per_s"] == 0 and found["slowest_share"] == 0
 
 
 def test_a_client_that_was_never_seen_and_too_short_a_run_are_errors() -> None:
     with pytest.raises(FabtuneError, match="sdc.*one client got nothing through"):
-        clients.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb", "sdc"])
+        clients.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb", "sdc"], QUEUE)
     with pytest.raises(FabtuneError, match="1 readings in the measured part"):
-        clients.measured_part(READINGS, 103.5, 1.0, ["sda", "sdb"])
+        clients.measured_part(READINGS, 103.5, 1.0, ["sda", "sdb"], QUEUE)
 
 
 def test_a_load_that_hung_has_no_throughput_but_the_age_of_its_oldest_request() -> None:

@@ -26,10 +26,20 @@ from fabtune.stat.snapshot import read_file
 
 # GUPFS's criterion for many connections (FY2003, 16-node scalability): a request that cannot complete within a minute.
 STUCK_S = 60.0
+# Moderated clients ask in whole parts of a second; readings in step with that would count a request too many of each.
+_OUT_OF_STEP = 0.62
 _OPTIONS: Options = {"ioengine": "libaio", "direct": 1, "thread": 1, "norandommap": 1, "randrepeat": 0, "time_based": 1}
 
 
-def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecord, list[DeviceInterval]]:
+@attrs.frozen
+class Client:
+    """What one client's disk did in the measured part, and its throughput there."""
+
+    interval: DeviceInterval
+    bytes_per_s: float
+
+
+def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecord, list[Client]]:
     """Return the record of one direction on all `disks`, and what fabstat saw of each in the measured part.
 
     Every disk gets ``queue_depth`` requests of ``size_bytes`` in a stream of its own, in a part of its own where all
@@ -50,7 +60,7 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
         path=path_told(settings, op),
         environment={"settings": attrs.asdict(settings)}, fio_version=version,
     ))  # fmt: skip
-    seen: list[DeviceInterval] = []
+    seen: list[Client] = []
     with tempfile.TemporaryDirectory(prefix="fabtune-clients-") as scratch:
         gate = Path(scratch) / "gate"
         gate.touch()
@@ -60,7 +70,8 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
             readings = _load(step, program, Path(scratch), gate, disks, draft)
             draft.note(stuck=Stuck(STUCK_S, _oldest_s(draft, op)))
             begun_unix_s = draft.step.begun_unix_s or 0.0
-            seen = measured_part(readings, begun_unix_s + settings.ramp_s, settings.runtime_s, disks)
+            queue_bytes = settings.size_bytes * settings.queue_depth
+            seen = measured_part(readings, begun_unix_s + settings.ramp_s, settings.runtime_s, disks, queue_bytes)
         except _HangingError as error:
             # fio would wait for its requests for good.
             hanging = error.stuck.requests
@@ -70,7 +81,7 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
     return draft.record, seen
 
 
-def by_way(op: str, seen: Sequence[DeviceInterval]) -> list[tuple[str, Sequence[DeviceInterval]]]:
+def by_way(op: str, seen: Sequence[Client]) -> list[tuple[str, Sequence[Client]]]:
     """Return each direction with what its disks did."""
     half = len(seen) // 2
     return [("read", seen[half:]), ("write", seen[:half])] if op == "mixed" else [(op, seen)]
@@ -141,29 +152,44 @@ def _load(
                     requests = tuple(as_record(one) for one in hanging)
                     raise _HangingError(Stuck(STUCK_S, max(one.age_s for one in requests), requests))
 
-            load.wait(look, sample_s(step), step.measured_s)
+            load.wait(look, sample_s(step) * _OUT_OF_STEP, step.measured_s)
             draft.note(fio=load.document(), before_drain=load.before_drain())
     return readings
 
 
 def measured_part(
-    readings: Sequence[tuple[float, str]], begin_unix_s: float, runtime_s: float, disks: Sequence[str]
-) -> list[DeviceInterval]:
-    """Return what each disk did between the first and the last reading of the measured part.
+    readings: Sequence[tuple[float, str]],
+    begin_unix_s: float,
+    runtime_s: float,
+    disks: Sequence[str],
+    queue_bytes: float,
+) -> list[Client]:
+    """Return what each disk did in the measured part.  `queue_bytes`: what one disk's queue of requests carries.
 
     The jobs' own figures cannot be added: each job counts its run time from its own first request.
     """
-    inside = [text for unix_s, text in readings if begin_unix_s <= unix_s <= begin_unix_s + runtime_s]
+    inside = [parse(text) for unix_s, text in readings if begin_unix_s <= unix_s <= begin_unix_s + runtime_s]
     if len(inside) < 2:
         raise FabtuneError(f"{len(inside)} readings in the measured part: give it at least 3 s")
-    interval = diff(parse(inside[0]), parse(inside[-1]))
+    since = [diff(inside[0], one) for one in inside[1:]]
     try:
-        return [interval.device(disk) for disk in disks]
+        return [_client([interval.device(disk) for interval in since], queue_bytes) for disk in disks]
     except InputError as error:
         raise FabtuneError(f"{error}: one client got nothing through") from None
 
 
-def figures(record: RunRecord, op: str, seen: Sequence[DeviceInterval]) -> dict[str, float | None]:
+def _client(since: Sequence[DeviceInterval], queue_bytes: float) -> Client:
+    """Return one disk's figures from its increases since the first reading.
+
+    Moderated clients ask in step with each other: from the last reading less the first, one request more or less of
+    every client would count.
+    """
+    times = [0.0, *(one.elapsed_ns / 1e9 for one in since)]
+    moved = [0.0, *(float(sum(op.bytes for op in one.ops.values())) for one in since)]
+    return Client(since[-1], measured.rate_of(times, moved, queue_bytes).bytes_per_s)
+
+
+def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, float | None]:
     """Return throughput of all clients, of the slowest and the fastest, latency, refusals and the oldest request.
 
     `slowest_share` is the slowest client's throughput over the mean of all.
@@ -173,12 +199,12 @@ def figures(record: RunRecord, op: str, seen: Sequence[DeviceInterval]) -> dict[
     if not seen:
         return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)
-    times = [histogram for one in seen if (histogram := one.histogram(op=op))]
+    times = [histogram for one in seen if (histogram := one.interval.histogram(op=op))]
     for name, percent in (("p50_ms", 50), ("p99_ms", 99)):
         value = sum(times[1:], times[0]).percentile(percent) if times else None
         found[name] = round(value.value_ms, 3) if value else None
     return found | {
-        "queue_full": sum(one.queue_full for one in seen),
+        "queue_full": sum(one.interval.queue_full for one in seen),
         "mb_per_s": round(sum(shares), 2),
         "slowest_mb_per_s": round(shares[0], 3),
         "fastest_mb_per_s": round(shares[-1], 3),

@@ -171,24 +171,31 @@ def throughput_of(result: StepResult, op: str) -> Rate | None:
 
 
 def _sampled(result: StepResult, key: str, queue_bytes: float) -> Rate | None:
-    """Return the least-squares slope of a counter of KiB over the samples, with twice its standard error.
-
-    Where that is not what was moved, within `queue_bytes`, return what was moved.
-    """
+    """Return the rate of a counter of KiB over the samples, None where too few of them cover the measured part."""
     part, samples = span(result), [one for one in _inside(result) if key in one]
     if part is None or len(samples) < _LEAST_SAMPLES:
         return None
     times = [one["time.monotonic"] for one in samples]
     if times[-1] - times[0] < _LEAST_SHARE * (part.end_s - part.begin_s):
         return None
-    values = [one[key] * 1024 for one in samples]
-    mean_s, mean_bytes = sum(times) / len(times), sum(values) / len(values)
-    spread = sum((t - mean_s) ** 2 for t in times)
-    slope = sum((t - mean_s) * (v - mean_bytes) for t, v in zip(times, values, strict=True)) / spread
+    return rate_of(times, [one[key] * 1024 for one in samples], queue_bytes)
+
+
+def rate_of(times: Sequence[float], moved: Sequence[float], queue_bytes: float) -> Rate:
+    """Return the least-squares slope of `moved` bytes over `times` in s, with twice its standard error.
+
+    Where that is not what was moved, within `queue_bytes`, or fewer than three were read, return what was moved.
+    """
     seconds = times[-1] - times[0]
-    if abs(slope * seconds - (values[-1] - values[0])) > queue_bytes:
-        return Rate((values[-1] - values[0]) / seconds, queue_bytes / seconds)
-    left = sum((v - mean_bytes - slope * (t - mean_s)) ** 2 for t, v in zip(times, values, strict=True))
+    plain = Rate((moved[-1] - moved[0]) / seconds, queue_bytes / seconds)
+    if len(times) < 3:
+        return plain
+    mean_s, mean_bytes = sum(times) / len(times), sum(moved) / len(moved)
+    spread = sum((t - mean_s) ** 2 for t in times)
+    slope = sum((t - mean_s) * (v - mean_bytes) for t, v in zip(times, moved, strict=True)) / spread
+    if abs(slope - plain.bytes_per_s) * seconds > queue_bytes:
+        return plain
+    left = sum((v - mean_bytes - slope * (t - mean_s)) ** 2 for t, v in zip(times, moved, strict=True))
     return Rate(slope, 2 * math.sqrt(left / (len(times) - 2) / spread))
 
 
