@@ -107,6 +107,26 @@ def _busy_target(seen: Observation) -> Observation:
     return attrs.evolve(_longer(seen, 120.0), target=target)
 
 
+def _cpus(seen: Observation, initiator: float, target: float) -> Observation:
+    """So busy is every CPU of each end; no thread is."""
+    return attrs.evolve(
+        _longer(seen, 120.0), initiator=attrs.evolve(seen.initiator, cpu_busy=(initiator, 1.0)),
+        target=attrs.evolve(_target(seen), cpu_busy=(target, 1.0)),
+    )  # fmt: skip
+
+
+def _shared_cpu(seen: Observation) -> Observation:
+    return _cpus(seen, 0.99, 0.99)
+
+
+def _no_rest_at_the_target(seen: Observation) -> Observation:
+    return _cpus(seen, 0.3, 0.99)
+
+
+def _late_disk_beside_busy_cpus(seen: Observation) -> Observation:
+    return _cpus(_late_disk(seen), 0.3, 0.99)
+
+
 def _late_disk(seen: Observation) -> Observation:
     disk = BackstoreSeen("dm-0", {"write": 100}, {"write": 98.0}, 0.99, 2.0)
     return attrs.evolve(_longer(seen, 120.0), target=attrs.evolve(_target(seen), backstores=(disk,)))
@@ -145,6 +165,9 @@ def _no_rest(seen: Observation) -> Observation:
         ("loss-read", _grows, "slow-start", "loss"),
         ("wan-depth2w", _busy_target, "target-cpu", "cannot-tell-target"),
         ("wan-depth2w", _late_disk, "target-disk", "cannot-tell-target"),
+        ("wan-depth2w", _shared_cpu, "cannot-tell-cpu", "cannot-tell-cpu"),
+        ("wan-depth2w", _no_rest_at_the_target, "target-cpu", "cannot-tell-target"),
+        ("wan-depth2w", _late_disk_beside_busy_cpus, "target-disk", "cannot-tell-target"),
         ("wan-depth1", _busy_initiator, "initiator-cpu", "initiator-cpu"),
         ("wan-write", _no_rest, "initiator-cpu", "initiator-cpu"),
         ("wan-depth1", _one_command, "session-commands", "session-commands"),

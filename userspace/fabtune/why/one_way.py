@@ -235,17 +235,19 @@ class OneWay:
         found = NetworkPath(0, rate_bytes_per_s, self.mtu, framing_bytes=LINUX_FRAMING).goodput_bytes_per_s
         return None if self.goodput and found >= _AS_THE_LINE * self.goodput else found
 
+    @property
+    def spins(self) -> bool:
+        """Tell whether the initiator's worker spins on a full socket: its CPU is busy then, and does nothing."""
+        full = _SPINS * self.mean("send_buffer_bytes")
+        return self.way_name == "write" and self.mean("send_queue_bytes") >= full
+
     def cpu(self, end: EndSeen | None) -> float:
         """Return how busy the busiest of what carries data at `end` is: a thread, or a CPU's soft interrupts."""
         if end is None:
             return 0.0
-        names = ("iscsi_ttx", "iscsi_trx") if end.end == TARGET else ("iscsi_q_",)
-        if (
-            end.end != TARGET
-            and self.way_name == "write"
-            and self.mean("send_queue_bytes") >= _SPINS * self.mean("send_buffer_bytes")
-        ):
-            names = ()
+        names: tuple[str, ...] = ("iscsi_ttx", "iscsi_trx")
+        if end.end != TARGET:
+            names = () if self.spins else ("iscsi_q_",)
         threads = [one.cpu_share for one in end.threads if any(name in one.name for name in names)]
         return max([*threads, *end.softirq], default=0.0)
 

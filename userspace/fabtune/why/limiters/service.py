@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from fabtune.model.limits import Evidence
-from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen
+from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen, EndSeen
 from fabtune.why.limiter import HELD, OWED, Limiter
 from fabtune.why.one_way import Moment, OneWay
 
@@ -29,14 +29,27 @@ def _slowest(one_way: OneWay) -> BackstoreSeen | None:
     return max(telling, key=lambda one: one.busy_share) if telling else None
 
 
+def _rests(one_way: OneWay, end: EndSeen) -> bool:
+    """Tell whether a CPU of `end` has time left: without, its work waits for a CPU, whichever thread's it is.
+
+    A CPU that spins on a full socket looks as busy, and of hosts in namespaces it is everybody's.
+    """
+    return one_way.spins or min(end.cpu_busy, default=0.0) < _NO_REST
+
+
 def _who(one_way: OneWay) -> str:
     """Return the name of who has the requests meanwhile, as far as it can be told."""
     if one_way.cpu(one_way.seen.initiator) >= _BUSY:
         return "initiator-cpu"
+    resting = _rests(one_way, one_way.seen.initiator)
     if one_way.seen.target is None:
+        if not resting:
+            return "cannot-tell-cpu"
         return "cannot-tell-target" if one_way.way_name == "write" else "cannot-tell-sender"
     if one_way.cpu(one_way.seen.target) >= _BUSY:
         return "target-cpu"
+    if not _slowest(one_way) and not _rests(one_way, one_way.seen.target):
+        return "target-cpu" if resting else "cannot-tell-cpu"
     # With its CPUs idle nothing but the backstore is left, of whatever kind it is.
     return "target-disk"
 
@@ -63,9 +76,21 @@ def _time_seen(one_way: OneWay) -> Iterator[Evidence]:
         yield Evidence(INITIATOR, "a request takes", value)
 
 
+def _cpus_seen(*ends: EndSeen | None) -> Iterator[Evidence]:
+    for end in ends:
+        if end and end.cpu_busy and min(end.cpu_busy) >= _NO_REST:
+            yield Evidence(end.end, "every CPU", f"at least {100 * min(end.cpu_busy):.0f} % busy")
+
+
+def _no_rest_seen(one_way: OneWay) -> Iterator[Evidence]:
+    yield from _time_seen(one_way)
+    yield from _cpus_seen(one_way.seen.initiator, one_way.seen.target)
+
+
 def _target_seen(one_way: OneWay) -> Iterator[Evidence]:
     yield from _time_seen(one_way)
     yield Evidence(TARGET, "busiest thread or CPU", f"{100 * one_way.cpu(one_way.seen.target):.0f} % of a CPU")
+    yield from _cpus_seen(one_way.seen.target)
     disk = _slowest(one_way)
     if disk:
         mean_ms = disk.mean_ms.get(one_way.way_name, 0.0)
@@ -112,4 +137,13 @@ SENDER_SIDE = Limiter(
     among=("send-buffer", "pacing", "target-disk", "target-cpu", "congestion-window"),
 )  # fmt: skip
 
-LIMITERS = (TARGET_DISK, TARGET_CPU, INITIATOR_CPU, _INITIATOR_SENDS, _TARGET_SENDS, TARGET_SIDE, SENDER_SIDE)
+NO_CPU_LEFT = Limiter(
+    name="cannot-tell-cpu", stage=OWED, order=15, claim=_when("cannot-tell-cpu"), evidence=_no_rest_seen,
+    subject=lambda one_way: "a CPU: the initiator's, or the target's" if one_way.seen.target
+    else "the initiator's CPU, which has no time left, or the target",
+    among=("initiator-cpu", "target-cpu", "target-disk"),
+)  # fmt: skip
+
+LIMITERS = (
+    TARGET_DISK, TARGET_CPU, INITIATOR_CPU, _INITIATOR_SENDS, _TARGET_SENDS, TARGET_SIDE, SENDER_SIDE, NO_CPU_LEFT,
+)  # fmt: skip
