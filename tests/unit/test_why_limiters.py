@@ -197,6 +197,8 @@ def test_a_limiter_that_is_put_in_is_named(name: str, put: Put, limiter: str, on
         ("nr-requests-read", "nr-requests", "nr-requests"),
         ("r2t-write", "r2t", "r2t"),
         ("no-immediate-data-write", "r2t", "r2t"),
+        ("both-r2t-wmem-write", "r2t", "r2t"),
+        ("command-window-read", "command-window", "command-window"),
         ("command-window-harmless", "line", "line"),
         ("queue-depth-harmless", "line", "line"),
         ("line-unpaced-read", "line", "line"),

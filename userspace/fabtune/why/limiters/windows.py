@@ -14,7 +14,7 @@ _NOT_FETCHED = 0.5
 _FILLED = 0.8
 # A writer sleeps until a third of the buffer is free again (sk_stream_is_writeable).
 _BUFFER_FULL, _WAITING_SHARE = 0.7, 0.2
-# What the load has under way beyond what the socket holds.
+# What the requests under way have to send beyond what the socket holds.
 _MORE = 1.2
 
 
@@ -87,7 +87,7 @@ def _buffer(moment: Moment) -> float:
     full = moment.one_way.buffer_mostly_full or queued >= _BUFFER_FULL * one.mean("send_buffer_bytes")
     # A buffer that is full of data which the window or the path holds back is not what limits.
     waiting = one.mean("notsent_bytes") > _WAITING_SHARE * queued
-    if full and not waiting and moment.one_way.outstanding_bytes >= _MORE * one.mean("in_flight_bytes"):
+    if full and not waiting and moment.one_way.sendable_bytes >= _MORE * one.mean("in_flight_bytes"):
         return 1.0
     return min(1.0, one.share("sndbuf_limited_us"))
 
