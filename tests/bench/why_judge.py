@@ -88,15 +88,10 @@ class Truth:
                 return tuple(run.lift for run in mine if self._gain(run) >= best * (1 - _TIE))
         return ()
 
-    def limiters(self, way: str) -> set[str]:
-        """Return the names that are right for direction `way`."""
-        found = {name for lift in self.lifts for name in BY_NAME[lift]["limiter"].get(way, [])}
-        return found or {"line"}
-
     @property
     def is_double(self) -> bool:
         """Whether two limiters were put in."""
-        return sum(not BY_NAME[run.lift].get("world") and run.lift != "all" for run in self.runs[1:]) > 1
+        return any(run.lift == "all" for run in self.runs)
 
 
 def share_error_points(truth: Truth) -> float | None:
@@ -113,10 +108,18 @@ def busiest(found: Sequence[Judged]) -> Judged:
     return max(found, key=lambda one: one.bytes_per_s)
 
 
-def score(truth: Truth, seen: Observation) -> tuple[float, str, str]:
-    """Return how right `why` is (a stated choice that has the truth counts half), the truth and what it said."""
+def limiters_of(lifts: Iterable[str], way: str) -> set[str]:
+    """Return the names that are right for direction `way` where `lifts` raise throughput most."""
+    return {name for lift in lifts for name in BY_NAME[lift]["limiter"].get(way, [])} or {"line"}
+
+
+def score(lifts: Iterable[str], seen: Observation) -> tuple[float, str, str]:
+    """Return how right `why` is where `lifts` raise throughput most, the truth and what it said.
+
+    A stated choice that has the truth counts half.
+    """
     one = busiest(judged(seen))
-    right = truth.limiters(one.way)
+    right = limiters_of(lifts, one.way)
     told = one.first.limiter
     among = set(one.first.among) & right
     points = 1.0 if told in right else 0.5 if among else 0.0
@@ -190,7 +193,7 @@ def summed(truths: Sequence[Truth]) -> dict[str, Any]:
     truths = [truth for truth in truths if truth.duty is None]
     runs = [run for truth in truths for run in truth.runs]
     bound = [run for run in runs if run.at_the_bound]
-    advised = [run for run in bound if any(one.liftable for one in _from_each(run))]
+    advised = [run for run in bound if advises(run)]
     foretold = {truth.name: list(predictions(truth)) for truth in truths}
     alone = [one for truth in truths for one in predictions(truth, one_end=True)]
     every = [one for found in foretold.values() for one in found]
@@ -200,10 +203,10 @@ def summed(truths: Sequence[Truth]) -> dict[str, Any]:
         "cases": len(truths),
         "runs": len(runs),
         "single_cases": len(singles),
-        "single_right_both_ends": _mean(score(one, one.base.seen)[0] for one in singles),
-        "single_right_one_end": _mean(score(one, one.base.from_one_end())[0] for one in singles),
+        "single_right_both_ends": _mean(score(one.lifts, one.base.seen)[0] for one in singles),
+        "single_right_one_end": _mean(score(one.lifts, one.base.from_one_end())[0] for one in singles),
         "double_cases": len(doubles),
-        "double_right": _mean(score(one, one.base.seen)[0] for one in doubles),
+        "double_right": _mean(score(one.lifts, one.base.seen)[0] for one in doubles),
         "runs_at_bound": len(bound),
         "advised_at_bound": len(advised),
         "duty_cases": len(off),
@@ -215,9 +218,9 @@ def summed(truths: Sequence[Truth]) -> dict[str, Any]:
     }
 
 
-def _from_each(run: Run) -> Iterator[Judged]:
-    for seen in (run.seen, run.from_one_end()):
-        yield from judged(seen)
+def advises(run: Run) -> bool:
+    """Whether a change is advised from both ends, or from one."""
+    return any(one.liftable for seen in (run.seen, run.from_one_end()) for one in judged(seen))
 
 
 def _mean(found: Iterable[float]) -> float | None:

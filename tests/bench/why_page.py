@@ -45,7 +45,7 @@ def result(truths: Sequence[Truth]) -> dict[str, Any]:
 
 
 def _case(truth: Truth) -> dict[str, Any]:
-    both, alone = score(truth, truth.base.seen), score(truth, truth.base.from_one_end())
+    both, alone = (score(truth.lifts, seen) for seen in (truth.base.seen, truth.base.from_one_end()))
     return {
         "case": truth.name, "double": truth.is_double, "truth": both[1], "lifts": list(truth.lifts),
         "both_ends": both[2], "both_ends_right": both[0], "one_end": alone[2], "one_end_right": alone[0],

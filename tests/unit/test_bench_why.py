@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 import why_page  # noqa: E402
 from why_cases import BY_NAME, GOOD, PLACE, load_cases  # noqa: E402
-from why_judge import Prediction, Run, Truth, best_is_right, predictions, score, summed  # noqa: E402
+from why_judge import Prediction, Run, Truth, best_is_right, limiters_of, predictions, score, summed  # noqa: E402
 
 _KEPT = json.loads(gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes()))
 _FILES = sorted(file for file in PLACE.glob("*.toml") if file.name != "lifts.toml")
@@ -57,7 +57,14 @@ def test_the_truth_is_what_raises_throughput_most() -> None:
     assert _truth(untouched, nothing, wan).lifts == ("locked-window",)
     # The world's lifts count where no setting's helps.
     assert _truth(untouched, nothing, _as_lift(wan, "line")).lifts == ("line",)
-    assert _truth(untouched, nothing).limiters("read") == {"line"}
+    assert limiters_of(_truth(untouched, nothing).lifts, "read") == {"line"}
+
+
+def test_a_case_of_two_limiters_is_counted_as_one() -> None:
+    untouched, wan = _run("", "untouched-read"), _run("locked-window", "wan-read", iscsi__tcp_window="0")
+    nothing = _run("queue-depth", "untouched-read", iscsi__queue_depth="128")
+    found = summed([_truth(untouched, wan, nothing, _as_lift(wan, "all"))])
+    assert (found["double_cases"], found["double_right"], found["single_cases"]) == (1, 1, 0)
 
 
 def _as_lift(run: Run, lift: str) -> Run:
@@ -66,12 +73,12 @@ def _as_lift(run: Run, lift: str) -> Run:
 
 
 def test_a_verdict_is_right_half_right_or_wrong() -> None:
-    untouched, wan = _run("", "untouched-read"), _run("locked-window", "wan-read", iscsi__tcp_window="0")
-    assert score(_truth(untouched, wan), untouched.seen)[0] == 1
-    assert score(_truth(untouched, _as_lift(wan, "cmds-max")), untouched.seen)[0] == 0
-    paced, lifted = _run("", "maxrate-read"), _run("pacing", "wan-read")
+    untouched = _run("", "untouched-read")
+    assert score(["locked-window"], untouched.seen)[0] == 1
+    assert score(["cmds-max"], untouched.seen)[0] == 0
+    paced = _run("", "maxrate-read")
     # From the initiator alone it says between which it cannot tell.
-    assert score(_truth(paced, lifted), paced.from_one_end())[0] == 0.5
+    assert score(["pacing"], paced.from_one_end())[0] == 0.5
 
 
 def test_what_is_foretold_is_held_against_the_lifted_run() -> None:
