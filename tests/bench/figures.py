@@ -206,14 +206,21 @@ COLUMNS = {
     "mb_per_s": ("MB/s", 1), "fraction_of_bound": ("of the bound", 3), "cpu_s_per_gb": ("CPU s/GB", 1),
     "oldest_s": ("longest wait, s", 2), "queue_full": ("refused as full", 0), "depth_after": ("depth afterwards", 0),
     "paths_failed": ("paths failed", 0), "p50_ms": ("p50 ms", 2), "p99_ms": ("p99 ms", 2),
-    "rtt_ms": ("RTT ms", 0),
+    "rtt_ms": ("RTT ms", 0), "size_bytes": ("request", 0),
 }  # fmt: skip
+
+
+def size(count_bytes: int) -> str:
+    """Return a size as definitions give it."""
+    return f"{count_bytes >> 20} MiB" if count_bytes >= 1 << 20 else f"{count_bytes >> 10} KiB"
 
 
 def listed(*names: str) -> Callable[[Sequence[Point]], str]:
     """Return the table with a row a combination: the factors among `names`, the direction, then figures."""
 
     def cell(point: Point, name: str) -> str:
+        if name == "size_bytes":
+            return size(int(point[name]))
         if name in COLUMNS and isinstance(point.get(name), int | float):
             return told(point, name, COLUMNS[name][1])
         return str(point.get(name, "–"))
@@ -241,6 +248,7 @@ TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
     "r2t-cost": listed("unsolicited", "rtt_ms", "mb_per_s", "p50_ms"),
     "security-cost": listed("security", "mb_per_s", "cpu_s_per_gb"),
     "window-streams": listed("window", "streams", "mb_per_s"),
+    "lan-frames": listed("mtu", "size_bytes", "mb_per_s", "cpu_s_per_gb"),
 }  # fmt: skip
 # Experiments whose curves are a picture of the documentation.
 PICTURES = ("demo", "wan-rtt")
