@@ -23,7 +23,7 @@ from fabtune.host import portal_options
 from fabtune.host.portal_options import Options, Portal
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
-from fabtune.tune import memory
+from fabtune.tune import memory, saved_plan
 from fabtune.tune.plan import CHANGE, NOT_NEEDED, UNSUPPORTED, Plan, make_plan, tunables_of
 
 WAN = NetworkPath(0.05, 125e6)
@@ -89,6 +89,17 @@ def test_a_host_that_can_paces_connections_and_each_role_its_own(host: Path, mon
     assert {state for (name, _), state in states.items() if name == "qdisc.maxrate"} == {NOT_NEEDED}
     _, states = wan("target")
     assert [label for name, label in states if name == "connection.pacing"] == ["10.2.0.1:3260 as target"]
+
+
+@pytest.mark.parametrize("role", ["initiator", "target"])
+def test_a_saved_plan_of_one_role_does_not_take_the_other_s_portal_for_a_new_one(
+    host: Path, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    able(monkeypatch, Options())
+    plan, _ = wan(role)
+    plan.rows = [one for one in plan.rows if one.tunable.scope == "connection"]
+    facts = collect([one.tunable for one in plan.rows])
+    assert plan.rows and saved_plan.host_changes(saved_plan.of(plan, facts, shipped_catalog()), facts) == []
 
 
 def test_a_host_that_cannot_says_why_and_paces_the_nic(host: Path) -> None:

@@ -211,7 +211,9 @@ def host_changes(saved: SavedPlan, facts: Facts) -> list[str]:
         (row.tunable.name, row.device.key if row.device else None): row for row in saved.rows if row.state != NOT_NEEDED
     }
     watched = {name for name, _ in was}
-    now = {(one.tunable, one.device.key): one for one in facts.readings if one.tunable in watched}
+    # A portal is an initiator's or a target's: the other role's is no part of this plan.
+    mine = [one for one in facts.readings if one.device.where.get("role") in (None, *saved.roles)]
+    now = {(one.tunable, one.device.key): one for one in mine if one.tunable in watched}
     gone = [row.device for key, row in was.items() if row.device and (row.tunable.name, row.device.key) not in now]
     new = [one.device for key, one in now.items() if key not in was]
     sessions = _sessions(saved.roles, facts)
