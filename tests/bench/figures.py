@@ -21,7 +21,8 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "userspace"))
 
 from fabtune.errors import FabtuneError  # noqa: E402
-from fabtune.measure import resulttree  # noqa: E402
+from fabtune.experiment.summary import summarise  # noqa: E402
+from fabtune.measure import keptrun, resulttree  # noqa: E402
 from fabtune.model import results  # noqa: E402
 from fabtune.report import chart, demo  # noqa: E402
 
@@ -74,7 +75,10 @@ def write(path: Path, points: Sequence[Point], origin: str) -> None:
 
 
 def keep(tree: Path, kept: Path) -> Path:
-    """Take an experiment's results over.  Raises ValueError when a run is missing, refused or of another origin."""
+    """Take an experiment's results over, as its runs left them; no summary beside them is believed.
+
+    Raises ValueError when a run is missing, refused or of another origin.
+    """
     index = resulttree.read_experiment(tree / resulttree.INDEX)
     runs = [run for cell in index.combinations for run in cell.runs]
     wrong = [one.why for one in resulttree.check(tree)]
@@ -85,9 +89,16 @@ def keep(tree: Path, kept: Path) -> Path:
     kernels = ", ".join(dict.fromkeys(one.kernel for one in origins))
     parts = f"image {origins[0].image}, packages {origins[0].packages[:16]}, module {origins[0].module}"
     origin = f"`{index.commands[0]}`, kernel {kernels}, {parts}, code {origins[0].code[:16]}"
+    found = summarise(
+        [(cell.factors, point) for cell in index.combinations for run in cell.runs for point in run.points]
+    )
+    points = tuple(one.published for one in found)
+    if keptrun.as_text(points) != (tree / "summary.json").read_text():
+        # By an earlier version of the rules, or by hand.
+        print(f"figures: {tree}/summary.json: not what its runs give by today's rules; not used", file=sys.stderr)
     path = kept / f"{index.name}.json"
     made = time.strftime("%Y-%m-%d", time.gmtime())
-    write(path, json.loads((tree / "summary.json").read_text()), f"{origin}, made {made}")
+    write(path, [dict(one) for one in points], f"{origin}, made {made}")
     return path
 
 

@@ -62,6 +62,16 @@ def test_each_statement_is_judged(table: dict[str, Any], rates: tuple[float, ...
     assert expect.judge(parsed(**table), rows(*rates), FACTORS).holds is holds
 
 
+@pytest.mark.parametrize("table", [RATIO, {"along": "targets", "shape": "rises"}])
+def test_nothing_of_nothing_is_no_ratio(table: dict[str, Any]) -> None:
+    """Where every client hangs, one target moves as little as four: that was "as expected (inf)"."""
+    hung = [row for seed in (1, 2, 3) for row in rows(0, 0, 0, seed=seed)]
+    verdict = expect.judge(parsed(**table), hung, FACTORS)
+    assert verdict.holds is None and verdict.measured and "0 of 0 is no ratio" in verdict.found
+    one = [*rows(26, 52, 104, seed=1), *rows(26, 52, 104, seed=2), *rows(0, 0, 0, seed=3)]
+    assert expect.judge(parsed(**table), one, FACTORS).holds is None
+
+
 def test_one_fabric_that_differs_fails_the_statement_and_is_shown() -> None:
     both = rows(26, 52, 104) + rows(26, 30, 31, fabric="srp")
     verdict = expect.judge(parsed(**RATIO), both, FACTORS)

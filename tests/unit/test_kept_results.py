@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import attrs
 import pytest
+
+from fabtune.experiment import batch, definition, present, results
+from fabtune.model.results import Point
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -92,3 +96,40 @@ def test_one_seed_is_said_and_groups_and_intervals_are_shown(figures: ModuleType
     alone = {"mb_per_s": 119.5, "mb_per_s_low": 84.1, "mb_per_s_high": 149.0, "mb_per_s_apart": 97.7}
     assert figures.told(alone) == "119.5 (84.1..149.0, one seed 97.7)"
     assert figures.told({}) == "–"
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Results of two profiles with three seeds each, from a lab with an image, whatever this machine has."""
+    known = present.origin_now
+    monkeypatch.setattr(batch, "origin_now", lambda *asked: attrs.evolve(known(*asked), packages="p" * 64, kernel="6"))
+    (tmp_path / "exp.toml").write_text('seeds = 3\n[factors]\nprofile = ["untouched", "wan"]\n')
+    wanted = definition.load(str(tmp_path / "exp.toml"))
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "exp")
+    for run in runs:
+        rate = 20.0 if run.settings.profile == "wan" else 10.0
+        told = {"profile": run.settings.profile, "op": "read", "seed": run.settings.seed}
+        run.keep([Point(told | {"mb_per_s": rate + run.settings.seed / 10})])
+    results.keep_index(wanted, tmp_path / "exp", "fabtune run exp")
+    results.keep_points([one.published for one in batch.summary_of(runs)], tmp_path / "exp")
+    return tmp_path / "exp"
+
+
+def test_kept_is_what_the_runs_left(
+    tree: Path, figures: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A median of 99.9 written into summary.json by hand was kept, with a digest."""
+    sound = figures.read(figures.keep(tree, tmp_path / "kept"))
+    assert [point["mb_per_s"] for point in sound.points] == [10.2, 20.2] and not capsys.readouterr().err
+    points = json.loads((tree / "summary.json").read_text())
+    points[0]["mb_per_s"] = 99.9
+    (tree / "summary.json").write_text(json.dumps(points))
+    assert figures.read(figures.keep(tree, tmp_path / "kept")).points == sound.points
+    assert "summary.json: not what its runs give" in capsys.readouterr().err
+
+
+def test_a_tree_with_a_changed_run_is_not_kept(tree: Path, figures: ModuleType, tmp_path: Path) -> None:
+    points = tree / "profile=wan/run-1/points.json"
+    points.write_text(points.read_text().replace("20.1", "99.9"))
+    with pytest.raises(ValueError, match="not kept: .*points.json: not what the run left"):
+        figures.keep(tree, tmp_path / "kept")

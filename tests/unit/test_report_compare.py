@@ -96,6 +96,16 @@ def test_compare_verb_reads_directories(tmp_path: Path, capsys: pytest.CaptureFi
     assert "-9.8%" in capsys.readouterr().out
 
 
+def test_two_sets_of_one_name_have_their_side_behind_it_once() -> None:
+    """It read "untouched (B) (B) against untouched (A) (A)"."""
+    captions = {}
+    for label in ("untouched", "wan"):
+        records = [[make_record(rate, label=one) for rate in (1.0, 1.1, 1.2)] for one in ("untouched", label)]
+        captions[label] = verdict_table.verdict_tables(compare.compare(*records))[0].caption
+    assert captions["untouched"].startswith("untouched (B) against untouched (A): ")
+    assert captions["wan"].startswith("wan (B) against untouched (A): ")
+
+
 def test_single_records_show_their_figures_and_the_reason_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

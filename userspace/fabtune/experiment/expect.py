@@ -126,6 +126,8 @@ def _ratios(expectation: Expectation, cell: Sequence[PointRow], factors: Mapping
 
 
 def _judged(values: Sequence[float], at_least: float | None, at_most: float | None, alpha: float) -> _Judged:
+    if any(map(math.isnan, values)):
+        return _Judged(None, "0 of 0 is no ratio")
     middle = statistics.median(values)
     low, high = mean_interval(values, alpha)
     text = f"{middle:.3g}" + (f" ({low:.3g} to {high:.3g})" if low is not None and low != high else "")
@@ -137,8 +139,12 @@ def _judged(values: Sequence[float], at_least: float | None, at_most: float | No
 
 
 def _divided(above: Mapping[str, float], below: Mapping[str, float]) -> dict[str, float]:
-    """Return the ratio with each seed that both were measured with."""
-    return {seed: value / below[seed] if below[seed] else math.inf for seed, value in above.items() if seed in below}
+    """Return the ratio with each seed that both were measured with; nothing of nothing is no number."""
+    return {seed: _ratio(value, below[seed]) for seed, value in above.items() if seed in below}
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below else math.inf if above else math.nan
 
 
 def _by_seed(figure: str, cell: Sequence[PointRow], wanted: Mapping[str, str]) -> dict[str, float]:

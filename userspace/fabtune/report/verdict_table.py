@@ -55,12 +55,17 @@ def _number(value: float) -> str:
 
 def verdict_tables(outcome: Comparison) -> list[Table]:
     """Return one row a figure: first the figures that decide, then those that were looked at beside them."""
-    heading = f"{outcome.b} (B) against {outcome.a} (A)"
+    heading = f"{_of_side(outcome.b, 'B')} against {_of_side(outcome.a, 'A')}"
     families = (("the primary figures, which decide", True), ("other figures, which do not decide", False))
     found = [
         (f"{heading}: {said}", [one for one in outcome.rows if one.primary is wanted]) for said, wanted in families
     ]
     return [Table(caption, _COLUMNS, tuple(map(_cells, rows)), group_by=1) for caption, rows in found if rows]
+
+
+def _of_side(name: str, side: str) -> str:
+    """Return a set's name with its side, which two of one name have already."""
+    return name if name.endswith(f" ({side})") else f"{name} ({side})"
 
 
 def _cells(row: FigureRow) -> tuple[Cell, ...]:
