@@ -21,9 +21,10 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "userspace"))
 
 from fabtune.errors import FabtuneError  # noqa: E402
-from fabtune.experiment.summary import summarise  # noqa: E402
+from fabtune.experiment.summary import rounded_of, summarise  # noqa: E402
 from fabtune.measure import keptrun, resulttree  # noqa: E402
 from fabtune.model import results  # noqa: E402
+from fabtune.model.statistics import one_apart  # noqa: E402
 from fabtune.report import chart, demo  # noqa: E402
 
 Point = dict[str, Any]
@@ -120,8 +121,13 @@ def told(point: Point, key: str = "mb_per_s", digits: int = 1) -> str:
         return str(groups).replace(", ", " or ")
     low, high = point.get(f"{key}_low"), point.get(f"{key}_high")
     middle = f"{point[key]:.{digits}f}"
+    if (rounded := rounded_of(key)) and low is not None and high is not None:
+        # Earlier results know nothing of buckets: no interval is narrower than one.
+        low, high = min(low, point[key] / (1 + rounded)), max(high, point[key] * (1 + rounded))
     ends = "" if low is None or high is None else f"{low:.{digits}f}..{high:.{digits}f}"
     alone = point.get(f"{key}_apart")
+    if alone is not None and one_apart((point[key], point[key], alone), rounded) is None:
+        alone = None
     said = "" if alone is None else f", one seed {alone:.{digits}f}"
     return middle if ends in ("", f"{middle}..{middle}") else f"{middle} ({ends}{said})"
 

@@ -83,6 +83,19 @@ def test_seeds_are_judged_by_their_interval_and_missing_rows_are_no_zero() -> No
     assert expect.judge(parsed(**RATIO), twice, FACTORS).found == "4.08 (1.11 to 14.9)"
 
 
+def test_a_step_of_one_bucket_is_no_step() -> None:
+    """Three seeds of 4.588 ms against three of 4.85: beside one another, and that many times as surely."""
+    times = [
+        {"targets": targets, "op": "read", "p99_ms": ms, "seed": seed}
+        for targets, ms in (("1", 4.85), ("4", 4.588))
+        for seed in (1, 2, 3)
+    ]
+    less = parsed(figure="p99_ms", of={"targets": 4}, to={"targets": 1}, at_most=0.97)
+    assert expect.judge(less, times, FACTORS).holds is None
+    far = [{**row, "p99_ms": row["p99_ms"] / (2 if row["targets"] == "4" else 1)} for row in times]
+    assert expect.judge(less, far, FACTORS).holds is True
+
+
 def test_seeds_that_all_gave_the_limit_itself_are_within_it() -> None:
     exactly = parsed(figure="queue_full", where={"targets": "1"}, at_least=100, at_most=100)
     same = [row for seed in (1, 2, 3) for row in rows(20, queue_full=100, seed=seed)]

@@ -96,6 +96,11 @@ def test_one_seed_is_said_and_groups_and_intervals_are_shown(figures: ModuleType
     alone = {"mb_per_s": 119.5, "mb_per_s_low": 84.1, "mb_per_s_high": 149.0, "mb_per_s_apart": 97.7}
     assert figures.told(alone) == "119.5 (84.1..149.0, one seed 97.7)"
     assert figures.told({}) == "–"
+    # One bucket of 1/16 further is not apart, and three alike are known to a bucket.
+    beside = {"oldest_s": 0.186, "oldest_s_low": 0.17, "oldest_s_high": 0.2, "oldest_s_apart": 0.177}
+    assert figures.told(beside, "oldest_s", 2) == "0.19 (0.17..0.20)"
+    alike = {"p50_ms": 160.43, "p50_ms_low": 160.43, "p50_ms_high": 160.43}
+    assert figures.told(alike, "p50_ms", 0) == "160 (156..165)"
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, flo
     `slowest_share` is the slowest client's throughput over the mean of all.
     """
     stuck = record.steps[0].stuck
-    found: dict[str, float | None] = {"oldest_s": round(stuck.oldest_s if stuck else 0.0, 3)}
+    found: dict[str, float | None] = {"oldest_s": round(stuck.oldest_s if stuck else 0.0, 6)}
     if not seen:
         return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)

@@ -184,7 +184,7 @@ def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, Value |
     point: dict[str, Value | None] = {
         "mb_per_s": _rounded(figures[f"{op}_mb_per_s"], 4),
         "cpu_s_per_gb": _rounded(figures.get("cpu_s_per_gb"), 3),
-        "oldest_s": _rounded(measured.oldest_s(step, op), 3),
+        "oldest_s": _rounded(measured.oldest_s(step, op), 6),
         **{name: _rounded(figures.get(f"{op}_{name}"), 3) for name in ("p50_ms", "p99_ms")},
     }
     if seen is not None:

@@ -16,6 +16,7 @@ from typing import Literal
 import attrs
 
 from fabtune.errors import InputError
+from fabtune.experiment.summary import rounded_of
 from fabtune.model.judgement import ALPHA
 from fabtune.model.results import PointRow
 from fabtune.model.statistics import mean_interval
@@ -90,7 +91,10 @@ def judge(
     ratios = [ratio for cell in cells.values() for ratio in _ratios(expectation, cell, factors)]
     if not ratios:
         return JudgedExpectation(expectation.says, None, "the points it needs were not measured", measured=False)
-    judged = [_judged(values, low, high, ALPHA / len(ratios)) for values, low, high in ratios]
+    # Of a ratio both sides are rounded.
+    sides = 2 if expectation.to or expectation.along else 1
+    rounded = (1 + rounded_of(expectation.figure)) ** sides - 1
+    judged = [_judged(values, low, high, ALPHA / len(ratios), rounded) for values, low, high in ratios]
     for holds in (False, None):
         if wrong := [one.found for one in judged if one.holds is holds]:
             return JudgedExpectation(expectation.says, holds, "; ".join(wrong))
@@ -125,11 +129,13 @@ def _ratios(expectation: Expectation, cell: Sequence[PointRow], factors: Mapping
     return [(list(values.values()), low, high) for a, b, low, high in pairs if (values := _divided(b, a))]
 
 
-def _judged(values: Sequence[float], at_least: float | None, at_most: float | None, alpha: float) -> _Judged:
+def _judged(
+    values: Sequence[float], at_least: float | None, at_most: float | None, alpha: float, rounded: float
+) -> _Judged:
     if any(map(math.isnan, values)):
         return _Judged(None, "0 of 0 is no ratio")
     middle = statistics.median(values)
-    low, high = mean_interval(values, alpha)
+    low, high = mean_interval(values, alpha, rounded)
     text = f"{middle:.3g}" + (f" ({low:.3g} to {high:.3g})" if low is not None and low != high else "")
     low, high = middle if low is None else low, middle if high is None else high
     if (at_least is not None and high < at_least) or (at_most is not None and low > at_most):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from fabtune.measure.measured import ALIKE
 from fabtune.model.judgement import ALPHA, Sides, judge_together
 from fabtune.model.results import Point
 from fabtune.model.runrecord import Value
@@ -24,6 +25,13 @@ _MEASURED = (
     PRIMARY, "fraction_of_bound", "p50_ms", "p99_ms", "cpu_s_per_gb", "oldest_s", "slowest_mb_per_s", "files_per_s",
 )  # fmt: skip
 _OF_SEED = "seed"
+# Times are known to a bucket of fabstat at least, those of fio better.
+_ROUNDED = dict.fromkeys(("p50_ms", "p99_ms", "oldest_s"), ALIKE / 2)
+
+
+def rounded_of(figure: str) -> float:
+    """Return the share by which a figure may be off to either side because it is known to a bucket only."""
+    return _ROUNDED.get(figure, 0.0)
 
 
 @attrs.frozen
@@ -91,13 +99,14 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, Value | None]:
-    low, high = mean_interval(values, ALPHA)
+    rounded = rounded_of(name)
+    low, high = mean_interval(values, ALPHA, rounded)
     found: dict[str, Value | None] = {f"{name}_low": _rounded(low), f"{name}_high": _rounded(high)}
-    apart = groups_in(values)
+    apart = groups_in(values, rounded)
     if len(apart) > 1:
         found |= {f"{name}_low": min(values), f"{name}_high": max(values)}
         found[f"{name}_groups"] = ", ".join(f"{statistics.median(one):.4g} ({len(one)})" for one in apart)
-    if (alone := one_apart(values)) is not None:
+    if (alone := one_apart(values, rounded)) is not None:
         found[f"{name}_apart"] = _rounded(alone)
     return found
 

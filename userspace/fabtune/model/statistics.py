@@ -24,6 +24,8 @@ _RANKED_APART = 0.75
 # might be any outlier, has to be further off.  Normal noise shows such groups in at most 2 % of five values.
 _GROUPS_APART = 1.05
 _CLEAR, _CLEAR_ALONE = 4, 30
+# Values of one bucket look alike; what a bucket hides of their spread, as a share of its width.
+_HIDDEN = 0.25
 
 
 @attrs.frozen
@@ -208,42 +210,53 @@ def holm(p_values: Sequence[float], alpha: float) -> list[tuple[float, float]]:
     return found
 
 
-def groups_in(values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
-    """Return positive `values` in rising order: two groups of at least two where they clearly fall so, else one."""
-    parts = _parted(values)
+def groups_in(values: Sequence[float], rounded: float = 0.0) -> tuple[tuple[float, ...], ...]:
+    """Return positive `values` in rising order: two groups of at least two where they clearly fall so, else one.
+
+    Each may be off by the share `rounded` to either side: on two sides of a bucket's border is not apart.
+    """
+    parts = _parted(values, rounded)
     return parts if min(map(len, parts)) > 1 else (tuple(sorted(values)),)
 
 
-def one_apart(values: Sequence[float]) -> float | None:
+def one_apart(values: Sequence[float], rounded: float = 0.0) -> float | None:
     """Return the one of positive `values` that lies clearly apart from all others; None where there is no such one.
 
-    It may be an outlier as well as the first seen of a second group.
+    It may be an outlier as well as the first seen of a second group.  `rounded` is that of `groups_in`.
     """
-    parts = _parted(values)
+    parts = _parted(values, rounded)
     return next((part[0] for part in parts if len(part) == 1), None) if len(parts) > 1 else None
 
 
-def _parted(values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
+def _parted(values: Sequence[float], rounded: float) -> tuple[tuple[float, ...], ...]:
     """Return positive `values` in rising order, in two where there is a wide gap, else whole."""
     rising = tuple(sorted(values))
     if len(rising) < 3 or rising[0] <= 0:
         return (rising,)
     logs = [math.log(value) for value in rising]
     cut = max(range(1, len(logs)), key=lambda at: logs[at] - logs[at - 1])
-    gap, wider = logs[cut] - logs[cut - 1], max(logs[cut - 1] - logs[0], logs[-1] - logs[cut])
+    bucket = 2 * math.log1p(rounded)
+    gap, wider = logs[cut] - logs[cut - 1] - bucket, max(logs[cut - 1] - logs[0], logs[-1] - logs[cut])
+    wider += _HIDDEN * bucket
     clear = _CLEAR_ALONE if cut in (1, len(logs) - 1) else _CLEAR
     if gap >= math.log(_GROUPS_APART) and gap >= clear * wider:
         return rising[:cut], rising[cut:]
     return (rising,)
 
 
-def mean_interval(values: Sequence[float], alpha: float) -> tuple[float | None, float | None]:
+def mean_interval(values: Sequence[float], alpha: float, rounded: float = 0.0) -> tuple[float | None, float | None]:
     """Return the interval that holds the mean of all such values with 1 - `alpha`, by Student's t on logarithms.
 
-    Of one value nothing is known.
+    Of one value nothing is known.  Each may be off by the share `rounded` to either side, all of them the same way:
+    no number of values helps against that.
     """
     if len(values) < 2:
         return None, None
+    low, high = _mean_interval(values, alpha)
+    return low - abs(low) * rounded / (1 + rounded), high + abs(high) * rounded
+
+
+def _mean_interval(values: Sequence[float], alpha: float) -> tuple[float, float]:
     if min(values) == max(values):
         # Without what a logarithm and back leave of rounding: 100 of 100 is not "between 99.999... and 100.000...".
         return values[0], values[0]

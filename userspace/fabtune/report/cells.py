@@ -40,8 +40,11 @@ class Cell:
 
     def values(self, key: str) -> list[float]:
         """Return one figure of every run that has it."""
+        return [one.value for one in self._metrics(key)]
+
+    def _metrics(self, key: str) -> list[metrics.Metric]:
         wanted = f"{self.op}_{key}" if key in ("mb_per_s", "iops", "p50_ms", "p90_ms", "p99_ms", "p999_ms") else key
-        return [m.value for _, result in self.runs for m in metrics.of_step(result) if m.key == wanted]
+        return [m for _, result in self.runs for m in metrics.of_step(result) if m.key == wanted]
 
     def median(self, key: str) -> float | None:
         """Return the median over the runs."""
@@ -78,10 +81,12 @@ class Cell:
 
     def spread(self, key: str) -> tuple[float, float] | None:
         """Return the 95 % interval of a figure, the ends of both groups where runs fall into two; None of few runs."""
-        values = self.values(key)
-        if len(values) < LEAST_RUNS:
+        found = self._metrics(key)
+        if len(found) < LEAST_RUNS:
             return None
-        low, high = (min(values), max(values)) if len(groups_in(values)) > 1 else mean_interval(values, ALPHA)
+        values, rounded = [one.value for one in found], max(one.rounded for one in found)
+        in_two = len(groups_in(values, rounded)) > 1
+        low, high = (min(values), max(values)) if in_two else mean_interval(values, ALPHA, rounded)
         return None if low is None or high is None else (low, high)
 
     def latencies(self) -> Latencies:

@@ -118,10 +118,10 @@ def _apart(outcome: Comparison) -> Iterable[str]:
     for row in outcome.primary:
         for called, side in ((outcome.a, row.sides.a), (outcome.b, row.sides.b)):
             unit = row.metric.unit
-            if len(found := groups_in(side)) > 1:
+            if len(found := groups_in(side, row.metric.rounded)) > 1:
                 said = " and ".join(f"{len(one)} near {_number(one[len(one) // 2])} {unit}" for one in found)
                 yield f"{_called(row)} of {called} falls into two groups: {said}; its median stands for neither."
-            if (alone := one_apart(side)) is not None:
+            if (alone := one_apart(side, row.metric.rounded)) is not None:
                 yield f"{_called(row)} of {called}: one of {len(side)} runs differs, {_number(alone)} {unit}."
 
 
