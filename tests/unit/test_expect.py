@@ -85,7 +85,7 @@ def test_seeds_are_judged_by_their_interval_and_missing_rows_are_no_zero() -> No
 
 def test_a_step_of_one_bucket_is_no_step() -> None:
     """Three seeds of 4.588 ms against three of 4.85: beside one another, and that many times as surely."""
-    times = [
+    times: list[dict[str, Any]] = [
         {"targets": targets, "op": "read", "p99_ms": ms, "seed": seed}
         for targets, ms in (("1", 4.85), ("4", 4.588))
         for seed in (1, 2, 3)

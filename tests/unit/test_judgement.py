@@ -261,7 +261,7 @@ def test_noise_seldom_looks_like_two_groups() -> None:
 
 def in_bucket(value: float) -> float:
     """Return the middle of the bucket of fabstat that `value` falls into, sixteen an octave."""
-    width = 2 ** math.floor(math.log2(value)) / 16
+    width = math.ldexp(1, math.floor(math.log2(value)) - 4)
     return (math.floor(value / width) + 0.5) * width
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from fabtune.experiment import batch, definition, present, results
 from fabtune.model.results import Point
+from fabtune.model.runrecord import Value
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -113,7 +114,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "exp")
     for run in runs:
         rate = 20.0 if run.settings.profile == "wan" else 10.0
-        told = {"profile": run.settings.profile, "op": "read", "seed": run.settings.seed}
+        told: dict[str, Value | None] = {"profile": run.settings.profile, "op": "read", "seed": run.settings.seed}
         run.keep([Point(told | {"mb_per_s": rate + run.settings.seed / 10})])
     results.keep_index(wanted, tmp_path / "exp", "fabtune run exp")
     results.keep_points([one.published for one in batch.summary_of(runs)], tmp_path / "exp")

@@ -320,3 +320,21 @@ def test_every_plotted_number_is_in_a_table(tmp_path: Path, monkeypatch: pytest.
     written = {float(cell) for table in tables for row in table.rows for cell in row if isinstance(cell, int | float)}
     assert len(plotted) > 3000
     assert {value for value in plotted if float(value) not in written} == set()
+
+
+def test_points_of_one_step_are_told_apart_by_their_size() -> None:
+    """Three sizes read "read at 0 ms" each: one of them at its bound, another not, and three rows of one name."""
+    sizes = {4096: 26.5, 8192: 34.3, 32768: 118.0}
+    path = {"rtt_ms": 0.0, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
+    records = [
+        make_record(rate, label="untouched", parameters={"block_bytes": size}, path=path)
+        for size, rate in sizes.items()
+    ]
+    html = suite.render(records, [], [], ["fabtune", "report", "out"]).replace("\u00a0", " ")
+    assert "the link: read at 0 ms, block_bytes 32 KiB (98.7 % of the bound)" in html
+    assert "read at 0 ms, block_bytes 4 KiB and 0 ms, block_bytes 8 KiB (22.2 % to 28.7 % of the bound)" in html
+    for said_size in ("4 KiB", "8 KiB", "32 KiB"):
+        assert f"read at 0 ms, block_bytes {said_size}: all requests." in html
+    # A step whose name says it all has no more than its name.
+    alone = suite.render(records[:1], [], [], ["fabtune", "report", "out"]).replace("\u00a0", " ")
+    assert "read at 0 ms: all requests." in alone

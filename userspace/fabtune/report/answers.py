@@ -119,11 +119,16 @@ def _places(wheres: Sequence[str]) -> str:
     for what, places in found.items():
         alike.setdefault(tuple(places), []).append(what)
     said = [
-        " at ".join(filter(None, [", ".join(whats), ", ".join(_once([one for one in places if one]))]))
+        " at ".join(filter(None, [", ".join(whats), _listed(_once([one for one in places if one]))]))
         for places, whats in alike.items()
     ]
     more = len(said) - _NAMED
     return "; ".join(said) if more < 2 else f"{'; '.join(said[:_NAMED])}; and {more} more"
+
+
+def _listed(places: Sequence[str]) -> str:
+    """Return places in a row; where each is several words with commas, it must be seen where the next begins."""
+    return (" and " if any(", " in one for one in places) else ", ").join(places)
 
 
 def _once(places: Sequence[str]) -> list[str]:

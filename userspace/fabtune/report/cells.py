@@ -27,7 +27,8 @@ LEAST_RUNS = 3
 class Cell:
     """All runs of one step, direction and label; `parameters` has ``rtt_ms`` where the path is known.
 
-    Steps of one `phase` differ in their parameters alone.
+    Steps of one `phase` differ in their parameters alone.  `unnamed` are those parameters that differ between steps of
+    this one's name.
     """
 
     workload: str
@@ -37,6 +38,7 @@ class Cell:
     label: str
     parameters: dict[str, Value]
     runs: tuple[tuple[RunRecord, StepResult], ...]
+    unnamed: frozenset[str] = frozenset()
 
     def values(self, key: str) -> list[float]:
         """Return one figure of every run that has it."""
@@ -58,8 +60,8 @@ class Cell:
 
     @property
     def told_apart_by(self) -> dict[str, Value]:
-        """The lab's settings that make it a point of its own, beside its step and the round trip."""
-        known = {"rtt_ms", *self.runs[0][1].parameters}
+        """What makes it a point of its own, beside its step's name and the round trip: settings of the lab, sizes."""
+        known = {"rtt_ms", *self.runs[0][1].parameters} - self.unnamed
         return {name: value for name, value in self.parameters.items() if name not in known}
 
     @property
@@ -121,10 +123,18 @@ def cells(records: Iterable[RunRecord]) -> list[Cell]:
     for place, settings, record, result in runs:
         more = tuple((name, settings[name]) for name in apart if name in settings)
         found.setdefault((*place[:-1], place[-1] + more), []).append((record, result))
+    values: dict[tuple[str, str, str], set[Value]] = {}
+    for one in found:
+        for name, value in one[-1]:
+            values.setdefault((one[0], one[2], name), set()).add(value)
+    several = {key for key, mine in values.items() if len(mine) > 1 and key[2] not in ("op", "rtt_ms")}
     return [
-        Cell(workload, phase, step, op, label, dict(parameters), tuple(runs))
-        for (workload, phase, step, op, label, parameters), runs in found.items()
-    ]
+        Cell(
+            workload, phase, step, op, label, dict(parameters), tuple(mine),
+            frozenset(name for name, _ in parameters if (workload, step, name) in several),
+        )
+        for (workload, phase, step, op, label, parameters), mine in found.items()
+    ]  # fmt: skip
 
 
 def varying(group: Sequence[Cell]) -> list[str]:
