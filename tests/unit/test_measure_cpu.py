@@ -66,8 +66,25 @@ def test_fewer_than_ten_ticks_are_no_figure(ticks: int, said: bool) -> None:
 
 
 def test_a_figure_that_may_be_all_error_is_none() -> None:
-    assert "cpu_s_per_gb" in figures(with_step(ten_seconds(sys=150), idle=idle(sys=100)))
-    assert "cpu_s_per_gb" not in figures(with_step(ten_seconds(sys=150), idle=idle(sys=110)))
+    assert "cpu_s_per_gb" in figures(with_step(ten_seconds(sys=90), idle=idle(sys=40)))
+    assert "cpu_s_per_gb" not in figures(with_step(ten_seconds(sys=90), idle=idle(sys=50)))
+
+
+@pytest.mark.parametrize(("before_ms", "under_load_ms", "said"), [(0, 250, True), (100, 250, True), (170, 250, False),
+                                                                  (1000, 1000, False), (0, 1000, True)])  # fmt: skip
+def test_what_other_work_leaves_when_it_makes_way_is_no_cost_of_the_load(
+    before_ms: float, under_load_ms: float, said: bool
+) -> None:
+    """Beside other hosts' flows a read "cost" 3.9 s/GB, 20.7 without them; a target that polls made all free."""
+    record: Any = ten_seconds()
+    before = idle()
+    for sample in (*record.steps[0].samples, *before):
+        busy_ms = before_ms if sample in before else under_load_ms
+        sample["exact.cpu.idle"] = sample["time.monotonic"] * (1000 - busy_ms) * 1e6
+    found = figures(with_step(record, idle=before))
+    assert ("cpu_s_per_gb" in found) is said
+    if said:
+        assert found["cpu_s_per_gb"].value == pytest.approx((under_load_ms - before_ms) / 100)
 
 
 def test_with_one_cpu_whose_idle_time_is_known_to_the_ns_there_is_no_error() -> None:

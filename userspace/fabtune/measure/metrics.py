@@ -88,7 +88,9 @@ def _percentiles(result: StepResult, op: str, called: str) -> list[Metric]:
 def _cpu(result: StepResult) -> list[Metric]:
     """Return CPU time per GB of the disk's own traffic over the measured part, what the host does anyway left out.
 
-    Nothing where that is less than ten of the kernel's ticks, or than twice what it may be off by.
+    Nothing where that is less than ten of the kernel's ticks, than twice what it may be off by, or than what is left
+    out: other work may have made way for the load, as other hosts' traffic does on a line that both fill, and a
+    program that polls does on the only CPU.
     """
     edges = measured.window(result)
     if edges is None or "disk.dev.read_bytes" not in edges[1]:
@@ -102,7 +104,8 @@ def _cpu(result: StepResult) -> list[Metric]:
     scale = seconds / _grown(before, "time.monotonic") if result.idle else 0.0
     idle_ms, idle_error_ms = _busy_ms(before)
     busy_ms, error_ms = busy_ms - scale * idle_ms, error_ms + scale * idle_error_ms
-    if gigabytes <= 0 or busy_ms < max(2 * error_ms, 0 if "exact.cpu.idle" in last else _LEAST_MS):
+    least_ms = max(2 * error_ms, scale * idle_ms, 0 if "exact.cpu.idle" in last else _LEAST_MS)
+    if gigabytes <= 0 or busy_ms <= 0 or busy_ms < least_ms:
         return []
     found = [Metric("cpu_s_per_gb", "CPU", "s/GB", busy_ms / 1e3 / gigabytes, -1, error_ms / 1e3 / gigabytes)]
     ticks = {kind: _ticks_ms(edges, kind) - scale * _ticks_ms(before, kind) for kind in _KINDS}
