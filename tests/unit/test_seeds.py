@@ -52,6 +52,20 @@ def test_a_point_names_every_factor_though_a_figure_of_it_begins_with_its_name()
     assert "rtt" not in row.published
 
 
+def test_what_limited_is_said_of_the_seed_in_the_middle_and_of_how_many_it_is_true() -> None:
+    """The first seed's sentence stood for all: "limited to 9.1 MB/s" beside a median of 6.7."""
+    lost, filled = "Writes of sda are limited to {} MB/s by loss", "Writes of sda fill the line: {} MB/s"
+
+    def said(*sentences: str) -> object:
+        told = zip(runs("wan", *RATES), sentences, strict=False)
+        (row,) = summarise([(factors, point | {"limits": text}) for (factors, point), text in told])
+        return row.point["limits"]
+
+    assert said(*(lost.format(rate) for rate in RATES)) == lost.format(4.9)
+    mixed = [filled.format(4.32), *(lost.format(rate) for rate in RATES[1:4]), filled.format(4.9)]
+    assert said(*mixed) == f"{lost.format(5.24)}; so with 3 of 5 seeds"
+
+
 def test_one_seed_has_no_interval() -> None:
     (row,) = summarise(runs("wan", 5.0))
     assert row.point["mb_per_s_low"] is None and row.point["seeds"] == 1

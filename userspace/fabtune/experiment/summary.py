@@ -6,6 +6,7 @@ the seeds fall into two groups no mean says anything, and the groups and their e
 from all others is no group: it may be an outlier, and is named beside the interval.
 """
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -24,7 +25,7 @@ PRIMARY = "mb_per_s"
 _MEASURED = (
     PRIMARY, "fraction_of_bound", "p50_ms", "p99_ms", "cpu_s_per_gb", "oldest_s", "slowest_mb_per_s", "files_per_s",
 )  # fmt: skip
-_OF_SEED = "seed"
+_OF_SEED, _LIMITS = "seed", "limits"
 # Times are known to a bucket of fabstat at least, those of fio better.
 _ROUNDED = dict.fromkeys(("p50_ms", "p99_ms", "oldest_s"), ALIKE / 2)
 
@@ -84,6 +85,8 @@ def _summary(factors: dict[str, str], points: Sequence[Point]) -> Summary:
         merged[name] = _median(values)
         if name in _MEASURED:
             merged |= _spread(name, [float(value) for value in values])
+    if _LIMITS in merged:
+        merged[_LIMITS] = _most_said([point for point in points if point.get(_LIMITS)])
     merged["seeds"] = len(points)
     by_seed = {
         int(point.get(_OF_SEED) or number): float(point[PRIMARY])
@@ -91,6 +94,20 @@ def _summary(factors: dict[str, str], points: Sequence[Point]) -> Summary:
         if point.get(PRIMARY) is not None
     }
     return Summary(factors, Point(merged), by_seed)
+
+
+def _most_said(points: Sequence[Point]) -> str | None:
+    """Return the sentence of the run in the middle of those that name what most do, and of how many seeds it is true.
+
+    Sentences are alike that differ in their numbers alone.
+    """
+    if not points:
+        return None
+    names = [re.sub(r"[0-9.]+", "", str(point[_LIMITS])) for point in points]
+    most = max(dict.fromkeys(names), key=names.count)
+    alike = [point for point, name in zip(points, names, strict=True) if name == most]
+    said = str(sorted(alike, key=lambda one: one.number(PRIMARY))[len(alike) // 2][_LIMITS])
+    return said if len(alike) == len(points) else f"{said}; so with {len(alike)} of {len(points)} seeds"
 
 
 def _median(values: Sequence[float]) -> float:
