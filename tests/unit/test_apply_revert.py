@@ -19,6 +19,7 @@ from fabtune import backends
 from fabtune.backends import record
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
+from fabtune.cli.main import main
 from fabtune.errors import ExitCode, FabtuneError, UnsupportedError
 from fabtune.facts.collect import collect
 from fabtune.model.device import Device
@@ -85,6 +86,14 @@ def test_a_second_apply_changes_nothing(host: Path) -> None:
     assert run_apply().written == []
     assert values(host) == between
     assert len(journal.transactions()) == 1
+
+
+@pytest.mark.parametrize("words", [["--transaction", ""], [""]])
+def test_an_empty_word_takes_nothing_back(host: Path, words: list[str]) -> None:
+    """A script's variable that was empty: `fabtune revert --transaction "$id"`."""
+    run_apply()
+    assert main(["revert", *words]) == ExitCode.USAGE
+    assert [one.state for one in journal.transactions()] == ["in force"]
 
 
 def test_revert_after_a_kill_at_every_step(host: Path) -> None:

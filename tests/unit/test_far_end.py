@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from fabtune import __version__
-from fabtune.autotune import step as stepping
-from fabtune.autotune.step import ClimbAsked, TuningStep
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.tune.far_end import FarEnd
 
@@ -66,37 +64,3 @@ def test_a_host_that_will_not_do_is_said_before_anything_is_written(ssh: Ssh, ca
 def test_an_option_is_no_host() -> None:
     with pytest.raises(InputError, match="expected the name or address"):
         FarEnd("-oProxyCommand=x")
-
-
-def test_what_waits_there_goes_back_though_its_answer_never_came(ssh: Ssh, tmp_path: Path) -> None:
-    back = tmp_path / "back"
-    before, after = history(a="in force", b="unconfirmed"), history(a="in force", b="taken back")
-    asked = ssh(f"*history*) if [ -e {back} ]; then {after}\nelse {before}\nfi;;\n*revert*) touch {back};;")
-    FarEnd(HOST).take_back()
-    assert asked.read_text().splitlines()[1] == "fabtune revert --transaction b"
-
-
-def test_what_does_not_go_back_there_is_no_success(ssh: Ssh) -> None:
-    ssh(f"*history*) {history(b='unconfirmed')};;\n*) :;;")
-    with pytest.raises(FabtuneError, match="b is not taken back"):
-        FarEnd(HOST).take_back()
-
-
-def test_a_target_out_of_reach_leaves_no_step_here(ssh: Ssh, monkeypatch: pytest.MonkeyPatch) -> None:
-    ssh("*) exit 255;;")
-    undone: list[str] = []
-
-    class Report:
-        reconnected = ()
-        problems = ()
-
-    def undo(_: None, name: str, *__: object) -> Report:
-        undone.append(name)
-        return Report()
-
-    monkeypatch.setattr(stepping, "undo", undo)
-    step = TuningStep.__new__(TuningStep)
-    step.asked, step.progress = ClimbAsked((), None, None, 4.0, 8, HOST), lambda _: None
-    step.made, step.made_away, step.pause_s = ["here"], "there", 0.0
-    assert "goes back by itself within 64 s" in step._take_back()
-    assert undone == ["here"] and step.made == []

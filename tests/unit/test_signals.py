@@ -107,3 +107,13 @@ def test_a_terminal_that_stops_background_writers_does_not_stop_us() -> None:
     assert os.waitpid(pid, 0)[1] == 0
     assert os.read(fd, 100).startswith(b"said")
     os.close(fd)
+
+
+def test_what_notes_signals_notes_none_where_all_are_held_back() -> None:
+    seen = []
+    with pytest.raises(KeyboardInterrupt), signals.held_back():
+        with signals.noted(second_raises=True) as stop:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        seen.append(stop.wanted)
+    assert seen == [False]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from fabtune.autotune import view
+from fabtune.autotune import taken_back, view
 from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of, watched
 from fabtune.autotune.view import View
 from fabtune.catalog.tunable import ROLES
@@ -22,10 +22,9 @@ from fabtune.model.judgement import Judgement, Verdict
 from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason, profile_for
-from fabtune.tune.pending import RECONNECT, Leave
+from fabtune.tune.pending import RECONNECT
 from fabtune.tune.plan import Row
 from fabtune.tune.saved_plan import SavedPlan
-from fabtune.tune.undo import undo
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.summing_up import nic_bytes_per_s
 
@@ -111,6 +110,9 @@ class TuningStep:
     pause_s: float = 0.0
     # What each end's plan is, as long as this step has written nothing.
     _plans: dict[str, SavedPlan] = attrs.field(factory=dict)
+    _far: FarEnd | None = None
+    # Whether the target's host was asked to keep what was written there.
+    _perhaps_kept: bool = False
 
     @classmethod
     def next(
@@ -153,7 +155,8 @@ class TuningStep:
         initiator, target = ROLES
         asked, found = self.asked, list[TunedEnd]()
         if asked.target_host:
-            found.append(AwayTarget(FarEnd(asked.target_host)))
+            self._far = self._far or FarEnd(asked.target_host)
+            found.append(AwayTarget(self._far))
         elif asked.target_netns is not None:
             found.append(NearEnd(target, asked.target_netns))
         return [*found, NearEnd(initiator, "")]
@@ -186,8 +189,7 @@ class TuningStep:
             if kept:
                 self._keep()
         except BaseException:
-            with signals.held_back():
-                self._take_back()
+            self._take_back()
             raise
         if not kept and (left := self._take_back()):
             raise FabtuneError(left)
@@ -209,7 +211,7 @@ class TuningStep:
             wrote = end.write(self._plan(end), self._limit_s, self.made, self.progress)
             if end.host:
                 self.made_away = wrote.transaction
-            else:
+            elif wrote.transaction:
                 self.made.append(wrote.transaction)
             # What both ends share has another value now.
             self._plans.clear()
@@ -226,10 +228,11 @@ class TuningStep:
 
     def _keep(self) -> None:
         """Confirm what was written, the end first that may be out of reach.  Raises FabtuneError."""
-        if self.made_away:
-            FarEnd(self.asked.target_host).confirm()
+        if self.made_away and self._far:
+            self._perhaps_kept = True
+            self._far.confirm(self.made_away)
         if self.made and watched():
-            confirm.accept(self.progress)
+            confirm.accept(self.progress, self.made)
 
     def _felt(self, anew: Sequence[reconnect.Reconnected], left: Sequence[pending.Pending]) -> None:
         """Note the pause.  Raises FabtuneError where what was written is not felt."""
@@ -247,29 +250,27 @@ class TuningStep:
     def _take_back(self) -> str:
         """Take back what this step wrote, the target's first: the initiator's new connections are to find it so.
 
-        Return what is left to be said of a target that does not answer.
+        No signal ends that midway.  Return what is left to be said of what is not back.
         """
         names, self.made = self.made, []
-        left = self._take_back_away()
-        connected = False
-        for name in names:
-            report = undo(None, name, None, "", False, Leave(reconnect=name == names[-1]), self.progress)
-            connected = connected or bool(report.reconnected)
-            for problem in report.problems:
-                self.progress(problem)
-        if self.pause_s and not connected:
-            self._connect_anew()
-        return left
+        with signals.held_back():
+            left = [self._take_back_away()]
+            connected, not_back = taken_back.here(names, self.progress)
+            if self.pause_s and not connected:
+                try:
+                    self._connect_anew()
+                except (FabtuneError, OSError) as error:
+                    not_back.append(str(error))
+        for text in not_back:
+            self.progress(text)
+        return "; ".join(filter(None, [*left, *not_back]))
 
     def _take_back_away(self) -> str:
         """Take back what was written at a target on another host; return why it is not, where it is not."""
         name, self.made_away = self.made_away, None
-        if name is None:
+        if name is None or self._far is None:
             return ""
-        try:
-            FarEnd(self.asked.target_host).take_back(name)
-        except FabtuneError as error:
-            left = f"{error}; what was written there goes back by itself within {self._limit_s:g} s"
+        left = self._far.given_back(name, self._limit_s, self._perhaps_kept)
+        if left:
             self.progress(left)
-            return left
-        return ""
+        return left

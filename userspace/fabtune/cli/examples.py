@@ -40,6 +40,7 @@ EXAMPLES: dict[str, Sequence[Example]] = {
     ),
     "confirm": (
         ("confirm", "from a new login, to know that there still is one"),
+        ("confirm --transaction 20260102T030405Z-000", "that one, and nothing else that waits by now"),
         ("confirm --json", "say to a program which transactions stay"),
     ),
     "verify": (

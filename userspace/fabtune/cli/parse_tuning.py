@@ -14,7 +14,10 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.add_argument("--json", action="store_true", help="print stable JSON instead of a table")
     module = {"tune": "autotune", "guard": "guard"}.get(verb, "tune")
     parser.set_defaults(handler=f"fabtune.cli.{module}:run_{verb}")
-    verbs = {"plan": _plan, "apply": _apply, "tune": _tune, "guard": _guard, "verify": _verify, "revert": _revert}
+    verbs = {
+        "plan": _plan, "apply": _apply, "tune": _tune, "guard": _guard, "confirm": _confirm, "verify": _verify,
+        "revert": _revert,
+    }  # fmt: skip
     more = verbs.get(verb)
     if more:
         more(parser)
@@ -117,6 +120,7 @@ def _apply(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="restore everything after TIME, such as 60s, unless `fabtune confirm` comes, whatever dies meanwhile",
     )
+    parser.add_argument("--note", default="", metavar="WORDS", help="keep these words with it in the journal")
 
 
 def _tune(parser: argparse.ArgumentParser) -> None:
@@ -198,6 +202,12 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     _add_path(parser)
     parser.add_argument(
         "--publish", action="store_true", help="also leave the outcome in /run/fabtune, for `fabtune export`"
+    )
+
+
+def _confirm(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--transaction", metavar="ID", help="keep only this transaction (see `fabtune history`); others go on waiting"
     )
 
 

@@ -119,6 +119,7 @@ def run_apply(args: argparse.Namespace) -> int:
         persist=args.persist,
         leave=Leave(args.reconnect, args.allow_relogin, args.end_sessions),
         confirm_within_s=args.confirm_within,
+        note=args.note,
         progress=console.say,
     )
     if args.confirm_within is not None and result.transaction:
@@ -137,6 +138,7 @@ def _run_again(args: argparse.Namespace) -> int:
         "--rate": args.rate, "--set": args.set, "--scope": args.scope != "host", "--persist": args.persist,
         "--reconnect": args.reconnect, "--allow-relogin": args.allow_relogin, "--end-sessions": args.end_sessions,
         "--dry-run": args.dry_run, "--confirm-within": args.confirm_within is not None,
+        "--note": args.note,
     }  # fmt: skip
     for option, value in given.items():
         if value:
@@ -254,7 +256,7 @@ def run_confirm(args: argparse.Namespace) -> int:
     """Keep what `apply --confirm-within` wrote."""
     from fabtune.tune import confirm
 
-    found = confirm.accept(console.say)
+    found = confirm.accept(console.say, () if args.transaction is None else (args.transaction,))
     with console.reader_may_leave():
         output.show_confirmed(found, as_json=args.json)
     return ExitCode.DONE

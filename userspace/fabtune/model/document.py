@@ -20,12 +20,16 @@ class Rest:
     keys: Mapping[str, Json] = attrs.field(factory=dict)
 
 
+def without_banner(text: str) -> str:
+    """Return JSON that a program printed on several lines without what a login shell said before it."""
+    begun = re.search(r"[\[{]\n|^\[\]$", text, re.MULTILINE)
+    return text[begun.start() if begun else 0 :]
+
+
 def printed(text: str, whose: str) -> Json:
     """Return the JSON that a program printed; errors name it `whose`.  Raises InputError where there is none."""
-    # Banners and warnings may stand before it.
-    begun = re.search(r"[\[{]\n|^\[\]$", text, re.MULTILINE)
     try:
-        found: Json = json.loads(text[begun.start() if begun else 0 :])
+        found: Json = json.loads(without_banner(text))
     except (ValueError, RecursionError):
         raise InputError(f"{whose}: no JSON in what it printed: {text.strip()[-240:]}") from None
     return found

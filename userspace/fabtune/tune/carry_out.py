@@ -19,19 +19,20 @@ def carry_out(
     leave: Leave,
     confirm_within_s: float | None = None,
     beside: Collection[str] = (),
+    note: str = "",
     progress: Callable[[str], None],
 ) -> tuple[Plan, Result]:
     """Write the plan that `wanted` makes of this host; return it and what came of it.
 
     With `persist` what sets the values at boot is written too; `beside` are transactions that may wait to be confirmed
-    at the same time.  Raises FabtuneError, with nothing changed or all taken
-    back.
+    at the same time, `note` is kept with the transaction.  Raises FabtuneError, with nothing changed or all taken back.
     """
     progress = signals.unfailing(progress)
     with journal.locked():
         for label in owed.bring_all_back(this_host().boot_id, progress)[0]:
             progress(f"logged in again: {label}")
         plan, facts = plan_as_of_now(wanted)
+        plan.note = note
         memory.check_memory(plan, facts)
         for remark in portals_elsewhere(plan, facts):
             progress(remark)

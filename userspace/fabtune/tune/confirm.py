@@ -71,9 +71,13 @@ def require_nobody_waits(beside: Collection[str] = ()) -> None:
     waiting = [one for one in others if one.open_steps or _is_watched()]
     if waiting:
         raise InputError(
-            f"transaction {waiting[0].name} waits to be confirmed: `fabtune confirm` keeps it, `fabtune revert` "
+            f"transaction {_told(waiting[0])} waits to be confirmed: `fabtune confirm` keeps it, `fabtune revert` "
             "takes it back; then apply again"
         )
+
+
+def _told(one: Transaction) -> str:
+    return f"{one.name} ({one.header.note})" if one.header.note else one.name
 
 
 def require_way_back(plan: Plan, leave: Leave) -> None:
@@ -207,10 +211,15 @@ def _is_watched() -> bool:
     return False
 
 
-def accept(progress: Callable[[str], None]) -> list[Transaction]:
-    """Confirm what waits for it; return that.  Raises FabtuneError where nothing does."""
+def accept(progress: Callable[[str], None], only: Collection[str] = ()) -> list[Transaction]:
+    """Confirm what waits for it, or `only` these transactions; return that.
+
+    Raises FabtuneError where nothing waits, or one of those that are asked for no longer does: then none is confirmed.
+    """
     with journal.locked():
-        found = awaited(journal.transactions())
+        known = journal.transactions()
+        waiting = awaited(known)
+        found = _named(known, waiting, only) if only else waiting
         for one in found:
             if not one.applied:
                 raise FabtuneError(
@@ -224,12 +233,24 @@ def accept(progress: Callable[[str], None]) -> list[Transaction]:
             finally:
                 writer.close()
         try:
-            disarm()
+            if len(found) == len(waiting):
+                disarm()
         except (FabtuneError, OSError) as error:
             progress(f"the unit that would look at a boot stays, and will find nothing to do: {error}")
-    if not found:
+    if not (found or only):
         raise FabtuneError("nothing waits to be confirmed; `fabtune history` says what is in force and what went back")
     return found
+
+
+def _named(known: Sequence[Transaction], waiting: Sequence[Transaction], only: Collection[str]) -> list[Transaction]:
+    """Return those of `waiting` that `only` names.  Raises FabtuneError where another one is named."""
+    states = {one.name: one.state for one in known}
+    for name in only:
+        if name not in states:
+            raise InputError(f"transaction {name}: not in the journal; see `fabtune history`")
+        if name not in [one.name for one in waiting]:
+            raise FabtuneError(f"transaction {name} does not wait to be confirmed: it is {states[name]}")
+    return [one for one in waiting if one.name in only]
 
 
 def watch(progress: Callable[[str], None]) -> int:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The target's end on another host, tuned by the fabtune there, through ssh: its own journal, and its own switch.
 
-A plan is made there, judged here, and written there as it was read, unless that host has changed meanwhile.
+A plan is made there, judged here, and written there as it was read, unless that host has changed meanwhile.  Others may
+tune that host, too: each apply from here carries a mark, and nothing else is confirmed or taken back.
 """
 
+import os
+import secrets
 import shlex
 from collections.abc import Collection, Sequence
 
@@ -12,9 +15,9 @@ import attrs
 from fabtune import __version__
 from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError, InputError
-from fabtune.host.run import Ended, finish, require
+from fabtune.host.run import Ended, TimeLimitError, finish, require
 from fabtune.model import typed
-from fabtune.model.document import printed
+from fabtune.model.document import printed, without_banner
 from fabtune.tune import saved_plan, signals
 from fabtune.tune.saved_plan import HostChangedError, SavedPlan
 from fabtune.tune.switch import SSH_OPTIONS
@@ -27,6 +30,10 @@ _APPLIED = (ExitCode.DONE, ExitCode.NEEDS_ACTION)
 _UNCONFIRMED, _TAKEN_BACK = "unconfirmed", "taken back"
 # What plans and writes may take: gigabytes of swap and a full path under it included.
 _LONGEST_S = 120.0
+
+
+class _LostError(FabtuneError):
+    """The host does not answer: what became of the last command there is not known."""
 
 
 @attrs.frozen
@@ -42,6 +49,7 @@ class _Past:
 
     transaction: str
     state: str
+    note: str = ""
 
 
 @attrs.frozen
@@ -57,6 +65,7 @@ class FarEnd:
             raise InputError(f"--target-host {host}: expected the name or address of a host")
         require("ssh", "openssh-client")
         self.host = host
+        self._mark = f"from {os.uname().nodename}, {secrets.token_hex(8)}"
 
     def check(self) -> None:
         """Raise FabtuneError where the host is not reached, has no fabtune or another one, or waits for a word."""
@@ -65,7 +74,7 @@ class FarEnd:
             raise FabtuneError(
                 f"{self.host}: found fabtune {' '.join(found)}, expected {__version__} as here; nothing was changed"
             )
-        if waiting := [one for one, state in self._past().items() if state == _UNCONFIRMED]:
+        if waiting := [one.transaction for one in self._past() if one.state == _UNCONFIRMED]:
             raise FabtuneError(
                 f"{self.host}: transaction {waiting[0]} waits to be confirmed there: `fabtune confirm` keeps it, "
                 "`fabtune revert` takes it back; nothing was changed"
@@ -79,7 +88,7 @@ class FarEnd:
         words += [word for one in sorted(only) for word in ("--only", one)]
         words += [word for one in settings for word in ("--set", one)]
         try:
-            return saved_plan.parse(self._ask(words).encode(), self.host, shipped_catalog())
+            return saved_plan.parse(without_banner(self._ask(words)).encode(), self.host, shipped_catalog())
         except HostChangedError as error:
             raise FabtuneError(f"{error}: install the same fabtune on both hosts") from None
 
@@ -89,46 +98,80 @@ class FarEnd:
         Raises FabtuneError, after which `take_back` sees to what may have been written.
         """
         words = ["apply", "--plan", "-", "--yes", "--json", "--confirm-within", f"{within_s:.0f}s"]
-        said = self._ask(words, _APPLIED, saved_plan.plan_text(plan))
+        said = self._ask([*words, "--note", self._mark], _APPLIED, saved_plan.plan_text(plan))
         return typed.TOLERANT.read(_Wrote, printed(said, self.host), self.host).transaction or ""
 
-    def confirm(self) -> None:
-        """Keep what `apply` wrote.  Raises FabtuneError."""
-        self._ask(["confirm"])
+    def confirm(self, name: str) -> None:
+        """Keep transaction `name`, which `apply` wrote.  Raises FabtuneError."""
+        self._ask(["confirm", "--transaction", name])
 
     def take_back(self, name: str = "") -> None:
-        """Take back transaction `name` and what waits to be confirmed there, and see it gone.  Raises FabtuneError.
+        """Take back transaction `name` and what waits there to be confirmed by this end, and see it gone.
 
-        What an apply wrote whose answer did not come waits to be confirmed, too.
+        What an apply wrote whose answer did not come waits to be confirmed, too.  Raises FabtuneError.
         """
-        wanted = [one for one, state in self._past().items() if state == _UNCONFIRMED or one == name]
+        ours = [one for one in self._past() if one.note == self._mark and one.state == _UNCONFIRMED]
+        wanted = [one.transaction for one in ours if one.transaction != name] + ([name] if name else [])
+        done = {one: self._run(["revert", "--transaction", one]) for one in wanted}
+        left = [one.transaction for one in self._past() if one.state != _TAKEN_BACK] if wanted else []
         for one in wanted:
-            self._ask(["revert", "--transaction", one], _APPLIED)
-        left = [one for one, state in self._past().items() if one in wanted and state != _TAKEN_BACK] if wanted else []
-        if left:
-            raise FabtuneError(f"{self.host}: {left[0]} is not taken back; see `fabtune history` there")
+            if one in left:
+                raise FabtuneError(f"{self.host}: {one} is not taken back: {_why(done[one])}")
 
-    def _past(self) -> dict[str, str]:
-        """Return the state of each transaction of that host."""
+    def given_back(self, name: str, within_s: float, perhaps_kept: bool) -> str:
+        """Take back as `take_back` does; return what is to be said where that is not seen to be done.
+
+        `perhaps_kept` where `confirm` was asked for already.
+        """
+        which = f"transaction {name}" if name else "the last transaction"
+        by_hand = f"`fabtune revert{f' --transaction {name}' if name else ''}` there takes it back"
+        try:
+            self.take_back(name)
+        except _LostError as error:
+            if perhaps_kept:
+                return f"{error}; whether {which} stays there is not known: see `fabtune history` there; {by_hand}"
+            return f"{error}; what was written there goes back by itself within {within_s:g} s"
+        except FabtuneError as error:
+            return f"{error}; see `fabtune history` there; {by_hand}, with --force over what somebody else has set"
+        return ""
+
+    def _past(self) -> tuple[_Past, ...]:
+        """Return each transaction of that host."""
         said = printed(self._ask(["history", "--json"]), self.host)
-        past = typed.TOLERANT.read(_History, {"transactions": said}, self.host).transactions
-        return {one.transaction: one.state for one in past}
+        return typed.TOLERANT.read(_History, {"transactions": said}, self.host).transactions
 
     def _ask(self, words: Sequence[str], allowed: Collection[int] = (ExitCode.DONE,), stdin: str = "") -> str:
-        """Run fabtune there and return its stdout.  Raises FabtuneError; Ctrl-C waits for its end."""
-        command = ["ssh", *SSH_OPTIONS, "--", self.host, shlex.join(["fabtune", *words])]
-        with signals.noted(second_raises=True) as stop:
-            done = finish(command, own_session=True, stdin=stdin, timeout_s=_LONGEST_S)
-        stop.check()
+        """Run fabtune there and return its stdout.  Raises FabtuneError, where it ends otherwise as well."""
+        done = self._run(words, stdin)
         if done.status not in allowed:
             raise FabtuneError(f"{self.host}: {_why(done)}")
         return done.stdout
 
+    def _run(self, words: Sequence[str], stdin: str = "") -> Ended:
+        """Run fabtune there.  Raises FabtuneError where it is not there to be run; Ctrl-C waits for its end."""
+        command = ["ssh", *SSH_OPTIONS, "--", self.host, shlex.join(["fabtune", *words])]
+        try:
+            with signals.noted(second_raises=True) as stop:
+                done = finish(command, own_session=True, stdin=stdin, timeout_s=_LONGEST_S)
+        except TimeLimitError:
+            stop.check()
+            raise _LostError(f"{self.host}: `fabtune {words[0]}` had not ended after {_LONGEST_S:g} s") from None
+        stop.check()
+        words_of_ssh = _last_words(done.stderr or done.stdout)
+        if done.status == _UNREACHABLE:
+            raise _LostError(f"{self.host}: not reached by ssh: {words_of_ssh or 'no word'}")
+        if done.status == _NOT_THERE:
+            why = words_of_ssh or "not found"
+            raise FabtuneError(f"{self.host}: no fabtune there: {why}; install it on that host, too")
+        return done
+
+
+def _last_words(text: str) -> str:
+    return " ".join(" ".join(text.strip().splitlines()[-3:]).split())
+
 
 def _why(done: Ended) -> str:
-    words = " ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-    if done.status == _UNREACHABLE:
-        return f"not reached by ssh: {words or 'no word'}"
-    if done.status == _NOT_THERE:
-        return f"no fabtune there: {words or 'not found'}; install it on that host, too"
+    # What it reports goes to stdout, beside what it was doing on stderr.
+    words = _last_words(done.stdout if done.status == ExitCode.DRIFT and done.stdout.strip() else done.stderr)
+    words = words or _last_words(done.stdout)
     return words.removeprefix("fabtune: ") or f"fabtune ended with {done.status}"

@@ -73,6 +73,8 @@ class BeginLine:
     fabtune: str | None = None
     rtt_ms: float | None = None
     rate_bit_per_s: float | None = None
+    # Whoever asked for it, in his own words.
+    note: str = omitted("")
 
 
 @attrs.frozen

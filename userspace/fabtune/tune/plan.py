@@ -83,6 +83,8 @@ class Plan:
     path: NetworkPath | None
     parameters: dict[str, float]
     rows: list[Row] = field(default_factory=list)
+    # Whoever asks for it, in his own words.
+    note: str = ""
 
     @property
     def changes(self) -> list[Row]:

@@ -9,6 +9,8 @@ from types import FrameType
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # Ctrl-Z, and a terminal that is another job's at the moment.
 _STOPPING = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+# How many `held_back` we are in.
+_held = 0
 
 
 class Stop:
@@ -27,9 +29,13 @@ class Stop:
 def noted(second_raises: bool = False) -> Iterator[Stop]:
     """Note Ctrl-C and signals to end instead of ending; what the caller ignores (nohup) stays ignored.
 
-    With `second_raises` only the first is noted: the next one is a KeyboardInterrupt at once.
+    With `second_raises` only the first is noted: the next one is a KeyboardInterrupt at once.  Where all signals are
+    held back none is noted.
     """
     stop = Stop()
+    if _held:
+        yield stop
+        return
 
     def note(_: int, __: FrameType | None) -> None:
         if second_raises:
@@ -64,14 +70,17 @@ def held_back() -> Iterator[None]:
     A program that ignored signals would do so for good, and iscsid may be started by a login: a handler that
     does nothing is not inherited.  Tools that must not be stopped midway are started apart from the terminal.
     """
+    global _held
     came: set[int] = set()
     old = {number: signal.getsignal(number) for number in (*_ENDING, *_STOPPING)}
     ours = [number for number, handler in old.items() if handler not in (signal.SIG_IGN, None)]
     for number in ours:
         signal.signal(number, lambda number, _: came.add(number))
+    _held += 1
     try:
         yield
     finally:
+        _held -= 1
         for number in ours:
             signal.signal(number, old[number])
         # What the terminal was wanted for is over.

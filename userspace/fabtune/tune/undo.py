@@ -57,14 +57,15 @@ class Report:
 def _chosen(
     everything: list[Transaction], profile: str | None, name: str | None, role: str | None, netns: str
 ) -> list[Transaction]:
-    if name and name not in [transaction.name for transaction in everything]:
+    # An empty word is no leave to take back everything: a script's variable may have been empty.
+    if name is not None and name not in [transaction.name for transaction in everything]:
         known = ", ".join(transaction.name for transaction in everything) or "none"
         raise InputError(f"--transaction {name}: not in the journal; known: {known}")
     if profile and profile.endswith(".toml"):
         # `apply ./mine.toml` is journalled as mine.
         profile = Path(profile).stem
     applied = sorted({transaction.profile for transaction in everything})
-    if profile and profile not in applied and profile not in available():
+    if profile is not None and profile not in applied and profile not in available():
         raise InputError(f"unknown profile '{profile}'; in the journal: {', '.join(applied) or 'none'}")
     return [
         transaction

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fabtune tune: a step goes back at both ends, whoever is interrupted or fails, and what does not is said."""
+
+import os
+import signal
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from fabtune.autotune import step as stepping
+from fabtune.autotune import taken_back, view
+from fabtune.autotune.step import ClimbAsked, TuningStep
+from fabtune.autotune.view import View
+from fabtune.errors import FabtuneError
+from fabtune.model.judgement import Verdict
+from fabtune.tune import signals
+from fabtune.tune.far_end import FarEnd
+from fabtune.tune.lift import Reason
+
+HOST = "target.example"
+SEEN = View((), (), ())
+
+
+class Far:
+    """The target's host: what happens while a step is taken back there, and what is left to be said."""
+
+    def __init__(self, left: str = "", meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.left, self.meanwhile = left, meanwhile
+
+    def given_back(self, *_: object) -> str:
+        with signals.noted(second_raises=True) as stop:
+            self.meanwhile()
+        stop.check()
+        return self.left
+
+
+@pytest.fixture
+def undone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The transactions that were taken back here."""
+    names: list[str] = []
+
+    def undo(_: None, name: str, *__: object) -> object:
+        names.append(name)
+        return SimpleNamespace(reconnected=(), problems=[], outcomes=[])
+
+    monkeypatch.setattr(taken_back, "undo", undo)
+    return names
+
+
+def written(far: Far) -> TuningStep:
+    """A step that was written at both ends."""
+    asked = ClimbAsked((), None, None, 4.0, 8, HOST)
+    step = TuningStep(asked, SEEN, Reason("wan", None, (), ()), lambda _: None, estimated=True)
+    step.made, step.made_away = ["here"], "there"
+    step._far = cast(FarEnd, far)
+    return step
+
+
+def ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_target_out_of_reach_leaves_no_step_here(undone: list[str]) -> None:
+    step = written(Far("lost"))
+    assert step._take_back() == "lost"
+    assert undone == ["here"] and step.made == []
+
+
+def test_ctrl_c_while_the_target_is_asked_leaves_no_step_here(undone: list[str]) -> None:
+    step = written(Far(meanwhile=ctrl_c))
+    with pytest.raises(KeyboardInterrupt):
+        step._take_back()
+    assert undone == ["here"]
+
+
+def test_ctrl_c_while_a_step_goes_back_is_not_taken_for_its_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As undo does, it looks at its own stop between two transactions."""
+    back: list[str] = []
+
+    def undo(_: None, name: str, *__: object) -> object:
+        with signals.noted() as stop:
+            ctrl_c()
+            if not stop.wanted:
+                back.append(name)
+        return SimpleNamespace(reconnected=(), problems=[], outcomes=[])
+
+    monkeypatch.setattr(taken_back, "undo", undo)
+    monkeypatch.setattr(TuningStep, "_write", lambda self: None)
+    monkeypatch.setattr(stepping, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(ClimbAsked, "look", lambda self: SEEN)
+    monkeypatch.setattr(view, "compared", lambda *_: SimpleNamespace(verdict=Verdict.SAME))
+    with pytest.raises(KeyboardInterrupt):
+        written(Far()).take()
+    assert back == ["here"]
+
+
+def test_a_value_that_does_not_go_back_is_no_step_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimpleNamespace(label="eth0")
+    outcome = SimpleNamespace(
+        step=SimpleNamespace(tunable="nic.rx_ring", device=device),
+        state="failed",
+        found="512",
+        note="the driver refuses",
+    )
+
+    def undo(_: None, name: str, *__: object) -> object:
+        if name == "busy":
+            raise FabtuneError("another fabtune (process 7) is changing this host")
+        return SimpleNamespace(reconnected=("sda",), problems=[], outcomes=[outcome])
+
+    monkeypatch.setattr(taken_back, "undo", undo)
+    connected, left = taken_back.here(["busy", "refused"], lambda _: None)
+    assert connected and len(left) == 2
+    assert "busy is not taken back: another fabtune" in left[0] and "revert --transaction busy" in left[0]
+    assert "nic.rx_ring of eth0, which is 512, was not taken back: the driver refuses" in left[1]
