@@ -21,6 +21,7 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 
 import why_page  # noqa: E402
+import why_short  # noqa: E402
 from why_cases import PLACE, Case, load_cases  # noqa: E402
 from why_judge import Truth, predictions, read_run, share_error_points  # noqa: E402
 
@@ -70,6 +71,7 @@ def main() -> int:
     parser.add_argument("--judge-only", action="store_true", help="measure nothing: judge what is kept")
     parser.add_argument("--most", type=int, help="measure at most so many cases, and judge what is there then")
     parser.add_argument("--document", action="store_true", help="keep what is judged, and make Documentation anew")
+    parser.add_argument("--keep-truths", action="store_true", help="keep the truths of short.toml for `make check`")
     parser.add_argument("--verbose", action="store_true", help="print each prediction")
     asked = parser.parse_args()
     out = asked.out / "why"
@@ -92,9 +94,16 @@ def main() -> int:
         print_predictions(truths)
     if asked.document:
         why_page.keep(result)
+    if asked.keep_truths:
+        why_short.keep((case, truth) for case in load_cases(why_short.CASES) if (truth := read_as_it_is(out, case)))
     told = missed(found)
     print("\n".join(told) or "all bars held")
     return int(bool(told))
+
+
+def read_as_it_is(out: Path, case: Case) -> Truth | None:
+    """Return the runs of `case` if they are kept, and were made of it as it is now."""
+    return read(out, case) if kept(out, case) else None
 
 
 def read(out: Path, case: Case) -> Truth | None:

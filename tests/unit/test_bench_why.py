@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The cases of `make bench-why`, and how the truth is found and judged, without a guest."""
 
+import dataclasses
 import gzip
 import json
 import sys
@@ -11,10 +12,12 @@ import pytest
 
 from fabtune.model import typed
 from fabtune.model.observation import Observation
+from fabtune.model.path import LINUX_FRAMING, NetworkPath
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 import why_page  # noqa: E402
+import why_short  # noqa: E402
 from why_cases import BY_NAME, GOOD, PLACE, load_cases  # noqa: E402
 from why_judge import Prediction, Run, Truth, best_is_right, limiters_of, predictions, score, summed  # noqa: E402
 
@@ -105,6 +108,35 @@ def test_the_best_change_is_the_one_that_brought_most(
         for name, told, came in zip(("locked-window", "bursts"), foretold, measured, strict=True)
     ]
     assert best_is_right(truth, found) is right
+
+
+def test_each_of_the_twelve_short_cases_has_a_truth_that_the_bench_found_of_it_as_it_is() -> None:
+    cases = load_cases(why_short.CASES)
+    found = {case.name: why_short.known(case) for case in cases}
+    assert len(found) == 12 and json.loads(why_short.TRUTHS.read_text())["cases"].keys() == found.keys()
+    # Nothing but what was lifted in a run of its own is the truth, and no two are.
+    assert all(len(told.lifts) == 1 and told.lifts[0] in told.lifted_mb_per_s for told in found.values())
+    tests = (Path(__file__).parents[1] / "vm/why_cases.bats").read_text()
+    assert [line.split()[1] for line in tests.splitlines() if line.startswith("\tright ")] == list(found)
+    with pytest.raises(SystemExit, match="--keep-truths finds it"):
+        why_short.known(dataclasses.replace(cases[0], seed=2))
+
+
+def test_a_short_case_is_wrong_if_it_is_misnamed_or_moves_something_else_or_is_advised_to_at_the_bound() -> None:
+    slow, full = _run("", "untouched-read"), _run("", "wan-read")
+
+    def told(run: Run, lift: str, part: float = 1.0) -> list[str]:
+        return list(why_short.complaints(run, why_short.Known("", part * run.bytes_per_s / 1e6, {}, (lift,))))
+
+    assert told(slow, "locked-window") == [] and told(full, "line") == []
+    assert [text.split(":")[0] for text in told(slow, "cmds-max")] == ["from both ends", "from the initiator alone"]
+    assert "its truth is of" in told(slow, "locked-window", 0.8)[0]
+    assert "the line limits, and is not full" in told(slow, "line")
+    line = NetworkPath(0.0, 25e6, framing_bytes=LINUX_FRAMING).goodput_bytes_per_s
+    ways = {"read": attrs.evolve(slow.seen.disk.ways["read"], moved_bytes=round(line * slow.seen.disk.elapsed_s))}
+    # As much is moved as the line carries, while its rate is unknown, and a window is blamed.
+    fuller = attrs.evolve(slow.seen, disk=attrs.evolve(slow.seen.disk, ways=ways), rate_bytes_per_s=None)
+    assert "a change is advised, and the line is full" in told(dataclasses.replace(slow, seen=fuller), "locked-window")
 
 
 def test_documentation_has_the_tables_and_the_picture_of_what_is_kept() -> None:
