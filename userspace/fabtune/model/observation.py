@@ -10,7 +10,7 @@ from typing import Annotated
 
 import attrs
 
-from fabtune.model.path import Bursts
+from fabtune.model.path import Bursts, sendable_bytes
 from fabtune.model.typed import at_least, one_of_words
 
 INITIATOR, TARGET = "initiator", "target"
@@ -162,6 +162,11 @@ class WaySeen:
         """The mean size of a request, 0 where none completed."""
         return self.moved_bytes / self.completed if self.completed else 0.0
 
+    @property
+    def answered_ms(self) -> float | None:
+        """A request's mean time from its last issue to its end: while it is refused nobody works on it."""
+        return self.total_ms if self.device_ms is None else self.device_ms
+
 
 @attrs.frozen
 class DiskSample:
@@ -254,6 +259,15 @@ class Observation:
         """The least round trip that either end has seen: the path without queues."""
         ends = [one.socket for one in (self.initiator, self.target) if one and one.socket]
         return min((sample.min_rtt_ms for one in ends for sample in one.samples if sample.min_rtt_ms), default=None)
+
+    def sendable_bytes(self, way: str) -> float:
+        """Return what the requests under way have to send at once, on average: of writes what R2Ts ask for."""
+        one = self.disk.ways.get(way)
+        if one is None:
+            return 0.0
+        requests = (one.answered_ms or 0.0) / 1e3 * one.completed / self.disk.elapsed_s
+        size = one.request_bytes
+        return requests * (sendable_bytes(round(size), self.bursts) if way == "write" and self.bursts else size)
 
     @property
     def bursts(self) -> Bursts | None:

@@ -75,6 +75,12 @@ def write_round_trips(io_bytes: int, bursts: Bursts) -> int:
     return 1 + math.ceil(math.ceil(solicited / bursts.max_burst_bytes) / bursts.outstanding_r2t)
 
 
+def sendable_bytes(io_bytes: int, bursts: Bursts) -> int:
+    """Return how much of a write of `io_bytes` may be under way at once: what needs no leave, or what R2Ts ask for."""
+    unasked = unsolicited_bytes(io_bytes, bursts)
+    return max(unasked, min(io_bytes - unasked, bursts.outstanding_r2t * bursts.max_burst_bytes))
+
+
 def bound_bytes_per_s(
     path: NetworkPath,
     io_bytes: int,

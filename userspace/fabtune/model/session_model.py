@@ -23,8 +23,8 @@ _FULL = 0.9
 _STANDING_BYTES, _LINE_SHARE, _AS_THE_LINE = 128 << 10, 0.93, 0.95
 # A disk that is busy so much of the time has no more to give.
 _BUSY = 0.9
-# What shows that a window or a buffer is what holds: time, or how full it is and how little of that waits.
-_MOSTLY, _FULL_BUFFER, _FEW_WAIT, _GROWN = 0.5, 0.6, 0.25, 0.9
+# What shows that a window or a buffer holds: time, or how full it is, how little of that waits, and what else would go.
+_MOSTLY, _FULL_BUFFER, _FEW_WAIT, _GROWN, _MORE = 0.5, 0.6, 0.25, 0.9, 1.2
 _RECEIVE_TUNABLES = ("iscsi.tcp_window", "tcp.rmem_max", "net.rmem_max")
 _SEND_TUNABLES = ("iscsi.tcp_window", "tcp.wmem_max", "net.wmem_max")
 # Fewer tell no rate.
@@ -216,7 +216,8 @@ class Supposed:
             sum(getattr(one, name) for one in samples)
             for name in ("in_flight_bytes", "notsent_bytes", "send_queue_bytes", "send_buffer_bytes")
         )
-        if not samples or queued < _FULL_BUFFER * buffer or waiting > _FEW_WAIT * flying:
+        sendable = self.seen.sendable_bytes(self.way) * len(samples)
+        if not samples or queued < _FULL_BUFFER * buffer or waiting > _FEW_WAIT * flying or sendable < _MORE * flying:
             return False
         # One that autotuning would still let grow holds nothing.
         most = self._sysctl(self._sending, "tcp_wmem")

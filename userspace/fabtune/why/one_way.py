@@ -7,7 +7,7 @@ from functools import cached_property
 import attrs
 
 from fabtune.model.observation import TARGET, UNPACED, EndSeen, Observation, SocketSample, WaySeen
-from fabtune.model.path import LINUX_FRAMING, NetworkPath, unsolicited_bytes, write_round_trips
+from fabtune.model.path import LINUX_FRAMING, NetworkPath, write_round_trips
 
 # Rates are taken over at least this long, and this many round trips: bytes come in bursts.
 _RATE_S, _RATE_RTTS = 0.5, 4
@@ -99,9 +99,8 @@ class OneWay:
 
     @cached_property
     def latency_s(self) -> float | None:
-        """A request's mean time from its last issue to its end: while it is refused nobody works on it."""
-        ms = self.way.total_ms if self.way.device_ms is None else self.way.device_ms
-        return None if ms is None else ms / 1e3
+        """A request's mean time from its last issue to its end."""
+        return None if self.way.answered_ms is None else self.way.answered_ms / 1e3
 
     @cached_property
     def wire_s(self) -> float:
@@ -111,17 +110,6 @@ class OneWay:
         if self.sender is None or self.sender.socket is None:
             return 0.0
         return max((one.rtt_ms - self.rtt_s * 1e3 for one in self.sender.socket.samples), default=0.0) / 1e3
-
-    @cached_property
-    def sendable_bytes(self) -> float:
-        """What the requests under way this way have to send at once, on average: of writes what R2Ts ask for."""
-        outstanding = (self.latency_s or 0.0) * self.bytes_per_s
-        size, bursts = self.way.request_bytes, self.seen.bursts
-        if self.way_name != "write" or bursts is None or not size:
-            return outstanding
-        unasked = unsolicited_bytes(round(size), bursts)
-        asked = min(size - unasked, bursts.outstanding_r2t * bursts.max_burst_bytes)
-        return outstanding / size * max(unasked, asked)
 
     @cached_property
     def parts(self) -> "Parts":

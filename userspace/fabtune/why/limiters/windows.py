@@ -87,7 +87,8 @@ def _buffer(moment: Moment) -> float:
     full = moment.one_way.buffer_mostly_full or queued >= _BUFFER_FULL * one.mean("send_buffer_bytes")
     # A buffer that is full of data which the window or the path holds back is not what limits.
     waiting = one.mean("notsent_bytes") > _WAITING_SHARE * queued
-    if full and not waiting and moment.one_way.sendable_bytes >= _MORE * one.mean("in_flight_bytes"):
+    sendable = moment.one_way.seen.sendable_bytes(moment.one_way.way_name)
+    if full and not waiting and sendable >= _MORE * one.mean("in_flight_bytes"):
         return 1.0
     return min(1.0, one.share("sndbuf_limited_us"))
 
