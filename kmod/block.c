@@ -143,12 +143,14 @@ static void record_retry(struct fabstat_cpu *cpu, struct fabstat_slot *slot, uns
 	fabstat_retry_free(slot);
 }
 
-static void count_failure(struct fabstat_cpu *cpu, unsigned int op, int error, bool timed_out)
+/* Counts @error, 0 for none. */
+static void count_failure(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_event error,
+			  bool timed_out)
 {
 	if (timed_out)
 		fabstat_count(cpu, FABSTAT_TIMED_OUT);
 	if (error)
-		local64_inc(&cpu->errors[op][fabstat_error_event(error) - FABSTAT_FIRST_ERROR]);
+		local64_inc(&cpu->errors[op][error - FABSTAT_FIRST_ERROR]);
 }
 
 /* A request ended that is not in flight according to the books. */
@@ -170,7 +172,8 @@ static void request_complete_unissued(const struct fabstat_place *place, struct 
 	if (blk_mq_rq_state(rq) == MQ_RQ_IDLE) {
 		/* Given up while it waited for its first issue, or for another one. */
 		fabstat_count(place->cpu, FABSTAT_NEVER_ISSUED);
-		count_failure(place->cpu, fabstat_op(rq), error, false);
+		count_failure(place->cpu, fabstat_op(rq), error ? fabstat_error_event(error) : 0,
+			      false);
 	} else {
 		fabstat_count(place->cpu, FABSTAT_UNMATCHED);
 	}
@@ -224,14 +227,14 @@ static noinline void request_complete_slowly(struct request *rq, fabstat_status_
 	done.now = now;
 	done.ns = ns;
 	done.op = op;
-	done.error = error ? fabstat_error_event(error) : 0;
+	done.error = error ? fabstat_nvme_error(place.dev, rq, fabstat_error_event(error)) : 0;
 	fabstat_tell_done(&place, &done);
 	fabstat_books_leave(&place, op, nr_bytes, ns, now);
 	if (fabstat_retry(place.slot))
 		record_retry(place.cpu, place.slot, op, issued, now);
 	else
 		fabstat_record(place.cpu, op, FABSTAT_DIRECT, ns);
-	count_failure(place.cpu, op, error, rq->rq_flags & RQF_TIMED_OUT);
+	count_failure(place.cpu, op, done.error, rq->rq_flags & RQF_TIMED_OUT);
 	place.slot->refusal = 0;
 	fabstat_books_left(&place, now);
 }

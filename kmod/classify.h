@@ -74,6 +74,9 @@ enum fabstat_event {
 	FABSTAT_ERROR_OFFLINE,
 	FABSTAT_ERROR_RESOURCE,
 	FABSTAT_ERROR_IO,
+	/* NVMe, where the block layer says no more than that it was an error */
+	FABSTAT_ERROR_ABORTED,	/* by request, or because the controller was reset */
+	FABSTAT_ERROR_PATH,	/* ANA: the namespace is not to be had through this controller */
 	/* what the books cannot say more about */
 	FABSTAT_PARTIAL,	/* partial completions; the request went on */
 	FABSTAT_NEVER_ISSUED,	/* ended while it waited for its first issue, or another one */
@@ -83,6 +86,10 @@ enum fabstat_event {
 	FABSTAT_NO_RETRY,	/* sent back, but no memory was left to remember since when */
 	/* the data of the request went another way */
 	FABSTAT_FAILED_OVER,	/* NVMe: to another path of the disk */
+	/* what an NVMe command was answered with that was then sent again */
+	FABSTAT_NVME_ABORTED,
+	FABSTAT_NVME_PATH,
+	FABSTAT_NVME_NOT_READY,	/* the namespace is not ready, or the command was interrupted */
 	FABSTAT_EVENTS
 };
 
@@ -116,6 +123,8 @@ enum fabstat_event {
 	[FABSTAT_ERROR_OFFLINE] = "error_offline", \
 	[FABSTAT_ERROR_RESOURCE] = "error_resource", \
 	[FABSTAT_ERROR_IO] = "error_io", \
+	[FABSTAT_ERROR_ABORTED] = "error_aborted", \
+	[FABSTAT_ERROR_PATH] = "error_path", \
 	[FABSTAT_PARTIAL] = "partial", \
 	[FABSTAT_NEVER_ISSUED] = "never_issued", \
 	[FABSTAT_UNMATCHED] = "unmatched", \
@@ -123,6 +132,9 @@ enum fabstat_event {
 	[FABSTAT_NO_HISTOGRAM] = "no_histogram", \
 	[FABSTAT_NO_RETRY] = "no_retry", \
 	[FABSTAT_FAILED_OVER] = "failed_over", \
+	[FABSTAT_NVME_ABORTED] = "nvme_aborted", \
+	[FABSTAT_NVME_PATH] = "nvme_path", \
+	[FABSTAT_NVME_NOT_READY] = "nvme_not_ready", \
 }
 
 /* clang-format on */
@@ -145,7 +157,7 @@ static inline unsigned int fabstat_size_class(unsigned int bytes)
 
 /* The classes of errors, which are counted per op as well; contiguous among the events. */
 #define FABSTAT_FIRST_ERROR	FABSTAT_ERROR_TIMEOUT
-#define FABSTAT_ERRORS		(FABSTAT_ERROR_IO - FABSTAT_ERROR_TIMEOUT + 1)
+#define FABSTAT_ERRORS		(FABSTAT_ERROR_PATH - FABSTAT_FIRST_ERROR + 1)
 
 /* SAM-5 5.3.1 and scsi_proto.h, the same on every kernel; status_byte() is not. */
 #define FABSTAT_SAM_CHECK_CONDITION	0x02
@@ -284,6 +296,56 @@ static inline enum fabstat_event fabstat_error_event(int error)
 		return FABSTAT_ERROR_RESOURCE;
 	default:
 		return FABSTAT_ERROR_IO;
+	}
+}
+
+/* NVM Express Base Specification 2.0, figures 93 to 97: type and code, the same on every kernel. */
+#define FABSTAT_NVME_STATUS		0x7ff
+#define FABSTAT_NVME_ABORT_REQUESTED	0x007
+#define FABSTAT_NVME_QUEUE_DELETED	0x008
+#define FABSTAT_NVME_NO_NAMESPACE	0x00b
+#define FABSTAT_NVME_INTERRUPTED	0x021
+#define FABSTAT_NVME_NAMESPACE_NOT_READY	0x082
+#define FABSTAT_NVME_HOST_ABORTED	0x371	/* given by the host itself when it resets */
+#define FABSTAT_NVME_TYPE		0x700
+#define FABSTAT_NVME_TYPE_PATH		0x300
+
+/* Returns the counter of an NVMe status, or FABSTAT_EVENTS for one that has none. */
+static inline enum fabstat_event fabstat_nvme_event(unsigned int status)
+{
+	switch (status & FABSTAT_NVME_STATUS) {
+	case FABSTAT_NVME_ABORT_REQUESTED:
+	case FABSTAT_NVME_QUEUE_DELETED:
+	case FABSTAT_NVME_HOST_ABORTED:
+		return FABSTAT_NVME_ABORTED;
+	case FABSTAT_NVME_INTERRUPTED:
+	case FABSTAT_NVME_NAMESPACE_NOT_READY:
+		return FABSTAT_NVME_NOT_READY;
+	default:
+		return (status & FABSTAT_NVME_TYPE) == FABSTAT_NVME_TYPE_PATH ?
+			FABSTAT_NVME_PATH : FABSTAT_EVENTS;
+	}
+}
+
+/*
+ * Returns the counter of @error, that of an NVMe command with @status. What the kernel made of
+ * the status is refined where that is less than the status says, and otherwise stands.
+ */
+static inline enum fabstat_event fabstat_nvme_error_event(unsigned int status,
+							  enum fabstat_event error)
+{
+	if (error == FABSTAT_ERROR_UNSUPPORTED &&
+	    (status & FABSTAT_NVME_STATUS) == FABSTAT_NVME_NO_NAMESPACE)
+		return FABSTAT_ERROR_OFFLINE;
+	if (error != FABSTAT_ERROR_IO)
+		return error;
+	switch (fabstat_nvme_event(status)) {
+	case FABSTAT_NVME_ABORTED:
+		return FABSTAT_ERROR_ABORTED;
+	case FABSTAT_NVME_PATH:
+		return FABSTAT_ERROR_PATH;
+	default:
+		return error;
 	}
 }
 

@@ -63,6 +63,9 @@ static inline struct gendisk *fabstat_spare_disk(void)
 #endif
 }
 
+/* What NVMe keeps of a request became longer in 5.15 (e7006de6c238), or where that was taken over. */
+#define FABSTAT_OLD_NVME	(LINUX_VERSION_CODE < KERNEL_VERSION(5, 15, 0))
+
 /* Classes are constant since 6.4. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
 #define fabstat_class_t		const struct class
@@ -101,7 +104,8 @@ static __always_inline s64 fabstat_waited_ns(const struct request *rq, u64 now_n
 	u64 stamp = rq->bio ? rq->bio->bi_issue.value << FABSTAT_BIO_STAMP_SHIFT : 0;
 
 	if (likely(stamp))
-		return (s64)((now_ns << FABSTAT_BIO_STAMP_SHIFT) - stamp) >> FABSTAT_BIO_STAMP_SHIFT;
+		return (s64)((now_ns << FABSTAT_BIO_STAMP_SHIFT) - stamp) >>
+		       FABSTAT_BIO_STAMP_SHIFT;
 #endif
 	return rq->start_time_ns ? (s64)(now_ns - rq->start_time_ns) : FABSTAT_UNKNOWN;
 }

@@ -60,6 +60,7 @@ struct fabstat_device {
 	u64 serial;			/* its name in the files, never given twice */
 	u64 seen_ns;			/* CLOCK_MONOTONIC_RAW of its first request */
 	struct fabstat_identity identity;
+	bool is_nvme;			/* once its disk is known */
 	bool dying;			/* seen dying at the previous scan */
 	u64 gone_ns;			/* when it was retired, 0: live */
 	s64 eh_before;			/* the set's eh_wakeups when this device was first seen */

@@ -5,7 +5,9 @@
  * Strings are copied while a request is being issued or completed, when the disk and the SCSI
  * device are certain to exist; their pointers are not followed for names at any other time.
  */
+#include <linux/ctype.h>
 #include <linux/module.h>
+#include <linux/string.h>
 #include <scsi/scsi_device.h>
 #include <scsi/scsi_host.h>
 
@@ -67,6 +69,8 @@ void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 		if (parent)
 			strscpy(id->parent, dev_name(parent), sizeof(id->parent));
 	}
+	/* A namespace (nvme0n1), or the hidden disk of a path to one (nvme0c1n1). */
+	dev->is_nvme = str_has_prefix(id->disk, "nvme") && isdigit(id->disk[4]);
 	id->known = true;
 	/* From here on requests take the fast path, which does not call this. */
 	smp_store_release(&dev->nr_ready, dev->nr_tables);

@@ -13,7 +13,7 @@
  *	show_histograms	histograms as text
  *	unseen		requests that no probe saw
  *	attach		tracepoints
- *	block, requeue, scsi, dm	probes
+ *	block, requeue, scsi, nvme, dm	probes
  *	target, nexus	the other end: commands that this host serves, by session and LUN
  *	tell		the module's own tracepoints (trace.h)
  *	detail, slowest	what is recorded on demand: waits, sizes, outliers

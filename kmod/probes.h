@@ -7,6 +7,8 @@
 #include "compat.h"
 
 struct Scsi_Host;
+struct fabstat_device;
+struct fabstat_place;
 struct request;
 struct scsi_cmnd;
 struct scsi_device;
@@ -23,6 +25,11 @@ void fabstat_probe_requeue(void *data, struct request *rq);
 /* dm.c */
 bool fabstat_is_clone(const struct request *rq);
 void fabstat_probe_remap(void *data, struct request *rq, dev_t from, sector_t sector);
+
+/* nvme.c */
+enum fabstat_event fabstat_nvme_error(const struct fabstat_device *dev, struct request *rq,
+				      enum fabstat_event error);
+void fabstat_nvme_note(const struct fabstat_place *place, struct request *rq);
 
 /* scsi.c */
 enum fabstat_event fabstat_scsi_hold(struct scsi_device *sdev);

@@ -70,7 +70,9 @@ static void request_requeue(struct request *rq)
 		reason = FABSTAT_REQUEUED_BY_DRIVER;
 	} else {
 		reason = FABSTAT_REQUEUED_BY_TARGET;
-		refusal = place.slot && place.slot->refusal;
+		fabstat_nvme_note(&place, rq);
+		refusal = place.slot && place.slot->refusal &&
+			  place.slot->refusal != FABSTAT_NVME_ABORTED + 1;
 	}
 	fabstat_count(place.cpu, reason);
 	if (rq->rq_flags & RQF_TIMED_OUT)

@@ -113,6 +113,10 @@ static void check_classes(void)
 	CHECK(fabstat_error_event(-EIO) == FABSTAT_ERROR_IO, EIO);
 	CHECK(fabstat_error_event(-1) == FABSTAT_ERROR_IO, 1);
 
+	CHECK(fabstat_error_event(-EBADE) == FABSTAT_ERROR_RESERVATION, EBADE);
+	CHECK(fabstat_error_event(-EILSEQ) == FABSTAT_ERROR_PROTECTION, EILSEQ);
+	CHECK(fabstat_error_event(-ENOSPC) == FABSTAT_ERROR_SPACE, ENOSPC);
+
 	/* The first thing that scsi_queue_rq() stumbles over is the cause. */
 	CHECK(fabstat_hold_event(&hold) == FABSTAT_HELD_OTHER, 0);
 	hold.target_limited = true;
@@ -162,6 +166,52 @@ static void check_commands(void)
 	CHECK(fabstat_answer(0x30) == FABSTAT_ANSWER_OTHER, 0x30);
 }
 
+/* Statuses of NVMe with every combination of the bits above them, and what the kernel made of them. */
+static void check_nvme(void)
+{
+	static const struct {
+		unsigned short status;
+		enum fabstat_event again, kernel, error;
+	} answers[] = {
+		{ 0x000, FABSTAT_EVENTS, FABSTAT_ERROR_IO, FABSTAT_ERROR_IO },
+		{ 0x006, FABSTAT_EVENTS, FABSTAT_ERROR_IO, FABSTAT_ERROR_IO },
+		{ 0x007, FABSTAT_NVME_ABORTED, FABSTAT_ERROR_IO, FABSTAT_ERROR_ABORTED },
+		{ 0x008, FABSTAT_NVME_ABORTED, FABSTAT_ERROR_IO, FABSTAT_ERROR_ABORTED },
+		{ 0x371, FABSTAT_NVME_ABORTED, FABSTAT_ERROR_IO, FABSTAT_ERROR_ABORTED },
+		{ 0x371, FABSTAT_NVME_ABORTED, FABSTAT_ERROR_TRANSPORT, FABSTAT_ERROR_TRANSPORT },
+		{ 0x00b, FABSTAT_EVENTS, FABSTAT_ERROR_UNSUPPORTED, FABSTAT_ERROR_OFFLINE },
+		{ 0x001, FABSTAT_EVENTS, FABSTAT_ERROR_UNSUPPORTED, FABSTAT_ERROR_UNSUPPORTED },
+		{ 0x021, FABSTAT_NVME_NOT_READY, FABSTAT_ERROR_TARGET, FABSTAT_ERROR_TARGET },
+		{ 0x082, FABSTAT_NVME_NOT_READY, FABSTAT_ERROR_IO, FABSTAT_ERROR_IO },
+		{ 0x083, FABSTAT_EVENTS, FABSTAT_ERROR_RESERVATION, FABSTAT_ERROR_RESERVATION },
+		{ 0x281, FABSTAT_EVENTS, FABSTAT_ERROR_MEDIUM, FABSTAT_ERROR_MEDIUM },
+		{ 0x300, FABSTAT_NVME_PATH, FABSTAT_ERROR_IO, FABSTAT_ERROR_PATH },
+		{ 0x301, FABSTAT_NVME_PATH, FABSTAT_ERROR_IO, FABSTAT_ERROR_PATH },
+		{ 0x302, FABSTAT_NVME_PATH, FABSTAT_ERROR_IO, FABSTAT_ERROR_PATH },
+		{ 0x303, FABSTAT_NVME_PATH, FABSTAT_ERROR_IO, FABSTAT_ERROR_PATH },
+		{ 0x360, FABSTAT_NVME_PATH, FABSTAT_ERROR_IO, FABSTAT_ERROR_PATH },
+		{ 0x370, FABSTAT_NVME_PATH, FABSTAT_ERROR_TRANSPORT, FABSTAT_ERROR_TRANSPORT },
+		{ 0x700, FABSTAT_EVENTS, FABSTAT_ERROR_IO, FABSTAT_ERROR_IO },
+	};
+
+	for (unsigned int i = 0; i < sizeof(answers) / sizeof(*answers); i++) {
+		for (unsigned int above = 0; above < 0x10000; above += 0x800) {
+			unsigned int status = answers[i].status | above;
+
+			CHECK(fabstat_nvme_event(status) == answers[i].again, status);
+			CHECK(fabstat_nvme_error_event(status, answers[i].kernel) ==
+			      answers[i].error, status);
+		}
+	}
+	/* What the kernel told more of than that it was an error stands, whatever was read. */
+	for (unsigned int status = 0; status < 0x800; status++) {
+		CHECK(fabstat_nvme_error_event(status, FABSTAT_ERROR_MEDIUM) ==
+		      FABSTAT_ERROR_MEDIUM, status);
+		CHECK(fabstat_nvme_error_event(status, FABSTAT_ERROR_IO) >= FABSTAT_ERROR_IO,
+		      status);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "bounds")) {
@@ -178,5 +228,6 @@ int main(int argc, char **argv)
 	check_random_times();
 	check_classes();
 	check_commands();
+	check_nvme();
 	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

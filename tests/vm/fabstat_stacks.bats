@@ -112,5 +112,10 @@ nvme_port() {
 		failed=$((failed + $(seen "$(path $number)" 'events["failed_over"]')))
 	done
 	echo "completed $total, failed over $failed"
+	# The head has no queue: asked for it, stat shows its hidden paths.
+	fabtune stat nvme0n1 > /tmp/head
+	for number in 0 1; do
+		grep "$(path $number)" /tmp/head
+	done
 	[ "$total" -ge 3000 ] && [ "$failed" -ge 16 ]
 }
