@@ -63,7 +63,7 @@ static inline struct gendisk *fabstat_spare_disk(void)
 #endif
 }
 
-/* What NVMe keeps of a request became longer in 5.15 (e7006de6c238), or where that was taken over. */
+/* What NVMe keeps of a request grew in 5.15 (e7006de6c238), or where that was taken over. */
 #define FABSTAT_OLD_NVME	(LINUX_VERSION_CODE < KERNEL_VERSION(5, 15, 0))
 
 /* Classes are constant since 6.4. */
