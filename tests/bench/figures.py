@@ -154,9 +154,9 @@ def gains(points: Sequence[Point]) -> str:
     return table(titles, rows)
 
 
-def both(points: Sequence[Point], **wanted: Any) -> str:
+def both(points: Sequence[Point], key: str = "mb_per_s", **wanted: Any) -> str:
     """Return read / write of one combination."""
-    reads, writes = (told(by(points, op=op, **wanted)) for op in ("read", "write"))
+    reads, writes = (told(by(points, op=op, **wanted), key) for op in ("read", "write"))
     return "–" if reads == writes == "–" else f"{reads} / {writes}"
 
 
@@ -199,8 +199,11 @@ def kinds(points: Sequence[Point]) -> str:
     return table(("RTT ms", *(f"{target}, `{profile}`" for target, profile in columns), "bound"), rows)
 
 
-def over(factor: str) -> Callable[[Sequence[Point]], str]:
-    """Return the table with a row for each value of `factor` and a column a profile, read / write, and the bound."""
+def over(factor: str, *more: str) -> Callable[[Sequence[Point]], str]:
+    """Return the table with a row for each value of `factor` and a column a profile, read / write, and the bound.
+
+    Of each of the figures `more` there is a column a profile as well.
+    """
 
     def rows(points: Sequence[Point]) -> str:
         names = list(dict.fromkeys(point["profile"] for point in points))
@@ -210,10 +213,12 @@ def over(factor: str) -> Callable[[Sequence[Point]], str]:
                 str(value),
                 *(both(points, profile=name, **{factor: value}) for name in names),
                 f"{by(points, **{factor: value})['bound_mb_per_s']:.1f}",
+                *(both(points, key, profile=name, **{factor: value}) for key in more for name in names),
             )
             for value in values
         ]
-        return table((factor, *(f"`{name}`" for name in names), "bound"), cells)
+        titles = (f"`{name}` {COLUMNS[key][0]}" for key in more for name in names)
+        return table((factor, *(f"`{name}`" for name in names), "bound", *titles), cells)
 
     return rows
 
@@ -254,7 +259,8 @@ def listed(*names: str) -> Callable[[Sequence[Point]], str]:
 
 TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
     "demo": gains, "wan-rtt": profiles, "wan-loss": losses, "wan-far": shares,
-    "target-kinds": kinds, "wan-jitter": over("jitter"), "wan-shared": over("buffer"), "wan-buffer": over("buffer"),
+    "target-kinds": kinds, "wan-jitter": over("jitter"), "wan-shared": over("buffer"),
+    "wan-buffer": over("buffer", "cpu_s_per_gb"),
     "wan-cross": over("cross"), "wan-deep": shares,
     "path-cut": listed("cut", "mb_per_s", "paths_failed", "oldest_s"),
     "queue-full": listed("task_set_full", "mb_per_s", "queue_full", "oldest_s", "depth_after"),

@@ -174,6 +174,26 @@ def test_the_page_begins_with_whether_it_helped_how_much_how_surely_and_what_lim
     assert html.index("Did it help?") < html.index("What limits now?") < html.index("<h2")
 
 
+def test_what_the_gain_costs_is_on_the_first_screen() -> None:
+    """Writes with `wan` took 3.6 times the CPU time for each GB, and the page said "Yes"."""
+
+    def cost(of: dict[tuple[str, int], tuple[float, float, float]]) -> list[str]:
+        points = make_points()
+        for one in points:
+            ends = of.get((one["profile"], one["rtt_ms"]), (10.0, 9.9, 10.1)) if one["op"] == "write" else ()
+            one |= dict(zip(("cpu_s_per_gb", "cpu_s_per_gb_low", "cpu_s_per_gb_high"), ends, strict=False))
+        return [one.text for one in demo.answers(points) if one.question == "At what cost?"]
+
+    assert cost({}) == ["wan against default: CPU time for each GB: no clear difference."]
+    dear = {("wan", 50): (36.0, 35.0, 37.0), ("wan", 100): (5.0, 4.0, 6.0), ("wan", 0): (10.3, 10.1, 10.4)}
+    assert cost(dear) == [
+        "wan against default: CPU time for each GB: more at 1 of 3 points, up to 3.60×, 36 for 10 s/GB, "
+        "writes at 50 ms; less at 1 of 3 points, down to 0.50×, writes at 100 ms."
+    ]
+    # Without an interval, or without the other side's, nothing is held against anything.
+    assert [one for one in demo.answers(make_points(cpu_s_per_gb=3.0)) if one.question == "At what cost?"] == []
+
+
 def test_harm_and_doubt_are_said_first() -> None:
     worse = [p | ({"gain": 0.5, "gain_low": 0.4, "gain_high": 0.6, "verdict": "worse"} if "gain" in p else {})
              for p in make_points()]  # fmt: skip

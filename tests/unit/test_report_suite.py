@@ -20,7 +20,7 @@ from fabtune.cli.main import main
 from fabtune.errors import ExitCode
 from fabtune.measure import recordfile
 from fabtune.model.outputs import Iperf3Output, Qdisc
-from fabtune.model.runrecord import Edge, JudgedClaim, StepResult, Value, WorkloadUsed
+from fabtune.model.runrecord import Edge, JudgedClaim, RunRecord, StepResult, Value, WorkloadUsed
 from fabtune.report import latency, overtime, paired, suite, throughput
 from fabtune.report import page as pages
 from fabtune.report.chart import THEORY
@@ -320,6 +320,24 @@ def test_every_plotted_number_is_in_a_table(tmp_path: Path, monkeypatch: pytest.
     written = {float(cell) for table in tables for row in table.rows for cell in row if isinstance(cell, int | float)}
     assert len(plotted) > 3000
     assert {value for value in plotted if float(value) not in written} == set()
+
+
+def test_the_cost_of_a_gain_is_that_of_the_same_point() -> None:
+    def costly(rate: float, label: str, spent: float) -> RunRecord:
+        record = make_record(rate, label, path={"rtt_ms": 20.0}, seconds=10)
+        for sample in record.steps[0].samples:
+            busy = {key for key in sample if key.startswith("kernel.all.cpu.") and key != "kernel.all.cpu.idle"}
+            idle = sum(sample[key] for key in busy) * (1 - spent)
+            for key in busy:
+                sample[key] *= spent
+            sample["kernel.all.cpu.idle"] += idle
+        return record
+
+    runs = [costly(rate + 0.1 * n, label, spent) for n in range(3)
+            for rate, label, spent in ((10, "untouched", 0.1), (20, "wan", 0.5))]  # fmt: skip
+    html = suite.render(runs, [], [], ["fabtune", "report", "out"]).replace("\u00a0", " ")
+    assert "At what cost?" in html
+    assert re.search(r"wan against untouched: CPU time for each GB: more at the one point, up to 2\.5\d×", html)
 
 
 def test_points_of_one_step_are_told_apart_by_their_size() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from fabtune.model.judgement import Verdict
+from fabtune.model.judgement import PRACTICAL, Verdict
 from fabtune.model.path import NetworkPath
+from fabtune.model.results import PointRow
 from fabtune.report.page import Answer
 from fabtune.report.table import percent, times, times_within
 
@@ -36,6 +37,64 @@ class Reach:
     where: str
     share: float
     by_link: bool
+
+
+@attrs.frozen(kw_only=True)
+class Cost:
+    """CPU seconds per GB of one point on both sides, each as (median, low, high)."""
+
+    where: str
+    a: tuple[float, float, float]
+    b: tuple[float, float, float]
+
+    @property
+    def ratio(self) -> float:
+        """How many times A's time B takes."""
+        return self.b[0] / self.a[0]
+
+
+def costs_of(a: Mapping[str, PointRow], b: Mapping[str, PointRow]) -> list[Cost]:
+    """Return the cost at every place where both sides' is known with an interval; rows by their place in words."""
+    found = []
+    for where, row in b.items():
+        ours, theirs = (_with_ends(one) for one in (a.get(where, {}), row))
+        if ours and theirs:
+            found.append(Cost(where=where, a=ours, b=theirs))
+    return found
+
+
+def _with_ends(row: PointRow) -> tuple[float, float, float] | None:
+    middle, low, high = (row.get(f"cpu_s_per_gb{end}") for end in ("", "_low", "_high"))
+    return None if middle is None or low is None or high is None else (float(middle), float(low), float(high))
+
+
+def of_costs(a: str, places: Mapping[str, Mapping[str, PointRow]], names: Iterable[str]) -> dict[str, list[Answer]]:
+    """Return what each of `names` costs against A, by name; `places` are rows by their place in words, by name.
+
+    Either there is one answer for each, or nothing is known of any and there is none.
+    """
+    costs = {name: costs_of(places.get(a, {}), places.get(name, {})) for name in names}
+    return {name: [of_cost(name, a, mine)] if any(costs.values()) else [] for name, mine in costs.items()}
+
+
+def of_cost(b: str, a: str, costs: Sequence[Cost]) -> Answer:
+    """Return what B's gain costs: where its CPU time per GB lies clear above A's, interval against interval."""
+    more = [one for one in costs if one.b[1] > one.a[2] * (1 + PRACTICAL)]
+    less = [one for one in costs if one.b[2] * (1 + PRACTICAL) < one.a[1]]
+    said = []
+    if more:
+        worst = max(more, key=lambda one: one.ratio)
+        amounts = f"{times(worst.ratio)}, {worst.b[0]:.3g} for {worst.a[0]:.3g} s/GB, {worst.where}"
+        said.append(f"more {_of(more, costs)}, up to {amounts}")
+    if less:
+        best = min(less, key=lambda one: one.ratio)
+        said.append(f"less {_of(less, costs)}, down to {times(best.ratio)}, {best.where}")
+    text = "; ".join(said) or ("no clear difference" if costs else "not known")
+    return Answer("At what cost?", f"{b} against {a}: CPU time for each GB: {text}.", -1 if more else 0)
+
+
+def _of(some: Sequence[Cost], costs: Sequence[Cost]) -> str:
+    return f"at {len(some)} of {len(costs)} points" if len(costs) > 1 else "at the one point"
 
 
 def of_gains(b: str, a: str, gains: Sequence[Gain], how_sure: str) -> list[Answer]:

@@ -19,7 +19,7 @@ from fabtune.model.results import Point
 from fabtune.model.units import counted
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
-from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_gains, of_limits
+from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_costs, of_gains, of_limits
 from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.looks import looks
 from fabtune.report.page import Answer
@@ -227,6 +227,7 @@ def answers(points: Sequence[Point]) -> list[Answer]:
     apart = f" The seeds of {counted(groups, 'figure')} fall into two groups, named below." if groups else ""
     apart += f" One seed of {counted(alone, 'figure')} differs from all others, named below." if alone else ""
     found, judged = [], {}
+    costs = of_costs(profiles[0], {name: _placed(facets, name) for name in profiles}, profiles[1:])
     for name in profiles[1:]:
         mine = [(heading, point) for heading, group in facets for point in group if point["profile"] == name]
         gains = [
@@ -239,6 +240,7 @@ def answers(points: Sequence[Point]) -> list[Answer]:
         ]  # fmt: skip
         judged[name] = gains
         found += of_gains(name, profiles[0], gains, f"{seeds.capitalize()}; all points are judged together.{apart}")
+        found += costs[name]
         found.append(of_limits(name, [_reach(heading, point) for heading, point in mine]))
     found = [*_why(points, profiles), *of_best(profiles[0], judged), *merged(found, profiles[1:])]
     if not found:
@@ -270,8 +272,12 @@ def _why_section(points: Sequence[Point]) -> page.Section | None:
         return None
     columns = (Column("profile", "profile"), Column("RTT", "rtt_ms", "ms", plain), Column("why", "limits"))
     rows = tuple(tuple(one[column.key] for column in columns) for one in said)
-    text = f"What `fabtune why` says of both ends while the load ran, {first} first; of several seeds, of the first."
+    text = f"What `fabtune why` says of both ends while the load ran, {first} first; of several seeds, of most."
     return page.Section("Why it was slow", text, tables=(Table("What limited", columns, rows, group_by=1),))
+
+
+def _placed(facets: Sequence[tuple[str, Sequence[Point]]], profile: str) -> dict[str, Point]:
+    return {_where(heading, one): one for heading, group in facets for one in group if one["profile"] == profile}
 
 
 def _where(heading: str, point: Point) -> str:

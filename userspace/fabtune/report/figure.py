@@ -15,7 +15,7 @@ import attrs
 from fabtune.model.results import PointRow
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
-from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_gains, of_limits
+from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_costs, of_gains, of_limits
 from fabtune.report.chart import Axis, Series, line_chart, tick_text
 from fabtune.report.looks import looks, natural
 from fabtune.report.page import Answer
@@ -138,6 +138,7 @@ def _answers(
     profiles = list(dict.fromkeys(str(row.get("profile")) for row in shown))
     base = baseline(profiles)
     told = [name for name in profiles if any(row.get("profile") == name for row in gaining)]
+    costs = of_costs(base, {name: _placed(shown, name, varying) for name in profiles}, told)
     for name in told:
         gains = [
             Gain(
@@ -150,6 +151,7 @@ def _answers(
         ]  # fmt: skip
         judged[name] = gains
         found += of_gains(name, base, gains, how_sure)
+        found += costs[name]
     found = [*of_best(base, judged), *merged(found, told)] if told else []
     if verdicts:
         counts = {holds: sum(one[1] is holds for one in verdicts) for holds in WORDS}
@@ -172,6 +174,11 @@ def _answers(
             of_limits("All points" if not told else f"{' and '.join(told)} and what they are held against", reached)
         )
     return found
+
+
+def _placed(rows: Sequence[PointRow], profile: str, varying: Sequence[str]) -> dict[str, PointRow]:
+    names = [one for one in varying if one != "profile"]
+    return {_place(row, names): row for row in rows if str(row.get("profile")) == profile}
 
 
 def _place(row: PointRow, names: Sequence[str]) -> str:

@@ -12,11 +12,12 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.measure import checks, recordfile, resulttree
 from fabtune.model import typed
+from fabtune.model.results import PointRow
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report import around, fabric, latency, laws, openloops, overtime, page, paired, reasons, runs, throughput
 from fabtune.report import cells as cell_sets
-from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_gains, of_limits
+from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_costs, of_gains, of_limits
 from fabtune.report.apart import said_setting
 from fabtune.report.cells import Cell
 from fabtune.report.compare import Comparison, FigureRow
@@ -104,6 +105,10 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
     """Return what stands first: each comparison's primary figures together, and what limits the better side now."""
     gains = {outcome.b: _gains(outcome) for _, outcome in outcomes}
     reached = {name: _reached([cell for cell in group if cell.label == name]) for name in gains}
+    places = {name: _costs(group, name) for _, one in outcomes for name in (one.a, one.b)}
+    costs = {
+        a: of_costs(a, places, [one.b for _, one in outcomes if one.a == a]) for a in {one.a for _, one in outcomes}
+    }
     found = []
     for _, outcome in outcomes:
         runs = [row.judgement.n for row in outcome.primary] or [0]
@@ -111,6 +116,7 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
         what = "pairs" if outcome.paired else "runs a side"
         sure = _how_sure(outcome, f"{counts} {what} a point")
         found += of_gains(f"{workload}, {outcome.b}", outcome.a, _gains(outcome), sure)
+        found += costs[outcome.a][outcome.b]
         if any(reached.values()):
             found.append(of_limits(outcome.b, reached[outcome.b]))
     if len(gains) == len(outcomes) > 1 and len({outcome.a for _, outcome in outcomes}) == 1:
@@ -138,6 +144,26 @@ def _gains(outcome: Comparison) -> list[Gain]:
     ]  # fmt: skip
 
 
+def _costs(group: Sequence[Cell], label: str) -> dict[str, PointRow]:
+    """Return the CPU time of each point of one label, by the point in words."""
+    return {
+        _where(cell): {
+            "cpu_s_per_gb": cell.median("cpu_s_per_gb"),
+            "cpu_s_per_gb_low": ends[0],
+            "cpu_s_per_gb_high": ends[1],
+        }
+        for cell in group
+        if cell.label == label and (ends := cell.spread("cpu_s_per_gb"))
+    }
+
+
+def _where(cell: Cell) -> str:
+    """Return a point in words."""
+    where = cell.step if cell.op in cell.step else f"{cell.step} {cell.op}"
+    where += f" at {cell.rtt_ms:g} ms" if cell.rtt_ms is not None else ""
+    return where + "".join(f", {said_setting(name, value)}" for name, value in cell.told_apart_by.items())
+
+
 def _of_medians(row: FigureRow) -> float | None:
     a, b = row.medians
     return b / a if a and b else None
@@ -154,11 +180,8 @@ def _reached(group: Sequence[Cell]) -> list[Reach]:
     for cell in group:
         network, bound, rate = cell.runs[0][0].path.network, cell.bound_mb_per_s, cell.median("mb_per_s")
         if network and bound and rate is not None:
-            where = cell.step if cell.op in cell.step else f"{cell.step} {cell.op}"
             link = by_link(bound, network.rate_bytes_per_s, network.mtu)
-            where += f" at {network.rtt_s * 1e3:g} ms"
-            where += "".join(f", {said_setting(name, value)}" for name, value in cell.told_apart_by.items())
-            found.append(Reach(where=where, share=rate / bound, by_link=link))
+            found.append(Reach(where=_where(cell), share=rate / bound, by_link=link))
     return found
 
 
