@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import ended, launch, require, run
+from fabtune.measure.beat import off_beat
 from fabtune.model import typed
 from fabtune.model.outputs import FioOutput
 
@@ -75,7 +76,7 @@ class Load:
         self._errors.close()
 
     def wait(self, tick: Callable[[], None], interval_s: float, measured_s: float = math.inf) -> None:
-        """Call `tick` every `interval_s` until fio ends.
+        """Call `tick` every `interval_s`, off the beat of its requests, until fio ends.
 
         After `measured_s`, and on and on from then, fio is to note its figures: it may have begun late.
         """
@@ -83,13 +84,17 @@ class Load:
         try:
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
-            due, last = time.monotonic() + interval_s, time.monotonic() + measured_s
+            begun, turn = time.monotonic(), 1
+            due, last = begun + off_beat(turn, interval_s), begun + measured_s
             while not poll.poll(max(0.0, min(due, last) - time.monotonic()) * 1000):
                 if time.monotonic() >= last:
                     self._note_figures()
                     last += _ASK_S
                 tick()
-                due = max(due + interval_s, time.monotonic())
+                turn += 1
+                # A tick that took too long moves all that follow.
+                begun = max(begun, time.monotonic() - off_beat(turn, interval_s))
+                due = begun + off_beat(turn, interval_s)
         finally:
             os.close(descriptor)
         self._process.wait()

@@ -19,6 +19,7 @@ from fabtune.host.sessions import Connections, Session, connection_counts, live_
 from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.away import AwayEnd
+from fabtune.measure.beat import off_beat
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
 from fabtune.measure.ends import End, EndCounters
 from fabtune.model.address import canonical
@@ -38,8 +39,6 @@ _EVERY_S = 0.2
 # So many connections' ends are looked at that often, for less than 1 % of a CPU.
 _AT_ONCE = 200
 _MOST_LOOKS = 1000
-# Multiples of the golden ratio fall evenly between whole numbers.
-_GOLDEN, _OFF_BEAT = 0.618, 0.5
 _NO_SESSION = "no iSCSI session is logged in on this host"
 
 
@@ -282,9 +281,9 @@ def _sampled(groups: Sequence[_Group], disks: Sequence[DiskLook], seconds: float
     while (at_s := time.monotonic() - begun_s) <= seconds:
         _sample(groups, disks, at_s)
         turn += 1
-        # On a grid, so that what sampling takes does not stretch it; off the beat of requests that come regularly.
-        next_s = (turn + _OFF_BEAT * (turn * _GOLDEN % 1)) * every_s
-        time.sleep(max(0.0, begun_s + min(next_s, seconds + 0.001) - time.monotonic()))
+        # On a grid, so that what sampling takes does not stretch it.
+        next_s = min(off_beat(turn, every_s), seconds + 0.001)
+        time.sleep(max(0.0, begun_s + next_s - time.monotonic()))
     return time.monotonic() - begun_s
 
 

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""When to take samples: on a grid, but off the beat of requests that come back regularly.
+
+A closed loop's requests come back in bursts, one a round trip.  Readings that are a whole number of bursts apart see
+each time nearly the same part of one, and their slope is wrong by up to a burst while they lie on a straight line.
+"""
+
+# Multiples of the golden ratio fall evenly between whole numbers.
+_GOLDEN, _OFF_BEAT = 0.618, 0.5
+
+
+def off_beat(turn: int, every_s: float) -> float:
+    """Return when the sample number `turn` is due, in s from that of number 0, where one is taken `every_s`."""
+    return (turn + _OFF_BEAT * (turn * _GOLDEN % 1)) * every_s
