@@ -384,8 +384,8 @@ def nothing_moved(old: dict[str, Any]) -> None:
 def test_a_record_that_says_little_is_reported(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     little = raw_of(BEFORE)
     change(little)
-    for name in "ab":
-        kept(little, tmp_path / f"{name}.run.json.gz")
+    for number, name in enumerate("ab"):
+        kept(little | {"started_unix_s": float(number)}, tmp_path / f"{name}.run.json.gz")
     assert main(["report", str(tmp_path)]) == ExitCode.DONE
     assert main(["report", str(tmp_path), "--json"]) == ExitCode.DONE
 

@@ -96,6 +96,22 @@ def test_compare_verb_reads_directories(tmp_path: Path, capsys: pytest.CaptureFi
     assert "-9.8%" in capsys.readouterr().out
 
 
+def test_copies_of_a_run_are_not_so_many_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One run a side, there three times, was "better, p<0.001, n=3" with an interval of no width."""
+    for side, rate in (("a", 26.5), ("b", 35.2)):
+        for name in ("1", "2", "3"):
+            recordfile.write(make_record(rate, label=side), tmp_path / side / f"{name}.run.json.gz")
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert "2.run.json.gz: a copy of " in capsys.readouterr().err
+    assert main(["report", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert said.count("which counts once") == 4
+    page = (tmp_path / "report.html").read_text()
+    assert "1 run a side a point" in page and "too few for an interval" in page
+    # The same run on either side is two sides that are alike, and said so.
+    assert main(["compare", str(tmp_path / "a/1.run.json.gz"), str(tmp_path / "a/2.run.json.gz")]) == 5
+
+
 def test_two_sets_of_one_name_have_their_side_behind_it_once() -> None:
     """It read "untouched (B) (B) against untouched (A) (A)"."""
     captions = {}

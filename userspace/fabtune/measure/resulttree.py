@@ -9,8 +9,8 @@ import attrs
 
 from fabtune.errors import InputError
 from fabtune.host import userfile
-from fabtune.measure import keptrun
-from fabtune.model.origin import KeptRun, Origin, mixed
+from fabtune.measure import keptrun, recordfile
+from fabtune.model.origin import KeptRun, Origin, digest_of, mixed
 from fabtune.model.results import EXPERIMENT, FORMAT, SUITE, ExperimentIndex, Point, RunEntry, SuiteIndex
 
 INDEX = "index.json"
@@ -56,7 +56,11 @@ def read_experiment(path: Path) -> ExperimentIndex:
 
 
 def check(directory: Path) -> list[Complaint]:
-    """Return all that is wrong with the runs and indexes of experiments at and below `directory`, in place order."""
+    """Return all that is wrong with the runs and indexes of experiments at and below `directory`, in place order.
+
+    Of records that are no experiment's it is said which are copies of others: a run is no more certain for lying there
+    twice.
+    """
     found: list[Complaint] = []
     sound: dict[Path, Kept] = {}
     old: dict[Path, int] = {}
@@ -73,12 +77,23 @@ def check(directory: Path) -> list[Complaint]:
         found.append(Complaint(_relative(top, directory), why, usable=True))
     for path in sorted(directory.rglob(INDEX)):
         found += _check_index(path, directory, sound)
+    found += _copies(directory)
     tops: dict[Path, list[Origin]] = {}
     for run, (kept, _) in sound.items():
         tops.setdefault(run.parent.parent, []).append(kept.origin)
     for top, origins in tops.items():
         found += [Complaint(_relative(top, directory), f"{top}: {why}", usable=True) for why in mixed(origins)]
     return sorted(found, key=lambda one: one.place)
+
+
+def _copies(directory: Path) -> list[Complaint]:
+    first: dict[str, Path] = {}
+    found = []
+    for path in sorted(directory.rglob(f"*{recordfile.SUFFIX}")):
+        if path.is_file() and (same := first.setdefault(digest_of(path.read_bytes()), path)) != path:
+            why = f"{path}: a copy of {same}, which counts once"
+            found.append(Complaint(_relative(path, directory), why))
+    return found
 
 
 def _check_index(path: Path, directory: Path, sound: Mapping[Path, Kept]) -> list[Complaint]:

@@ -113,7 +113,8 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
     for _, outcome in outcomes:
         runs = [row.judgement.n for row in outcome.primary] or [0]
         counts = f"{min(runs)}" if min(runs) == max(runs) else f"{min(runs)} to {max(runs)}"
-        what = "pairs" if outcome.paired else "runs a side"
+        several = "" if counts == "1" else "s"
+        what = f"pair{several}" if outcome.paired else f"run{several} a side"
         sure = _how_sure(outcome, f"{counts} {what} a point")
         found += of_gains(f"{workload}, {outcome.b}", outcome.a, _gains(outcome), sure)
         found += costs[outcome.a][outcome.b]
