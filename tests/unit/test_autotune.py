@@ -128,6 +128,14 @@ def test_it_ends_after_as_many_steps_as_were_asked_for(climber: Make) -> None:
     assert len(found.steps) == 2 and found.ended == NO_MORE_STEPS
 
 
+def test_what_stays_is_said_before_a_later_step_is_interrupted(climber: Make) -> None:
+    climber([seen(10, "receive-window"), seen(20, "send-buffer"), KeyboardInterrupt()])
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        climb(ASKED, said.append)
+    assert [one for one in said if one.startswith("step ")] == ["step 1 stays; `fabtune revert` takes it back"]
+
+
 @pytest.mark.parametrize("error", [FabtuneError("nothing moves"), KeyboardInterrupt()])
 def test_a_step_that_cannot_be_judged_goes_back(climber: Make, error: BaseException) -> None:
     made = climber([seen(10, "receive-window"), error])

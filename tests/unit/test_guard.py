@@ -251,3 +251,16 @@ def test_the_command_tells_lines_publishes_and_ends_with_3_where_something_is_no
     assert json.loads((run / "guard.json").read_text())["heals"] is False
     assert json.loads((run / "verify.json").read_text())["drifted"] == {"tcp.mtu_probing": 1}
     assert main(["guard", "--every", "1ms"]) == 2
+
+
+def test_a_value_that_somebody_undoes_again_and_again_is_left_to_him(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "VERIFY_EVERY_S", 0.0)
+    guard, told = Guard(heal=True), []
+    for _ in range(20):
+        hosttree.put(host / _IDLE, "1")
+        told += looked(guard, 1)
+    assert kinds(told).count("healed") == 12 and len(journal.transactions()) == 13
+    assert [one.kind for one in told if "undone 12 times" in one.text] == ["not-healed"]
+    assert tree.read_text(host / _IDLE) == "1" and guard.uneasy

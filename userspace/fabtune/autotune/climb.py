@@ -57,6 +57,8 @@ def climb(asked: ClimbAsked, progress: Callable[[str], None]) -> Climb:
         if step:
             climbed, after = step.take()
             found.steps.append(climbed)
+            told = "stays; `fabtune revert` takes it back" if climbed.kept else "is taken back"
+            progress(f"step {len(found.steps)} {told}")
             now = found.last = after if climbed.kept else now
             tried |= {one.limiter for one in step.reason.shares} if not climbed.kept else set()
     return found

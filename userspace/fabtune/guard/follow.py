@@ -34,7 +34,7 @@ def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
     header = applied.header
     assert header.rtt_ms is not None
     then, _ = _planned(applied, header.rtt_ms)
-    wanted_then = {_place(row): row.wanted for row in then.rows if row.wanted is not None}
+    wanted_then = {place_of(row): row.wanted for row in then.rows if row.wanted is not None}
     plan, facts = _planned(applied, rtt_ms)
     locate = Locator(header.netns)
     ours = in_force(journal.transactions())
@@ -42,8 +42,8 @@ def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
         row
         for row in plan.changes
         if row.tunable.effect == LIVE
-        and (step := ours.get(_place(row))) is not None
-        and step.wrote.split() == (wanted_then.get(_place(row)) or "").split()
+        and (step := ours.get(place_of(row))) is not None
+        and step.wrote.split() == (wanted_then.get(place_of(row)) or "").split()
         and holds(step, locate)
     ]
     return plan, facts
@@ -64,7 +64,7 @@ def _planned(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
     return plan_for(request(header.profile, role, header.netns, f"{rtt_ms:.3f}ms", rate, []))
 
 
-def _place(row: Row) -> tuple[str, str, str, str]:
+def place_of(row: Row) -> tuple[str, str, str, str]:
     """Return the key by which the journal knows what `row` writes."""
     device = row.device
     return row.tunable.backend, row.tunable.key, device.scope if device else "", device.identity if device else ""

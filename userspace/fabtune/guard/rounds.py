@@ -16,18 +16,20 @@ from fabtune.errors import FabtuneError
 from fabtune.export import kept, verified
 from fabtune.export.guarded import Guarded, WatchedPath
 from fabtune.facts.host_snapshot import HostSnapshot
-from fabtune.guard.follow import LIVE, follow, planned_for
+from fabtune.guard.follow import LIVE, follow, place_of, planned_for
 from fabtune.guard.round_trip import RoundTrip, has_moved
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.tune import again, journal
-from fabtune.tune.journal import Transaction
+from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.verify import Drift, verify
 
 # Values are compared so often, and at once when sessions have come or gone.
 VERIFY_EVERY_S = 60.0
 # A path that changes oftener than this in an hour is reported and no longer followed: that is no change of path.
 _MOST_FOLLOWED, _IN_S = 12, 3600.0
+# A value that is undone oftener than this in an hour is somebody's who goes on: it is reported and left to him.
+_MOST_HEALED = 12
 # Of this share of its rate on a line is full.
 _FULL = 0.85
 # Values need so long until they are felt.
@@ -35,6 +37,8 @@ _REST_S = 10.0
 
 # Profile, roles and network namespace of an apply.
 Key = tuple[str, tuple[str, ...], str]
+# Backend, key, and the device's scope and identity.
+Place = tuple[str, str, str, str]
 WARNING, NOTICE = "warning", "notice"
 
 
@@ -87,6 +91,9 @@ class Guard:
     _paths: dict[Key, _Path] = attrs.field(factory=dict)
     _followed_at_s: deque[float] = attrs.field(factory=deque)
     _refused: set[str] = attrs.field(factory=set)
+    # When each value was written again, and those that no longer are.
+    _healed_at_s: dict[Place, deque[float]] = attrs.field(factory=dict)
+    _weary: set[Place] = attrs.field(factory=set)
     _journal: tuple[tuple[str, int, int], ...] | None = None
     _applied: list[Transaction] = attrs.field(factory=list)
     # What verify found since the last publication.
@@ -160,7 +167,7 @@ class Guard:
 
     def _write_again(self, progress: Callable[[str], None]) -> Iterator[Told]:
         try:
-            written = again.write_again(progress, only=lambda tunable: tunable.effect == LIVE)
+            written = again.write_again(progress, only=self._may_heal)
         except FabtuneError as error:
             yield from self._once("cannot-heal", f"values that were undone were not written again: {error}")
             return
@@ -169,6 +176,22 @@ class Guard:
         for row in rows:
             where = f" of {row.device.label}" if row.device else ""
             yield Told("healed", NOTICE, f"{row.tunable.name}{where}: {row.now} -> {row.wanted}, as applied")
+            if self._too_often(place_of(row)):
+                text = f"{row.tunable.name}{where} was undone {_MOST_HEALED} times in an hour: something else goes on"
+                text += " setting it; it is reported and no longer written until guard is started anew"
+                yield from self._once("not-healed", text)
+
+    def _may_heal(self, step: Step) -> bool:
+        return step.effect == LIVE and step.value not in self._weary
+
+    def _too_often(self, place: Place) -> bool:
+        """Note that the value at `place` was written again; tell whether it shall not be any more."""
+        now_s, times = time.monotonic(), self._healed_at_s.setdefault(place, deque(maxlen=_MOST_HEALED))
+        times.append(now_s)
+        if len(times) < _MOST_HEALED or now_s - times[0] > _IN_S:
+            return False
+        self._weary.add(place)
+        return True
 
     def _look_at_paths(self, around: HostSnapshot, progress: Callable[[str], None]) -> Iterator[Told]:
         present = {}

@@ -62,8 +62,8 @@ class Restored:
         return ExitCode.DRIFT if self.left_alone or refused else ExitCode.DONE
 
 
-def write_again(progress: Callable[[str], None], only: Callable[[Tunable], bool] = lambda _: True) -> Restored:
-    """Write every value in force that was undone, of the tunables that `only` lets through.
+def write_again(progress: Callable[[str], None], only: Callable[[Step], bool] = lambda _: True) -> Restored:
+    """Write every value in force that was undone, of those that `only` lets through.
 
     Raises FabtuneError, with what this call wrote taken back.
     """
@@ -86,10 +86,10 @@ def _untold(known: Sequence[Transaction]) -> list[LeftAlone]:
     return [LeftAlone(_JOURNAL, one.name, "readable", "damaged", one.damage) for one in known if one.damage]
 
 
-def _wanted(known: Sequence[Transaction], only: Callable[[Tunable], bool]) -> Iterator[tuple[Transaction, Step]]:
+def _wanted(known: Sequence[Transaction], only: Callable[[Step], bool]) -> Iterator[tuple[Transaction, Step]]:
     for one, step in steps_in_force(known):
         tunable = shipped_catalog().tunables.get(step.tunable)
-        if tunable and only(tunable) and step.backend not in OUTLIVE_A_BOOT and step.effect not in _NOT_HERE:
+        if tunable and only(step) and step.backend not in OUTLIVE_A_BOOT and step.effect not in _NOT_HERE:
             yield one, step
 
 

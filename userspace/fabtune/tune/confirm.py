@@ -220,6 +220,11 @@ def accept(progress: Callable[[str], None], only: Collection[str] = ()) -> list[
         known = journal.transactions()
         waiting = awaited(known)
         found = _named(known, waiting, only) if only else waiting
+        for one in overdue(found):
+            raise FabtuneError(
+                f"the time to confirm {one.name} is up: it goes back, or has as far as it could; `fabtune revert` says "
+                "what is left of it, and takes back with --force what somebody else has set; then apply again"
+            )
         for one in found:
             if not one.applied:
                 raise FabtuneError(
