@@ -17,7 +17,7 @@ from fabtune.guard.round_trip import RoundTrip
 from fabtune.guard.rounds import Guard, Told
 from fabtune.host import tree
 from fabtune.host.sockets import TcpSocket
-from fabtune.tune import journal
+from fabtune.tune import confirm, journal
 
 _RMEM = "proc/sys/net/ipv4/tcp_rmem"
 _IDLE = "proc/sys/net/ipv4/tcp_slow_start_after_idle"
@@ -264,3 +264,30 @@ def test_a_value_that_somebody_undoes_again_and_again_is_left_to_him(
     assert kinds(told).count("healed") == 12 and len(journal.transactions()) == 13
     assert [one.kind for one in told if "undone 12 times" in one.text] == ["not-healed"]
     assert tree.read_text(host / _IDLE) == "1" and guard.uneasy
+
+
+def test_a_path_that_moved_far_takes_no_more_memory_than_an_apply_may(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    hosttree.put(host / "proc/meminfo", "MemTotal: 65536 kB")
+    path_ms(160)
+    told = looked(Guard(heal=True), 6)
+    assert kinds(told) == ["path-moved", "not-followed"] and "too much memory" in told[1].text
+    assert most(host) == 10_000_000
+
+
+def test_what_an_apply_wrote_that_waits_to_be_confirmed_is_not_undone(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It looks as what was there before fabtune came, and something else has drifted."""
+    monkeypatch.setattr(rounds, "VERIFY_EVERY_S", 0.0)
+    monkeypatch.setattr(confirm, "arm", lambda: None)
+    other = tmp_path / "other.toml"
+    other.write_text(_PROFILE.replace("value = false", "value = true").replace("three", "other"))
+    assert main(["apply", str(other), *APPLY[2:], "--confirm-within", "60s"]) in (0, 4)
+    hosttree.put(host / _PROBING, "2")
+    assert "healed" not in kinds(looked(Guard(heal=True), 3))
+    assert tree.read_text(host / _IDLE) == "1" and len(journal.transactions()) == 2
+    assert main(["apply", "--again"]) in (0, 3)
+    assert tree.read_text(host / _IDLE) == "1"

@@ -8,7 +8,7 @@ from another profile), the journal which of them are ours, and the plan for the 
 from collections.abc import Callable, Sequence
 
 from fabtune.facts.collect import Facts
-from fabtune.tune import confirm, journal
+from fabtune.tune import confirm, journal, memory
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.held import IN_FORCE, holds, in_force
 from fabtune.tune.journal import Transaction
@@ -54,6 +54,7 @@ def follow(applied: Transaction, rtt_ms: float, progress: Callable[[str], None])
     with journal.locked():
         confirm.require_nobody_waits()
         plan, facts = plan_for_moved(applied, rtt_ms)
+        memory.check_memory(plan, facts)
         return apply(plan, facts.host, Leave(), progress) if plan.rows else None
 
 

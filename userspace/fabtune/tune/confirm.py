@@ -24,7 +24,7 @@ from fabtune.tune import journal, pending, reconnect, relogin, signals
 from fabtune.tune.journal import Transaction, Writer
 from fabtune.tune.lines import ConfirmedLine, UnconfirmedLine
 from fabtune.tune.locate import OUTLIVE_A_BOOT
-from fabtune.tune.pending import Leave
+from fabtune.tune.pending import Leave, Pending
 from fabtune.tune.plan import Plan
 from fabtune.tune.unconfirmed import awaited, now_s, overdue
 from fabtune.tune.undo import undo
@@ -269,7 +269,7 @@ def watch(progress: Callable[[str], None]) -> int:
     except BlockingIOError:
         os.close(fd)
         raise FabtuneError("another `fabtune revert --unconfirmed` is waiting already") from None
-    worst, tries, reconnects = ExitCode.DONE, 0, False
+    worst, tries, reconnects = ExitCode.DONE, 0, set[str]()
     while tries < _TRIES:
         codes = []
         # Another fabtune is at work: perhaps it confirms, or is being interrupted.  A disk that gives an error now
@@ -278,7 +278,7 @@ def watch(progress: Callable[[str], None]) -> int:
             if _ended_watch(fd):
                 break
             late = overdue(journal.transactions())
-            reconnects = reconnects or any(one.unconfirmed and one.unconfirmed.reconnect for one in late)
+            reconnects |= {one.name for one in late if one.unconfirmed and one.unconfirmed.reconnect}
             codes = [_take_back(one, progress) for one in late]
         worst = max([worst, *codes])
         # What waits for its device, or a session that is down, waits on.
@@ -286,26 +286,44 @@ def watch(progress: Callable[[str], None]) -> int:
         if any(codes) or not codes:
             time.sleep(_TRY_EVERY_S if codes else _LOOK_EVERY_S)
     if reconnects:
-        _connect_late(progress)
+        _connect_late(reconnects, progress)
     return worst
 
 
-def _connect_late(progress: Callable[[str], None]) -> None:
-    """Connect sessions anew that could not be when their values went back: their path may come back any time."""
+def _connect_late(names: Collection[str], progress: Callable[[str], None]) -> None:
+    """Connect sessions anew that could not be when `names` went back: their path may come back any time.
+
+    That would also bring into force what was applied since: then it is left to whoever did that.
+    """
     deadline = time.monotonic() + _LATE_S
     while time.monotonic() < deadline:
         if any(one.state != "LOGGED_IN" for one in live_sessions()):
             time.sleep(_TRY_EVERY_S)
             continue
         with contextlib.suppress(FabtuneError, OSError), journal.locked(), signals.noted() as stop:
-            left = pending.still_pending(journal.transactions(), this_host().boot_id)
-            asked = [one for one in left if one.action == pending.RECONNECT]
-            if not asked:
+            asked, others = _reconnects_due(names)
+            if not asked or others:
+                for one in others if asked else ():
+                    progress(
+                        f"{one.label} would also take what was applied since; `fabtune apply --reconnect` does that"
+                    )
                 return
             with relogin.journalled() as log:
                 if reconnect.in_place(asked, progress, log, stop, way_back=False)[0]:
                     return
         time.sleep(_TRY_EVERY_S)
+
+
+def _reconnects_due(names: Collection[str]) -> tuple[list[Pending], list[Pending]]:
+    """Return what must connect anew for the transactions `names`, and what for others."""
+    known, boot_id = journal.transactions(), this_host().boot_id
+    ours = [one for one in known if one.name in names]
+    others = [one for one in known if one.name not in names]
+    asked, more = (
+        [task for task in pending.still_pending(found, boot_id) if task.action == pending.RECONNECT]
+        for found in (ours, others)
+    )
+    return asked, more
 
 
 def _take_back(one: Transaction, progress: Callable[[str], None]) -> ExitCode:
