@@ -2,6 +2,8 @@
 """A saved plan fits the host it was made for, and no other state of it."""
 
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +12,10 @@ import pytest
 
 from fabtune.backends import record
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.errors import InputError
+from fabtune.errors import ExitCode, InputError
 from fabtune.facts.collect import Facts, collect
+from fabtune.host import run
+from fabtune.host.run import finish
 from fabtune.tune import saved_plan
 from fabtune.tune.plan import SAME, Plan, Row
 
@@ -63,3 +67,10 @@ def test_a_binary_file_is_called_one(tmp_path: Path) -> None:
     path.write_bytes(b"\x7fELF\xff\xfe")
     with pytest.raises(InputError, match="not a saved plan but binary"):
         saved_plan.load(path, shipped_catalog())
+
+
+def test_a_standard_input_that_is_closed_holds_no_plan() -> None:
+    words = ["sh", "-c", 'exec "$0" -m fabtune apply --plan - <&-', sys.executable]
+    done = finish(words, env={**os.environ, "PYTHONPATH": str(Path(run.__file__).parents[2])})
+    assert done.status == ExitCode.USAGE and "standard input: not JSON" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -253,6 +253,8 @@ class TuningStep:
         No signal ends that midway.  Return what is left to be said of what is not back.
         """
         names, self.made = self.made, []
+        if names or self.made_away is not None:
+            self.progress("taking the step back")
         with signals.held_back():
             left = [self._take_back_away()]
             connected, not_back = taken_back.here(names, self.progress)

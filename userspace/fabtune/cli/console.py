@@ -20,6 +20,7 @@ def make_whole() -> None:
             # The lowest free number is this one, since those below are open.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     # Python has no stream, and type checkers know of none such, for what was closed when it started.
+    sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
     if isinstance(sys.stdout, io.TextIOWrapper):
