@@ -8,7 +8,6 @@ import attrs
 
 from fabtune.model.judgement import PRACTICAL, Verdict
 from fabtune.model.path import NetworkPath
-from fabtune.model.results import PointRow
 from fabtune.report.page import Answer
 from fabtune.report.table import percent, times, times_within
 
@@ -39,52 +38,63 @@ class Reach:
     by_link: bool
 
 
+@attrs.frozen
+class CpuPerGb:
+    """CPU seconds per GB of one point: the median over its runs, and the ends of their interval."""
+
+    median: float
+    low: float
+    high: float
+
+
 @attrs.frozen(kw_only=True)
 class Cost:
-    """CPU seconds per GB of one point on both sides, each as (median, low, high)."""
+    """The CPU time of one point on both sides; `where` is the point, in words."""
 
     where: str
-    a: tuple[float, float, float]
-    b: tuple[float, float, float]
+    a: CpuPerGb
+    b: CpuPerGb
 
     @property
     def ratio(self) -> float:
         """How many times A's time B takes."""
-        return self.b[0] / self.a[0]
+        return self.b.median / self.a.median
 
 
-def costs_of(a: Mapping[str, PointRow], b: Mapping[str, PointRow]) -> list[Cost]:
-    """Return the cost at every place where both sides' is known with an interval; rows by their place in words."""
-    found = []
-    for where, row in b.items():
-        ours, theirs = (_with_ends(one) for one in (a.get(where, {}), row))
-        if ours and theirs:
-            found.append(Cost(where=where, a=ours, b=theirs))
-    return found
+def cpu_per_gb(median: float | None, low: float | None, high: float | None) -> CpuPerGb | None:
+    """Return the CPU time of a point, None where it is not known or without an interval."""
+    return None if median is None or low is None or high is None else CpuPerGb(median, low, high)
 
 
-def _with_ends(row: PointRow) -> tuple[float, float, float] | None:
-    middle, low, high = (row.get(f"cpu_s_per_gb{end}") for end in ("", "_low", "_high"))
-    return None if middle is None or low is None or high is None else (float(middle), float(low), float(high))
+# The CPU time of each point that it is known of, by the point in words.
+CostByPlace = Mapping[str, CpuPerGb | None]
 
 
-def of_costs(a: str, places: Mapping[str, Mapping[str, PointRow]], names: Iterable[str]) -> dict[str, list[Answer]]:
-    """Return what each of `names` costs against A, by name; `places` are rows by their place in words, by name.
+def of_costs(a: str, times_by_name: Mapping[str, CostByPlace], names: Iterable[str]) -> dict[str, list[Answer]]:
+    """Return what each of `names` costs against A, by name.
 
     Either there is one answer for each, or nothing is known of any and there is none.
     """
-    costs = {name: costs_of(places.get(a, {}), places.get(name, {})) for name in names}
+    known = times_by_name.get(a, {})
+    costs = {
+        name: [
+            Cost(where=where, a=ours, b=theirs)
+            for where, theirs in times_by_name.get(name, {}).items()
+            if theirs and (ours := known.get(where))
+        ]
+        for name in names
+    }
     return {name: [of_cost(name, a, mine)] if any(costs.values()) else [] for name, mine in costs.items()}
 
 
 def of_cost(b: str, a: str, costs: Sequence[Cost]) -> Answer:
     """Return what B's gain costs: where its CPU time per GB lies clear above A's, interval against interval."""
-    more = [one for one in costs if one.b[1] > one.a[2] * (1 + PRACTICAL)]
-    less = [one for one in costs if one.b[2] * (1 + PRACTICAL) < one.a[1]]
+    more = [one for one in costs if one.b.low > one.a.high * (1 + PRACTICAL)]
+    less = [one for one in costs if one.b.high * (1 + PRACTICAL) < one.a.low]
     said = []
     if more:
         worst = max(more, key=lambda one: one.ratio)
-        amounts = f"{times(worst.ratio)}, {worst.b[0]:.3g} for {worst.a[0]:.3g} s/GB, {worst.where}"
+        amounts = f"{times(worst.ratio)}, {worst.b.median:.3g} for {worst.a.median:.3g} s/GB, {worst.where}"
         said.append(f"more {_of(more, costs)}, up to {amounts}")
     if less:
         best = min(less, key=lambda one: one.ratio)

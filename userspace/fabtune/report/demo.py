@@ -19,7 +19,18 @@ from fabtune.model.results import Point
 from fabtune.model.units import counted
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
-from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_costs, of_gains, of_limits
+from fabtune.report.answers import (
+    CpuPerGb,
+    Gain,
+    Reach,
+    by_link,
+    cpu_per_gb,
+    merged,
+    of_best,
+    of_costs,
+    of_gains,
+    of_limits,
+)
 from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.looks import looks
 from fabtune.report.page import Answer
@@ -227,7 +238,7 @@ def answers(points: Sequence[Point]) -> list[Answer]:
     apart = f" The seeds of {counted(groups, 'figure')} fall into two groups, named below." if groups else ""
     apart += f" One seed of {counted(alone, 'figure')} differs from all others, named below." if alone else ""
     found, judged = [], {}
-    costs = of_costs(profiles[0], {name: _placed(facets, name) for name in profiles}, profiles[1:])
+    costs = of_costs(profiles[0], {name: _cpu_per_gb(facets, name) for name in profiles}, profiles[1:])
     for name in profiles[1:]:
         mine = [(heading, point) for heading, group in facets for point in group if point["profile"] == name]
         gains = [
@@ -276,8 +287,13 @@ def _why_section(points: Sequence[Point]) -> page.Section | None:
     return page.Section("Why it was slow", text, tables=(Table("What limited", columns, rows, group_by=1),))
 
 
-def _placed(facets: Sequence[tuple[str, Sequence[Point]]], profile: str) -> dict[str, Point]:
-    return {_where(heading, one): one for heading, group in facets for one in group if one["profile"] == profile}
+def _cpu_per_gb(facets: Sequence[tuple[str, Sequence[Point]]], profile: str) -> dict[str, CpuPerGb | None]:
+    return {
+        _where(heading, one): cpu_per_gb(*(one.get(f"cpu_s_per_gb{end}") for end in ("", "_low", "_high")))
+        for heading, group in facets
+        for one in group
+        if one["profile"] == profile
+    }
 
 
 def _where(heading: str, point: Point) -> str:

@@ -15,7 +15,18 @@ import attrs
 from fabtune.model.results import PointRow
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
-from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_costs, of_gains, of_limits
+from fabtune.report.answers import (
+    CpuPerGb,
+    Gain,
+    Reach,
+    by_link,
+    cpu_per_gb,
+    merged,
+    of_best,
+    of_costs,
+    of_gains,
+    of_limits,
+)
 from fabtune.report.chart import Axis, Series, line_chart, tick_text
 from fabtune.report.looks import looks, natural
 from fabtune.report.page import Answer
@@ -138,7 +149,7 @@ def _answers(
     profiles = list(dict.fromkeys(str(row.get("profile")) for row in shown))
     base = baseline(profiles)
     told = [name for name in profiles if any(row.get("profile") == name for row in gaining)]
-    costs = of_costs(base, {name: _placed(shown, name, varying) for name in profiles}, told)
+    costs = of_costs(base, {name: _cpu_per_gb(shown, name, varying) for name in profiles}, told)
     for name in told:
         gains = [
             Gain(
@@ -176,9 +187,13 @@ def _answers(
     return found
 
 
-def _placed(rows: Sequence[PointRow], profile: str, varying: Sequence[str]) -> dict[str, PointRow]:
+def _cpu_per_gb(rows: Sequence[PointRow], profile: str, varying: Sequence[str]) -> dict[str, CpuPerGb | None]:
     names = [one for one in varying if one != "profile"]
-    return {_place(row, names): row for row in rows if str(row.get("profile")) == profile}
+    return {
+        _place(row, names): cpu_per_gb(*(row.get(f"cpu_s_per_gb{end}") for end in ("", "_low", "_high")))
+        for row in rows
+        if str(row.get("profile")) == profile
+    }
 
 
 def _place(row: PointRow, names: Sequence[str]) -> str:

@@ -12,12 +12,22 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.measure import checks, recordfile, resulttree
 from fabtune.model import typed
-from fabtune.model.results import PointRow
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report import around, fabric, latency, laws, openloops, overtime, page, paired, reasons, runs, throughput
 from fabtune.report import cells as cell_sets
-from fabtune.report.answers import Gain, Reach, by_link, merged, of_best, of_costs, of_gains, of_limits
+from fabtune.report.answers import (
+    CpuPerGb,
+    Gain,
+    Reach,
+    by_link,
+    cpu_per_gb,
+    merged,
+    of_best,
+    of_costs,
+    of_gains,
+    of_limits,
+)
 from fabtune.report.apart import said_setting
 from fabtune.report.cells import Cell
 from fabtune.report.compare import Comparison, FigureRow
@@ -105,7 +115,7 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
     """Return what stands first: each comparison's primary figures together, and what limits the better side now."""
     gains = {outcome.b: _gains(outcome) for _, outcome in outcomes}
     reached = {name: _reached([cell for cell in group if cell.label == name]) for name in gains}
-    places = {name: _costs(group, name) for _, one in outcomes for name in (one.a, one.b)}
+    places = {name: _cpu_per_gb(group, name) for _, one in outcomes for name in (one.a, one.b)}
     costs = {
         a: of_costs(a, places, [one.b for _, one in outcomes if one.a == a]) for a in {one.a for _, one in outcomes}
     }
@@ -145,16 +155,11 @@ def _gains(outcome: Comparison) -> list[Gain]:
     ]  # fmt: skip
 
 
-def _costs(group: Sequence[Cell], label: str) -> dict[str, PointRow]:
-    """Return the CPU time of each point of one label, by the point in words."""
+def _cpu_per_gb(group: Sequence[Cell], label: str) -> dict[str, CpuPerGb | None]:
     return {
-        _where(cell): {
-            "cpu_s_per_gb": cell.median("cpu_s_per_gb"),
-            "cpu_s_per_gb_low": ends[0],
-            "cpu_s_per_gb_high": ends[1],
-        }
+        _where(cell): cpu_per_gb(cell.median("cpu_s_per_gb"), *(cell.spread("cpu_s_per_gb") or (None, None)))
         for cell in group
-        if cell.label == label and (ends := cell.spread("cpu_s_per_gb"))
+        if cell.label == label
     }
 
 
