@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Compiles and reads fabstat.ko's source for every kernel it is made for: no warning may be left.
 
-W=1 with the compiler of 5.10 (bullseye), 6.1, 6.12, its PREEMPT_RT flavour, and 7.2; sparse where the kernel's headers
-carry what it needs; checkpatch --strict, from the kernel source that the package linux-source brings; a build with
-DKMS.  Prints one line a check and exits 1 when one of them complains.
+W=1 with the compiler of 5.10 (bullseye), 6.1, 6.12, its PREEMPT_RT flavour, and 7.2, for the KUnit tests too; sparse
+where the kernel's headers carry what it needs; checkpatch --strict, from the kernel source that the package
+linux-source brings; a build with DKMS.  Prints one line a check and exits 1 when one of them complains.
 """
 
 import argparse
@@ -73,6 +73,13 @@ def check_compiler(suite: str) -> str:
     return ""
 
 
+def check_tests(suite: str) -> str:
+    """Compile the KUnit tests, which these kernels cannot load: what KUnit exports is not there."""
+    words = ("W=1", "KCFLAGS=-Werror", "FABSTAT_TESTS=1", "CONFIG_KUNIT=m", "KBUILD_MODPOST_WARN=1")
+    compile_in(root_of(suite), *words)
+    return ""
+
+
 def check_sparse(suite: str) -> str:
     require("sparse", "sparse")
     # With the loader and the C library that it was built for, sparse runs in an older or newer root as well.
@@ -118,6 +125,7 @@ def main() -> int:
     checks: dict[str, Callable[[], str]] = {
         f"W=1 {suite}": partial(check_compiler, suite) for suite in (*OTHERS, *SUITES)
     }
+    checks |= {f"tests {suite}": partial(check_tests, suite) for suite in ("bullseye", *SUITES)}
     checks |= {f"sparse {suite}": partial(check_sparse, suite) for suite in SPARSE_SUITES}
     checks["checkpatch"] = check_checkpatch
     checks |= {f"dkms {suite}": partial(check_dkms, suite) for suite in DKMS_SUITES}

@@ -52,7 +52,8 @@ def write_job(
                     _copy_tree(data_dir(name), stage / "fabtune" / name)
         (stage / "fabtune/kmod").mkdir(exist_ok=True)
         if module is not None:
-            shutil.copy(module, stage / "fabtune/kmod/fabstat.ko")
+            for built in module.parent.glob("*.ko") if tests else [module]:
+                shutil.copy(built, stage / "fabtune/kmod" / built.name)
         initramfs.pack(stage, target)
 
 

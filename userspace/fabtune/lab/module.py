@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Builds fabstat.ko with an image's own compiler against its own kernel's headers."""
+"""Builds fabstat.ko, and its tests where the kernel has KUnit, with an image's own compiler and kernel headers."""
 
 import hashlib
 import shutil
@@ -16,6 +16,7 @@ _SOURCES = ("Makefile", "Kbuild", "*.c", "*.h")
 def build_module(image: Image) -> Path:
     """Return fabstat.ko for `image`'s kernel, from the cache when the sources have not changed.
 
+    Beside it lies fabstat_test.ko if that kernel has KUnit.
     Every warning that W=1 knows is an error.  Raises FabtuneError with the compiler's last lines.
     """
     target = image.directory / "modules" / source_digest()
@@ -43,12 +44,14 @@ def _compile(image: Image, files: list[Path], draft: Path) -> None:
         for path in files:
             shutil.copy(path, work / path.name)
         headers = f"/usr/lib/modules/{image.kernel_release}/build"
+        words = ("W=1", "KCFLAGS=-Werror", "FABSTAT_TESTS=1", "modules")
         in_root(
             image.root,
-            ["make", "-j2", "-C", headers, f"M=/tmp/{work.name}", "W=1", "KCFLAGS=-Werror", "modules"],
+            ["make", "-j2", "-C", headers, f"M=/tmp/{work.name}", *words],
             "LC_ALL=C",
             what=f"building fabstat.ko for {image.kernel_release}",
         )
-        shutil.copy(work / "fabstat.ko", draft / "fabstat.ko")
+        for built in work.glob("*.ko"):
+            shutil.copy(built, draft / built.name)
     finally:
         delete_tree(work)
