@@ -3,7 +3,9 @@
  * Probes on block_rq_issue and block_rq_complete: times, depth and the books.
  *
  * Each probe has a fast path, which calls nothing until it is done, and a slow one, which does
- * the same for every request that is special in any way.
+ * the same for every request that is special in any way. What a probe hands over to has the probe's
+ * own parameters, which are where they belong already, and is the last thing that it does. It is
+ * __noclone, or the compiler would move the parameters in order to leave out the one not used.
  */
 #include "books.h"
 #include "clock.h"
@@ -18,8 +20,7 @@ const u8 fabstat_op_class[256] = {
 	[(__force u8)REQ_OP_ZONE_APPEND + 1 ... 255] = FABSTAT_OTHER,
 };
 
-/* The first requests of a device, and those that were sent back. */
-static noinline void request_issue_slowly(struct request *rq)
+static void request_issue_anyhow(struct request *rq)
 {
 	struct fabstat_retry *retry;
 	struct fabstat_place place;
@@ -47,11 +48,20 @@ static noinline void request_issue_slowly(struct request *rq)
 		fabstat_detail_issue(&place, rq, now);
 }
 
+/* The first requests of a device, and those that were sent back. */
+static noinline notrace __noclone void request_issue_slowly(void *data, struct request *rq)
+{
+	fabstat_probe_enter();
+	request_issue_anyhow(rq);
+	fabstat_probe_leave();
+}
+
 /* How a request is counted; a constant wherever it is used. */
 enum how {
 	BY_COUNTER,	/* the clock is the cycle counter, to read which nothing is called */
 	BY_TIMEKEEPER,
 	IN_DETAIL,	/* somebody wants to know more; by the counter */
+	AFTER_A_LOOK	/* as well, and what CLOCK_MONOTONIC is has just been looked up */
 };
 
 /*
@@ -61,61 +71,67 @@ enum how {
 static __always_inline u64 ticks_early(enum how how)
 {
 	return how == BY_TIMEKEEPER ? ktime_get_raw_ns() :
-	       how == IN_DETAIL ? fabstat_ticks_fast() : 0;
+	       how >= IN_DETAIL ? fabstat_ticks_fast() : 0;
 }
 
-static __always_inline void request_issue(struct request *rq, s64 wait_ns, u64 now, enum how how)
+static noinline notrace __noclone void request_issue_looking(void *data, struct request *rq);
+
+static __always_inline void request_issue(struct request *rq, enum how how)
 {
 	struct fabstat_place place;
+	s64 wait_ns = 0;
+	u64 now, stamp;
 	u8 op;
 
+	fabstat_probe_enter();
+	now = ticks_early(how);
+	if (how >= IN_DETAIL) {
+		if (unlikely(!fabstat_monotonic_find(now, &stamp)))
+			goto outdated;
+		wait_ns = fabstat_waited_ns(rq, stamp);
+	}
 	if (unlikely(!fabstat_find(rq, &place)) || unlikely(place.slot->issued != FABSTAT_IDLE))
 		goto slowly;
 	op = fabstat_op(rq);
-	if (how == IN_DETAIL && unlikely(!fabstat_detail_enter(&place, op, wait_ns, now)))
+	if (how >= IN_DETAIL && unlikely(!fabstat_detail_enter(&place, op, wait_ns, now)))
 		goto slowly;
 	if (how == BY_COUNTER)
 		now = fabstat_ticks_fast();
 	fabstat_books_enter(&place, rq, op, now, 0);
+	fabstat_probe_leave();
 	return;
 
-slowly:
-	request_issue_slowly(rq);
-}
-
-static noinline notrace void request_issue_in_detail(struct request *rq);
-
-/* Looks what CLOCK_MONOTONIC is, for this request and those after it. */
-static noinline void request_issue_looking(struct request *rq)
-{
-	u64 now_ns;
-
-	fabstat_monotonic_look(fabstat_ticks_fast());
-	/* Not if something came between: it must not go round for ever. */
-	if (fabstat_monotonic_find(fabstat_ticks_fast(), &now_ns))
-		request_issue_in_detail(rq);
-	else
-		request_issue_slowly(rq);
-}
-
-static noinline notrace void request_issue_in_detail(struct request *rq)
-{
-	u64 now, now_ns;
-
-	if (static_branch_unlikely(&fabstat_timekeeper)) {
-		request_issue_slowly(rq);
+outdated:
+	/* Once is enough: something came between. */
+	if (how == IN_DETAIL) {
+		fabstat_probe_leave();
+		request_issue_looking(NULL, rq);
 		return;
 	}
-	now = fabstat_ticks_fast();
-	if (likely(fabstat_monotonic_find(now, &now_ns)))
-		request_issue(rq, fabstat_waited_ns(rq, now_ns), now, IN_DETAIL);
-	else
-		request_issue_looking(rq);
+slowly:
+	fabstat_probe_leave();
+	request_issue_slowly(NULL, rq);
 }
 
-static noinline notrace void request_issue_by_timekeeper(struct request *rq)
+/* It is time for another look at CLOCK_MONOTONIC, for this request and those after it. */
+static noinline notrace __noclone void request_issue_looking(void *data, struct request *rq)
 {
-	request_issue(rq, 0, ktime_get_raw_ns(), BY_TIMEKEEPER);
+	fabstat_monotonic_look(fabstat_ticks_fast());
+	request_issue(rq, AFTER_A_LOOK);
+}
+
+static noinline notrace __noclone void request_issue_in_detail(void *data, struct request *rq)
+{
+	/* By another clock that is not worth another fast path. */
+	if (static_branch_unlikely(&fabstat_timekeeper))
+		request_issue_slowly(NULL, rq);
+	else
+		request_issue(rq, IN_DETAIL);
+}
+
+static noinline notrace __noclone void request_issue_by_timekeeper(void *data, struct request *rq)
+{
+	request_issue(rq, BY_TIMEKEEPER);
 }
 
 /* Records the times of a request that was sent back or refused before it went through. */
@@ -189,9 +205,8 @@ static void request_failed_over(const struct fabstat_place *place, u64 now)
 	fabstat_books_send_back(place, now);
 }
 
-/* Anything but a request that was issued once and came back whole, in time and without error. */
-static noinline void request_complete_slowly(struct request *rq, fabstat_status_t status,
-					     unsigned int nr_bytes)
+static void request_complete_anyhow(struct request *rq, fabstat_status_t status,
+				    unsigned int nr_bytes)
 {
 	struct fabstat_place place;
 	struct fabstat_done done = { .rq = rq };
@@ -239,6 +254,16 @@ static noinline void request_complete_slowly(struct request *rq, fabstat_status_
 	fabstat_books_left(&place, now);
 }
 
+/* Anything but a request that was issued once and came back whole, in time and without error. */
+static noinline notrace __noclone void
+request_complete_slowly(void *data, struct request *rq, fabstat_status_t status,
+			unsigned int nr_bytes)
+{
+	fabstat_probe_enter();
+	request_complete_anyhow(rq, status, nr_bytes);
+	fabstat_probe_leave();
+}
+
 static __always_inline void request_complete(struct request *rq, fabstat_status_t status,
 					     unsigned int nr_bytes, enum how how)
 {
@@ -250,9 +275,10 @@ static __always_inline void request_complete(struct request *rq, fabstat_status_
 
 	if (unlikely(!nr_bytes || (__force u32)status | (nr_bytes ^ blk_rq_bytes(rq)) |
 		     ((__force u32)rq->rq_flags & (__force u32)RQF_TIMED_OUT))) {
-		request_complete_slowly(rq, status, nr_bytes);
+		request_complete_slowly(NULL, rq, status, nr_bytes);
 		return;
 	}
+	fabstat_probe_enter();
 	now = ticks_early(how);
 	if (unlikely(!fabstat_find(rq, &place)))
 		goto slowly;
@@ -262,7 +288,7 @@ static __always_inline void request_complete(struct request *rq, fabstat_status_
 	/* More than a second or four, a negative time, or a marked slot: see FABSTAT_IDLE. */
 	if (unlikely(ticks >> 32))
 		goto slowly;
-	ns = fabstat_few_ticks_to_ns(ticks);
+	ns = how == BY_TIMEKEEPER ? ticks : fabstat_few_ticks_to_ns(ticks);
 	if (how == IN_DETAIL && unlikely(!fabstat_done_ordinary(&place, place.slot->issued, ns)))
 		goto slowly;
 	op = place.slot->op;
@@ -280,50 +306,49 @@ static __always_inline void request_complete(struct request *rq, fabstat_status_
 		local64_inc(sizes->bucket + bucket);
 	fabstat_books_leave(&place, op, nr_bytes, ns, now);
 	fabstat_books_left(&place, now);
+	fabstat_probe_leave();
 	return;
 
 slowly:
-	request_complete_slowly(rq, 0, nr_bytes);
+	fabstat_probe_leave();
+	request_complete_slowly(NULL, rq, 0, nr_bytes);
 }
 
-static noinline notrace void request_complete_by_timekeeper(struct request *rq,
-							    fabstat_status_t status,
-							    unsigned int nr_bytes)
+static noinline notrace __noclone void
+request_complete_by_timekeeper(void *data, struct request *rq, fabstat_status_t status,
+			       unsigned int nr_bytes)
 {
 	request_complete(rq, status, nr_bytes, BY_TIMEKEEPER);
 }
 
-static noinline notrace void request_complete_in_detail(struct request *rq, fabstat_status_t status,
-							unsigned int nr_bytes)
+static noinline notrace __noclone void
+request_complete_in_detail(void *data, struct request *rq, fabstat_status_t status,
+			   unsigned int nr_bytes)
 {
 	/* Tracepoints alone, or by another clock: that is not worth another fast path. */
 	if (!static_branch_likely(&fabstat_detail) || static_branch_unlikely(&fabstat_timekeeper))
-		request_complete_slowly(rq, status, nr_bytes);
+		request_complete_slowly(NULL, rq, status, nr_bytes);
 	else
 		request_complete(rq, status, nr_bytes, IN_DETAIL);
 }
 
 notrace void fabstat_probe_issue(void *data, struct request *rq)
 {
-	fabstat_probe_enter();
 	if (static_branch_unlikely(&fabstat_detail))
-		request_issue_in_detail(rq);
+		request_issue_in_detail(NULL, rq);
 	else if (static_branch_unlikely(&fabstat_timekeeper))
-		request_issue_by_timekeeper(rq);
+		request_issue_by_timekeeper(NULL, rq);
 	else
-		request_issue(rq, 0, 0, BY_COUNTER);
-	fabstat_probe_leave();
+		request_issue(rq, BY_COUNTER);
 }
 
 notrace void fabstat_probe_complete(void *data, struct request *rq, fabstat_status_t status,
 				    unsigned int nr_bytes)
 {
-	fabstat_probe_enter();
 	if (fabstat_done_wanted())
-		request_complete_in_detail(rq, status, nr_bytes);
+		request_complete_in_detail(NULL, rq, status, nr_bytes);
 	else if (static_branch_unlikely(&fabstat_timekeeper))
-		request_complete_by_timekeeper(rq, status, nr_bytes);
+		request_complete_by_timekeeper(NULL, rq, status, nr_bytes);
 	else
 		request_complete(rq, status, nr_bytes, BY_COUNTER);
-	fabstat_probe_leave();
 }

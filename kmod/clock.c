@@ -27,7 +27,7 @@
 
 struct fabstat_clock fabstat_clock;
 DEFINE_STATIC_KEY_TRUE(fabstat_timekeeper);
-DEFINE_PER_CPU(struct fabstat_monotonic, fabstat_monotonic);
+DEFINE_PER_CPU(struct fabstat_looked, fabstat_looked);
 
 /* Returns true when the timekeeper's counter is the one that get_cycles() reads. */
 static bool counter_is_timekeeper(u64 *cycles, u64 *raw_ns, u8 *changes)
@@ -43,26 +43,28 @@ static bool counter_is_timekeeper(u64 *cycles, u64 *raw_ns, u8 *changes)
 }
 
 /*
- * Returns CLOCK_MONOTONIC in ns at @ticks, which are now's, and remembers for a while what led
- * there. Called from probes.
+ * Returns CLOCK_MONOTONIC as a stamp at @ticks, which are now's, and remembers for a while what
+ * led there. Called from probes.
  */
 noinline u64 fabstat_monotonic_look(u64 ticks)
 {
-	u64 before, took, now_ns;
+	u64 before, took, at, offset;
 	unsigned long flags;
 
 	if (!fabstat_clock.counter)
-		return ktime_get_mono_fast_ns();
+		return ktime_get_mono_fast_ns() << FABSTAT_STAMP_SHIFT;
 	local_irq_save(flags);
 	before = fabstat_ticks_fast();
-	now_ns = ktime_get_mono_fast_ns();
+	offset = ktime_get_mono_fast_ns() << FABSTAT_STAMP_SHIFT;
 	took = fabstat_ticks_fast() - before;
+	at = before + took / 2;
+	offset -= at * fabstat_clock.stamp_mult;
 	if (took < fabstat_clock.look_ticks >> INTERRUPTED_SHIFT) {
-		__this_cpu_write(fabstat_monotonic.ticks, before + took / 2);
-		__this_cpu_write(fabstat_monotonic.ns, now_ns);
+		__this_cpu_write(fabstat_looked.ticks, at);
+		__this_cpu_write(fabstat_looked.offset, offset);
 	}
 	local_irq_restore(flags);
-	return now_ns - fabstat_ticks_to_ns(fabstat_elapsed(ticks, before + took / 2));
+	return offset + ticks * fabstat_clock.stamp_mult;
 }
 
 /*
@@ -74,7 +76,7 @@ void fabstat_clock_fall_back(void)
 	unsigned int cpu;
 
 	for_each_possible_cpu(cpu)
-		per_cpu_ptr(&fabstat_monotonic, cpu)->ticks = 0;
+		per_cpu_ptr(&fabstat_looked, cpu)->ticks = 0;
 	fabstat_clock.counter = false;
 	static_branch_enable(&fabstat_timekeeper);
 	fabstat_clock.look_ticks = 0;
@@ -103,6 +105,7 @@ void fabstat_clock_init(void)
 	fabstat_clock.mult = mult;
 	fabstat_clock.offset_ns = to_ns - fabstat_ticks_to_ns(to_cycles);
 	fabstat_clock.look_ticks = ((u64)LOOK_NS << FABSTAT_CLOCK_SHIFT) / fabstat_clock.mult;
+	fabstat_clock.stamp_mult = mult >> (FABSTAT_CLOCK_SHIFT - FABSTAT_STAMP_SHIFT);
 	fabstat_clock.changes = to_changes;
 	fabstat_clock.seen_cycles = to_cycles;
 	fabstat_clock.seen_ns = to_ns;

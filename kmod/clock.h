@@ -26,7 +26,8 @@ struct fabstat_clock {
 	u32 mult;		/* ns per tick << FABSTAT_CLOCK_SHIFT */
 	bool counter;		/* ticks are the cycle counter's */
 	u8 changes;		/* clock source changes seen when it was chosen */
-	u32 look_ticks;		/* how long a look at CLOCK_MONOTONIC is good for */
+	u64 look_ticks;		/* how long a look at CLOCK_MONOTONIC is good for */
+	u32 stamp_mult;		/* mult for FABSTAT_STAMP_SHIFT */
 	u64 offset_ns;		/* CLOCK_MONOTONIC_RAW at tick 0 */
 	u64 seen_cycles;	/* the counter, and CLOCK_MONOTONIC_RAW, at the last look */
 	u64 seen_ns;
@@ -75,37 +76,40 @@ static inline u64 fabstat_time_ns(u64 ticks)
  * What leads from ticks to CLOCK_MONOTONIC, in which the block layer stamps requests. To ask the
  * timekeeper each time would cost a fifth of what a request may. Each CPU asks again when its last
  * look is a tenth of a millisecond old: meanwhile the two clocks part by 50 ns if NTP corrects one
- * by the 500 ppm that it may at most.
+ * by the 500 ppm that it may at most, and by 10 ns because stamp_mult is short.
+ *
+ * It is kept in ns << FABSTAT_STAMP_SHIFT, of which the lower 64 bits are right whatever overflows:
+ * 48 bits of ns, so that times of up to 39 hours follow from two stamps.
  */
-struct fabstat_monotonic {
+struct fabstat_looked {
 	u64 ticks;		/* of the last look; 0: none */
-	u64 ns;			/* CLOCK_MONOTONIC then */
+	u64 offset;		/* the stamp of tick 0, had the clock always run as it does now */
 };
 
-DECLARE_PER_CPU(struct fabstat_monotonic, fabstat_monotonic);
+DECLARE_PER_CPU(struct fabstat_looked, fabstat_looked);
 u64 fabstat_monotonic_look(u64 ticks);
 
 /*
- * Finds CLOCK_MONOTONIC in ns at @ticks, which are now's and the counter's, without a call. Returns
- * false if it is time for another look. Preemption is off.
+ * Finds CLOCK_MONOTONIC as a stamp at @ticks, which are now's and the counter's, without a call.
+ * Returns false if it is time for another look. Preemption is off. An interrupt that looks between
+ * the two reads does no harm: a newer offset is a better one.
  */
-static __always_inline bool fabstat_monotonic_find(u64 ticks, u64 *now_ns)
+static __always_inline bool fabstat_monotonic_find(u64 ticks, u64 *stamp)
 {
-	u64 looked = this_cpu_read(fabstat_monotonic.ticks);
+	u64 looked = this_cpu_read(fabstat_looked.ticks);
 
 	if (unlikely(ticks - looked >= fabstat_clock.look_ticks))
 		return false;
-	*now_ns = this_cpu_read(fabstat_monotonic.ns) + fabstat_few_ticks_to_ns(ticks - looked);
-	/* An interrupt may have looked in between. */
-	return likely(this_cpu_read(fabstat_monotonic.ticks) == looked);
+	*stamp = this_cpu_read(fabstat_looked.offset) + ticks * fabstat_clock.stamp_mult;
+	return true;
 }
 
-/* Returns CLOCK_MONOTONIC in ns at @ticks, which are now's. Preemption is off. */
-static inline u64 fabstat_monotonic_ns(u64 ticks)
+/* Returns CLOCK_MONOTONIC as a stamp at @ticks, which are now's. Preemption is off. */
+static inline u64 fabstat_monotonic(u64 ticks)
 {
-	u64 now_ns;
+	u64 stamp;
 
-	return fabstat_monotonic_find(ticks, &now_ns) ? now_ns : fabstat_monotonic_look(ticks);
+	return fabstat_monotonic_find(ticks, &stamp) ? stamp : fabstat_monotonic_look(ticks);
 }
 
 void fabstat_clock_init(void);

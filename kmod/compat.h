@@ -90,24 +90,26 @@ static inline struct gendisk *fabstat_spare_disk(void)
 /* Nobody knows. */
 #define FABSTAT_UNKNOWN		S64_MIN
 
-/* Of a bio's stamp the lower 51 bits are the time's. */
-#define FABSTAT_BIO_STAMP_SHIFT	(64 - 51)
+/* A time in ns that is shifted by so much is a stamp; of a bio's time only 51 bits are known. */
+#define FABSTAT_STAMP_SHIFT	16
 
 /*
- * Returns for how many ns, at @now_ns of CLOCK_MONOTONIC, the block layer has had what @rq carries,
- * or FABSTAT_UNKNOWN; where bios have no stamp, how long ago the request was made, which is after
- * a wait for its tag. A little less than 0 if it was just now, and stamped by another clock.
+ * Returns for how many ns, at the stamp @now of CLOCK_MONOTONIC, the block layer has had what @rq
+ * carries, or FABSTAT_UNKNOWN; where bios have no stamp, how long ago the request was made, which
+ * is after a wait for its tag. A little less than 0 if it was just now, and stamped by another
+ * clock.
  */
-static __always_inline s64 fabstat_waited_ns(const struct request *rq, u64 now_ns)
+static __always_inline s64 fabstat_waited_ns(const struct request *rq, u64 now)
 {
-#ifdef FABSTAT_BIO_STAMP
-	u64 stamp = rq->bio ? rq->bio->bi_issue.value << FABSTAT_BIO_STAMP_SHIFT : 0;
+	u64 from = 0;
 
-	if (likely(stamp))
-		return (s64)((now_ns << FABSTAT_BIO_STAMP_SHIFT) - stamp) >>
-		       FABSTAT_BIO_STAMP_SHIFT;
+#ifdef FABSTAT_BIO_STAMP
+	if (likely(rq->bio))
+		from = rq->bio->bi_issue.value << FABSTAT_STAMP_SHIFT;
+	if (unlikely(!from))
 #endif
-	return rq->start_time_ns ? (s64)(now_ns - rq->start_time_ns) : FABSTAT_UNKNOWN;
+		from = rq->start_time_ns << FABSTAT_STAMP_SHIFT;
+	return likely(from) ? (s64)(now - from) >> FABSTAT_STAMP_SHIFT : FABSTAT_UNKNOWN;
 }
 
 /* On x86 get_cycles() checks at each call that there is a counter; clock.c has done so. */

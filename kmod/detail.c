@@ -45,17 +45,18 @@ MODULE_PARM_DESC(detail, "record queue wait, times by size and the slowest reque
 /* Returns where details of the request at @place are kept, or NULL without memory. */
 static struct fabstat_extra *extra_of(const struct fabstat_place *place)
 {
-	struct fabstat_extra *extra;
+	struct fabstat_extra *extra = READ_ONCE(place->piece->extra);
 
-	return fabstat_extra_find(place, &extra) ? extra :
-	       fabstat_extra_create(place->table, place->tag);
+	if (extra == fabstat_no_extra)
+		extra = fabstat_extra_create(place->piece);
+	return extra ? extra + place->index : NULL;
 }
 
 /* @rq was issued at @now, and is in the books. Called from probes. */
 void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq, u64 now)
 {
 	const struct fabstat_retry *retry = fabstat_retry(place->slot);
-	s64 wait_ns = fabstat_waited_ns(rq, fabstat_monotonic_ns(now));
+	s64 wait_ns = fabstat_waited_ns(rq, fabstat_monotonic(now));
 	struct fabstat_extra *extra = extra_of(place);
 	u8 op = place->slot->op;
 

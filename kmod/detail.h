@@ -20,18 +20,6 @@ struct fabstat_done {
 	u8 error;		/* 0, or one of enum fabstat_event */
 };
 
-/* Finds where details of the request at @place are kept; false if nowhere yet. */
-static __always_inline bool fabstat_extra_find(const struct fabstat_place *place,
-					       struct fabstat_extra **extra)
-{
-	struct fabstat_extras *extras = READ_ONCE(place->table->extras);
-	struct fabstat_extra *chunk;
-
-	chunk = READ_ONCE(*(extras->chunk + place->tag / FABSTAT_CHUNK_SLOTS));
-	*extra = chunk + place->tag % FABSTAT_CHUNK_SLOTS;
-	return likely(chunk);
-}
-
 /*
  * Enters that a request of kind @op, which was never sent back, was issued at @now after @wait_ns.
  * Returns false, and enters nothing, if something is missing.
@@ -39,17 +27,18 @@ static __always_inline bool fabstat_extra_find(const struct fabstat_place *place
 static __always_inline bool fabstat_detail_enter(const struct fabstat_place *place,
 						 unsigned int op, u64 wait_ns, u64 now)
 {
+	struct fabstat_extra *extra = READ_ONCE(place->piece->extra);
 	struct fabstat_histogram *waits;
-	struct fabstat_extra *extra;
 
 	/* A time out of range stands for any that is not known, or below 0. */
 	if (unlikely(wait_ns >> FABSTAT_LIMIT_SHIFT))
 		return false;
-	if (unlikely(!fabstat_extra_find(place, &extra)))
+	if (unlikely(extra == fabstat_no_extra))
 		return false;
 	waits = READ_ONCE(*(place->cpu->histogram[FABSTAT_WAIT] + op));
 	if (unlikely(!waits))
 		return false;
+	extra += place->index;
 	extra->issued = now;
 	extra->wait_ns = wait_ns;
 	extra->cpu = raw_smp_processor_id();
@@ -65,10 +54,10 @@ static __always_inline bool fabstat_detail_enter(const struct fabstat_place *pla
 static __always_inline bool fabstat_detail_ordinary(const struct fabstat_place *place, u64 issued,
 						    u64 ns)
 {
-	struct fabstat_extra *extra;
+	struct fabstat_extra *extra = READ_ONCE(place->piece->extra) + place->index;
 
 	/* It may have been issued before this was switched on. */
-	return fabstat_extra_find(place, &extra) && likely(extra->issued == issued) &&
+	return likely(extra->issued == issued) &&
 	       likely(ns + extra->wait_ns <= READ_ONCE(place->dev->slow_floor_ns));
 }
 

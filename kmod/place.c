@@ -50,6 +50,7 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 	struct fabstat_device *dev = NULL;
 	unsigned int id = rq->q->id;
 	struct fabstat_table **table;
+	unsigned int tag;
 
 	if (id < FABSTAT_MAX_QUEUES)
 		dev = fabstat_device(id);
@@ -64,9 +65,12 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 	place->slot = NULL;
 	if (queue >= dev->nr_tables)
 		return true;
-	table = table_of(dev, rq, &place->tag);
-	place->slot = fabstat_slot_create(table, place->tag);
-	place->table = READ_ONCE(*table);
+	table = table_of(dev, rq, &tag);
+	place->slot = fabstat_slot_create(table, tag);
+	if (place->slot) {
+		place->piece = &READ_ONCE(*table)->piece[tag / FABSTAT_CHUNK_SLOTS];
+		place->index = tag % FABSTAT_CHUNK_SLOTS;
+	}
 	place->depth = dev->depth_of[queue];
 	return true;
 }
@@ -90,7 +94,7 @@ bool fabstat_sees(const struct request *rq)
 	table = READ_ONCE(*table_of(dev, rq, &tag));
 	if (tag >= BLK_MQ_MAX_DEPTH)
 		goto out;
-	chunk = READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
+	chunk = READ_ONCE(table->piece[tag / FABSTAT_CHUNK_SLOTS].chunk);
 	sees = fabstat_issued_at(READ_ONCE(chunk->slot[tag % FABSTAT_CHUNK_SLOTS].issued));
 out:
 	preempt_enable();

@@ -9,14 +9,20 @@
 #include "device.h"
 #include "slots.h"
 
+/*
+ * Without holes: where the compiler clears variables on the stack, as most distributions have it,
+ * it would keep one with holes there and clear it for each request.
+ */
 struct fabstat_place {
 	struct fabstat_device *dev;
 	struct fabstat_cpu *cpu;	/* this CPU's */
 	struct fabstat_depth *depth;	/* the device's, or its hardware queue's */
 	struct fabstat_slot *slot;
-	struct fabstat_table *table;	/* the slot's */
-	unsigned int tag;		/* in it */
+	struct fabstat_piece *piece;	/* the slot's */
+	unsigned long index;		/* in it */
 };
+
+static_assert(sizeof(struct fabstat_place) == 6 * sizeof(long));
 
 /*
  * Finds the place of @rq; returns false if any part of it does not exist yet, or the fast path is
@@ -35,8 +41,8 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 	int tag = rq->internal_tag;
 	struct fabstat_device *dev;
 	struct fabstat_chunk *chunk;
+	struct fabstat_piece *piece;
 	struct fabstat_table *table;
-	unsigned int index;
 
 	if (unlikely(id >= FABSTAT_MAX_QUEUES))
 		return false;
@@ -53,11 +59,11 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 		if (unlikely(tag < 0))
 			return false;
 	}
-	index = tag;
-	chunk = READ_ONCE(*(table->chunk + index / FABSTAT_CHUNK_SLOTS));
-	place->table = table;
-	place->tag = index;
-	place->slot = chunk->slot + index % FABSTAT_CHUNK_SLOTS;
+	piece = table->piece + (unsigned int)tag / FABSTAT_CHUNK_SLOTS;
+	chunk = READ_ONCE(piece->chunk);
+	place->piece = piece;
+	place->index = (unsigned int)tag % FABSTAT_CHUNK_SLOTS;
+	place->slot = chunk->slot + place->index;
 	place->cpu = READ_ONCE(dev->cpu[(unsigned int)raw_smp_processor_id()]);
 	return likely(place->cpu);
 }

@@ -12,15 +12,14 @@
 #include "memory.h"
 #include "slots.h"
 
-struct fabstat_extras fabstat_no_extras;
+struct fabstat_extra fabstat_no_extra[FABSTAT_CHUNK_SLOTS];
 
 struct fabstat_chunk fabstat_no_chunk = {
 	.slot = { [0 ... FABSTAT_CHUNK_SLOTS - 1] = { .issued = FABSTAT_PAST } },
 };
 
 struct fabstat_table fabstat_no_table = {
-	.chunk = { [0 ... FABSTAT_CHUNKS - 1] = &fabstat_no_chunk },
-	.extras = &fabstat_no_extras,
+	.piece = { [0 ... FABSTAT_CHUNKS - 1] = { &fabstat_no_chunk, fabstat_no_extra } },
 };
 
 static struct fabstat_table *table_create(struct fabstat_table **place)
@@ -62,32 +61,21 @@ struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag)
 		table = table_create(place);
 	if (!table)
 		return NULL;
-	chunk = READ_ONCE(table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
+	chunk = READ_ONCE(table->piece[tag / FABSTAT_CHUNK_SLOTS].chunk);
 	if (chunk == &fabstat_no_chunk)
-		chunk = chunk_create(&table->chunk[tag / FABSTAT_CHUNK_SLOTS]);
+		chunk = chunk_create(&table->piece[tag / FABSTAT_CHUNK_SLOTS].chunk);
 	return chunk ? &chunk->slot[tag % FABSTAT_CHUNK_SLOTS] : NULL;
 }
 
-/* Returns the details of the request with @tag in @table, allocating them; NULL without memory. */
-struct fabstat_extra *fabstat_extra_create(struct fabstat_table *table, unsigned int tag)
+/* Returns the details of the requests in @piece, new; NULL without memory. Called from probes. */
+struct fabstat_extra *fabstat_extra_create(struct fabstat_piece *piece)
 {
-	struct fabstat_extras *extras = READ_ONCE(table->extras);
 	struct fabstat_extra *extra;
 
-	if (extras == &fabstat_no_extras) {
-		extras = fabstat_alloc(sizeof(*extras), FABSTAT_HISTOGRAM);
-		if (!extras)
-			return NULL;
-		extras = fabstat_publish(&table->extras, &fabstat_no_extras, extras);
-	}
-	extra = READ_ONCE(extras->chunk[tag / FABSTAT_CHUNK_SLOTS]);
-	if (!extra) {
-		extra = fabstat_alloc(FABSTAT_CHUNK_SLOTS * sizeof(*extra), FABSTAT_HISTOGRAM);
-		if (!extra)
-			return NULL;
-		extra = fabstat_publish(&extras->chunk[tag / FABSTAT_CHUNK_SLOTS], NULL, extra);
-	}
-	return extra + tag % FABSTAT_CHUNK_SLOTS;
+	extra = fabstat_alloc(FABSTAT_CHUNK_SLOTS * sizeof(*extra), FABSTAT_HISTOGRAM);
+	if (!extra)
+		return NULL;
+	return fabstat_publish(&piece->extra, fabstat_no_extra, extra);
 }
 
 /* Forgets what is remembered of a request that was sent back. A reader may still hold it. */
@@ -111,10 +99,10 @@ void fabstat_table_walk(struct fabstat_table *table, unsigned int queue, fabstat
 	if (table == &fabstat_no_table)
 		return;
 	for (i = 0; i < FABSTAT_CHUNKS; i++) {
-		if (table->chunk[i] == &fabstat_no_chunk)
+		if (table->piece[i].chunk == &fabstat_no_chunk)
 			continue;
 		for (j = 0; j < FABSTAT_CHUNK_SLOTS; j++)
-			visit(&table->chunk[i]->slot[j], queue, data);
+			visit(&table->piece[i].chunk->slot[j], queue, data);
 	}
 	cond_resched();
 }
@@ -127,14 +115,13 @@ void fabstat_table_free(struct fabstat_table *table)
 	if (table == &fabstat_no_table)
 		return;
 	for (i = 0; i < FABSTAT_CHUNKS; i++) {
-		fabstat_free(table->extras->chunk[i]);
-		if (table->chunk[i] == &fabstat_no_chunk)
+		if (table->piece[i].extra != fabstat_no_extra)
+			fabstat_free(table->piece[i].extra);
+		if (table->piece[i].chunk == &fabstat_no_chunk)
 			continue;
 		for (j = 0; j < FABSTAT_CHUNK_SLOTS; j++)
-			fabstat_retry_free(&table->chunk[i]->slot[j]);
-		fabstat_free(table->chunk[i]);
+			fabstat_retry_free(&table->piece[i].chunk->slot[j]);
+		fabstat_free(table->piece[i].chunk);
 	}
-	if (table->extras != &fabstat_no_extras)
-		fabstat_free(table->extras);
 	fabstat_free(table);
 }

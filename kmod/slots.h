@@ -64,15 +64,15 @@ struct fabstat_chunk {
 	struct fabstat_slot slot[FABSTAT_CHUNK_SLOTS];
 };
 
-/* Details of the requests of one hardware queue, in chunks as their slots are. */
-struct fabstat_extras {
-	struct fabstat_extra *chunk[FABSTAT_CHUNKS];
+/* What is allocated for FABSTAT_CHUNK_SLOTS tags, each on first use. */
+struct fabstat_piece {
+	struct fabstat_chunk *chunk;
+	struct fabstat_extra *extra;	/* as many; fabstat_no_extra until details are wanted */
 };
 
-/* The slots of one hardware queue, in chunks that are allocated on first use. */
+/* The slots of one hardware queue. */
 struct fabstat_table {
-	struct fabstat_chunk *chunk[FABSTAT_CHUNKS];
-	struct fabstat_extras *extras;	/* fabstat_no_extras until details are wanted */
+	struct fabstat_piece piece[FABSTAT_CHUNKS];
 };
 
 /* A page or a power of two: with a word more an allocator would give twice as much. */
@@ -81,8 +81,8 @@ static_assert(sizeof(struct fabstat_extra) == sizeof(struct fabstat_slot));
 
 /* Stand for what has not been allocated yet, so that the fast paths need fewer tests. */
 extern struct fabstat_table fabstat_no_table;		/* has no chunks */
-extern struct fabstat_chunk fabstat_no_chunk;		/* its slots are neither idle nor in flight */
-extern struct fabstat_extras fabstat_no_extras;		/* has no chunks */
+extern struct fabstat_chunk fabstat_no_chunk;		/* its slots: neither idle nor in flight */
+extern struct fabstat_extra fabstat_no_extra[];		/* details of no request */
 
 /* Returns when the request that @issued is about was issued, in ticks; 0: it is not in flight. */
 static inline u64 fabstat_issued_at(u64 issued)
@@ -102,7 +102,7 @@ static inline struct fabstat_retry *fabstat_retry(const struct fabstat_slot *slo
 typedef void (*fabstat_visit_t)(struct fabstat_slot *slot, unsigned int queue, void *data);
 
 struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag);
-struct fabstat_extra *fabstat_extra_create(struct fabstat_table *table, unsigned int tag);
+struct fabstat_extra *fabstat_extra_create(struct fabstat_piece *piece);
 void fabstat_table_walk(struct fabstat_table *table, unsigned int queue, fabstat_visit_t visit,
 			void *data);
 void fabstat_table_free(struct fabstat_table *table);

@@ -75,7 +75,7 @@ def kind(row: Row) -> tuple[str, str]:
 
 def show(rows: list[Row]) -> bool:
     """Print the rows of one kernel; return whether a bar was missed."""
-    print(f"kernel {rows[0]['kernel']}; 4 KiB random read, QD 16 (lio_loop 1), instructions")
+    print(f"kernel {rows[0]['kernel']}; 4 KiB random read, QD 16 on null_blk, else 1; instructions")
     print(f"{'device':<12}{'clock':<10}{'tracer':<26}{'a request':>10}{'added':>8}{'x fabstat':>11}{'bar':>6}")
     missed = False
     for row in rows:
