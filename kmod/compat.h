@@ -94,6 +94,21 @@ static inline struct gendisk *fabstat_spare_disk(void)
 #define FABSTAT_STAMP_SHIFT	16
 
 /*
+ * Returns when @rq was made, in ns of CLOCK_MONOTONIC; 0 if nobody knows. What the kernel does not
+ * stamp it clears up to 6.12. 7.2 leaves there what belongs to the request that had this tag
+ * before: it stamps only what is in the I/O statistics, and the flushes that it makes itself.
+ */
+static __always_inline u64 fabstat_made_ns(const struct request *rq)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	if (unlikely(!(rq->rq_flags & RQF_IO_STAT)) &&
+	    !(rq->rq_flags & RQF_FLUSH_SEQ && req_op(rq) == REQ_OP_FLUSH))
+		return 0;
+#endif
+	return READ_ONCE(rq->start_time_ns);
+}
+
+/*
  * Returns for how many ns, at the stamp @now of CLOCK_MONOTONIC, the block layer has had what @rq
  * carries, or FABSTAT_UNKNOWN; where bios have no stamp, how long ago the request was made, which
  * is after a wait for its tag. A little less than 0 if it was just now, and stamped by another
@@ -108,7 +123,7 @@ static __always_inline s64 fabstat_waited_ns(const struct request *rq, u64 now)
 		from = rq->bio->bi_issue.value << FABSTAT_STAMP_SHIFT;
 	if (unlikely(!from))
 #endif
-		from = rq->start_time_ns << FABSTAT_STAMP_SHIFT;
+		from = fabstat_made_ns(rq) << FABSTAT_STAMP_SHIFT;
 	return likely(from) ? (s64)(now - from) >> FABSTAT_STAMP_SHIFT : FABSTAT_UNKNOWN;
 }
 

@@ -116,7 +116,7 @@ static void visit_slot(struct fabstat_slot *slot, unsigned int queue, void *data
  */
 static void visit_unseen(struct request *rq, struct gendisk *disk, void *data)
 {
-	u64 begun_ns = READ_ONCE(rq->start_time_ns);
+	u64 begun_ns = fabstat_made_ns(rq);
 	struct stuck_request request = {
 		.sector = blk_rq_pos(rq),
 		.bytes = blk_rq_bytes(rq),

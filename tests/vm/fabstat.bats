@@ -155,6 +155,8 @@ all_books_close() {
 	thorough
 	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
 	echo none > "/sys/block/$disk/queue/scheduler"
+	# The stamps of these are what the kernel may leave in requests that it does not stamp.
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=64 --number_ios=500 --size=1m
 	echo 0 > "/sys/block/$disk/queue/iostats"
 	echo 5000 > $DELAY
 	dd "if=/dev/$disk" of=/dev/null bs=4k count=1 iflag=direct status=none &

@@ -64,6 +64,28 @@ in_threads() {
 		'hist("read").percentile(50).value_ms < 1.3'
 }
 
+@test "no queue wait is made up for a request that the kernel has not stamped" {
+	exact
+	slow_null_blk
+	load_fabstat detail=Y
+	# The stamps that these leave behind are a device time old when their tag is used again, and older.
+	in_threads 8 20
+	echo 0 > /sys/block/nullb0/queue/iostats
+	in_threads 1 100
+	expect nullb0 'read.completed == 260 and read.details["wait"].percentile(99).value_ms < 0.5'
+	if grep -q ' wait_from=submitted ' /sys/kernel/debug/fabstat/stats; then
+		expect nullb0 'read.details["wait"].count == 260'
+	else
+		expect nullb0 'read.details["wait"].count == 160'
+	fi
+	# A flush is stamped always.
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
+	echo "write back" > "/sys/block/$disk/queue/write_cache"
+	echo 0 > "/sys/block/$disk/queue/iostats"
+	load_disk "$disk" --rw=write --bs=4k --fsync=1 --number_ios=10 --size=8m
+	expect "$disk" 'flush.completed > 5 and flush.details["wait"].count == flush.completed'
+}
+
 @test "device times are told apart by the size of the request" {
 	slow_null_blk
 	load_fabstat detail=Y
