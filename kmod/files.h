@@ -7,6 +7,7 @@
 
 /* show.c */
 extern const struct file_operations fabstat_stats_fops;
+extern const struct file_operations fabstat_typed_fops;
 
 /* show_target.c */
 extern const struct file_operations fabstat_target_fops;

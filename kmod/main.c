@@ -10,7 +10,8 @@
  *
  *	main		loading, unloading, the switch, and a look around once a second
  *	show, show_target, stuck	the files in debugfs
- *	show_histograms	histograms as text
+ *	show_histograms	histograms of all CPUs
+ *	records		records as text or as typed words
  *	unseen		requests that no probe saw
  *	attach		tracepoints
  *	block, requeue, scsi, nvme, dm	probes
@@ -185,6 +186,7 @@ static int __init fabstat_init(void)
 
 	dir = debugfs_create_dir(KBUILD_MODNAME, NULL);
 	debugfs_create_file("stats", 0400, dir, NULL, &fabstat_stats_fops);
+	debugfs_create_file("stats.bin", 0400, dir, NULL, &fabstat_typed_fops);
 	debugfs_create_file("slowest", 0400, dir, NULL, &fabstat_slowest_fops);
 	debugfs_create_file("stuck", 0400, dir, NULL, &fabstat_stuck_fops);
 	debugfs_create_file("target", 0400, dir, NULL, &fabstat_target_fops);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The file "stats": everything that was counted, one record a line.
+ * The files "stats" and "stats.bin": everything that was counted, as text, one record a line, and
+ * as typed words.
  *
- * The format is Documentation/ABI/testing/debugfs-fabstat. Counters are cumulative, userspace
+ * The formats are Documentation/ABI/testing/debugfs-fabstat. Counters are cumulative, userspace
  * subtracts two readings. Reading takes fabstat_lock, never anything that a probe waits for.
  */
 #include <linux/fs.h>
@@ -17,21 +18,18 @@
 #include "files.h"
 #include "histogram.h"
 #include "memory.h"
+#include "records.h"
 #include "show_histograms.h"
 #include "totals.h"
 
 #define FORMAT_VERSION	1
+#define TYPED_VERSION	1
 
 /*
  * A record that does not fit in the rest of the buffer is formatted again for the next one. With
  * seq_file's own buffer, a page, that would be one record in five.
  */
 #define BUFFER_BYTES	65536
-
-static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
-static const char * const event_names[] = FABSTAT_EVENT_NAMES;
-
-static_assert(ARRAY_SIZE(event_names) == FABSTAT_EVENTS);
 
 /* Reused by each record; fabstat_lock. */
 static struct fabstat_sum sum;
@@ -46,41 +44,43 @@ static u64 errors_of(unsigned int op)
 	return errors;
 }
 
-static void show_errors(struct seq_file *m, const struct fabstat_device *dev, unsigned int op)
+static void show_errors(struct fabstat_records *out, const struct fabstat_device *dev,
+			unsigned int op)
 {
 	unsigned int i;
 
-	seq_printf(m, "errors id=%llu op=%s", dev->serial, op_names[op]);
+	fabstat_record_begin(out, FABSTAT_RECORD_ERRORS, dev->serial);
+	fabstat_put_word(out, FABSTAT_LIST_OP, op);
 	for (i = 0; i < FABSTAT_ERRORS; i++)
 		if (sum.totals.errors[op][i])
-			seq_printf(m, " %s=%llu", event_names[FABSTAT_FIRST_ERROR + i],
-				   sum.totals.errors[op][i]);
-	seq_putc(m, '\n');
+			fabstat_put_event(out, FABSTAT_FIRST_ERROR + i, sum.totals.errors[op][i]);
+	fabstat_record_end(out);
 }
 
-static void show_op(struct seq_file *m, const struct fabstat_device *dev, unsigned int op)
+static void show_op(struct fabstat_records *out, const struct fabstat_device *dev, unsigned int op)
 {
 	u64 errors = errors_of(op);
 
 	if (!sum.totals.issued[op] && !sum.totals.completed[op] && !errors)
 		return;
-	seq_printf(m, "op id=%llu op=%s", dev->serial, op_names[op]);
-	seq_put_decimal_ull(m, " issued=", sum.totals.issued[op]);
-	seq_put_decimal_ull(m, " completed=", sum.totals.completed[op]);
-	seq_put_decimal_ull(m, " sent_back=", sum.totals.sent_back[op]);
-	seq_put_decimal_ull(m, " bytes=", sum.totals.bytes[op]);
-	seq_put_decimal_ull(m, " errors=", errors);
-	seq_put_decimal_ull(m, " device_ns=", sum.totals.device_ns[op]);
-	seq_put_decimal_ull(m, " total_ns=", sum.totals.device_ns[op] + sum.totals.again_ns[op]);
-	seq_put_decimal_ull(m, " refused=", sum.totals.refused[op]);
-	seq_put_decimal_ull(m, " refused_ns=", sum.totals.refused_ns[op]);
-	seq_putc(m, '\n');
+	fabstat_record_begin(out, FABSTAT_RECORD_OP, dev->serial);
+	fabstat_put_word(out, FABSTAT_LIST_OP, op);
+	fabstat_put_number(out, " issued=", sum.totals.issued[op]);
+	fabstat_put_number(out, " completed=", sum.totals.completed[op]);
+	fabstat_put_number(out, " sent_back=", sum.totals.sent_back[op]);
+	fabstat_put_number(out, " bytes=", sum.totals.bytes[op]);
+	fabstat_put_number(out, " errors=", errors);
+	fabstat_put_number(out, " device_ns=", sum.totals.device_ns[op]);
+	fabstat_put_number(out, " total_ns=", sum.totals.device_ns[op] + sum.totals.again_ns[op]);
+	fabstat_put_number(out, " refused=", sum.totals.refused[op]);
+	fabstat_put_number(out, " refused_ns=", sum.totals.refused_ns[op]);
+	fabstat_record_end(out);
 	if (errors)
-		show_errors(m, dev, op);
-	fabstat_show_histograms(m, dev, op, sum.totals.wait_ns[op]);
+		show_errors(out, dev, op);
+	fabstat_show_histograms(out, dev, op, sum.totals.wait_ns[op]);
 }
 
-static void show_events(struct seq_file *m, const struct fabstat_device *dev)
+static void show_events(struct fabstat_records *out, const struct fabstat_device *dev)
 {
 	unsigned int i, op;
 
@@ -92,11 +92,11 @@ static void show_events(struct seq_file *m, const struct fabstat_device *dev)
 	if (sum.totals.rare[FABSTAT_NO_HISTOGRAM])
 		sum.totals.rare[FABSTAT_NO_HISTOGRAM] =
 			fabstat_missing_samples(dev, sum.totals.completed);
-	seq_printf(m, "events id=%llu", dev->serial);
+	fabstat_record_begin(out, FABSTAT_RECORD_EVENTS, dev->serial);
 	for (i = 0; i < FABSTAT_EVENTS; i++)
 		if (sum.totals.rare[i])
-			seq_printf(m, " %s=%llu", event_names[i], sum.totals.rare[i]);
-	seq_putc(m, '\n');
+			fabstat_put_event(out, i, sum.totals.rare[i]);
+	fabstat_record_end(out);
 }
 
 /* Returns the integral of @dev's depth, in ns. */
@@ -127,7 +127,7 @@ static u64 at_limit_ns(struct fabstat_depth *depth, u64 now)
 }
 
 /* The most of all hardware queues, where each has a limit of its own. */
-static void show_depths(struct seq_file *m, const struct fabstat_device *dev)
+static void show_depths(struct fabstat_records *out, const struct fabstat_device *dev)
 {
 	u64 highest = 0, limit = 0, at_limit = 0;
 	unsigned int i;
@@ -137,18 +137,19 @@ static void show_depths(struct seq_file *m, const struct fabstat_device *dev)
 		limit = max_t(u64, limit, READ_ONCE(dev->depth[i].limit));
 		at_limit = max(at_limit, at_limit_ns(&dev->depth[i], sum.now));
 	}
-	seq_put_decimal_ull(m, " highest=", highest);
-	seq_put_decimal_ull(m, " limit=", limit);
-	seq_put_decimal_ull(m, " forgotten=", atomic64_read(&dev->forgotten));
-	seq_put_decimal_ull(m, " eh_wakeups=", fabstat_eh_wakeups(dev));
-	seq_put_decimal_ull(m, " depth_ns=", depth_ns(dev));
-	seq_put_decimal_ull(m, " at_limit_ns=", at_limit);
-	seq_put_decimal_ull(m, " depth_error_ns=", sum.depth_error_ns);
-	seq_put_decimal_ull(m, " torn=", sum.torn);
-	seq_printf(m, " limit_of=%s\n", dev->limit_is_queues ? "queue" : "device");
+	fabstat_put_number(out, " highest=", highest);
+	fabstat_put_number(out, " limit=", limit);
+	fabstat_put_number(out, " forgotten=", atomic64_read(&dev->forgotten));
+	fabstat_put_number(out, " eh_wakeups=", fabstat_eh_wakeups(dev));
+	fabstat_put_number(out, " depth_ns=", depth_ns(dev));
+	fabstat_put_number(out, " at_limit_ns=", at_limit);
+	fabstat_put_number(out, " depth_error_ns=", sum.depth_error_ns);
+	fabstat_put_number(out, " torn=", sum.torn);
+	fabstat_put_word(out, FABSTAT_LIST_LIMIT_OF,
+			 dev->limit_is_queues ? FABSTAT_OF_QUEUE : FABSTAT_OF_DEVICE);
 }
 
-static void show_queues(struct seq_file *m, const struct fabstat_device *dev)
+static void show_queues(struct fabstat_records *out, const struct fabstat_device *dev)
 {
 	unsigned int i;
 
@@ -157,47 +158,49 @@ static void show_queues(struct seq_file *m, const struct fabstat_device *dev)
 
 		if (!READ_ONCE(depth->highest))
 			continue;
-		seq_printf(m, "queue id=%llu queue=%u in_flight=%d highest=%u limit=%u at_limit_ns=%llu\n",
-			   dev->serial, i, atomic_read(&depth->now), READ_ONCE(depth->highest),
-			   READ_ONCE(depth->limit), at_limit_ns(depth, sum.now));
+		fabstat_record_begin(out, FABSTAT_RECORD_QUEUE, dev->serial);
+		fabstat_put_number(out, " queue=", i);
+		fabstat_put_signed(out, " in_flight=", atomic_read(&depth->now));
+		fabstat_put_number(out, " highest=", READ_ONCE(depth->highest));
+		fabstat_put_number(out, " limit=", READ_ONCE(depth->limit));
+		fabstat_put_number(out, " at_limit_ns=", at_limit_ns(depth, sum.now));
+		fabstat_record_end(out);
 	}
 }
 
-/* Names come from drivers, which may put blanks into them. */
-static void show_name(struct seq_file *m, const char *key, const char *name)
-{
-	seq_puts(m, key);
-	seq_escape(m, name, " \t\n\\");
-}
-
-static void show_device(struct seq_file *m, struct fabstat_device *dev)
+static void show_device(struct fabstat_records *out, struct fabstat_device *dev)
 {
 	const struct fabstat_identity *id = &dev->identity;
 	unsigned int op;
 
 	fabstat_sum(dev, &sum);
-	seq_printf(m, "device id=%llu state=%s", dev->serial,
-		   dev->gone_ns ? "gone" : dev->dying ? "dying" : "live");
-	show_name(m, " disk=", id->disk);
-	seq_printf(m, " dev=%u:%u diskseq=%llu", MAJOR(id->devt), MINOR(id->devt), id->diskseq);
-	show_name(m, " hctl=", id->hctl);
-	show_name(m, " driver=", id->driver);
-	show_name(m, " parent=", id->parent);
-	seq_put_decimal_ull(m, " seen_ns=", dev->seen_ns);
-	seq_put_decimal_ull(m, " time_ns=", dev->gone_ns ?: fabstat_time_ns(sum.now));
-	seq_printf(m, " in_flight=%d", fabstat_device_depth(dev));
-	show_depths(m, dev);
-	show_queues(m, dev);
-	show_events(m, dev);
+	fabstat_record_begin(out, FABSTAT_RECORD_DEVICE, dev->serial);
+	fabstat_put_word(out, FABSTAT_LIST_STATE,
+			 dev->gone_ns ? FABSTAT_GONE : dev->dying ? FABSTAT_DYING : FABSTAT_LIVE);
+	fabstat_put_name(out, " disk=", id->disk, sizeof(id->disk));
+	fabstat_put_dev(out, id->devt);
+	fabstat_put_number(out, " diskseq=", id->diskseq);
+	fabstat_put_name(out, " hctl=", id->hctl, sizeof(id->hctl));
+	fabstat_put_name(out, " driver=", id->driver, sizeof(id->driver));
+	fabstat_put_name(out, " parent=", id->parent, sizeof(id->parent));
+	fabstat_put_number(out, " seen_ns=", dev->seen_ns);
+	fabstat_put_number(out, " time_ns=", dev->gone_ns ?: fabstat_time_ns(sum.now));
+	fabstat_put_signed(out, " in_flight=", fabstat_device_depth(dev));
+	show_depths(out, dev);
+	fabstat_record_end(out);
+	show_queues(out, dev);
+	show_events(out, dev);
 	for (op = 0; op < FABSTAT_OPS; op++)
-		show_op(m, dev, op);
+		show_op(out, dev, op);
 }
 
-static void show_header(struct seq_file *m)
+static void show_header(struct fabstat_records *out)
 {
+	struct seq_file *m = out->m;
 	unsigned int i;
 
-	seq_printf(m, "# fabstat %d\n", FORMAT_VERSION);
+	seq_printf(m, out->typed ? "# fabstat-typed %d\n" : "# fabstat %d\n",
+		   out->typed ? TYPED_VERSION : FORMAT_VERSION);
 	seq_printf(m, "module version=%s enabled=%d scsi=%d clock=%s loaded_ns=%llu time_ns=%llu stuck_ms=%u",
 		   THIS_MODULE->version, fabstat_attached(), fabstat_attached_scsi(),
 		   fabstat_clock.counter ? "counter" : "timekeeper", fabstat_globals.loaded_ns,
@@ -217,15 +220,14 @@ static void show_header(struct seq_file *m)
 	seq_puts(m, "buckets from_ns");
 	for (i = 0; i < FABSTAT_BUCKETS; i++)
 		seq_printf(m, " %llu", fabstat_bucket_from(i));
-	seq_puts(m, "\nevent_names");
-	for (i = 0; i < FABSTAT_EVENTS; i++)
-		seq_printf(m, " %s", event_names[i]);
 	seq_putc(m, '\n');
+	fabstat_put_lists(out);
 }
 
-/* What one reader of the file has seen. */
+/* What one reader of a file has seen. */
 struct reading {
 	u64 number;	/* of this pass through the file */
+	bool typed;
 };
 
 /*
@@ -285,10 +287,13 @@ static void stats_stop(struct seq_file *m, void *record)
 
 static int stats_show(struct seq_file *m, void *record)
 {
+	const struct reading *reading = m->private;
+	struct fabstat_records out = { .m = m, .typed = reading->typed };
+
 	if (record == SEQ_START_TOKEN)
-		show_header(m);
+		show_header(&out);
 	else
-		show_device(m, record);
+		show_device(&out, record);
 	return 0;
 }
 
@@ -299,12 +304,14 @@ static const struct seq_operations stats_ops = {
 	.show = stats_show,
 };
 
-static int stats_open(struct inode *inode, struct file *file)
+static int open_reading(struct file *file, bool typed)
 {
+	struct reading *reading = __seq_open_private(file, &stats_ops, sizeof(*reading));
 	struct seq_file *m;
 
-	if (!__seq_open_private(file, &stats_ops, sizeof(struct reading)))
+	if (!reading)
 		return -ENOMEM;
+	reading->typed = typed;
 	m = file->private_data;
 	/* Without memory for it seq_file allocates its own; it frees either. */
 	m->buf = kvmalloc(BUFFER_BYTES, GFP_KERNEL);
@@ -313,9 +320,27 @@ static int stats_open(struct inode *inode, struct file *file)
 	return 0;
 }
 
+static int stats_open(struct inode *inode, struct file *file)
+{
+	return open_reading(file, false);
+}
+
+static int typed_open(struct inode *inode, struct file *file)
+{
+	return open_reading(file, true);
+}
+
 const struct file_operations fabstat_stats_fops = {
 	.owner = THIS_MODULE,
 	.open = stats_open,
+	.read = seq_read,
+	.llseek = seq_lseek,
+	.release = seq_release_private,
+};
+
+const struct file_operations fabstat_typed_fops = {
+	.owner = THIS_MODULE,
+	.open = typed_open,
 	.read = seq_read,
 	.llseek = seq_lseek,
 	.release = seq_release_private,

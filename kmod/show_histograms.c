@@ -1,131 +1,168 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Adds up the histograms of all CPUs and shows them, one a line. */
+/* Adds up the histograms of all CPUs and shows them, one a record. */
+#include <linux/bitops.h>
 #include <linux/build_bug.h>
-#include <linux/seq_file.h>
+#include <linux/kernel.h>
 #include <linux/string.h>
 
 #include "counters.h"
 #include "device.h"
+#include "records.h"
 #include "show_histograms.h"
 
-static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
-static const char * const size_names[] = FABSTAT_SIZE_NAMES;
+/* Most buckets are empty, and so are most groups of buckets that lie in one cache line. */
+#define GROUP	8
 
-static_assert(ARRAY_SIZE(size_names) == FABSTAT_SIZE_CLASSES);
+/* Both times of a request's last way through the device. */
+#define DEVICE_KINDS	(BIT(FABSTAT_DIRECT) | BIT(FABSTAT_AGAIN_DEVICE))
 
-/* Reused by each record; fabstat_lock. */
+/* Reused by each record, and empty when it ends; fabstat_lock. */
 static u64 buckets[FABSTAT_BUCKETS];
-static unsigned int first_bucket, last_bucket;	/* all others are empty */
+static unsigned long used[BITS_TO_LONGS(FABSTAT_BUCKETS)];	/* the buckets that are not empty */
 
-static bool has_histogram(const struct fabstat_device *dev, unsigned int op, enum fabstat_kind kind)
+/* Returns the kinds of times that a CPU has a histogram for, one bit each. */
+static unsigned int kinds_of(const struct fabstat_device *dev, unsigned int op)
 {
-	unsigned int cpu;
+	unsigned int cpu, kind, kinds = 0;
 
 	for_each_possible_cpu(cpu) {
 		const struct fabstat_cpu *counters = READ_ONCE(dev->cpu[cpu]);
 
-		if (counters && READ_ONCE(counters->histogram[kind][op]))
-			return true;
+		for (kind = 0; counters && kind < FABSTAT_KINDS; kind++)
+			if (READ_ONCE(counters->histogram[kind][op]))
+				kinds |= BIT(kind);
 	}
-	return false;
+	return kinds;
 }
 
-/* Adds the histogram @kind of all CPUs to buckets; returns the number of samples added. */
-static u64 add_buckets(const struct fabstat_device *dev, unsigned int op, enum fabstat_kind kind)
+static bool is_empty(const local64_t *group)
+{
+	const u64 *count = (const u64 *)group;
+
+	/* What comes meanwhile is in this reading or in the next. */
+	return !data_race(count[0] | count[1] | count[2] | count[3] |
+			  count[4] | count[5] | count[6] | count[7]);
+}
+
+/* Adds @nr buckets of @histogram from @i on; returns the number of samples added. */
+static u64 add_group(const struct fabstat_histogram *histogram, unsigned int i, unsigned int nr)
 {
 	u64 count, samples = 0;
-	unsigned int cpu, i;
+
+	for (; nr; nr--, i++) {
+		count = local64_read(&histogram->bucket[i]);
+		if (!count)
+			continue;
+		used[BIT_WORD(i)] |= BIT_MASK(i);
+		buckets[i] += count;
+		samples += count;
+	}
+	return samples;
+}
+
+/* Adds @histogram to buckets; returns the number of samples added. */
+static u64 add_histogram(const struct fabstat_histogram *histogram)
+{
+	u64 samples = 0;
+	unsigned int i;
+
+	for (i = 0; i + GROUP <= FABSTAT_BUCKETS; i += GROUP)
+		if (!is_empty(&histogram->bucket[i]))
+			samples += add_group(histogram, i, GROUP);
+	return samples + add_group(histogram, i, FABSTAT_BUCKETS - i);
+}
+
+/*
+ * Adds up the histograms of all CPUs and of @kinds, one bit each; returns their samples. Unless
+ * there are none, show_buckets() or drop_buckets() follows.
+ */
+static u64 fill_buckets(const struct fabstat_device *dev, unsigned int op, unsigned int kinds)
+{
+	unsigned int cpu, left;
+	u64 samples = 0;
 
 	for_each_possible_cpu(cpu) {
 		const struct fabstat_cpu *counters = READ_ONCE(dev->cpu[cpu]);
 		const struct fabstat_histogram *histogram;
 
-		histogram = counters ? READ_ONCE(counters->histogram[kind][op]) : NULL;
-		if (fabstat_histogram_spills(histogram, cpu))
-			continue;
-		for (i = 0; histogram && i < FABSTAT_BUCKETS; i++) {
-			count = local64_read(&histogram->bucket[i]);
-			if (!count)
-				continue;
-			buckets[i] += count;
-			samples += count;
-			first_bucket = min(first_bucket, i);
-			last_bucket = max(last_bucket, i);
+		for (left = kinds; counters && left; left &= left - 1) {
+			histogram = READ_ONCE(counters->histogram[__ffs(left)][op]);
+			if (histogram && !fabstat_histogram_spills(histogram, cpu))
+				samples += add_histogram(histogram);
 		}
 	}
 	return samples;
 }
 
-/* Adds up the histograms @first and, unless it is the same, @second; returns their samples. */
-static u64 fill_buckets(const struct fabstat_device *dev, unsigned int op, enum fabstat_kind first,
-			enum fabstat_kind second)
+static void drop_buckets(void)
 {
-	u64 count;
-
 	memset(buckets, 0, sizeof(buckets));
-	first_bucket = FABSTAT_BUCKETS;
-	last_bucket = 0;
-	count = add_buckets(dev, op, first);
-	if (second != first)
-		count += add_buckets(dev, op, second);
-	return count;
+	memset(used, 0, sizeof(used));
 }
 
-static void show_buckets(struct seq_file *m)
+/* Shows the buckets, which are empty then, and ends the record. */
+static void show_buckets(struct fabstat_records *out)
 {
-	unsigned int i;
+	unsigned int i, word;
 
-	for (i = first_bucket; i <= last_bucket; i++) {
-		if (!buckets[i])
-			continue;
-		seq_put_decimal_ull(m, " ", i);
-		seq_put_decimal_ull(m, ":", buckets[i]);
+	for (word = 0; word < ARRAY_SIZE(used); word++) {
+		for (; used[word]; used[word] &= used[word] - 1) {
+			i = word * BITS_PER_LONG + __ffs(used[word]);
+			fabstat_put_bucket(out, i, buckets[i]);
+			buckets[i] = 0;
+		}
 	}
-	seq_putc(m, '\n');
+	fabstat_record_end(out);
 }
 
-static void show_times(struct seq_file *m, const struct fabstat_device *dev, unsigned int op,
-		       const char *name, enum fabstat_kind first, enum fabstat_kind second)
+static void show_times(struct fabstat_records *out, const struct fabstat_device *dev,
+		       unsigned int op, enum fabstat_time time, unsigned int kinds)
 {
-	u64 count = fill_buckets(dev, op, first, second);
+	u64 count = fill_buckets(dev, op, kinds);
 
 	if (!count)
 		return;
-	seq_printf(m, "histogram id=%llu op=%s time=%s count=%llu", dev->serial, op_names[op], name,
-		   count);
-	show_buckets(m);
+	fabstat_record_begin(out, FABSTAT_RECORD_HISTOGRAM, dev->serial);
+	fabstat_put_word(out, FABSTAT_LIST_OP, op);
+	fabstat_put_word(out, FABSTAT_LIST_TIME, time);
+	fabstat_put_number(out, " count=", count);
+	show_buckets(out);
 }
 
 /* A record of its own, which readers that do not know it leave out. */
-static void show_detail(struct seq_file *m, const struct fabstat_device *dev, unsigned int op,
-			const char *what, const char *name, enum fabstat_kind kind, u64 sum_ns)
+static void show_detail(struct fabstat_records *out, const struct fabstat_device *dev,
+			unsigned int op, unsigned int detail, enum fabstat_kind kind, u64 sum_ns)
 {
-	u64 count = fill_buckets(dev, op, kind, kind);
+	u64 count = fill_buckets(dev, op, BIT(kind));
 
 	if (!count)
 		return;
-	seq_printf(m, "detail id=%llu op=%s %s=%s sum_ns=%llu count=%llu", dev->serial,
-		   op_names[op], what, name, sum_ns, count);
-	show_buckets(m);
+	fabstat_record_begin(out, FABSTAT_RECORD_DETAIL, dev->serial);
+	fabstat_put_word(out, FABSTAT_LIST_OP, op);
+	fabstat_put_word(out, FABSTAT_LIST_DETAIL, detail);
+	fabstat_put_number(out, " sum_ns=", sum_ns);
+	fabstat_put_number(out, " count=", count);
+	show_buckets(out);
 }
 
 /* Shows all histograms of @dev and @op; @wait_ns is the sum of the queue waits. fabstat_lock. */
-void fabstat_show_histograms(struct seq_file *m, const struct fabstat_device *dev, unsigned int op,
-			     u64 wait_ns)
+void fabstat_show_histograms(struct fabstat_records *out, const struct fabstat_device *dev,
+			     unsigned int op, u64 wait_ns)
 {
-	unsigned int i;
+	unsigned int i, kinds = kinds_of(dev, op);
 
-	show_times(m, dev, op, "device", FABSTAT_DIRECT, FABSTAT_AGAIN_DEVICE);
+	show_times(out, dev, op, FABSTAT_TIME_DEVICE, kinds & DEVICE_KINDS);
 	/* Without a request that was issued twice it is the same as the device's. */
-	if (has_histogram(dev, op, FABSTAT_AGAIN_TOTAL))
-		show_times(m, dev, op, "total", FABSTAT_DIRECT, FABSTAT_AGAIN_TOTAL);
-	if (has_histogram(dev, op, FABSTAT_REFUSED))
-		show_times(m, dev, op, "refused", FABSTAT_REFUSED, FABSTAT_REFUSED);
-	if (has_histogram(dev, op, FABSTAT_WAIT))
-		show_detail(m, dev, op, "time", "wait", FABSTAT_WAIT, wait_ns);
+	if (kinds & BIT(FABSTAT_AGAIN_TOTAL))
+		show_times(out, dev, op, FABSTAT_TIME_TOTAL,
+			   kinds & (BIT(FABSTAT_DIRECT) | BIT(FABSTAT_AGAIN_TOTAL)));
+	if (kinds & BIT(FABSTAT_REFUSED))
+		show_times(out, dev, op, FABSTAT_TIME_REFUSED, BIT(FABSTAT_REFUSED));
+	if (kinds & BIT(FABSTAT_WAIT))
+		show_detail(out, dev, op, FABSTAT_DETAIL_WAIT, FABSTAT_WAIT, wait_ns);
 	for (i = 0; i < FABSTAT_SIZE_CLASSES; i++)
-		if (has_histogram(dev, op, FABSTAT_SIZES + i))
-			show_detail(m, dev, op, "size", size_names[i], FABSTAT_SIZES + i, 0);
+		if (kinds & BIT(FABSTAT_SIZES + i))
+			show_detail(out, dev, op, FABSTAT_DETAIL_SIZES + i, FABSTAT_SIZES + i, 0);
 }
 
 /*
@@ -137,8 +174,8 @@ u64 fabstat_missing_samples(const struct fabstat_device *dev, const u64 complete
 	unsigned int op;
 
 	for (op = 0; op < FABSTAT_OPS; op++) {
-		samples = add_buckets(dev, op, FABSTAT_DIRECT) +
-			  add_buckets(dev, op, FABSTAT_AGAIN_DEVICE);
+		samples = fill_buckets(dev, op, DEVICE_KINDS);
+		drop_buckets();
 		/* Some have completed since the counters were added up. */
 		if (samples < completed[op])
 			missing += completed[op] - samples;

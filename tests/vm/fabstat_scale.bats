@@ -16,7 +16,7 @@ setup() {
 	python3 - <<-'PYTHON'
 		import json, mmap, os, time
 		from pathlib import Path
-		from fabtune.stat import diff, snapshot
+		from fabtune.stat import diff, snapshot, text_snapshot
 
 		disks = sorted(path.name for path in Path("/sys/block").glob("sd*"))
 		assert len(disks) == 1000, len(disks)
@@ -46,8 +46,11 @@ setup() {
 		    assert device.device.in_flight == 0 and device.device.hctl.count(":") == 3, device.device
 		used = int(after.module["memory_bytes"])
 		assert after.module["memory_refused"] == after.module["untracked"] == "0", after.module
-		print(f"{used / 2**20:.1f} MiB for 1000 LUNs on 2 CPUs, reading and parsing {len(after.text) / 1e6:.1f} MB: {spent_s:.3f} s of CPU")
-		Path("/results/scale.json").write_text(json.dumps({"memory_bytes": used, "snapshot_cpu_s": spent_s, "text_bytes": len(after.text)}))
+		text = text_snapshot()
+		assert not after.text and text.text
+		assert [one.ops for one in after.devices] == [one.ops for one in text.devices]
+		print(f"{used / 2**20:.1f} MiB for 1000 LUNs on 2 CPUs, a typed reading: {spent_s:.3f} s of CPU; {len(text.text) / 1e6:.1f} MB of text")
+		Path("/results/scale.json").write_text(json.dumps({"memory_bytes": used, "snapshot_cpu_s": spent_s, "text_bytes": len(text.text)}))
 		assert used < 128 << 20, used
 	PYTHON
 	cat /results/scale.json

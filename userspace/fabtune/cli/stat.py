@@ -25,6 +25,7 @@ from fabtune.stat import (
     stuck,
     target_diff,
     target_snapshot,
+    text_snapshot,
 )
 
 _Reading = TypeVar("_Reading", Snapshot, TargetSnapshot)
@@ -36,7 +37,8 @@ def run_stat(args: argparse.Namespace) -> int:
     if args.count and not args.watch:
         raise InputError("--count N needs --watch SECONDS")
     if not args.target:
-        _run(args, snapshot, load, diff, since_seen, _show)
+        # A reading is kept as text, which every fabtune reads.
+        _run(args, text_snapshot if args.save else snapshot, load, diff, since_seen, _show)
     elif args.device:
         raise InputError(f"--target shows sessions of initiators, not disks such as '{args.device[0]}'; leave it out")
     else:

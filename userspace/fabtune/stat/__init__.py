@@ -7,10 +7,12 @@ device = diff(before, snapshot()).device("sda")
 device.percentile(99, "read").value_ms, device.queue_full
 """
 
+from fabtune.stat.binary import parse_typed
 from fabtune.stat.endpoint import Endpoint, endpoint
 from fabtune.stat.histogram import Histogram, Percentile
 from fabtune.stat.host import HostLoad, host_loads
 from fabtune.stat.interval import DeviceInterval, Interval, diff, since_seen
+from fabtune.stat.reading import snapshot
 from fabtune.stat.served import (
     LunInterval,
     ServedLun,
@@ -24,7 +26,7 @@ from fabtune.stat.served import (
     target_snapshot,
 )
 from fabtune.stat.slowest import SlowList, SlowRequest, slowest
-from fabtune.stat.snapshot import CountedDevice, Op, Snapshot, load, parse, snapshot
+from fabtune.stat.snapshot import CountedDevice, Op, Snapshot, load, parse, text_snapshot
 from fabtune.stat.stack import head_of
 from fabtune.stat.stuck import StuckList, StuckRequest, stuck
 
@@ -32,6 +34,6 @@ __all__ = [
     "CountedDevice", "DeviceInterval", "Endpoint", "Histogram", "HostLoad", "Interval", "LunInterval", "Op",
     "Percentile", "ServedLun", "ServedOp", "SlowList", "SlowRequest", "Snapshot", "StuckList", "StuckRequest",
     "TargetInterval", "TargetSnapshot", "diff", "endpoint", "head_of", "host_loads", "load", "load_target", "parse",
-    "parse_target", "served_since_seen", "since_seen", "slowest", "snapshot", "stuck", "target_diff",
-    "target_snapshot",
+    "parse_target", "parse_typed", "served_since_seen", "since_seen", "slowest", "snapshot", "stuck", "target_diff",
+    "target_snapshot", "text_snapshot",
 ]  # fmt: skip

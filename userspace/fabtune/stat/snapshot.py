@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Readings of fabstat.ko: what its file ``stats`` says, typed.
+"""Readings of fabstat.ko: what its file ``stats`` says.  fabtune.stat.binary reads the same from ``stats.bin``.
 
 The format is described in Documentation/ABI/testing/debugfs-fabstat.  All counters are cumulative
 since the module was loaded; fabtune.stat.interval subtracts two readings.
@@ -113,19 +113,19 @@ class Taken:
 class Snapshot(Taken):
     """What was counted of the devices.
 
-    `module` has the module's own line, `text` the file as read.  The integrals of the depth wrap at
-    `depth_modulus_ns`, after months.
+    `module` has the module's own line, `text` the file as read, nothing where it was the typed one.  The integrals of
+    the depth wrap at `depth_modulus_ns`, after months.
     """
 
     depth_modulus_ns: int
     module: Mapping[str, str]
     event_names: tuple[str, ...]
     devices: tuple[CountedDevice, ...]
-    text: str = field(repr=False, compare=False)
+    text: str = field(default="", repr=False, compare=False)
 
 
-def snapshot(directory: Path = DIRECTORY) -> Snapshot:
-    """Read the module.  Raises FabtuneError when it is not loaded or may not be read."""
+def text_snapshot(directory: Path = DIRECTORY) -> Snapshot:
+    """Read the module's text, to keep it as well.  Raises FabtuneError when it is not loaded or may not be read."""
     return parse(read_file("stats", directory), str(directory / "stats"))
 
 

@@ -1,0 +1,87 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-2.0-or-later
+# guest: --suite trixie --clock real --smp 2
+# guest-full: --suite bookworm --clock real --smp 2
+# guest-full: --suite sid --clock real --smp 2
+# The typed file beside the text: the same of everything, in pieces of any size, and in a kernel that is locked down.
+
+STATS=/sys/kernel/debug/fabstat
+
+setup() {
+	load fabstat
+}
+
+# agree [FILE]: the typed file, or FILE, which was read from it, says what the text says.
+agree() {
+	python3 - "$@" <<-'PYTHON'
+		import sys
+		from dataclasses import fields, replace
+		from pathlib import Path
+		from fabtune.stat import parse_typed, snapshot, text_snapshot
+
+		typed = parse_typed(Path(sys.argv[1]).read_bytes()) if sys.argv[1:] else snapshot()
+		text = text_snapshot()
+		assert not typed.text and text.text, "the typed file was not read"
+		heads = [{key: value for key, value in one.module.items() if key != "time_ns"} for one in (typed, text)]
+		assert heads[0] == heads[1], heads
+		assert typed.event_names == text.event_names and typed.depth_modulus_ns == text.depth_modulus_ns
+		assert len(typed.devices) == len(text.devices) > 0, (typed.devices, text.devices)
+		for one, other in zip(typed.devices, text.devices):
+		    if other.state == "live":
+		        # Two readings cannot be of one time.
+		        one = replace(one, time_ns=other.time_ns)
+		    for name in (field.name for field in fields(other)):
+		        assert getattr(one, name) == getattr(other, name), (name, getattr(one, name), getattr(other, name))
+	PYTHON
+}
+
+@test "typed and text agree: refusals, errors, hardware queues, details, a disk that is gone" {
+	disk=$(load_fabstat detail=Y && scsi_debug_disk delay=0 max_queue=4)
+	modprobe null_blk nr_devices=1 submit_queues=2 hw_queue_depth=8 irqmode=2 completion_nsec=100000
+	if [ -d /sys/kernel/debug/scsi_debug ]; then
+		inject "$disk" "2 -3 0x28 0 0 0x28 0 0 0"
+		load_disk "$disk" --rw=read --size=1M --bs=64k
+		inject "$disk" "2 -1 0x28 0 0 2 3 0x11 0"
+		! dd if="/dev/$disk" of=/dev/null bs=64k count=1 iflag=direct 2>/dev/null || false
+	fi
+	load_disk "$disk" --rw=randrw --size=4M --bsrange=4k-512k --iodepth=16 --fsync=4
+	load_disk nullb0 --rw=randrw --size=8M --bs=4k --iodepth=32 --numjobs=2
+	wait_for agree
+	expect nullb0 'd.limit_of == "queue"' 'len(d.queues) == 2' 'set(read.details) == {"wait", "4KiB"}'
+	# Whoever reads in small pieces, and not at multiples of 8, reads the same.
+	dd if=$STATS/stats.bin of=/tmp/pieces bs=509 status=none
+	agree /tmp/pieces
+	echo 1 > "/sys/block/$disk/device/delete"
+	gone() { python3 -c 'from fabtune.stat import snapshot; exit("gone" not in [one.state for one in snapshot().devices])'; }
+	wait_for gone
+	wait_for agree
+	[ "$(stat -c %a $STATS/stats.bin)" = 400 ]
+}
+
+@test "what is saved is text, and fabtune reads the text of a module that has no typed file" {
+	fabtune stat --save /tmp/saved
+	grep -q '^# fabstat 1$' /tmp/saved
+	fabtune stat --diff /tmp/saved /tmp/saved --json >/dev/null
+	mkdir /tmp/older
+	cp $STATS/stats /tmp/older
+	python3 - <<-'PYTHON'
+		from pathlib import Path
+		from fabtune.stat import snapshot
+
+		older = snapshot(Path("/tmp/older"))
+		assert older.text and older.devices
+	PYTHON
+}
+
+@test "a kernel that is locked down for integrity lets both be read" {
+	[ -w /sys/kernel/security/lockdown ] || mount -t securityfs securityfs /sys/kernel/security || true
+	[ -w /sys/kernel/security/lockdown ] || skip "this kernel has no lockdown"
+	echo integrity > /sys/kernel/security/lockdown
+	grep -F '[integrity]' /sys/kernel/security/lockdown
+	# It is in force: modules without a signature are refused.
+	! insmod /fabtune/kmod/fabstat.ko 2>/tmp/refused || false
+	cat /tmp/refused
+	grep -q 'not permitted' /tmp/refused
+	agree
+	fabtune stat nullb0
+}
