@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a scrape takes of the reader with 64 and with 1,000 disks: CPU time and memory, against their bars.
 
-The module's text and the kernel's part of a reading are those of snapshot.py's guest (out/bench/snapshot); the kernel's
-part of 64 disks is a share of that.  What the reader does with it is measured on this machine, in a process of its own.
+The module's typed reading and the kernel's part of it are those of snapshot.py's guest (out/bench/snapshot); the
+kernel's part of 64 disks is a share of that.  What the reader does with it is measured on this machine, in a process of
+its own.
 """
 
 import argparse
@@ -20,21 +21,23 @@ import snapshot as snapshot_bench  # noqa: E402
 BARS_S = {64: 0.05, 1000: 0.4}
 BAR_RSS_MIB = 64
 _READER = """
-import json, resource, sys, time, zlib
+import json, resource, struct, sys, time, zlib
 from pathlib import Path
 from fabtune.export import gather, reader
-from fabtune.stat import Endpoint, parse
+from fabtune.stat import Endpoint, parse_typed
 count, source = int(sys.argv[1]), Path(sys.argv[2])
 def first(count):
-    seen = 0
-    with source.open() as lines:
-        for line in lines:
-            seen += line.startswith("device ")
-            if seen > count:
-                return
-            yield line
+    data = source.read_bytes()
+    at, seen = data.index(0) // 8 * 8 + 8, 0
+    while at < len(data):
+        kind, length = struct.unpack_from("=II", data, at)
+        seen += kind == 0
+        if seen > count:
+            break
+        at += length
+    return data[:at]
 # Read anew for each scrape, as the kernel's file is.
-gather.snapshot = lambda: parse("".join(first(count)))
+gather.snapshot = lambda: parse_typed(first(count))
 gather.endpoint = lambda one: Endpoint("iscsi", f"iqn.2026-01.lab.fabtune:target{one.id}", "10.2.0.1:3260")
 answering, costs = reader.MetricsReader(), []
 for _ in range(7):
@@ -53,11 +56,11 @@ print(json.dumps({"reader_s": min(costs), "rss_mib": rss_mib, **sizes}))
 def measure(count: int, directory: Path) -> dict[str, float]:
     """Return what a scrape of `count` disks takes."""
     done = subprocess.run(
-        [sys.executable, "-c", _READER, str(count), str(directory / "stats.txt")],
+        [sys.executable, "-c", _READER, str(count), str(directory / "stats.bin")],
         env={"PYTHONPATH": str(TOP / "userspace"), "PATH": "/usr/bin:/bin"}, check=True, capture_output=True, text=True,
     )  # fmt: skip
     found: dict[str, float] = json.loads(done.stdout)
-    instructions = snapshot_bench.CPUS * json.loads((directory / "read.json").read_text())["read_instructions"]
+    instructions = snapshot_bench.CPUS * json.loads((directory / "read.json").read_text())["typed_instructions"]
     kernel_s = instructions / snapshot_bench.INSTRUCTIONS_PER_S * count / 1000
     return {**found, "kernel_s": kernel_s, "scrape_s": found["reader_s"] + kernel_s, "bar_s": BARS_S[count]}
 
@@ -68,7 +71,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=TOP / "out/bench")
     out = parser.parse_args().out.resolve()
     directory = out / "snapshot"
-    if not (directory / "stats.txt").exists():
+    if not (directory / "stats.bin").exists():
         out.mkdir(parents=True, exist_ok=True)
         directory = snapshot_bench.guest(out)
     found = {count: measure(count, directory) for count in BARS_S}

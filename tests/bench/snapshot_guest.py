@@ -9,13 +9,24 @@ import subprocess
 import time
 from pathlib import Path
 
-STATS = Path("/sys/kernel/debug/fabstat/stats")
+FABSTAT = Path("/sys/kernel/debug/fabstat")
 DISKS = 1000
 REQUESTS = 8
 
 
 def disks() -> list[Path]:
     return [Path("/dev") / path.name for path in Path("/sys/block").glob("sd*")]
+
+
+def cost(name: str) -> int:
+    """Keep a reading of the module's file `name`; return the instructions that reading it takes, the best of three."""
+    costs = []
+    for _ in range(3):
+        started = time.monotonic_ns()
+        data = (FABSTAT / name).read_bytes()
+        costs.append(time.monotonic_ns() - started)
+    Path("/results", name).write_bytes(data)
+    return min(costs)
 
 
 def main() -> None:
@@ -36,13 +47,9 @@ def main() -> None:
             os.preadv(handle, [buffer], 4096 * turn)
             os.pwritev(handle, [buffer], 4096 * turn)
         os.close(handle)
-    costs = []
-    for _ in range(3):
-        started = time.monotonic_ns()
-        text = STATS.read_text()
-        costs.append(time.monotonic_ns() - started)
-    Path("/results/stats.txt").write_text(text)
-    Path("/results/read.json").write_text(json.dumps({"read_instructions": min(costs)}))
+    Path("/results/read.json").write_text(
+        json.dumps({"read_instructions": cost("stats"), "typed_instructions": cost("stats.bin")})
+    )
 
 
 if __name__ == "__main__":
