@@ -21,6 +21,7 @@ from fabtune.model.observation import (
     EndSeen,
     NicSeen,
     Observation,
+    ServedSeen,
     SessionSeen,
     SocketSample,
     ThreadSeen,
@@ -127,6 +128,22 @@ def _late_disk_beside_busy_cpus(seen: Observation) -> Observation:
     return _cpus(_late_disk(seen), 0.3, 0.99)
 
 
+def _served(seen: Observation, ms: float) -> Observation:
+    """The target's fabstat counted reads of `ms` at the target; their CPUs have time left, and so has the line."""
+    seen = _session(_disk(_longer(seen, 120.0), lun=0), initiator="iqn.one")
+    told = ServedSeen("iqn.one", seen.session.target, 0, {"read": 1000}, {"read": ms})
+    other = ServedSeen("iqn.two", seen.session.target, 0, {"read": 1000}, {"read": 119.0 - ms})
+    return attrs.evolve(seen, target=attrs.evolve(_target(seen), served=(other, told)))
+
+
+def _slow_answers(seen: Observation) -> Observation:
+    return _served(seen, 90.0)
+
+
+def _quick_answers(seen: Observation) -> Observation:
+    return _served(seen, 0.3)
+
+
 def _late_disk(seen: Observation) -> Observation:
     disk = BackstoreSeen("dm-0", {"write": 100}, {"write": 98.0}, 0.99, 2.0)
     return attrs.evolve(_longer(seen, 120.0), target=attrs.evolve(_target(seen), backstores=(disk,)))
@@ -168,6 +185,8 @@ def _no_rest(seen: Observation) -> Observation:
         ("wan-depth2w", _shared_cpu, "cannot-tell-cpu", "cannot-tell-cpu"),
         ("wan-depth2w", _no_rest_at_the_target, "target-cpu", "cannot-tell-target"),
         ("wan-depth2w", _late_disk_beside_busy_cpus, "target-disk", "cannot-tell-target"),
+        ("wan-depth1", _slow_answers, "target-disk", "cannot-tell-sender"),
+        ("wan-depth1", _quick_answers, "cannot-tell", "cannot-tell-sender"),
         ("wan-depth1", _busy_initiator, "initiator-cpu", "initiator-cpu"),
         ("wan-write", _no_rest, "initiator-cpu", "initiator-cpu"),
         ("wan-depth1", _one_command, "session-commands", "session-commands"),
@@ -178,7 +197,7 @@ def test_a_limiter_that_is_put_in_is_named(name: str, put: Put, limiter: str, on
     seen = put(_kept(name))
     (both,) = judged(seen)
     assert both.first.limiter == limiter
-    assert both.first.evidence, "what shows it"
+    assert both.first.evidence or limiter == "cannot-tell", "what shows it"
     (one,) = judged(attrs.evolve(seen, target=None))
     assert one.first.limiter == one_end
     for told in (both, one):
@@ -213,6 +232,16 @@ def test_a_cause_that_was_put_into_a_session_is_named(name: str, limiter: str, o
             assert one.first.limiter == expected
             assert sum(share.share for share in one.shares) == pytest.approx(1)
             assert one.liftable == [] or limiter != "line"
+
+
+def test_the_targets_own_count_of_this_initiators_commands_is_a_part_of_a_reads_time() -> None:
+    seen = _slow_answers(_kept("wan-depth1"))
+    (one,) = judged(seen)
+    told = {part.name: part.ms for part in one.request}
+    assert told["target"] == pytest.approx(90.0) and told["rest"] < 10
+    assert sum(told.values()) == pytest.approx(120.0)
+    other = _session(seen, initiator="iqn.three")
+    assert {part.name: part.ms for part in judged(other)[0].request}["target"] == 0
 
 
 def test_what_one_end_cannot_tell_apart_holds_what_both_ends_name() -> None:

@@ -146,6 +146,34 @@ remove_target() {
 	PYTHON
 }
 
+@test "why: a read's time at the target, as counted there, is a part of its time, apart from the target's disk" {
+	disk=$(disk)
+	fio --name=a "--filename=/dev/$disk" --direct=1 --rw=randread --bs=4k --iodepth=4 --size=64m --time_based --runtime=600 \
+		--ioengine=libaio --output=/dev/null 3>&- 4>&- &
+	io=$!
+	before=$(served read.completed)
+	wait_for more_than $((before + 50))
+	fabtune why "$disk" --for 2s --target-netns target --json > /tmp/why.json || [ $? -eq 5 ]
+	kill -INT $io
+	wait $io || true
+	python3 - <<-'PYTHON'
+		import json
+		(device,) = json.load(open("/tmp/why.json"))["devices"]
+		seen, (way,) = device["observation"], device["ways"]
+		(served,) = seen["target"]["served"]
+		parts = way["request_ms"]
+		ours = seen["disk"]["ways"]["read"]
+		print(served, parts, ours)
+		# Those under way at either end of the look are in one count and not in the other.
+		assert abs(served["completed"]["read"] - ours["completed"]) <= 8
+		disk_ms = max(one["mean_ms"].get("read", 0) for one in seen["target"]["backstores"])
+		assert 1 <= disk_ms <= served["mean_ms"]["read"] < ours["device_ms"]
+		assert abs(parts["target"] + parts["backstore"] - served["mean_ms"]["read"]) < 0.02 * ours["device_ms"]
+		assert abs(sum(parts.values()) - (ours["block_ms"] or ours["total_ms"])) < 1e-3
+		assert parts["rest"] < 0.1 * ours["device_ms"]
+	PYTHON
+}
+
 @test "a write that waits for R2T waits at the target: one round trip longer there, and so at the disk" {
 	long
 	python3 -m fabtune.lab.guest logout

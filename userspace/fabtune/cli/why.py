@@ -22,7 +22,8 @@ from fabtune.why.limiter import CANNOT_TELL
 
 _PARTS = {
     "held": "held back on this host", "path": "round trip", "r2t": "round trips for R2Ts", "wire": "on the wire",
-    "backstore": "in the target's disk", "queues": "in queues on the way", "socket": "waiting in the sender's socket",
+    "backstore": "in the target's disk", "target": "at the target otherwise", "queues": "in queues on the way",
+    "socket": "waiting in the sender's socket",
     "rest": "at the target or behind others",
 }  # fmt: skip
 

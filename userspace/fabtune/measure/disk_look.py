@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One disk over a look: what fabstat counted of it, else what the block layer did."""
 
+import os
 from collections.abc import Mapping
 
 from fabtune.errors import FabtuneError
@@ -74,6 +75,7 @@ class DiskLook:
             refused_ms={way: op.refused_ns / 1e6 for way, op in ops.items() if op.refused},
             queue=queue,
             samples=tuple(self._samples),
+            lun=self._lun(),
         )
 
     def _ways(self) -> dict[str, WaySeen]:
@@ -89,8 +91,13 @@ class DiskLook:
         depths = [one.in_flight for one in self._samples]
         mean_depth = sum(depths) / len(depths) if depths else None
         return DiskSeen(
-            self.name, False, elapsed_s, self._ways(), mean_depth, limit, None, {}, {}, queue, tuple(self._samples)
-        )
+            self.name, False, elapsed_s, self._ways(), mean_depth, limit, None, {}, {}, queue, tuple(self._samples),
+            self._lun(),
+        )  # fmt: skip
+
+    def _lun(self) -> int | None:
+        """Return the disk's number at its target, the last part of its SCSI address."""
+        return tree.whole(os.path.realpath(f"{self._directory}/device").rpartition(":")[2])
 
 
 def counted_between(first: Snapshot | None, last: Snapshot | None) -> dict[str, DeviceInterval]:

@@ -14,7 +14,18 @@ from fabtune.errors import FabtuneError
 from fabtune.host import iproute, namespaces, targets, tree
 from fabtune.host.qdisc_rates import QdiscNow, QdiscRates
 from fabtune.measure.growth import delta
-from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen, EndSeen, NicSeen, QdiscSeen, ThreadSeen
+from fabtune.model.observation import (
+    INITIATOR,
+    TARGET,
+    WAYS,
+    BackstoreSeen,
+    EndSeen,
+    NicSeen,
+    QdiscSeen,
+    ServedSeen,
+    ThreadSeen,
+)
+from fabtune.stat import TargetSnapshot, target_diff, target_snapshot
 
 _SYSCTLS = (
     "net/core/rmem_max", "net/core/wmem_max", "net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem", "net/ipv4/tcp_notsent_lowat",
@@ -43,6 +54,7 @@ class EndCounters:
     nics: Mapping[str, Mapping[str, int]]
     qdiscs: Mapping[str, QdiscNow]
     backstores: Mapping[str, tuple[int, ...]]
+    served: TargetSnapshot | None = None
 
 
 class End:
@@ -83,7 +95,15 @@ class End:
             for nic in self._qdiscs
         }
         stores = {name: _disk_counters(path) for name, path in self._stores.items()}
-        return EndCounters(_cpus(), _threads(self._carriers, _THREADS[self.end][1]), nics, self.qdiscs(), stores)
+        carriers = _threads(self._carriers, _THREADS[self.end][1])
+        return EndCounters(_cpus(), carriers, nics, self.qdiscs(), stores, self._served())
+
+    def _served(self) -> TargetSnapshot | None:
+        """Return what fabstat has counted of the commands that this end serves, None where it does not."""
+        try:
+            return target_snapshot() if self.end == TARGET and self._ways else None
+        except FabtuneError:
+            return None
 
     def qdiscs(self) -> dict[str, QdiscNow]:
         """Return the NICs' queueing disciplines as they are now."""
@@ -110,6 +130,7 @@ class End:
                 for name, counters in before.backstores.items()
                 if counters and after.backstores.get(name)
             ),
+            served=_served_between(before.served, after.served),
         )
 
     def nic_to(self, peer: str) -> str:
@@ -200,6 +221,32 @@ def _stores() -> dict[str, Path]:
             place = (tree.SYS / f"dev/block/{major}:{minor}").resolve()
             found[place.name] = place / "stat"
     return found
+
+
+def _served_between(before: TargetSnapshot | None, after: TargetSnapshot | None) -> tuple[ServedSeen, ...]:
+    """Return what was served between two readings of the module; nothing where it was loaded anew meanwhile."""
+    if before is None or after is None:
+        return ()
+    try:
+        luns = target_diff(before, after).luns
+    except FabtuneError:
+        return ()
+    spent: dict[tuple[str, str, int], dict[str, tuple[int, int]]] = {}
+    for one in luns:
+        ways = spent.setdefault((one.lun.initiator, one.lun.target, one.lun.lun), {})
+        for way in WAYS:
+            if way in one.ops and one.ops[way].completed:
+                count, spent_ns = ways.get(way, (0, 0))
+                ways[way] = count + one.ops[way].completed, spent_ns + one.ops[way].target_ns
+    return tuple(
+        ServedSeen(
+            *key,
+            {way: count for way, (count, _) in ways.items()},
+            {way: ns / count / 1e6 for way, (count, ns) in ways.items()},
+        )
+        for key, ways in spent.items()
+        if ways
+    )
 
 
 def _disk_counters(path: Path) -> tuple[int, ...]:

@@ -212,6 +212,7 @@ class Look:
             connections=self._counts[session.sid],
             window_bytes=tree.whole(kept.get("node.conn[0].tcp.window_size")),
             multipath=one.multipath,
+            initiator=(tree.read_text(session.directory / "initiatorname") or "").strip(),
         )
 
 

@@ -123,11 +123,25 @@ class BackstoreSeen:
 
 
 @attrs.frozen
+class ServedSeen:
+    """What the target's own fabstat counted of one initiator's commands to one LUN, of all its sessions.
+
+    `mean_ms` is a command's mean time from its coming to its answer; of a write its data comes meanwhile.
+    """
+
+    initiator: str
+    target: str
+    lun: int
+    completed: Mapping[str, int]
+    mean_ms: Mapping[str, float]
+
+
+@attrs.frozen
 class EndSeen:
     """One end: its socket, what carries the data there, and the limits that it sets.
 
     `cpu_busy` is the share of each CPU that was not idle, `softirq` the part of it in soft interrupts.  `sysctls` has
-    what bounds its buffers (``net.core.wmem_max``), as texts.  `backstores` are a target's alone.
+    what bounds its buffers (``net.core.wmem_max``), as texts.  `backstores` and `served` are a target's alone.
     """
 
     end: Annotated[str, one_of_words(*ENDS)]
@@ -140,6 +154,7 @@ class EndSeen:
     qdisc: QdiscSeen | None = None
     sysctls: Mapping[str, str] = {}
     backstores: tuple[BackstoreSeen, ...] = ()
+    served: tuple[ServedSeen, ...] = ()
 
 
 @attrs.frozen
@@ -207,6 +222,7 @@ class DiskSeen:
     refused_ms: Mapping[str, float]
     queue: Mapping[str, str]
     samples: tuple[DiskSample, ...] = ()
+    lun: int | None = None
 
 
 @attrs.frozen
@@ -227,6 +243,7 @@ class SessionSeen:
     connections: int = 1
     window_bytes: int | None = None
     multipath: str = ""
+    initiator: str = ""
 
 
 @attrs.frozen
@@ -253,6 +270,13 @@ class Observation:
     def receiver(self, way: str) -> EndSeen | None:
         """Return the end that receives the data of direction `way`."""
         return self.initiator if way == "read" else self.target
+
+    @property
+    def served(self) -> ServedSeen | None:
+        """What the target counted of this disk's commands, None where its fabstat does not tell."""
+        mine = self.session.initiator, self.session.target, self.disk.lun
+        told = self.target.served if self.target else ()
+        return next((one for one in told if (one.initiator, one.target, one.lun) == mine), None)
 
     @property
     def rtt_ms(self) -> float | None:

@@ -231,6 +231,12 @@ class OneWay:
         return None if self.goodput and found >= _AS_THE_LINE * self.goodput else found
 
     @property
+    def served_ms(self) -> float | None:
+        """A read's mean time at the target, None where nobody tells; a write's has its data's way in it."""
+        served = self.seen.served
+        return served.mean_ms.get(self.way_name) if served and self.way_name == "read" else None
+
+    @property
     def spins(self) -> bool:
         """Tell whether the initiator's worker spins on a full socket: its CPU is busy then, and does nothing."""
         full = _SPINS * self.mean("send_buffer_bytes")

@@ -19,8 +19,9 @@ def parts_of(one_way: OneWay) -> list[Part]:
 
     `held`: in the block queue and refused; `socket`: its data waits in the sender's socket for windows, pacing and the
     data before it; `path`: the round trip without queues; `queues`: what queues on the way add; `r2t`: round trips of
-    R2Ts; `wire`: its own data on the line; `backstore`: in the target's disk, where that was seen; `rest`: the target
-    otherwise, and its turn behind others.  What an end that was not seen would tell is in the rest.
+    R2Ts; `wire`: its own data on the line; `backstore`: in the target's disk, where that was seen; `target`:
+    the target besides, where its fabstat tells, of reads alone, for a write's data comes meanwhile; `rest`: what is
+    left of the target, and its turn behind others.  What an end that was not seen would tell is in the rest.
     """
     way = one_way.way
     whole_ms = way.block_ms or way.total_ms
@@ -31,7 +32,8 @@ def parts_of(one_way: OneWay) -> list[Part]:
         Part("path", 1e3 * one_way.rtt_s),
         Part("r2t", 1e3 * one_way.rtt_s * one_way.r2t_round_trips),
         Part("wire", 1e3 * one_way.wire_s),
-        Part("backstore", _backstore_ms(one_way)),
+        Part("backstore", backstore_ms := _backstore_ms(one_way)),
+        Part("target", max(0.0, (one_way.served_ms or 0.0) - backstore_ms)),
         Part("queues", 1e3 * one_way.queues_s),
         Part("socket", 1e3 * one_way.socket_s),
     ]

@@ -20,13 +20,18 @@ def _slowest(one_way: OneWay) -> BackstoreSeen | None:
     """Return the target's disk that accounts for what requests wait for, None where none does or none is seen."""
     if one_way.seen.target is None or not one_way.latency_s:
         return None
-    rest_ms = 1e3 * one_way.parts.rest * one_way.latency_s
+    rest_ms = _rest_ms(one_way)
     telling = [
         one
         for one in one_way.seen.target.backstores
         if one.busy_share >= _DISK_BUSY or one.mean_ms.get(one_way.way_name, 0.0) >= _DISK_SHARE * rest_ms
     ]
     return max(telling, key=lambda one: one.busy_share) if telling else None
+
+
+def _rest_ms(one_way: OneWay) -> float:
+    """Return what the path does not explain of a request's mean time."""
+    return 1e3 * one_way.parts.rest * (one_way.latency_s or 0.0)
 
 
 def _rests(one_way: OneWay, end: EndSeen) -> bool:
@@ -50,6 +55,9 @@ def _who(one_way: OneWay) -> str:
         return "target-cpu"
     if not _slowest(one_way) and not _rests(one_way, one_way.seen.target):
         return "target-cpu" if resting else "cannot-tell-cpu"
+    if one_way.served_ms is not None and one_way.served_ms < _DISK_SHARE * _rest_ms(one_way):
+        # The target answers at once; who has the rest of the time is not known.
+        return "nobody"
     # With its CPUs idle nothing but the backstore is left, of whatever kind it is.
     return "target-disk"
 
@@ -91,6 +99,8 @@ def _target_seen(one_way: OneWay) -> Iterator[Evidence]:
     yield from _time_seen(one_way)
     yield Evidence(TARGET, "busiest thread or CPU", f"{100 * one_way.cpu(one_way.seen.target):.0f} % of a CPU")
     yield from _cpus_seen(one_way.seen.target)
+    if one_way.served_ms is not None:
+        yield Evidence(TARGET, "a command's time at the target", f"{one_way.served_ms:.1f} ms")
     disk = _slowest(one_way)
     if disk:
         mean_ms = disk.mean_ms.get(one_way.way_name, 0.0)
