@@ -221,6 +221,17 @@ def test_compare_refuses_what_report_leaves_out(tmp_path: Path, capsys: pytest.C
     assert re.search(f"{WAN_1}/{RECORD}: not what the run left", capsys.readouterr().err)
 
 
+def test_one_record_is_refused_where_its_run_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run's directory was refused, the edited record in it was compared when named itself."""
+    tree = make_tree(tmp_path)
+    sides = [str(tree / place / RECORD) for place in (UNTOUCHED_1, WAN_1)]
+    assert main(["compare", *sides]) == ExitCode.CANNOT_TELL
+    edited_record(tree / WAN_1 / RECORD)
+    capsys.readouterr()
+    assert main(["compare", *sides]) == ExitCode.USAGE
+    assert f"{WAN_1}/{RECORD}: not what the run left" in capsys.readouterr().err
+
+
 def test_a_stale_run_is_no_result_of_the_definition(tmp_path: Path) -> None:
     tree = make_tree(tmp_path)
     redefine(tree, "[fixed]", '[fixed]\nrate = "10mbit"')

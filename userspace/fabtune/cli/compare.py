@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 
 def _load(path: Path) -> "list[RunRecord]":
-    from fabtune.measure import recordfile, resulttree
+    from fabtune.measure import keptrun, recordfile, resulttree
 
     if not path.is_dir():
+        if (path.parent / keptrun.NOTE).exists():
+            # One record of an experiment's run is not to be believed where the run as a whole is not.
+            keptrun.read(path.parent)
         return [recordfile.read(path)]
     for complaint in resulttree.check(path):
         if not complaint.usable:
