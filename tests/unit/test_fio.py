@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Tests of fio as a process: when it may be asked for its figures."""
+"""Tests of fio as a process: when it may be asked for its figures, and since when its jobs run."""
 
 import fcntl
 import os
@@ -91,3 +91,24 @@ def test_requests_that_come_back_near_the_samples_beat_do_not_bend_the_slope() -
     voided, outside = wrong(beat.off_beat)
     # Twice the standard error holds in nine of ten.
     assert voided == 0 and outside <= 50
+
+
+@pytest.mark.parametrize("thread", [1, 0])
+def test_a_load_begins_when_its_files_are_made(thread: int, tmp_path: Path) -> None:
+    program, _ = fio.find()
+    file, size = tmp_path / "file", 128 << 20
+    job = f"[job]\nioengine=psync\nrw=read\nfilename={file}\nsize={size}\nfallocate=none\ntime_based=1\nruntime=500ms\n"
+    seen: list[tuple[float, int, float | None]] = []
+
+    def tick() -> None:
+        begun_s = load.begun_s()
+        seen.append((time.monotonic(), file.stat().st_size if file.exists() else 0, begun_s))
+
+    with fio.load(program, f"{job}numjobs=2\nthread={thread}\n", tmp_path) as load:
+        load.wait(tick, 0.002)
+    ended_s = time.monotonic()
+    making = [at_s for at_s, made, begun_s in seen if made < size and begun_s is None]
+    begun = {begun_s for _, _, begun_s in seen if begun_s is not None}
+    assert len(making) > 1 and all(made == size for _, made, begun_s in seen if begun_s is not None)
+    # The kernel notes a start to 10 ms; the second job's may be seen after the first one's.
+    assert begun and making[-1] - 0.02 <= min(begun) <= max(begun) <= ended_s - 0.5 + 0.02

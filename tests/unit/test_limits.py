@@ -135,8 +135,8 @@ def _looking(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> tuple
 
 def test_the_ramp_is_not_looked_at_and_the_end_is_read_before_the_load_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     # The load begins at 10, its measured part is 12 to 15; the look ends with the sample at 14.7.
-    looking, look = _looking(monkeypatch, [10, 11, 12.1, 13, 14.7, 14.9, 15.5])
-    looking.start()
+    looking, look = _looking(monkeypatch, [11, 12.1, 13, 14.7, 14.9, 15.5])
+    looking.start(10.0)
     for _ in range(5):
         looking.sample()
     assert look.asked == ["prepare", "begin", "sample", "sample", "sample", "stop"]
@@ -146,23 +146,36 @@ def test_the_ramp_is_not_looked_at_and_the_end_is_read_before_the_load_ends(monk
 
 
 def test_a_load_that_ends_early_is_judged_by_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    looking, look = _looking(monkeypatch, [10, 12.1, 12.5])
-    looking.start()
+    looking, look = _looking(monkeypatch, [12.1, 12.5])
+    looking.start(10.0)
     looking.sample()
     assert looking.limits(25e6, None)
     assert look.asked == ["prepare", "begin", "sample", "sample", "stop", "end"]
 
 
+def test_a_load_that_makes_its_files_first_is_looked_at_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, look = _looking(monkeypatch, [11, 13, 15, 22.1, 24.7, 25.5])
+    for _ in range(3):
+        looking.start(None)
+        looking.sample()
+    assert looking.waits and look.asked == ["prepare"]
+    looking.start(20.0)
+    looking.sample()
+    looking.sample()
+    assert not looking.waits and look.asked == ["prepare", "begin", "sample", "sample", "stop"]
+    assert looking.limits(25e6, None, Span(22.0, 25.0))
+
+
 def test_of_a_load_that_was_looked_at_while_it_made_its_files_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    looking, look = _looking(monkeypatch, [10, 12.1, 13, 14.9, 24])
-    looking.start()
+    looking, look = _looking(monkeypatch, [12.1, 13, 14.9, 24])
+    looking.start(10.0)
     for _ in range(3):
         looking.sample()
     # It was to be measured from 12 to 15, and made its files until then.
     assert looking.limits(25e6, None, Span(20.0, 23.0)) == ()
     assert look.asked[-1] == "give up"
-    looking, _ = _looking(monkeypatch, [10, 12.1, 13, 14.9, 24])
-    looking.start()
+    looking, _ = _looking(monkeypatch, [12.1, 13, 14.9, 24])
+    looking.start(10.0)
     for _ in range(3):
         looking.sample()
     # A program that took its time to start is no such load.
@@ -175,27 +188,27 @@ def test_a_load_on_a_disk_of_no_session_is_measured_without_a_look(monkeypatch: 
 
     monkeypatch.setattr(load_look, "Look", none)
     looking = LoadLook("nullb0", None, 0.0, 3.0, 0.25)
-    looking.start()
+    looking.start(10.0)
     looking.sample()
     assert looking.limits(None, None) == ()
 
 
 def test_a_look_that_fails_fails_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    looking, look = _looking(monkeypatch, [10, 12.1, 12.5])
+    looking, look = _looking(monkeypatch, [12.1, 12.5])
 
     def fail() -> None:
         raise FabtuneError("inet_diag: gone")
 
     monkeypatch.setattr(look, "begin", fail)
-    looking.start()
+    looking.start(10.0)
     looking.sample()
     looking.sample()
     assert looking.limits(None, None) == ()
 
 
 def test_a_look_that_is_given_up_lets_go_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    looking, look = _looking(monkeypatch, [10, 12.1, 12.5])
-    looking.start()
+    looking, look = _looking(monkeypatch, [12.1, 12.5])
+    looking.start(10.0)
     looking.sample()
     looking.give_up()
     assert look.asked == ["prepare", "begin", "sample", "give up"]

@@ -10,7 +10,7 @@ path="--rtt 100ms --rate 50mbit"
 
 setup_file() {
 	modprobe sch_fq || true
-	python3 -m fabtune.lab.guest up $path
+	python3 -m fabtune.lab.guest up $path --keeps-data
 	# The other end by ssh, over the emulated path.
 	mkdir -p /run/sshd /root/.ssh
 	ssh-keygen -A >/dev/null
@@ -29,6 +29,7 @@ setup() {
 
 teardown() {
 	rest
+	! mountpoint -q /mnt || umount /mnt
 }
 
 login() {
@@ -123,6 +124,16 @@ planned() {
 	[[ $output == *"by the initiator's locked receive window"* ]]
 	run -0 fabtune report runs
 	grep -q "What limits?.*by the initiator's locked receive window" <(tr -d '\n' < runs/report.html | sed "s/&#39;/'/g")
+}
+
+@test "locked: a run that makes its file first is looked at when it is measured" {
+	mkfs.ext4 -q -F -O ^has_journal -N 16 -E nodiscard,lazy_itable_init=0 "/dev/$DISK"
+	mount "/dev/$DISK" /mnt
+	# 8 MiB through this window take longer than ramp and measured part together.
+	run -0 --separate-stderr fabtune measure xdd --on /mnt --set op=read --set block_bytes=256KiB --set queue_depth=32 \
+		--set total_bytes=8MiB --runtime 3s --ramp 1s --rtt 100ms --rate 50mbit --out made
+	umount /mnt
+	[[ $output == *"by the initiator's locked receive window"* ]]
 }
 
 @test "locked: the same from the target's host by ssh" {

@@ -22,6 +22,7 @@ STOP_S = 10.0
 KILL_S = 2.0
 # How often fio is asked for its figures from the end of its run time on, which it may reach late.
 _ASK_S = 0.5
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class FioError(FabtuneError):
@@ -104,10 +105,13 @@ class Load:
 
         Before it has its handlers the signal would end it, and so it would once fio takes apart what they use.
         """
-        process = Path(f"/proc/{self._process.pid}")
-        caught = int(re.findall(r"^SigCgt:\s*(\w+)$", (process / "status").read_text(), re.MULTILINE)[0], 16)
-        if caught >> (signal.SIGUSR1 - 1) & 1 and _has_jobs(process):
+        if _jobs(Path(f"/proc/{self._process.pid}")):
             self._process.send_signal(signal.SIGUSR1)
+
+    def begun_s(self) -> float | None:
+        """Return since when the jobs of fio run (monotonic clock), None before: first it makes their files."""
+        since = [_since_s(job) for job in _jobs(Path(f"/proc/{self._process.pid}"))]
+        return max((one for one in since if one is not None), default=None)
 
     @property
     def has_ended(self) -> bool:
@@ -145,10 +149,29 @@ class Load:
         raise FioError(f"{self._called} ended with status {status}: {words}", document)
 
 
-def _has_jobs(fio: Path) -> bool:
-    """Tell whether jobs of fio, a directory of /proc, run: threads besides its first and its helper, or processes."""
-    first = fio / "task" / fio.name
-    return len(list(first.parent.iterdir())) > 2 or bool((first / "children").read_text())
+def _jobs(fio: Path) -> list[Path]:
+    """Return the jobs of fio, a directory of /proc, that run: threads beside its first and its helper, or processes."""
+    try:
+        caught = int(re.findall(r"^SigCgt:\s*(\w+)$", (fio / "status").read_text(), re.MULTILINE)[0], 16)
+        children = (fio / "task" / fio.name / "children").read_text().split()
+        threads = sorted((fio / "task").iterdir(), key=lambda one: (_since_s(one) or math.inf, int(one.name)))
+    except OSError:
+        return []
+    # Before it has its handlers other threads of it try the clocks of all CPUs.
+    if not caught >> (signal.SIGUSR1 - 1) & 1:
+        return []
+    return [*threads[2:], *(fio.parent / child for child in children)]
+
+
+def _since_s(task: Path) -> float | None:
+    """Return when a thread or process, a directory of /proc, began, by the monotonic clock; None once it is gone."""
+    try:
+        # What follows its name, which may have blanks: from the third field on.
+        fields = (task / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+    return int(fields[19]) * _TICK_S - suspended_s
 
 
 def _split(output: Path) -> tuple[list[FioOutput], str]:

@@ -40,9 +40,15 @@ class LoadLook:
         self._first_s = self._last_s = 0.0
         self._begun = self._stopped = False
 
-    def start(self) -> None:
-        """Note that the load begins now."""
-        self._from_s = time.monotonic() + self._ramp_s
+    @property
+    def waits(self) -> bool:
+        """Whether the load has yet to begin."""
+        return math.isinf(self._from_s)
+
+    def start(self, begun_s: float | None) -> None:
+        """Note when the load began, by the monotonic clock; None where it has not: it makes its files."""
+        if begun_s is not None:
+            self._from_s = begun_s + self._ramp_s
 
     def sample(self) -> None:
         """Look once, in the measured part alone."""
@@ -72,8 +78,8 @@ class LoadLook:
     ) -> tuple[Limits, ...]:
         """Return what limited the load, after its end; `rate_bytes_per_s` is the line's rate where it was told.
 
-        `readings` are fabstat's of the measured part, and `part` is when that was.  A load that first made its files,
-        or began late for another reason, was looked at while it did that: nothing is said of it.
+        `readings` are fabstat's of the measured part, and `part` is when that was.  Of a load of which something else
+        was looked at, as of one that begins late after its start, nothing is said.
         """
         if self._begun:
             self.sample()

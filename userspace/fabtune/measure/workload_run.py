@@ -136,7 +136,7 @@ def _idle(target: Target, step: LoadStep, target_netns: str | None) -> tuple[Sam
     """
     watch, every_s = Watch(target, None), sample_s(step)
     look = LoadLook(target.disk, target_netns, 0.0, None, every_s)
-    look.start()
+    look.start(time.monotonic())
     first = last = watch.sample(edge=True)
     for _ in range(round(_IDLE_S / every_s)):
         time.sleep(every_s)
@@ -253,8 +253,9 @@ def _run_step(
             try:
                 if not step.open_loop:
                     samples.append(watch.sample(edge=True))
-                look.start()
-                load.wait(lambda: samples.append(_sampled(watch, look)), sample_s(step), step.measured_s)
+                if step.open_loop:
+                    look.start(time.monotonic())
+                load.wait(lambda: samples.append(_sampled(watch, look, load)), sample_s(step), step.measured_s)
                 samples.append(watch.sample(edge=True))
             except (KeyboardInterrupt, FabtuneError, OSError):
                 _end_early(load, draft)
@@ -284,7 +285,9 @@ def _too_small(step: LoadStep, target: Target) -> str:
     return f"{smallest} bytes is less than the device's block of {target.logical_block_bytes} bytes"
 
 
-def _sampled(watch: Watch, look: LoadLook) -> Sample:
+def _sampled(watch: Watch, look: LoadLook, load: fio.Load) -> Sample:
+    if look.waits:
+        look.start(load.begun_s())
     look.sample()
     return watch.sample()
 
