@@ -66,6 +66,12 @@ def test_a_limit_to_the_rate_that_was_gone_when_the_look_ended_has_its_time(shar
     assert told["pacing"] == pytest.approx(share, abs=0.05)
 
 
+def test_a_limit_that_came_and_went_three_times_in_a_guest_has_its_time() -> None:
+    (one,) = judged(_kept("observations-100mbit.json.gz", "duty-pacing-30-read", 100e6))
+    told = {found.limiter: found.share for found in one.shares}
+    assert told["pacing"] == pytest.approx(0.3, abs=0.05) and told["line"] == pytest.approx(0.7, abs=0.05)
+
+
 def _deep(seen: Observation, share: float, limits: tuple[int, int], tags: tuple[int, int]) -> tuple[DiskSample, ...]:
     count = round(share * len(seen.disk.samples))
     return tuple(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a limiter looks at: one direction of one disk as a whole, and each moment of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import attrs
@@ -274,6 +274,18 @@ def _paced(sample: SocketSample) -> float | None:
     return None if limit is None or limit in (UNPACED, 2**32 - 1) else float(limit)
 
 
+def _without_a_change(samples: Sequence[SocketSample], index: int) -> Sequence[SocketSample]:
+    """Return the samples around the moment that ends with `index` within which a limit to the rate stayed as it was."""
+    first, last = index - 1, index
+    if samples[first].qdisc_bytes_per_s == samples[last].qdisc_bytes_per_s:
+        now = samples[last].qdisc_bytes_per_s
+        while first and samples[first - 1].qdisc_bytes_per_s == now:
+            first -= 1
+        while last + 1 < len(samples) and samples[last + 1].qdisc_bytes_per_s == now:
+            last += 1
+    return samples[first : last + 1]
+
+
 @attrs.frozen
 class Moment:
     """One moment of a one_way; what is asked of it is answered from the end that was seen."""
@@ -295,11 +307,12 @@ class Moment:
         end = self.one_way.sender if self.sender else self.one_way.receiver
         counter = "sent_bytes" if self.sender else "received_bytes"
         assert end is not None and end.socket is not None
-        samples = end.socket.samples
+        before, after = end.socket.samples[self.index - 1], end.socket.samples[self.index]
         reach_s = max(_RATE_S, _RATE_RTTS * self.one_way.rtt_s) / 2
-        middle_s = (samples[self.index].at_s + samples[self.index - 1].at_s) / 2
-        first = next(one for one in samples if one.at_s >= min(middle_s - reach_s, samples[self.index - 1].at_s))
-        last = next(one for one in reversed(samples) if one.at_s <= max(middle_s + reach_s, samples[self.index].at_s))
+        middle_s = (after.at_s + before.at_s) / 2
+        samples = _without_a_change(end.socket.samples, self.index)
+        first = next(one for one in samples if one.at_s >= min(middle_s - reach_s, before.at_s))
+        last = next(one for one in reversed(samples) if one.at_s <= max(middle_s + reach_s, after.at_s))
         return float(getattr(last, counter) - getattr(first, counter)) / (last.at_s - first.at_s)
 
     @property
