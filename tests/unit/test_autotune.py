@@ -3,20 +3,26 @@
 
 import gzip
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
 import pytest
+from test_stat import histogram
 
+from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
-from fabtune.autotune import view
+from fabtune.autotune import view, wanted
 from fabtune.autotune.climb import AT_THE_BOUND, NO_MORE_STEPS, NOTHING_LEFT, climb
+from fabtune.autotune.goal import Goal
 from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
-from fabtune.errors import ExitCode, FabtuneError
+from fabtune.cli import autotune as cli
+from fabtune.errors import CannotTellError, ExitCode, FabtuneError
 from fabtune.host import systemd
+from fabtune.measure.request_times import DiskTimes
 from fabtune.model import typed
 from fabtune.model.observation import DiskSample, Observation
 from fabtune.why.judging import Judged, Share, judged
@@ -42,7 +48,7 @@ class Climber:
         # What stays of a step on a host that does not answer.
         self.left = ""
 
-    def look(self, *_: object) -> View:
+    def look(self, *_: object, **__: object) -> View:
         found = next(self.looks)
         if isinstance(found, BaseException):
             raise found
@@ -58,8 +64,8 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
     def make(looks: list[View | BaseException]) -> Climber:
         found = Climber(looks)
         monkeypatch.setattr(view, "see", found.look)
-        monkeypatch.setattr(stepping, "_rate_to_plan_for", lambda *_: None)
-        monkeypatch.setattr(stepping, "profile_for", lambda *_: "wan")
+        monkeypatch.setattr(wanted, "_rate_to_plan_for", lambda *_: None)
+        monkeypatch.setattr(wanted, "profile_for", lambda *_: "wan")
         monkeypatch.setattr(View, "seen", [None], raising=False)
         step = stepping.TuningStep
         monkeypatch.setattr(step, "_rows", lambda self, end: ["a row"])
@@ -93,6 +99,55 @@ def test_what_is_better_stays_and_the_next_limiter_is_lifted(climber: Make) -> N
     assert made.acts == ["write", "confirm", "write", "confirm"]
     assert [one.limiters for one in found.steps] == [("receive-window",), ("send-buffer",)]
     assert found.ended == AT_THE_BOUND and found.last.bytes_per_s == 30e6 and found.exit_code == ExitCode.DONE
+
+
+@pytest.fixture
+def histograms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fabstat is there, and no queue to be shortened."""
+    monkeypatch.setattr(climbing, "check_histograms", lambda: None)
+    monkeypatch.setattr(View, "under_way_bytes", {"sda": 1e6})
+    monkeypatch.setattr(View, "queue_on_path", False)
+    monkeypatch.setattr(wanted, "_fewer_under_way", lambda *_: ())
+
+
+def timed(p99_ms: float, mb_per_s: float = 10) -> View:
+    """What a look sees of a disk whose requests all take about so long, under a load that a window limits."""
+    blocks = [{"sda": DiskTimes(histogram([round(p99_ms * 1e6 * (1 + 0.1 * (turn % 2)))] * 30))} for turn in range(10)]
+    return attrs.evolve(seen(mb_per_s, "receive-window"), times=tuple(blocks))
+
+
+@pytest.mark.usefixtures("histograms")
+@pytest.mark.parametrize(("after", "kept"), [(timed(100), True), (timed(700, 30), False), (timed(100, 5), False)])
+def test_for_latency_a_step_stays_that_shortens_requests_and_costs_no_throughput(
+    climber: Make, after: View, kept: bool
+) -> None:
+    climber([timed(700), after, timed(100)])
+    found = climb(attrs.evolve(ASKED, goal=Goal.LATENCY, most_steps=1), nobody)
+    assert [one.kept for one in found.steps] == [kept]
+    shown = found.steps[0].as_json()
+    assert shown["p99_verdict"] and shown["p50_verdict"] and shown["before_p99_ms"] == pytest.approx(770, rel=0.05)
+    assert found.remarks[0] == "p99 and median are those of the requests of sda"
+
+
+@pytest.mark.usefixtures("histograms")
+def test_for_latency_a_look_that_sees_too_few_requests_ends_it_before_anything_is_written(climber: Make) -> None:
+    made = climber([seen(10, "receive-window")])
+    with pytest.raises(CannotTellError, match="p99 of 0 requests"):
+        climb(attrs.evolve(ASKED, goal=Goal.BOTH), nobody)
+    assert made.acts == []
+
+
+@pytest.mark.usefixtures("histograms")
+def test_the_table_of_steps_says_p99_with_its_interval(climber: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    for_throughput: list[View | BaseException] = [seen(10, "receive-window"), seen(20, "line")]
+    climber([timed(700), timed(100), timed(100)])
+    cli._show(climb(attrs.evolve(ASKED, goal=Goal.LATENCY, most_steps=1), nobody))
+    heading, _, row, *_, last = capsys.readouterr().out.splitlines()[:4]
+    assert [word in heading for word in ("p99 ms", "median")] == [True, True]
+    assert re.search(r" 755\.0 -> 111\.1  0\.15 \(0\.1\d\.\.0\.1\d\) .* kept", row), row
+    climber(for_throughput)
+    cli._show(climb(ASKED, nobody))
+    assert "p99" not in capsys.readouterr().out
 
 
 def test_what_is_no_better_goes_back_and_is_not_tried_again(climber: Make) -> None:

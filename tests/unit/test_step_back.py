@@ -10,11 +10,12 @@ from typing import cast
 import pytest
 
 from fabtune.autotune import step as stepping
-from fabtune.autotune import taken_back, view
+from fabtune.autotune import taken_back
+from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.step import ClimbAsked, TuningStep
 from fabtune.autotune.view import View
+from fabtune.autotune.wanted import Wanted
 from fabtune.errors import FabtuneError
-from fabtune.model.judgement import Verdict
 from fabtune.tune import signals
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
@@ -52,7 +53,8 @@ def undone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def written(far: Far) -> TuningStep:
     """A step that was written at both ends."""
     asked = ClimbAsked((), None, None, 4.0, 8, HOST)
-    step = TuningStep(asked, SEEN, Reason("wan", None, (), ()), lambda _: None, estimated=True)
+    wanted = Wanted(Reason("wan", None, (), ()), estimated=True)
+    step = TuningStep(asked, Aim(Goal.THROUGHPUT), SEEN, wanted, lambda _: None)
     step.made, step.made_away = ["here"], "there"
     step._far = cast(FarEnd, far)
     return step
@@ -90,7 +92,6 @@ def test_ctrl_c_while_a_step_goes_back_is_not_taken_for_its_success(monkeypatch:
     monkeypatch.setattr(TuningStep, "_write", lambda self: None)
     monkeypatch.setattr(stepping, "_SETTLE_S", 0.0)
     monkeypatch.setattr(ClimbAsked, "look", lambda self: SEEN)
-    monkeypatch.setattr(view, "compared", lambda *_: SimpleNamespace(verdict=Verdict.SAME))
     with pytest.raises(KeyboardInterrupt):
         written(Far()).take()
     assert back == ["here"]

@@ -55,6 +55,12 @@ class InputError(FabtuneError):
     exit_code = ExitCode.USAGE
 
 
+class CannotTellError(FabtuneError):
+    """What was asked cannot be told from what is there; the message says what would tell it."""
+
+    exit_code = ExitCode.CANNOT_TELL
+
+
 class UnsupportedError(FabtuneError):
     """This kernel, driver or tool does not have the tunable; said, never a failure."""
 

@@ -5,10 +5,12 @@ from collections.abc import Callable
 
 import attrs
 
+from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.step import ClimbAsked, Climbed, TuningStep
 from fabtune.autotune.view import View
 from fabtune.errors import ExitCode
 from fabtune.host import systemd
+from fabtune.measure.request_times import check_histograms
 from fabtune.tune.far_end import FarEnd
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
@@ -20,6 +22,7 @@ class Climb:
 
     first: View
     last: View
+    aim: Aim
     ended: str = ""
     steps: list[Climbed] = attrs.field(factory=list)
     remarks: list[str] = attrs.field(factory=list)
@@ -32,12 +35,20 @@ class Climb:
 
 
 def climb(asked: ClimbAsked, progress: Callable[[str], None]) -> Climb:
-    """Tune until the bound, or until nothing is left.  Raises FabtuneError, KeyboardInterrupt, the step taken back."""
+    """Tune until the bound, or until nothing is left.  Raises FabtuneError, KeyboardInterrupt, the step taken back.
+
+    CannotTellError where the goal is about times that nothing tells.
+    """
+    if asked.goal is not Goal.THROUGHPUT:
+        check_histograms()
     if asked.target_host:
         FarEnd(asked.target_host).check()
     progress(f"looking for {asked.seconds:g} s ...")
     now = asked.look()
-    found = Climb(now, now)
+    aim = _aim(asked.goal, now)
+    found = Climb(now, now, aim)
+    if aim.by_times:
+        found.remarks.append(_whose(aim, now))
     if not systemd.manages_host():
         found.remarks.append("no systemd runs here: a step that a power cut interrupts is left to `fabtune revert`")
     # What did not help once is not tried again.
@@ -46,19 +57,29 @@ def climb(asked: ClimbAsked, progress: Callable[[str], None]) -> Climb:
         progress(now.verdict)
         if rate := now.filled_bit_per_s:
             found.remarks.append(f"the line carries {rate / 1e6:.1f} Mb/s, as the load shows that fills it")
-        step = None
-        if now.at_the_bound:
-            found.ended = AT_THE_BOUND
-        elif len(found.steps) == asked.most_steps:
+        step = TuningStep.next(asked, aim, now, tried, progress)
+        if step and len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
-        else:
-            step = TuningStep.next(asked, now, tried, progress)
-            found.ended = "" if step else NOTHING_LEFT
-        if step:
+        elif step:
             climbed, after = step.take()
             found.steps.append(climbed)
             told = "stays; `fabtune revert` takes it back" if climbed.kept else "is taken back"
             progress(f"step {len(found.steps)} {told}")
             now = found.last = after if climbed.kept else now
-            tried |= {one.limiter for one in step.reason.shares} if not climbed.kept else set()
+            tried |= set(step.limiters) if not climbed.kept else set()
+        else:
+            found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
     return found
+
+
+def _whose(aim: Aim, first: View) -> str:
+    """Return a sentence on whose requests' times are judged."""
+    counted, streams = (", ".join(sorted(found)) for found in (aim.disks, {*first.under_way_bytes} - aim.disks))
+    return f"p99 and median are those of the requests of {counted}{f', beside the stream of {streams}' * bool(streams)}"
+
+
+def _aim(goal: Goal, first: View) -> Aim:
+    """Return the aim of all steps.  Raises CannotTellError where a look sees too few requests for it."""
+    aim = Aim(goal, beside_a_stream(first.under_way_bytes)) if goal is not Goal.THROUGHPUT else Aim(goal)
+    aim.check(first.times)
+    return aim

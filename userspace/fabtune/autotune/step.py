@@ -6,41 +6,31 @@ once, and by connections made anew under their sessions.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import attrs
 
 from fabtune.autotune import taken_back, view
+from fabtune.autotune.goal import Aim, Goal, JudgedStep
 from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of, watched
 from fabtune.autotune.view import View
+from fabtune.autotune.wanted import Wanted, wanted_steps
 from fabtune.catalog.tunable import ROLES
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
-from fabtune.model.judgement import Judgement, Verdict
+from fabtune.model.judgement import Judgement
 from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals
 from fabtune.tune.far_end import FarEnd
-from fabtune.tune.lift import Reason, profile_for
 from fabtune.tune.pending import RECONNECT
 from fabtune.tune.plan import Row
 from fabtune.tune.saved_plan import SavedPlan
-from fabtune.why.limiters.congestion import LOSS
-from fabtune.why.summing_up import nic_bytes_per_s
 
 # A new connection has found its window by then.
 _SETTLE_S, _SETTLE_RTTS = 2.0, 30
 # An unconfirmed step goes back after so much more than the look at it takes.
 _SPARE_S = 60.0
-
-# What paces.
-_WAN = "wan"
-# Where not even a NIC tells how fast it is.
-_MOST_GAIN = 100
-
-OVERFLOW = "queue-overflow"
-_AS_SHOWN = "wire_overhead=0"
-_PACING = ("connection.pacing", "qdisc.kind", "qdisc.maxrate")
 
 
 @attrs.frozen
@@ -54,10 +44,14 @@ class ClimbAsked:
     most_steps: int
     # The host that the target is, where that is another one.
     target_host: str = ""
+    goal: Goal = Goal.THROUGHPUT
 
     def look(self) -> View:
         """Look at these disks.  Raises as `view.see` does."""
-        return view.see(self.disks, self.target_netns, self.target_host, self.seconds, self.rate_bit_per_s)
+        by_times = self.goal is not Goal.THROUGHPUT
+        return view.see(
+            self.disks, self.target_netns, self.target_host, self.seconds, self.rate_bit_per_s, with_times=by_times
+        )
 
 
 @attrs.frozen
@@ -68,29 +62,33 @@ class Climbed:
     written: tuple[str, ...]
     before_bytes_per_s: float
     after_bytes_per_s: float
-    judgement: Judgement
+    before_p99_ms: float | None
+    after_p99_ms: float | None
+    outcome: JudgedStep
     pause_s: float
     kept: bool
 
     def as_json(self) -> dict[str, Json]:
         """Return it with stable keys."""
-        found = self.judgement
+        found = self.outcome
         return {
             "limiters": list(self.limiters), "written": list(self.written),
             "before_bytes_per_s": round(self.before_bytes_per_s), "after_bytes_per_s": round(self.after_bytes_per_s),
-            "ratio": found.ratio, "ratio_low": found.low, "ratio_high": found.high, "verdict": found.verdict.value,
+            **_judged_json("", found.throughput),
+            **({"before_p99_ms": self.before_p99_ms, "after_p99_ms": self.after_p99_ms} if found.p99 else {}),
+            **_judged_json("p99_", found.p99), **_judged_json("p50_", found.p50),
             "pause_s": round(self.pause_s, 3), "kept": self.kept,
         }  # fmt: skip
 
 
-def _rate_to_plan_for(now: View) -> float:
-    """Return the line's rate where it is known, else what it cannot be above: reads to measure it wait behind the load.
-
-    No less than what the load already has of it.
-    """
-    speeds = [8 * speed for one in now.seen if (speed := nic_bytes_per_s(one))]
-    upper = max(speeds, default=_MOST_GAIN * 8 * now.bytes_per_s)
-    return max(now.rate_bit_per_s or upper, 8 * now.bytes_per_s)
+def _judged_json(name: str, found: Judgement | None) -> dict[str, Json]:
+    """Return a judgement under keys that begin with `name`, nothing for what was not judged."""
+    if found is None:
+        return {}
+    return {
+        f"{name}ratio": found.ratio, f"{name}ratio_low": found.low, f"{name}ratio_high": found.high,
+        f"{name}verdict": found.verdict.value,
+    }  # fmt: skip
 
 
 @attrs.define
@@ -98,11 +96,10 @@ class TuningStep:
     """One step under way."""
 
     asked: ClimbAsked
+    aim: Aim
     before: View
-    reason: Reason
+    wanted: Wanted
     progress: Callable[[str], None]
-    # Whether nobody vouches for the rate that is planned for.
-    estimated: bool
     # The transactions of this host, and that of the target's where it is another one.
     made: list[str] = attrs.field(factory=list)
     made_away: str | None = None
@@ -116,39 +113,16 @@ class TuningStep:
 
     @classmethod
     def next(
-        cls, asked: ClimbAsked, now: View, tried: set[str], progress: Callable[[str], None]
+        cls, asked: ClimbAsked, aim: Aim, now: View, tried: Collection[str], progress: Callable[[str], None]
     ) -> "TuningStep | None":
-        """Return the step that lifts what limits now and was not tried yet, None without one."""
-        paced = cls._pacing(asked, now, tried, progress, now.overflowing_bit_per_s)
-        if paced:
-            return paced
-        shares = tuple(
-            share for way in now.ways for share in way.liftable if share.lifts and share.limiter not in tried
-        )
-        profile = profile_for(now.seen[0], shares)
-        while shares:
-            reason = Reason(profile, _rate_to_plan_for(now), (), shares)
-            step = cls(asked, now, reason, progress, estimated=now.rate_bit_per_s is None)
-            if step._any_rows():
-                return step
-            # Nothing to write against the largest ones: the others may have something.
-            shares = shares[1:]
-        # A queue too short to be seen overflows all the same.
-        return cls._pacing(asked, now, tried, progress, now.delivered_bit_per_s)
+        """Return the first step that serves `aim`, was not tried yet and has something to write, None without one."""
+        steps = (cls(asked, aim, now, wanted, progress) for wanted in wanted_steps(now, aim, tried))
+        return next((one for one in steps if one._any_rows()), None)
 
-    @classmethod
-    def _pacing(
-        cls, asked: ClimbAsked, now: View, tried: set[str], progress: Callable[[str], None], rate: float | None
-    ) -> "TuningStep | None":
-        """Return the step that sends no faster than `rate`, in bit/s, so that the path's queue does not overflow."""
-        shares = tuple(
-            attrs.evolve(share, limiter=OVERFLOW, lifts=_PACING, profile=_WAN)
-            for way in now.ways for share in way.liftable if share.limiter == LOSS.name
-        )  # fmt: skip
-        if rate is None or not shares or OVERFLOW in tried:
-            return None
-        step = cls(asked, now, Reason(_WAN, rate, (), shares), progress, estimated=False)
-        return step if step._any_rows() else None
+    @property
+    def limiters(self) -> tuple[str, ...]:
+        """What it is against."""
+        return tuple(dict.fromkeys(one.limiter for one in self.wanted.reason.shares))
 
     def _ends(self) -> list[TunedEnd]:
         """Return each end that is to be tuned, the target's first: a login asks it."""
@@ -167,15 +141,15 @@ class TuningStep:
 
     def _rows(self, end: TunedEnd) -> list[Row]:
         # What has nothing to do with an end is not asked there.
-        if not any(end.role in share.ends for share in self.reason.shares):
+        if not any(end.role in share.ends for share in self.wanted.reason.shares):
             return []
         return changes_of(self._plan(end).rows)
 
     def _plan(self, end: TunedEnd) -> SavedPlan:
         if end.role not in self._plans:
-            # A rate that payload showed has no room for what Linux does not count of a packet: it shows in the payload.
-            shown = (_AS_SHOWN,) if any(one.limiter == OVERFLOW for one in self.reason.shares) else ()
-            self._plans[end.role] = end.plan(Lifting(self.reason, self.before.rtt_ms, self.estimated, shown))
+            one = self.wanted
+            lifting = Lifting(one.reason, self.before.rtt_ms, one.estimated, one.settings, one.disks)
+            self._plans[end.role] = end.plan(lifting)
         return self._plans[end.role]
 
     def take(self) -> tuple[Climbed, View]:
@@ -184,8 +158,9 @@ class TuningStep:
             self._write()
             time.sleep(max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3))
             after = self.asked.look()
-            judgement = view.compared(self.before, after)
-            kept = judgement.verdict is Verdict.BETTER
+            was, came = (self.aim.figures(one.blocks_bytes_per_s, one.times) for one in (self.before, after))
+            outcome = self.aim.outcome(was, came)
+            kept = outcome.serves(self.aim.goal)
             if kept:
                 self._keep()
         except BaseException:
@@ -193,10 +168,10 @@ class TuningStep:
             raise
         if not kept and (left := self._take_back()):
             raise FabtuneError(left)
-        limiters = tuple(dict.fromkeys(one.limiter for one in self.reason.shares))
         return Climbed(
-            limiters, tuple(self.written), self.before.bytes_per_s, after.bytes_per_s, judgement, self.pause_s, kept
-        ), after
+            self.limiters, tuple(self.written), self.before.bytes_per_s, after.bytes_per_s,
+            self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept,
+        ), after  # fmt: skip
 
     def _write(self) -> None:
         connected, waits = False, False

@@ -14,7 +14,7 @@ from fabtune.tune.carry_out import carry_out
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
 from fabtune.tune.pending import RECONNECT, Leave, Pending
-from fabtune.tune.plan import CHANGE, Row, ordered
+from fabtune.tune.plan import CHANGE, REFUSED, Row, ordered
 from fabtune.tune.reconnect import Reconnected
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.saved_plan import SavedPlan
@@ -30,12 +30,16 @@ Progress = Callable[[str], None]
 
 @attrs.frozen
 class Lifting:
-    """What a step asks of each end; `estimated` where nobody vouches for the rate that is planned for."""
+    """What a step asks of each end; `estimated` where nobody vouches for the rate that is planned for.
+
+    Rows of disks are for those of `disks` alone where there are any.
+    """
 
     reason: Reason
     rtt_ms: float | None
     estimated: bool
     settings: tuple[str, ...] = ()
+    disks: frozenset[str] = frozenset()
 
     @property
     def tunables(self) -> frozenset[str]:
@@ -44,11 +48,17 @@ class Lifting:
 
     def in_place(self, saved: SavedPlan) -> SavedPlan:
         """Return `saved` with no rows but those that lift what limits, and are felt without a login."""
-        rows = [row for row in self.reason.lifting(saved.rows) if row.tunable.effect in _IN_PLACE]
+        rows = [self._left_alone(row) for row in self.reason.lifting(saved.rows) if row.tunable.effect in _IN_PLACE]
         if any(row.tunable.effect != AT_ONCE for row in changes_of(rows)):
             # What comes into force by a new connection should not take longer than it must.
             rows = ordered([*rows, *(row for row in saved.rows if row.tunable.name == _PAUSE)])
         return replace(saved, rows=tuple(rows))
+
+    def _left_alone(self, row: Row) -> Row:
+        """Return a row, refused if it is of another disk: a plan without it would take that disk for a new one."""
+        if not self.disks or row.device is None or row.device.scope != "block" or row.device.label in self.disks:
+            return row
+        return replace(row, state=REFUSED, note="its requests are in nobody's way")
 
 
 @attrs.frozen

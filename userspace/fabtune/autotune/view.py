@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import attrs
 
+from fabtune.autotune.goal import Block
 from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
-from fabtune.model.judgement import Judgement, Sides, judge_together
-from fabtune.model.observation import DiskSample, Observation
+from fabtune.measure.request_times import RequestTimes
+from fabtune.model.observation import WAYS, DiskSample, Observation
 from fabtune.model.path import LINUX_FRAMING
 from fabtune.tune.lift import with_known_rate
 from fabtune.why import words
@@ -30,6 +31,8 @@ class View:
     seen: tuple[Observation, ...]
     ways: tuple[Judged, ...]
     blocks_bytes_per_s: tuple[float, ...]
+    # How long requests took, where that was asked for.
+    times: tuple[Block, ...] = ()
 
     @property
     def bytes_per_s(self) -> float:
@@ -82,6 +85,16 @@ class View:
         names = {way.way for way in self.ways if any(one.limiter == LOSS.name for one in way.liftable)}
         return [OneWay(one, name) for one in self.seen for name in sorted(names)]
 
+    @property
+    def queue_on_path(self) -> bool:
+        """Whether a queue stands on the path, whoever fills it."""
+        return any(OneWay(one, name).queued_bytes_per_s for one in self.seen for name in WAYS)
+
+    @property
+    def under_way_bytes(self) -> dict[str, float]:
+        """What the requests of each disk that the driver was given carry, on average (Little)."""
+        return {one.device: sum(_carried(OneWay(one, name)) for name in WAYS) for one in self.seen}
+
     def _on_the_wire(self, bytes_per_s: float) -> float:
         """Return bit/s of the line for payload of such a rate."""
         sockets = [end.socket for one in self.seen for end in (one.initiator, one.target) if end and end.socket]
@@ -96,6 +109,10 @@ class View:
         return self._on_the_wire(self.main.bytes_per_s)
 
 
+def _carried(way: OneWay) -> float:
+    return (way.latency_s or 0.0) * way.bytes_per_s
+
+
 def _often_reached(way: OneWay) -> float | None:
     """Return the rate of delivery that the sender's socket tells in a tenth of the samples, or more."""
     socket = way.sender.socket if way.sender else None
@@ -104,13 +121,21 @@ def _often_reached(way: OneWay) -> float | None:
 
 
 def see(
-    names: Sequence[str], target_netns: str | None, target_host: str, seconds: float, rate_bit_per_s: float | None
+    names: Sequence[str],
+    target_netns: str | None,
+    target_host: str,
+    seconds: float,
+    rate_bit_per_s: float | None,
+    *,
+    with_times: bool = False,
 ) -> View:
-    """Look for `seconds`, at the target's end as well where it is told.
+    """Look for `seconds`, at the target's end as well where it is told, and at requests' times where asked.
 
-    Raises InputError without a session, FabtuneError where nothing moves, or the target's host shows nothing.
+    Raises InputError without a session, FabtuneError where nothing moves, or the target's host shows nothing;
+    CannotTellError where times are asked for without fabstat.
     """
-    seen = tuple(with_known_rate(Look(names, target_netns, target_host).over(seconds), rate_bit_per_s))
+    times = RequestTimes(_BLOCK_S) if with_times else None
+    seen = tuple(with_known_rate(Look(names, target_netns, target_host).over(seconds, times), rate_bit_per_s))
     if target_host and not any(one.target for one in seen):
         said = [text for one in seen for text in one.missing if target_host in text]
         raise FabtuneError(said[0] if said else f"{target_host}: it shows no end of these connections")
@@ -119,7 +144,8 @@ def see(
         raise FabtuneError("nothing moves on these disks: put them under their load, and tune them then")
     rtts_s = [one.rtt_ms / 1e3 for one in seen if one.rtt_ms]
     block_s = max([_BLOCK_S, *(_BLOCK_RTTS * rtt_s for rtt_s in rtts_s)])
-    return View(seen, ways, tuple(_blocks([one.disk.samples for one in seen], block_s)))
+    blocks = tuple(_blocks([one.disk.samples for one in seen], block_s))
+    return View(seen, ways, blocks, tuple(times.blocks()) if times else ())
 
 
 def _blocks(disks: Sequence[Sequence[DiskSample]], block_s: float) -> list[float]:
@@ -138,9 +164,3 @@ def _blocks(disks: Sequence[Sequence[DiskSample]], block_s: float) -> list[float
 
 def _bytes(sample: DiskSample) -> int:
     return sample.read_bytes + sample.write_bytes
-
-
-def compared(before: View, after: View) -> Judgement:
-    """Return how the throughput of `after` compares with that of `before`."""
-    sides = Sides(a=before.blocks_bytes_per_s, b=after.blocks_bytes_per_s, better=1, paired=False)
-    return judge_together([sides])[0]

@@ -5,6 +5,7 @@ import argparse
 import contextlib
 
 from fabtune.autotune.climb import Climb, climb
+from fabtune.autotune.goal import Goal
 from fabtune.autotune.step import ClimbAsked, Climbed
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
@@ -12,6 +13,7 @@ from fabtune.measure import measurement, own_load
 from fabtune.measure.measurement import Measurement
 from fabtune.model import units
 from fabtune.model.document import Json
+from fabtune.model.judgement import Judgement
 from fabtune.model.runrecord import PathTold
 
 
@@ -24,7 +26,9 @@ def run_tune(args: argparse.Namespace) -> int:
         if console.ask("Tune them? [y/N] ").strip().lower() not in ("y", "yes"):
             console.say("nothing was changed")
             return ExitCode.DONE
-    asked = ClimbAsked(tuple(args.on), args.target_netns, rate, args.seconds, args.steps, args.target_host)
+    asked = ClimbAsked(
+        tuple(args.on), args.target_netns, rate, args.seconds, args.steps, args.target_host, Goal(args.goal)
+    )
     with own_load.loaded(load) if load else contextlib.nullcontext():
         found = climb(asked, console.say)
     with console.reader_may_leave():
@@ -51,9 +55,15 @@ def _own_load(args: argparse.Namespace) -> Measurement | None:
 
 
 def _as_json(found: Climb) -> dict[str, Json]:
+    times: dict[str, Json] = {}
+    if found.aim.by_times:
+        first, last = (found.aim.p99_ms(one.times) for one in (found.first, found.last))
+        times = {"p99_of": sorted(found.aim.disks), "first_p99_ms": first, "last_p99_ms": last}
     return {
+        "goal": found.aim.goal.value,
         "first_bytes_per_s": round(found.first.bytes_per_s),
         "last_bytes_per_s": round(found.last.bytes_per_s),
+        **times,
         "ended": found.ended,
         "verdict": found.last.verdict,
         "at_the_bound": found.last.at_the_bound,
@@ -63,23 +73,37 @@ def _as_json(found: Climb) -> dict[str, Json]:
 
 
 def _show(found: Climb) -> None:
+    aim = found.aim
     if found.steps:
-        headers = ("step", "limited by", "written", "MB/s", "ratio", "pause", "")
+        times = ("p99 ms", "ratio", "median") if aim.by_times else ()
+        headers = ("step", "limited by", "written", "MB/s", "ratio", *times, "pause", "")
         rows = [(str(number), *_row(one)) for number, one in enumerate(found.steps, 1)]
         table.table(headers, rows, wrapped="written")
     for remark in found.remarks:
         table.paragraph(remark)
     change = f"{found.first.bytes_per_s / 1e6:.1f} -> {found.last.bytes_per_s / 1e6:.1f} MB/s"
+    if aim.by_times:
+        change += f", p99 {_from_to(aim.p99_ms(found.first.times), aim.p99_ms(found.last.times))} ms"
     table.paragraph(f"{change}, {found.ended}: {found.last.verdict}")
     if any(one.kept for one in found.steps):
         table.paragraph("`fabtune history` lists what was written, `fabtune revert --reconnect` restores it")
 
 
 def _row(one: Climbed) -> tuple[str, ...]:
-    judged = one.judgement
-    ratio = "-"
-    if judged.ratio is not None and judged.low is not None and judged.high is not None:
-        ratio = f"{judged.ratio:.2f} ({judged.low:.2f}..{judged.high:.2f})"
     rates = f"{one.before_bytes_per_s / 1e6:.1f} -> {one.after_bytes_per_s / 1e6:.1f}"
     pause = f"{one.pause_s:.1f} s" if one.pause_s else "none"
-    return ", ".join(one.limiters), ", ".join(one.written), rates, ratio, pause, "kept" if one.kept else "taken back"
+    found, times = one.outcome, tuple[str, ...]()
+    if found.p99 and found.p50:
+        times = (_from_to(one.before_p99_ms, one.after_p99_ms), _ratio(found.p99), _ratio(found.p50))
+    kept = "kept" if one.kept else "taken back"
+    return ", ".join(one.limiters), ", ".join(one.written), rates, _ratio(found.throughput), *times, pause, kept
+
+
+def _from_to(before: float | None, after: float | None) -> str:
+    return " -> ".join("?" if one is None else f"{one:.1f}" for one in (before, after))
+
+
+def _ratio(judged: Judgement) -> str:
+    if judged.ratio is None or judged.low is None or judged.high is None:
+        return "-"
+    return f"{judged.ratio:.2f} ({judged.low:.2f}..{judged.high:.2f})"

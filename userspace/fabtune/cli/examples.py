@@ -26,12 +26,12 @@ EXAMPLES: dict[str, Sequence[Example]] = {
     ),
     "tune": (
         ("tune", "all sessions, under the load that they have"),
+        ("tune --goal latency --for 30s", "shorter requests for what stands beside a stream (needs fabstat)"),
         (
             "tune --with xdd --set op=read --on sdb",
             "under a load of its own; one that writes asks first, as measure does",
         ),
         ("tune --target-host target.example", "both ends, the target's with the fabtune there, reached by ssh"),
-        ("tune --target-netns target --yes", "both ends, where the target is in a namespace of this host"),
     ),
     "guard": (
         ("guard", "report what changes until Ctrl-C; writes nothing"),

@@ -125,6 +125,11 @@ def _apply(parser: argparse.ArgumentParser) -> None:
 
 def _tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--goal", choices=("throughput", "latency", "both"), default="throughput",
+        help="what a step must bring to stay: more MB/s; a lower p99, at 0.9 of the throughput or more; "
+        "or either, with neither worse (default: throughput; times need fabstat)",
+    )  # fmt: skip
+    parser.add_argument(
         "--on", action="append", default=[], metavar="DEV", help="look at this disk's load alone (default: all disks)"
     )
     where = parser.add_mutually_exclusive_group()

@@ -7,7 +7,8 @@ which `target_ends` looks.
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -22,6 +23,7 @@ from fabtune.measure.away import AwayEnd
 from fabtune.measure.beat import off_beat
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
 from fabtune.measure.ends import End, EndCounters
+from fabtune.measure.request_times import RequestTimes
 from fabtune.model.address import canonical
 from fabtune.model.observation import (
     INITIATOR,
@@ -107,15 +109,16 @@ class Look:
             if not self._theirs:
                 raise InputError(f"network namespace '{target_netns}' has no other end of these sessions' connections")
 
-    def over(self, seconds: float) -> list[Observation]:
-        """Look for `seconds` and return an observation of each disk.  Raises FabtuneError."""
+    def over(self, seconds: float, times: RequestTimes | None = None) -> list[Observation]:
+        """Look for `seconds` and return an observation of each disk; `times` reads meanwhile.  Raises FabtuneError."""
         away = AwayEnd(self._host, seconds) if self._host else None
         try:
             self.prepare()
             first, why_not = fabstat_now()
             self._missing += [f"no fabstat: {why_not}"] if why_not else []
             self.begin()
-            _sampled(self._groups, self._disks, seconds)
+            names = [one.name for one in self._disks]
+            _sampled(self._groups, self._disks, seconds, partial(times.sample, names) if times else None)
             self.stop()
             return self.end(first, fabstat_now()[0], away)
         finally:
@@ -271,8 +274,10 @@ class _Group:
         }
 
 
-def _sampled(groups: Sequence[_Group], disks: Sequence[DiskLook], seconds: float) -> float:
-    """Take samples for `seconds`; return how long it was."""
+def _sampled(
+    groups: Sequence[_Group], disks: Sequence[DiskLook], seconds: float, beside: Callable[[float], None] | None = None
+) -> float:
+    """Take samples for `seconds`, and call `beside` after each; return how long it was."""
     # Each look at a connection takes its time: those at many are fewer, of which ten are the least.
     many = sum(len(group.samples) for group in groups) / _AT_ONCE
     every_s = min(max(_EVERY_S, _EVERY_S * many), max(_EVERY_S, seconds / 10))
@@ -281,6 +286,8 @@ def _sampled(groups: Sequence[_Group], disks: Sequence[DiskLook], seconds: float
     turn = 0
     while (at_s := time.monotonic() - begun_s) <= seconds:
         _sample(groups, disks, at_s)
+        if beside:
+            beside(at_s)
         turn += 1
         # On a grid, so that what sampling takes does not stretch it.
         next_s = min(off_beat(turn, every_s), seconds + 0.001)

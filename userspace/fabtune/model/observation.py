@@ -224,6 +224,12 @@ class DiskSeen:
     samples: tuple[DiskSample, ...] = ()
     lun: int | None = None
 
+    @property
+    def request_bytes(self) -> float:
+        """The mean size of a request, either way; 0 where none completed."""
+        completed = sum(one.completed for one in self.ways.values())
+        return sum(one.moved_bytes for one in self.ways.values()) / completed if completed else 0.0
+
 
 @attrs.frozen
 class SessionSeen:

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What tuning is for: throughput, short requests, or both; whose requests those are; and which steps serve it."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
+
+import attrs
+
+from fabtune.errors import CannotTellError
+from fabtune.measure.measured import ALIKE
+from fabtune.measure.request_times import DiskTimes
+from fabtune.model.judgement import LEAST, Judgement, Sides, Verdict, judge_together
+
+# What short requests may cost of the throughput, at most.
+LEAST_THROUGHPUT = 0.9
+# A disk with less than this share of the bytes under way of the disk that has most of them stands beside a stream.
+_BESIDE = 0.25
+# Fewer requests have no slowest hundredth, and hardly a slowest twentieth.
+_LEAST_REQUESTS = 20
+
+Block = Mapping[str, DiskTimes]
+
+
+class Goal(enum.Enum):
+    """What a step has to bring to stay."""
+
+    THROUGHPUT = "throughput"
+    LATENCY = "latency"
+    BOTH = "both"
+
+
+@attrs.frozen
+class Figures:
+    """What one look gave to judge by: blocks of throughput, and of requests' times in ms."""
+
+    bytes_per_s: tuple[float, ...]
+    p50_ms: tuple[float, ...] = ()
+    p99_ms: tuple[float, ...] = ()
+
+
+@attrs.frozen
+class JudgedStep:
+    """One look against another: throughput, and where times are judged the p99 and the median beside it."""
+
+    throughput: Judgement
+    p99: Judgement | None = None
+    p50: Judgement | None = None
+
+    def serves(self, goal: Goal) -> bool:
+        """Tell whether a step that this came of is worth keeping."""
+        speed, tail, middle = self.throughput, self.p99, self.p50
+        if tail is None or middle is None:
+            return speed.verdict is Verdict.BETTER
+        if Verdict.WORSE in (tail.verdict, middle.verdict):
+            return False
+        if goal is Goal.LATENCY:
+            return tail.verdict is Verdict.BETTER and speed.low is not None and speed.low >= LEAST_THROUGHPUT
+        return speed.verdict is not Verdict.WORSE and Verdict.BETTER in (speed.verdict, tail.verdict)
+
+
+@attrs.frozen
+class Aim:
+    """A goal, and the disks whose requests' times count for it: settled by the first look, for all steps."""
+
+    goal: Goal
+    disks: frozenset[str] = frozenset()
+
+    @property
+    def by_times(self) -> bool:
+        """Whether requests' times are judged."""
+        return self.goal is not Goal.THROUGHPUT
+
+    def figures(self, bytes_per_s: Sequence[float], blocks: Sequence[Block]) -> Figures:
+        """Return what is judged of a look."""
+        if not self.by_times:
+            return Figures(tuple(bytes_per_s))
+        joined = joined_blocks(blocks, self.disks)
+        middle, tail = (
+            tuple(found for one in joined if (found := one.percentile_ms(percent)) is not None) for percent in (50, 99)
+        )
+        return Figures(tuple(bytes_per_s), middle, tail)
+
+    def check(self, blocks: Sequence[Block]) -> None:
+        """Raise CannotTellError where a look saw too few requests to judge their times."""
+        if self.by_times and len(joined_blocks(blocks, self.disks)) < LEAST:
+            requests = sum(block[disk].requests for block in blocks for disk in self.disks if disk in block)
+            raise CannotTellError(
+                f"cannot tell the p99 of {requests} requests: at least {LEAST * _LEAST_REQUESTS} are needed in each "
+                "look; look for longer (--for)"
+            )
+
+    def p99_ms(self, blocks: Sequence[Block]) -> float | None:
+        """Return the p99 of all that a look saw of the requests that count, None where times are not judged."""
+        found = [block[disk] for block in blocks for disk in self.disks if disk in block]
+        return reduce(add, found).percentile_ms(99) if found and self.by_times else None
+
+    def outcome(self, before: Figures, after: Figures) -> JudgedStep:
+        """Return how `after` compares with `before`: one family, so that all its figures together err rarely."""
+        sides = [Sides(a=before.bytes_per_s, b=after.bytes_per_s, better=1, paired=False)]
+        if self.by_times:
+            times = ((before.p99_ms, after.p99_ms), (before.p50_ms, after.p50_ms))
+            sides += [Sides(a=a, b=b, better=-1, paired=False, rounded=ALIKE / 2) for a, b in times]
+        return JudgedStep(*judge_together(sides))
+
+
+def joined_blocks(blocks: Sequence[Block], disks: frozenset[str]) -> list[DiskTimes]:
+    """Return the times of `disks` together, of so many blocks that follow each other that each has requests enough."""
+    found: list[DiskTimes] = []
+    waiting: list[DiskTimes] = []
+    for block in blocks:
+        waiting += [block[disk] for disk in sorted(disks) if disk in block]
+        if sum(one.requests for one in waiting) >= _LEAST_REQUESTS:
+            found.append(reduce(add, waiting))
+            waiting = []
+    return found
+
+
+def beside_a_stream(under_way_bytes: Mapping[str, float]) -> frozenset[str]:
+    """Return the disks whose requests stand beside another's stream; all where there is no stream, or nothing else.
+
+    The requests of a stream wait for each other: their time is their number over its rate, whatever is set.
+    """
+    most = max(under_way_bytes.values(), default=0.0)
+    found = frozenset(disk for disk, known in under_way_bytes.items() if known < _BESIDE * most)
+    return found or frozenset(under_way_bytes)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What may be tried next, the likeliest first: what lifts the limiters, and what shortens queues."""
+
+from collections.abc import Collection, Iterator
+
+import attrs
+
+from fabtune.autotune.goal import Aim, Goal
+from fabtune.autotune.view import View
+from fabtune.model.observation import ENDS, INITIATOR
+from fabtune.tune.lift import Reason, profile_for
+from fabtune.why.judging import Share
+from fabtune.why.limiters.congestion import LOSS
+from fabtune.why.summing_up import nic_bytes_per_s
+
+# What paces, and what bounds the requests that queue.
+_WAN, _SHORT_QUEUE = "wan", "short-queue"
+# Where not even a NIC tells how fast it is.
+_MOST_GAIN = 100
+OVERFLOW, QUEUED_REQUESTS, PATH_QUEUE = "queue-overflow", "queued-requests", "path-queue"
+_AS_SHOWN = "wire_overhead=0"
+_PACING = ("connection.pacing", "qdisc.kind", "qdisc.maxrate")
+# So much under way fills the line whatever bursts it comes in; more is a queue.
+_BDPS, _REQUESTS = 2, 2
+
+
+@attrs.frozen
+class Wanted:
+    """A step to try: against what, with which profile's rows, and those of disks at `disks` alone (none: at all)."""
+
+    reason: Reason
+    # Whether nobody vouches for the rate that is planned for.
+    estimated: bool = False
+    settings: tuple[str, ...] = ()
+    disks: frozenset[str] = frozenset()
+
+
+def wanted_steps(now: View, aim: Aim, tried: Collection[str]) -> Iterator[Wanted]:
+    """Yield what may serve `aim` and was not tried yet; not every one has anything to write."""
+    if aim.goal is Goal.LATENCY:
+        yield from _shorter_queues(now, aim, tried)
+    # At the bound nothing is to be lifted.
+    yield from _lifting(now, tried)
+    if aim.goal is Goal.BOTH:
+        yield from _shorter_queues(now, aim, tried)
+
+
+def _lifting(now: View, tried: Collection[str]) -> Iterator[Wanted]:
+    """Yield what lifts the limiters of now, those first that take most of the time."""
+    yield from _against_overflow(now, tried, now.overflowing_bit_per_s)
+    shares = tuple(share for way in now.ways for share in way.liftable if share.lifts and share.limiter not in tried)
+    profile = profile_for(now.seen[0], shares)
+    # Where there is nothing to write against the largest ones, the others may have something.
+    for first in range(len(shares)):
+        reason = Reason(profile, _rate_to_plan_for(now), (), shares[first:])
+        yield Wanted(reason, estimated=now.rate_bit_per_s is None)
+    # A queue too short to be seen overflows all the same.
+    yield from _against_overflow(now, tried, now.delivered_bit_per_s)
+
+
+def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> Iterator[Wanted]:
+    """Yield what sends no faster than `rate`, in bit/s, so that the path's queue does not overflow."""
+    shares = tuple(
+        attrs.evolve(share, limiter=OVERFLOW, lifts=_PACING, profile=_WAN)
+        for way in now.ways for share in way.liftable if share.limiter == LOSS.name
+    )  # fmt: skip
+    if rate is not None and shares and OVERFLOW not in tried:
+        # A rate that payload showed has no room for what Linux does not count of a packet: it shows in the payload.
+        yield Wanted(Reason(_WAN, rate, (), shares), settings=(_AS_SHOWN,))
+
+
+def _rate_to_plan_for(now: View) -> float:
+    """Return the line's rate where it is known, else what it cannot be above: reads to measure it wait behind the load.
+
+    No less than what the load already has of it.
+    """
+    speeds = [8 * speed for one in now.seen if (speed := nic_bytes_per_s(one))]
+    upper = max(speeds, default=_MOST_GAIN * 8 * now.bytes_per_s)
+    return max(now.rate_bit_per_s or upper, 8 * now.bytes_per_s)
+
+
+def _shorter_queues(now: View, aim: Aim, tried: Collection[str]) -> Iterator[Wanted]:
+    """Yield what keeps requests from standing behind others: fewer of a stream's under way, and pacing to the line."""
+    if QUEUED_REQUESTS not in tried:
+        yield from _fewer_under_way(now, aim)
+    rate = now.rate_bit_per_s or now.filled_bit_per_s
+    if rate is not None and now.queue_on_path and PATH_QUEUE not in tried:
+        share = Share(PATH_QUEUE, 1.0, "a queue on the path", lifts=_PACING, ends=ENDS, profile=_WAN)
+        shown = () if now.rate_bit_per_s else (_AS_SHOWN,)
+        yield Wanted(Reason(_WAN, rate, (), (share,)), settings=shown)
+
+
+def _fewer_under_way(now: View, aim: Aim) -> Iterator[Wanted]:
+    """Yield what leaves so many requests of streams under way as the path has room for."""
+    known = now.rate_bit_per_s or now.filled_bit_per_s
+    rate = known or 8 * now.bytes_per_s
+    room_bytes = _BDPS * rate / 8 * (now.rtt_ms or 0.0) / 1e3
+    under_way = now.under_way_bytes
+    streams = frozenset(under_way) - aim.disks or frozenset(under_way)
+    sizes = {one.device: one.disk.request_bytes for one in now.seen}
+    long = frozenset(disk for disk in streams if under_way[disk] > room_bytes + _REQUESTS * sizes[disk] > 0)
+    if long:
+        # The largest decides: with fewer of them under way than that the line runs dry between two.
+        size = max(sizes[disk] for disk in long)
+        share = Share(
+            QUEUED_REQUESTS, 1.0, "requests that queue for the line", lifts=("block.queue_depth",), ends=(INITIATOR,),
+            profile=_SHORT_QUEUE,
+        )  # fmt: skip
+        settings = (f"io_size={size:.0f}", f"streams={len(long)}")
+        yield Wanted(Reason(_SHORT_QUEUE, rate, (), (share,)), known is None, settings, long)
