@@ -229,6 +229,7 @@ COLUMNS = {
     "oldest_s": ("longest wait, s", 2), "queue_full": ("refused as full", 0), "depth_after": ("depth afterwards", 0),
     "paths_failed": ("paths failed", 0), "p50_ms": ("p50 ms", 2), "p99_ms": ("p99 ms", 2),
     "rtt_ms": ("RTT ms", 0), "size_bytes": ("request", 0),
+    "slowest_share": ("slowest client's share", 3),
 }  # fmt: skip
 
 
@@ -271,6 +272,7 @@ TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
     "r2t-cost": listed("unsolicited", "rtt_ms", "mb_per_s", "p50_ms"),
     "security-cost": listed("security", "mb_per_s", "cpu_s_per_gb"),
     "window-streams": listed("window", "streams", "mb_per_s"),
+    "daq": listed("stream_rate", "mb_per_s", "slowest_share", "p99_ms"),
     "lan-frames": listed("mtu", "size_bytes", "mb_per_s", "cpu_s_per_gb"),
 }  # fmt: skip
 # Experiments whose curves are a picture of the documentation.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock virtual
+# guest-full: --suite trixie --clock virtual
 # `fabtune tune --goal latency`: small reads and writes of one disk beside a stream of another, on a line of 50 Mb/s at 20 ms.
 
 bats_require_minimum_version 1.5.0
