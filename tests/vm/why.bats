@@ -121,6 +121,7 @@ planned() {
 	[ -e "/dev/$DISK" ]
 	run -0 --separate-stderr fabtune measure xdd --on "/dev/$DISK" --set op=read --set block_bytes=256KiB --set queue_depth=32 \
 		--runtime 3s --ramp 2s --rtt 100ms --rate 50mbit --out runs
+	echo "$output"
 	[[ $output == *"by the initiator's locked receive window"* ]]
 	run -0 fabtune report runs
 	grep -q "What limits?.*by the initiator's locked receive window" <(tr -d '\n' < runs/report.html | sed "s/&#39;/'/g")

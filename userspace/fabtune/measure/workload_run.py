@@ -251,10 +251,9 @@ def _run_step(
         with _started(step, program, scratch) as load:
             draft.note(command=tuple(load.command))
             try:
+                look.start(time.monotonic() if step.open_loop else None)
                 if not step.open_loop:
                     samples.append(watch.sample(edge=True))
-                if step.open_loop:
-                    look.start(time.monotonic())
                 load.wait(lambda: samples.append(_sampled(watch, look, load)), sample_s(step), step.measured_s)
                 samples.append(watch.sample(edge=True))
             except (KeyboardInterrupt, FabtuneError, OSError):
