@@ -68,6 +68,9 @@ class Load:
     def wait(self, tick: Callable[[], None], interval_s: float, measured_s: float = 0) -> None:
         tick()
 
+    def begun_s(self) -> float:
+        return 0.0
+
     def before_drain(self) -> FioOutput:
         return SAID
 
