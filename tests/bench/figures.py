@@ -245,7 +245,8 @@ def listed(*names: str) -> Callable[[Sequence[Point]], str]:
         if name == "size_bytes":
             return size(int(point[name]))
         if name in COLUMNS and isinstance(point.get(name), int | float):
-            return told(point, name, COLUMNS[name][1])
+            # Of less than 1 MB/s the first digit alone says little.
+            return told(point, name, COLUMNS[name][1] + (name == "mb_per_s" and point[name] < 1))
         return str(point.get(name, "–"))
 
     def rows(points: Sequence[Point]) -> str:
@@ -272,6 +273,7 @@ TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
     "r2t-cost": listed("unsolicited", "rtt_ms", "mb_per_s", "p50_ms"),
     "security-cost": listed("security", "mb_per_s", "cpu_s_per_gb"),
     "window-streams": listed("window", "streams", "mb_per_s"),
+    "command-window": listed("cmds_max", "cmdsn_depth", "mb_per_s", "queue_full"),
     "daq": listed("stream_rate", "mb_per_s", "slowest_share", "p99_ms"),
     "lan-frames": listed("mtu", "size_bytes", "mb_per_s", "cpu_s_per_gb"),
 }  # fmt: skip
