@@ -25,7 +25,8 @@ from fabtune.model.observation import (
     ServedSeen,
     ThreadSeen,
 )
-from fabtune.stat import TargetSnapshot, target_diff, target_snapshot
+from fabtune.stat import parse_target, target_diff
+from fabtune.stat.snapshot import read_file
 
 _SYSCTLS = (
     "net/core/rmem_max", "net/core/wmem_max", "net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem", "net/ipv4/tcp_notsent_lowat",
@@ -47,14 +48,17 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @attrs.frozen
 class EndCounters:
-    """One end at one instant; counters are cumulative, those of NICs and their qdiscs by the NIC's name."""
+    """One end at one instant; counters are cumulative, those of NICs and their qdiscs by the NIC's name.
+
+    `served` is the text of fabstat's counts of what a target serves: parsing it waits until the look is over.
+    """
 
     cpu: tuple[tuple[int, int, int], ...]
     threads: Mapping[str, tuple[str, float]]
     nics: Mapping[str, Mapping[str, int]]
     qdiscs: Mapping[str, QdiscNow]
     backstores: Mapping[str, tuple[int, ...]]
-    served: TargetSnapshot | None = None
+    served: str = ""
 
 
 class End:
@@ -98,12 +102,12 @@ class End:
         carriers = _threads(self._carriers, _THREADS[self.end][1])
         return EndCounters(_cpus(), carriers, nics, self.qdiscs(), stores, self._served())
 
-    def _served(self) -> TargetSnapshot | None:
-        """Return what fabstat has counted of the commands that this end serves, None where it does not."""
+    def _served(self) -> str:
+        """Return what fabstat has counted of the commands that this end serves, '' where it does not."""
         try:
-            return target_snapshot() if self.end == TARGET and self._ways else None
+            return read_file("target") if self.end == TARGET and self._ways else ""
         except FabtuneError:
-            return None
+            return ""
 
     def qdiscs(self) -> dict[str, QdiscNow]:
         """Return the NICs' queueing disciplines as they are now."""
@@ -223,12 +227,12 @@ def _stores() -> dict[str, Path]:
     return found
 
 
-def _served_between(before: TargetSnapshot | None, after: TargetSnapshot | None) -> tuple[ServedSeen, ...]:
+def _served_between(before: str, after: str) -> tuple[ServedSeen, ...]:
     """Return what was served between two readings of the module; nothing where it was loaded anew meanwhile."""
-    if before is None or after is None:
+    if not before or not after:
         return ()
     try:
-        luns = target_diff(before, after).luns
+        luns = target_diff(parse_target(before), parse_target(after)).luns
     except FabtuneError:
         return ()
     spent: dict[tuple[str, str, int], dict[str, tuple[int, int]]] = {}
