@@ -26,8 +26,6 @@ from fabtune.stat.snapshot import read_file
 
 # GUPFS's criterion for many connections (FY2003, 16-node scalability): a request that cannot complete within a minute.
 STUCK_S = 60.0
-# Moderated clients ask in whole parts of a second; readings in step with that would count a request too many of each.
-_OUT_OF_STEP = 0.62
 _OPTIONS: Options = {"ioengine": "libaio", "direct": 1, "thread": 1, "norandommap": 1, "randrepeat": 0, "time_based": 1}
 
 
@@ -152,7 +150,7 @@ def _load(
                     requests = tuple(as_record(one) for one in hanging)
                     raise _HangingError(Stuck(STUCK_S, max(one.age_s for one in requests), requests))
 
-            load.wait(look, sample_s(step) * _OUT_OF_STEP, step.measured_s)
+            load.wait(look, sample_s(step), step.measured_s)
             draft.note(fio=load.document(), before_drain=load.before_drain())
     return readings
 
