@@ -42,7 +42,7 @@ def kept(out: Path, case: Case) -> bool:
 
 
 def measure(cases: Sequence[tuple[str, Case]], out: Path, suite: str) -> None:
-    """Run `cases` (file and case) in one guest and keep what each gives.  Raises SystemExit for a guest that fails."""
+    """Run `cases` (file and case) in one guest and keep what each gives; those after one that fails stay missing."""
     by_name = {case.name: case for _, case in cases}
     lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", suite, "--clock", "virtual"]
     words = ["--timeout-s", "3600", str(TOP / "tests/bench/why.guest"), *(f"{file}:{one.name}" for file, one in cases)]
@@ -58,7 +58,7 @@ def measure(cases: Sequence[tuple[str, Case]], out: Path, suite: str) -> None:
             document = {"digest": by_name[name].digest, "case": name, "settings": by_name[name].settings, "runs": runs}
             (out / f"{name}.json").write_text(json.dumps(document) + "\n")
     if guest.returncode:
-        raise SystemExit(f"{', '.join(by_name)}: exit {guest.returncode}")
+        print(f"{', '.join(by_name)}: exit {guest.returncode}", flush=True)
 
 
 def main() -> int:
@@ -97,6 +97,8 @@ def main() -> int:
     if asked.keep_truths:
         why_short.keep((case, truth) for case in load_cases(why_short.CASES) if (truth := read_as_it_is(out, case)))
     told = missed(found)
+    if not asked.judge_only and asked.most is None:
+        told += [f"{case.name}: not measured" for _, case in cases if not kept(out, case)]
     print("\n".join(told) or "all bars held")
     return int(bool(told))
 
@@ -113,7 +115,7 @@ def read(out: Path, case: Case) -> Truth | None:
         return None
     document = json.loads(file.read_text())
     runs = [read_run(one, document["settings"], str(file)) for one in document["runs"]]
-    return Truth(case.name, tuple(runs), (case.limiter, case.duty) if case.duty else None)
+    return Truth(case.name, tuple(runs), (case.limiter, case.duty) if case.duty else None, case.seed)
 
 
 def print_predictions(truths: Sequence[Truth]) -> None:

@@ -27,11 +27,16 @@ UNTOUCHED: Settings = GOOD | _LIFTS["untouched"]
 BY_NAME: dict[str, dict[str, Any]] = _LIFTS["lift"]
 # A gain below this share is none.
 THRESHOLD = 0.05
+# With each seed the look begins so much later: not a multiple of any round trip.
+_LATER_S = 0.137
 
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration: `settings` are whole, `lifts` and `world` what each lifted thing changes of them."""
+    """One configuration: `settings` are whole, `lifts` and `world` what each lifted thing changes of them.
+
+    `seed` decides which packets are lost, the order of the load's requests, and when the look begins.
+    """
 
     name: str
     settings: Settings
@@ -108,7 +113,7 @@ def _case(told: Mapping[str, Any], rtt_ms: int, seed: int) -> Case:
             found[bool(one.get("world"))][name] = changed
     name = f"{told['name']}-{rtt_ms}ms-{seed}"
     # Autotuning doubles once a round trip, and a lossy connection needs time to find its rate.
-    ramp_s = float(told.get("ramp_s", 3 + rtt_ms / 25))
+    ramp_s = float(told.get("ramp_s", 3 + rtt_ms / 25)) + _LATER_S * (seed - 1)
     return Case(
         name, settings, seed, ramp_s, told.get("look_s", 6.0), told.get("lifted_s", 5.0), found[False], found[True],
         duty=told.get("duty", 0.0), duty_set=told.get("duty_set", {}),

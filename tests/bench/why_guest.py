@@ -223,11 +223,11 @@ def on_and_off(bed: Bed, case: Case, disk: str, seconds: float) -> Iterator[None
         switching.join()
 
 
-def fio(disk: str, wanted: Settings) -> list[str]:
-    """Return the command of the load."""
+def fio(disk: str, wanted: Settings, seed: int) -> list[str]:
+    """Return the command of the load, whose requests come in the order of `seed`."""
     operation = {"mixed": "rw"}.get(wanted["load.op"], wanted["load.op"])
     words = ["fio", "--name=load", f"--filename=/dev/{disk}", f"--bs={wanted['load.size']}", "--size=900m"]
-    words += ["--time_based", f"--runtime={_LONG_S}", "--randseed=1"]
+    words += ["--time_based", f"--runtime={_LONG_S}", f"--randseed={seed}"]
     if wanted["load.kind"] == "buffered":
         words += [f"--rw={operation}", "--ioengine=psync", "--invalidate=1"]
     else:
@@ -241,7 +241,7 @@ def fio(disk: str, wanted: Settings) -> list[str]:
 
 def measured(bed: Bed, wanted: Settings, case: Case, seconds: float) -> dict[str, Any]:
     """Return what one run of `wanted` gives: MB/s and ms of each direction, and the observation."""
-    with bed.session(wanted, case.seed) as disk, competing(wanted), process(fio(disk, wanted)):
+    with bed.session(wanted, case.seed) as disk, competing(wanted), process(fio(disk, wanted, case.seed)):
         time.sleep(case.ramp_s)
         topology.lose_anew(bed.path)
         # This process has changed the records since it read them.

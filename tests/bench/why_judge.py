@@ -68,6 +68,7 @@ class Truth:
     runs: tuple[Run, ...]
     # Of a cause that comes and goes: its name, and the share of the time for which it is there.
     duty: tuple[str, float] | None = None
+    seed: int = 1
 
     @property
     def base(self) -> Run:
@@ -87,6 +88,11 @@ class Truth:
             if best >= 1 + THRESHOLD:
                 return tuple(run.lift for run in mine if self._gain(run) >= best * (1 - _TIE))
         return ()
+
+    @property
+    def configuration(self) -> str:
+        """The case without its seed."""
+        return self.name.removesuffix(f"-{self.seed}")
 
     @property
     def is_double(self) -> bool:
@@ -188,7 +194,10 @@ def best_is_right(truth: Truth, foretold: Iterable[Prediction]) -> bool | None:
 
 
 def summed(truths: Sequence[Truth]) -> dict[str, Any]:
-    """Return the figures of why.json; None where no run answers."""
+    """Return the figures of why.json; None where no run answers.
+
+    A run is a configuration with one seed, of which a truth was found: that takes several logins.
+    """
     off = [points for truth in truths if (points := share_error_points(truth)) is not None]
     truths = [truth for truth in truths if truth.duty is None]
     runs = [run for truth in truths for run in truth.runs]
@@ -200,22 +209,33 @@ def summed(truths: Sequence[Truth]) -> dict[str, Any]:
     best = [told for truth in truths if (told := best_is_right(truth, foretold[truth.name])) is not None]
     singles, doubles = ([one for one in truths if one.is_double == double] for double in (False, True))
     return {
-        "cases": len(truths),
-        "runs": len(runs),
-        "single_cases": len(singles),
+        "runs": len(truths),
+        "configurations": len({truth.configuration for truth in truths}),
+        "seeds": len({truth.seed for truth in truths}),
+        "seeds_apart_most": _apart(truths),
+        "logins": len(runs),
+        "single_runs": len(singles),
         "single_right_both_ends": _mean(score(one.lifts, one.base.seen)[0] for one in singles),
         "single_right_one_end": _mean(score(one.lifts, one.base.from_one_end())[0] for one in singles),
-        "double_cases": len(doubles),
+        "double_runs": len(doubles),
         "double_right": _mean(score(one.lifts, one.base.seen)[0] for one in doubles),
         "runs_at_bound": len(bound),
         "advised_at_bound": len(advised),
-        "duty_cases": len(off),
+        "duty_runs": len(off),
         "share_error_points": round(max(off), 2) if off else None,
         "predictions": len(every),
         **_errors("prediction", every),
         **_errors("prediction_one_end", alone),
         "best_change_right": _mean(map(float, best)),
     }
+
+
+def _apart(truths: Sequence[Truth]) -> float | None:
+    """Return by what share a configuration's runs with different seeds moved more or less, at the most."""
+    moved: dict[str, list[float]] = {}
+    for truth in truths:
+        moved.setdefault(truth.configuration, []).append(truth.base.bytes_per_s)
+    return max((round(max(one) / min(one) - 1, 4) for one in moved.values() if len(one) > 1), default=None)
 
 
 def advises(run: Run) -> bool:

@@ -58,13 +58,13 @@ def tables(kept: Mapping[str, Any]) -> str:
     lines = ["| figure | |", "|---|---|"]
     lines += [f"| `{name}` | {'not run' if value is None else value} |" for name, value in figures.items()]
     for heading, end in (("From both ends", "both_ends"), ("From the initiator alone", "one_end")):
-        lines += ["", f"{heading}, what was said of each truth (cases):", "", *_matrix(kept["cases"], end)]
+        lines += ["", f"{heading}, what was said of each truth (runs):", "", *_matrix(kept["cases"], end)]
     return "\n".join([*lines, ""])
 
 
 def _matrix(cases: Sequence[Mapping[str, Any]], end: str) -> list[str]:
     counts = Counter((case["truth"], case[end], case[f"{end}_right"]) for case in cases)
-    rows = ["| truth | said | cases | |", "|---|---|---|---|"]
+    rows = ["| truth | said | runs | |", "|---|---|---|---|"]
     words = {1.0: "right", 0.5: "the truth is among those named", 0.0: "wrong"}
     for (truth, said, points), count in sorted(counts.items()):
         named = ", ".join(case["case"] for case in cases if (case["truth"], case[end]) == (truth, said))

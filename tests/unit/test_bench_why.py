@@ -54,6 +54,30 @@ def test_there_are_cases_of_twenty_kinds_and_two_at_once() -> None:
     assert all(len(case.lifts) == 2 for case in load_cases(PLACE / "double.toml"))
 
 
+def test_there_are_two_hundred_runs_with_several_seeds_and_fifty_of_them_with_two_limiters() -> None:
+    steady = [case for file in _FILES for case in load_cases(file) if not case.duty]
+    doubles = load_cases(PLACE / "double.toml")
+    assert len(steady) >= 200 and len(doubles) >= 50
+    assert {case.seed for case in steady} == {case.seed for case in doubles} == {1, 2}
+    pairs = {(case.settings["load.op"], *sorted(case.lifts)) for case in doubles}
+    assert len(pairs) >= 25
+
+
+def test_another_seed_is_another_run_of_the_same_configuration() -> None:
+    first, second = (case for case in load_cases(PLACE / "single.toml") if case.name.startswith("line-read-20ms-"))
+    assert first.settings == second.settings and first.digest != second.digest
+    # The look begins elsewhere in the round trips and in the load's own rhythm.
+    assert first.ramp_s < second.ramp_s < first.ramp_s + 1
+
+
+def test_runs_are_counted_by_configuration_and_seed_and_logins_apart() -> None:
+    untouched, wan = _run("", "untouched-read"), _run("locked-window", "wan-read", iscsi__tcp_window="0")
+    found = summed([Truth("a-20ms-1", (untouched, wan)), Truth("a-20ms-2", (wan,), seed=2), Truth("b-5ms-1", (wan,))])
+    assert (found["runs"], found["configurations"], found["seeds"], found["logins"]) == (3, 2, 2, 4)
+    assert found["seeds_apart_most"] == pytest.approx(wan.bytes_per_s / untouched.bytes_per_s - 1, rel=1e-3)
+    assert summed([Truth("b-5ms-1", (wan,))])["seeds_apart_most"] is None
+
+
 def test_the_truth_is_what_raises_throughput_most() -> None:
     untouched, wan = _run("", "untouched-read"), _run("locked-window", "wan-read", iscsi__tcp_window="0")
     nothing = _run("queue-depth", "untouched-read", iscsi__queue_depth="128")
@@ -67,7 +91,7 @@ def test_a_case_of_two_limiters_is_counted_as_one() -> None:
     untouched, wan = _run("", "untouched-read"), _run("locked-window", "wan-read", iscsi__tcp_window="0")
     nothing = _run("queue-depth", "untouched-read", iscsi__queue_depth="128")
     found = summed([_truth(untouched, wan, nothing, _as_lift(wan, "all"))])
-    assert (found["double_cases"], found["double_right"], found["single_cases"]) == (1, 1, 0)
+    assert (found["double_runs"], found["double_right"], found["single_runs"]) == (1, 1, 0)
 
 
 def _as_lift(run: Run, lift: str) -> Run:
@@ -89,7 +113,7 @@ def test_what_is_foretold_is_held_against_the_lifted_run() -> None:
     (one,) = predictions(truth)
     assert one.error is not None and one.error < 0.03
     found = summed([truth])
-    assert (found["runs"], found["runs_at_bound"], found["advised_at_bound"]) == (2, 1, 0)
+    assert (found["logins"], found["runs_at_bound"], found["advised_at_bound"]) == (2, 1, 0)
     assert (found["best_change_right"], found["single_right_both_ends"]) == (1, 1)
     assert found["double_right"] is None
 
