@@ -25,9 +25,10 @@ from fabtune.backends import record
 from fabtune.host import targets
 from fabtune.host.run import finish, launch, run
 from fabtune.host.targets import null_blk
-from fabtune.lab import fabrics, iscsi_initiator, topology
+from fabtune.lab import fabrics, iperf3, iscsi_initiator, topology
 from fabtune.lab.disks import Disk
 from fabtune.lab.shell import nsenter, tc_batch, write_sysctl
+from fabtune.lab.waiting import until
 from fabtune.measure.look import Look
 from fabtune.model import factors, typed, units
 from fabtune.model.observation import WAYS
@@ -68,6 +69,8 @@ _DISK, _SIZE_MIB = "lab-disk0", 1024
 # A limit that nothing reaches keeps requests of 256 KiB whole.
 _FAST_MIB = 1000
 _LONG_S = 100_000
+# Who competes has this window, at iperf3's own port.
+_OTHERS_WINDOW, _OTHERS_PORT = "2M", 5201
 # How often a cause with a duty comes and goes within a look.
 _PERIODS = 3
 _LIVE_GOOD = {"block.queue_depth": "113"}
@@ -183,11 +186,28 @@ def competing(wanted: Settings) -> Iterator[None]:
         if flows:
             sender, receiver = ("target", "initiator") if wanted["load.op"] != "write" else ("initiator", "target")
             address = topology.INITIATOR_ADDRESS if receiver == "initiator" else topology.TARGET_ADDRESS
-            words = ["iperf3", "-c", address, "-t", "3600", "-P", str(flows), "-w", "2M", "--connect-timeout", "5000"]
-            stack.enter_context(process([*nsenter(_ENDS[receiver][0]), "iperf3", "-s"]))
-            time.sleep(1)
-            stack.enter_context(process([*nsenter(_ENDS[sender][0]), *words]))
+            words = ["--client", address, "--time", "3600", "--parallel", str(flows), "--window", _OTHERS_WINDOW]
+            stack.enter_context(iperf3.listening(_ENDS[receiver][0], _OTHERS_PORT))
+            with _wide_buffers():
+                stack.enter_context(process([*nsenter(_ENDS[sender][0]), "iperf3", *words]))
+                ask = [*nsenter(_ENDS[sender][0]), "ss", "-Htn", "state", "established", f"dport = :{_OTHERS_PORT}"]
+                # One more connection is for control.
+                until(lambda: len(finish(ask).stdout.splitlines()) > flows, "the competing flows to begin")
         yield
+
+
+@contextmanager
+def _wide_buffers() -> Iterator[None]:
+    """Let whoever asks have the buffers that iperf3 asks for, and ends without."""
+    limits = [Path(f"/proc/sys/net/core/{name}mem_max") for name in "rw"]
+    before = [one.read_text() for one in limits]
+    try:
+        for one in limits:
+            one.write_text("8388608")
+        yield
+    finally:
+        for one, text in zip(limits, before, strict=True):
+            one.write_text(text)
 
 
 @contextmanager
