@@ -21,8 +21,8 @@ _TCP_IP_HEADERS = 52
 _FULL = 0.9
 # A queue on the path that no burst explains, in bytes; and what of the line a session that fills it has.
 _STANDING_BYTES, _LINE_SHARE, _AS_THE_LINE = 128 << 10, 0.93, 0.95
-# A disk that is busy so much of the time has no more to give.
-_BUSY = 0.9
+# A disk that is busy so much of the time has no more to give, if so many of the requests are there.
+_BUSY, _MOST_THERE = 0.9, 0.5
 # What shows that a window or a buffer holds: time, or how full it is, how little of that waits, and what else would go.
 _MOSTLY, _FULL_BUFFER, _FEW_WAIT, _GROWN, _MORE = 0.5, 0.6, 0.25, 0.9, 1.2
 _RECEIVE_TUNABLES = ("iscsi.tcp_window", "tcp.rmem_max", "net.rmem_max")
@@ -365,9 +365,10 @@ class Supposed:
 
     @property
     def _disk_is_full(self) -> bool:
-        """Whether the target's disk works all the time and requests queue before it."""
+        """Whether the target's disk works all the time, and most requests are there: one may do several at once."""
         stores = self.seen.target.backstores if self.seen.target else ()
-        return any(one.busy_share >= _BUSY and one.mean_depth > 1 for one in stores)
+        queue = max(1.0, _MOST_THERE * (self.seen.disk.mean_depth or 0.0))
+        return any(one.busy_share >= _BUSY and one.mean_depth > queue for one in stores)
 
 
 def present(seen: Observation, change: Change) -> float | None:

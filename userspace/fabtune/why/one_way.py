@@ -28,6 +28,8 @@ _SPINS = 0.5
 _BACKLOG, _ALWAYS = 0.5, 0.9
 # Link headers, data that is sent again, and what samples miss at both ends of the look.
 _HEADERS_MORE = 1.1
+# Without a part of a request's time that is smaller, nothing is carried that could be measured.
+_MATTERS = 0.05
 # A part of a request's time that is smaller is within what the others are off.
 _TELLING, _TELLING_LESS = 0.15, 0.3
 
@@ -141,6 +143,11 @@ class OneWay:
     def socket_s(self) -> float:
         """How long data waits in the sender's socket before it leaves (Little: what waits, over what passes)."""
         return self.mean("notsent_bytes") / self.bytes_per_s if self.bytes_per_s else 0.0
+
+    @property
+    def waits_in_socket(self) -> bool:
+        """Whether data waits in the sender's socket for so much of a request's time that less of it would matter."""
+        return self.latency_s is None or self.socket_s >= _MATTERS * self.latency_s
 
     @cached_property
     def queues_s(self) -> float:

@@ -28,7 +28,8 @@ def _unfetched(moment: Moment) -> bool:
 
 
 def _window(moment: Moment) -> float:
-    return 0.0 if _unfetched(moment) else _limited(moment)
+    # A burst may fill the window and its tail wait for a moment: no request is done sooner without.
+    return 0.0 if _unfetched(moment) or not moment.one_way.waits_in_socket else _limited(moment)
 
 
 def _slow_reader(moment: Moment) -> float:

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Looks of `make bench-why` that were misnamed or foretold wrong once, at 100 Mb/s; lifting the truth brought most."""
+
+import gzip
+import json
+from pathlib import Path
+
+import attrs
+import pytest
+
+from fabtune.model import typed
+from fabtune.model.foretell import foretell
+from fabtune.model.observation import BackstoreSeen, Observation
+from fabtune.tune.asked import asked
+from fabtune.why.judging import judged
+
+_KEPT: dict[str, object] = json.loads(
+    gzip.decompress((Path(__file__).parent / "data/observations-pairs.json.gz").read_bytes())
+)
+
+
+def _seen(name: str) -> Observation:
+    return typed.STRICT.read(Observation, _KEPT[name], name)
+
+
+@pytest.mark.parametrize(
+    ("name", "limiter"),
+    [
+        # The window comes full for 45 % of the time, and next to nothing waits for it: requests wait for the disk.
+        ("both-disk-window-read-20ms", "target-disk"),
+    ],
+)
+def test_the_stronger_of_two_is_named(name: str, limiter: str) -> None:
+    for one in judged(_seen(name)):
+        assert one.first.limiter == limiter
+        assert sum(share.share for share in one.shares) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("there", "mb_per_s"), [(1.6, 11.96), (31.0, 6.68)])
+def test_a_busy_disk_is_full_only_where_most_requests_are(there: float, mb_per_s: float) -> None:
+    """One that works on several at once is busy all the time, and has more to give while requests wait elsewhere."""
+    kept = gzip.decompress((Path(__file__).parent / "data/observations-100mbit.json.gz").read_bytes())
+    seen = typed.STRICT.read(Observation, json.loads(kept)["initiator-rmem-read"], "")
+    assert seen.target
+    disk = BackstoreSeen("dm-0", {"read": 156}, {"read": 20.0}, busy_share=1.0, mean_depth=there)
+    seen = attrs.evolve(seen, target=attrs.evolve(seen.target, backstores=(disk,)))
+    (found,) = foretell(seen, asked(["tcp.rmem_max=16MiB"], seen).changes)
+    assert found.bytes_per_s == pytest.approx(1e6 * mb_per_s, rel=0.02)
