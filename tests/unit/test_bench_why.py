@@ -64,7 +64,7 @@ def test_there_are_two_hundred_runs_with_several_seeds_and_fifty_of_them_with_tw
 
 
 def test_another_seed_is_another_run_of_the_same_configuration() -> None:
-    first, second = (case for case in load_cases(PLACE / "single.toml") if case.name.startswith("line-read-20ms-"))
+    first, second = (case for case in load_cases(PLACE / "single.toml") if case.name.startswith("pacing-read-20ms-"))
     assert first.settings == second.settings and first.digest != second.digest
     # The look begins elsewhere in the round trips and in the load's own rhythm.
     assert first.ramp_s < second.ramp_s < first.ramp_s + 1
