@@ -11,9 +11,9 @@ import pytest
 
 from fabtune.errors import InputError
 from fabtune.model import typed
+from fabtune.model.change import Change
 from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import Observation
-from fabtune.model.session_model import Change
 from fabtune.tune.asked import asked, sorted_out
 
 _RATE = 200e6 / 8

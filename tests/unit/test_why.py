@@ -9,9 +9,9 @@ import attrs
 import pytest
 
 from fabtune.model import typed
+from fabtune.model.change import Change
 from fabtune.model.foretell import foretell
 from fabtune.model.observation import Observation, SocketSample, SocketSeen
-from fabtune.model.session_model import Change
 from fabtune.why import judging, words
 from fabtune.why.judging import Judged, every_limiter, judged
 from fabtune.why.limiter import CANNOT_TELL

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 import attrs
 
 from fabtune.model.capacity import Bound, Capacity, Direction, carried, latency_s
+from fabtune.model.change import Change
 from fabtune.model.observation import TARGET, Observation
 from fabtune.model.path import NetworkPath
-from fabtune.model.session_model import DEPTHS, Change, Supposed
+from fabtune.model.session_model import DEPTHS, Supposed
 
 # The model is taken to describe the session where it foretells what was seen to this share.
 _EXPLAINED = 0.12

@@ -5,12 +5,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
 
 import attrs
 
 from fabtune.model import capacity
 from fabtune.model.capacity import Direction, Window
+from fabtune.model.change import BURSTS, OFFERS, Change, whole_number
 from fabtune.model.observation import INITIATOR, TARGET, EndSeen, Observation, SocketSample
 from fabtune.model.path import Bursts, NetworkPath
 
@@ -29,26 +29,6 @@ _RECEIVE_TUNABLES = ("iscsi.tcp_window", "tcp.rmem_max", "net.rmem_max")
 _SEND_TUNABLES = ("iscsi.tcp_window", "tcp.wmem_max", "net.wmem_max")
 # Fewer tell no rate.
 _FEW_LOSSES = 4
-# Each end offers a value: the smaller one holds, or for the two flags what `and` and `or` make of them (RFC 7143).
-_BURSTS = {
-    "first_burst": "first_burst_bytes", "max_burst": "max_burst_bytes", "max_outstanding_r2t": "outstanding_r2t",
-    "immediate_data": "immediate_data", "initial_r2t": "initial_r2t",
-}  # fmt: skip
-_OFFERS = {INITIATOR: "iscsi", TARGET: "lio"}
-# What the model knows how to change; a tunable that is not here changes nothing that it can tell.
-KNOWN = frozenset({
-    *(f"{kind}.{name}" for kind in _OFFERS.values() for name in _BURSTS), "iscsi.tcp_window", "iscsi.cmds_max",
-    "iscsi.queue_depth", "block.queue_depth", "block.nr_requests", "block.scheduler", "block.read_ahead_kb",
-    "lio.default_cmdsn_depth", "lio.cmdsn_depth", "tcp.rmem_max", "tcp.wmem_max", "net.rmem_max", "net.wmem_max",
-    "tcp.congestion_control", "iscsi.congestion_control", "route.congctl", "qdisc.maxrate", "connection.pacing",
-})  # fmt: skip
-
-
-class Change(NamedTuple):
-    """A tunable at one end, that is to have another value."""
-
-    end: str
-    tunable: str
 
 
 class Supposed:
@@ -96,8 +76,8 @@ class Supposed:
     def _bursts(self) -> Bursts | None:
         found = self.seen.bursts
         told: dict[str, int] = {}
-        for name, field in _BURSTS.items():
-            offers = [self._number(end, f"{kind}.{name}") for end, kind in _OFFERS.items()]
+        for name, field in BURSTS.items():
+            offers = [self._number(end, f"{kind}.{name}") for end, kind in OFFERS.items()]
             values = [int(one) for one in offers if one is not None]
             if not values:
                 continue
@@ -118,7 +98,7 @@ class Supposed:
         samples = self.seen.disk.samples
         found = sum(one.in_flight for one in samples) / len(samples) if samples else self.seen.disk.mean_depth
         ahead = self._number(INITIATOR, "block.read_ahead_kb")
-        now = _whole(self.seen.disk.queue.get("read_ahead_kb"))
+        now = whole_number(self.seen.disk.queue.get("read_ahead_kb"))
         if found is None or ahead is None or not now or self.way != "read":
             return found
         return self._read_ahead(found, now, ahead)
@@ -139,7 +119,7 @@ class Supposed:
     @property
     def load_may_be_more(self) -> bool:
         """Whether as many requests wait as the block layer lets in, so that there may be more behind them."""
-        tags = _whole(self.seen.disk.queue.get("nr_requests")) or math.inf
+        tags = whole_number(self.seen.disk.queue.get("nr_requests")) or math.inf
         most = min(tags, self.seen.session.can_queue)
         samples = self.seen.disk.samples
         now = sum(one.in_flight for one in samples) / len(samples) if samples else self.seen.disk.mean_depth
@@ -174,7 +154,7 @@ class Supposed:
         if told is not None:
             return told
         scheduler = self._value(INITIATOR, "block.scheduler")
-        now = _whole(self.seen.disk.queue.get("nr_requests"))
+        now = whole_number(self.seen.disk.queue.get("nr_requests"))
         if now is None or scheduler == "none" or now >= min(can_queue, self.seen.session.can_queue):
             # Without a scheduler these are the session's commands.
             return None
@@ -259,7 +239,7 @@ class Supposed:
     def _sysctl(self, end: str, name: str) -> float | None:
         one = self.seen.initiator if end == INITIATOR else self.seen.target
         text = one.sysctls.get(name) or one.sysctls.get(f"net.ipv4.{name}") if one else None
-        return _whole(text.split()[-1]) if text else None
+        return whole_number(text.split()[-1]) if text else None
 
     # -- bytes per second
 
@@ -371,30 +351,5 @@ class Supposed:
         return any(one.busy_share >= _BUSY and one.mean_depth > queue for one in stores)
 
 
-def present(seen: Observation, change: Change) -> float | None:
-    """Return the value that a number has now, None where the observation does not tell it."""
-    one = seen.initiator if change.end == INITIATOR else seen.target
-    _, _, name = change.tunable.partition(".")
-    found = {
-        "tcp.rmem_max": ("net.ipv4.tcp_rmem", one), "tcp.wmem_max": ("net.ipv4.tcp_wmem", one),
-        "net.rmem_max": ("net.core.rmem_max", one), "net.wmem_max": ("net.core.wmem_max", one),
-    }.get(change.tunable)  # fmt: skip
-    if found and found[1]:
-        return _whole((found[1].sysctls.get(found[0]) or "").split()[-1])
-    if change.tunable in ("block.read_ahead_kb", "block.nr_requests"):
-        return _whole(seen.disk.queue.get(name))
-    if change.tunable in ("iscsi.queue_depth", "block.queue_depth"):
-        return seen.disk.limit
-    if change.tunable == "iscsi.cmds_max":
-        return seen.session.can_queue
-    if name in _BURSTS and seen.bursts:
-        return float(getattr(seen.bursts, _BURSTS[name]))
-    return None
-
-
 def _held_by_cwnd(one: SocketSample) -> bool:
     return one.notsent_bytes > 0 and one.in_flight_bytes >= 0.7 * one.cwnd_bytes
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.strip().isdecimal() else None

@@ -11,9 +11,9 @@ from fabtune.catalog.tunable import UNITS, Catalog, Tunable, Value, shipped_cata
 from fabtune.errors import InputError
 from fabtune.facts.collect import Reading
 from fabtune.model import formula, units
+from fabtune.model.change import KNOWN, Change, present
 from fabtune.model.device import Device
 from fabtune.model.observation import ENDS, Observation
-from fabtune.model.session_model import KNOWN, Change, present
 from fabtune.tune.plan import better, wanted_value
 
 

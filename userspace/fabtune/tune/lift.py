@@ -8,9 +8,9 @@ import attrs
 from fabtune.catalog.tunable import Value
 from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
+from fabtune.model.change import KNOWN, Change
 from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import TARGET, Observation
-from fabtune.model.session_model import KNOWN, Change
 from fabtune.tune import journal
 from fabtune.tune.plan import Row
 from fabtune.tune.request import plan_for, request

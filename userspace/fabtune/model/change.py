@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What of a session the throughput model knows how to change, and what a number of it is now."""
+
+from typing import NamedTuple
+
+from fabtune.model.observation import INITIATOR, TARGET, Observation
+
+# Each end offers a value: the smaller one holds, or for the two flags what `and` and `or` make of them (RFC 7143).
+BURSTS = {
+    "first_burst": "first_burst_bytes", "max_burst": "max_burst_bytes", "max_outstanding_r2t": "outstanding_r2t",
+    "immediate_data": "immediate_data", "initial_r2t": "initial_r2t",
+}  # fmt: skip
+OFFERS = {INITIATOR: "iscsi", TARGET: "lio"}
+# What the model knows how to change; a tunable that is not here changes nothing that it can tell.
+KNOWN = frozenset({
+    *(f"{kind}.{name}" for kind in OFFERS.values() for name in BURSTS), "iscsi.tcp_window", "iscsi.cmds_max",
+    "iscsi.queue_depth", "block.queue_depth", "block.nr_requests", "block.scheduler", "block.read_ahead_kb",
+    "lio.default_cmdsn_depth", "lio.cmdsn_depth", "tcp.rmem_max", "tcp.wmem_max", "net.rmem_max", "net.wmem_max",
+    "tcp.congestion_control", "iscsi.congestion_control", "route.congctl", "qdisc.maxrate", "connection.pacing",
+})  # fmt: skip
+
+
+class Change(NamedTuple):
+    """A tunable at one end, that is to have another value."""
+
+    end: str
+    tunable: str
+
+
+def present(seen: Observation, change: Change) -> float | None:
+    """Return the value that a number has now, None where the observation does not tell it."""
+    one = seen.initiator if change.end == INITIATOR else seen.target
+    _, _, name = change.tunable.partition(".")
+    found = {
+        "tcp.rmem_max": ("net.ipv4.tcp_rmem", one), "tcp.wmem_max": ("net.ipv4.tcp_wmem", one),
+        "net.rmem_max": ("net.core.rmem_max", one), "net.wmem_max": ("net.core.wmem_max", one),
+    }.get(change.tunable)  # fmt: skip
+    if found and found[1]:
+        return whole_number((found[1].sysctls.get(found[0]) or "").split()[-1])
+    if change.tunable in ("block.read_ahead_kb", "block.nr_requests"):
+        return whole_number(seen.disk.queue.get(name))
+    if change.tunable in ("iscsi.queue_depth", "block.queue_depth"):
+        return seen.disk.limit
+    if change.tunable == "iscsi.cmds_max":
+        return seen.session.can_queue
+    if name in BURSTS and seen.bursts:
+        return float(getattr(seen.bursts, BURSTS[name]))
+    return None
+
+
+def whole_number(text: str | None) -> int | None:
+    """Return the number that a file holds, None where it holds none."""
+    return int(text) if text and text.strip().isdecimal() else None
