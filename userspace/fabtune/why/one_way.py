@@ -28,8 +28,6 @@ _SPINS = 0.5
 _BACKLOG, _ALWAYS = 0.5, 0.9
 # Link headers, data that is sent again, and what samples miss at both ends of the look.
 _HEADERS_MORE = 1.1
-# Without a part of a request's time that is smaller, nothing is carried that could be measured.
-_MATTERS = 0.05
 # A part of a request's time that is smaller is within what the others are off.
 _TELLING, _TELLING_LESS = 0.15, 0.3
 
@@ -144,10 +142,20 @@ class OneWay:
         """How long data waits in the sender's socket before it leaves (Little: what waits, over what passes)."""
         return self.mean("notsent_bytes") / self.bytes_per_s if self.bytes_per_s else 0.0
 
-    @property
-    def waits_in_socket(self) -> bool:
-        """Whether data waits in the sender's socket for so much of a request's time that less of it would matter."""
-        return self.latency_s is None or self.socket_s >= _MATTERS * self.latency_s
+    @cached_property
+    def waits(self) -> float:
+        """The share of a request's time that neither the path nor R2Ts nor the target's disk explains."""
+        if not self.latency_s:
+            return 1.0
+        told_s = self.rtt_s * (1 + self.r2t_round_trips) + self.wire_s + self.backstore_s
+        return max(0.0, 1.0 - told_s / self.latency_s)
+
+    @cached_property
+    def backstore_s(self) -> float:
+        """The mean time that requests take in the target's disk, that did most of them; 0 where none is seen."""
+        stores = self.seen.target.backstores if self.seen.target else ()
+        busiest = max(stores, key=lambda one: one.completed.get(self.way_name, 0), default=None)
+        return busiest.mean_ms.get(self.way_name, 0.0) / 1e3 if busiest else 0.0
 
     @cached_property
     def queues_s(self) -> float:
@@ -364,6 +372,12 @@ class Moment:
         own_bytes = known.mean("below_tcp_bytes")
         least = max(_QUEUE_BYTES, _QUEUE_SHARE * self.bytes_per_s * self.one_way.rtt_s)
         return more_s * self.bytes_per_s - own_bytes >= least
+
+    @property
+    def backlogged(self) -> bool:
+        """Whether the sender has more data than leaves."""
+        one = self.sender
+        return one is not None and one.mean("notsent_bytes") >= _BACKLOG * one.mean("in_flight_bytes") > 0
 
     @property
     def waits_to_send(self) -> bool:

@@ -31,7 +31,7 @@ def parts_of(one_way: OneWay) -> list[Part]:
         Part("held", max(0.0, whole_ms - (way.device_ms or whole_ms))),
         Part("path", 1e3 * one_way.rtt_s),
         Part("r2t", 1e3 * one_way.rtt_s * one_way.r2t_round_trips),
-        Part("backstore", backstore_ms := _backstore_ms(one_way)),
+        Part("backstore", backstore_ms := 1e3 * one_way.backstore_s),
         Part("target", max(0.0, (one_way.served_ms or 0.0) - backstore_ms)),
         # Without the line's rate it is what the round trip grows by, which the target's time may be.
         Part("wire", 1e3 * one_way.wire_s),
@@ -46,9 +46,3 @@ def parts_of(one_way: OneWay) -> list[Part]:
         left_ms -= fitted[-1].ms
     return [*fitted, Part("rest", left_ms)]
 
-
-def _backstore_ms(one_way: OneWay) -> float:
-    """Return the mean time of the target's disks, those that did the most requests first."""
-    stores = one_way.seen.target.backstores if one_way.seen.target else ()
-    busiest = max(stores, key=lambda one: one.completed.get(one_way.way_name, 0), default=None)
-    return busiest.mean_ms.get(one_way.way_name, 0.0) if busiest else 0.0

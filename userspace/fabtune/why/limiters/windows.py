@@ -28,8 +28,10 @@ def _unfetched(moment: Moment) -> bool:
 
 
 def _window(moment: Moment) -> float:
-    # A burst may fill the window and its tail wait for a moment: no request is done sooner without.
-    return 0.0 if _unfetched(moment) or not moment.one_way.waits_in_socket else _limited(moment)
+    if _unfetched(moment):
+        return 0.0
+    # Where the sender runs dry a burst may fill the window all the same: no request loses more by that than it waits.
+    return _limited(moment) if moment.backlogged else min(_limited(moment), moment.one_way.waits)
 
 
 def _slow_reader(moment: Moment) -> float:
