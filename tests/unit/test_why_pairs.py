@@ -28,6 +28,8 @@ def _seen(name: str) -> Observation:
     [
         # The window comes full for 45 % of the time, and next to nothing waits for it: requests wait for the disk.
         ("both-disk-window-read-20ms", "target-disk"),
+        # Reads fill the window for half of the time, and lose three tenths of theirs by it.
+        ("both-queue-window-mixed-20ms", "queue-depth"),
     ],
 )
 def test_the_stronger_of_two_is_named(name: str, limiter: str) -> None:
@@ -46,3 +48,27 @@ def test_a_busy_disk_is_full_only_where_most_requests_are(there: float, mb_per_s
     seen = attrs.evolve(seen, target=attrs.evolve(seen.target, backstores=(disk,)))
     (found,) = foretell(seen, asked(["tcp.rmem_max=16MiB"], seen).changes)
     assert found.bytes_per_s == pytest.approx(1e6 * mb_per_s, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "mb_per_s"),
+    [
+        # What reads wait for a full window goes with the window, and the answers of writes with it.
+        ("both-queue-window-mixed-20ms", "iscsi.tcp_window=0", 10.21),
+    ],
+)
+def test_what_a_change_brings_is_foretold_within_a_tenth(name: str, changed: str, mb_per_s: float) -> None:
+    seen = _seen(name)
+    found = [one.bytes_per_s for one in foretell(seen, asked([changed], seen).changes)]
+    assert None not in found
+    assert sum(one or 0.0 for one in found) == pytest.approx(1e6 * mb_per_s, rel=0.1)
+
+
+def test_what_more_data_in_flight_gets_of_a_shared_line_stays_open() -> None:
+    """A window that is full beside a bulk flow: another one's share is nobody's to foretell, and 1.73 MB/s came."""
+    seen = _seen("both-competing-window-read-20ms")
+    (found,) = foretell(seen, asked(["iscsi.tcp_window=0"], seen).changes)
+    assert found.bytes_per_s is None and found.high is not None and found.low < 1.73e6 < found.high
+    assert any("what others leave" in note for note in found.notes)
+    (still,) = foretell(seen, {})
+    assert still.bytes_per_s == pytest.approx(still.now_bytes_per_s)

@@ -70,21 +70,26 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
     before, missing_s = _fitted(Supposed(seen, way, {}).direction(), now)
     told = carried(before)
     supposed = Supposed(seen, way, changes)
-    after = attrs.evolve(supposed.direction(), service_s=before.service_s)
+    # What requests wait for a window that comes full now and then goes with the window.
+    gone_s = missing_s if supposed.opens_window_full_for(missing_s / before.request_s) else 0.0
+    after = attrs.evolve(supposed.direction(), service_s=before.service_s - gone_s)
     then = carried(after)
     factor = now / told.bytes_per_s
     explained = factor > 1 - _EXPLAINED
     same = (then.first.limiter, then.first.end) == (told.first.limiter, told.first.end)
     expected = then.bytes_per_s
-    if same and (explained or then.bytes_per_s == told.bytes_per_s):
+    if same and not gone_s and (explained or then.bytes_per_s == told.bytes_per_s):
         expected *= min(factor, 1 + _EXPLAINED)
     left = _Open(expected, expected, list(supposed.notes))
     if not explained and (expected > 1.001 * now or _concerns_unseen(seen, changes)):
         left.leave(f"{(1 - factor):.0%} less is carried than the model explains", now, then.bytes_per_s)
+    if supposed.shares_line and expected > now:
+        left.leave("what others leave of the line to more data in flight is not known", now, expected)
     if not supposed.line_known:
         _without_line(left, seen, way, expected, now)
-    if missing_s > _UNEXPLAINED_TIME * before.request_s and expected > 1.05 * now and then.first.limiter in DEPTHS:
-        left.leave(f"{1e3 * missing_s:.1f} ms of a request's time are the target's or unknown", now, expected)
+    unknown_s = missing_s - gone_s
+    if unknown_s > _UNEXPLAINED_TIME * before.request_s and expected > 1.05 * now and then.first.limiter in DEPTHS:
+        left.leave(f"{1e3 * unknown_s:.1f} ms of a request's time are the target's or unknown", now, expected)
     if supposed.load_may_be_more and expected > now:
         left.leave("the load may not have more requests than are let through now", now, expected, point=True)
     if then.first.limiter == "loss" and not same:

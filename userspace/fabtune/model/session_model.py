@@ -248,7 +248,7 @@ class Supposed:
         found = self._plain_rates() | congested
         if (cpu := self._cpu()) is not None:
             found[f"{INITIATOR}-cpu", INITIATOR] = cpu
-        if self._standing_queue and not congested:
+        if self._standing_queue and not congested and not self.shares_line:
             found["competing-traffic" if self.line_known else "line", ""] = self._now
         if self._disk_is_full:
             found["target-disk", TARGET] = self._now
@@ -262,6 +262,27 @@ class Supposed:
             # A limit that is as high as the line's rate is there to keep it.
             return {("line", ""): self._payload(min(rate, paced or rate))}
         return {("line", ""): self._payload(rate), ("pacing", self._sending): self._payload(paced)}
+
+    @property
+    def shares_line(self) -> bool:
+        """Whether others' data waits on the path, and a window or a buffer that this session fills is to be another.
+
+        What it has is its part of all that is in flight: with more of that it gets more.
+        """
+        held = self._window_holds and self._touched(self._receiving, *_RECEIVE_TUNABLES)
+        return (
+            self.line_known
+            and self._standing_queue
+            and (held or (self._buffer_holds and self._touched(self._sending, *_SEND_TUNABLES)))
+        )
+
+    def opens_window_full_for(self, share: float) -> bool:
+        """Whether a window that data or answers come up against for that share of the time or more is to be another."""
+        for sender, receiving in ((self.seen.target, INITIATOR), (self.seen.initiator, TARGET)):
+            socket = sender.socket if sender else None
+            if socket and share and self._touched(receiving, *_RECEIVE_TUNABLES):
+                return socket.grown("rwnd_limited_us") >= share * 1e6 * socket.elapsed_s
+        return False
 
     @property
     def line_known(self) -> bool:
@@ -295,7 +316,9 @@ class Supposed:
         again, sent = socket.grown("retransmitted_bytes"), socket.grown("sent_bytes")
         asked = self._value(self._sending, "iscsi.congestion_control", "route.congctl", "tcp.congestion_control")
         algorithm = str(asked or socket.congestion_control)
-        held = sum(_held_by_cwnd(one) for one in socket.samples) >= len(socket.samples) / 2
+        # A congestion window grows no further than what is in flight: where another window holds that, both are full.
+        full = sum(_held_by_cwnd(one) for one in socket.samples) >= len(socket.samples) / 2
+        held = full and not self._window_holds
         below = self._now < _LINE_SHARE * min(self._plain_rates().values(), default=math.inf)
         if held and below and algorithm == socket.congestion_control:
             return {("loss" if again else "congestion-window", self._sending): self._now}
@@ -333,6 +356,11 @@ class Supposed:
         own = sum(one.below_tcp_bytes for one in socket.samples) / len(socket.samples)
         standing = (mean - self.rtt_s) * self._now - own > max(_STANDING_BYTES, 0.15 * self._now * self.rtt_s)
         line = self._payload(self.seen.rate_bytes_per_s) if self.seen.rate_bytes_per_s else math.inf
+        # What waits longer than all that is in flight of its own takes waits behind others.
+        flying = sum(one.in_flight_bytes for one in socket.samples) / len(socket.samples)
+        queued_s = mean - self.rtt_s - own / max(self._now, 1.0)
+        others = queued_s * line - flying if self.line_known else 0.0
+        standing = standing or others > _STANDING_BYTES
         paced = self._paced()
         at_limit = self._now >= _LINE_SHARE * min(line, math.inf if paced is None else self._payload(paced))
         return standing and not at_limit

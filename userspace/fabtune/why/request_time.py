@@ -45,4 +45,3 @@ def parts_of(one_way: OneWay) -> list[Part]:
         fitted.append(Part(one.name, min(one.ms, left_ms)))
         left_ms -= fitted[-1].ms
     return [*fitted, Part("rest", left_ms)]
-
