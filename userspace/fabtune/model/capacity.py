@@ -17,9 +17,9 @@ from fabtune.model.path import Bursts, write_round_trips
 # Of a receive buffer, the window: tcp_win_from_space() with the scaling ratio that full super-packets settle at
 # (Linux 6.4 on; before that half, or three quarters).
 _RECEIVE_SHARE = 0.745
-# Of a send buffer, its payload, and what is refilled at once: write space is announced only when a third of what is
-# in use is free again (sk_stream_is_writeable).  Fitted to six measured rows of RTT 10 to 100 ms at 0.2 and 1 Gb/s.
-_SEND_SHARE, _REFILL_SHARE = 0.84, 0.45
+# Of a send buffer, what is in use where its writer is called again, a third of it being free (sk_stream_is_writeable);
+# the super-packet that it adds is begun while there is room, and may end beyond.  What is refilled at once is fitted.
+_SEND_SHARE, _REFILL_SHARE = 2 / 3, 0.45
 # A super-packet: what pacing sends in about a millisecond, pacing being twice what the window carries
 # (tcp_tso_autosize, tcp_update_pacing_rate), and at most this.
 _SUPER_BYTES, _SUPER_S = 65536, 4 / 1024
@@ -74,7 +74,8 @@ class Direction:
     @property
     def peak_bytes_per_s(self) -> float:
         """The rate at which one request's bytes pass."""
-        return min(self.rates.values(), default=math.inf)
+        # How long the target's disk takes is the service time.
+        return min((rate for (limiter, _), rate in self.rates.items() if limiter != "target-disk"), default=math.inf)
 
     @property
     def request_s(self) -> float:
@@ -142,7 +143,7 @@ def shown_window(size_bytes: float, rtt_s: float) -> Window:
 
 def send_window(buffer_bytes: float) -> Window:
     """Return what a send buffer lets be in flight."""
-    return Window(_SEND_SHARE * buffer_bytes, _REFILL_SHARE * buffer_bytes)
+    return Window(_SEND_SHARE * buffer_bytes + _SUPER_BYTES, _REFILL_SHARE * buffer_bytes)
 
 
 def locked_buffer_bytes(asked_bytes: float, most_bytes: float) -> float:

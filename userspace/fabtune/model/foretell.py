@@ -47,7 +47,23 @@ class Foretold:
 def foretell(seen: Observation, changes: Mapping[Change, float | str]) -> list[Foretold]:
     """Return what each direction that moved anything would move after `changes`."""
     moved = sum(way.moved_bytes for way in seen.disk.ways.values())
-    return [_one(seen, way, changes) for way, one in seen.disk.ways.items() if one.moved_bytes > _MINOR * moved]
+    found = [_one(seen, way, changes) for way, one in seen.disk.ways.items() if one.moved_bytes > _MINOR * moved]
+    return _of_one_load(found)
+
+
+def _of_one_load(found: list[Foretold]) -> list[Foretold]:
+    """Return both directions with the mix that they have now: a load waits for the slower one's requests."""
+    grown = [one.bytes_per_s / one.now_bytes_per_s for one in found if one.bytes_per_s is not None]
+    if len(grown) < max(2, len(found)):
+        return found
+    slower = found[grown.index(min(grown))]
+    return [
+        one if one.bytes_per_s is None else attrs.evolve(
+            one, bytes_per_s=min(grown) * one.now_bytes_per_s, low=min(one.low, min(grown) * one.now_bytes_per_s),
+            first=slower.first,
+        )
+        for one in found
+    ]  # fmt: skip
 
 
 @attrs.define

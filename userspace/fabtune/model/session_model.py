@@ -21,6 +21,8 @@ _TCP_IP_HEADERS = 52
 _FULL = 0.9
 # A queue on the path that no burst explains, in bytes; and what of the line a session that fills it has.
 _STANDING_BYTES, _LINE_SHARE, _AS_THE_LINE = 128 << 10, 0.93, 0.95
+# A request that waits takes longer than this beside what explains it.
+_LONGER = 1.05
 # A disk that is busy so much of the time has no more to give, if so many of the requests are there.
 _BUSY, _MOST_THERE = 0.9, 0.5
 # What shows that a window or a buffer holds: time, or how full it is, how little of that waits, and what else would go.
@@ -199,9 +201,20 @@ class Supposed:
         sendable = self.seen.sendable_bytes(self.way) * len(samples)
         if not samples or queued < _FULL_BUFFER * buffer or waiting > _FEW_WAIT * flying or sendable < _MORE * flying:
             return False
+        if not self._requests_wait:
+            return False
         # One that autotuning would still let grow holds nothing.
         most = self._sysctl(self._sending, "tcp_wmem")
         return bool(self._locked() and self.way == "write") or most is None or buffer / len(samples) >= _GROWN * most
+
+    @property
+    def _requests_wait(self) -> bool:
+        """Whether requests take longer than their round trips, their own data on the line and the disk explain."""
+        mine = self.seen.disk.ways[self.way]
+        trips = capacity.round_trips(self.way, mine.request_bytes, self.seen.bursts)
+        wire_s = mine.request_bytes / min(self._plain_rates().values(), default=math.inf)
+        told_ms = 1e3 * (trips * self.rtt_s + wire_s + self._service_s(self.way))
+        return mine.answered_ms is None or mine.answered_ms >= _LONGER * told_ms
 
     def _receive_window(self) -> Window | None:
         if self._window_holds and not self._touched(self._receiving, *_RECEIVE_TUNABLES):

@@ -16,6 +16,8 @@ _FILLED = 0.8
 _BUFFER_FULL, _WAITING_SHARE = 0.7, 0.2
 # What the requests under way have to send beyond what the socket holds.
 _MORE = 1.2
+# A part of a request's time that is smaller is within what its other parts are off.
+_TELLING = 0.15
 
 
 def _limited(moment: Moment) -> float:
@@ -91,9 +93,11 @@ def _buffer(moment: Moment) -> float:
     # A buffer that is full of data which the window or the path holds back is not what limits.
     waiting = one.mean("notsent_bytes") > _WAITING_SHARE * queued
     sendable = moment.one_way.seen.sendable_bytes(moment.one_way.way_name)
-    if full and not waiting and sendable >= _MORE * one.mean("in_flight_bytes"):
-        return 1.0
-    return min(1.0, one.share("sndbuf_limited_us"))
+    held = full and not waiting and sendable >= _MORE * one.mean("in_flight_bytes")
+    claim = 1.0 if held else min(1.0, one.share("sndbuf_limited_us"))
+    # However full it is: requests that path and disk explain lose nothing by it.
+    waits = moment.one_way.waits
+    return claim if waits >= _TELLING else min(claim, waits)
 
 
 def _buffer_seen(one_way: OneWay) -> Iterator[Evidence]:
