@@ -23,7 +23,7 @@ sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 import why_page  # noqa: E402
 import why_short  # noqa: E402
 from why_cases import PLACE, Case, load_cases  # noqa: E402
-from why_judge import Truth, predictions, read_run, share_error_points  # noqa: E402
+from why_judge import Truth, predictions, read_run, share_error_points, with_noise  # noqa: E402
 
 # A guest that runs more cases shares its boot among more of them; one that fails loses no more than the case it was at.
 CASES_A_GUEST = 12
@@ -85,7 +85,7 @@ def main() -> int:
     if not asked.judge_only:
         for first in range(0, len(missing[: asked.most]), CASES_A_GUEST):
             measure(missing[first : first + CASES_A_GUEST][: asked.most], out, asked.suite)
-    truths = [truth for _, case in cases if (truth := read(out, case)) is not None]
+    truths = with_noise([truth for _, case in cases if (truth := read(out, case)) is not None])
     result = why_page.result(truths)
     found = result["figures"]
     (asked.out / "why.json").write_text(json.dumps(found, indent=1) + "\n")

@@ -3,7 +3,7 @@
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from fabtune.model.path import LINUX_FRAMING, NetworkPath
 from fabtune.tune.asked import asked
 from fabtune.why.judging import Judged, judged
 
-# Two lifts whose gains are this near each other are both the truth.
+# Two lifts whose gains are this near each other are both the truth, or as near as two seeds of the same case are.
 _TIE = 0.03
 # A run that carries this share of the line has nothing to gain.
 _AT_BOUND = 0.97
@@ -69,6 +69,8 @@ class Truth:
     # Of a cause that comes and goes: its name, and the share of the time for which it is there.
     duty: tuple[str, float] | None = None
     seed: int = 1
+    # By what share the same configuration moves more with another seed.
+    noise: float = 0.0
 
     @property
     def base(self) -> Run:
@@ -86,7 +88,8 @@ class Truth:
             mine = [run for run in singles if bool(BY_NAME[run.lift].get("world")) == world]
             best = max((self._gain(run) for run in mine), default=0.0)
             if best >= 1 + THRESHOLD:
-                return tuple(run.lift for run in mine if self._gain(run) >= best * (1 - _TIE))
+                tie = max(_TIE, self.noise)
+                return tuple(run.lift for run in mine if self._gain(run) >= max(best * (1 - tie), 1 + THRESHOLD))
         return ()
 
     @property
@@ -190,7 +193,7 @@ def best_is_right(truth: Truth, foretold: Iterable[Prediction]) -> bool | None:
     least = (1 + THRESHOLD) * truth.base.bytes_per_s
     reached = chosen.measured if (chosen.foretold or 0.0) >= least else truth.base.bytes_per_s
     best = max(truth.base.bytes_per_s, *(one.measured for one in singles))
-    return reached >= (1 - THRESHOLD) * best
+    return reached >= (1 - max(THRESHOLD, truth.noise)) * best
 
 
 def summed(truths: Sequence[Truth]) -> dict[str, Any]:
@@ -212,7 +215,7 @@ def summed(truths: Sequence[Truth]) -> dict[str, Any]:
         "runs": len(truths),
         "configurations": len({truth.configuration for truth in truths}),
         "seeds": len({truth.seed for truth in truths}),
-        "seeds_apart_most": _apart(truths),
+        "seeds_apart_most": max(apart(truths).values(), default=None),
         "logins": len(runs),
         "single_runs": len(singles),
         "single_right_both_ends": _mean(score(one.lifts, one.base.seen)[0] for one in singles),
@@ -230,12 +233,18 @@ def summed(truths: Sequence[Truth]) -> dict[str, Any]:
     }
 
 
-def _apart(truths: Sequence[Truth]) -> float | None:
-    """Return by what share a configuration's runs with different seeds moved more or less, at the most."""
+def apart(truths: Iterable[Truth]) -> dict[str, float]:
+    """Return by what share runs of a configuration with different seeds moved more or less, for those of several."""
     moved: dict[str, list[float]] = {}
     for truth in truths:
         moved.setdefault(truth.configuration, []).append(truth.base.bytes_per_s)
-    return max((round(max(one) / min(one) - 1, 4) for one in moved.values() if len(one) > 1), default=None)
+    return {name: round(max(one) / min(one) - 1, 4) for name, one in moved.items() if len(one) > 1}
+
+
+def with_noise(truths: Sequence[Truth]) -> list[Truth]:
+    """Return `truths`, each with what its configuration's seeds differ by."""
+    noise = apart(truths)
+    return [replace(truth, noise=noise.get(truth.configuration, 0.0)) for truth in truths]
 
 
 def advises(run: Run) -> bool:

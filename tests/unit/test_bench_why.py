@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 import why_page  # noqa: E402
 import why_short  # noqa: E402
 from why_cases import BY_NAME, GOOD, PLACE, load_cases  # noqa: E402
-from why_judge import Prediction, Run, Truth, best_is_right, limiters_of, predictions, score, summed  # noqa: E402
+from why_judge import Prediction, Run, Truth, best_is_right, limiters_of, predictions, score, summed, with_noise  # noqa: E402
 
 _KEPT = json.loads(gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes()))
 _FILES = sorted(file for file in PLACE.glob("*.toml") if file.name != "lifts.toml")
@@ -85,6 +85,32 @@ def test_the_truth_is_what_raises_throughput_most() -> None:
     # The world's lifts count where no setting's helps.
     assert _truth(untouched, nothing, _as_lift(wan, "line")).lifts == ("line",)
     assert limiters_of(_truth(untouched, nothing).lifts, "read") == {"line"}
+
+
+def test_lifts_that_differ_by_less_than_two_seeds_do_are_both_the_truth() -> None:
+    untouched, wan = _run("", "untouched-read"), _run("locked-window", "wan-read", iscsi__tcp_window="0")
+    less = _as_lift(_less(wan, 0.9), "pacing")
+    assert _truth(untouched, wan, less).lifts == ("locked-window",)
+    first, second = (
+        Truth(f"a-{seed}", (_less(untouched, part), wan, less), seed=seed) for seed, part in ((1, 1.0), (2, 0.85))
+    )
+    (noisy, _) = with_noise([first, second])
+    assert noisy.noise == pytest.approx(0.176, abs=0.001)
+    assert noisy.lifts == ("locked-window", "pacing")
+    # What another seed may take is no wrong choice, and without one it is.
+    found = [Prediction("a", "pacing", 20e6, 0, None, less.bytes_per_s, 12e6),
+             Prediction("a", "locked-window", 19e6, 0, None, wan.bytes_per_s, 12e6)]  # fmt: skip
+    assert best_is_right(noisy, found) is True
+    assert best_is_right(first, found) is False
+    assert with_noise([first])[0].noise == 0
+
+
+def _less(run: Run, part: float) -> Run:
+    """Return a run that moved that part of what `run` did."""
+    ways = {
+        name: attrs.evolve(way, moved_bytes=round(part * way.moved_bytes)) for name, way in run.seen.disk.ways.items()
+    }
+    return dataclasses.replace(run, seen=attrs.evolve(run.seen, disk=attrs.evolve(run.seen.disk, ways=ways)))
 
 
 def test_a_case_of_two_limiters_is_counted_as_one() -> None:
