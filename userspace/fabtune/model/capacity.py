@@ -141,9 +141,13 @@ def shown_window(size_bytes: float, rtt_s: float) -> Window:
     return Window(size_bytes, min(_SUPER_BYTES, size_bytes / rtt_s * _SUPER_S) if rtt_s else 0.0)
 
 
-def send_window(buffer_bytes: float) -> Window:
-    """Return what a send buffer lets be in flight."""
-    return Window(_SEND_SHARE * buffer_bytes + _SUPER_BYTES, _REFILL_SHARE * buffer_bytes)
+def send_window(buffer_bytes: float, written_bytes: float = math.inf) -> Window:
+    """Return what a send buffer lets be in flight, of writes of so many bytes.
+
+    The end of a write calls iscsi_tcp's worker again, too, which fills the buffer up however little is free.
+    """
+    size = max(_SEND_SHARE * buffer_bytes + _SUPER_BYTES, buffer_bytes - written_bytes / 2)
+    return Window(size, _REFILL_SHARE * buffer_bytes)
 
 
 def locked_buffer_bytes(asked_bytes: float, most_bytes: float) -> float:

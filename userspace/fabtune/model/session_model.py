@@ -94,11 +94,17 @@ class Supposed:
 
     # -- requests under way
 
+    @property
+    def _waiting_depth(self) -> float | None:
+        """The mean of what samples have under way, or of what the driver has had, which no sample misses."""
+        samples = self.seen.disk.samples
+        sampled = sum(one.in_flight for one in samples) / len(samples) if samples else None
+        return max((one for one in (sampled, self.seen.disk.mean_depth) if one is not None), default=None)
+
     @cached_property
     def load_depth(self) -> float | None:
         """The requests that the load keeps under way, those that wait in the block layer included."""
-        samples = self.seen.disk.samples
-        found = sum(one.in_flight for one in samples) / len(samples) if samples else self.seen.disk.mean_depth
+        found = self._waiting_depth
         ahead = self._number(INITIATOR, "block.read_ahead_kb")
         now = whole_number(self.seen.disk.queue.get("read_ahead_kb"))
         if found is None or ahead is None or not now or self.way != "read":
@@ -123,9 +129,7 @@ class Supposed:
         """Whether as many requests wait as the block layer lets in, so that there may be more behind them."""
         tags = whole_number(self.seen.disk.queue.get("nr_requests")) or math.inf
         most = min(tags, self.seen.session.can_queue)
-        samples = self.seen.disk.samples
-        now = sum(one.in_flight for one in samples) / len(samples) if samples else self.seen.disk.mean_depth
-        return now is not None and now >= _FULL * most
+        return self._waiting_depth is not None and self._waiting_depth >= _FULL * most
 
     def _depths(self) -> dict[tuple[str, str], float]:
         seen = self.seen
@@ -201,11 +205,10 @@ class Supposed:
         sendable = self.seen.sendable_bytes(self.way) * len(samples)
         if not samples or queued < _FULL_BUFFER * buffer or waiting > _FEW_WAIT * flying or sendable < _MORE * flying:
             return False
-        if not self._requests_wait:
-            return False
         # One that autotuning would still let grow holds nothing.
         most = self._sysctl(self._sending, "tcp_wmem")
-        return bool(self._locked() and self.way == "write") or most is None or buffer / len(samples) >= _GROWN * most
+        grown = bool(self._locked() and self.way == "write") or most is None or buffer / len(samples) >= _GROWN * most
+        return grown and self._requests_wait
 
     @property
     def _requests_wait(self) -> bool:
@@ -243,11 +246,12 @@ class Supposed:
         if self._buffer_holds and not self._touched(self._sending, *_SEND_TUNABLES):
             return self._as_it_is()
         locked = self._locked() if self.way == "write" else 0
+        written = self.seen.disk.ways[self.way].request_bytes if self.way == "write" else math.inf
         if locked:
             most = self._number(INITIATOR, "net.wmem_max") or self._sysctl(INITIATOR, "net.core.wmem_max") or math.inf
-            return capacity.send_window(capacity.locked_buffer_bytes(locked, most))
+            return capacity.send_window(capacity.locked_buffer_bytes(locked, most), written)
         most_buffer = self._number(self._sending, "tcp.wmem_max") or self._sysctl(self._sending, "tcp_wmem")
-        return None if most_buffer is None else capacity.send_window(most_buffer)
+        return None if most_buffer is None else capacity.send_window(most_buffer, written)
 
     def _sysctl(self, end: str, name: str) -> float | None:
         one = self.seen.initiator if end == INITIATOR else self.seen.target

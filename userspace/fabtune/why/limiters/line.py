@@ -10,6 +10,8 @@ from fabtune.why.limiter import LINE, Limiter, mb
 from fabtune.why.one_way import FULL, Moment, OneWay
 
 _AT_THE_LIMIT = 0.85
+# At so much of it nothing need be seen to wait: what waits may be in the queueing discipline.
+_FILLS = 0.95
 # With this much of a line that has a queue, and no less, nobody else's traffic matters.
 _OURS = 0.8
 # With so much of what passes while a queue stands, the line is full without one, too.
@@ -20,7 +22,7 @@ _OTHERS = 0.1
 
 def _paced(moment: Moment) -> float:
     limit = moment.paced_payload
-    if limit is None or not moment.waits_to_send:
+    if limit is None or not (moment.waits_to_send or moment.bytes_per_s >= _FILLS * limit):
         return 0.0
     # What leaves faster is not under the limit, which came or went while somebody looked.
     return float(_AT_THE_LIMIT * limit <= moment.bytes_per_s <= limit / _AT_THE_LIMIT)
