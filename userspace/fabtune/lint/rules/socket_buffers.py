@@ -78,3 +78,18 @@ def default_buffer_raised(scene: Scene) -> Iterator[Case]:
         default = int(scene.default(reading.tunable) or 212992)
         if value > 4 * default:
             yield case(reading, name=reading.tunable, value=value, mib=value / MIB, default=default)
+
+
+@rule(
+    "writes-spin",
+    "warning",
+    seen="iscsi_tcp receives in the session's work queue (recv_from_iscsi_q)",
+    so="a session that writes more than its send buffer holds keeps a CPU busy until the path has taken it",
+    fix="set iscsi.recv_from_iscsi_q to N and log in again",
+    example={"iscsi.recv_from_iscsi_q": "Y"},
+)
+def writes_spin(scene: Scene) -> Iterator[Case]:
+    """It sends without waiting then, and asks again at once (iscsi_sw_tcp_xmit_segment, iscsi_xmitworker)."""
+    for reading, value in scene.readings("iscsi.recv_from_iscsi_q"):
+        if value is True and scene.facts.sessions:
+            yield case(reading)
