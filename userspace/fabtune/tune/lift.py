@@ -61,8 +61,9 @@ def limited(seen: Observation, found: Iterable[Judged]) -> Limited:
 class Reason:
     """What limits the sessions, as a plan needs it; `shares` are those that settings lift, `verdicts` the sentences.
 
-    `disks` says whose they are; none: of all alike.  `named` tells whether a limiter was, `netns` is
-    where the target's end is, and `at_target` are the tunables to look at where it is elsewhere.
+    `disks` says whose they are (none: all devices are meant), `named` whether a limiter was.  `netns` is where the
+    target's end is: '' elsewhere, None where each end has a plan of its own; `at_target` are the tunables to look at
+    where it is elsewhere.
     """
 
     profile: str
@@ -72,7 +73,7 @@ class Reason:
     disks: tuple[Limited, ...] = ()
     rtt_ms: float | None = None
     named: bool = True
-    netns: str = ""
+    netns: str | None = None
     at_target: tuple[str, ...] = ()
 
     @property
@@ -126,6 +127,8 @@ class Reason:
 
     def _elsewhere(self, row: Row) -> bool:
         """Tell whether a row is meant for an end that is not here: a plan is of one namespace."""
+        if self.netns is None:
+            return False
         if row.role == TARGET:
             return not self.netns
         return bool(self.netns) and row.tunable.scope in _OF_NETWORK

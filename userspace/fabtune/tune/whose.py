@@ -36,7 +36,8 @@ def _key(device: Device | None) -> _Key:
             # People call a device on top of disks by another name than the kernel.
             return "block", device.where.get("directory", "").rpartition("/")[2] or device.label
         case "nic":
-            return "nic", device.label
+            # What it lies on its own host alone knows; a plan of another has no NICs but those that storage uses.
+            return ("nic", device.label) if device.where else _EVERYBODY
         case "connection":
             role, address, port, _ = portals.parts(device)
             return device.scope, role, address, str(port)
@@ -130,8 +131,11 @@ class Passed:
 
 
 def _lasting_key(device: Device) -> _Key:
-    """Return the same as `_key`, of a disk its session's: another disk may have its name since."""
-    if device.scope != "block":
-        return _key(device)
-    session = device.identity.rsplit(",", 3)[1:3]
-    return ("session", *session) if session else ()
+    """Return the same of a device of the journal's; of a disk its session's, as its name may be another's since."""
+    match device.scope:
+        case "nic":
+            return "nic", device.label
+        case "block":
+            session = device.identity.rsplit(",", 3)[1:3]
+            return ("session", *session) if session else ()
+    return _key(device)
