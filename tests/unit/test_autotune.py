@@ -66,6 +66,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(view, "see", found.look)
         monkeypatch.setattr(wanted, "_rate_to_plan_for", lambda *_: None)
         monkeypatch.setattr(wanted, "profile_for", lambda *_: "wan")
+        monkeypatch.setattr(wanted, "_disks", lambda *_: ())
         monkeypatch.setattr(View, "seen", [None], raising=False)
         step = stepping.TuningStep
         monkeypatch.setattr(step, "_rows", lambda self, end: ["a row"])

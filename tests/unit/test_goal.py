@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import attrs
+import hosttree
 import pytest
+from kept_looks import kept
 from test_stat import histogram, reading
 
 from fabtune.autotune import view
@@ -197,6 +199,18 @@ def test_rows_of_other_disks_than_the_streams_are_left_alone() -> None:
         assert [row.device.label for row in changes_of(found) if row.device] == left
         # A plan that left the other disk out would take it for a new one.
         assert len(found) == 2
+
+
+def test_other_sessions_than_those_that_are_tuned_are_left_alone() -> None:
+    now = look_at(attrs.evolve(kept("untouched-read"), rate_bytes_per_s=25e6))
+    reason = next(wanted_steps(now, Aim(THROUGHPUT), ())).reason
+    tunable = shipped_catalog().tunables["iscsi.tcp_window"]
+    rows = [
+        Row(tunable, "initiator", Device("record", f"{hosttree.iqn(one)},10.2.0.{one}:3260,default", f"{one}"),
+            "524288", "0", CHANGE, "why")
+        for one in (1, 2)
+    ]  # fmt: skip
+    assert [row.device.label for row in changes_of(reason.lifting(rows)) if row.device] == ["1"]
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,27 @@ def test_the_first_screen_says_what_limits_before_and_after_in_a_sentence_each()
     assert "What limited each load" in page and "rwnd_limited 100 % of the time" in page
 
 
+def test_the_first_screen_names_what_limits_another_disk_another_step_and_the_fewer_looks() -> None:
+    def looked(name: str, device: str, step: str) -> RunRecord:
+        taken = _record(name, "wan")
+        limits = tuple(limits_of(attrs.evolve(_seen(name), device=device)))
+        return attrs.evolve(taken, steps=(attrs.evolve(taken.steps[0], name=step, limits=limits),))
+
+    def said(*records: RunRecord) -> list[str]:
+        (answer,) = reasons.of_limiters(records, "xdd")
+        return answer.text.split("\n")
+
+    by_disk = said(looked("untouched-read", "sda", "run"), looked("loss-read", "sdb", "run"))
+    assert by_disk[0].startswith("wan: Reads of sda are limited") and by_disk[0].endswith("so in 1 of 2 looks (sda).")
+    assert by_disk[1].startswith("wan: Reads of sdb are limited") and by_disk[1].endswith("so in 1 of 2 looks (sdb).")
+    by_step = said(looked("untouched-read", "sda", "4k"), looked("untouched-read", "sda", "64k"))
+    assert len(by_step) == 1 and by_step[0].startswith("wan: 64k: Reads of sda")
+    assert by_step[0].endswith("so in 2 of 2 looks (4k, 64k).")
+    fewer = said(*(looked(name, "sda", "run") for name in ("untouched-read", "loss-read", "untouched-read")))
+    assert [one.partition("; so in ")[2] for one in fewer] == ["2 of 3 looks.", "1 of 3 looks."]
+    assert "lost on the path" in fewer[1]
+
+
 def test_records_without_a_look_say_nothing_of_limits() -> None:
     page = suite.render([make_record(12.0)], [], [], ["fabtune", "report"])
     assert "What limited" not in page

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hosttree
 import pytest
+from kept_looks import kept
 
 from fabtune.backends import record
 from fabtune.catalog.tunable import shipped_catalog
@@ -22,9 +23,10 @@ from fabtune.measure.disk_look import counted_between
 from fabtune.measure.look import chosen
 from fabtune.model.path import NetworkPath
 from fabtune.stat import CountedDevice, Op, Snapshot
-from fabtune.tune import reconnect
+from fabtune.tune import lift, reconnect
 from fabtune.tune.plan import ordered
 from fabtune.tune.request import plan_for, request
+from fabtune.why.judging import judged
 
 FEW, MANY = 15, 60
 # What grows with the square of their number takes sixteen times as many calls.
@@ -93,6 +95,24 @@ def _why() -> None:
     assert chosen((), sockets.established())
 
 
+def _advise() -> Callable[[], object]:
+    """Return what follows a look in which each session is limited."""
+    seen = [kept("untouched-read", number + 1) for number in range(len(live_sessions()))]
+    told = lift.with_known_rate(seen, 200e6)
+    return lambda: lift.advised([lift.limited(one, judged(one)) for one in told], None)
+
+
+def _plan_from_why() -> Callable[[], object]:
+    """Return the same for a plan that is made of it."""
+    seen = [kept("untouched-read", number + 1) for number in range(len(live_sessions()))]
+    told = lift.with_known_rate(seen, 200e6)
+    plan, _ = plan_for(request("wan", "initiator", "", "20ms", "200mbit", []))
+    disks = tuple(lift.limited(one, judged(one)) for one in told)
+    shares = tuple(share for one in disks for share in one.shares)
+    reason = lift.Reason("wan", 200e6, (), shares, disks)
+    return lambda: (reason.by_gain(reason.lifting(plan.rows)), reason.unlifted(plan.rows, "wan"))
+
+
 def _disk(number: int, name: str, completed: int, state: str = "live") -> CountedDevice:
     ops = {"read": Op(issued=completed, completed=completed)}
     return CountedDevice(
@@ -122,7 +142,7 @@ def _calls(host: Path, sessions: int, work: Callable[[], object]) -> int:
         return _counted(work)
 
 
-@pytest.mark.parametrize("work", [_show, _lint, _rules_alone, _plan, _order_alone, _why])
+@pytest.mark.parametrize("work", [_show, _lint, _rules_alone, _plan, _order_alone, _why, _advise, _plan_from_why])
 def test_a_session_costs_as_much_among_many_as_among_few(tmp_path: Path, work: Callable[[], object]) -> None:
     few, many = _calls(tmp_path / "few", FEW, work), _calls(tmp_path / "many", MANY, work)
     assert many <= MOST_TIMES * few

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What may be tried next, the likeliest first: what lifts the limiters, and what shortens queues."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import attrs
 
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.view import View
 from fabtune.model.observation import ENDS, INITIATOR
-from fabtune.tune.lift import Reason, profile_for
-from fabtune.why.judging import Share
+from fabtune.tune.lift import Limited, Reason, profile_for
+from fabtune.why.judging import Judged, Share
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.summing_up import nic_bytes_per_s
 
@@ -52,7 +52,7 @@ def _lifting(now: View, tried: Collection[str]) -> Iterator[Wanted]:
     profile = profile_for(now.seen[0], shares)
     # Where there is nothing to write against the largest ones, the others may have something.
     for first in range(len(shares)):
-        reason = Reason(profile, _rate_to_plan_for(now), (), shares[first:])
+        reason = Reason(profile, _rate_to_plan_for(now), (), shares[first:], _disks(now, _among(shares[first:])))
         yield Wanted(reason, estimated=now.rate_bit_per_s is None)
     # A queue too short to be seen overflows all the same.
     yield from _against_overflow(now, tried, now.delivered_bit_per_s)
@@ -60,13 +60,29 @@ def _lifting(now: View, tried: Collection[str]) -> Iterator[Wanted]:
 
 def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> Iterator[Wanted]:
     """Yield what sends no faster than `rate`, in bit/s, so that the path's queue does not overflow."""
-    shares = tuple(
-        attrs.evolve(share, limiter=OVERFLOW, lifts=_PACING, profile=_WAN)
-        for way in now.ways for share in way.liftable if share.limiter == LOSS.name
-    )  # fmt: skip
+    whose = _disks(now, _overflowing)
+    shares = tuple(share for way in now.ways for share in _overflowing(way))
     if rate is not None and shares and OVERFLOW not in tried:
         # A rate that payload showed has no room for what Linux does not count of a packet: it shows in the payload.
-        yield Wanted(Reason(_WAN, rate, (), shares), settings=(_AS_SHOWN,))
+        yield Wanted(Reason(_WAN, rate, (), shares, whose), settings=(_AS_SHOWN,))
+
+
+def _among(shares: Sequence[Share]) -> Callable[[Judged], Sequence[Share]]:
+    return lambda way: [share for share in way.liftable if share in shares]
+
+
+def _overflowing(way: Judged) -> list[Share]:
+    lossy = (share for share in way.liftable if share.limiter == LOSS.name)
+    return [attrs.evolve(share, limiter=OVERFLOW, lifts=_PACING, profile=_WAN) for share in lossy]
+
+
+def _disks(now: View, of: Callable[[Judged], Sequence[Share]]) -> tuple[Limited, ...]:
+    """Return each disk with the shares `of` its directions: nobody else's session is to be written to."""
+    found = {one.device: one for one in now.seen}
+    return tuple(
+        Limited(one, tuple(share for way in now.ways if way.device == name for share in of(way)))
+        for name, one in found.items()
+    )
 
 
 def _rate_to_plan_for(now: View) -> float:
@@ -87,7 +103,7 @@ def _shorter_queues(now: View, aim: Aim, tried: Collection[str]) -> Iterator[Wan
     if rate is not None and now.queue_on_path and PATH_QUEUE not in tried:
         share = Share(PATH_QUEUE, 1.0, "a queue on the path", lifts=_PACING, ends=ENDS, profile=_WAN)
         shown = () if now.rate_bit_per_s else (_AS_SHOWN,)
-        yield Wanted(Reason(_WAN, rate, (), (share,)), settings=shown)
+        yield Wanted(Reason(_WAN, rate, (), (share,), _disks(now, lambda _: [share])), settings=shown)
 
 
 def _fewer_under_way(now: View, aim: Aim) -> Iterator[Wanted]:

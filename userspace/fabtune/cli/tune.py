@@ -49,25 +49,49 @@ def _asked(args: argparse.Namespace) -> Request:
 
 def run_plan(args: argparse.Namespace) -> int:
     """Show what a profile would change; with --exit-code exit 3 if that is anything."""
-    reason = _reason(args) if args.reason else None
-    args.profile = args.profile or (reason.profile if reason else "wan")
-    if reason and args.rate is None and reason.rate_bit_per_s:
-        args.rate = f"{reason.rate_bit_per_s:.0f}bit"
+    if args.reason:
+        return _plan_from_why(args)
     plan, facts = plan_for(_asked(args))
-    if reason:
-        for text in reason.verdicts:
-            console.say(text)
-        plan.rows = reason.lifting(plan.rows)
+    _give_plan(args, plan, facts, plan)
+    return ExitCode.DRIFT if args.exit_code and plan.changes else ExitCode.DONE
+
+
+def _plan_from_why(args: argparse.Namespace) -> int:
+    """Show what lifts what limits the sessions now, what brings most first; exit 5 where that cannot be told."""
+    from fabtune.tune.lift import NOT_LIMITED
+    from fabtune.tune.unlifted import on_the_target
+
+    reason = _reason(args)
+    args.profile = args.profile or reason.profile
+    if args.rate is None and reason.rate_bit_per_s:
+        args.rate = f"{reason.rate_bit_per_s:.0f}bit"
+    if args.rtt is None and reason.rtt_ms:
+        args.rtt = f"{reason.rtt_ms}ms"
+    plan, facts = plan_for(_asked(args))
+    whole, plan.rows = plan.rows, reason.lifting(plan.rows)
+    for text in (*reason.verdicts, *(one.in_words for one in reason.unlifted(whole, args.profile))):
+        console.say(text)
+    if reason.at_target:
+        console.say(on_the_target(reason.at_target))
+    # A file keeps the order in which they are to be written, and what is left alone.
+    shown = reason.by_gain([row for row in plan.rows if args.all or row.note != NOT_LIMITED])
+    _give_plan(args, plan, facts, replace(plan, rows=shown))
+    if not reason.named:
+        return ExitCode.CANNOT_TELL
+    return ExitCode.DRIFT if args.exit_code and plan.changes else ExitCode.DONE
+
+
+def _give_plan(args: argparse.Namespace, plan: Plan, facts: Facts, shown: Plan) -> None:
+    """Save `plan` where that is asked for, and print it as `shown`."""
     if args.out == STDIO:
         with console.reader_may_leave():
             print(saved_plan.plan_text(saved_plan.of(plan, facts, shipped_catalog())), end="")
-        return ExitCode.DRIFT if args.exit_code and plan.changes else ExitCode.DONE
+        return
     if args.out:
         saved_plan.write(saved_plan.of(plan, facts, shipped_catalog()), args.out)
-    _show_plan(plan, facts, args.json, args.all)
+    _show_plan(shown, facts, args.json, args.all)
     if args.out:
         console.say(f"saved; to write it: fabtune apply --plan {args.out}")
-    return ExitCode.DRIFT if args.exit_code and plan.changes else ExitCode.DONE
 
 
 def _reason(args: argparse.Namespace) -> "Reason":

@@ -3,7 +3,7 @@
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -16,9 +16,9 @@ from fabtune.model.document import Json
 from fabtune.model.foretell import Foretold
 from fabtune.model.observation import Observation
 from fabtune.tune import lift
+from fabtune.tune.unlifted import on_the_target
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
-from fabtune.why.limiter import CANNOT_TELL
 
 _PARTS = {
     "held": "held back on this host", "path": "round trip", "r2t": "round trips for R2Ts", "wire": "on the wire",
@@ -34,8 +34,7 @@ class _Told:
 
     seen: Observation
     ways: list[Judged]
-    rows: list[lift.Lift]
-    no_plan: str
+    advice: lift.Advice
     at_target: list[str]
     brings: Mapping[str, Foretold]
 
@@ -54,11 +53,10 @@ def run_why(args: argparse.Namespace) -> int:
 
         return run_on_fleet(args)
     rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
-    code = ExitCode.DONE
+    code, read = ExitCode.DONE, True
     try:
-        while True:
-            code = _once(args, rate)
-            sys.stdout.flush()
+        while read:
+            code, read = _once(args, rate)
             if not args.watch:
                 break
     except KeyboardInterrupt:
@@ -68,11 +66,13 @@ def run_why(args: argparse.Namespace) -> int:
     return code
 
 
-def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> ExitCode:
+def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> tuple[ExitCode, bool]:
+    """Look once; return the exit code, and whether somebody still reads."""
     look = Look(args.device, args.target_netns, args.target_host)
     if not args.watch:
         console.say(f"looking for {args.seconds:g} s ...")
-    told = [_tell(seen, args.target_netns) for seen in lift.with_known_rate(look.over(args.seconds), rate_bit_per_s)]
+    told = _tell(lift.with_known_rate(look.over(args.seconds), rate_bit_per_s), args.target_netns)
+    read = False
     with console.reader_may_leave():
         if args.json:
             paths = words.lone_paths([one.seen for one in told])
@@ -80,17 +80,24 @@ def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> ExitCode:
             table.print_json(document, one_line=args.watch)
         else:
             _show(told)
+        sys.stdout.flush()
+        read = True
     if args.target_host and not any(one.seen.target for one in told):
-        return ExitCode.FAILED
-    known = [way for one in told for way in one.ways if way.first.limiter != CANNOT_TELL and not way.first.among]
-    return ExitCode.DONE if known else ExitCode.CANNOT_TELL
+        return ExitCode.FAILED, read
+    known = any(lift.is_named(way) for one in told for way in one.ways)
+    return ExitCode.DONE if known else ExitCode.CANNOT_TELL, read
 
 
-def _tell(seen: Observation, target_netns: str | None) -> _Told:
-    ways = judged(seen)
-    there = lift.at_the_target(ways) if target_netns is None else []
-    rows, no_plan = lift.lifting_rows(seen, ways, target_netns)
-    return _Told(seen, ways, rows, no_plan, there, lift.brought(seen, rows))
+def _tell(seen: Sequence[Observation], target_netns: str | None) -> list[_Told]:
+    """Judge each disk, and plan for all that are limited together."""
+    found = [judged(one) for one in seen]
+    advice = lift.advised([lift.limited(*pair) for pair in zip(seen, found, strict=True)], target_netns)
+    return [
+        _Told(
+            one, ways, what, lift.at_the_target(ways) if target_netns is None else [], lift.brought(one, what.rows)
+        )
+        for one, ways, what in zip(seen, found, advice, strict=True)
+    ]  # fmt: skip
 
 
 def _as_json(one: _Told) -> dict[str, Json]:
@@ -100,8 +107,9 @@ def _as_json(one: _Told) -> dict[str, Json]:
         "portal": one.seen.session.portal,
         "idle": not one.ways,
         "ways": [_way_json(one, way) for way in one.ways],
-        "plan": [{**lifted.row.as_json(), "lifts": list(lifted.limiters)} for lifted in one.rows],
-        "no_plan": one.no_plan,
+        "plan": [{**lifted.row.as_json(), "lifts": list(lifted.limiters)} for lifted in one.advice.rows],
+        "no_plan": one.advice.no_plan,
+        "unlifted": [{**attrs.asdict(rest), "in_words": rest.in_words} for rest in one.advice.unlifted],
         "at_target": list(one.at_target),
         "missing": list(one.seen.missing),
         "observation": typed.STRICT.write(one.seen),
@@ -175,21 +183,22 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _show_rows(one: _Told) -> None:
-    advice = dict.fromkeys(share.advice for way in one.ways for share in way.liftable if share.advice)
-    if not one.rows and not advice and not one.no_plan and not one.at_target:
+    told = dict.fromkeys(share.advice for way in one.ways for share in way.liftable if share.advice)
+    rows, no_plan, unlifted = one.advice.rows, one.advice.no_plan, one.advice.unlifted
+    if not any((rows, told, no_plan, unlifted, one.at_target)):
         return
     print(f"\n{one.seen.device}: what to do")
-    if one.rows:
+    if rows:
         shown = [
             (found.row.tunable.name, found.row.device.label if found.row.device else "-", found.row.now or "-",
              found.row.wanted or "-", ", ".join(found.limiters).replace("-", " "))
-            for found in one.rows
+            for found in rows
         ]  # fmt: skip
         table.table(("tunable", "where", "now", "wanted", "lifts"), shown)
-    for text in advice:
+    for text in (*told, *(rest.in_words for rest in unlifted)):
         table.paragraph(text)
     if one.at_target:
-        table.paragraph(f"on the target, what lifts it is among {', '.join(one.at_target)}: fabtune plan --role target")
-    if one.no_plan:
+        table.paragraph(on_the_target(one.at_target))
+    if no_plan:
         names = dict.fromkeys(name for way in one.ways for share in way.liftable for name in share.lifts)
-        table.paragraph(f"what lifts it is among {', '.join(names)}; no values: {one.no_plan}")
+        table.paragraph(f"what lifts it is among {', '.join(names)}; no values: {no_plan}")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What limited each load while it ran, as its run record has it: a sentence a side first, then shares and evidence."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+import attrs
 
 from fabtune.model.document import Json
 from fabtune.model.limits import KeptShare, Limits
@@ -23,23 +25,60 @@ _COLUMNS = (
 )
 
 
+# More names than these are counted.
+_FEW = 4
+
+
+@attrs.frozen
+class _Seen:
+    """What limited one direction of one disk in one step of one run."""
+
+    step: str
+    limits: Limits
+
+    @property
+    def limiter(self) -> str:
+        """What limited most, as tables call it."""
+        return words.limiter_name(self.limits.shares[0])
+
+
 def of_limiters(records: Sequence[RunRecord], workload: str) -> list[Answer]:
-    """Return one answer with a line for each label and direction; none where nothing was looked at."""
+    """Return one answer with a line for each label, direction and limiter; none where nothing was looked at."""
     lines = []
     for label in dict.fromkeys(one.label for one in records):
-        found = [limits for one in records if one.label == label for step in one.steps for limits in step.limits]
-        for way in dict.fromkeys(one.way for one in found):
-            lines.append(f"{label or workload}: {_together([one for one in found if one.way == way])}")
+        steps = [step for one in records if one.label == label for step in one.steps]
+        found = [_Seen(step.name, limits) for step in steps for limits in step.limits]
+        for way in dict.fromkeys(one.limits.way for one in found):
+            told = _by_limiter([one for one in found if one.limits.way == way])
+            lines += [f"{label or workload}: {text}" for text in told]
     return [Answer(_QUESTION, "\n".join(lines))] if lines else []
 
 
-def _together(found: Sequence[Limits]) -> str:
-    """Return the sentence of the run in the middle of those that name what most do, and of how many it is true."""
-    names = [words.limiter_name(one.shares[0]) for one in found]
-    most = max(dict.fromkeys(names), key=names.count)
-    alike = sorted((one for one, name in zip(found, names, strict=True) if name == most), key=lambda x: x.bytes_per_s)
-    said = alike[len(alike) // 2].verdict
-    return f"{said}." if len(found) == 1 else f"{said}; so in {len(alike)} of {len(found)} looks."
+def _by_limiter(found: Sequence[_Seen]) -> list[str]:
+    """Return a sentence for each limiter, the most frequent first: of a look in the middle, and where it is so, too."""
+    alike: dict[str, list[_Seen]] = {}
+    for one in found:
+        alike.setdefault(one.limiter, []).append(one)
+    disks, steps = (list(dict.fromkeys(names)) for names in zip(*map(_place, found), strict=True))
+    told = []
+    for group in sorted(alike.values(), key=len, reverse=True):
+        middle = sorted(group, key=lambda one: one.limits.bytes_per_s)[len(group) // 2]
+        said = f"{middle.step}: {middle.limits.verdict}" if len(steps) > 1 else middle.limits.verdict
+        mine = [set(names) for names in zip(*map(_place, group), strict=True)]
+        where = [_listed(disks, mine[0], "disks"), _listed(steps, mine[1], "steps")]
+        place = f" ({'; '.join(filter(None, where))})" if any(where) else ""
+        told.append(f"{said}." if len(found) == 1 else f"{said}; so in {len(group)} of {len(found)} looks{place}.")
+    return told
+
+
+def _place(one: _Seen) -> tuple[str, str]:
+    return one.limits.device, one.step
+
+
+def _listed(names: Sequence[str], mine: Collection[str], kind: str) -> str:
+    """Return those of `names` that are `mine`, '' where there is but one."""
+    found = [name for name in names if name in mine] if len(names) > 1 else []
+    return ", ".join(found) if len(found) <= _FEW else f"{len(found)} {kind}"
 
 
 def sentences(record: RunRecord) -> list[str]:

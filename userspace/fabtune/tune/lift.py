@@ -1,27 +1,39 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What lifts the limiters: the rows of the path's profile that change one of their tunables at the right end."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import attrs
 
 from fabtune.catalog.tunable import Value
-from fabtune.errors import FabtuneError
+from fabtune.errors import CannotTellError, FabtuneError
 from fabtune.measure.look import Look
 from fabtune.model.change import KNOWN, Change
 from fabtune.model.foretell import Foretold, foretell
-from fabtune.model.observation import TARGET, Observation
+from fabtune.model.observation import ENDS, INITIATOR, TARGET, Observation
 from fabtune.tune import journal
-from fabtune.tune.plan import Row
+from fabtune.tune.held import IN_FORCE
+from fabtune.tune.plan import CHANGE, REFUSED, Row
 from fabtune.tune.request import plan_for, request
+from fabtune.tune.unlifted import Unlifted, has_values, of_end, without_row
+from fabtune.tune.whose import Owned, Passed
 from fabtune.why import words
 from fabtune.why.judging import Judged, Share, judged
+from fabtune.why.limiter import CANNOT_TELL
 from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
 # A line does not carry more than this above the rate that was told of it.
 _TOO_MUCH = 1.02
+# Round trips this much apart, and by no more than this, are not of one path: people tell them roughly.
+_ALIKE, _ALIKE_MS = 1.25, 0.5
+# A transaction that goes back unless it is confirmed.
+_TRIED = "unconfirmed"
+# What each network namespace has its own of.
+_OF_NETWORK = ("netns", "nic", "route", "connection")
+NOT_LIMITED = "of no session that is limited by it"
 
 
 @attrs.frozen
@@ -33,13 +45,36 @@ class Lift:
 
 
 @attrs.frozen
+class Limited:
+    """One disk, and those shares of its time that settings lift, the largest first."""
+
+    seen: Observation
+    shares: tuple[Share, ...]
+
+
+def limited(seen: Observation, found: Iterable[Judged]) -> Limited:
+    """Return what of `found` settings lift."""
+    return Limited(seen, tuple(share for one in found for share in one.liftable if share.lifts))
+
+
+@attrs.frozen
 class Reason:
-    """What limits the sessions, as a plan needs it; `shares` are those that settings lift, `verdicts` the sentences."""
+    """What limits the sessions, as a plan needs it; `shares` are those that settings lift, `verdicts` the sentences.
+
+    `disks` says whose they are (none: all devices are meant), `named` whether a limiter was.  `netns` is where the
+    target's end is: '' elsewhere, None where each end has a plan of its own; `at_target` are the tunables to look at
+    where it is elsewhere.
+    """
 
     profile: str
     rate_bit_per_s: float | None
     verdicts: tuple[str, ...]
     shares: tuple[Share, ...]
+    disks: tuple[Limited, ...] = ()
+    rtt_ms: float | None = None
+    named: bool = True
+    netns: str | None = None
+    at_target: tuple[str, ...] = ()
 
     @property
     def tunables(self) -> frozenset[str]:
@@ -47,8 +82,56 @@ class Reason:
         return frozenset(name for one in self.shares for name in one.lifts)
 
     def lifting(self, rows: Iterable[Row]) -> list[Row]:
-        """Return those of `rows` that lift what limits, in the order in which they must be written."""
-        return [row for row in rows if _lifts(row, self.shares)]
+        """Return those of `rows` that lift what limits, in the order in which they must be written.
+
+        What they would write to devices that no limited disk uses is refused: without such a row its device would be
+        a new one to a saved plan.
+        """
+        lifting = {(name, end) for one in self.shares for name in one.lifts for end in one.ends}
+        mine = [row for row in rows if (row.tunable.name, row.role) in lifting]
+        if not self.disks:
+            return mine
+        wanted = {id(row) for row, _ in self._whose(mine)}
+        return [
+            row if row.state != CHANGE or id(row) in wanted else replace(row, state=REFUSED, note=NOT_LIMITED)
+            for row in mine
+        ]
+
+    def by_gain(self, rows: Sequence[Row]) -> list[Row]:
+        """Return those of `rows` that are to be written, what brings most by itself first, and then the rest."""
+        gains = {id(row): 0.0 for row in rows}
+        for row, seen in self._whose(rows):
+            gains[id(row)] += _gain(seen, row)
+        return sorted(rows, key=lambda row: (row.state != CHANGE, -gains[id(row)]))
+
+    def unlifted(self, rows: Sequence[Row], planned: str) -> list[Unlifted]:
+        """Return what of the shares none of `rows`, made of profile `planned`, lifts, each once."""
+        here = ENDS if self.netns else (INITIATOR,)
+        whose: dict[int, list[Row]] = {}
+        for row, seen in self._whose(rows):
+            whose.setdefault(id(seen), []).append(row)
+        found = (
+            one for disk in self.disks
+            for one in without_row(planned, disk.shares, whose.get(id(disk.seen), ()), here)
+        )  # fmt: skip
+        return list(dict.fromkeys(found))
+
+    def _whose(self, rows: Iterable[Row]) -> Iterator[tuple[Row, Observation]]:
+        """Yield each row to be written with each disk that it lifts."""
+        owned = Owned(rows)
+        for one in self.disks:
+            for end in ENDS:
+                for row in owned.of(one.seen, end):
+                    if row.state == CHANGE and _lifts(row, one.shares) and not self._elsewhere(row):
+                        yield row, one.seen
+
+    def _elsewhere(self, row: Row) -> bool:
+        """Tell whether a row is meant for an end that is not here: a plan is of one namespace."""
+        if self.netns is None:
+            return False
+        if row.role == TARGET:
+            return not self.netns
+        return bool(self.netns) and row.tunable.scope in _OF_NETWORK
 
 
 def _lifts(row: Row, shares: Iterable[Share]) -> bool:
@@ -58,41 +141,76 @@ def _lifts(row: Row, shares: Iterable[Share]) -> bool:
 def reason(seconds: float, target_netns: str | None, rate_bit_per_s: float | None) -> Reason:
     """Look for `seconds` at all sessions and return why they are not faster.
 
-    Raises InputError without a session, FabtuneError where all are idle.
+    Raises InputError without a session, CannotTellError where all are idle.
     """
     look = Look([], target_netns)
     seen = with_known_rate(look.over(seconds), rate_bit_per_s)
-    found = [(one, way) for one in seen for way in judged(one)]
-    if not found:
-        raise FabtuneError("no session moved anything: put them under their load, and plan then")
-    shares = tuple(share for _, way in found for share in way.liftable if share.lifts)
-    rates = [one.rate_bytes_per_s for one in seen if one.rate_bytes_per_s]
-    verdicts = tuple(words.verdict(way) for _, way in found)
-    return Reason(profile_for(found[0][0], shares), 8 * max(rates) if rates else None, verdicts, shares)
+    found = [(one, judged(one)) for one in seen]
+    ways = [way for _, judged_ways in found for way in judged_ways]
+    if not ways:
+        raise CannotTellError("; ".join(words.idle(one) for one in seen))
+    disks = [one for one in (limited(*pair) for pair in found) if one.shares]
+    shares = tuple(share for one in disks for share in one.shares)
+    # As of several sessions ever: the longest round trip and the fastest line; what they ask for are upper limits.
+    asking = [one.seen for one in disks] or [one for one, judged_ways in found if judged_ways]
+    longest = max(asking, key=lambda one: one.rtt_ms or 0.0)
+    rates = [one.rate_bytes_per_s for one in asking]
+    known = [8 * rate for rate in rates if rate]
+    return Reason(
+        profile_for(longest, shares), max(known) if len(known) == len(rates) else None,
+        tuple(map(words.verdict, ways)), shares, tuple(disks), longest.rtt_ms, any(map(is_named, ways)),
+        target_netns or "", () if target_netns else tuple(at_the_target(ways)),
+    )  # fmt: skip
+
+
+def is_named(way: Judged) -> bool:
+    """Tell whether what limits a direction most has a name, and one alone."""
+    return way.first.limiter != CANNOT_TELL and not way.first.among
 
 
 def with_known_rate(seen: Sequence[Observation], told_bit_per_s: float | None) -> list[Observation]:
-    """Return `seen` with the line's rate: as told, as the last profile was told, or the NIC's on a short path."""
+    """Return `seen` with the line's rate: as told, as a profile in force for that path was, or a near NIC's."""
     if told_bit_per_s is not None:
         return [with_rate(one, told_bit_per_s / 8) for one in seen]
-    applied = _applied_bytes_per_s()
+    applied = _in_force()
     return [_with_applied(one, applied) for one in seen]
 
 
-def _with_applied(seen: Observation, applied: float | None) -> Observation:
+@attrs.frozen
+class _Applied:
+    """A profile in force: the path that it was computed for, and what it wrote to."""
+
+    rtt_ms: float | None
+    rate_bytes_per_s: float
+    wrote: Passed
+
+    def for_path_of(self, seen: Observation) -> bool:
+        """Tell whether the path is that of `seen`: by its round trip, and by what was written to."""
+        told, found = self.rtt_ms, seen.rtt_ms
+        if told is None or found is None or max(told, found) > _ALIKE * min(told, found) + _ALIKE_MS:
+            return False
+        return self.wrote.by(seen)
+
+
+def _with_applied(seen: Observation, applied: Iterable[_Applied]) -> Observation:
+    rate = next((one.rate_bytes_per_s for one in applied if one.for_path_of(seen)), None)
     # A plan that was told none took the NIC's, which a long path need not have.
-    if applied is not None and (is_near(seen) or applied != nic_bytes_per_s(seen)) and _possible(seen, applied):
-        return attrs.evolve(seen, rate_bytes_per_s=applied, rate_by="told to the profile in force")
+    if rate is not None and (is_near(seen) or rate != nic_bytes_per_s(seen)) and _possible(seen, rate):
+        return attrs.evolve(seen, rate_bytes_per_s=rate, rate_by="told to the profile in force")
     return with_rate(seen, None)
 
 
-def _applied_bytes_per_s() -> float | None:
-    """Return the rate that the last applied profile was computed for, None without one."""
+def _in_force() -> list[_Applied]:
+    """Return the profiles that were computed for a rate and are not taken back, the newest first."""
     try:
-        known = [one.header.rate_bit_per_s for one in journal.transactions()]
+        known = journal.transactions()
     except FabtuneError:
-        return None
-    return next((rate / 8 for rate in reversed(known) if rate), None)
+        return []
+    return [
+        _Applied(one.header.rtt_ms, one.header.rate_bit_per_s / 8, Passed(step.device for step in one.open_steps))
+        for one in reversed(known)
+        if one.state in (IN_FORCE, _TRIED) and one.header.rate_bit_per_s
+    ]
 
 
 def _possible(seen: Observation, rate_bytes_per_s: float) -> bool:
@@ -106,26 +224,67 @@ def profile_for(seen: Observation, shares: Iterable[Share]) -> str:
     return own or ("wan" if (seen.rtt_ms or 0.0) >= _WIDE_MS else "lan")
 
 
-def lifting_rows(seen: Observation, found: Sequence[Judged], target_netns: str | None) -> tuple[list[Lift], str]:
-    """Return the plan's rows that lift what limits, on the ends that are here, or why there is no plan."""
-    shares = [share for one in found for share in one.liftable if share.lifts]
-    if not shares:
-        return [], ""
+@attrs.frozen
+class Advice:
+    """What is to be done for one disk: rows of plans, or why there are none, and what no row lifts."""
+
+    rows: tuple[Lift, ...] = ()
+    no_plan: str = ""
+    unlifted: tuple[Unlifted, ...] = ()
+
+
+class _Plans:
+    """The plans of this host for what limits its disks: one for all that ask for the same."""
+
+    def __init__(self, disks: Iterable[Limited], target_netns: str | None) -> None:
+        self.ends = {INITIATOR: ""} if target_netns is None else {INITIATOR: "", TARGET: target_netns}
+        self._rtts_ms: dict[tuple[str, str | None], list[float]] = {}
+        self._made: dict[tuple[str, str | None, str], Owned] = {}
+        for one in disks:
+            self._rtts_ms.setdefault(_asked(one), []).extend([one.seen.rtt_ms] if one.seen.rtt_ms else [])
+
+    def of(self, one: Limited, end: str) -> Owned:
+        """Return the rows to be written at `end` for such a disk.  Raises FabtuneError."""
+        asked = _asked(one)
+        if (*asked, end) not in self._made:
+            profile, rate = asked
+            # What is computed for the longest is an upper limit for others.
+            rtt = f"{max(self._rtts_ms[asked])}ms" if self._rtts_ms[asked] else None
+            plan, _ = plan_for(request(profile, end, self.ends[end], rtt, rate, []))
+            self._made[*asked, end] = Owned(plan.rows)
+        return self._made[*asked, end]
+
+
+def _asked(one: Limited) -> tuple[str, str | None]:
+    rate = one.seen.rate_bytes_per_s
+    return profile_for(one.seen, one.shares), None if rate is None else f"{rate * 8:.0f}bit"
+
+
+def advised(disks: Sequence[Limited], target_netns: str | None) -> list[Advice]:
+    """Return the plan's rows that lift what limits each of `disks`, on the ends that are here."""
+    plans = _Plans([one for one in disks if one.shares], target_netns)
+    return [_advice(one, plans) if one.shares else Advice() for one in disks]
+
+
+def _advice(one: Limited, plans: _Plans) -> Advice:
     lifts: list[Lift] = []
-    rate = None if seen.rate_bytes_per_s is None else f"{seen.rate_bytes_per_s * 8:.0f}bit"
-    ends = {"initiator": ""} if target_netns is None else {"initiator": "", TARGET: target_netns}
-    for end, netns in ends.items():
-        wanted = {name for share in shares if end in share.ends for name in share.lifts}
-        if not wanted:
-            continue
-        rtt = None if seen.rtt_ms is None else f"{seen.rtt_ms}ms"
-        try:
-            plan, _ = plan_for(request(profile_for(seen, shares), end, netns, rtt, rate, []))
-        except FabtuneError as error:
-            return lifts, str(error)
-        lifts += [Lift(row, _of(row, end, shares)) for row in plan.changes if row.tunable.name in wanted]
+    for end in plans.ends:
+        if any(end in share.ends for share in one.shares):
+            try:
+                rows = [row for row in plans.of(one, end).of(one.seen, end) if row.state == CHANGE]
+            except FabtuneError as error:
+                return Advice(tuple(lifts), str(error))
+            lifts += [Lift(row, of) for row in rows if (of := _of(row, end, one.shares))]
     # What brings most by itself first.
-    return sorted(lifts, key=lambda one: -sum(way.low for way in brought(seen, [one]).values())), ""
+    lifts.sort(key=lambda found: -_gain(one.seen, found.row))
+    profile, _ = _asked(one)
+    rest = without_row(profile, one.shares, [found.row for found in lifts], tuple(plans.ends))
+    return Advice(tuple(lifts), "", tuple(rest))
+
+
+def _gain(seen: Observation, row: Row) -> float:
+    """Return what a row alone would bring, in bytes per second; 0 where the model does not know it."""
+    return sum(way.low - way.now_bytes_per_s for way in brought(seen, [Lift(row, ())]).values())
 
 
 def brought(seen: Observation, lifts: Iterable[Lift]) -> dict[str, Foretold]:
@@ -142,14 +301,11 @@ def _plain(value: Value) -> float | str:
     return value if isinstance(value, str) else float(value)
 
 
-# Tunables of an initiator alone.
-_INITIATORS = ("iscsi.", "block.")
-
-
 def at_the_target(found: Sequence[Judged]) -> list[str]:
-    """Return the tunables of a target that lift what limits."""
-    names = (name for one in found for share in one.liftable if TARGET in share.ends for name in share.lifts)
-    return [name for name in dict.fromkeys(names) if not name.startswith(_INITIATORS)]
+    """Return the tunables of a target that lift what limits, as far as a profile has values for any of them."""
+    shares = (share for one in found for share in one.liftable if TARGET in share.ends)
+    names = (name for share in shares if has_values(share, TARGET) for name in share.lifts)
+    return of_end(names, TARGET)
 
 
 def _of(row: Row, end: str, shares: Collection[Share]) -> tuple[str, ...]:

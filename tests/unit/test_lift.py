@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is advised on a host of files whose sessions carried what kept looks saw: whose rows, and in what order."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import attrs
+import hosttree
+import pytest
+from kept_looks import kept
+
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.cli import main
+from fabtune.cli import why as why_verb
+from fabtune.errors import ExitCode
+from fabtune.facts.collect import collect
+from fabtune.host import sockets
+from fabtune.host.sessions import live_sessions
+from fabtune.host.sockets import TcpSocket
+from fabtune.model.device import Device
+from fabtune.model.observation import Observation
+from fabtune.model.path import NetworkPath
+from fabtune.tune import journal, lift, reconnect
+from fabtune.tune.apply import apply
+from fabtune.tune.pending import Leave
+from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
+from fabtune.tune.undo import undo
+from fabtune.tune.whose import Owned, Passed
+from fabtune.why import words
+from fabtune.why.judging import judged
+
+SLOW = "untouched-read"
+Enter = Callable[[int], Path]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Enter:
+    """Makes and enters a host of files with so many sessions, on a path of 20 ms."""
+
+    def enter(sessions: int) -> Path:
+        hosttree.enter(hosttree.make(tmp_path / "host", sessions), monkeypatch)
+        there = [
+            TcpSocket("10.2.0.254", one.address, 40000, one.port, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 0, 0)
+            for one in live_sessions()
+        ]
+        for module in (sockets, reconnect):
+            monkeypatch.setattr(module, "established", lambda netns="": there)
+        return tmp_path / "host"
+
+    return enter
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Lets every look see what is given."""
+
+    def see(*seen: Observation) -> None:
+        class Looked:
+            def __init__(self, *_: object) -> None:
+                pass
+
+            def over(self, _: float) -> Sequence[Observation]:
+                return seen
+
+        monkeypatch.setattr(lift, "Look", Looked)
+        monkeypatch.setattr(why_verb, "Look", Looked)
+
+    return see
+
+
+Looks = Callable[..., None]
+
+
+def _printed(capsys: pytest.CaptureFixture[str], code: int, *argv: str) -> str:
+    assert main.main(argv) == code
+    return capsys.readouterr().out
+
+
+def _devices(rows: Sequence[dict[str, str]]) -> set[str]:
+    return {row["identity"].split(",")[0] for row in rows if row["scope"] in ("record", "block")}
+
+
+def test_nothing_is_advised_for_another_session_nor_for_a_disk_at_the_bound(
+    host: Enter, looks: Looks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host(3)
+    looks(kept(SLOW, 1), kept("wan-read", 2), kept(SLOW, 3))
+    told = json.loads(_printed(capsys, 0, "why", "--json", "--rate", "200mbit"))["devices"]
+    assert [_devices(one["plan"]) for one in told] == [{hosttree.iqn(1)}, set(), {hosttree.iqn(3)}]
+    assert "iscsi.tcp_window" in {row["tunable"] for row in told[0]["plan"]}
+    rows = json.loads(_printed(capsys, 0, "plan", "--from", "why", "--rate", "200mbit", "--json"))["rows"]
+    assert _devices([row for row in rows if row["state"] == CHANGE]) == {hosttree.iqn(1), hosttree.iqn(3)}
+
+
+def test_a_plan_from_why_is_applied_though_it_leaves_other_sessions_alone(
+    host: Enter, looks: Looks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host(2)
+    looks(kept(SLOW, 1), kept("wan-read", 2))
+    file = tmp_path / "x.plan"
+    asked = ["--role", "initiator", "--rate", "200mbit"]
+    assert hosttree.iqn(2) not in _printed(capsys, 0, "plan", "--from", "why", *asked, "--out", str(file))
+    states = {
+        row["device"]["label"][-13:]: row["state"]
+        for row in json.loads(file.read_text())["rows"] if row["tunable"] == "iscsi.tcp_window"
+    }  # fmt: skip
+    assert states == {"10.2.0.1:3260": CHANGE, "10.2.0.2:3260": REFUSED}
+    main.main(["apply", "--plan", str(file), "--dry-run"])
+    assert "host has changed" not in capsys.readouterr().err
+
+
+def _rows(tunable: str, *devices: Device) -> list[Row]:
+    return [Row(shipped_catalog().tunables[tunable], "initiator", one, "1", "2", CHANGE, "") for one in devices]
+
+
+def test_a_nic_a_route_and_a_portal_are_those_that_the_session_uses() -> None:
+    seen = kept(SLOW, 1)
+    assert seen.initiator.nic
+    bond = attrs.evolve(
+        seen, initiator=attrs.evolve(seen.initiator, nic=attrs.evolve(seen.initiator.nic, name="bond0"))
+    )
+    nics = [
+        Device("nic", f"name:{name},netns:init", name, {"below": below})
+        for name, below in (("eth0", ""), ("bond0", "eth0"), ("eth1", ""))
+    ]
+    assert [row.device for row in Owned(_rows("nic.rx_ring", *nics)).of(bond, "initiator")] == nics[:2]
+    ways = [("default,10.1.0.9,netns:init", "default dev bond0"),
+            ("10.2.0.0/16,direct,netns:init", "10.2.0.0/16 dev bond0"),
+            ("10.2.0.0/24,direct,netns:init,table:7", "10.2.0.0/24 dev eth1 table 7")]  # fmt: skip
+    routes = _rows("route.congctl", *(Device("route", *one) for one in ways))
+    assert [row.device and row.device.label for row in Owned(routes).of(bond, "initiator")] == ["10.2.0.0/16 dev bond0"]
+    portals = [Device("connection", f"initiator 10.2.0.{one}:3260,netns:init", "") for one in (1, 2)]
+    found = Owned(_rows("connection.pacing", *portals)).of(bond, "initiator")
+    assert [row.device for row in found] == portals[:1]
+    assert Owned(routes).of(bond, "target") == []
+
+
+def _apply(rtt_s: float, number: int) -> None:
+    """Apply a window to session `number`'s record alone, for a path of 100 Mb/s."""
+    record = next(
+        one.device for one in collect([shipped_catalog().tunables["iscsi.tcp_window"]]).readings
+        if one.device.identity.startswith(hosttree.iqn(number) + ",")
+    )  # fmt: skip
+    rows = [Row(shipped_catalog().tunables["iscsi.tcp_window"], "initiator", record, "524288", "0", CHANGE, "because")]
+    plan = Plan("wan", ("initiator",), "", NetworkPath(rtt_s, 12.5e6), {}, rows)
+    with journal.locked():
+        apply(plan, collect([]).host, Leave(), lambda _: None)
+
+
+def _rates(*seen: Observation) -> list[float | None]:
+    return [one.rate_bytes_per_s for one in lift.with_known_rate(seen, None)]
+
+
+def test_the_rate_of_a_profile_is_that_of_its_path_and_no_longer_than_it_is_in_force(host: Enter) -> None:
+    host(2)
+    _apply(0.020, 1)
+    slow = kept(SLOW, 1)
+    # Of another session, and of another path, it tells nothing.
+    assert _rates(slow, kept(SLOW, 2), kept(SLOW, 1, rtt_ms=60.0)) == [12.5e6, None, None]
+    assert undo("wan", None, None, "", False, Leave(), lambda _: None).exit_code == ExitCode.DONE
+    assert _rates(slow) == [None]
+    (found,) = lift.with_known_rate([slow], None)
+    assert "fill the line" not in words.verdict(judged(found)[0])
+
+
+def test_what_a_profile_wrote_to_all_sessions_alike_says_nothing_of_whose_it_was() -> None:
+    seen = kept(SLOW, 1)
+    everybody = Device("netns", "netns:init", "host")
+    assert Passed([]).by(seen) and Passed([everybody]).by(seen)
+    other = f"{hosttree.iqn(2)},10.2.0.2:3260,default"
+    assert not Passed([everybody, Device("record", other, "")]).by(seen)
+    # A disk's name may be another one's since.
+    assert not Passed([Device("block", f"naa.6001405,{other}", "sd1")]).by(seen)
+
+
+def test_a_plan_from_why_shows_what_brings_most_first_and_saves_what_is_written_first(
+    host: Enter, looks: Looks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host(1)
+    looks(kept(SLOW, 1))
+    asked = ["plan", "--from", "why", "--role", "initiator", "--rate", "200mbit", "--out", str(tmp_path / "x.plan")]
+    shown = [row["tunable"] for row in json.loads(_printed(capsys, 0, *asked, "--json"))["rows"]]
+    saved = [row["tunable"] for row in json.loads((tmp_path / "x.plan").read_text())["rows"]]
+    assert shown[0] == "iscsi.tcp_window" != saved[0]
+    assert sorted(shown) == sorted(saved)
+    told = json.loads(_printed(capsys, 0, "why", "--json", "--rate", "200mbit"))["devices"]
+    assert [row["tunable"] for row in told[0]["plan"]] == shown[: len(told[0]["plan"])]
+
+
+def test_a_plan_from_why_exits_as_why_does(host: Enter, looks: Looks, capsys: pytest.CaptureFixture[str]) -> None:
+    host(1)
+    idle = kept(SLOW, 1)
+    none = {name: attrs.evolve(one, completed=0, moved_bytes=0) for name, one in idle.disk.ways.items()}
+    samples = tuple(attrs.evolve(one, in_flight=0) for one in idle.disk.samples)
+    idle = attrs.evolve(idle, disk=attrs.evolve(idle.disk, ways=none, samples=samples))
+    for seen, code, said in ((kept("maxrate-read"), 5, "cannot tell"), (idle, 5, "idle"), (kept(SLOW), 0, "window")):
+        looks(seen)
+        for verb in (["why"], ["plan", "--from", "why", "--role", "initiator"]):
+            assert main.main([*verb, "--rate", "200mbit"]) == code
+            told = capsys.readouterr()
+            assert said in told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("name", "rtt_ms", "said"),
+    [
+        ("nr-requests-read", None, "block.nr_requests"),
+        ("untouched-write", 0.5, "fabtune plan wan --role initiator --only iscsi.tcp_window"),
+    ],
+)
+def test_what_no_row_lifts_is_said_with_what_would(
+    host: Enter, looks: Looks, capsys: pytest.CaptureFixture[str], name: str, rtt_ms: float | None, said: str
+) -> None:
+    host(1)
+    looks(kept(name, 1, rtt_ms))
+    rate = "100mbit" if rtt_ms is None else "25gbit"
+    for verb in (["why"], ["plan", "--from", "why", "--role", "initiator"]):
+        assert main.main([*verb, "--rate", rate]) == 0
+        told = capsys.readouterr()
+        text = " ".join((told.out + told.err).split())
+        assert said in text and ("fabtune explain block.nr_requests" in text) == (rtt_ms is None)
+
+
+def test_what_no_profile_has_for_a_target_elsewhere_is_said(host: Enter) -> None:
+    host(1)
+    seen = kept("wan-depth2w", 1)
+    full = attrs.evolve(seen, rate_bytes_per_s=25e6, disk=attrs.evolve(seen.disk, refusals={"task_set_full": 10_000}))
+    (advice,) = lift.advised([lift.limited(full, judged(full))], None)
+    assert [one.tunables for one in advice.unlifted] == [("lio.store_queue_depth",)]
+    assert "--role target" in advice.unlifted[0].in_words
+    assert lift.at_the_target(judged(full)) == []
+
+
+_WATCH = """
+import sys
+import kept_looks
+from fabtune.cli import main, why
+
+class Looked:
+    def __init__(self, *_): pass
+    def over(self, _): return [kept_looks.kept("wan-read")]
+
+why.Look = Looked
+sys.exit(main.main())
+"""
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_watching_ends_when_the_reader_leaves(as_json: tuple[str, ...]) -> None:
+    argv = [sys.executable, "-c", _WATCH, "why", "--watch", "--rate", "200mbit", *as_json]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}) as run:
+        assert run.stdout and run.stdout.readline()
+        run.stdout.close()
+        try:
+            assert run.wait(timeout=30) == ExitCode.DONE
+        finally:
+            run.kill()
