@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""In a guest with one tuned session: what a look takes of its throughput and of a CPU, and how long the answer takes."""
+"""In a guest with one tuned session: what a look takes of its throughput and of a CPU, and when it has an answer."""
 
 import json
 import resource
@@ -10,7 +10,7 @@ from pathlib import Path
 
 (DISK,) = (path.name for path in Path("/sys/class/iscsi_session").glob("session*/device/target*/*/block/*"))
 STAT = Path("/sys/block", DISK, "stat")
-WAYS = {"the initiator alone": [], "both ends": ["--target-netns", "target"]}
+WAYS: dict[str, list[str]] = {"the initiator alone": [], "both ends": ["--target-netns", "target"]}
 
 
 def moved_bytes() -> int:
