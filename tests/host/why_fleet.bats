@@ -57,6 +57,21 @@ fleet() { /usr/bin/python3 -m fabtune why --fleet "$FLEET/hosts.ini" --for 2s "$
 	[[ $output == *"two: Look at the sessions"* ]]
 }
 
+@test "more hosts than Ansible takes at once by default begin together" {
+	local host
+	printf '#!/bin/sh\ndate +%%s.%%N >> "%s/begun"; sleep 4; cat "%s/one.said"\n' "$FLEET" "$FLEET" > "$FLEET/slow"
+	chmod +x "$FLEET/slow"
+	{
+		printf '[targets]\nstore fabtune_executable=%s/store\n[initiators]\n' "$FLEET"
+		for host in {1..12}; do echo "h$host fabtune_executable=$FLEET/slow"; done
+		printf '[all:vars]\nansible_connection=local\n'
+	} > "$FLEET/many.ini"
+	run -0 --separate-stderr /usr/bin/python3 -m fabtune why --fleet "$FLEET/many.ini" --for 4s
+	[[ $output == *"12 of 24 are slow"* ]]
+	# None waited for another's end.
+	sort -n "$FLEET/begun" | awk '{ last = $1; if (NR == 1) first = $1 } END { exit !(NR == 12 && last - first < 4) }'
+}
+
 @test "an inventory without the groups is refused before anything is asked" {
 	printf '[initiators]\none\n' > "$FLEET/short.ini"
 	run -2 /usr/bin/python3 -m fabtune why --fleet "$FLEET/short.ini"

@@ -38,6 +38,10 @@ _SAID = ("rtt", "rate", "seed")
 # A host that dies must not hang the others: ssh asks a silent host three times in 15 s.
 _SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 
+# A process of Ansible for each host: what begins together must not wait for another's end, and five are its default.
+# So many take some 10 GB of memory at most; beyond, hosts take turns.
+_MOST_AT_ONCE = 200
+
 
 @attrs.frozen
 class _Start:
@@ -221,6 +225,7 @@ def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directo
         collections = [str(data_dir("ansible")), os.environ.get("ANSIBLE_COLLECTIONS_PATH")]
         environment = {
             "ANSIBLE_SSH_ARGS": _SSH_ARGS,
+            "ANSIBLE_FORKS": str(min(len({*inventory.initiators, *inventory.targets}), _MOST_AT_ONCE)),
             **os.environ,
             "ANSIBLE_COLLECTIONS_PATH": ":".join(filter(None, collections)),
             "ANSIBLE_CALLBACKS_ENABLED": "fabtune.fleet.failures",
