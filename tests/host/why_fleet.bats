@@ -44,8 +44,9 @@ fleet() { /usr/bin/python3 -m fabtune why --fleet "$FLEET/hosts.ini" --for 2s "$
 	run -0 --separate-stderr fleet
 	[[ ${lines[0]} == "2 of 4 are slow, 2 of these by loss; these and no others have the path iqn.far:3260 in common" ]]
 	[[ $output == *one*read*loss*iqn.far* ]]
-	[ "$(cat "$FLEET/one.asked")" = "why --json --for 2s" ]
-	[ "$(cat "$FLEET/store.asked")" = "why --json --for 2s --end target" ]
+	[[ $(cat "$FLEET/one.asked") =~ ^why\ --json\ --for\ 2s\ --at\ [0-9.]+$ ]]
+	# All begin at the same instant.
+	[ "$(cat "$FLEET/store.asked")" = "$(cat "$FLEET/one.asked") --end target" ]
 	run -0 --separate-stderr fleet --json
 	[ "$(python3 -c "import json, sys; d = json.load(sys.stdin); print(d['common'], d['names'], d['slow'], len(d['members']))" <<< "$output")" = "path ['iqn.far:3260'] 2 4" ]
 }
