@@ -5,14 +5,17 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import pytest
 
 from fabtune.cli import why
 from fabtune.cli.main import verb_parser
+from fabtune.host.sockets import TcpSocket
+from fabtune.measure import look
 from fabtune.model import typed
-from fabtune.model.observation import BackstoreSeen, Observation
+from fabtune.model.observation import BackstoreSeen, EndSeen, Observation
 from fabtune.why.in_common import InCommon, in_common, members_of
 from fabtune.why.same_time import at_the_same_time
 
@@ -147,6 +150,22 @@ def test_a_targets_end_is_joined_to_its_connection_where_both_were_looked_at_at_
     assert (member.judged.first.limiter == "pacing") == joined == member.judged.both_ends
     assert joined or "pacing" in member.judged.first.among
     assert (note in found.notes[0]) if note else not found.notes
+
+
+def test_each_end_keeps_when_its_look_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = SimpleNamespace(
+        missing=[], read=lambda: None, close=lambda: None, common=lambda *_: EndSeen("target", "6.12", None),
+        nic_seen=lambda *_: None, qdisc_seen=lambda *_: None,
+    )  # fmt: skip
+    monkeypatch.setattr(look, "End", lambda *_: end)
+    monkeypatch.setattr(look, "SocketSampler", lambda *_: SimpleNamespace(close=lambda: None))
+    socket = TcpSocket("10.0.0.1", "10.0.0.2", 3260, 40000, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 0, 0)
+    group = look._Group("target", "", [socket])
+    monkeypatch.setattr("time.time", lambda: 1e9)
+    group.begin()
+    monkeypatch.setattr("time.time", lambda: 1e9 + 10)
+    group.stop()
+    assert group.seen(10.0)[socket].begun_unix_s == 1e9
 
 
 def test_it_is_said_if_the_initiators_did_not_look_at_the_same_time() -> None:
