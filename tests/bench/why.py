@@ -14,6 +14,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,10 @@ CASES_A_GUEST = 12
 BARS = {
     "single_right_both_ends": (0.97, 1), "single_right_one_end": (0.90, 1), "double_right": (0.92, 1),
     "advised_at_bound": (0, 0), "share_error_points": (0, 5), "prediction_median": (0, 0.05),
-    "prediction_p95": (0, 0.12), "best_change_right": (0.93, 1),
+    "prediction_p95": (0, 0.12), "best_change_right": (0.93, 1), "prediction_open_share": (0, 0.1),
+    # So many there have to be for the others to say anything.
+    "runs": (200, inf), "double_runs": (50, inf), "seeds": (2, inf), "limiters_put_in": (20, inf),
+    "runs_at_bound": (20, inf),
 }  # fmt: skip
 
 
@@ -69,6 +73,7 @@ def main() -> int:
     parser.add_argument("--file", action="append", help="cases of this file of tests/bench/why only")
     parser.add_argument("--only", action="append", help="cases whose names have this in them")
     parser.add_argument("--judge-only", action="store_true", help="measure nothing: judge what is kept")
+    parser.add_argument("--stale", action="store_true", help="judge runs of cases that were changed since, too")
     parser.add_argument("--most", type=int, help="measure at most so many cases, and judge what is there then")
     parser.add_argument("--document", action="store_true", help="keep what is judged, and make Documentation anew")
     parser.add_argument("--keep-truths", action="store_true", help="keep the truths of short.toml for `make check`")
@@ -85,7 +90,7 @@ def main() -> int:
     if not asked.judge_only:
         for first in range(0, len(missing[: asked.most]), CASES_A_GUEST):
             measure(missing[first : first + CASES_A_GUEST][: asked.most], out, asked.suite)
-    truths = with_noise([truth for _, case in cases if (truth := read(out, case)) is not None])
+    truths = read_all(out, [case for _, case in cases], stale=asked.stale)
     result = why_page.result(truths)
     found = result["figures"]
     (asked.out / "why.json").write_text(json.dumps(found, indent=1) + "\n")
@@ -95,7 +100,7 @@ def main() -> int:
     if asked.document:
         why_page.keep(result)
     if asked.keep_truths:
-        why_short.keep((case, truth) for case in load_cases(why_short.CASES) if (truth := read_as_it_is(out, case)))
+        why_short.keep((case, truth) for case in load_cases(why_short.CASES) if (truth := read(out, case)))
     told = missed(found)
     if not asked.judge_only and asked.most is None:
         told += [f"{case.name}: not measured" for _, case in cases if not kept(out, case)]
@@ -103,15 +108,18 @@ def main() -> int:
     return int(bool(told))
 
 
-def read_as_it_is(out: Path, case: Case) -> Truth | None:
-    """Return the runs of `case` if they are kept, and were made of it as it is now."""
-    return read(out, case) if kept(out, case) else None
+def read_all(out: Path, cases: Sequence[Case], *, stale: bool = False) -> list[Truth]:
+    """Return what is kept of `cases`; say which are of one that was changed since, and whether they count."""
+    found = [case for case in cases if (out / f"{case.name}.json").exists()]
+    if others := [case.name for case in found if not kept(out, case)]:
+        print(f"{'' if stale else 'not '}judged, made of cases that were changed since: {', '.join(others)}")
+    return with_noise([truth for case in found if (truth := read(out, case, stale=stale)) is not None])
 
 
-def read(out: Path, case: Case) -> Truth | None:
-    """Return the runs of `case` if they are kept, whatever it was when they were made."""
+def read(out: Path, case: Case, *, stale: bool = False) -> Truth | None:
+    """Return the runs of `case` if they are kept; `stale` ones, whatever it was when they were made, if asked for."""
     file = out / f"{case.name}.json"
-    if not file.exists():
+    if not file.exists() or not (stale or kept(out, case)):
         return None
     document = json.loads(file.read_text())
     runs = [read_run(one, document["settings"], str(file)) for one in document["runs"]]
@@ -136,7 +144,7 @@ def missed(found: Mapping[str, Any]) -> list[str]:
         if value is None:
             told.append(f"{name}: no runs tell")
         elif not least <= value <= most:
-            told.append(f"{name}: {value}, {least} to {most} demanded")
+            told.append(f"{name}: {value}, {least} {'or more' if most == inf else f'to {most}'} demanded")
     return told
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Judges kept runs: the truth of each case, what `why` says of its observations, and what `whatif` foretells."""
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +17,18 @@ from fabtune.model.observation import Observation
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
 from fabtune.tune.asked import asked
 from fabtune.why.judging import Judged, judged
+from fabtune.why.summing_up import with_rate
 
 # Two lifts whose gains are this near each other are both the truth, or as near as two seeds of the same case are.
 _TIE = 0.03
+# Where the seeds differ by more, the truth is the lift that is best in their mean.
+_NOISE = 0.10
 # A run that carries this share of the line has nothing to gain.
 _AT_BOUND = 0.97
+# A direction with less of the bytes is not judged.
+_MINOR = 0.1
+# The truth of a run that nothing helps and that is not at the line.
+UNKNOWN = "unknown"
 # Settings of the lab that no tunable of a host is.
 _OF_THE_LAB = ("path.", "disk.", "load.")
 
@@ -40,12 +48,20 @@ class Run:
         return sum(way.moved_bytes for way in self.seen.disk.ways.values()) / self.seen.disk.elapsed_s
 
     @property
+    def _line(self) -> float:
+        rate = units.parse_bit_per_s(self.settings["path.rate"]) / 8
+        return NetworkPath(0.0, rate, framing_bytes=LINUX_FRAMING).goodput_bytes_per_s
+
+    @property
     def at_the_bound(self) -> bool:
         """Whether the line is full, in each direction that is asked for."""
-        rate = units.parse_bit_per_s(self.settings["path.rate"]) / 8
-        line = NetworkPath(0.0, rate, framing_bytes=LINUX_FRAMING).goodput_bytes_per_s
         ways = 2 if self.settings["load.op"] == "mixed" else 1
-        return self.bytes_per_s >= _AT_BOUND * ways * line
+        return self.bytes_per_s >= _AT_BOUND * ways * self._line
+
+    def fills_the_line(self, way: str) -> bool:
+        """Whether direction `way` is at the line, or the run as a whole is."""
+        moved = self.seen.disk.ways[way].moved_bytes / self.seen.disk.elapsed_s
+        return self.at_the_bound or moved >= _AT_BOUND * self._line
 
     def from_one_end(self) -> Observation:
         """Return what the initiator alone could see."""
@@ -71,25 +87,34 @@ class Truth:
     seed: int = 1
     # By what share the same configuration moves more with another seed.
     noise: float = 0.0
+    # What each lift brings in the mean over the configuration's seeds.
+    mean_gains: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def base(self) -> Run:
         """The run as it is."""
         return self.runs[0]
 
-    def _gain(self, run: Run) -> float:
-        return run.bytes_per_s / self.base.bytes_per_s
+    @cached_property
+    def gains(self) -> dict[str, float]:
+        """How many times as much it moves with each lift alone."""
+        return {run.lift: run.bytes_per_s / self.base.bytes_per_s for run in self.runs[1:] if run.lift != "all"}
+
+    @property
+    def noisy(self) -> bool:
+        """Whether its seeds differ by so much that one alone does not tell the truth."""
+        return self.noise > _NOISE
 
     @cached_property
     def lifts(self) -> tuple[str, ...]:
         """The lifts that raise it most, of settings first, then of the world's; none where nothing does."""
-        singles = [run for run in self.runs[1:] if run.lift != "all"]
+        gains = self.mean_gains if self.noisy else self.gains
+        tie = _TIE if self.noisy else max(_TIE, self.noise)
         for world in (False, True):
-            mine = [run for run in singles if bool(BY_NAME[run.lift].get("world")) == world]
-            best = max((self._gain(run) for run in mine), default=0.0)
+            mine = {lift: gain for lift, gain in gains.items() if is_world(lift) == world}
+            best = max(mine.values(), default=0.0)
             if best >= 1 + THRESHOLD:
-                tie = max(_TIE, self.noise)
-                return tuple(run.lift for run in mine if self._gain(run) >= max(best * (1 - tie), 1 + THRESHOLD))
+                return tuple(lift for lift, gain in mine.items() if gain >= max(best * (1 - tie), 1 + THRESHOLD))
         return ()
 
     @property
@@ -117,22 +142,50 @@ def busiest(found: Sequence[Judged]) -> Judged:
     return max(found, key=lambda one: one.bytes_per_s)
 
 
-def limiters_of(lifts: Iterable[str], way: str) -> set[str]:
-    """Return the names that are right for direction `way` where `lifts` raise throughput most."""
-    return {name for lift in lifts for name in BY_NAME[lift]["limiter"].get(way, [])} or {"line"}
+def is_world(lift: str) -> bool:
+    """Return whether a lift is of no setting of a host."""
+    return bool(BY_NAME[lift].get("world"))
 
 
-def score(lifts: Iterable[str], seen: Observation) -> tuple[float, str, str]:
-    """Return how right `why` is where `lifts` raise throughput most, the truth and what it said.
+def limiters_of(lifts: Iterable[str], run: Run, way: str) -> set[str]:
+    """Return the names that are right for direction `way` of `run`, whose throughput `lifts` raise most.
 
-    A stated choice that has the truth counts half.
+    The line is one only of what fills it; there are none where the truth of that direction is not known.
     """
-    one = busiest(judged(seen))
-    right = limiters_of(lifts, one.way)
-    told = one.first.limiter
-    among = set(one.first.among) & right
-    points = 1.0 if told in right else 0.5 if among else 0.0
-    return points, "/".join(sorted(right)), told
+    names = {name for lift in lifts for name in BY_NAME[lift]["limiter"].get(way, [])}
+    if run.fills_the_line(way):
+        return names or {"line"}
+    return names - {"line"}
+
+
+def score(lifts: Sequence[str], run: Run, *, one_end: bool = False) -> tuple[float, str, str]:
+    """Return how right `why` is of `run`, whose throughput `lifts` raise most, the truth and what it said.
+
+    A stated choice that has the truth counts half.  Of several directions all have to be right; half of that is half.
+    """
+    every = judged(run.from_one_end() if one_end else run.seen)
+    least = _MINOR * sum(one.bytes_per_s for one in every)
+    scored = {}
+    for one in (one for one in every if one.bytes_per_s >= least):
+        if right := limiters_of(lifts, run, one.way):
+            told = one.first.limiter
+            points = 1.0 if told in right else 0.5 if right.intersection(one.first.among) else 0.0
+            scored[one.way] = points, "/".join(sorted(right)), told
+    if not scored:
+        return 0.0, UNKNOWN, busiest(every).first.limiter if every else "nothing moves"
+    points = math.floor(2 * statistics.fmean(points for points, _, _ in scored.values())) / 2
+    return (
+        points,
+        _of_ways({way: right for way, (_, right, _) in scored.items()}),
+        _of_ways({way: told for way, (_, _, told) in scored.items()}),
+    )
+
+
+def _of_ways(said: Mapping[str, str]) -> str:
+    """Return in one word what is the same in all directions, else what is of each."""
+    if len(set(said.values())) == 1:
+        return next(iter(said.values()))
+    return ", ".join(f"{way}: {text}" for way, text in said.items())
 
 
 @dataclass(frozen=True)
@@ -146,6 +199,18 @@ class Prediction:
     high: float | None
     measured: float
     before: float
+    # Whether it ends where the line is full, whose rate was told.
+    at_line: bool = False
+
+    @property
+    def between(self) -> bool:
+        """Whether more than the told rate and what is there already had to be known."""
+        return not self.at_line and abs(self.measured / self.before - 1) >= _TIE
+
+    @property
+    def holds(self) -> bool:
+        """Whether what came is between the least and the most that were said."""
+        return self.low <= self.measured and (self.high is None or self.measured <= self.high)
 
     @property
     def error(self) -> float | None:
@@ -171,7 +236,8 @@ def predictions(truth: Truth, *, one_end: bool = False) -> Iterator[Prediction]:
         if not words:
             continue
         ways = foretell(seen, asked(words, seen).changes)
-        yield Prediction(truth.name, run.lift, *_sum(ways), run.bytes_per_s, truth.base.bytes_per_s)
+        came = run.bytes_per_s, truth.base.bytes_per_s, run.at_the_bound
+        yield Prediction(truth.name, run.lift, *_sum(ways), *came)
 
 
 def _sum(ways: Sequence[Foretold]) -> tuple[float | None, float, float | None]:
@@ -184,16 +250,21 @@ def _sum(ways: Sequence[Foretold]) -> tuple[float | None, float, float | None]:
     )
 
 
-def best_is_right(truth: Truth, foretold: Iterable[Prediction]) -> bool | None:
-    """Tell whether the change that is foretold to bring most is (nearly) the one that did; None where none is."""
-    singles = [one for one in foretold if one.lift != "all" and one.foretold is not None]
+def best_is_right(truth: Truth, foretold: Iterable[Prediction]) -> float | None:
+    """Return how right the change that is foretold to bring most is: 1 where it (nearly) did; None where none is asked.
+
+    Where the one that did was left open, it is half right if what came is within what was said of it.
+    """
+    singles = [one for one in foretold if one.lift != "all"]
     if not singles:
         return None
+    before = truth.base.bytes_per_s
     chosen = max(singles, key=lambda one: one.foretold or 0.0)
-    least = (1 + THRESHOLD) * truth.base.bytes_per_s
-    reached = chosen.measured if (chosen.foretold or 0.0) >= least else truth.base.bytes_per_s
-    best = max(truth.base.bytes_per_s, *(one.measured for one in singles))
-    return reached >= (1 - max(THRESHOLD, truth.noise)) * best
+    reached = chosen.measured if (chosen.foretold or 0.0) >= (1 + THRESHOLD) * before else before
+    best = max(singles, key=lambda one: one.measured)
+    if reached >= (1 - max(THRESHOLD, min(truth.noise, _NOISE))) * max(before, best.measured):
+        return 1.0
+    return 0.5 if best.foretold is None and best.holds else 0.0
 
 
 def summed(truths: Sequence[Truth]) -> dict[str, Any]:
@@ -205,31 +276,38 @@ def summed(truths: Sequence[Truth]) -> dict[str, Any]:
     truths = [truth for truth in truths if truth.duty is None]
     runs = [run for truth in truths for run in truth.runs]
     bound = [run for run in runs if run.at_the_bound]
-    advised = [run for run in bound if advises(run)]
+    told, untold = ([advises(run, rate_told=rate_told) for run in bound] for rate_told in (True, False))
     foretold = {truth.name: list(predictions(truth)) for truth in truths}
     alone = [one for truth in truths for one in predictions(truth, one_end=True)]
     every = [one for found in foretold.values() for one in found]
-    best = [told for truth in truths if (told := best_is_right(truth, foretold[truth.name])) is not None]
+    best = [points for truth in truths if (points := best_is_right(truth, foretold[truth.name])) is not None]
     singles, doubles = ([one for one in truths if one.is_double == double] for double in (False, True))
     return {
         "runs": len(truths),
         "configurations": len({truth.configuration for truth in truths}),
         "seeds": len({truth.seed for truth in truths}),
         "seeds_apart_most": max(apart(truths).values(), default=None),
+        "noisy_runs": sum(truth.noisy for truth in truths),
+        "truth_unknown": sum(score(one.lifts, one.base)[1] == UNKNOWN for one in truths),
+        "limiters_put_in": len(put_in(truths)),
         "logins": len(runs),
         "single_runs": len(singles),
-        "single_right_both_ends": _mean(score(one.lifts, one.base.seen)[0] for one in singles),
-        "single_right_one_end": _mean(score(one.lifts, one.base.from_one_end())[0] for one in singles),
+        "single_right_both_ends": _mean(score(one.lifts, one.base)[0] for one in singles),
+        "single_right_one_end": _mean(score(one.lifts, one.base, one_end=True)[0] for one in singles),
         "double_runs": len(doubles),
-        "double_right": _mean(score(one.lifts, one.base.seen)[0] for one in doubles),
+        "double_right": _mean(score(one.lifts, one.base)[0] for one in doubles),
         "runs_at_bound": len(bound),
-        "advised_at_bound": len(advised),
+        "advised_at_bound": sum(map(bool.__or__, told, untold)),
+        "advised_at_bound_rate_untold": sum(untold),
         "duty_runs": len(off),
         "share_error_points": round(max(off), 2) if off else None,
         "predictions": len(every),
         **_errors("prediction", every),
+        "prediction_open_share": _mean(float(one.foretold is None) for one in every),
+        "predictions_between": sum(one.between for one in every),
+        **_errors("prediction_between", [one for one in every if one.between]),
         **_errors("prediction_one_end", alone),
-        "best_change_right": _mean(map(float, best)),
+        "best_change_right": _mean(best),
     }
 
 
@@ -242,14 +320,31 @@ def apart(truths: Iterable[Truth]) -> dict[str, float]:
 
 
 def with_noise(truths: Sequence[Truth]) -> list[Truth]:
-    """Return `truths`, each with what its configuration's seeds differ by."""
+    """Return `truths`, each with what its configuration's seeds differ by, and what lifts bring in their mean."""
     noise = apart(truths)
-    return [replace(truth, noise=noise.get(truth.configuration, 0.0)) for truth in truths]
+    gains: dict[str, dict[str, list[float]]] = {}
+    for truth in truths:
+        for lift, gain in truth.gains.items():
+            gains.setdefault(truth.configuration, {}).setdefault(lift, []).append(gain)
+    means = {name: {lift: statistics.fmean(every) for lift, every in one.items()} for name, one in gains.items()}
+    return [
+        replace(truth, noise=noise.get(truth.configuration, 0.0), mean_gains=means.get(truth.configuration, {}))
+        for truth in truths
+    ]
 
 
-def advises(run: Run) -> bool:
-    """Whether a change is advised from both ends, or from one."""
-    return any(one.liftable for seen in (run.seen, run.from_one_end()) for one in judged(seen))
+def put_in(truths: Iterable[Truth]) -> set[str]:
+    """Return the lifts of what was put into a case; the world's, which are always there to lift, where they limited."""
+    return {lift for truth in truths for lift in truth.gains if not is_world(lift) or lift in truth.lifts}
+
+
+def advises(run: Run, *, rate_told: bool = True) -> bool:
+    """Whether a change is advised, from both ends or from one, for what is not said to be one of several."""
+    ends = [run.seen, run.from_one_end()]
+    if not rate_told:
+        # As somebody who gives no --rate has it.
+        ends = [with_rate(attrs.evolve(seen, rate_bytes_per_s=None, rate_by=""), None) for seen in ends]
+    return any(not share.among for seen in ends for one in judged(seen) for share in one.liftable)
 
 
 def _mean(found: Iterable[float]) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from why_judge import Truth, predictions, score, share_error_points, summed
+from why_judge import UNKNOWN, Truth, predictions, score, share_error_points, summed
 
 from fabtune.report import chart
 
@@ -45,7 +45,7 @@ def result(truths: Sequence[Truth]) -> dict[str, Any]:
 
 
 def _case(truth: Truth) -> dict[str, Any]:
-    both, alone = (score(truth.lifts, seen) for seen in (truth.base.seen, truth.base.from_one_end()))
+    both, alone = (score(truth.lifts, truth.base, one_end=one_end) for one_end in (False, True))
     return {
         "case": truth.name, "double": truth.is_double, "truth": both[1], "lifts": list(truth.lifts),
         "both_ends": both[2], "both_ends_right": both[0], "one_end": alone[2], "one_end_right": alone[0],
@@ -65,10 +65,11 @@ def tables(kept: Mapping[str, Any]) -> str:
 def _matrix(cases: Sequence[Mapping[str, Any]], end: str) -> list[str]:
     counts = Counter((case["truth"], case[end], case[f"{end}_right"]) for case in cases)
     rows = ["| truth | said | runs | |", "|---|---|---|---|"]
-    words = {1.0: "right", 0.5: "the truth is among those named", 0.0: "wrong"}
+    words = {1.0: "right", 0.5: "half right", 0.0: "wrong"}
     for (truth, said, points), count in sorted(counts.items()):
         named = ", ".join(case["case"] for case in cases if (case["truth"], case[end]) == (truth, said))
-        rows.append(f"| {truth} | {said} | {count} | {words[points]}{'' if points == 1 else f': {named}'} |")
+        what = "counts as wrong" if truth == UNKNOWN else words[points]
+        rows.append(f"| {truth} | {said} | {count} | {what}{'' if points == 1 else f': {named}'} |")
     return rows
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 from why_cases import PLACE, Case
-from why_judge import Run, Truth, advises, score
+from why_judge import UNKNOWN, Run, Truth, advises, score
 
 from fabtune.model import typed
 
@@ -64,18 +64,18 @@ def complaints(run: Run, told: Known) -> Iterator[str]:
     if abs(mb_per_s - told.mb_per_s) > _ALIKE * told.mb_per_s:
         yield f"{mb_per_s:.2f} MB/s, and its truth is of {told.mb_per_s:.2f}; {AGAIN} finds it anew"
     right = ""
-    for name, seen, least in (("both ends", run.seen, 1.0), ("the initiator alone", run.from_one_end(), 0.5)):
-        points, right, said = score(told.lifts, seen)
+    for name, one_end, least in (("both ends", False, 1.0), ("the initiator alone", True, 0.5)):
+        points, right, said = score(told.lifts, run, one_end=one_end)
         if points < least:
             yield f"from {name}: {said}, and {right} limits"
-    if right == "line" and not run.at_the_bound:
-        yield "the line limits, and is not full"
-    if run.at_the_bound and advises(run):
+    if right == UNKNOWN:
+        yield "nothing that was lifted limits it, and the line is not full"
+    if run.at_the_bound and (advises(run) or advises(run, rate_told=False)):
         yield "a change is advised, and the line is full"
 
 
 def verdict(run: Run, told: Known) -> str:
     """Return the words of a case: what is wrong, or what was said."""
     wrong = list(complaints(run, told))
-    _, right, said = score(told.lifts, run.seen)
+    _, right, said = score(told.lifts, run)
     return "\n".join(wrong) or f"right: {said} ({right}), {run.bytes_per_s / 1e6:.2f} MB/s"

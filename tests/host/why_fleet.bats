@@ -44,8 +44,9 @@ fleet() { /usr/bin/python3 -m fabtune why --fleet "$FLEET/hosts.ini" --for 2s "$
 	run -0 --separate-stderr fleet
 	[[ ${lines[0]} == "2 of 4 are slow, 2 of these by loss; these and no others have the path iqn.far:3260 in common" ]]
 	[[ $output == *one*read*loss*iqn.far* ]]
-	[ "$(cat "$FLEET/one.asked")" = "why --json --for 2s" ]
-	[ "$(cat "$FLEET/store.asked")" = "why --json --for 2s --end target" ]
+	[[ $(cat "$FLEET/one.asked") =~ ^why\ --json\ --for\ 2s\ --at\ [0-9.]+$ ]]
+	# All begin at the same instant.
+	[ "$(cat "$FLEET/store.asked")" = "$(cat "$FLEET/one.asked") --end target" ]
 	run -0 --separate-stderr fleet --json
 	[ "$(python3 -c "import json, sys; d = json.load(sys.stdin); print(d['common'], d['names'], d['slow'], len(d['members']))" <<< "$output")" = "path ['iqn.far:3260'] 2 4" ]
 }
@@ -55,6 +56,21 @@ fleet() { /usr/bin/python3 -m fabtune why --fleet "$FLEET/hosts.ini" --for 2s "$
 	run -1 --separate-stderr fleet
 	[[ $output == *"1 of 2 are slow"* ]]
 	[[ $output == *"two: Look at the sessions"* ]]
+}
+
+@test "more hosts than Ansible takes at once by default begin together" {
+	local host
+	printf '#!/bin/sh\ndate +%%s.%%N >> "%s/begun"; sleep 4; cat "%s/one.said"\n' "$FLEET" "$FLEET" > "$FLEET/slow"
+	chmod +x "$FLEET/slow"
+	{
+		printf '[targets]\nstore fabtune_executable=%s/store\n[initiators]\n' "$FLEET"
+		for host in {1..12}; do echo "h$host fabtune_executable=$FLEET/slow"; done
+		printf '[all:vars]\nansible_connection=local\n'
+	} > "$FLEET/many.ini"
+	run -0 --separate-stderr /usr/bin/python3 -m fabtune why --fleet "$FLEET/many.ini" --for 4s
+	[[ $output == *"12 of 24 are slow"* ]]
+	# None waited for another's end.
+	sort -n "$FLEET/begun" | awk '{ last = $1; if (NR == 1) first = $1 } END { exit !(NR == 12 && last - first < 4) }'
 }
 
 @test "an inventory without the groups is refused before anything is asked" {

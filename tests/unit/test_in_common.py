@@ -5,13 +5,19 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import pytest
 
+from fabtune.cli import why
+from fabtune.cli.main import verb_parser
+from fabtune.host.sockets import TcpSocket
+from fabtune.measure import look
 from fabtune.model import typed
-from fabtune.model.observation import BackstoreSeen, Observation
+from fabtune.model.observation import BackstoreSeen, EndSeen, Observation
 from fabtune.why.in_common import InCommon, in_common, members_of
+from fabtune.why.same_time import at_the_same_time
 
 _KEPT: dict[str, object] = json.loads(
     gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes())
@@ -97,12 +103,91 @@ def test_a_load_that_is_too_small_is_no_slow_member() -> None:
     assert not _fleet(lambda _, target: target == 1, name="wan-depth1").slow
 
 
-def test_the_targets_own_ends_are_joined_to_their_connections() -> None:
+@pytest.mark.parametrize("other", ["wan-depth1", "untold"])
+def test_one_of_which_nothing_can_be_told_does_not_unmake_the_pattern(other: str) -> None:
+    def one(name: str, target: str) -> Observation:
+        seen = _seen("wan-read" if name == "untold" else name, target, f"{target}:3260")
+        untold = attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, socket=None), target=None)
+        return attrs.evolve(untold, rate_bytes_per_s=None) if name == "untold" else seen
+
+    hosts = {f"i{host}": [one("untouched-read", "iqn.a")] for host in range(9)}
+    found = in_common(members_of({**hosts, "i9": [one(other, "iqn.a")], "i10": [one("wan-read", "iqn.b")]}))
+    assert found.apart == ("target", "path") and len(found.slow) == 9
+    # One of the same target that carries more than they do shows that the target is not what they lack.
+    found = in_common(members_of({**hosts, "i9": [one("wan-read", "iqn.a")], "i10": [one("wan-read", "iqn.b")]}))
+    assert "neither a target nor a path nor an initiator" in found.sentence
+    # And one elsewhere that carries less is nothing to hold them against.
+    found = in_common(members_of({**hosts, "i9": [one(other, "iqn.b")]}))
+    assert not found.kind and not found.apart and "none of the others carries as much" in found.sentence
+
+
+def test_who_shows_nothing_is_counted_in_the_sentence() -> None:
+    def one(name: str, target: int) -> Observation:
+        seen = _seen(name, f"iqn.t{target}", f"10.0.{target}.1:3260")
+        return _late(seen) if name == "wan-depth2w" else seen
+
+    hosts = {"i0": [one("wan-depth2w", 0)], "i1": [one("wan-depth2w", 0)], "i2": [one("depth1", 0)]}
+    found = in_common(members_of({**hosts, "i3": [one("wan-read", 1)]}))
+    assert found.sentence.endswith("these and no others but 1 that show nothing have the target iqn.t0 in common")
+    untold = attrs.evolve(one("wan-read", 1), rate_bytes_per_s=None)
+    untold = attrs.evolve(untold, initiator=attrs.evolve(untold.initiator, socket=None), target=None)
+    assert in_common(members_of({"i": [untold]})).sentence == "none of 1 is known to be slow; of 1 it cannot be told"
+
+
+@pytest.mark.parametrize(
+    ("later_s", "joined", "note"),
+    [(0.0, True, ""), (0.4, True, ""), (8.0, False, "up to 8.0 s earlier or later"), (None, False, "no word of when")],
+)
+def test_a_targets_end_is_joined_to_its_connection_where_both_were_looked_at_at_the_same_time(
+    later_s: float | None, joined: bool, note: str
+) -> None:
     both = _seen("maxrate-read", "iqn.t", "p")
-    alone = attrs.evolve(both, target=None)
     assert both.target
-    (without,), (joined,) = members_of({"i": [alone]}), members_of({"i": [alone]}, [both.target])
-    assert "pacing" in without.judged.first.among and joined.judged.first.limiter == "pacing"
+    mine = attrs.evolve(both.initiator, begun_unix_s=1e9)
+    theirs = attrs.evolve(both.target, begun_unix_s=None if later_s is None else 1e9 + later_s)
+    found = at_the_same_time({"i": [attrs.evolve(both, initiator=mine, target=None)]}, [theirs])
+    (member,) = members_of(found.observations)
+    assert (member.judged.first.limiter == "pacing") == joined == member.judged.both_ends
+    assert joined or "pacing" in member.judged.first.among
+    assert (note in found.notes[0]) if note else not found.notes
+
+
+def test_each_end_keeps_when_its_look_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = SimpleNamespace(
+        missing=[], read=lambda: None, close=lambda: None, common=lambda *_: EndSeen("target", "6.12", None),
+        nic_seen=lambda *_: None, qdisc_seen=lambda *_: None,
+    )  # fmt: skip
+    monkeypatch.setattr(look, "End", lambda *_: end)
+    monkeypatch.setattr(look, "SocketSampler", lambda *_: SimpleNamespace(close=lambda: None))
+    socket = TcpSocket("10.0.0.1", "10.0.0.2", 3260, 40000, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 0, 0)
+    group = look._Group("target", "", [socket])
+    monkeypatch.setattr("time.time", lambda: 1e9)
+    group.begin()
+    monkeypatch.setattr("time.time", lambda: 1e9 + 10)
+    group.stop()
+    assert group.seen(10.0)[socket].begun_unix_s == 1e9
+
+
+def test_it_is_said_if_the_initiators_did_not_look_at_the_same_time() -> None:
+    def notes(*later_s: float) -> tuple[str, ...]:
+        one = _seen("wan-read", "iqn.t", "p")
+        every = [attrs.evolve(one, initiator=attrs.evolve(one.initiator, begun_unix_s=1e9 + s)) for s in later_s]
+        return at_the_same_time({f"i{place}": [seen] for place, seen in enumerate(every)}).notes
+
+    assert notes(0.0, 0.2) == ()
+    assert "their looks began up to 8.3 s apart" in notes(0.0, 8.3, 0.2)[0]
+
+
+@pytest.mark.parametrize(("ahead_s", "slept_s"), [(5.0, [5.0]), (-3.0, []), (3600.0, [])])
+def test_a_look_waits_for_its_instant_unless_a_clock_is_wrong(
+    ahead_s: float, slept_s: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.time", lambda: 1e9)
+    monkeypatch.setattr("time.sleep", slept.append)
+    monkeypatch.setattr(why, "target_ends", lambda seconds: [])
+    assert why.run_why(verb_parser("why").parse_args(["--end", "target", "--at", str(1e9 + ahead_s)])) == 0
+    assert slept == slept_s
 
 
 def test_an_idle_fleet_has_nothing_to_say() -> None:

@@ -85,6 +85,8 @@ def _why(parser: argparse.ArgumentParser) -> None:
         "--fleet", type=Path, metavar="INVENTORY", help="look on all hosts of an Ansible inventory at once"
     )
     parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
+    at = "begin when this host's clock reaches this UNIX time, if that is within a minute; else at once"
+    parser.add_argument("--at", type=float, metavar="SECONDS", help=at)
 
 
 def _whatif(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 
 import argparse
 import sys
+import time
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -26,6 +27,8 @@ _PARTS = {
     "socket": "waiting in the sender's socket",
     "rest": "at the target or behind others",
 }  # fmt: skip
+# Longer than a fleet takes to be reached.
+_LONGEST_WAIT_S = 60.0
 
 
 @attrs.frozen
@@ -45,6 +48,8 @@ class _Told:
 
 def run_why(args: argparse.Namespace) -> int:
     """Look, judge and say; exit 5 where nothing can be told, 1 where the target's host said nothing."""
+    if args.at is not None:
+        _wait_until(args.at)
     if args.end:
         table.print_json(typed.STRICT.write(EndsSeen(tuple(target_ends(args.seconds)))))
         return ExitCode.DONE
@@ -64,6 +69,12 @@ def run_why(args: argparse.Namespace) -> int:
         if not args.watch:
             raise
     return code
+
+
+def _wait_until(unix_s: float) -> None:
+    """Sleep until this host's clock shows `unix_s`; not at all where that is long ago or ahead: a clock is wrong."""
+    if 0 < (left_s := unix_s - time.time()) <= _LONGEST_WAIT_S:
+        time.sleep(left_s)
 
 
 def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> tuple[ExitCode, bool]:

@@ -14,6 +14,7 @@ from fabtune.model.observation import Observation
 from fabtune.model.units import counted
 from fabtune.why import words
 from fabtune.why.in_common import InCommon, Member, in_common, members_of
+from fabtune.why.same_time import at_the_same_time
 from fabtune.why.summing_up import with_rate
 
 
@@ -27,23 +28,26 @@ def run_on_fleet(args: argparse.Namespace) -> int:
     console.say(f"looking on {many} for {args.seconds:g} s ...")
     seen = over_fleet(hosts, args.seconds)
     # What is not told is as each host knows it.
-    members = members_of({host: _with_rate(every, rate) for host, every in seen.observations.items()}, seen.ends)
+    observations = {host: _with_rate(every, rate) for host, every in seen.observations.items()}
+    together = at_the_same_time(observations, seen.ends)
+    members = members_of(together.observations)
     found = in_common(members)
+    missing = (*seen.problems, *together.notes)
     with console.reader_may_leave():
         if args.json:
-            table.print_json(_as_json(found, members, seen.problems))
+            table.print_json(_as_json(found, members, missing))
         else:
-            _show(found, members, seen.problems)
+            _show(found, members, missing)
     if seen.problems:
         return ExitCode.FAILED
-    return ExitCode.DONE if members and (found.kind or not found.slow) else ExitCode.CANNOT_TELL
+    return ExitCode.DONE if members and (found.kind or found.none_is_slow) else ExitCode.CANNOT_TELL
 
 
 def _with_rate(seen: Sequence[Observation], rate_bit_per_s: float | None) -> Sequence[Observation]:
     return seen if rate_bit_per_s is None else [with_rate(one, rate_bit_per_s / 8) for one in seen]
 
 
-def _show(found: InCommon, members: list[Member], problems: tuple[str, ...]) -> None:
+def _show(found: InCommon, members: list[Member], missing: tuple[str, ...]) -> None:
     table.paragraph(found.sentence)
     print()
     # The slow ones first, the slowest of them at the top.
@@ -54,11 +58,11 @@ def _show(found: InCommon, members: list[Member], problems: tuple[str, ...]) -> 
     ]  # fmt: skip
     headers = ("initiator", "disk", "way", "MB/s", "limiter", "share", "target", "portal")
     table.table(headers, rows, wrapped="target", right=("MB/s", "share"))
-    for text in problems:
+    for text in missing:
         table.labelled("not seen", text, 10)
 
 
-def _as_json(found: InCommon, members: list[Member], problems: tuple[str, ...]) -> dict[str, Json]:
+def _as_json(found: InCommon, members: list[Member], missing: tuple[str, ...]) -> dict[str, Json]:
     return {
         "verdict": found.sentence,
         "limiter": found.limiter or None,
@@ -82,5 +86,5 @@ def _as_json(found: InCommon, members: list[Member], problems: tuple[str, ...]) 
             }
             for one in members
         ],
-        "missing": list(problems),
+        "missing": list(missing),
     }

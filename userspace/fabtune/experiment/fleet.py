@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,12 @@ _OURS = ("profile", "workload", "size", "depth", "op", "ramp", "runtime")
 _SAID = ("rtt", "rate", "seed")
 # A host that dies must not hang the others: ssh asks a silent host three times in 15 s.
 _SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+
+# A process of Ansible for each host: what begins together must not wait for another's end, and five are its default.
+# So many take some 10 GB of memory at most; beyond, hosts take turns.
+_MOST_AT_ONCE = 200
+# What starting a process for each host and reaching it takes before all of them can look: the first waits for the last.
+_REACH_S, _REACH_HOST_S = 5.0, 0.15
 
 
 @attrs.frozen
@@ -202,9 +209,16 @@ def _sum(points: Sequence[Point], latencies: Sequence[measured.Latencies]) -> Po
 def play_why(inventory: Inventory, seconds: float, directory: Path) -> None:
     """Let all hosts look at their sessions for `seconds`; what each says goes to `directory`, as HOST.json.
 
+    All begin at one instant by their own clocks; who is reached later begins at once.
     Raises FabtuneError naming each host that failed and why.
     """
-    _play("why", inventory, {"seconds": f"{seconds:g}", "results": str(directory)}, directory)
+    at_unix_s = time.time() + _REACH_S + _REACH_HOST_S * min(_hosts(inventory), _MOST_AT_ONCE)
+    variables = {"seconds": f"{seconds:g}", "at_unix_s": f"{at_unix_s:.1f}", "results": str(directory)}
+    _play("why", inventory, variables, directory)
+
+
+def _hosts(inventory: Inventory) -> int:
+    return len({*inventory.initiators, *inventory.targets})
 
 
 def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directory: Path) -> None:
@@ -221,6 +235,7 @@ def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directo
         collections = [str(data_dir("ansible")), os.environ.get("ANSIBLE_COLLECTIONS_PATH")]
         environment = {
             "ANSIBLE_SSH_ARGS": _SSH_ARGS,
+            "ANSIBLE_FORKS": str(min(_hosts(inventory), _MOST_AT_ONCE)),
             **os.environ,
             "ANSIBLE_COLLECTIONS_PATH": ":".join(filter(None, collections)),
             "ANSIBLE_CALLBACKS_ENABLED": "fabtune.fleet.failures",

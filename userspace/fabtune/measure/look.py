@@ -228,11 +228,13 @@ class _Group:
         self._sampler = SocketSampler(connections, netns) if connections else None
         self._before: EndCounters
         self._after: EndCounters
+        self._begun_unix_s = 0.0
         self.missing = self._end.missing
 
     def begin(self) -> None:
         """Read the counters that `seen` takes differences to."""
         self._before = self._end.read()
+        self._begun_unix_s = round(time.time(), 3)
 
     def sample(self, at_s: float) -> None:
         """Look once at each connection."""
@@ -269,6 +271,7 @@ class _Group:
                 socket=_connection(one, samples),
                 nic=nics[one.remote],
                 qdisc=qdiscs[one.remote],
+                begun_unix_s=self._begun_unix_s,
             )
             for one, samples in self.samples.items()
         }

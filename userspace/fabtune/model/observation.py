@@ -142,6 +142,7 @@ class EndSeen:
 
     `cpu_busy` is the share of each CPU that was not idle, `softirq` the part of it in soft interrupts.  `sysctls` has
     what bounds its buffers (``net.core.wmem_max``), as texts.  `backstores` and `served` are a target's alone.
+    `begun_unix_s` is when its look began, by the host's own clock; None of an older fabtune.
     """
 
     end: Annotated[str, one_of_words(*ENDS)]
@@ -155,6 +156,7 @@ class EndSeen:
     sysctls: Mapping[str, str] = {}
     backstores: tuple[BackstoreSeen, ...] = ()
     served: tuple[ServedSeen, ...] = ()
+    begun_unix_s: float | None = None
 
 
 @attrs.frozen
