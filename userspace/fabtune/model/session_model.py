@@ -9,9 +9,10 @@ from functools import cached_property
 import attrs
 
 from fabtune.model import capacity
+from fabtune.model.as_seen import AsSeen
 from fabtune.model.capacity import Direction, Window
 from fabtune.model.change import BURSTS, OFFERS, Change, whole_number
-from fabtune.model.observation import INITIATOR, TARGET, EndSeen, Observation, SocketSample
+from fabtune.model.observation import INITIATOR, TARGET, Observation, SocketSample
 from fabtune.model.path import Bursts, NetworkPath
 
 # The limits to the requests under way.
@@ -23,26 +24,21 @@ _FULL = 0.9
 _STANDING_BYTES, _LINE_SHARE, _AS_THE_LINE = 128 << 10, 0.93, 0.95
 # A request that waits takes longer than this beside what explains it.
 _LONGER = 1.05
-# A disk that is busy so much of the time has no more to give, if so many of the requests are there.
-_BUSY, _MOST_THERE = 0.9, 0.5
-# What shows that a window or a buffer holds: time, or how full it is, how little of that waits, and what else would go.
-_MOSTLY, _FULL_BUFFER, _FEW_WAIT, _GROWN, _MORE = 0.5, 0.6, 0.25, 0.9, 1.2
+# What shows that a buffer holds: how full it is, how little of that waits, and what else would go.
+_FULL_BUFFER, _FEW_WAIT, _GROWN, _MORE = 0.6, 0.25, 0.9, 1.2
 _RECEIVE_TUNABLES = ("iscsi.tcp_window", "tcp.rmem_max", "net.rmem_max")
 _SEND_TUNABLES = ("iscsi.tcp_window", "tcp.wmem_max", "net.wmem_max")
 # Fewer tell no rate.
 _FEW_LOSSES = 4
 
 
-class Supposed:
+class Supposed(AsSeen):
     """Direction `way` of `seen` with `changes` made; numbers are in the tunables' own units."""
 
     def __init__(self, seen: Observation, way: str, changes: Mapping[Change, float | str]) -> None:
-        self.seen, self.way, self._changes = seen, way, changes
+        super().__init__(seen, way)
+        self._changes = changes
         self.notes: list[str] = []
-        self.sender, self.receiver = seen.sender(way), seen.receiver(way)
-        self._sending = TARGET if way == "read" else INITIATOR
-        self._receiving = INITIATOR if way == "read" else TARGET
-        self.rtt_s = (seen.rtt_ms or 0.0) / 1e3
 
     def direction(self) -> Direction:
         """Return the parameters of the model."""
@@ -93,13 +89,6 @@ class Supposed:
         )
 
     # -- requests under way
-
-    @property
-    def _waiting_depth(self) -> float | None:
-        """The mean of what samples have under way, or of what the driver has had, which no sample misses."""
-        samples = self.seen.disk.samples
-        sampled = sum(one.in_flight for one in samples) / len(samples) if samples else None
-        return max((one for one in (sampled, self.seen.disk.mean_depth) if one is not None), default=None)
 
     @cached_property
     def load_depth(self) -> float | None:
@@ -190,11 +179,6 @@ class Supposed:
         return any(Change(end, one) in self._changes for one in tunables)
 
     @cached_property
-    def _window_holds(self) -> bool:
-        socket = self.sender.socket if self.sender else None
-        return socket is not None and socket.grown("rwnd_limited_us") > _MOSTLY * 1e6 * socket.elapsed_s
-
-    @cached_property
     def _buffer_holds(self) -> bool:
         """Whether the send buffer is full of data in flight: none of it waits for a window or for the line."""
         samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
@@ -233,15 +217,6 @@ class Supposed:
         most_buffer = self._number(self._receiving, "tcp.rmem_max") or self._sysctl(self._receiving, "tcp_rmem")
         return None if most_buffer is None else capacity.receive_window(most_buffer, self.rtt_s, locked=False)
 
-    def _shown_window(self) -> Window | None:
-        """Return the window that the sender was shown, or that the receiver says it offers."""
-        if self.sender and self.sender.socket:
-            sizes = [one.send_window_bytes for one in self.sender.socket.samples if one.send_window_bytes]
-        else:
-            samples = self.receiver.socket.samples if self.receiver and self.receiver.socket else ()
-            sizes = [one.receive_window_bytes for one in samples if one.receive_window_bytes]
-        return capacity.shown_window(max(sizes), self.rtt_s) if sizes else None
-
     def _send_buffer(self) -> Window | None:
         if self._buffer_holds and not self._touched(self._sending, *_SEND_TUNABLES):
             return self._as_it_is()
@@ -252,11 +227,6 @@ class Supposed:
             return capacity.send_window(capacity.locked_buffer_bytes(locked, most), written)
         most_buffer = self._number(self._sending, "tcp.wmem_max") or self._sysctl(self._sending, "tcp_wmem")
         return None if most_buffer is None else capacity.send_window(most_buffer, written)
-
-    def _sysctl(self, end: str, name: str) -> float | None:
-        one = self.seen.initiator if end == INITIATOR else self.seen.target
-        text = one.sysctls.get(name) or one.sysctls.get(f"net.ipv4.{name}") if one else None
-        return whole_number(text.split()[-1]) if text else None
 
     # -- bytes per second
 
@@ -306,15 +276,6 @@ class Supposed:
         """Whether somebody told the line's rate."""
         return self.seen.rate_bytes_per_s is not None
 
-    @property
-    def _now(self) -> float:
-        return self.seen.disk.ways[self.way].moved_bytes / self.seen.disk.elapsed_s
-
-    @cached_property
-    def _mss_bytes(self) -> int:
-        ends: list[EndSeen | None] = [self.sender, self.receiver]
-        return max((one.socket.mss_bytes for one in ends if one and one.socket), default=1448)
-
     def _payload(self, rate: float) -> float:
         return NetworkPath(self.rtt_s, rate, self._mss_bytes + _TCP_IP_HEADERS).goodput_bytes_per_s
 
@@ -344,25 +305,6 @@ class Supposed:
         lossy = capacity.loss_bytes_per_s(self._mss_bytes, self.rtt_s, again / max(sent, 1), algorithm)
         return {("loss", self._sending): lossy}
 
-    def _cpu(self) -> float | None:
-        """Return what the initiator's busiest thread or CPU would carry at the present cost of a byte."""
-        one = self.seen.initiator
-        shares = [*one.softirq]
-        # A worker that finds the send buffer full asks again and again: its time is no work then.
-        if not self._waits_to_send:
-            shares += [thread.cpu_share for thread in one.threads if "iscsi_q" in thread.name]
-            # Of a host with one CPU all work is done there.
-            shares += one.cpu_busy if len(one.cpu_busy) == 1 else ()
-        busiest = max(shares, default=0.0)
-        moved = sum(way.moved_bytes for way in self.seen.disk.ways.values()) or 1
-        mine = self.seen.disk.ways[self.way].moved_bytes / moved
-        return self._now / mine / busiest * mine if busiest > 0.01 else None
-
-    @property
-    def _waits_to_send(self) -> bool:
-        socket = self.seen.initiator.socket
-        return socket is not None and any(one.notsent_bytes for one in socket.samples)
-
     @property
     def _standing_queue(self) -> bool:
         """Whether others' packets, or too many of its own, wait on the path although the line has room for it."""
@@ -381,19 +323,6 @@ class Supposed:
         paced = self._paced()
         at_limit = self._now >= _LINE_SHARE * min(line, math.inf if paced is None else self._payload(paced))
         return standing and not at_limit
-
-    # -- the target's disk
-
-    def _service_s(self, way: str) -> float:
-        stores = self.seen.target.backstores if self.seen.target else ()
-        return max((one.mean_ms.get(way, 0.0) for one in stores), default=0.0) / 1e3
-
-    @property
-    def _disk_is_full(self) -> bool:
-        """Whether the target's disk works all the time, and most requests are there: one may do several at once."""
-        stores = self.seen.target.backstores if self.seen.target else ()
-        queue = max(1.0, _MOST_THERE * (self.seen.disk.mean_depth or 0.0))
-        return any(one.busy_share >= _BUSY and one.mean_depth > queue for one in stores)
 
 
 def _held_by_cwnd(one: SocketSample) -> bool:
