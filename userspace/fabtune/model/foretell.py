@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import attrs
 
 from fabtune.model.capacity import Bound, Capacity, Direction, carried, latency_s
-from fabtune.model.change import Change
+from fabtune.model.change import Change, changing
 from fabtune.model.observation import TARGET, Observation
 from fabtune.model.path import NetworkPath
 from fabtune.model.session_model import DEPTHS, Supposed
@@ -46,6 +46,7 @@ class Foretold:
 
 def foretell(seen: Observation, changes: Mapping[Change, float | str]) -> list[Foretold]:
     """Return what each direction that moved anything would move after `changes`."""
+    changes = changing(seen, changes)
     moved = sum(way.moved_bytes for way in seen.disk.ways.values())
     found = [_one(seen, way, changes) for way, one in seen.disk.ways.items() if one.moved_bytes > _MINOR * moved]
     return _of_one_load(found)
@@ -91,13 +92,17 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
     after = attrs.evolve(supposed.direction(), service_s=before.service_s - gone_s)
     then = carried(after)
     factor = now / told.bytes_per_s
-    explained = factor > 1 - _EXPLAINED
+    explained = abs(1 - factor) < _EXPLAINED
     same = (then.first.limiter, then.first.end) == (told.first.limiter, told.first.end)
+    untouched = after == before
     expected = then.bytes_per_s
-    if same and not gone_s and (explained or then.bytes_per_s == told.bytes_per_s):
-        expected *= min(factor, 1 + _EXPLAINED)
+    if same and not gone_s and (explained or untouched or (factor < 1 and then.bytes_per_s == told.bytes_per_s)):
+        expected *= factor
     left = _Open(expected, expected, list(supposed.notes))
-    if not explained and (expected > 1.001 * now or _concerns_unseen(seen, changes)):
+    if not untouched and not explained and factor > 1:
+        more = f"{(factor - 1):.0%} more is carried than the model explains"
+        left.leave(more, min(now, then.bytes_per_s), max(now, then.bytes_per_s))
+    elif not explained and (expected > 1.001 * now or (changes and _concerns_unseen(seen, changes))):
         left.leave(f"{(1 - factor):.0%} less is carried than the model explains", now, then.bytes_per_s)
     if supposed.shares_line and expected > now:
         left.leave("what others leave of the line to more data in flight is not known", now, expected)

@@ -26,8 +26,6 @@ _STANDING_BYTES, _LINE_SHARE, _AS_THE_LINE = 128 << 10, 0.93, 0.95
 _LONGER = 1.05
 # What shows that a buffer holds: how full it is, how little of that waits, and what else would go.
 _FULL_BUFFER, _FEW_WAIT, _GROWN, _MORE = 0.6, 0.25, 0.9, 1.2
-_RECEIVE_TUNABLES = ("iscsi.tcp_window", "tcp.rmem_max", "net.rmem_max")
-_SEND_TUNABLES = ("iscsi.tcp_window", "tcp.wmem_max", "net.wmem_max")
 # Fewer tell no rate.
 _FEW_LOSSES = 4
 
@@ -39,6 +37,7 @@ class Supposed(AsSeen):
         super().__init__(seen, way)
         self._changes = changes
         self.notes: list[str] = []
+        self._as_is: Supposed = Supposed(seen, way, {}) if changes else self
 
     def direction(self) -> Direction:
         """Return the parameters of the model."""
@@ -111,7 +110,7 @@ class Supposed(AsSeen):
     @property
     def changes_read_ahead(self) -> bool:
         """Whether the page cache is to ask for more, or less, at once."""
-        return self._touched(INITIATOR, "block.read_ahead_kb")
+        return Change(INITIATOR, "block.read_ahead_kb") in self._changes
 
     @property
     def load_may_be_more(self) -> bool:
@@ -175,9 +174,6 @@ class Supposed(AsSeen):
         """Return the window that carries what is carried, for one that is seen to be what holds."""
         return Window(self._now * self.rtt_s)
 
-    def _touched(self, end: str, *tunables: str) -> bool:
-        return any(Change(end, one) in self._changes for one in tunables)
-
     @cached_property
     def _buffer_holds(self) -> bool:
         """Whether the send buffer is full of data in flight: none of it waits for a window or for the line."""
@@ -191,7 +187,11 @@ class Supposed(AsSeen):
             return False
         # One that autotuning would still let grow holds nothing.
         most = self._sysctl(self._sending, "tcp_wmem")
-        grown = bool(self._locked() and self.way == "write") or most is None or buffer / len(samples) >= _GROWN * most
+        grown = (
+            bool(self.seen.session.window_bytes and self.way == "write")
+            or most is None
+            or buffer / len(samples) >= _GROWN * most
+        )
         return grown and self._requests_wait
 
     @property
@@ -204,22 +204,33 @@ class Supposed(AsSeen):
         return mine.answered_ms is None or mine.answered_ms >= _LONGER * told_ms
 
     def _receive_window(self) -> Window | None:
-        if self._window_holds and not self._touched(self._receiving, *_RECEIVE_TUNABLES):
-            return self._as_it_is()
         locked = self._locked() if self.way == "read" else 0
-        if locked and Change(INITIATOR, "iscsi.tcp_window") not in self._changes:
-            return self._shown_window()
+        if not self._other_receive_window(self._receiving):
+            if self._window_holds:
+                return self._as_it_is()
+            if locked or locked is None:
+                return self._shown_window()
+        return self._receive_by_limits(self._receiving)
+
+    def _receive_by_limits(self, end: str) -> Window | None:
+        """Return the receive window of `end` by the limits that are set there, None where they are not told."""
+        locked = self._locked() if end == INITIATOR else 0
         if locked:
             most = self._number(INITIATOR, "net.rmem_max") or self._sysctl(INITIATOR, "net.core.rmem_max") or math.inf
             return capacity.receive_window(capacity.locked_buffer_bytes(locked, most), self.rtt_s, locked=True)
-        if locked is None and self.way == "read":
-            return self._shown_window()
-        most_buffer = self._number(self._receiving, "tcp.rmem_max") or self._sysctl(self._receiving, "tcp_rmem")
-        return None if most_buffer is None else capacity.receive_window(most_buffer, self.rtt_s, locked=False)
+        most_buffer = self._number(end, "tcp.rmem_max") or self._sysctl(end, "tcp_rmem")
+        if locked is None or most_buffer is None:
+            return None
+        return capacity.receive_window(most_buffer, self.rtt_s, locked=False)
+
+    def _other_receive_window(self, end: str) -> bool:
+        """Whether the changes give `end` another receive window: what does not bound it may be anything."""
+        return self._receive_by_limits(end) != self._as_is._receive_by_limits(end)
 
     def _send_buffer(self) -> Window | None:
-        if self._buffer_holds and not self._touched(self._sending, *_SEND_TUNABLES):
-            return self._as_it_is()
+        return self._as_it_is() if self._buffer_holds and not self._other_send_buffer else self._send_by_limits()
+
+    def _send_by_limits(self) -> Window | None:
         locked = self._locked() if self.way == "write" else 0
         written = self.seen.disk.ways[self.way].request_bytes if self.way == "write" else math.inf
         if locked:
@@ -227,6 +238,10 @@ class Supposed(AsSeen):
             return capacity.send_window(capacity.locked_buffer_bytes(locked, most), written)
         most_buffer = self._number(self._sending, "tcp.wmem_max") or self._sysctl(self._sending, "tcp_wmem")
         return None if most_buffer is None else capacity.send_window(most_buffer, written)
+
+    @property
+    def _other_send_buffer(self) -> bool:
+        return self._send_by_limits() != self._as_is._send_by_limits()
 
     # -- bytes per second
 
@@ -256,20 +271,21 @@ class Supposed(AsSeen):
 
         What it has is its part of all that is in flight: with more of that it gets more.
         """
-        held = self._window_holds and self._touched(self._receiving, *_RECEIVE_TUNABLES)
-        return (
-            self.line_known
-            and self._standing_queue
-            and (held or (self._buffer_holds and self._touched(self._sending, *_SEND_TUNABLES)))
-        )
+        held = self._window_holds and self._other_receive_window(self._receiving)
+        return self.line_known and self._standing_queue and (held or (self._buffer_holds and self._other_send_buffer))
 
     def opens_window_full_for(self, share: float) -> bool:
-        """Whether a window that data or answers come up against for that share of the time or more is to be another."""
+        """Whether a window that data or answers come up against for that share of the time or more is to be larger."""
         for sender, receiving in ((self.seen.target, INITIATOR), (self.seen.initiator, TARGET)):
             socket = sender.socket if sender else None
-            if socket and share and self._touched(receiving, *_RECEIVE_TUNABLES):
-                return socket.grown("rwnd_limited_us") >= share * 1e6 * socket.elapsed_s
+            long = socket and share and socket.grown("rwnd_limited_us") >= share * 1e6 * socket.elapsed_s
+            if long and self._larger_receive_window(receiving):
+                return True
         return False
+
+    def _larger_receive_window(self, end: str) -> bool:
+        now, then = self._as_is._receive_by_limits(end), self._receive_by_limits(end)
+        return now != then and (now is None or then is None or then.size_bytes > now.size_bytes)
 
     @property
     def line_known(self) -> bool:
