@@ -3,15 +3,23 @@
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
+import hosttree
 import pytest
 
+from fabtune.cli import main, whatif
+from fabtune.host import blocks, sockets
+from fabtune.measure.beside import Beside, Moved
+from fabtune.measure.look import Look
 from fabtune.model import typed
-from fabtune.model.foretell import Foretold, foretell
-from fabtune.model.observation import Observation
+from fabtune.model.foretell import Foretold, foretell, together
+from fabtune.model.observation import BesideSeen, Observation
+from fabtune.tune import journal
 from fabtune.tune.asked import asked
+from fabtune.why import words
 
 _DATA = Path(__file__).parent / "data"
 _KEPT: dict[str, object] = {
@@ -26,8 +34,8 @@ def _seen(name: str, rate: float | None = None) -> Observation:
     return attrs.evolve(seen, rate_bytes_per_s=rate or seen.rate_bytes_per_s or 25e6)
 
 
-def _after(seen: Observation, *words: str) -> list[Foretold]:
-    return foretell(seen, asked(words, seen).changes)
+def _after(seen: Observation, *changes: str) -> list[Foretold]:
+    return foretell(seen, asked(changes, seen).changes)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +75,137 @@ def test_a_session_that_carries_more_than_the_model_explains_gets_no_figure() ->
     assert one.now.limiter == "unknown"
     assert one.bytes_per_s is None and one.low <= one.now_bytes_per_s <= (one.high or 0.0)
     assert any("more is carried" in note for note in one.notes)
+
+
+def _one_of(seen: Observation, count: int) -> Observation:
+    """Return the first of `count` disks of one session that divide among them what `seen` moved."""
+    ways = {
+        way: attrs.evolve(one, completed=one.completed // count, moved_bytes=one.moved_bytes // count)
+        for way, one in seen.disk.ways.items()
+    }
+    samples = tuple(attrs.evolve(one, in_flight=one.in_flight // count) for one in seen.disk.samples)
+    depth = seen.disk.mean_depth and seen.disk.mean_depth / count
+    disk = attrs.evolve(seen.disk, ways=ways, samples=samples, mean_depth=depth)
+    return attrs.evolve(
+        seen, disk=disk, session=attrs.evolve(seen.session, disks=tuple(f"sd{i}" for i in range(count)))
+    )
+
+
+@pytest.mark.parametrize(("name", "line"), [("untouched-read", 23.9e6), ("untouched-write", 23.9e6)])
+@pytest.mark.parametrize("count", [2, 8])
+def test_a_disk_of_several_is_not_promised_what_the_session_can_carry(name: str, line: float, count: int) -> None:
+    (one,) = _after(_one_of(_seen(name), count), "iscsi.tcp_window=0")
+    assert one.bytes_per_s is None and one.high is not None and one.latency_ms is None
+    # The least is what it has, the most what the others leave of the line.
+    assert one.low == pytest.approx(one.now_bytes_per_s)
+    assert one.high == pytest.approx(line - (count - 1) * one.now_bytes_per_s, rel=0.02)
+    assert "shared" in " ".join(one.notes)
+    # All together get what one disk would get alone.
+    assert one.in_step_bytes_per_s is not None
+    assert count * one.in_step_bytes_per_s == pytest.approx(line, rel=0.02)
+
+
+def test_half_a_window_is_half_for_all_disks_of_the_session_together() -> None:
+    whole, *_ = _after(_seen("untouched-read"), "iscsi.tcp_window=65536")
+    one, *_ = _after(_one_of(_seen("untouched-read"), 4), "iscsi.tcp_window=65536")
+    assert one.bytes_per_s is None and one.in_step_bytes_per_s is not None
+    assert 4 * one.in_step_bytes_per_s == pytest.approx(whole.bytes_per_s, rel=0.05)
+    assert one.high == pytest.approx(one.now_bytes_per_s)
+
+
+def test_sessions_that_use_one_nic_share_the_line() -> None:
+    """In a guest, two sessions of 2.4 MB/s each got 5.5 and 6.6 of 12 MB/s without the lock."""
+    seen = _seen("untouched-read")
+    moved = seen.disk.ways["read"].moved_bytes / seen.disk.elapsed_s
+    seen = attrs.evolve(seen, beside=BesideSeen(("sdb",), {"read": moved / 2}, {}))
+    (one,) = _after(seen, "iscsi.tcp_window=0")
+    assert one.bytes_per_s is None
+    assert one.high == pytest.approx(23.9e6 - moved / 2, rel=0.01)
+    assert one.in_step_bytes_per_s == pytest.approx(23.9e6 * 2 / 3, rel=0.01)
+    assert any("sdb" in note for note in one.notes)
+    # The other direction's data is in nobody's way.
+    (one,) = _after(attrs.evolve(seen, beside=BesideSeen(("sdb",), {"write": moved}, {})), "iscsi.tcp_window=0")
+    assert one.bytes_per_s == pytest.approx(23.9e6, rel=0.01)
+
+
+def test_what_disks_together_get_of_a_line_is_said_once() -> None:
+    moved = 6e6
+    seen = [
+        attrs.evolve(_one_of(_seen("untouched-read"), 2), device=name, beside=BesideSeen((other,), {"read": moved},
+        {"read": moved})) for name, other in (("sda", "sdb"), ("sdb", "sda"))
+    ]  # fmt: skip
+    told = [(one, _after(one, "iscsi.tcp_window=0")) for one in seen]
+    (both,) = together(told)
+    assert (both.devices, both.way) == (("sda", "sdb"), "read")
+    assert both.bytes_per_s == pytest.approx(23.9e6, rel=0.02)
+    assert not together(told[:1])
+
+
+def test_others_count_by_nic_and_session() -> None:
+    disks = [
+        Moved("sda", "eth0", 1, {"read": 3.0}), Moved("sdb", "eth0", 1, {"read": 2.0, "write": 1.0}),
+        Moved("sdc", "eth0", 2, {"read": 5.0}), Moved("sdd", "eth1", 3, {"read": 9.0}), Moved("sde", "eth0", 4, {}),
+    ]  # fmt: skip
+    found = Beside(disks).of(disks[0])
+    assert found.disks == ("sdc", "sdb")
+    assert (found.bytes_per_s, found.session_bytes_per_s) == ({"read": 7.0, "write": 1.0}, {"read": 2.0, "write": 1.0})
+    alone = Beside(disks).of(disks[3])
+    assert (alone.disks, alone.bytes_per_s["read"]) == ((), 0.0)
+
+
+def test_why_says_too_that_what_lifting_brings_is_shared() -> None:
+    (one,) = _after(_one_of(_seen("untouched-read"), 2), "iscsi.tcp_window=0")
+    assert words.gain(one) == "; lifting it would give at most 18.0 MB/s, shared with other disks"
+    # What was foretold of one that is alone stays what it was.
+    (alone,) = _after(_seen("untouched-read"), "iscsi.tcp_window=0")
+    assert words.gain(alone).startswith("; lifting it would give about 23.9 MB/s")
+
+
+def _whatif(
+    monkeypatch: pytest.MonkeyPatch, seen: Sequence[Observation], *line: str
+) -> tuple[int, list[tuple[object, ...]]]:
+    """Return the exit code of `fabtune whatif` that sees `seen`, and what it looked with."""
+    asked_for: list[tuple[object, ...]] = []
+
+    class Seeing:
+        def __init__(self, *where: object) -> None:
+            asked_for.append(where)
+
+        def over(self, _: float) -> list[Observation]:
+            return [attrs.evolve(one, rate_bytes_per_s=None, rate_by="") for one in seen]
+
+    monkeypatch.setattr(whatif, "Look", Seeing)
+    monkeypatch.setattr(journal, "transactions", list)
+    return main.main(["whatif", *line]), asked_for
+
+
+def test_several_disks_on_the_command_line_have_a_line_for_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = {"read": 6e6}
+    seen = [
+        attrs.evolve(_one_of(_seen("untouched-read"), 2), device=name, beside=BesideSeen((other,), others, others))
+        for name, other in (("sda", "sdb"), ("sdb", "sda"))
+    ]
+    code, _ = _whatif(monkeypatch, seen, "iscsi.tcp_window=0", "--rate", "200mbit")
+    said = capsys.readouterr().out
+    assert code == 5 and "shared with sdb" in " ".join(said.split())
+    assert "Reads of sda, sdb together: 12.0 MB/s now; then 23.9 MB/s" in said
+    _whatif(monkeypatch, seen, "iscsi.tcp_window=0", "--rate", "200mbit", "--json")
+    (both,) = json.loads(capsys.readouterr().out)["together"]
+    assert both["devices"] == ["sda", "sdb"] and both["bytes_per_s"] == pytest.approx(23.9e6, rel=0.02)
+
+
+def test_a_look_at_one_disk_counts_what_the_others_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 2), monkeypatch)
+    monkeypatch.setattr(sockets, "established", lambda _="": [])
+    counters = blocks.directory("sd2") / "stat"
+    counters.write_text("0 " * 17)
+    look = Look(["sd1"])
+    look.prepare()
+    look.begin()
+    counters.write_text("10 0 8000 5 " + "0 " * 13)
+    look.stop()
+    (seen,) = look.end(None, None)
+    assert seen.beside and seen.beside.disks == ("sd2",)
+    assert seen.beside.bytes_per_s["read"] > 0 == seen.beside.session_bytes_per_s["read"]

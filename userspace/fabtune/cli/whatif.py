@@ -11,7 +11,7 @@ from fabtune.measure.look import Look
 from fabtune.model import units
 from fabtune.model.capacity import Bound
 from fabtune.model.document import Json
-from fabtune.model.foretell import Foretold, foretell
+from fabtune.model.foretell import Foretold, Together, foretell, together
 from fabtune.model.observation import Observation
 from fabtune.tune import lift
 from fabtune.tune.asked import Asked, asked, sorted_out
@@ -37,7 +37,8 @@ def run_whatif(args: argparse.Namespace) -> int:
     told = [_tell(seen, changes) for seen in lift.with_known_rate(look.over(args.seconds), rate)]
     with console.reader_may_leave():
         if args.json:
-            table.print_json({"devices": [_as_json(one) for one in told]})
+            both: list[Json] = [_together_json(one) for one in _together(told)]
+            table.print_json({"devices": [_as_json(one) for one in told], "together": both})
         else:
             _show(told)
     known = [way.bytes_per_s is not None for one in told for way in one.ways]
@@ -48,6 +49,19 @@ def _tell(seen: Observation, words: list[str]) -> _Told:
     wanted = asked(words, seen)
     # What the model does not know must not be foretold as if nothing had been asked.
     return _Told(seen, wanted, foretell(seen, wanted.changes) if wanted.changes else [])
+
+
+def _together(told: list[_Told]) -> list[Together]:
+    return together([(one.seen, one.ways) for one in told])
+
+
+def _together_json(one: Together) -> dict[str, Json]:
+    return {
+        "devices": list(one.devices),
+        "way": one.way,
+        "now_bytes_per_s": round(one.now_bytes_per_s),
+        "bytes_per_s": None if one.bytes_per_s is None else round(one.bytes_per_s),
+    }
 
 
 def _as_json(one: _Told) -> dict[str, Json]:
@@ -72,6 +86,7 @@ def _way_json(way: Foretold) -> dict[str, Json]:
         "bytes_per_s": None if way.bytes_per_s is None else round(way.bytes_per_s),
         "low_bytes_per_s": round(way.low),
         "high_bytes_per_s": None if way.high is None else round(way.high),
+        "in_step_bytes_per_s": None if way.in_step_bytes_per_s is None else round(way.in_step_bytes_per_s),
         "latency_ms": None if way.latency_ms is None else round(way.latency_ms, 3),
         "limiter": way.first.limiter,
         "limiter_end": way.first.end,
@@ -91,6 +106,12 @@ def _show(told: list[_Told]) -> None:
             table.paragraph(f"{one.seen.device}: idle, nothing to foretell; put it under its load and ask again")
         if one.asked.unknown:
             table.labelled("left out", f"not in the model: {', '.join(one.asked.unknown)}", 10)
+    for both in _together(told):
+        then = "cannot tell" if both.bytes_per_s is None else f"{_mb(both.bytes_per_s)} MB/s"
+        names = ", ".join(both.devices)
+        table.paragraph(
+            f"{both.way.capitalize()}s of {names} together: {_mb(both.now_bytes_per_s)} MB/s now; then {then}"
+        )
     for text in dict.fromkeys(text for one in told for text in one.seen.missing):
         table.labelled("not seen", text, 10)
 

@@ -12,6 +12,12 @@ from fabtune.model.observation import INITIATOR, TARGET, EndSeen, Observation
 _BUSY, _MOST_THERE = 0.9, 0.5
 # A window that data waits for more of the time than this holds it.
 _MOSTLY = 0.5
+# A disk that moves so much of all is alone: the rest may be headers.
+_ALONE = 0.98
+
+
+def _part(mine: float, together: float) -> float:
+    return mine / together if 0 < mine < _ALONE * together else 1.0
 
 
 class AsSeen:
@@ -27,6 +33,29 @@ class AsSeen:
     @property
     def _now(self) -> float:
         return self.seen.disk.ways[self.way].moved_bytes / self.seen.disk.elapsed_s
+
+    @cached_property
+    def part_of_session(self) -> float:
+        """What of all that the session carries this way is this disk's: the rest of the windows is other disks'."""
+        beside, socket = self.seen.beside, self.seen.initiator.socket
+        if beside is not None:
+            return _part(self._now, self._now + beside.session_bytes_per_s.get(self.way, 0.0))
+        if len(self.seen.session.disks) < 2 or socket is None or not socket.elapsed_s:
+            return 1.0
+        sent = socket.grown("sent_bytes") - socket.grown("retransmitted_bytes")
+        passed = socket.grown("received_bytes") if self.way == "read" else sent
+        return _part(self._now, passed / socket.elapsed_s)
+
+    @cached_property
+    def part_of_line(self) -> float:
+        """What of all that this host's sessions move this way by the same NIC is this disk's."""
+        beside = self.seen.beside
+        others = beside.bytes_per_s.get(self.way, 0.0) if beside else 0.0
+        return min(self.part_of_session, _part(self._now, self._now + others))
+
+    def _part_of(self, window: Window | None) -> Window | None:
+        part = self.part_of_session
+        return window and Window(window.size_bytes * part, window.burst_bytes * part)
 
     @cached_property
     def _mss_bytes(self) -> int:

@@ -5,10 +5,11 @@ What the look cannot tell stays open: then there is an interval, or no figure at
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
+from fabtune.model.as_seen import AsSeen
 from fabtune.model.capacity import Bound, Capacity, Direction, carried, latency_s
 from fabtune.model.change import Change, changing
 from fabtune.model.observation import TARGET, Observation
@@ -22,6 +23,8 @@ _UNEXPLAINED_TIME = 0.25
 # By how much response functions of congestion control are off for a single connection.
 _LOSS_SPREAD = 1.6
 _MINOR = 0.01
+# The limits that are one disk's alone.
+_OF_THE_DISK = ("load", "queue-depth", "nr-requests")
 # What holds a session that the model does not explain.
 UNKNOWN = "unknown"
 
@@ -42,6 +45,8 @@ class Foretold:
     latency_ms: float | None
     first: Bound
     notes: tuple[str, ...]
+    # Where other disks share session or line: what it would carry if each kept its part of it.
+    in_step_bytes_per_s: float | None = None
 
 
 def foretell(seen: Observation, changes: Mapping[Change, float | str]) -> list[Foretold]:
@@ -49,7 +54,55 @@ def foretell(seen: Observation, changes: Mapping[Change, float | str]) -> list[F
     changes = changing(seen, changes)
     moved = sum(way.moved_bytes for way in seen.disk.ways.values())
     found = [_one(seen, way, changes) for way, one in seen.disk.ways.items() if one.moved_bytes > _MINOR * moved]
-    return _of_one_load(found)
+    return [_divided(seen, one) for one in _of_one_load(found)]
+
+
+@attrs.frozen
+class Together:
+    """One direction of disks that share a line, in bytes/s: None where no figure can be given."""
+
+    devices: tuple[str, ...]
+    way: str
+    now_bytes_per_s: float
+    bytes_per_s: float | None
+
+
+def together(told: Sequence[tuple[Observation, Sequence[Foretold]]]) -> list[Together]:
+    """Return what the disks of one look that use the same NIC would move together, where there are several."""
+    groups: dict[tuple[str, str], list[tuple[str, Foretold]]] = {}
+    for seen, ways in told:
+        for one in ways if seen.beside else ():
+            nic = seen.initiator.nic.name if seen.initiator.nic else ""
+            groups.setdefault((nic, one.way), []).append((seen.device, one))
+    found = []
+    for (_, way), disks in groups.items():
+        figures = [one.in_step_bytes_per_s for _, one in disks]
+        if len(disks) > 1:
+            now = sum(one.now_bytes_per_s for _, one in disks)
+            whole = None if None in figures else sum(one or 0.0 for one in figures)
+            found.append(Together(tuple(name for name, _ in disks), way, now, whole))
+    return found
+
+
+def _divided(seen: Observation, one: Foretold) -> Foretold:
+    """Return `one` as an interval where other disks have a part of what is gained or lost: which one, is not known."""
+    of = AsSeen(seen, one.way)
+    part, now = of.part_of_line, one.now_bytes_per_s
+    one = attrs.evolve(one, in_step_bytes_per_s=one.bytes_per_s)
+    if part == 1.0 or (one.bytes_per_s is not None and abs(one.bytes_per_s / now - 1) <= _MINOR):
+        return one
+    if one.first.limiter in _OF_THE_DISK and one.high is not None and one.high < now:
+        return one
+    # What all of them may carry, less what the others have now.
+    most = math.inf if one.high is None else max(one.high, (one.high - now) / part + now)
+    least = min(one.low, max(0.0, (one.low - now) / part + now))
+    low, high = (now, most) if most > now else (least, now)
+    names = ", ".join(seen.beside.disks) if seen.beside else ""
+    note = f"shared with {names or 'other disks of the session'}: which gets how much of it is not known"
+    return attrs.evolve(
+        one, bytes_per_s=None, low=min(low, one.low), high=high if math.isfinite(high) else None, latency_ms=None,
+        notes=(*one.notes, note),
+    )  # fmt: skip
 
 
 def _of_one_load(found: list[Foretold]) -> list[Foretold]:

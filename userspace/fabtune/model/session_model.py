@@ -116,14 +116,14 @@ class Supposed(AsSeen):
     def load_may_be_more(self) -> bool:
         """Whether as many requests wait as the block layer lets in, so that there may be more behind them."""
         tags = whole_number(self.seen.disk.queue.get("nr_requests")) or math.inf
-        most = min(tags, self.seen.session.can_queue)
+        most = min(tags, self.seen.session.can_queue * self.part_of_session)
         return self._waiting_depth is not None and self._waiting_depth >= _FULL * most
 
     def _depths(self) -> dict[tuple[str, str], float]:
         seen = self.seen
         commands = self._number(INITIATOR, "iscsi.cmds_max")
         can_queue = capacity.session_commands(int(commands)) if commands else seen.session.can_queue
-        found = {("session-commands", INITIATOR): float(can_queue)}
+        found = {("session-commands", INITIATOR): can_queue * self.part_of_session}
         limit = self._number(INITIATOR, "iscsi.queue_depth", "block.queue_depth") or seen.disk.limit
         # The driver cuts a disk's depth to what the session has; with more of that it is what the record says.
         if limit and (limit < seen.session.can_queue or limit != seen.disk.limit):
@@ -139,7 +139,7 @@ class Supposed(AsSeen):
     def _command_window(self) -> float | None:
         told = self._number(TARGET, "lio.cmdsn_depth", "lio.default_cmdsn_depth")
         if told is not None:
-            return told
+            return told * self.part_of_session
         # Commands that were held back because it was closed show how far it opens.
         return self.seen.disk.mean_depth if self.seen.disk.refusals.get("target_busy") else None
 
@@ -182,7 +182,7 @@ class Supposed(AsSeen):
             sum(getattr(one, name) for one in samples)
             for name in ("in_flight_bytes", "notsent_bytes", "send_queue_bytes", "send_buffer_bytes")
         )
-        sendable = self.seen.sendable_bytes(self.way) * len(samples)
+        sendable = self.seen.sendable_bytes(self.way) / self.part_of_session * len(samples)
         if not samples or queued < _FULL_BUFFER * buffer or waiting > _FEW_WAIT * flying or sendable < _MORE * flying:
             return False
         # One that autotuning would still let grow holds nothing.
@@ -209,8 +209,8 @@ class Supposed(AsSeen):
             if self._window_holds:
                 return self._as_it_is()
             if locked or locked is None:
-                return self._shown_window()
-        return self._receive_by_limits(self._receiving)
+                return self._part_of(self._shown_window())
+        return self._part_of(self._receive_by_limits(self._receiving))
 
     def _receive_by_limits(self, end: str) -> Window | None:
         """Return the receive window of `end` by the limits that are set there, None where they are not told."""
@@ -228,7 +228,9 @@ class Supposed(AsSeen):
         return self._receive_by_limits(end) != self._as_is._receive_by_limits(end)
 
     def _send_buffer(self) -> Window | None:
-        return self._as_it_is() if self._buffer_holds and not self._other_send_buffer else self._send_by_limits()
+        if self._buffer_holds and not self._other_send_buffer:
+            return self._as_it_is()
+        return self._part_of(self._send_by_limits())
 
     def _send_by_limits(self) -> Window | None:
         locked = self._locked() if self.way == "write" else 0
@@ -258,12 +260,16 @@ class Supposed(AsSeen):
 
     def _plain_rates(self) -> dict[tuple[str, str], float]:
         rate, paced = self.seen.rate_bytes_per_s, self._paced()
+        of_line, of_session = self.part_of_line, self.part_of_session
         if rate is None:
-            return {} if paced is None else {("pacing", self._sending): self._payload(paced)}
+            return {} if paced is None else {("pacing", self._sending): of_session * self._payload(paced)}
         if paced is None or paced >= _AS_THE_LINE * rate:
             # A limit that is as high as the line's rate is there to keep it.
-            return {("line", ""): self._payload(min(rate, paced or rate))}
-        return {("line", ""): self._payload(rate), ("pacing", self._sending): self._payload(paced)}
+            return {("line", ""): of_line * self._payload(min(rate, paced or rate))}
+        return {
+            ("line", ""): of_line * self._payload(rate),
+            ("pacing", self._sending): of_session * self._payload(paced),
+        }
 
     @property
     def shares_line(self) -> bool:
@@ -319,7 +325,7 @@ class Supposed(AsSeen):
         if again < _FEW_LOSSES * self._mss_bytes:
             return {}
         lossy = capacity.loss_bytes_per_s(self._mss_bytes, self.rtt_s, again / max(sent, 1), algorithm)
-        return {("loss", self._sending): lossy}
+        return {("loss", self._sending): self.part_of_session * lossy}
 
     @property
     def _standing_queue(self) -> bool:
@@ -329,15 +335,15 @@ class Supposed(AsSeen):
             return False
         mean = sum(one.rtt_ms for one in socket.samples) / len(socket.samples) / 1e3
         own = sum(one.below_tcp_bytes for one in socket.samples) / len(socket.samples)
-        standing = (mean - self.rtt_s) * self._now - own > max(_STANDING_BYTES, 0.15 * self._now * self.rtt_s)
+        carried = self._now / self.part_of_session
+        standing = (mean - self.rtt_s) * carried - own > max(_STANDING_BYTES, 0.15 * carried * self.rtt_s)
         line = self._payload(self.seen.rate_bytes_per_s) if self.seen.rate_bytes_per_s else math.inf
         # What waits longer than all that is in flight of its own takes waits behind others.
         flying = sum(one.in_flight_bytes for one in socket.samples) / len(socket.samples)
-        queued_s = mean - self.rtt_s - own / max(self._now, 1.0)
+        queued_s = mean - self.rtt_s - own / max(carried, 1.0)
         others = queued_s * line - flying if self.line_known else 0.0
         standing = standing or others > _STANDING_BYTES
-        paced = self._paced()
-        at_limit = self._now >= _LINE_SHARE * min(line, math.inf if paced is None else self._payload(paced))
+        at_limit = self._now >= _LINE_SHARE * min(self._plain_rates().values(), default=math.inf)
         return standing and not at_limit
 
 
