@@ -12,8 +12,9 @@ import pytest
 
 from fabtune.cli import main, whatif
 from fabtune.host import blocks, sockets
+from fabtune.host.sessions import live_sessions
+from fabtune.measure import look
 from fabtune.measure.beside import Beside, Moved
-from fabtune.measure.look import Look
 from fabtune.model import typed
 from fabtune.model.foretell import Foretold, foretell, together
 from fabtune.model.observation import BesideSeen, Observation
@@ -151,6 +152,7 @@ def test_others_count_by_nic_and_session() -> None:
     assert (found.bytes_per_s, found.session_bytes_per_s) == ({"read": 7.0, "write": 1.0}, {"read": 2.0, "write": 1.0})
     alone = Beside(disks).of(disks[3])
     assert (alone.disks, alone.bytes_per_s["read"]) == ((), 0.0)
+    assert not Beside(disks).of(disks[4]).bytes_per_s
 
 
 def test_why_says_too_that_what_lifting_brings_is_shared() -> None:
@@ -199,13 +201,41 @@ def test_several_disks_on_the_command_line_have_a_line_for_all(
 def test_a_look_at_one_disk_counts_what_the_others_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosttree.enter(hosttree.make(tmp_path, 2), monkeypatch)
     monkeypatch.setattr(sockets, "established", lambda _="": [])
-    counters = blocks.directory("sd2") / "stat"
-    counters.write_text("0 " * 17)
-    look = Look(["sd1"])
-    look.prepare()
-    look.begin()
-    counters.write_text("10 0 8000 5 " + "0 " * 13)
-    look.stop()
-    (seen,) = look.end(None, None)
+    one, _ = live_sessions()
+    both = [look.Looked("sd1", one, None), look.Looked("sd2", one, None)]
+    monkeypatch.setattr(look, "chosen", lambda names, _: both[: len(names) or None])
+    counters = [blocks.directory(disk) / "stat" for disk in ("sd1", "sd2")]
+    for each in counters:
+        each.write_text("0 " * 17)
+    looking = look.Look(["sd1"])
+    looking.prepare()
+    looking.begin()
+    for each in counters:
+        each.write_text("10 0 8000 5 " + "0 " * 13)
+    looking.stop()
+    (seen,) = looking.end(None, None)
     assert seen.beside and seen.beside.disks == ("sd2",)
-    assert seen.beside.bytes_per_s["read"] > 0 == seen.beside.session_bytes_per_s["read"]
+    assert seen.beside.bytes_per_s["read"] == seen.beside.session_bytes_per_s["read"] > 0
+
+
+def test_a_rate_below_what_is_carried_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _ = _whatif(monkeypatch, [_seen("wan-read")], "block.queue_depth=128", "--rate", "50mbit")
+    said = " ".join(capsys.readouterr().err.split())
+    assert code == 2 and "--rate 50mbit" in said and "carry 188 Mb/s now" in said
+    # What the session's others carry is on that line too.
+    seen = attrs.evolve(_seen("wan-read"), beside=BesideSeen(("sdb",), {"read": 23e6}, {"read": 23e6}))
+    assert _whatif(monkeypatch, [seen], "block.queue_depth=128", "--rate", "200mbit")[0] == 2
+    assert _whatif(monkeypatch, [_seen("wan-read")], "block.queue_depth=128", "--rate", "200mbit")[0] == 0
+
+
+def test_a_target_near_by_is_not_on_the_line_to_one_far_away() -> None:
+    far, near, other = (
+        Moved(disk, "eth0", sid, {"read": 1e6}, rtt)
+        for sid, (disk, rtt) in enumerate((("sda", 20.0), ("sdb", 0.3), ("sdc", 21.0)))
+    )
+    found = Beside([near, far, other]).of(far)
+    assert (found.disks, found.bytes_per_s["read"]) == (("sdc",), 1e6)
+    # Where the NIC is not known, only what the session carries is.
+    assert not Beside([Moved("sda", "", 1, {"read": 1.0}), lost := Moved("sdb", "", 2, {"read": 1.0})]).of(lost).disks

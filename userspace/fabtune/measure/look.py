@@ -21,9 +21,9 @@ from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.away import AwayEnd
 from fabtune.measure.beat import off_beat
-from fabtune.measure.beside import Beside, Moved
+from fabtune.measure.beside import Beside, Moved, OtherDisks
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
-from fabtune.measure.ends import End, EndCounters, nic_to
+from fabtune.measure.ends import End, EndCounters
 from fabtune.measure.request_times import RequestTimes
 from fabtune.model.address import canonical
 from fabtune.model.observation import (
@@ -97,7 +97,8 @@ class Look:
         self._missing = [] if os.geteuid() == 0 else ["not root: fabstat, and what iscsiadm keeps, are not readable"]
         self._looked = chosen(names, found)
         mine = {one.disk for one in self._looked}
-        self._unlooked = [one for one in chosen([], found) if one.disk not in mine] if names else []
+        unlooked = [one for one in chosen([], found) if one.disk not in mine] if names else []
+        self._others = OtherDisks([(one.disk, one.session.sid, one.socket) for one in unlooked])
         self._records, self._counts = _records(), connection_counts()
         self._sockets = {one.disk: one.socket for one in self._looked}
         self._theirs: dict[TcpSocket, TcpSocket] = {}
@@ -105,8 +106,6 @@ class Look:
         self._afar: dict[tuple[str, str], EndSeen] = {}
         self._groups: list[_Group] = []
         self._disks: list[DiskLook] = []
-        # Their counters alone: whether they use session and line meanwhile.
-        self._others: list[DiskLook] = []
         self._begun_s = self._elapsed_s = 0.0
         if target_netns is not None:
             namespaces.netns_path(target_netns)
@@ -140,14 +139,14 @@ class Look:
         mine = list({one for one in self._sockets.values() if one})
         self._groups = [_Group(INITIATOR, "", mine), _Group(TARGET, self._netns, list(self._theirs.values()))]
         self._disks = [DiskLook(one.disk) for one in self._looked]
-        self._others = [DiskLook(one.disk) for one in self._unlooked]
 
     def begin(self) -> None:
         """Begin the look; like `sample` and `stop` it costs a load no more than it must.  Raises FabtuneError."""
         for group in self._groups:
             group.begin()
-        for disk in (*self._disks, *self._others):
+        for disk in self._disks:
             disk.begin()
+        self._others.begin()
         self._begun_s = time.monotonic()
 
     def sample(self) -> None:
@@ -159,8 +158,9 @@ class Look:
         self._elapsed_s = time.monotonic() - self._begun_s
         for group in self._groups:
             group.stop()
-        for disk in (*self._disks, *self._others):
+        for disk in self._disks:
             disk.stop()
+        self._others.stop()
 
     def give_up(self) -> None:
         """Let go of what `prepare` opened."""
@@ -186,14 +186,11 @@ class Look:
         moved = [
             Moved(
                 seen.device, seen.initiator.nic.name if seen.initiator.nic else "", one.session.sid,
-                {way: moved.moved_bytes / seen.disk.elapsed_s for way, moved in seen.disk.ways.items()},
+                {way: moved.moved_bytes / seen.disk.elapsed_s for way, moved in seen.disk.ways.items()}, seen.rtt_ms,
             )
             for one, seen in zip(self._looked, found, strict=True)
         ]  # fmt: skip
-        for one, disk in zip(self._unlooked, self._others, strict=True):
-            bytes_per_s = {way: count / self._elapsed_s for way, count in disk.moved_bytes().items()}
-            nic = nic_to(one.socket.remote) if one.socket and any(bytes_per_s.values()) else ""
-            moved.append(Moved(one.disk, nic, one.session.sid, bytes_per_s))
+        moved += self._others.moved(self._elapsed_s)
         beside = Beside(moved)
         return [attrs.evolve(seen, beside=beside.of(mine)) for seen, mine in zip(found, moved, strict=False)]
 

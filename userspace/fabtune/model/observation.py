@@ -254,7 +254,9 @@ class SessionSeen:
 
 @attrs.frozen
 class BesideSeen:
-    """What the other disks moved whose data goes by the same NIC, in bytes/s by direction; `disks` are the busiest.
+    """What the other disks moved whose data goes the same way, in bytes/s by direction; `disks` are the busiest.
+
+    The same way is: by the same NIC, and with about the same round trip.
 
     `session_bytes_per_s` is the part of it that the same session carried.
     """
