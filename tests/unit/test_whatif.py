@@ -11,6 +11,7 @@ import hosttree
 import pytest
 
 from fabtune.cli import main, whatif
+from fabtune.errors import InputError
 from fabtune.host import blocks, sockets
 from fabtune.host.sessions import live_sessions
 from fabtune.measure import look
@@ -239,3 +240,56 @@ def test_a_target_near_by_is_not_on_the_line_to_one_far_away() -> None:
     assert (found.disks, found.bytes_per_s["read"]) == (("sdc",), 1e6)
     # Where the NIC is not known, only what the session carries is.
     assert not Beside([Moved("sda", "", 1, {"read": 1.0}), lost := Moved("sdb", "", 2, {"read": 1.0})]).of(lost).disks
+
+
+def _unseen(seen: Observation) -> Observation:
+    """Return what is seen of a session whose connection is in another network namespace, or a card's."""
+    return attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, socket=None, nic=None), target=None)
+
+
+@pytest.mark.parametrize("name", ["depth1", "untouched-read", "wan-write"])
+def test_without_a_connection_there_is_no_figure(name: str) -> None:
+    seen = _unseen(_seen(name))
+    for word in ("block.queue_depth=64", "iscsi.tcp_window=131072"):
+        (one,) = _after(seen, word)
+        assert (one.bytes_per_s, one.latency_ms, one.now.limiter) == (None, None, "unknown")
+        assert one.low == 0 and any("no connection" in note for note in one.notes)
+    (same,) = foretell(seen, {})
+    assert same.bytes_per_s == pytest.approx(same.now_bytes_per_s)
+
+
+def test_a_profile_that_needs_the_round_trip_does_not_ask_for_the_rate() -> None:
+    with pytest.raises(InputError, match="round trip") as error:
+        asked(["wan"], _unseen(_seen("depth1")))
+    assert "--rate" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", sorted(_KEPT))
+def test_a_host_that_tells_no_number_of_commands_is_no_limit(name: str) -> None:
+    seen = _seen(name)
+    seen = attrs.evolve(seen, session=attrs.evolve(seen.session, can_queue=0))
+    for one in _after(seen, "iscsi.tcp_window=0"):
+        assert one.now.limiter != "session-commands" and one.first.limiter != "session-commands"
+    bare = attrs.evolve(seen, disk=attrs.evolve(seen.disk, samples=(), mean_depth=None, limit=None, queue={}))
+    bare = attrs.evolve(bare, initiator=attrs.evolve(seen.initiator, sysctls={}), target=None, rate_bytes_per_s=None)
+    assert all(one.high is None or one.high >= one.low for one in foretell(bare, {}))
+
+
+def test_the_target_s_host_is_looked_at_and_that_it_says_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = attrs.evolve(
+        _seen("untouched-read"), target=None, missing=("the target's end: ssh nosuchhost: no such host",)
+    )
+    code, looked = _whatif(
+        monkeypatch, [seen], "iscsi.tcp_window=0", "--rate", "200mbit", "--target-host", "nosuchhost"
+    )
+    assert looked == [([], None, "nosuchhost")] and code == 1
+    assert "no such host" in capsys.readouterr().out
+    there = _seen("untouched-read")
+    assert _whatif(monkeypatch, [there], "iscsi.tcp_window=0", "--rate", "200mbit", "--target-host", "there")[0] == 0
+
+
+def test_the_target_s_end_alone_foretells_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["whatif", "wan", "--end", "target"]) == 2
+    assert "--end" in capsys.readouterr().err

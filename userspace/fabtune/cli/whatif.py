@@ -27,12 +27,12 @@ class _Told:
 
 
 def run_whatif(args: argparse.Namespace) -> int:
-    """Look, foretell and say; exit 5 where a direction has no figure, or nothing moved."""
+    """Look, foretell and say; exit 5 where a direction has no figure, or nothing moved, 1 as `why` does."""
     rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
     changes, devices = sorted_out(args.word)
     if not changes:
         raise InputError(f"whatif {' '.join(devices)}: no profile and no NAME=VALUE; what is to be different?")
-    look = Look(devices, args.target_netns)
+    look = Look(devices, args.target_netns, args.target_host)
     console.say(f"looking for {args.seconds:g} s ...")
     told = [_tell(seen, changes) for seen in lift.with_known_rate(look.over(args.seconds), rate)]
     with console.reader_may_leave():
@@ -41,6 +41,8 @@ def run_whatif(args: argparse.Namespace) -> int:
             table.print_json({"devices": [_as_json(one) for one in told], "together": both})
         else:
             _show(told)
+    if args.target_host and not any(one.seen.target for one in told):
+        return ExitCode.FAILED
     known = [way.bytes_per_s is not None for one in told for way in one.ways]
     return ExitCode.DONE if known and all(known) else ExitCode.CANNOT_TELL
 

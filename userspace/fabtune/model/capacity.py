@@ -87,6 +87,11 @@ class Direction:
             on_wire_s = max(on_wire_s, (self.request_bytes - window) * self.rtt_s / window)
         return self.round_trips * self.rtt_s + on_wire_s + self.service_s
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether anything is known that lets only so much pass, and something."""
+        return bool(self.depths or self.windows or self.rates) and 0 < carried(self).bytes_per_s < math.inf
+
 
 @attrs.frozen
 class Capacity:

@@ -137,7 +137,10 @@ class _Open:
 
 def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> Foretold:
     now = seen.disk.ways[way].moved_bytes / seen.disk.elapsed_s
-    before, missing_s = _fitted(Supposed(seen, way, {}).direction(), now)
+    plain = Supposed(seen, way, {}).direction()
+    if seen.rtt_ms is None or not plain.is_bounded:
+        return _unexplained(seen, way, now, changes)
+    before, missing_s = _fitted(plain, now)
     told = carried(before)
     supposed = Supposed(seen, way, changes)
     # What requests wait for a window that comes full now and then goes with the window.
@@ -177,6 +180,17 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         latency_ms=_latency_ms(supposed, after, then, figure),
         first=unknown if not explained and math.isclose(expected, now) else then.first, notes=tuple(left.notes),
     )  # fmt: skip
+
+
+def _unexplained(seen: Observation, way: str, now: float, changes: Mapping[Change, float | str]) -> Foretold:
+    """Return what is foretold where nothing is known of what holds the session: nothing, unless nothing changes."""
+    unknown = Bound(UNKNOWN, now)
+    if not changes:
+        return Foretold(way, now, unknown, now, now, now, None, unknown, ())
+    rate = seen.rate_bytes_per_s
+    note = "no bound of the session is known" if seen.rtt_ms else "no connection of the session is seen from here"
+    most = NetworkPath(0, rate).goodput_bytes_per_s if rate else None
+    return Foretold(way, now, unknown, None, 0.0, most, None, unknown, (note,))
 
 
 def _concerns_unseen(seen: Observation, changes: Mapping[Change, float | str]) -> bool:

@@ -116,17 +116,24 @@ class Supposed(AsSeen):
     def load_may_be_more(self) -> bool:
         """Whether as many requests wait as the block layer lets in, so that there may be more behind them."""
         tags = whole_number(self.seen.disk.queue.get("nr_requests")) or math.inf
-        most = min(tags, self.seen.session.can_queue * self.part_of_session)
+        most = min(tags, self._can_queue * self.part_of_session)
         return self._waiting_depth is not None and self._waiting_depth >= _FULL * most
+
+    @property
+    def _can_queue(self) -> float:
+        # A driver that tells no number, or 0, does not bound it there.
+        return self.seen.session.can_queue or math.inf
 
     def _depths(self) -> dict[tuple[str, str], float]:
         seen = self.seen
         commands = self._number(INITIATOR, "iscsi.cmds_max")
-        can_queue = capacity.session_commands(int(commands)) if commands else seen.session.can_queue
-        found = {("session-commands", INITIATOR): can_queue * self.part_of_session}
+        can_queue = capacity.session_commands(int(commands)) if commands else self._can_queue
+        found = {}
+        if math.isfinite(can_queue):
+            found["session-commands", INITIATOR] = can_queue * self.part_of_session
         limit = self._number(INITIATOR, "iscsi.queue_depth", "block.queue_depth") or seen.disk.limit
         # The driver cuts a disk's depth to what the session has; with more of that it is what the record says.
-        if limit and (limit < seen.session.can_queue or limit != seen.disk.limit):
+        if limit and (limit < self._can_queue or limit != seen.disk.limit):
             found["queue-depth", INITIATOR] = float(limit)
         if (window := self._command_window()) is not None:
             found["command-window", TARGET] = window
@@ -143,13 +150,13 @@ class Supposed(AsSeen):
         # Commands that were held back because it was closed show how far it opens.
         return self.seen.disk.mean_depth if self.seen.disk.refusals.get("target_busy") else None
 
-    def _nr_requests(self, can_queue: int) -> float | None:
+    def _nr_requests(self, can_queue: float) -> float | None:
         told = self._number(INITIATOR, "block.nr_requests")
         if told is not None:
             return told
         scheduler = self._value(INITIATOR, "block.scheduler")
         now = whole_number(self.seen.disk.queue.get("nr_requests"))
-        if now is None or scheduler == "none" or now >= min(can_queue, self.seen.session.can_queue):
+        if now is None or scheduler == "none" or now >= min(can_queue, self._can_queue):
             # Without a scheduler these are the session's commands.
             return None
         return float(now)
