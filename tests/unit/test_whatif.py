@@ -293,3 +293,20 @@ def test_the_target_s_host_is_looked_at_and_that_it_says_nothing_is_said(
 def test_the_target_s_end_alone_foretells_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["whatif", "wan", "--end", "target"]) == 2
     assert "--end" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "end"), [("loss-read", "target"), ("loss-write", "initiator")])
+@pytest.mark.parametrize("algorithm", ["bbr", "reno"])
+def test_what_another_congestion_control_makes_of_losses_is_an_interval(name: str, end: str, algorithm: str) -> None:
+    (one,) = _after(_seen(name), f"{end}:tcp.congestion_control={algorithm}")
+    assert one.bytes_per_s is None and one.high is not None
+    assert one.low <= one.now_bytes_per_s < one.high <= 23.92e6
+    assert any("losses" in note for note in one.notes)
+
+
+@pytest.mark.parametrize("algorithm", ["bogus", "BBR", "vegas", "dctcp"])
+@pytest.mark.parametrize("name", ["loss-read", "untouched-read"])
+def test_of_a_congestion_control_that_the_model_does_not_know_nothing_is_foretold(name: str, algorithm: str) -> None:
+    (one,) = _after(_seen(name), f"target:tcp.congestion_control={algorithm}")
+    assert one.bytes_per_s is None and one.low == 0
+    assert any(f"'{algorithm}'" in note and "bbr, cubic" in note for note in one.notes)

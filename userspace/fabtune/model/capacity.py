@@ -33,6 +33,8 @@ _MATHIS = 1.22
 _CUBIC = 1.054
 # What bbr does not take for congestion (Cardwell et al. 2016, figure 8: full rate up to about this share).
 _BBR_LOSS = 0.15
+# The algorithms whose response to losses is known.
+ALGORITHMS = ("bbr", "cubic", "reno")
 
 
 @attrs.frozen
@@ -172,7 +174,7 @@ def loss_bytes_per_s(mss_bytes: int, rtt_s: float, loss: float, algorithm: str) 
     """
     if not loss or not rtt_s:
         return math.inf
-    if algorithm.startswith("bbr"):
+    if algorithm == "bbr":
         return math.inf if loss < _BBR_LOSS else 0.0
     reno = _MATHIS * mss_bytes / (rtt_s * math.sqrt(loss))
     if algorithm != "cubic":

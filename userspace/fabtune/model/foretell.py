@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.model.as_seen import AsSeen
-from fabtune.model.capacity import Bound, Capacity, Direction, carried, latency_s
+from fabtune.model.capacity import ALGORITHMS, Bound, Capacity, Direction, carried, latency_s
 from fabtune.model.change import Change, changing
 from fabtune.model.observation import TARGET, Observation
 from fabtune.model.path import NetworkPath
@@ -23,6 +23,7 @@ _UNEXPLAINED_TIME = 0.25
 # By how much response functions of congestion control are off for a single connection.
 _LOSS_SPREAD = 1.6
 _MINOR = 0.01
+_OF_LOSSES = ("loss", "congestion-window")
 # The limits that are one disk's alone.
 _OF_THE_DISK = ("load", "queue-depth", "nr-requests")
 # What holds a session that the model does not explain.
@@ -169,9 +170,7 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         left.leave(f"{1e3 * unknown_s:.1f} ms of a request's time are the target's or unknown", now, expected)
     if supposed.load_may_be_more and expected > now:
         left.leave("the load may not have more requests than are let through now", now, expected, point=True)
-    if then.first.limiter == "loss" and not same:
-        roughly = expected / _LOSS_SPREAD, expected * _LOSS_SPREAD
-        left.leave("what losses leave is known only roughly", *roughly, point=True)
+    _of_losses(left, supposed.other_algorithm, told, then, now)
     figure = expected if left.point and math.isfinite(expected) else None
     unknown = Bound(UNKNOWN, now)
     return Foretold(
@@ -220,6 +219,21 @@ def _without_line(left: _Open, seen: Observation, way: str, expected: float, now
         speed = nic.speed_bytes_per_s if nic else None
         most = min(expected, NetworkPath(0, speed).goodput_bytes_per_s) if speed else expected
         left.leave("the line's rate is not known (--rate)", min(shown, expected), most)
+
+
+def _of_losses(left: _Open, algorithm: str, told: Capacity, then: Capacity, now: float) -> None:
+    """Leave open what losses leave, and what `algorithm` would make of them, '' for that which is there."""
+    without = min((one.bytes_per_s for one in then.bounds if one.limiter != "loss"), default=math.inf)
+    if algorithm and algorithm not in ALGORITHMS:
+        left.leave(
+            f"of congestion control '{algorithm}' nothing is known, only of {', '.join(ALGORITHMS)}", 0.0, without
+        )
+        return
+    roughly = then.bytes_per_s / _LOSS_SPREAD, min(then.bytes_per_s * _LOSS_SPREAD, without)
+    if algorithm and {told.first.limiter, then.first.limiter} & set(_OF_LOSSES):
+        left.leave("what another congestion control makes of losses is not known", min(now, roughly[0]), roughly[1])
+    elif then.first.limiter == "loss" != told.first.limiter:
+        left.leave("what losses leave is known only roughly", *roughly, point=True)
 
 
 def _latency_ms(reading: Supposed, after: Direction, then: Capacity, figure: float | None) -> float | None:

@@ -315,14 +315,19 @@ class Supposed(AsSeen):
         qdisc = self.sender.qdisc if self.sender else None
         return qdisc.max_bytes_per_s if qdisc else None
 
+    @property
+    def other_algorithm(self) -> str:
+        """The congestion control that the sender is to have instead of its own, '' if it keeps that."""
+        asked = self._value(self._sending, "iscsi.congestion_control", "route.congctl", "tcp.congestion_control")
+        return str(asked or "")
+
     def _congested(self) -> dict[tuple[str, str], float]:
         """Return what the congestion window leaves: as it is now where that holds, else by the response function."""
         socket = self.sender.socket if self.sender else None
         if socket is None:
             return {}
         again, sent = socket.grown("retransmitted_bytes"), socket.grown("sent_bytes")
-        asked = self._value(self._sending, "iscsi.congestion_control", "route.congctl", "tcp.congestion_control")
-        algorithm = str(asked or socket.congestion_control)
+        algorithm = self.other_algorithm or socket.congestion_control
         # A congestion window grows no further than what is in flight: where another window holds that, both are full.
         full = sum(_held_by_cwnd(one) for one in socket.samples) >= len(socket.samples) / 2
         held = full and not self._window_holds
