@@ -310,3 +310,31 @@ def test_of_a_congestion_control_that_the_model_does_not_know_nothing_is_foretol
     (one,) = _after(_seen(name), f"target:tcp.congestion_control={algorithm}")
     assert one.bytes_per_s is None and one.low == 0
     assert any(f"'{algorithm}'" in note and "bbr, cubic" in note for note in one.notes)
+
+
+@pytest.mark.parametrize(("kernel", "share"), [("6.12.117+deb13-amd64", 0.745), ("6.6.0", 0.745)])
+def test_a_window_that_holds_next_is_the_kernel_s_share_of_its_buffer(kernel: str, share: float) -> None:
+    (one,) = _after(_narrow(kernel), "iscsi.tcp_window=0")
+    assert one.first.limiter == "receive-window"
+    assert one.bytes_per_s == pytest.approx(share * (1 << 20) / 0.02, rel=0.05)
+
+
+@pytest.mark.parametrize("kernel", ["6.1.0-28-amd64", "5.10.0", "6.5.0", "odd"])
+def test_before_linux_6_6_the_share_of_the_buffer_is_between_half_and_three_quarters(kernel: str) -> None:
+    (one,) = _after(_narrow(kernel), "iscsi.tcp_window=0")
+    assert one.bytes_per_s is None and one.high is not None
+    assert one.low == pytest.approx(0.5 * (1 << 20) / 0.02, rel=0.05)
+    assert one.high == pytest.approx(0.75 * (1 << 20) / 0.02, rel=0.05)
+    assert any(kernel in note for note in one.notes)
+    # Of one that is not changed, what it carries is seen.
+    (same,) = foretell(_narrow(kernel), {})
+    assert same.bytes_per_s == pytest.approx(same.now_bytes_per_s)
+
+
+def _narrow(kernel: str) -> Observation:
+    """Return a look at a locked window, at 1 Gb/s, of a host whose other windows may be 1 MiB of buffer."""
+    seen = _seen("untouched-read", 125e6)
+    limits = {**seen.initiator.sysctls, "net.ipv4.tcp_rmem": "4096 131072 1048576"}
+    assert seen.target
+    far = attrs.evolve(seen.target, sysctls={**seen.target.sysctls, "net.ipv4.tcp_wmem": "4096 131072 67108864"})
+    return attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, kernel=kernel, sysctls=limits), target=far)

@@ -170,6 +170,11 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         left.leave(f"{1e3 * unknown_s:.1f} ms of a request's time are the target's or unknown", now, expected)
     if supposed.load_may_be_more and expected > now:
         left.leave("the load may not have more requests than are let through now", now, expected, point=True)
+    if then.first.limiter == "receive-window" and supposed.window_spread > 1 and not untouched:
+        kernel = supposed.kernel(then.first.end) or "one that is not seen"
+        note = f"which share of its buffer the window is on kernel {kernel} is not known"
+        next_bytes_per_s = then.bounds[1].bytes_per_s if len(then.bounds) > 1 else math.inf
+        left.leave(note, expected, min(expected * supposed.window_spread, next_bytes_per_s))
     _of_losses(left, supposed.other_algorithm, told, then, now)
     figure = expected if left.point and math.isfinite(expected) else None
     unknown = Bound(UNKNOWN, now)

@@ -37,6 +37,8 @@ class Supposed(AsSeen):
         super().__init__(seen, way)
         self._changes = changes
         self.notes: list[str] = []
+        # By how much a receive window that is reckoned from its buffer may be larger.
+        self.window_spread = 1.0
         self._as_is: Supposed = Supposed(seen, way, {}) if changes else self
 
     def direction(self) -> Direction:
@@ -217,18 +219,28 @@ class Supposed(AsSeen):
                 return self._as_it_is()
             if locked or locked is None:
                 return self._part_of(self._shown_window())
+        self.window_spread = self._share(self._receiving)[1] / self._share(self._receiving)[0]
         return self._part_of(self._receive_by_limits(self._receiving))
+
+    def _share(self, end: str) -> tuple[float, float]:
+        return capacity.receive_shares(self.kernel(end))
+
+    def kernel(self, end: str) -> str:
+        """Return the kernel of `end`, '' where it is not seen."""
+        one = self.seen.initiator if end == INITIATOR else self.seen.target
+        return one.kernel if one else ""
 
     def _receive_by_limits(self, end: str) -> Window | None:
         """Return the receive window of `end` by the limits that are set there, None where they are not told."""
         locked = self._locked() if end == INITIATOR else 0
         if locked:
             most = self._number(INITIATOR, "net.rmem_max") or self._sysctl(INITIATOR, "net.core.rmem_max") or math.inf
-            return capacity.receive_window(capacity.locked_buffer_bytes(locked, most), self.rtt_s, locked=True)
+            buffer = capacity.locked_buffer_bytes(locked, most)
+            return capacity.receive_window(buffer, self.rtt_s, locked=True, share=self._share(end)[0])
         most_buffer = self._number(end, "tcp.rmem_max") or self._sysctl(end, "tcp_rmem")
         if locked is None or most_buffer is None:
             return None
-        return capacity.receive_window(most_buffer, self.rtt_s, locked=False)
+        return capacity.receive_window(most_buffer, self.rtt_s, locked=False, share=self._share(end)[0])
 
     def _other_receive_window(self, end: str) -> bool:
         """Whether the changes give `end` another receive window: what does not bound it may be anything."""
