@@ -19,9 +19,10 @@ from fabtune.measure.beside import Beside, Moved
 from fabtune.model import typed
 from fabtune.model.foretell import Foretold, foretell, together
 from fabtune.model.observation import BesideSeen, Observation
-from fabtune.tune import journal
+from fabtune.tune import journal, lift
 from fabtune.tune.asked import asked
 from fabtune.why import words
+from fabtune.why.judging import judged
 
 _DATA = Path(__file__).parent / "data"
 _KEPT: dict[str, object] = {
@@ -338,3 +339,18 @@ def _narrow(kernel: str) -> Observation:
     assert seen.target
     far = attrs.evolve(seen.target, sysctls={**seen.target.sysctls, "net.ipv4.tcp_wmem": "4096 131072 67108864"})
     return attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, kernel=kernel, sysctls=limits), target=far)
+
+
+@pytest.mark.parametrize("name", sorted(_KEPT))
+def test_what_limits_now_is_what_why_says(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = _seen(name)
+    rate = f"{8 * (seen.rate_bytes_per_s or 0):.0f}bit"
+    _whatif(monkeypatch, [seen], "iscsi.tcp_window=0", "--rate", rate, "--json")
+    ways = {one["way"]: one for one in json.loads(capsys.readouterr().out)["devices"][0]["ways"]}
+    for one in judged(lift.with_known_rate([seen], float(rate.removesuffix("bit")))[0]):
+        way = ways[one.way]
+        assert way["now_limiter"] == one.first.limiter
+        if way["bytes_per_s"] == pytest.approx(way["now_bytes_per_s"], rel=0.01):
+            assert way["limiter"] == one.first.limiter

@@ -11,10 +11,15 @@ from fabtune.measure.look import Look
 from fabtune.model import units
 from fabtune.model.capacity import Bound
 from fabtune.model.document import Json
-from fabtune.model.foretell import Foretold, Together, foretell, together
+from fabtune.model.foretell import UNKNOWN, Foretold, Together, foretell, together
 from fabtune.model.observation import Observation
 from fabtune.tune import lift
 from fabtune.tune.asked import Asked, asked, sorted_out
+from fabtune.why.judging import Share, judged
+from fabtune.why.limiter import CANNOT_TELL
+
+# What brings less than this brings nothing: then what limits stays.
+_AS_NOW = 0.01
 
 
 @attrs.frozen
@@ -50,7 +55,20 @@ def run_whatif(args: argparse.Namespace) -> int:
 def _tell(seen: Observation, words: list[str]) -> _Told:
     wanted = asked(words, seen)
     # What the model does not know must not be foretold as if nothing had been asked.
-    return _Told(seen, wanted, foretell(seen, wanted.changes) if wanted.changes else [])
+    if not wanted.changes:
+        return _Told(seen, wanted, [])
+    verdicts = {one.way: one.first for one in judged(seen)}
+    return _Told(seen, wanted, [_as_judged(one, verdicts.get(one.way)) for one in foretell(seen, wanted.changes)])
+
+
+def _as_judged(way: Foretold, verdict: Share | None) -> Foretold:
+    """Return `way` with what `why` says limits now: it looks at each moment, the model at the means of all."""
+    if verdict is None:
+        return way
+    (end,) = verdict.ends if len(verdict.ends) == 1 else ("",)
+    now = Bound(verdict.limiter, way.now_bytes_per_s, end)
+    stays = way.bytes_per_s is not None and abs(way.bytes_per_s / way.now_bytes_per_s - 1) <= _AS_NOW
+    return attrs.evolve(way, now=now, first=now if stays else way.first)
 
 
 def _together(told: list[_Told]) -> list[Together]:
@@ -133,7 +151,8 @@ def _spread(way: Foretold) -> str:
 
 
 def _named(bound: Bound) -> str:
-    name = bound.limiter.replace("-", " ")
+    # What `why` cannot tell apart has no name of its own here.
+    name = UNKNOWN if bound.limiter.startswith(CANNOT_TELL) else bound.limiter.replace("-", " ")
     return f"the {bound.end}'s {name}" if bound.end and bound.limiter != "load" else f"the {name}"
 
 
