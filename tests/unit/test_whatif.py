@@ -17,7 +17,7 @@ from fabtune.host.sessions import live_sessions
 from fabtune.measure import look
 from fabtune.measure.beside import Beside, Moved
 from fabtune.model import typed
-from fabtune.model.foretell import Foretold, foretell, together
+from fabtune.model.foretell import Foretold, foretell, of_one_line
 from fabtune.model.observation import BesideSeen, Observation
 from fabtune.tune import journal, lift
 from fabtune.tune.asked import asked
@@ -138,10 +138,13 @@ def test_what_disks_together_get_of_a_line_is_said_once() -> None:
         {"read": moved})) for name, other in (("sda", "sdb"), ("sdb", "sda"))
     ]  # fmt: skip
     told = [(one, _after(one, "iscsi.tcp_window=0")) for one in seen]
-    (both,) = together(told)
+    (both,) = of_one_line(told)
     assert (both.devices, both.way) == (("sda", "sdb"), "read")
     assert both.bytes_per_s == pytest.approx(23.9e6, rel=0.02)
-    assert not together(told[:1])
+    assert not of_one_line(told[:1])
+    # By the same NIC, but alone on their paths.
+    apart = [(attrs.evolve(one, beside=BesideSeen((), {}, {})), ways) for one, ways in told]
+    assert not of_one_line(apart)
 
 
 def test_others_count_by_nic_and_session() -> None:

@@ -11,13 +11,15 @@ from fabtune.measure.look import Look
 from fabtune.model import units
 from fabtune.model.capacity import Bound
 from fabtune.model.document import Json
-from fabtune.model.foretell import UNKNOWN, Foretold, Together, foretell, together
+from fabtune.model.foretell import UNKNOWN, Foretold, Together, foretell, of_one_line
 from fabtune.model.observation import Observation
 from fabtune.tune import lift
 from fabtune.tune.asked import Asked, asked, sorted_out
 from fabtune.why.judging import Share, judged
 from fabtune.why.limiter import CANNOT_TELL
 
+# Of more disks that share a line their number is said.
+_NAMED = 8
 # What brings less than this brings nothing: then what limits stays.
 _AS_NOW = 0.01
 
@@ -72,7 +74,7 @@ def _as_judged(way: Foretold, verdict: Share | None) -> Foretold:
 
 
 def _together(told: list[_Told]) -> list[Together]:
-    return together([(one.seen, one.ways) for one in told])
+    return of_one_line([(one.seen, one.ways) for one in told])
 
 
 def _together_json(one: Together) -> dict[str, Json]:
@@ -128,7 +130,7 @@ def _show(told: list[_Told]) -> None:
             table.labelled("left out", f"not in the model: {', '.join(one.asked.unknown)}", 10)
     for both in _together(told):
         then = "cannot tell" if both.bytes_per_s is None else f"{_mb(both.bytes_per_s)} MB/s"
-        names = ", ".join(both.devices)
+        names = ", ".join(both.devices) if len(both.devices) <= _NAMED else f"{len(both.devices)} disks"
         table.paragraph(
             f"{both.way.capitalize()}s of {names} together: {_mb(both.now_bytes_per_s)} MB/s now; then {then}"
         )

@@ -68,11 +68,11 @@ class Together:
     bytes_per_s: float | None
 
 
-def together(told: Sequence[tuple[Observation, Sequence[Foretold]]]) -> list[Together]:
+def of_one_line(told: Sequence[tuple[Observation, Sequence[Foretold]]]) -> list[Together]:
     """Return what the disks of one look that use the same NIC would move together, where there are several."""
     groups: dict[tuple[str, str], list[tuple[str, Foretold]]] = {}
     for seen, ways in told:
-        for one in ways if seen.beside else ():
+        for one in ways if seen.beside and seen.beside.disks else ():
             nic = seen.initiator.nic.name if seen.initiator.nic else ""
             groups.setdefault((nic, one.way), []).append((seen.device, one))
     found = []
