@@ -13,8 +13,8 @@ from fabtune.why.judging import Judged, judged
 
 # Beyond this round trip some link that this host does not see is likely to be the slowest.
 SITE_RTT_MS = 2.0
-# A line does not carry more than this above its rate.
-TOO_MUCH = 1.02
+# A line does not carry more than this above its rate; what was under way when a short look began comes on top.
+_TOO_MUCH = 1.1
 # Less of the time than this is not worth a line.
 _WORTH = 0.005
 
@@ -34,7 +34,7 @@ def refuse_too_low(seen: Iterable[Observation], told_bytes_per_s: float) -> None
         others = one.beside.session_bytes_per_s if one.beside else {}
         for way, found in one.disk.ways.items():
             carried = found.moved_bytes / max(one.disk.elapsed_s, 1e-9) + others.get(way, 0.0)
-            if carried > TOO_MUCH * told_bytes_per_s:
+            if carried > _TOO_MUCH * told_bytes_per_s:
                 beside = " and its session's other disks" if others.get(way) else ""
                 raise InputError(
                     f"--rate {8e-6 * told_bytes_per_s:g}mbit: {way}s of {one.device}{beside} carry "
