@@ -84,6 +84,9 @@ def _why(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--fleet", type=Path, metavar="INVENTORY", help="look on all hosts of an Ansible inventory at once"
     )
+    where.add_argument(
+        "--end", choices=("target",), metavar="END", help="'target': this host is it, show what its end sees (JSON)"
+    )
     parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
     at = "begin when this host's clock reaches this UNIX time, if that is within a minute; else at once"
     parser.add_argument("--at", type=float, metavar="SECONDS", help=at)
@@ -101,9 +104,6 @@ def _look(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--target-netns", metavar="NAME", help="the target is in this network namespace: look there too")
     where.add_argument("--target-host", default="", metavar="HOST", help="the target is this host: look there by ssh")
-    where.add_argument(
-        "--end", choices=("target",), metavar="END", help="'target': this host is it, show what its end sees (JSON)"
-    )
     parser.add_argument("--rate", metavar="RATE", help="rate of the slowest link, such as 1gbit, if you know it")
     return where
 

@@ -87,6 +87,10 @@ class DiskLook:
             ways[way] = WaySeen(grown[requests], grown[sectors] * SECTOR_BYTES, mean_ms, mean_ms, mean_ms)
         return ways
 
+    def moved_bytes(self) -> dict[str, int]:
+        """Return the bytes of each direction between `begin` and `stop`, by the block layer's counters."""
+        return {way: one.moved_bytes for way, one in self._ways().items()}
+
     def _by_block_layer(self, elapsed_s: float, limit: int | None, queue: dict[str, str]) -> DiskSeen:
         depths = [one.in_flight for one in self._samples]
         mean_depth = sum(depths) / len(depths) if depths else None

@@ -61,6 +61,14 @@ class EndCounters:
     served: str = ""
 
 
+def nic_to(peer: str) -> str:
+    """Return the NIC of this host that packets to `peer` leave by, '' where it is not known."""
+    try:
+        return str(iproute.way_to(peer)["dev"])
+    except FabtuneError:
+        return ""
+
+
 class End:
     """One end in namespace `netns`, whose connections go to `peers`: what they have in common is read once."""
 

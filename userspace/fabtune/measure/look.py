@@ -21,6 +21,7 @@ from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.away import AwayEnd
 from fabtune.measure.beat import off_beat
+from fabtune.measure.beside import Beside, Moved, OtherDisks
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
 from fabtune.measure.ends import End, EndCounters
 from fabtune.measure.request_times import RequestTimes
@@ -95,6 +96,9 @@ class Look:
         found = sockets.established()
         self._missing = [] if os.geteuid() == 0 else ["not root: fabstat, and what iscsiadm keeps, are not readable"]
         self._looked = chosen(names, found)
+        mine = {one.disk for one in self._looked}
+        unlooked = [one for one in chosen([], found) if one.disk not in mine] if names else []
+        self._others = OtherDisks([(one.disk, one.session.sid, one.socket) for one in unlooked])
         self._records, self._counts = _records(), connection_counts()
         self._sockets = {one.disk: one.socket for one in self._looked}
         self._theirs: dict[TcpSocket, TcpSocket] = {}
@@ -142,6 +146,7 @@ class Look:
             group.begin()
         for disk in self._disks:
             disk.begin()
+        self._others.begin()
         self._begun_s = time.monotonic()
 
     def sample(self) -> None:
@@ -155,6 +160,7 @@ class Look:
             group.stop()
         for disk in self._disks:
             disk.stop()
+        self._others.stop()
 
     def give_up(self) -> None:
         """Let go of what `prepare` opened."""
@@ -172,7 +178,21 @@ class Look:
         if away:
             self._ask(away)
         self._missing += [text for group in self._groups for text in group.missing]
-        return [self._observation(one, disk, seen) for one, disk in zip(self._looked, told, strict=True)]
+        found = [self._observation(one, disk, seen) for one, disk in zip(self._looked, told, strict=True)]
+        return self._with_others(found)
+
+    def _with_others(self, found: Sequence[Observation]) -> list[Observation]:
+        """Return `found`, each with what the other disks by its NIC moved."""
+        moved = [
+            Moved(
+                seen.device, seen.initiator.nic.name if seen.initiator.nic else "", one.session.sid,
+                {way: moved.moved_bytes / seen.disk.elapsed_s for way, moved in seen.disk.ways.items()}, seen.rtt_ms,
+            )
+            for one, seen in zip(self._looked, found, strict=True)
+        ]  # fmt: skip
+        moved += self._others.moved(self._elapsed_s)
+        beside = Beside(moved)
+        return [attrs.evolve(seen, beside=beside.of(mine)) for seen, mine in zip(found, moved, strict=False)]
 
     def _ask(self, away: AwayEnd) -> None:
         """Take over what the other host saw; that it could not is said."""

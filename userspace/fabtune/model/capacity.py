@@ -8,6 +8,7 @@ bound is, and where it comes from, stands beside its function and in Documentati
 """
 
 import math
+import re
 from collections.abc import Mapping
 
 import attrs
@@ -15,8 +16,9 @@ import attrs
 from fabtune.model.path import Bursts, write_round_trips
 
 # Of a receive buffer, the window: tcp_win_from_space() with the scaling ratio that full super-packets settle at
-# (Linux 6.4 on; before that half, or three quarters).
-_RECEIVE_SHARE = 0.745
+# (Linux 6.6 on); before that half, or three quarters, as tcp_adv_win_scale says.
+_RECEIVE_SHARE, _RECEIVE_SHARE_SINCE = 0.745, (6, 6)
+_OLD_RECEIVE_SHARES = 1 / 2, 3 / 4
 # Of a send buffer, what is in use where its writer is called again, a third of it being free (sk_stream_is_writeable);
 # the super-packet that it adds is begun while there is room, and may end beyond.  What is refilled at once is fitted.
 _SEND_SHARE, _REFILL_SHARE = 2 / 3, 0.45
@@ -33,6 +35,8 @@ _MATHIS = 1.22
 _CUBIC = 1.054
 # What bbr does not take for congestion (Cardwell et al. 2016, figure 8: full rate up to about this share).
 _BBR_LOSS = 0.15
+# The algorithms whose response to losses is known.
+ALGORITHMS = ("bbr", "cubic", "reno")
 
 
 @attrs.frozen
@@ -87,6 +91,11 @@ class Direction:
             on_wire_s = max(on_wire_s, (self.request_bytes - window) * self.rtt_s / window)
         return self.round_trips * self.rtt_s + on_wire_s + self.service_s
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether anything is known that lets only so much pass, and something."""
+        return bool(self.depths or self.windows or self.rates) and 0 < carried(self).bytes_per_s < math.inf
+
 
 @attrs.frozen
 class Capacity:
@@ -123,13 +132,21 @@ def latency_s(depth: float, request_bytes: float, bytes_per_s: float) -> float:
     return depth * request_bytes / bytes_per_s
 
 
-def receive_window(buffer_bytes: float, rtt_s: float, *, locked: bool) -> Window:
-    """Return the window that a receive buffer offers.
+def receive_shares(kernel: str) -> tuple[float, float]:
+    """Return the least and the most of a receive buffer that the window is on `kernel`, '' for one not known."""
+    version = re.match(r"(\d+)\.(\d+)", kernel)
+    if version and (int(version[1]), int(version[2])) >= _RECEIVE_SHARE_SINCE:
+        return _RECEIVE_SHARE, _RECEIVE_SHARE
+    return _OLD_RECEIVE_SHARES
+
+
+def receive_window(buffer_bytes: float, rtt_s: float, *, locked: bool, share: float = _RECEIVE_SHARE) -> Window:
+    """Return the window that a receive buffer offers, `share` of it.
 
     A locked one has chosen the scale of its window at the start, from half of the buffer
     (tcp_select_initial_window), and the field's 16 bits shifted by it are the most it can say.
     """
-    size = _RECEIVE_SHARE * buffer_bytes
+    size = share * buffer_bytes
     if locked:
         shift = max(0, int(math.log2(max(buffer_bytes / 2, 1))) - 15)
         size = min(size, float(_WINDOW_FIELD << shift))
@@ -167,7 +184,7 @@ def loss_bytes_per_s(mss_bytes: int, rtt_s: float, loss: float, algorithm: str) 
     """
     if not loss or not rtt_s:
         return math.inf
-    if algorithm.startswith("bbr"):
+    if algorithm == "bbr":
         return math.inf if loss < _BBR_LOSS else 0.0
     reno = _MATHIS * mss_bytes / (rtt_s * math.sqrt(loss))
     if algorithm != "cubic":

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What of a session the throughput model knows how to change, and what a number of it is now."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from fabtune.model.capacity import session_commands
 from fabtune.model.observation import INITIATOR, TARGET, Observation
 
 # Each end offers a value: the smaller one holds, or for the two flags what `and` and `or` make of them (RFC 7143).
@@ -36,7 +38,7 @@ def present(seen: Observation, change: Change) -> float | None:
         "net.rmem_max": ("net.core.rmem_max", one), "net.wmem_max": ("net.core.wmem_max", one),
     }.get(change.tunable)  # fmt: skip
     if found and found[1]:
-        return whole_number((found[1].sysctls.get(found[0]) or "").split()[-1])
+        return whole_number((found[1].sysctls.get(found[0]) or "").rpartition("\t")[2].rpartition(" ")[2])
     if change.tunable in ("block.read_ahead_kb", "block.nr_requests"):
         return whole_number(seen.disk.queue.get(name))
     if change.tunable in ("iscsi.queue_depth", "block.queue_depth"):
@@ -46,6 +48,28 @@ def present(seen: Observation, change: Change) -> float | None:
     if name in BURSTS and seen.bursts:
         return float(getattr(seen.bursts, BURSTS[name]))
     return None
+
+
+def changing(seen: Observation, changes: Mapping[Change, float | str]) -> dict[Change, float | str]:
+    """Return those of `changes` that are not there already, as far as the observation tells."""
+    return {change: value for change, value in changes.items() if not _is_there(seen, change, value)}
+
+
+def _is_there(seen: Observation, change: Change, value: float | str) -> bool:
+    end = seen.initiator if change.end == INITIATOR else seen.target
+    if change.tunable.endswith(("congestion_control", "congctl")):
+        return end is not None and end.socket is not None and end.socket.congestion_control == value
+    if change.tunable == "block.scheduler":
+        return f"[{value}]" in seen.disk.queue.get("scheduler", "")
+    if isinstance(value, str):
+        return False
+    if change.tunable == "iscsi.cmds_max":
+        return session_commands(int(value)) == seen.session.can_queue
+    if change.tunable == "iscsi.tcp_window":
+        return value == seen.session.window_bytes
+    if change.tunable == "qdisc.maxrate":
+        return end is not None and end.qdisc is not None and (end.qdisc.max_bytes_per_s or 0.0) == value
+    return value == present(seen, change)
 
 
 def whole_number(text: str | None) -> int | None:

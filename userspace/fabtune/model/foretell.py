@@ -5,12 +5,13 @@ What the look cannot tell stays open: then there is an interval, or no figure at
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
-from fabtune.model.capacity import Bound, Capacity, Direction, carried, latency_s
-from fabtune.model.change import Change
+from fabtune.model.as_seen import AsSeen
+from fabtune.model.capacity import ALGORITHMS, Bound, Capacity, Direction, carried, latency_s
+from fabtune.model.change import Change, changing
 from fabtune.model.observation import TARGET, Observation
 from fabtune.model.path import NetworkPath
 from fabtune.model.session_model import DEPTHS, Supposed
@@ -22,6 +23,9 @@ _UNEXPLAINED_TIME = 0.25
 # By how much response functions of congestion control are off for a single connection.
 _LOSS_SPREAD = 1.6
 _MINOR = 0.01
+_OF_LOSSES = ("loss", "congestion-window")
+# The limits that are one disk's alone.
+_OF_THE_DISK = ("load", "queue-depth", "nr-requests")
 # What holds a session that the model does not explain.
 UNKNOWN = "unknown"
 
@@ -42,13 +46,64 @@ class Foretold:
     latency_ms: float | None
     first: Bound
     notes: tuple[str, ...]
+    # Where other disks share session or line: what it would carry if each kept its part of it.
+    in_step_bytes_per_s: float | None = None
 
 
 def foretell(seen: Observation, changes: Mapping[Change, float | str]) -> list[Foretold]:
     """Return what each direction that moved anything would move after `changes`."""
+    changes = changing(seen, changes)
     moved = sum(way.moved_bytes for way in seen.disk.ways.values())
     found = [_one(seen, way, changes) for way, one in seen.disk.ways.items() if one.moved_bytes > _MINOR * moved]
-    return _of_one_load(found)
+    return [_divided(seen, one) for one in _of_one_load(found)]
+
+
+@attrs.frozen
+class Together:
+    """One direction of disks that share a line, in bytes/s: None where no figure can be given."""
+
+    devices: tuple[str, ...]
+    way: str
+    now_bytes_per_s: float
+    bytes_per_s: float | None
+
+
+def of_one_line(told: Sequence[tuple[Observation, Sequence[Foretold]]]) -> list[Together]:
+    """Return what the disks of one look that use the same NIC would move together, where there are several."""
+    groups: dict[tuple[str, str], list[tuple[str, Foretold]]] = {}
+    for seen, ways in told:
+        for one in ways if seen.beside and seen.beside.disks else ():
+            nic = seen.initiator.nic.name if seen.initiator.nic else ""
+            groups.setdefault((nic, one.way), []).append((seen.device, one))
+    found = []
+    for (_, way), disks in groups.items():
+        figures = [one.in_step_bytes_per_s for _, one in disks]
+        if len(disks) > 1:
+            now = sum(one.now_bytes_per_s for _, one in disks)
+            whole = None if None in figures else sum(one or 0.0 for one in figures)
+            found.append(Together(tuple(name for name, _ in disks), way, now, whole))
+    return found
+
+
+def _divided(seen: Observation, one: Foretold) -> Foretold:
+    """Return `one` as an interval where other disks have a part of what is gained or lost: which one, is not known."""
+    of = AsSeen(seen, one.way)
+    part, now = of.part_of_line, one.now_bytes_per_s
+    one = attrs.evolve(one, in_step_bytes_per_s=one.bytes_per_s)
+    if part == 1.0 or (one.bytes_per_s is not None and abs(one.bytes_per_s / now - 1) <= _MINOR):
+        return one
+    if one.first.limiter in _OF_THE_DISK and one.high is not None and one.high < now:
+        return one
+    # What all of them may carry, less what the others have now.
+    most = math.inf if one.high is None else max(one.high, (one.high - now) / part + now)
+    least = min(one.low, max(0.0, (one.low - now) / part + now))
+    low, high = (now, most) if most > now else (least, now)
+    names = ", ".join(seen.beside.disks) if seen.beside else ""
+    note = f"shared with {names or 'other disks of the session'}: which gets how much of it is not known"
+    return attrs.evolve(
+        one, bytes_per_s=None, low=min(low, one.low), high=high if math.isfinite(high) else None, latency_ms=None,
+        notes=(*one.notes, note),
+    )  # fmt: skip
 
 
 def _of_one_load(found: list[Foretold]) -> list[Foretold]:
@@ -83,7 +138,10 @@ class _Open:
 
 def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> Foretold:
     now = seen.disk.ways[way].moved_bytes / seen.disk.elapsed_s
-    before, missing_s = _fitted(Supposed(seen, way, {}).direction(), now)
+    plain = Supposed(seen, way, {}).direction()
+    if seen.rtt_ms is None or not plain.is_bounded:
+        return _unexplained(seen, way, now, changes)
+    before, missing_s = _fitted(plain, now)
     told = carried(before)
     supposed = Supposed(seen, way, changes)
     # What requests wait for a window that comes full now and then goes with the window.
@@ -91,13 +149,17 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
     after = attrs.evolve(supposed.direction(), service_s=before.service_s - gone_s)
     then = carried(after)
     factor = now / told.bytes_per_s
-    explained = factor > 1 - _EXPLAINED
+    explained = abs(1 - factor) < _EXPLAINED
     same = (then.first.limiter, then.first.end) == (told.first.limiter, told.first.end)
+    untouched = after == before
     expected = then.bytes_per_s
-    if same and not gone_s and (explained or then.bytes_per_s == told.bytes_per_s):
-        expected *= min(factor, 1 + _EXPLAINED)
+    if same and not gone_s and (explained or untouched or (factor < 1 and then.bytes_per_s == told.bytes_per_s)):
+        expected *= factor
     left = _Open(expected, expected, list(supposed.notes))
-    if not explained and (expected > 1.001 * now or _concerns_unseen(seen, changes)):
+    if not untouched and not explained and factor > 1:
+        more = f"{(factor - 1):.0%} more is carried than the model explains"
+        left.leave(more, min(now, then.bytes_per_s), max(now, then.bytes_per_s))
+    elif not explained and (expected > 1.001 * now or (changes and _concerns_unseen(seen, changes))):
         left.leave(f"{(1 - factor):.0%} less is carried than the model explains", now, then.bytes_per_s)
     if supposed.shares_line and expected > now:
         left.leave("what others leave of the line to more data in flight is not known", now, expected)
@@ -108,9 +170,12 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         left.leave(f"{1e3 * unknown_s:.1f} ms of a request's time are the target's or unknown", now, expected)
     if supposed.load_may_be_more and expected > now:
         left.leave("the load may not have more requests than are let through now", now, expected, point=True)
-    if then.first.limiter == "loss" and not same:
-        roughly = expected / _LOSS_SPREAD, expected * _LOSS_SPREAD
-        left.leave("what losses leave is known only roughly", *roughly, point=True)
+    if then.first.limiter == "receive-window" and supposed.window_spread > 1 and not untouched:
+        kernel = supposed.kernel(then.first.end) or "one that is not seen"
+        note = f"which share of its buffer the window is on kernel {kernel} is not known"
+        next_bytes_per_s = then.bounds[1].bytes_per_s if len(then.bounds) > 1 else math.inf
+        left.leave(note, expected, min(expected * supposed.window_spread, next_bytes_per_s))
+    _of_losses(left, supposed.other_algorithm, told, then, now)
     figure = expected if left.point and math.isfinite(expected) else None
     unknown = Bound(UNKNOWN, now)
     return Foretold(
@@ -119,6 +184,17 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         latency_ms=_latency_ms(supposed, after, then, figure),
         first=unknown if not explained and math.isclose(expected, now) else then.first, notes=tuple(left.notes),
     )  # fmt: skip
+
+
+def _unexplained(seen: Observation, way: str, now: float, changes: Mapping[Change, float | str]) -> Foretold:
+    """Return what is foretold where nothing is known of what holds the session: nothing, unless nothing changes."""
+    unknown = Bound(UNKNOWN, now)
+    if not changes:
+        return Foretold(way, now, unknown, now, now, now, None, unknown, ())
+    rate = seen.rate_bytes_per_s
+    note = "no bound of the session is known" if seen.rtt_ms else "no connection of the session is seen from here"
+    most = NetworkPath(0, rate).goodput_bytes_per_s if rate else None
+    return Foretold(way, now, unknown, None, 0.0, most, None, unknown, (note,))
 
 
 def _concerns_unseen(seen: Observation, changes: Mapping[Change, float | str]) -> bool:
@@ -148,6 +224,21 @@ def _without_line(left: _Open, seen: Observation, way: str, expected: float, now
         speed = nic.speed_bytes_per_s if nic else None
         most = min(expected, NetworkPath(0, speed).goodput_bytes_per_s) if speed else expected
         left.leave("the line's rate is not known (--rate)", min(shown, expected), most)
+
+
+def _of_losses(left: _Open, algorithm: str, told: Capacity, then: Capacity, now: float) -> None:
+    """Leave open what losses leave, and what `algorithm` would make of them, '' for that which is there."""
+    without = min((one.bytes_per_s for one in then.bounds if one.limiter != "loss"), default=math.inf)
+    if algorithm and algorithm not in ALGORITHMS:
+        left.leave(
+            f"of congestion control '{algorithm}' nothing is known, only of {', '.join(ALGORITHMS)}", 0.0, without
+        )
+        return
+    roughly = then.bytes_per_s / _LOSS_SPREAD, min(then.bytes_per_s * _LOSS_SPREAD, without)
+    if algorithm and {told.first.limiter, then.first.limiter} & set(_OF_LOSSES):
+        left.leave("what another congestion control makes of losses is not known", min(now, roughly[0]), roughly[1])
+    elif then.first.limiter == "loss" != told.first.limiter:
+        left.leave("what losses leave is known only roughly", *roughly, point=True)
 
 
 def _latency_ms(reading: Supposed, after: Direction, then: Capacity, figure: float | None) -> float | None:

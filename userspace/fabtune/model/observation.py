@@ -255,9 +255,24 @@ class SessionSeen:
 
 
 @attrs.frozen
+class BesideSeen:
+    """What the other disks moved whose data goes the same way, in bytes/s by direction; `disks` are the busiest.
+
+    The same way is: by the same NIC, and with about the same round trip.
+
+    `session_bytes_per_s` is the part of it that the same session carried.
+    """
+
+    disks: tuple[str, ...]
+    bytes_per_s: Mapping[str, float]
+    session_bytes_per_s: Mapping[str, float]
+
+
+@attrs.frozen
 class Observation:
     """One look at one disk.  `rate_bytes_per_s` is what the slowest link carries where somebody told it (`rate_by`).
 
+    `beside` is None where nobody looked at other disks.
     `missing` says in words what could not be read, and what would be needed.
     """
 
@@ -270,6 +285,7 @@ class Observation:
     rate_bytes_per_s: float | None = None
     rate_by: str = ""
     missing: tuple[str, ...] = ()
+    beside: BesideSeen | None = None
 
     def sender(self, way: str) -> EndSeen | None:
         """Return the end that sends the data of direction `way`."""

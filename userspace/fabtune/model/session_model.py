@@ -9,9 +9,10 @@ from functools import cached_property
 import attrs
 
 from fabtune.model import capacity
+from fabtune.model.as_seen import AsSeen
 from fabtune.model.capacity import Direction, Window
 from fabtune.model.change import BURSTS, OFFERS, Change, whole_number
-from fabtune.model.observation import INITIATOR, TARGET, EndSeen, Observation, SocketSample
+from fabtune.model.observation import INITIATOR, TARGET, Observation, SocketSample
 from fabtune.model.path import Bursts, NetworkPath
 
 # The limits to the requests under way.
@@ -23,26 +24,22 @@ _FULL = 0.9
 _STANDING_BYTES, _LINE_SHARE, _AS_THE_LINE = 128 << 10, 0.93, 0.95
 # A request that waits takes longer than this beside what explains it.
 _LONGER = 1.05
-# A disk that is busy so much of the time has no more to give, if so many of the requests are there.
-_BUSY, _MOST_THERE = 0.9, 0.5
-# What shows that a window or a buffer holds: time, or how full it is, how little of that waits, and what else would go.
-_MOSTLY, _FULL_BUFFER, _FEW_WAIT, _GROWN, _MORE = 0.5, 0.6, 0.25, 0.9, 1.2
-_RECEIVE_TUNABLES = ("iscsi.tcp_window", "tcp.rmem_max", "net.rmem_max")
-_SEND_TUNABLES = ("iscsi.tcp_window", "tcp.wmem_max", "net.wmem_max")
+# What shows that a buffer holds: how full it is, how little of that waits, and what else would go.
+_FULL_BUFFER, _FEW_WAIT, _GROWN, _MORE = 0.6, 0.25, 0.9, 1.2
 # Fewer tell no rate.
 _FEW_LOSSES = 4
 
 
-class Supposed:
+class Supposed(AsSeen):
     """Direction `way` of `seen` with `changes` made; numbers are in the tunables' own units."""
 
     def __init__(self, seen: Observation, way: str, changes: Mapping[Change, float | str]) -> None:
-        self.seen, self.way, self._changes = seen, way, changes
+        super().__init__(seen, way)
+        self._changes = changes
         self.notes: list[str] = []
-        self.sender, self.receiver = seen.sender(way), seen.receiver(way)
-        self._sending = TARGET if way == "read" else INITIATOR
-        self._receiving = INITIATOR if way == "read" else TARGET
-        self.rtt_s = (seen.rtt_ms or 0.0) / 1e3
+        # By how much a receive window that is reckoned from its buffer may be larger.
+        self.window_spread = 1.0
+        self._as_is: Supposed = Supposed(seen, way, {}) if changes else self
 
     def direction(self) -> Direction:
         """Return the parameters of the model."""
@@ -94,13 +91,6 @@ class Supposed:
 
     # -- requests under way
 
-    @property
-    def _waiting_depth(self) -> float | None:
-        """The mean of what samples have under way, or of what the driver has had, which no sample misses."""
-        samples = self.seen.disk.samples
-        sampled = sum(one.in_flight for one in samples) / len(samples) if samples else None
-        return max((one for one in (sampled, self.seen.disk.mean_depth) if one is not None), default=None)
-
     @cached_property
     def load_depth(self) -> float | None:
         """The requests that the load keeps under way, those that wait in the block layer included."""
@@ -122,23 +112,30 @@ class Supposed:
     @property
     def changes_read_ahead(self) -> bool:
         """Whether the page cache is to ask for more, or less, at once."""
-        return self._touched(INITIATOR, "block.read_ahead_kb")
+        return Change(INITIATOR, "block.read_ahead_kb") in self._changes
 
     @property
     def load_may_be_more(self) -> bool:
         """Whether as many requests wait as the block layer lets in, so that there may be more behind them."""
         tags = whole_number(self.seen.disk.queue.get("nr_requests")) or math.inf
-        most = min(tags, self.seen.session.can_queue)
+        most = min(tags, self._can_queue * self.part_of_session)
         return self._waiting_depth is not None and self._waiting_depth >= _FULL * most
+
+    @property
+    def _can_queue(self) -> float:
+        # A driver that tells no number, or 0, does not bound it there.
+        return self.seen.session.can_queue or math.inf
 
     def _depths(self) -> dict[tuple[str, str], float]:
         seen = self.seen
         commands = self._number(INITIATOR, "iscsi.cmds_max")
-        can_queue = capacity.session_commands(int(commands)) if commands else seen.session.can_queue
-        found = {("session-commands", INITIATOR): float(can_queue)}
+        can_queue = capacity.session_commands(int(commands)) if commands else self._can_queue
+        found = {}
+        if math.isfinite(can_queue):
+            found["session-commands", INITIATOR] = can_queue * self.part_of_session
         limit = self._number(INITIATOR, "iscsi.queue_depth", "block.queue_depth") or seen.disk.limit
         # The driver cuts a disk's depth to what the session has; with more of that it is what the record says.
-        if limit and (limit < seen.session.can_queue or limit != seen.disk.limit):
+        if limit and (limit < self._can_queue or limit != seen.disk.limit):
             found["queue-depth", INITIATOR] = float(limit)
         if (window := self._command_window()) is not None:
             found["command-window", TARGET] = window
@@ -151,17 +148,17 @@ class Supposed:
     def _command_window(self) -> float | None:
         told = self._number(TARGET, "lio.cmdsn_depth", "lio.default_cmdsn_depth")
         if told is not None:
-            return told
+            return told * self.part_of_session
         # Commands that were held back because it was closed show how far it opens.
         return self.seen.disk.mean_depth if self.seen.disk.refusals.get("target_busy") else None
 
-    def _nr_requests(self, can_queue: int) -> float | None:
+    def _nr_requests(self, can_queue: float) -> float | None:
         told = self._number(INITIATOR, "block.nr_requests")
         if told is not None:
             return told
         scheduler = self._value(INITIATOR, "block.scheduler")
         now = whole_number(self.seen.disk.queue.get("nr_requests"))
-        if now is None or scheduler == "none" or now >= min(can_queue, self.seen.session.can_queue):
+        if now is None or scheduler == "none" or now >= min(can_queue, self._can_queue):
             # Without a scheduler these are the session's commands.
             return None
         return float(now)
@@ -186,14 +183,6 @@ class Supposed:
         """Return the window that carries what is carried, for one that is seen to be what holds."""
         return Window(self._now * self.rtt_s)
 
-    def _touched(self, end: str, *tunables: str) -> bool:
-        return any(Change(end, one) in self._changes for one in tunables)
-
-    @cached_property
-    def _window_holds(self) -> bool:
-        socket = self.sender.socket if self.sender else None
-        return socket is not None and socket.grown("rwnd_limited_us") > _MOSTLY * 1e6 * socket.elapsed_s
-
     @cached_property
     def _buffer_holds(self) -> bool:
         """Whether the send buffer is full of data in flight: none of it waits for a window or for the line."""
@@ -202,12 +191,16 @@ class Supposed:
             sum(getattr(one, name) for one in samples)
             for name in ("in_flight_bytes", "notsent_bytes", "send_queue_bytes", "send_buffer_bytes")
         )
-        sendable = self.seen.sendable_bytes(self.way) * len(samples)
+        sendable = self.seen.sendable_bytes(self.way) / self.part_of_session * len(samples)
         if not samples or queued < _FULL_BUFFER * buffer or waiting > _FEW_WAIT * flying or sendable < _MORE * flying:
             return False
         # One that autotuning would still let grow holds nothing.
         most = self._sysctl(self._sending, "tcp_wmem")
-        grown = bool(self._locked() and self.way == "write") or most is None or buffer / len(samples) >= _GROWN * most
+        grown = (
+            bool(self.seen.session.window_bytes and self.way == "write")
+            or most is None
+            or buffer / len(samples) >= _GROWN * most
+        )
         return grown and self._requests_wait
 
     @property
@@ -220,31 +213,45 @@ class Supposed:
         return mine.answered_ms is None or mine.answered_ms >= _LONGER * told_ms
 
     def _receive_window(self) -> Window | None:
-        if self._window_holds and not self._touched(self._receiving, *_RECEIVE_TUNABLES):
-            return self._as_it_is()
         locked = self._locked() if self.way == "read" else 0
-        if locked and Change(INITIATOR, "iscsi.tcp_window") not in self._changes:
-            return self._shown_window()
+        if not self._other_receive_window(self._receiving):
+            if self._window_holds:
+                return self._as_it_is()
+            if locked or locked is None:
+                return self._part_of(self._shown_window())
+        self.window_spread = self._share(self._receiving)[1] / self._share(self._receiving)[0]
+        return self._part_of(self._receive_by_limits(self._receiving))
+
+    def _share(self, end: str) -> tuple[float, float]:
+        return capacity.receive_shares(self.kernel(end))
+
+    def kernel(self, end: str) -> str:
+        """Return the kernel of `end`, '' where it is not seen."""
+        one = self.seen.initiator if end == INITIATOR else self.seen.target
+        return one.kernel if one else ""
+
+    def _receive_by_limits(self, end: str) -> Window | None:
+        """Return the receive window of `end` by the limits that are set there, None where they are not told."""
+        locked = self._locked() if end == INITIATOR else 0
         if locked:
             most = self._number(INITIATOR, "net.rmem_max") or self._sysctl(INITIATOR, "net.core.rmem_max") or math.inf
-            return capacity.receive_window(capacity.locked_buffer_bytes(locked, most), self.rtt_s, locked=True)
-        if locked is None and self.way == "read":
-            return self._shown_window()
-        most_buffer = self._number(self._receiving, "tcp.rmem_max") or self._sysctl(self._receiving, "tcp_rmem")
-        return None if most_buffer is None else capacity.receive_window(most_buffer, self.rtt_s, locked=False)
+            buffer = capacity.locked_buffer_bytes(locked, most)
+            return capacity.receive_window(buffer, self.rtt_s, locked=True, share=self._share(end)[0])
+        most_buffer = self._number(end, "tcp.rmem_max") or self._sysctl(end, "tcp_rmem")
+        if locked is None or most_buffer is None:
+            return None
+        return capacity.receive_window(most_buffer, self.rtt_s, locked=False, share=self._share(end)[0])
 
-    def _shown_window(self) -> Window | None:
-        """Return the window that the sender was shown, or that the receiver says it offers."""
-        if self.sender and self.sender.socket:
-            sizes = [one.send_window_bytes for one in self.sender.socket.samples if one.send_window_bytes]
-        else:
-            samples = self.receiver.socket.samples if self.receiver and self.receiver.socket else ()
-            sizes = [one.receive_window_bytes for one in samples if one.receive_window_bytes]
-        return capacity.shown_window(max(sizes), self.rtt_s) if sizes else None
+    def _other_receive_window(self, end: str) -> bool:
+        """Whether the changes give `end` another receive window: what does not bound it may be anything."""
+        return self._receive_by_limits(end) != self._as_is._receive_by_limits(end)
 
     def _send_buffer(self) -> Window | None:
-        if self._buffer_holds and not self._touched(self._sending, *_SEND_TUNABLES):
+        if self._buffer_holds and not self._other_send_buffer:
             return self._as_it_is()
+        return self._part_of(self._send_by_limits())
+
+    def _send_by_limits(self) -> Window | None:
         locked = self._locked() if self.way == "write" else 0
         written = self.seen.disk.ways[self.way].request_bytes if self.way == "write" else math.inf
         if locked:
@@ -253,10 +260,9 @@ class Supposed:
         most_buffer = self._number(self._sending, "tcp.wmem_max") or self._sysctl(self._sending, "tcp_wmem")
         return None if most_buffer is None else capacity.send_window(most_buffer, written)
 
-    def _sysctl(self, end: str, name: str) -> float | None:
-        one = self.seen.initiator if end == INITIATOR else self.seen.target
-        text = one.sysctls.get(name) or one.sysctls.get(f"net.ipv4.{name}") if one else None
-        return whole_number(text.split()[-1]) if text else None
+    @property
+    def _other_send_buffer(self) -> bool:
+        return self._send_by_limits() != self._as_is._send_by_limits()
 
     # -- bytes per second
 
@@ -273,12 +279,16 @@ class Supposed:
 
     def _plain_rates(self) -> dict[tuple[str, str], float]:
         rate, paced = self.seen.rate_bytes_per_s, self._paced()
+        of_line, of_session = self.part_of_line, self.part_of_session
         if rate is None:
-            return {} if paced is None else {("pacing", self._sending): self._payload(paced)}
+            return {} if paced is None else {("pacing", self._sending): of_session * self._payload(paced)}
         if paced is None or paced >= _AS_THE_LINE * rate:
             # A limit that is as high as the line's rate is there to keep it.
-            return {("line", ""): self._payload(min(rate, paced or rate))}
-        return {("line", ""): self._payload(rate), ("pacing", self._sending): self._payload(paced)}
+            return {("line", ""): of_line * self._payload(min(rate, paced or rate))}
+        return {
+            ("line", ""): of_line * self._payload(rate),
+            ("pacing", self._sending): of_session * self._payload(paced),
+        }
 
     @property
     def shares_line(self) -> bool:
@@ -286,34 +296,26 @@ class Supposed:
 
         What it has is its part of all that is in flight: with more of that it gets more.
         """
-        held = self._window_holds and self._touched(self._receiving, *_RECEIVE_TUNABLES)
-        return (
-            self.line_known
-            and self._standing_queue
-            and (held or (self._buffer_holds and self._touched(self._sending, *_SEND_TUNABLES)))
-        )
+        held = self._window_holds and self._other_receive_window(self._receiving)
+        return self.line_known and self._standing_queue and (held or (self._buffer_holds and self._other_send_buffer))
 
     def opens_window_full_for(self, share: float) -> bool:
-        """Whether a window that data or answers come up against for that share of the time or more is to be another."""
+        """Whether a window that data or answers come up against for that share of the time or more is to be larger."""
         for sender, receiving in ((self.seen.target, INITIATOR), (self.seen.initiator, TARGET)):
             socket = sender.socket if sender else None
-            if socket and share and self._touched(receiving, *_RECEIVE_TUNABLES):
-                return socket.grown("rwnd_limited_us") >= share * 1e6 * socket.elapsed_s
+            long = socket and share and socket.grown("rwnd_limited_us") >= share * 1e6 * socket.elapsed_s
+            if long and self._larger_receive_window(receiving):
+                return True
         return False
+
+    def _larger_receive_window(self, end: str) -> bool:
+        now, then = self._as_is._receive_by_limits(end), self._receive_by_limits(end)
+        return now != then and (now is None or then is None or then.size_bytes > now.size_bytes)
 
     @property
     def line_known(self) -> bool:
         """Whether somebody told the line's rate."""
         return self.seen.rate_bytes_per_s is not None
-
-    @property
-    def _now(self) -> float:
-        return self.seen.disk.ways[self.way].moved_bytes / self.seen.disk.elapsed_s
-
-    @cached_property
-    def _mss_bytes(self) -> int:
-        ends: list[EndSeen | None] = [self.sender, self.receiver]
-        return max((one.socket.mss_bytes for one in ends if one and one.socket), default=1448)
 
     def _payload(self, rate: float) -> float:
         return NetworkPath(self.rtt_s, rate, self._mss_bytes + _TCP_IP_HEADERS).goodput_bytes_per_s
@@ -325,14 +327,19 @@ class Supposed:
         qdisc = self.sender.qdisc if self.sender else None
         return qdisc.max_bytes_per_s if qdisc else None
 
+    @property
+    def other_algorithm(self) -> str:
+        """The congestion control that the sender is to have instead of its own, '' if it keeps that."""
+        asked = self._value(self._sending, "iscsi.congestion_control", "route.congctl", "tcp.congestion_control")
+        return str(asked or "")
+
     def _congested(self) -> dict[tuple[str, str], float]:
         """Return what the congestion window leaves: as it is now where that holds, else by the response function."""
         socket = self.sender.socket if self.sender else None
         if socket is None:
             return {}
         again, sent = socket.grown("retransmitted_bytes"), socket.grown("sent_bytes")
-        asked = self._value(self._sending, "iscsi.congestion_control", "route.congctl", "tcp.congestion_control")
-        algorithm = str(asked or socket.congestion_control)
+        algorithm = self.other_algorithm or socket.congestion_control
         # A congestion window grows no further than what is in flight: where another window holds that, both are full.
         full = sum(_held_by_cwnd(one) for one in socket.samples) >= len(socket.samples) / 2
         held = full and not self._window_holds
@@ -342,26 +349,7 @@ class Supposed:
         if again < _FEW_LOSSES * self._mss_bytes:
             return {}
         lossy = capacity.loss_bytes_per_s(self._mss_bytes, self.rtt_s, again / max(sent, 1), algorithm)
-        return {("loss", self._sending): lossy}
-
-    def _cpu(self) -> float | None:
-        """Return what the initiator's busiest thread or CPU would carry at the present cost of a byte."""
-        one = self.seen.initiator
-        shares = [*one.softirq]
-        # A worker that finds the send buffer full asks again and again: its time is no work then.
-        if not self._waits_to_send:
-            shares += [thread.cpu_share for thread in one.threads if "iscsi_q" in thread.name]
-            # Of a host with one CPU all work is done there.
-            shares += one.cpu_busy if len(one.cpu_busy) == 1 else ()
-        busiest = max(shares, default=0.0)
-        moved = sum(way.moved_bytes for way in self.seen.disk.ways.values()) or 1
-        mine = self.seen.disk.ways[self.way].moved_bytes / moved
-        return self._now / mine / busiest * mine if busiest > 0.01 else None
-
-    @property
-    def _waits_to_send(self) -> bool:
-        socket = self.seen.initiator.socket
-        return socket is not None and any(one.notsent_bytes for one in socket.samples)
+        return {("loss", self._sending): self.part_of_session * lossy}
 
     @property
     def _standing_queue(self) -> bool:
@@ -371,29 +359,16 @@ class Supposed:
             return False
         mean = sum(one.rtt_ms for one in socket.samples) / len(socket.samples) / 1e3
         own = sum(one.below_tcp_bytes for one in socket.samples) / len(socket.samples)
-        standing = (mean - self.rtt_s) * self._now - own > max(_STANDING_BYTES, 0.15 * self._now * self.rtt_s)
+        carried = self._now / self.part_of_session
+        standing = (mean - self.rtt_s) * carried - own > max(_STANDING_BYTES, 0.15 * carried * self.rtt_s)
         line = self._payload(self.seen.rate_bytes_per_s) if self.seen.rate_bytes_per_s else math.inf
         # What waits longer than all that is in flight of its own takes waits behind others.
         flying = sum(one.in_flight_bytes for one in socket.samples) / len(socket.samples)
-        queued_s = mean - self.rtt_s - own / max(self._now, 1.0)
+        queued_s = mean - self.rtt_s - own / max(carried, 1.0)
         others = queued_s * line - flying if self.line_known else 0.0
         standing = standing or others > _STANDING_BYTES
-        paced = self._paced()
-        at_limit = self._now >= _LINE_SHARE * min(line, math.inf if paced is None else self._payload(paced))
+        at_limit = self._now >= _LINE_SHARE * min(self._plain_rates().values(), default=math.inf)
         return standing and not at_limit
-
-    # -- the target's disk
-
-    def _service_s(self, way: str) -> float:
-        stores = self.seen.target.backstores if self.seen.target else ()
-        return max((one.mean_ms.get(way, 0.0) for one in stores), default=0.0) / 1e3
-
-    @property
-    def _disk_is_full(self) -> bool:
-        """Whether the target's disk works all the time, and most requests are there: one may do several at once."""
-        stores = self.seen.target.backstores if self.seen.target else ()
-        queue = max(1.0, _MOST_THERE * (self.seen.disk.mean_depth or 0.0))
-        return any(one.busy_share >= _BUSY and one.mean_depth > queue for one in stores)
 
 
 def _held_by_cwnd(one: SocketSample) -> bool:

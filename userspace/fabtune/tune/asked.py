@@ -89,7 +89,7 @@ def _of_profile(name: str, catalog: Catalog, seen: Observation) -> dict[Change, 
             if lacking:
                 raise InputError(
                     f"profile '{name}' needs the path's {' and '.join(sorted(lacking))} for {entry.tunable.name}: "
-                    "give --rate"
+                    + _remedy(variables)
                 )
             if entry.when and not formula.evaluate(entry.when, variables, entry.where):
                 continue
@@ -108,6 +108,13 @@ def _wanted(entry: profiles.Entry, end: str, seen: Observation, variables: Mappi
     if value is None or (now is not None and better(tunable, entry.form, int(now), value)):
         return None
     return value
+
+
+def _remedy(variables: Mapping[str, float]) -> str:
+    """Return what would tell what a profile's formulas lack."""
+    if "rtt" not in variables:
+        return "its round trip is told by the session's connection, and none is seen in this network namespace"
+    return "give --rate"
 
 
 def _variables(seen: Observation) -> dict[str, float]:

@@ -38,6 +38,10 @@ def limiter_name(share: Share | KeptShare) -> str:
 
 def gain(after: Foretold | None) -> str:
     """Return the end of a verdict: what lifting what limits would bring, '' where that is nothing or not known."""
+    if after is not None and after.bytes_per_s is None and after.in_step_bytes_per_s and after.high:
+        # Others have a part of what is gained, and which one is not known.
+        some = after.high > _NOTHING * after.now_bytes_per_s
+        return f"; lifting it would give at most {mb(after.high)}, shared with other disks" if some else ""
     if after is None or after.low <= _NOTHING * after.now_bytes_per_s:
         return ""
     end = f"the {after.first.end}'s " if after.first.end and after.first.limiter != "load" else "the "

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the other disks of this host's sessions move while one is looked at: session and line are theirs as well."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import attrs
+
+from fabtune.host.socket_samples import SocketSampler
+from fabtune.host.sockets import TcpSocket
+from fabtune.measure.disk_look import DiskLook
+from fabtune.measure.ends import nic_to
+from fabtune.model.observation import WAYS, BesideSeen
+
+# So many are named.
+_NAMED = 3
+# Round trips of one path differ by no more than this, or this.
+_ALIKE, _ALIKE_MS = 1.25, 0.5
+
+
+@attrs.frozen
+class Moved:
+    """What one disk moved, in bytes/s by direction: by which NIC ('' where it is not known), session and round trip."""
+
+    disk: str
+    nic: str
+    sid: int
+    bytes_per_s: Mapping[str, float]
+    rtt_ms: float | None = None
+
+
+class OtherDisks:
+    """The disks of this host's sessions that are not looked at, each with its session and connection.
+
+    Of these the counters alone are read, at both ends of a look.
+    """
+
+    def __init__(self, disks: Sequence[tuple[str, int, TcpSocket | None]]) -> None:
+        self._disks = [(DiskLook(disk), sid, socket) for disk, sid, socket in disks]
+
+    def begin(self) -> None:
+        """Read the counters that `moved` takes differences to."""
+        for disk, _, _ in self._disks:
+            disk.begin()
+
+    def stop(self) -> None:
+        """Read them again: the look is over."""
+        for disk, _, _ in self._disks:
+            disk.stop()
+
+    def moved(self, elapsed_s: float) -> list[Moved]:
+        """Return what those moved that moved anything."""
+        busy = [one for one in self._disks if any(one[0].moved_bytes().values())]
+        rtts_ms = _rtts_ms({socket for _, _, socket in busy if socket})
+        return [
+            Moved(
+                disk.name, nic_to(socket.remote) if socket else "", sid,
+                {way: count / elapsed_s for way, count in disk.moved_bytes().items()},
+                rtts_ms.get(socket) if socket else None,
+            )
+            for disk, sid, socket in busy
+        ]  # fmt: skip
+
+
+def _rtts_ms(connections: Collection[TcpSocket]) -> dict[TcpSocket, float]:
+    if not connections:
+        return {}
+    sampler = SocketSampler(list(connections))
+    try:
+        return {one: sample.min_rtt_ms for one, sample in sampler.sample(0.0)}
+    finally:
+        sampler.close()
+
+
+class Beside:
+    """All disks of a look, and those of the same host that were not looked at."""
+
+    def __init__(self, every: Iterable[Moved]) -> None:
+        of_nic: dict[str, list[Moved]] = {}
+        of_session: dict[int, list[Moved]] = {}
+        for one in every:
+            if any(one.bytes_per_s.values()):
+                # Of what leaves by an unknown NIC only the session is known.
+                of_nic.setdefault(one.nic or f" {one.sid}", []).append(one)
+                of_session.setdefault(one.sid, []).append(one)
+        self._path: dict[str, int] = {}
+        self._paths: list[list[Moved]] = []
+        for disks in of_nic.values():
+            for path in _alike(disks):
+                self._path |= dict.fromkeys((one.disk for one in path), len(self._paths))
+                self._paths.append(sorted(path, key=lambda one: -sum(one.bytes_per_s.values())))
+        self._sums = [_summed(path) for path in self._paths]
+        self._of_session = {sid: _summed(disks) for sid, disks in of_session.items()}
+
+    def of(self, mine: Moved) -> BesideSeen:
+        """Return what the others of `mine`'s path and session moved."""
+        path = self._path.get(mine.disk)
+        if path is None:
+            return BesideSeen((), {}, {})
+        near = (one.disk for one in self._paths[path][: _NAMED + 1] if one.disk != mine.disk)
+        of_session = _less(self._of_session[mine.sid], mine)
+        return BesideSeen(tuple(near)[:_NAMED], _less(self._sums[path], mine), of_session)
+
+
+def _alike(disks: Iterable[Moved]) -> list[list[Moved]]:
+    """Return `disks` by their paths: round trips that lie apart are not of one; one not known is of the shortest."""
+    paths: list[list[Moved]] = []
+    last_ms = 0.0
+    for one in sorted(disks, key=lambda one: one.rtt_ms or 0.0):
+        rtt_ms = one.rtt_ms or 0.0
+        if not paths or (last_ms and rtt_ms > max(_ALIKE * last_ms, last_ms + _ALIKE_MS)):
+            paths.append([])
+        paths[-1].append(one)
+        last_ms = rtt_ms
+    return paths
+
+
+def _summed(disks: Sequence[Moved]) -> dict[str, float]:
+    return {way: sum(one.bytes_per_s.get(way, 0.0) for one in disks) for way in WAYS}
+
+
+def _less(every: Mapping[str, float], mine: Moved) -> dict[str, float]:
+    return {way: max(0.0, every.get(way, 0.0) - mine.bytes_per_s.get(way, 0.0)) for way in WAYS}
