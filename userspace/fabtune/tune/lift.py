@@ -16,7 +16,7 @@ from fabtune.tune.plan import Row
 from fabtune.tune.request import plan_for, request
 from fabtune.why import words
 from fabtune.why.judging import Judged, Share, judged
-from fabtune.why.summing_up import is_near, nic_bytes_per_s, refuse_too_low, with_rate
+from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
@@ -74,7 +74,6 @@ def reason(seconds: float, target_netns: str | None, rate_bit_per_s: float | Non
 def with_known_rate(seen: Sequence[Observation], told_bit_per_s: float | None) -> list[Observation]:
     """Return `seen` with the line's rate: as told, as the last profile was told, or the NIC's on a short path."""
     if told_bit_per_s is not None:
-        refuse_too_low(seen, told_bit_per_s / 8)
         return [with_rate(one, told_bit_per_s / 8) for one in seen]
     applied = _applied_bytes_per_s()
     return [_with_applied(one, applied) for one in seen]

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What is judged of an observation, in the form that a run record keeps."""
 
-from collections.abc import Iterable
-
 import attrs
 
-from fabtune.errors import InputError
 from fabtune.model.limits import KeptShare, Limits
 from fabtune.model.observation import Observation
 from fabtune.why import words
@@ -13,8 +10,6 @@ from fabtune.why.judging import Judged, judged
 
 # Beyond this round trip some link that this host does not see is likely to be the slowest.
 SITE_RTT_MS = 2.0
-# A line does not carry more than this above its rate; what was under way when a short look began comes on top.
-_TOO_MUCH = 1.1
 # Less of the time than this is not worth a line.
 _WORTH = 0.005
 
@@ -25,22 +20,6 @@ def with_rate(seen: Observation, told_bytes_per_s: float | None) -> Observation:
         return attrs.evolve(seen, rate_bytes_per_s=told_bytes_per_s, rate_by="--rate")
     speed = nic_bytes_per_s(seen)
     return attrs.evolve(seen, rate_bytes_per_s=speed, rate_by="of the NIC") if is_near(seen) and speed else seen
-
-
-def refuse_too_low(seen: Iterable[Observation], told_bytes_per_s: float) -> None:
-    """Raise InputError if `told_bytes_per_s` is less than what is carried: all figures would come of a mistake."""
-    for one in seen:
-        # Others by the same NIC may go elsewhere.
-        others = one.beside.session_bytes_per_s if one.beside else {}
-        for way, found in one.disk.ways.items():
-            carried = found.moved_bytes / max(one.disk.elapsed_s, 1e-9) + others.get(way, 0.0)
-            if carried > _TOO_MUCH * told_bytes_per_s:
-                beside = " and its session's other disks" if others.get(way) else ""
-                raise InputError(
-                    f"--rate {8e-6 * told_bytes_per_s:g}mbit: {way}s of {one.device}{beside} carry "
-                    f"{8e-6 * carried:.0f} Mb/s now, so that no link on their way is that slow; "
-                    "give the rate of the slowest link, or none"
-                )
 
 
 def nic_bytes_per_s(seen: Observation) -> float | None:
