@@ -181,6 +181,11 @@ class OneWay:
         return sum(one.seconds * one.bytes_per_s for one in queued) / queued_s
 
     @cached_property
+    def fastest_bytes_per_s(self) -> float:
+        """The highest rate of the data around any moment: the line carries that much at least."""
+        return max((one.bytes_per_s for one in self.moments()), default=0.0)
+
+    @cached_property
     def others_bytes_per_s(self) -> float:
         """What others send the same way through the NICs of the ends that were seen."""
         found = 0.0
