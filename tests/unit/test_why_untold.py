@@ -9,9 +9,10 @@ import attrs
 import pytest
 
 from fabtune.model import typed
-from fabtune.model.observation import BackstoreSeen, Observation
+from fabtune.model.observation import BackstoreSeen, EndSeen, Observation
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
+from fabtune.why.summing_up import with_rate
 
 _DATA = Path(__file__).parent / "data"
 _WIDE, _PAIRS, _SLOW = "observations.json.gz", "observations-pairs.json.gz", "observations-100mbit.json.gz"
@@ -70,3 +71,36 @@ def test_writes_that_take_long_are_not_the_disk_s_that_was_seen_to_be_idle() -> 
     other = attrs.evolve(idle, completed={"write": 0}, mean_ms={})
     (one,) = judged(attrs.evolve(seen, target=attrs.evolve(seen.target, backstores=(other,))))
     assert one.first.limiter == "target-disk"
+
+
+@pytest.mark.parametrize("name", ["wan-read", "wan-write"])
+def test_a_rate_below_what_passes_is_not_believed_and_that_is_said(name: str) -> None:
+    seen = with_rate(_kept(_WIDE, name), 50e6 / 8)
+    assert seen.rate_bytes_per_s is None
+    assert "50 Mb/s, as --rate says" in seen.missing[-1] and "passed" in seen.missing[-1]
+    assert "of 6.0 MB/s" not in words.verdict(judged(seen)[0])
+    believed = with_rate(_kept(_WIDE, name), 200e6 / 8)
+    assert believed.rate_bytes_per_s == 25e6 and not believed.missing
+
+
+def _near(end: EndSeen | None, speed_bit_per_s: float) -> EndSeen:
+    """Return an end at a round trip of 1 ms, with what queued on its way, behind a NIC of that speed."""
+    assert end and end.socket and end.nic
+    samples = [
+        attrs.evolve(one, min_rtt_ms=1.0, rtt_ms=max(1.0, one.rtt_ms - one.min_rtt_ms + 1.0), qdisc_bytes_per_s=None)
+        for one in end.socket.samples
+    ]
+    nic = attrs.evolve(end.nic, speed_bytes_per_s=speed_bit_per_s / 8)
+    return attrs.evolve(end, socket=attrs.evolve(end.socket, samples=tuple(samples)), nic=nic, qdisc=None)
+
+
+@pytest.mark.parametrize("name", ["wan-read", "wan-write"])
+def test_a_target_s_slower_nic_is_the_line_on_a_short_path(name: str) -> None:
+    seen = _kept(_WIDE, name)
+    seen = attrs.evolve(seen, initiator=_near(seen.initiator, 10e9), target=_near(seen.target, 200e6))
+    seen = with_rate(attrs.evolve(seen, rate_by=""), None)
+    assert (seen.rate_bytes_per_s, seen.rate_by) == (25e6, "of the target's NIC")
+    (one,) = judged(seen)
+    assert one.at_the_bound and one.first.limiter == "line" and not one.liftable
+    alone = with_rate(attrs.evolve(seen, target=None), None)
+    assert (alone.rate_bytes_per_s, alone.rate_by) == (1.25e9, "of the NIC")
