@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 
 from fabtune.model.observation import EndSeen, Observation
+from fabtune.model.one_clock import on_one_clock
 from fabtune.why.judging import Judged, judged
 
 KINDS = ("target", "path", "initiator")
@@ -77,7 +78,7 @@ def members_of(seen: Mapping[str, Sequence[Observation]], ends: Iterable[EndSeen
         for one in observations:
             mine = one.initiator.socket
             theirs = by_places.get((mine.local, mine.remote)) if mine else None
-            whole = attrs.evolve(one, target=theirs) if theirs and one.target is None else one
+            whole = on_one_clock(attrs.evolve(one, target=theirs)) if theirs and one.target is None else one
             found += [Member(host, one.session.target, one.session.portal, way) for way in judged(whole)]
     return found
 
