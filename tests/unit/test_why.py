@@ -3,6 +3,8 @@
 
 import gzip
 import json
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -71,7 +73,7 @@ def test_each_known_cause_is_named_from_both_ends(name: str, limiter: str) -> No
 def test_the_initiator_alone_knows_these_too(name: str, limiter: str, rate: float | None) -> None:
     found, _ = _first(_kept(name, rate, one_end=True))
     # A limit to the rate on the own host may be the line's, where nobody told the line's.
-    assert found == limiter or (rate is None and (found, name) == ("pacing", "wan-write"))
+    assert found == limiter or (rate is None and (found, name) == ("cannot-tell-pacing", "wan-write"))
 
 
 def test_what_the_initiator_cannot_tell_apart_is_said_and_holds_the_truth() -> None:
@@ -287,3 +289,28 @@ def test_others_that_fill_the_line_through_the_same_nic_are_told_from_one_end() 
         )
         socket = attrs.evolve(seen.initiator.socket, samples=samples)
         assert _first(attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, nic=nic, socket=socket)))[0] == limiter
+
+
+@pytest.mark.parametrize("name", ["wan-read", "depth1"])
+@pytest.mark.parametrize("stalled", [False, True])
+def test_a_look_of_an_hour_is_judged_in_a_moment(name: str, *, stalled: bool) -> None:
+    """A thousand samples, the most that a look takes: to judge them once took seven seconds."""
+    seen = _kept(name)
+    assert seen.target and seen.target.socket
+    samples = tuple(_repeated(seen.target.socket.samples, 1000))
+    if stalled:
+        samples = tuple(attrs.evolve(one, sent_bytes=0, received_bytes=0, in_flight_bytes=14480) for one in samples)
+    target = attrs.evolve(seen.target, socket=attrs.evolve(seen.target.socket, samples=samples))
+    begun_s = time.process_time()
+    (one,) = judged(attrs.evolve(seen, target=target, initiator=attrs.evolve(seen.initiator, socket=None)))
+    assert time.process_time() - begun_s < 1
+    assert (one.first.limiter == "blocked-session") == stalled
+
+
+def _repeated(samples: Sequence[SocketSample], count: int) -> Iterator[SocketSample]:
+    whole_s = samples[-1].at_s + samples[1].at_s
+    start, end = samples[0], samples[-1]
+    counters = ("sent_bytes", "received_bytes", "busy_us")
+    for turn, one in ((i // len(samples), samples[i % len(samples)]) for i in range(count)):
+        more = {name: getattr(one, name) + turn * (getattr(end, name) - getattr(start, name)) for name in counters}
+        yield attrs.evolve(one, at_s=one.at_s + turn * whole_s, **more)

@@ -36,6 +36,7 @@ from fabtune.model.observation import (
     SocketSample,
     SocketSeen,
 )
+from fabtune.model.one_clock import on_one_clock
 from fabtune.stat import Snapshot
 
 _EVERY_S = 0.2
@@ -216,10 +217,11 @@ class Look:
                 missing.append(
                     f"the target's end: {self._host} has no such connection; is it the target, or is NAT between?"
                 )
-        return Observation(
+        found = Observation(
             device=one.disk, elapsed_s=disk.elapsed_s, session=self._session(one), disk=disk,
             initiator=initiator, target=target, missing=tuple(dict.fromkeys(missing)),
         )  # fmt: skip
+        return on_one_clock(found) if self._afar else found
 
     def _session(self, one: Looked) -> SessionSeen:
         session = one.session

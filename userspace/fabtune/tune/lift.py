@@ -21,7 +21,7 @@ from fabtune.tune.whose import Owned, Passed
 from fabtune.why import words
 from fabtune.why.judging import Judged, Share, judged
 from fabtune.why.limiter import CANNOT_TELL
-from fabtune.why.summing_up import is_near, nic_bytes_per_s, refuse_too_low, with_rate
+from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
@@ -171,7 +171,6 @@ def is_named(way: Judged) -> bool:
 def with_known_rate(seen: Sequence[Observation], told_bit_per_s: float | None) -> list[Observation]:
     """Return `seen` with the line's rate: as told, as a profile in force for that path was, or a near NIC's."""
     if told_bit_per_s is not None:
-        refuse_too_low(seen, told_bit_per_s / 8)
         return [with_rate(one, told_bit_per_s / 8) for one in seen]
     applied = _in_force()
     return [_with_applied(one, applied) for one in seen]

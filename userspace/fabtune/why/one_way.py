@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a limiter looks at: one direction of one disk as a whole, and each moment of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import attrs
 
-from fabtune.model.observation import TARGET, UNPACED, EndSeen, Observation, SocketSample, WaySeen
+from fabtune.model.observation import TARGET, DiskSample, EndSeen, Observation, SocketSample, WaySeen
 from fabtune.model.path import LINUX_FRAMING, NetworkPath, write_round_trips
+from fabtune.why.slices import Parts, Slice, around, facing, nearest, paced_to
 
 # Rates are taken over at least this long, and this many round trips: bytes come in bursts.
 _RATE_S, _RATE_RTTS = 0.5, 4
@@ -30,36 +31,6 @@ _BACKLOG, _ALWAYS = 0.5, 0.9
 _HEADERS_MORE = 1.1
 # A part of a request's time that is smaller is within what the others are off.
 _TELLING, _TELLING_LESS = 0.15, 0.3
-
-
-@attrs.frozen
-class Parts:
-    """A request's mean time in shares of one: on the path, in round trips for R2Ts, and the rest."""
-
-    path: float
-    r2t: float
-    rest: float
-
-
-@attrs.frozen
-class Slice:
-    """One end of the connection between two samples."""
-
-    before: SocketSample
-    after: SocketSample
-
-    @property
-    def seconds(self) -> float:
-        """How long it is."""
-        return self.after.at_s - self.before.at_s
-
-    def share(self, counter_us: str) -> float:
-        """Return the share of the slice by which a counter of us grew."""
-        return float(getattr(self.after, counter_us) - getattr(self.before, counter_us)) / 1e6 / self.seconds
-
-    def mean(self, name: str) -> float:
-        """Return the mean of a member at both ends of the slice."""
-        return float(getattr(self.before, name) + getattr(self.after, name)) / 2
 
 
 class OneWay:
@@ -181,6 +152,11 @@ class OneWay:
         return sum(one.seconds * one.bytes_per_s for one in queued) / queued_s
 
     @cached_property
+    def fastest_bytes_per_s(self) -> float:
+        """The highest rate of the data around any moment: the line carries that much at least."""
+        return max((one.bytes_per_s for one in self.moments()), default=0.0)
+
+    @cached_property
     def others_bytes_per_s(self) -> float:
         """What others send the same way through the NICs of the ends that were seen."""
         found = 0.0
@@ -230,14 +206,14 @@ class OneWay:
     def socket_limit(self) -> float | None:
         """What SO_MAX_PACING_RATE lets the sender's socket send, as payload."""
         samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
-        limit = min((rate for one in samples if (rate := _paced(one)) is not None), default=None)
+        limit = min((rate for one in samples if (rate := paced_to(one)) is not None), default=None)
         return None if limit is None else self.below_the_line(limit)
 
     def paced_at(self, sample: SocketSample) -> float | None:
         """Return what the limits of the sender's host, as they were at a sample, let pass as payload; None for none."""
         # Where no sample tells, what was read at the ends of the look held for all of it.
         rate = sample.qdisc_bytes_per_s if self._sampled_qdisc else self.qdisc_rate
-        limits = [self.below_the_line(one) for one in (rate, _paced(sample)) if one is not None]
+        limits = [self.below_the_line(one) for one in (rate, paced_to(sample)) if one is not None]
         return min((one for one in limits if one is not None), default=None)
 
     def below_the_line(self, rate_bytes_per_s: float) -> float | None:
@@ -251,7 +227,7 @@ class OneWay:
         served = self.seen.served
         return served.mean_ms.get(self.way_name) if served and self.way_name == "read" else None
 
-    @property
+    @cached_property
     def spins(self) -> bool:
         """Tell whether the initiator's worker spins on a full socket: its CPU is busy then, and does nothing."""
         full = _SPINS * self.mean("send_buffer_bytes")
@@ -267,38 +243,25 @@ class OneWay:
         threads = [one.cpu_share for one in end.threads if any(name in one.name for name in names)]
         return max([*threads, *end.softirq], default=0.0)
 
-    def moments(self) -> Iterator["Moment"]:
-        """Yield the moments in order, of the sender's samples where it was seen, else of the receiver's."""
+    def moments(self) -> Sequence["Moment"]:
+        """Return the moments in order, of the sender's samples where it was seen, else of the receiver's."""
+        return self._moments
+
+    @cached_property
+    def _moments(self) -> Sequence["Moment"]:
         mine = self.sender.socket if self.sender else None
         other = self.receiver.socket if self.receiver else None
         clock = mine or other
         if clock is None:
-            return
+            return ()
+        moments = []
         for index in range(1, len(clock.samples)):
-            slices = [
-                Slice(one.samples[index - 1], one.samples[index]) if one and len(one.samples) > index else None
-                for one in (mine, other)
-            ]
-            yield Moment(self, index, *slices)
-
-
-def _paced(sample: SocketSample) -> float | None:
-    """Return SO_MAX_PACING_RATE, None for none."""
-    limit = sample.max_pacing_bytes_per_s
-    # A socket of a 32-bit limit has all ones of 32 bits.
-    return None if limit is None or limit in (UNPACED, 2**32 - 1) else float(limit)
-
-
-def _without_a_change(samples: Sequence[SocketSample], index: int) -> Sequence[SocketSample]:
-    """Return the samples around the moment that ends with `index` within which a limit to the rate stayed as it was."""
-    first, last = index - 1, index
-    if samples[first].qdisc_bytes_per_s == samples[last].qdisc_bytes_per_s:
-        now = samples[last].qdisc_bytes_per_s
-        while first and samples[first - 1].qdisc_bytes_per_s == now:
-            first -= 1
-        while last + 1 < len(samples) and samples[last + 1].qdisc_bytes_per_s == now:
-            last += 1
-    return samples[first : last + 1]
+            now = Slice(clock.samples[index - 1], clock.samples[index])
+            theirs = facing(now, other.samples) if other else None
+            moments.append(Moment(self, index, now if mine else None, theirs if mine else now))
+        # What the other host saw before this one's look, or after, is not of the time that the disk's counts are of.
+        inside = [one for one in moments if one.receiver] if self.sender is self.seen.target and other else moments
+        return tuple(inside or moments)
 
 
 @attrs.frozen
@@ -317,17 +280,19 @@ class Moment:
         return known.seconds if known else 0.0
 
     @property
+    def disk(self) -> DiskSample | None:
+        """The disk at its end, None where it was not looked at then."""
+        known = self.sender or self.receiver
+        return nearest(self.one_way.seen.disk.samples, known.after.at_s) if known else None
+
+    @property
     def bytes_per_s(self) -> float:
         """The rate of the data around this moment."""
         end = self.one_way.sender if self.sender else self.one_way.receiver
         counter = "sent_bytes" if self.sender else "received_bytes"
         assert end is not None and end.socket is not None
-        before, after = end.socket.samples[self.index - 1], end.socket.samples[self.index]
         reach_s = max(_RATE_S, _RATE_RTTS * self.one_way.rtt_s) / 2
-        middle_s = (after.at_s + before.at_s) / 2
-        samples = _without_a_change(end.socket.samples, self.index)
-        first = next(one for one in samples if one.at_s >= min(middle_s - reach_s, before.at_s))
-        last = next(one for one in reversed(samples) if one.at_s <= max(middle_s + reach_s, after.at_s))
+        first, last = around(end.socket.samples, self.index, reach_s)
         return float(getattr(last, counter) - getattr(first, counter)) / (last.at_s - first.at_s)
 
     @property
@@ -338,16 +303,13 @@ class Moment:
     @property
     def most_in_flight(self) -> int | None:
         """How many requests of the disk may be under way at its end, where that changed during the look; else None."""
-        samples = self.one_way.seen.disk.samples
-        if not self.one_way.depth_changes or self.index >= len(samples):
-            return None
-        return samples[self.index].most_in_flight
+        return self.disk.most_in_flight if self.disk and self.one_way.depth_changes else None
 
     @property
     def at_depth(self) -> bool:
         """Whether a limit that comes and goes was there at its end, and reached."""
         most = self.most_in_flight
-        return most is not None and self.one_way.seen.disk.samples[self.index].in_flight >= most
+        return most is not None and self.disk is not None and self.disk.in_flight >= most
 
     @property
     def parts(self) -> Parts:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 
 from fabtune.model.observation import EndSeen, Observation
+from fabtune.model.one_clock import on_one_clock
 from fabtune.model.units import counted
 
 # Looks that begin this share of their length apart, or two samples and a half, were at the same time.
@@ -38,7 +39,7 @@ def at_the_same_time(seen: Mapping[str, Sequence[Observation]], ends: Iterable[E
                 if apart_s is None or apart_s > tolerance_s(one):
                     off_s.append(apart_s)
                     theirs = None
-            whole.append(attrs.evolve(one, target=theirs) if theirs else one)
+            whole.append(on_one_clock(attrs.evolve(one, target=theirs)) if theirs else one)
         observations[host] = tuple(whole)
     return SameTime(observations, (*_not_joined(off_s), *_spread(seen)))
 

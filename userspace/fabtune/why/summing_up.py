@@ -1,46 +1,61 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What is judged of an observation, in the form that a run record keeps."""
 
-from collections.abc import Iterable
-
 import attrs
 
-from fabtune.errors import InputError
 from fabtune.model.limits import KeptShare, Limits
-from fabtune.model.observation import Observation
+from fabtune.model.observation import EndSeen, Observation
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 
 # Beyond this round trip some link that this host does not see is likely to be the slowest.
 SITE_RTT_MS = 2.0
-# A line does not carry more than this above its rate; what was under way when a short look began comes on top.
-_TOO_MUCH = 1.1
+# What may pass of a rate, within what samples are off.
+_TOO_MUCH = 1.02
 # Less of the time than this is not worth a line.
 _WORTH = 0.005
 
 
 def with_rate(seen: Observation, told_bytes_per_s: float | None) -> Observation:
-    """Return `seen` with the line's rate as `--rate` told it, else the NIC's on a path with no slower link likely."""
+    """Return `seen` with the line's rate as `--rate` told it, else the NICs' on a path with no slower link likely.
+
+    A rate below what passed is not believed, and that is said.
+    """
     if told_bytes_per_s is not None:
-        return attrs.evolve(seen, rate_bytes_per_s=told_bytes_per_s, rate_by="--rate")
-    speed = nic_bytes_per_s(seen)
-    return attrs.evolve(seen, rate_bytes_per_s=speed, rate_by="of the NIC") if is_near(seen) and speed else seen
+        carried = _carried_bytes_per_s(seen)
+        if carried <= _TOO_MUCH * told_bytes_per_s:
+            return attrs.evolve(seen, rate_bytes_per_s=told_bytes_per_s, rate_by="--rate")
+        text = f"a line of {_mbit(told_bytes_per_s)}, as --rate says: {_mbit(carried)} passed; judged without it"
+        seen = attrs.evolve(seen, missing=(*seen.missing, text))
+    slowest = min((end for end in _ends(seen) if _speed(end)), key=_speed, default=None)
+    if slowest is None or not is_near(seen):
+        return seen
+    by = "of the NIC" if slowest is seen.initiator else "of the target's NIC"
+    return attrs.evolve(seen, rate_bytes_per_s=_speed(slowest), rate_by=by)
 
 
-def refuse_too_low(seen: Iterable[Observation], told_bytes_per_s: float) -> None:
-    """Raise InputError if `told_bytes_per_s` is less than what is carried: all figures would come of a mistake."""
-    for one in seen:
-        # Others by the same NIC may go elsewhere.
-        others = one.beside.session_bytes_per_s if one.beside else {}
-        for way, found in one.disk.ways.items():
-            carried = found.moved_bytes / max(one.disk.elapsed_s, 1e-9) + others.get(way, 0.0)
-            if carried > _TOO_MUCH * told_bytes_per_s:
-                beside = " and its session's other disks" if others.get(way) else ""
-                raise InputError(
-                    f"--rate {8e-6 * told_bytes_per_s:g}mbit: {way}s of {one.device}{beside} carry "
-                    f"{8e-6 * carried:.0f} Mb/s now, so that no link on their way is that slow; "
-                    "give the rate of the slowest link, or none"
-                )
+def _carried_bytes_per_s(seen: Observation) -> float:
+    """Return the payload that passed, of the disk or of all of its session, in the direction in which it was more."""
+    disk = (way.moved_bytes / max(seen.disk.elapsed_s, 1e-9) for way in seen.disk.ways.values())
+    sockets = (
+        end.socket.grown(name) / max(end.socket.elapsed_s, 1e-9)
+        for end in _ends(seen)
+        if end.socket
+        for name in ("sent_bytes", "received_bytes")
+    )
+    return max((*disk, *sockets), default=0.0)
+
+
+def _ends(seen: Observation) -> list[EndSeen]:
+    return [end for end in (seen.initiator, seen.target) if end]
+
+
+def _speed(end: EndSeen) -> float:
+    return (end.nic.speed_bytes_per_s if end.nic else None) or 0.0
+
+
+def _mbit(bytes_per_s: float) -> str:
+    return f"{bytes_per_s * 8 / 1e6:.0f} Mb/s"
 
 
 def nic_bytes_per_s(seen: Observation) -> float | None:

@@ -20,12 +20,28 @@ _AS_QUEUED = 0.97
 _OTHERS = 0.1
 
 
-def _paced(moment: Moment) -> float:
+def _at_own_limit(moment: Moment) -> bool:
+    """Tell whether data leaves at the rate of a limit on the sender's own host."""
     limit = moment.paced_payload
     if limit is None or not (moment.waits_to_send or moment.bytes_per_s >= _FILLS * limit):
-        return 0.0
+        return False
     # What leaves faster is not under the limit, which came or went while somebody looked.
-    return float(_AT_THE_LIMIT * limit <= moment.bytes_per_s <= limit / _AT_THE_LIMIT)
+    return _AT_THE_LIMIT * limit <= moment.bytes_per_s <= limit / _AT_THE_LIMIT
+
+
+def _line_has_more(moment: Moment) -> bool:
+    """Tell whether the line is known to carry more than the limit: by its rate, or because it did during the look."""
+    limit, one_way = moment.paced_payload or math.inf, moment.one_way
+    return one_way.goodput is not None or one_way.fastest_bytes_per_s > limit / _AT_THE_LIMIT
+
+
+def _paced(moment: Moment) -> float:
+    return float(_at_own_limit(moment) and _line_has_more(moment))
+
+
+def _paced_or_line(moment: Moment) -> float:
+    # Who paces to the line's rate sees the same: no queue, and data that waits in the socket.
+    return float(_at_own_limit(moment) and not _line_has_more(moment))
 
 
 def _paced_seen(one_way: OneWay) -> Iterator[Evidence]:
@@ -106,16 +122,21 @@ PACING = Limiter(
     lifts=("qdisc.maxrate",),
     advice=lambda _: "raise or remove the limit, unless it is the rate of the line",
 )  # fmt: skip
-LINE_FULL = Limiter(name="line", stage=LINE, order=2, claim=_line, evidence=_line_seen, subject=_line_subject)
+PACED_OR_LINE = Limiter(
+    name="cannot-tell-pacing", stage=LINE, order=1, claim=_paced_or_line, evidence=_paced_seen,
+    subject=lambda one_way: f"{PACING.subject(one_way)}, or the line that it is set for (give --rate to tell)",
+    among=("pacing", "line"),
+)  # fmt: skip
+LINE_FULL = Limiter(name="line", stage=LINE, order=3, claim=_line, evidence=_line_seen, subject=_line_subject)
 COMPETING = Limiter(
-    name="competing-traffic", stage=LINE, order=3, claim=_competing, evidence=_competing_seen,
+    name="competing-traffic", stage=LINE, order=4, claim=_competing, evidence=_competing_seen,
     subject=lambda _: "others' traffic on the same path",
     advice=lambda _: "nothing to set on either end: give storage a path or a class of its own",
 )  # fmt: skip
 QUEUED_SOMEWHERE = Limiter(
-    name="cannot-tell-queue", stage=LINE, order=4, claim=_unseen, evidence=_line_seen,
+    name="cannot-tell-queue", stage=LINE, order=5, claim=_unseen, evidence=_line_seen,
     subject=lambda _: "a queue on the way, others' or the target's own",
     among=("competing-traffic", "pacing"),
 )  # fmt: skip
 
-LIMITERS = (PACING, LINE_FULL, COMPETING, QUEUED_SOMEWHERE)
+LIMITERS = (PACING, PACED_OR_LINE, LINE_FULL, COMPETING, QUEUED_SOMEWHERE)

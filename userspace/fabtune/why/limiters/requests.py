@@ -81,8 +81,9 @@ def _changing(moment: Moment) -> str:
     """Return the same where somebody changed the limit during the look: by what stood there in this moment."""
     if not moment.at_depth or not (_more_wait(moment.one_way) or not moment.one_way.seen.disk.by_fabstat):
         return "load"
-    sample = moment.one_way.seen.disk.samples[moment.index]
-    fewer = sample.nr_requests is not None and (sample.limit is None or sample.nr_requests < sample.limit)
+    sample = moment.disk
+    tags, limit = (sample.nr_requests, sample.limit) if sample else (None, None)
+    fewer = tags is not None and (limit is None or tags < limit)
     return "nr-requests" if fewer else "queue-depth"
 
 

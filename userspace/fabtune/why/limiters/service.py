@@ -29,6 +29,12 @@ def _slowest(one_way: OneWay) -> BackstoreSeen | None:
     return max(telling, key=lambda one: one.busy_share) if telling else None
 
 
+def _backstore_seen(one_way: OneWay) -> bool:
+    """Tell whether a disk of the target did requests of this direction: one of those seen is the backstore."""
+    stores = one_way.seen.target.backstores if one_way.seen.target else ()
+    return any(one.completed.get(one_way.way_name, 0) for one in stores)
+
+
 def _rest_ms(one_way: OneWay) -> float:
     """Return what the path does not explain of a request's mean time."""
     return 1e3 * one_way.parts.rest * (one_way.latency_s or 0.0)
@@ -50,7 +56,9 @@ def _who(one_way: OneWay) -> str:
     if one_way.seen.target is None:
         if not resting:
             return "cannot-tell-cpu"
-        return "cannot-tell-target" if one_way.way_name == "write" else "cannot-tell-sender"
+        if one_way.way_name == "write":
+            return "cannot-tell-target"
+        return "cannot-tell-sender" if one_way.goodput else "cannot-tell-sender-line"
     if one_way.cpu(one_way.seen.target) >= _BUSY:
         return "target-cpu"
     if not _slowest(one_way) and not _rests(one_way, one_way.seen.target):
@@ -58,12 +66,21 @@ def _who(one_way: OneWay) -> str:
     if one_way.served_ms is not None and one_way.served_ms < _DISK_SHARE * _rest_ms(one_way):
         # The target answers at once; who has the rest of the time is not known.
         return "nobody"
+    if not _slowest(one_way) and _backstore_seen(one_way):
+        # Its own counter says that it answers at once.
+        return "nobody"
     # With its CPUs idle nothing but the backstore is left, of whatever kind it is.
     return "target-disk"
 
 
 def _when(name: str) -> Callable[[Moment], float]:
     return lambda moment: moment.parts.rest if _who(moment.one_way) == name else 0.0
+
+
+def _sender_or_line(moment: Moment) -> float:
+    # A full line, too, makes requests late: then nobody keeps too few of them under way.
+    sender_side = _who(moment.one_way) == "cannot-tell-sender-line" and moment.parts.rest
+    return moment.parts.path + moment.parts.rest if sender_side else 0.0
 
 
 def _too_busy_to_send(end: str) -> Callable[[Moment], float]:
@@ -105,8 +122,8 @@ def _target_seen(one_way: OneWay) -> Iterator[Evidence]:
     if disk:
         mean_ms = disk.mean_ms.get(one_way.way_name, 0.0)
         yield Evidence(TARGET, f"disk {disk.name}", f"busy {100 * disk.busy_share:.0f} %, {mean_ms:.1f} ms a request")
-    elif one_way.seen.target and not one_way.seen.target.backstores:
-        yield Evidence(TARGET, "backstore", "no block device to look at; by elimination")
+    elif one_way.seen.target and not _backstore_seen(one_way):
+        yield Evidence(TARGET, "backstore", "no block device did these requests; by elimination")
 
 
 def _initiator_seen(one_way: OneWay) -> Iterator[Evidence]:
@@ -146,7 +163,11 @@ SENDER_SIDE = Limiter(
     subject=lambda _: "the target: its send buffer, a limit to its rate, its disk or its CPU",
     among=("send-buffer", "pacing", "target-disk", "target-cpu", "congestion-window"),
 )  # fmt: skip
-
+SENDER_OR_LINE = Limiter(
+    name="cannot-tell-sender-line", stage=OWED, order=-1, claim=_sender_or_line, evidence=_time_seen,
+    subject=lambda one_way: f"{SENDER_SIDE.subject(one_way)}, or a full line (give --rate to tell)",
+    among=(*SENDER_SIDE.among, "line"),
+)  # fmt: skip
 NO_CPU_LEFT = Limiter(
     name="cannot-tell-cpu", stage=OWED, order=15, claim=_when("cannot-tell-cpu"), evidence=_no_rest_seen,
     subject=lambda one_way: "a CPU: the initiator's, or the target's" if one_way.seen.target
@@ -155,5 +176,6 @@ NO_CPU_LEFT = Limiter(
 )  # fmt: skip
 
 LIMITERS = (
-    TARGET_DISK, TARGET_CPU, INITIATOR_CPU, _INITIATOR_SENDS, _TARGET_SENDS, TARGET_SIDE, SENDER_SIDE, NO_CPU_LEFT,
+    TARGET_DISK, TARGET_CPU, INITIATOR_CPU, _INITIATOR_SENDS, _TARGET_SENDS, TARGET_SIDE, SENDER_SIDE, SENDER_OR_LINE,
+    NO_CPU_LEFT,
 )  # fmt: skip

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Nothing moves at all: the session is not logged in, the path is down, or only large packets vanish."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby
+
+import attrs
 
 from fabtune.model.limits import Evidence
 from fabtune.why.limiter import STOPPED, Limiter, kib
@@ -15,22 +19,41 @@ def _stands(moment: Moment) -> bool:
     one = moment.sender
     if one is not None:
         return one.after.sent_bytes == one.before.sent_bytes and one.after.in_flight_bytes > 0
-    other, disk = moment.receiver, moment.one_way.seen.disk.samples
-    waiting = moment.index < len(disk) and disk[moment.index].in_flight > 0
+    other, disk = moment.receiver, moment.disk
+    waiting = disk is not None and disk.in_flight > 0
     return other is not None and waiting and other.after.received_bytes == other.before.received_bytes
 
 
-def _stretch(moment: Moment) -> Sequence[Moment]:
-    """Return the moments around this one in which nothing arrives either, itself among them; none where data moves."""
-    if not _stands(moment):
-        return ()
-    around = list(moment.one_way.moments())
-    first = last = moment.index - 1
-    while first > 0 and _stands(around[first - 1]):
-        first -= 1
-    while last + 1 < len(around) and _stands(around[last + 1]):
-        last += 1
-    return around[first : last + 1]
+@attrs.frozen
+class _Stretch:
+    """Moments in a row in which nothing arrives: how long, and whether the sender hears from the other end meanwhile.
+
+    It does while it sends the same data again: what came before the stall, or in the moment in which it began, says
+    nothing of the path as it is in it.
+    """
+
+    seconds: float
+    hears: bool
+
+
+@lru_cache(maxsize=1)
+def _stretches(one_way: OneWay) -> Mapping[int, _Stretch]:
+    """Return the stretch of each moment in which nothing arrives, by the moment's index."""
+    found = {}
+    for stands, moments in groupby(one_way.moments(), key=_stands):
+        if stands:
+            around = tuple(moments)
+            stretch = _Stretch(sum(one.seconds for one in around), _hears(around))
+            found.update(dict.fromkeys((one.index for one in around), stretch))
+    return found
+
+
+def _hears(stretch: Sequence[Moment]) -> bool:
+    ends = [one.sender.after for one in stretch if one.sender]
+    if not ends:
+        return False
+    grown = ends[-1].received_bytes - ends[0].received_bytes
+    return grown > 0 and ends[-1].retransmitted_bytes > ends[0].retransmitted_bytes
 
 
 def _stall(moment: Moment) -> bool:
@@ -38,19 +61,8 @@ def _stall(moment: Moment) -> bool:
     one_way = moment.one_way
     if not one_way.way.moved_bytes:
         return True
-    return sum(one.seconds for one in _stretch(moment)) >= max(_LEAST_S, _LEAST_RTTS * one_way.rtt_s)
-
-
-def _hears(moment: Moment) -> bool:
-    """Tell whether the sender still hears from the other end meanwhile, while it sends the same data again.
-
-    What came before the stall, or in the moment in which it began, says nothing of the path as it is in it.
-    """
-    ends = [one.sender.after for one in _stretch(moment) if one.sender]
-    if not ends:
-        return False
-    grown = ends[-1].received_bytes - ends[0].received_bytes
-    return grown > 0 and ends[-1].retransmitted_bytes > ends[0].retransmitted_bytes
+    stretch = _stretches(one_way).get(moment.index)
+    return stretch is not None and stretch.seconds >= max(_LEAST_S, _LEAST_RTTS * one_way.rtt_s)
 
 
 def _logged_out(one_way: OneWay) -> bool:
@@ -62,7 +74,8 @@ def _blocked(moment: Moment) -> float:
 
 
 def _black_hole(moment: Moment) -> float:
-    return float(not _logged_out(moment.one_way) and _stall(moment) and _hears(moment))
+    stretch = _stretches(moment.one_way).get(moment.index)
+    return float(not _logged_out(moment.one_way) and _stall(moment) and stretch is not None and stretch.hears)
 
 
 def _seen(one_way: OneWay) -> Iterator[Evidence]:

@@ -143,7 +143,7 @@ def _slow_seen(one_way: OneWay) -> Iterator[Evidence]:
 
 _OF_WINDOWS = ("iscsi.tcp_window", "tcp.rmem_max", "tcp.rmem_default", "net.rmem_max", "tcp.window_scaling")
 WINDOW_FULL = Limiter(
-    name="receive-window", stage=LINE, order=1, claim=_inferred, evidence=_window_seen, subject=_window_subject,
+    name="receive-window", stage=LINE, order=2, claim=_inferred, evidence=_window_seen, subject=_window_subject,
     lifts=_OF_WINDOWS, ends=_receiver_end,
 )  # fmt: skip
 SLOW_READER = Limiter(

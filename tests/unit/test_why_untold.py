@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What nobody told may not be said: the line's rate, the target's disk, a counter, when the other end looked."""
+
+import gzip
+import json
+from pathlib import Path
+
+import attrs
+import pytest
+
+from fabtune.model import typed
+from fabtune.model.observation import BackstoreSeen, EndSeen, Observation
+from fabtune.why import words
+from fabtune.why.judging import Judged, judged
+from fabtune.why.summing_up import with_rate
+
+_DATA = Path(__file__).parent / "data"
+_WIDE, _PAIRS, _SLOW = "observations.json.gz", "observations-pairs.json.gz", "observations-100mbit.json.gz"
+
+
+def _kept(file: str, name: str, rate_bit_per_s: float | None = None) -> Observation:
+    raw = json.loads(gzip.decompress((_DATA / file).read_bytes()))[name]
+    rate = None if rate_bit_per_s is None else rate_bit_per_s / 8
+    return attrs.evolve(typed.STRICT.read(Observation, raw, name), rate_bytes_per_s=rate, rate_by="--rate")
+
+
+def _shares(one: Judged) -> dict[str, float]:
+    return {found.limiter: found.share for found in one.shares}
+
+
+@pytest.mark.parametrize("name", ["wan-read", "wan-write", "maxrate-read"])
+def test_a_limit_to_the_rate_and_a_line_of_that_rate_look_alike_where_nobody_told_the_line_s(name: str) -> None:
+    """`wan` paces to the line's rate: to raise that limit would only overflow the path's queue."""
+    (one,) = judged(_kept(_WIDE, name))
+    assert one.first.limiter == "cannot-tell-pacing" and set(one.first.among) == {"pacing", "line"}
+    assert not one.liftable
+    assert "cannot tell" in words.verdict(one) and "give --rate" in words.verdict(one)
+
+
+def test_a_limit_to_the_rate_is_named_where_data_went_faster_during_the_look() -> None:
+    (one,) = judged(_kept(_SLOW, "duty-pacing-30-read"))
+    assert _shares(one)["pacing"] == pytest.approx(0.3, abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["wan-read", "maxrate-read"])
+def test_reads_that_come_late_may_be_a_full_line_s_where_nobody_told_its_rate(name: str) -> None:
+    """The target paces to the line's rate: no queue stands on the path, and the initiator alone sees none of it."""
+    seen = attrs.evolve(_kept(_WIDE, name), target=None)
+    samples = [attrs.evolve(one, rtt_ms=one.min_rtt_ms) for one in seen.initiator.socket.samples]  # type: ignore[union-attr]
+    assert seen.initiator.socket
+    socket = attrs.evolve(seen.initiator.socket, samples=tuple(samples))
+    (one,) = judged(attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, socket=socket)))
+    assert "line" in one.first.among and not one.liftable
+
+
+@pytest.mark.parametrize("name", ["short-cmds-max-read-20ms", "both-queue-window-mixed-20ms"])
+def test_a_disk_of_the_target_that_answers_at_once_is_not_accused(name: str) -> None:
+    for one in judged(_kept(_PAIRS, name, 100e6)):
+        assert "target-disk" not in _shares(one)
+
+
+def test_writes_that_take_long_are_not_the_disk_s_that_was_seen_to_be_idle() -> None:
+    seen = _kept(_WIDE, "wan-depth2w", 200e6)
+    ways = {"write": attrs.evolve(seen.disk.ways["write"], device_ms=120.0, total_ms=120.0, block_ms=120.0)}
+    seen = attrs.evolve(seen, disk=attrs.evolve(seen.disk, ways=ways))
+    assert seen.target
+    idle = BackstoreSeen("dm-0", {"write": 500}, {"write": 0.05}, 0.01, 0.02)
+    (one,) = judged(attrs.evolve(seen, target=attrs.evolve(seen.target, backstores=(idle,))))
+    assert one.first.limiter == "cannot-tell" and "target-disk" not in _shares(one)
+    # Another LUN's disk, that had none of these requests, tells nothing of theirs.
+    other = attrs.evolve(idle, completed={"write": 0}, mean_ms={})
+    (one,) = judged(attrs.evolve(seen, target=attrs.evolve(seen.target, backstores=(other,))))
+    assert one.first.limiter == "target-disk"
+
+
+@pytest.mark.parametrize("name", ["wan-read", "wan-write"])
+def test_a_rate_below_what_passes_is_not_believed_and_that_is_said(name: str) -> None:
+    seen = with_rate(_kept(_WIDE, name), 50e6 / 8)
+    assert seen.rate_bytes_per_s is None
+    assert "50 Mb/s, as --rate says" in seen.missing[-1] and "passed" in seen.missing[-1]
+    assert "of 6.0 MB/s" not in words.verdict(judged(seen)[0])
+    believed = with_rate(_kept(_WIDE, name), 200e6 / 8)
+    assert believed.rate_bytes_per_s == 25e6 and not believed.missing
+
+
+def _near(end: EndSeen | None, speed_bit_per_s: float) -> EndSeen:
+    """Return an end at a round trip of 1 ms, with what queued on its way, behind a NIC of that speed."""
+    assert end and end.socket and end.nic
+    samples = [
+        attrs.evolve(one, min_rtt_ms=1.0, rtt_ms=max(1.0, one.rtt_ms - one.min_rtt_ms + 1.0), qdisc_bytes_per_s=None)
+        for one in end.socket.samples
+    ]
+    nic = attrs.evolve(end.nic, speed_bytes_per_s=speed_bit_per_s / 8)
+    return attrs.evolve(end, socket=attrs.evolve(end.socket, samples=tuple(samples)), nic=nic, qdisc=None)
+
+
+@pytest.mark.parametrize("name", ["wan-read", "wan-write"])
+def test_a_target_s_slower_nic_is_the_line_on_a_short_path(name: str) -> None:
+    seen = _kept(_WIDE, name)
+    seen = attrs.evolve(seen, initiator=_near(seen.initiator, 10e9), target=_near(seen.target, 200e6))
+    seen = with_rate(attrs.evolve(seen, rate_by=""), None)
+    assert (seen.rate_bytes_per_s, seen.rate_by) == (25e6, "of the target's NIC")
+    (one,) = judged(seen)
+    assert one.at_the_bound and one.first.limiter == "line" and not one.liftable
+    alone = with_rate(attrs.evolve(seen, target=None), None)
+    assert (alone.rate_bytes_per_s, alone.rate_by) == (1.25e9, "of the NIC")
