@@ -104,3 +104,33 @@ def test_a_target_s_slower_nic_is_the_line_on_a_short_path(name: str) -> None:
     assert one.at_the_bound and one.first.limiter == "line" and not one.liftable
     alone = with_rate(attrs.evolve(seen, target=None), None)
     assert (alone.rate_bytes_per_s, alone.rate_by) == (1.25e9, "of the NIC")
+
+
+def _one_of(disks: int, seen: Observation) -> Observation:
+    """Return `seen` as one of so many disks of the session sees it, that all do the same."""
+    ways = {
+        name: attrs.evolve(way, completed=way.completed // disks, moved_bytes=way.moved_bytes // disks)
+        for name, way in seen.disk.ways.items()
+    }
+    samples = tuple(attrs.evolve(one, in_flight=one.in_flight // disks) for one in seen.disk.samples)
+    disk = attrs.evolve(seen.disk, ways=ways, samples=samples, mean_depth=(seen.disk.mean_depth or 0) / disks)
+    session = attrs.evolve(seen.session, disks=tuple(f"sd{name}" for name in "abcdefgh"[:disks]))
+    return attrs.evolve(seen, disk=disk, session=session)
+
+
+@pytest.mark.parametrize("name", ["untouched-read", "untouched-write", "wan-read", "wan-write", "loss-read", "depth1"])
+@pytest.mark.parametrize("one_end", [False, True])
+def test_disks_of_one_session_share_what_its_connection_carries(name: str, *, one_end: bool) -> None:
+    whole = _kept(_WIDE, name, 200e6)
+    whole = attrs.evolve(whole, target=None) if one_end else whole
+    for disks in (2, 8):
+        (alone,), (one,) = judged(whole), judged(_one_of(disks, whole))
+        assert (one.first.limiter, one.at_the_bound) == (alone.first.limiter, alone.at_the_bound)
+        told, before = ({part.name: part.ms for part in parts} for parts in (one.request, alone.request))
+        assert told["socket"] == pytest.approx(before["socket"], rel=0.05, abs=1)
+
+
+def test_a_line_that_the_disks_of_a_session_fill_together_is_said_to_be_theirs() -> None:
+    (one,) = judged(_one_of(8, _kept(_WIDE, "wan-read", 200e6)))
+    theirs = "Reads of sda and of the other disks of its session"
+    assert words.verdict(one) == f"{theirs} fill the line: 23.5 MB/s of 23.9 MB/s, 2.9 MB/s of it of sda"

@@ -54,6 +54,8 @@ class Judged:
     goodput_bytes_per_s: float | None
     shares: tuple[Share, ...]
     request: tuple[Part, ...] = ()
+    # What its connection carried this way, that may have other disks' data.
+    session_bytes_per_s: float = 0.0
 
     @property
     def first(self) -> Share:
@@ -63,7 +65,8 @@ class Judged:
     @property
     def at_the_bound(self) -> bool:
         """Whether the line carries so much that no setting gains anything worth a change."""
-        known = self.goodput_bytes_per_s is not None and self.bytes_per_s >= _AT_BOUND * self.goodput_bytes_per_s
+        carried = max(self.bytes_per_s, self.session_bytes_per_s)
+        known = self.goodput_bytes_per_s is not None and carried >= _AT_BOUND * self.goodput_bytes_per_s
         return known or sum(one.share for one in self.shares if one.limiter == _LINE) >= _NEARLY_ALL
 
     @property
@@ -118,6 +121,7 @@ def _judge(one_way: OneWay) -> Judged:
     return Judged(
         one_way.seen.device, one_way.way_name, one_way.bytes_per_s, one_way.both_ends, one_way.goodput,
         tuple(sorted(shares, key=_rank)), tuple(parts_of(one_way)),
+        one_way.carried_bytes_per_s,
     )  # fmt: skip
 
 

@@ -46,6 +46,22 @@ class OneWay:
         """What the disk moved this way."""
         return self.way.moved_bytes / self.seen.disk.elapsed_s
 
+    @cached_property
+    def carried_bytes_per_s(self) -> float:
+        """What its connection carried this way: of a session of several disks the others' data, too."""
+        if len(self.seen.session.disks) < 2:
+            return self.bytes_per_s
+        found = self.bytes_per_s
+        for end, counter in ((self.sender, "sent_bytes"), (self.receiver, "received_bytes")):
+            if end and end.socket:
+                found = max(found, end.socket.grown(counter) / end.socket.elapsed_s)
+        return found
+
+    @property
+    def own_share(self) -> float:
+        """The share that this disk has of what its connection carried, 1 where nothing passed."""
+        return self.bytes_per_s / self.carried_bytes_per_s if self.carried_bytes_per_s else 1.0
+
     @property
     def both_ends(self) -> bool:
         """Whether the target's socket was seen too."""
@@ -111,7 +127,7 @@ class OneWay:
     @cached_property
     def socket_s(self) -> float:
         """How long data waits in the sender's socket before it leaves (Little: what waits, over what passes)."""
-        return self.mean("notsent_bytes") / self.bytes_per_s if self.bytes_per_s else 0.0
+        return self.mean("notsent_bytes") / self.carried_bytes_per_s if self.carried_bytes_per_s else 0.0
 
     @cached_property
     def waits(self) -> float:
@@ -315,9 +331,10 @@ class Moment:
     def parts(self) -> Parts:
         """A request's time in parts: as in the whole look; under a depth that comes and goes by what is in flight."""
         one_way, most = self.one_way, self.most_in_flight
-        if most is None or not self.at_depth or not self.bytes_per_s:
+        mine = self.bytes_per_s * one_way.own_share
+        if most is None or not self.at_depth or not mine:
             return one_way.parts
-        return one_way.split(most * one_way.way.request_bytes / self.bytes_per_s)
+        return one_way.split(most * one_way.way.request_bytes / mine)
 
     @property
     def line_share(self) -> float | None:

@@ -92,7 +92,8 @@ def _buffer(moment: Moment) -> float:
     full = moment.one_way.buffer_mostly_full or queued >= _BUFFER_FULL * one.mean("send_buffer_bytes")
     # A buffer that is full of data which the window or the path holds back is not what limits.
     waiting = one.mean("notsent_bytes") > _WAITING_SHARE * queued
-    sendable = moment.one_way.seen.sendable_bytes(moment.one_way.way_name)
+    # Of the session's other disks as much for each byte that they moved.
+    sendable = moment.one_way.seen.sendable_bytes(moment.one_way.way_name) / (moment.one_way.own_share or 1.0)
     held = full and not waiting and sendable >= _MORE * one.mean("in_flight_bytes")
     claim = 1.0 if held else min(1.0, one.share("sndbuf_limited_us"))
     # However full it is: requests that path and disk explain lose nothing by it.
