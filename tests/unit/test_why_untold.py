@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from fabtune.cli import why as cli_why
 from fabtune.model import typed
 from fabtune.model.observation import BackstoreSeen, EndSeen, Observation
 from fabtune.why import words
@@ -134,3 +135,21 @@ def test_a_line_that_the_disks_of_a_session_fill_together_is_said_to_be_theirs()
     (one,) = judged(_one_of(8, _kept(_WIDE, "wan-read", 200e6)))
     theirs = "Reads of sda and of the other disks of its session"
     assert words.verdict(one) == f"{theirs} fill the line: 23.5 MB/s of 23.9 MB/s, 2.9 MB/s of it of sda"
+
+
+@pytest.mark.parametrize(
+    ("name", "held_up"),
+    [
+        ("untouched-read", "held up by the initiator's locked receive window"),
+        ("untouched-write", "held up by the initiator's locked send buffer"),
+        ("wan-read", "held up by the line"),
+    ],
+)
+def test_what_waits_behind_a_window_or_a_buffer_is_not_the_target_s(
+    name: str, held_up: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = _kept(_WIDE, name, 200e6)
+    for told, text in ((seen, held_up), (attrs.evolve(seen, target=None), "")):
+        cli_why._show_shares(judged(told)[0])
+        said = " ".join(capsys.readouterr().out.split()).partition("a request takes")[2]
+        assert "at the target" not in said and (text or "ms not told") in said
