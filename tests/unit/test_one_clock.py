@@ -97,7 +97,11 @@ def test_a_look_at_another_host_matches_its_samples_with_this_host_s(monkeypatch
     session = Session(1, "iqn", "10.0.0.2", "default", "LOGGED_IN", "10.0.0.2", 3260, 40000, ("sda",), 128, {})
     looked = look.Looked("sda", session, mine)
     told = one._observation(looked, seen.disk, {mine: seen.initiator})
-    assert told.target == on_one_clock(seen).target != seen.target
+    assert told.target == on_one_clock(seen).target != seen.target and not told.missing
+    assert seen.initiator.socket
+    socket = attrs.evolve(seen.initiator.socket, lacks=("tcpi_rwnd_limited", "tcpi_rcv_wnd"))
+    told = one._observation(looked, seen.disk, {mine: attrs.evolve(seen.initiator, socket=socket)})
+    assert told.missing[0].endswith("does not tell tcpi_rwnd_limited, tcpi_rcv_wnd")
 
 
 def test_the_ends_of_a_fleet_are_matched_in_time_too() -> None:

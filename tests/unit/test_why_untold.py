@@ -153,3 +153,26 @@ def test_what_waits_behind_a_window_or_a_buffer_is_not_the_target_s(
         cli_why._show_shares(judged(told)[0])
         said = " ".join(capsys.readouterr().out.split()).partition("a request takes")[2]
         assert "at the target" not in said and (text or "ms not told") in said
+
+
+def _lacking(seen: Observation, *names: str) -> Observation:
+    """Return `seen` as a target's kernel without these members of tcp_info shows it."""
+    assert seen.target and seen.target.socket
+    samples = [attrs.evolve(one, rwnd_limited_us=0, sndbuf_limited_us=0) for one in seen.target.socket.samples]
+    socket = attrs.evolve(seen.target.socket, samples=tuple(samples), lacks=names)
+    return attrs.evolve(seen, target=attrs.evolve(seen.target, socket=socket))
+
+
+@pytest.mark.parametrize(
+    ("name", "limiter"), [("untouched-read", "cannot-tell"), ("depth1", "cannot-tell"), ("wan-read", "line")]
+)
+def test_a_counter_that_the_kernel_does_not_have_is_not_taken_for_nothing(name: str, limiter: str) -> None:
+    """Nobody owes the sender data of which it is not known whether a window held it back; a full line is full."""
+    (one,) = judged(_lacking(_kept(_WIDE, name, 200e6), "tcpi_rwnd_limited", "tcpi_sndbuf_limited"))
+    assert one.first.limiter == limiter and one.first.share > 0.95
+
+
+def test_samples_without_what_they_need_are_not_looked_at() -> None:
+    (one,) = judged(_lacking(_kept(_WIDE, "depth1", 200e6), "tcpi_notsent_bytes", "tcpi_min_rtt"))
+    (alone,) = judged(attrs.evolve(_kept(_WIDE, "depth1", 200e6), target=None))
+    assert not one.both_ends and (one.first.limiter, one.first.share) == (alone.first.limiter, alone.first.share)

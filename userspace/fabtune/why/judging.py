@@ -142,7 +142,7 @@ def _claims(moment: Moment) -> dict[str, float]:
     found: dict[str, float] = {}
     left = 1.0
     for stage, asked in groupby(every_limiter(), key=lambda one: one.stage):
-        if stage == OWED and moment.one_way.always_backlogged:
+        if stage == OWED and (moment.one_way.always_backlogged or moment.one_way.untold):
             break
         # Those who are owed divide what the stages before have left, the others take theirs in turn.
         before = left

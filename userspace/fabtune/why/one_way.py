@@ -8,7 +8,7 @@ import attrs
 
 from fabtune.model.observation import TARGET, DiskSample, EndSeen, Observation, SocketSample, WaySeen
 from fabtune.model.path import LINUX_FRAMING, NetworkPath, write_round_trips
-from fabtune.why.slices import Parts, Slice, around, facing, nearest, paced_to
+from fabtune.why.slices import HELD_BACK, Parts, Slice, around, facing, nearest, paced_to, usable
 
 # Rates are taken over at least this long, and this many round trips: bytes come in bursts.
 _RATE_S, _RATE_RTTS = 0.5, 4
@@ -39,7 +39,7 @@ class OneWay:
     def __init__(self, seen: Observation, way: str) -> None:
         self.seen, self.way_name = seen, way
         self.way = seen.disk.ways.get(way) or WaySeen(0, 0, None, None)
-        self.sender, self.receiver = seen.sender(way), seen.receiver(way)
+        self.sender, self.receiver = usable(seen.sender(way)), usable(seen.receiver(way))
 
     @property
     def bytes_per_s(self) -> float:
@@ -65,7 +65,13 @@ class OneWay:
     @property
     def both_ends(self) -> bool:
         """Whether the target's socket was seen too."""
-        return self.seen.target is not None and self.seen.target.socket is not None
+        return all(end is not None and end.socket is not None for end in (self.sender, self.receiver))
+
+    @property
+    def untold(self) -> bool:
+        """Whether the sender's kernel does not tell what held its data back: then nobody can be said to owe it any."""
+        socket = self.sender.socket if self.sender else None
+        return socket is not None and not HELD_BACK.isdisjoint(socket.lacks)
 
     @cached_property
     def rtt_s(self) -> float:

@@ -109,7 +109,10 @@ def _buffer_seen(one_way: OneWay) -> Iterator[Evidence]:
     value = f"holds {kib(queued)} of {kib(samples[-1].send_buffer_bytes)}, {kib(waiting)} of it not sent yet"
     yield Evidence(end.end, "send buffer", value)
     share = one_way.sender.socket.grown("sndbuf_limited_us") / 1e4 / one_way.sender.socket.elapsed_s
-    yield Evidence(end.end, "sndbuf_limited", f"{share:.0f} % of the time (counts only while the buffer runs empty)")
+    if "tcpi_sndbuf_limited" not in one_way.sender.socket.lacks:
+        yield Evidence(
+            end.end, "sndbuf_limited", f"{share:.0f} % of the time (counts only while the buffer runs empty)"
+        )
     if end.end == INITIATOR:
         yield from _record(one_way)
 
