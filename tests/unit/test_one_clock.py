@@ -119,12 +119,18 @@ def test_ends_that_cannot_be_matched_are_judged_from_the_initiator_s_alone_and_t
     for others in (
         # Bytes that this initiator never had; one that began when this look was over.
         [attrs.evolve(one, sent_bytes=one.sent_bytes + (1 << 40)) for one in samples],
-        [attrs.evolve(one, at_s=one.at_s + 0.001) for one in samples[len(samples) * 2 // 3 :]],
+        [attrs.evolve(one, at_s=one.at_s + 0.001) for one in samples[len(samples) * 7 // 8 :]],
     ):
         alone = on_one_clock(attrs.evolve(seen, target=_with(seen.target, others)))
         assert alone.target is None and "cannot be told when it looked" in alone.missing[-1]
         (one,) = judged(alone)
         assert not one.both_ends and one.first.among
+
+
+def test_a_target_that_saw_a_part_of_the_look_is_taken_for_that_and_it_is_said() -> None:
+    part = on_one_clock(_later(_shallow_at_last(), 12))
+    assert part.target and "it was seen for 3.5 s of these 5.9 s" in part.missing[-1]
+    assert not on_one_clock(_later(_shallow_at_last(), 1)).missing
 
 
 def test_ends_of_one_loop_and_ends_where_nothing_moves_stay_as_they_are() -> None:
