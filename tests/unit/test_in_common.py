@@ -158,7 +158,7 @@ def test_each_end_keeps_when_its_look_began(monkeypatch: pytest.MonkeyPatch) -> 
         nic_seen=lambda *_: None, qdisc_seen=lambda *_: None,
     )  # fmt: skip
     monkeypatch.setattr(look, "End", lambda *_: end)
-    monkeypatch.setattr(look, "SocketSampler", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(look, "SocketSampler", lambda *_: SimpleNamespace(close=lambda: None, lacks=None))
     socket = TcpSocket("10.0.0.1", "10.0.0.2", 3260, 40000, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 0, 0)
     group = look._Group("target", "", [socket])
     monkeypatch.setattr("time.time", lambda: 1e9)

@@ -16,6 +16,7 @@ from fabtune.model.observation import EndSeen, Observation, SocketSample
 from fabtune.model.one_clock import on_one_clock
 from fabtune.why.in_common import members_of
 from fabtune.why.judging import judged
+from fabtune.why.same_time import at_the_same_time
 
 _KEPT = json.loads(gzip.decompress((Path(__file__).parent / "data/observations-100mbit.json.gz").read_bytes()))
 _COUNTERS = ("sent_bytes", "received_bytes", "busy_us", "rwnd_limited_us", "sndbuf_limited_us", "retransmitted_bytes")
@@ -97,13 +98,19 @@ def test_a_look_at_another_host_matches_its_samples_with_this_host_s(monkeypatch
     session = Session(1, "iqn", "10.0.0.2", "default", "LOGGED_IN", "10.0.0.2", 3260, 40000, ("sda",), 128, {})
     looked = look.Looked("sda", session, mine)
     told = one._observation(looked, seen.disk, {mine: seen.initiator})
-    assert told.target == on_one_clock(seen).target != seen.target
+    assert told.target == on_one_clock(seen).target != seen.target and not told.missing
+    assert seen.initiator.socket
+    socket = attrs.evolve(seen.initiator.socket, lacks=("tcpi_rwnd_limited", "tcpi_rcv_wnd"))
+    told = one._observation(looked, seen.disk, {mine: attrs.evolve(seen.initiator, socket=socket)})
+    assert told.missing[0].endswith("does not tell tcpi_rwnd_limited, tcpi_rcv_wnd")
 
 
 def test_the_ends_of_a_fleet_are_matched_in_time_too() -> None:
     apart = _later(_shallow_at_last(), 3)
     assert apart.target and apart.target.socket and apart.initiator.socket
-    (member,) = members_of({"one": [attrs.evolve(apart, target=None)]}, [apart.target])
+    mine = attrs.evolve(apart, target=None, initiator=attrs.evolve(apart.initiator, begun_unix_s=1e9))
+    joined = at_the_same_time({"one": [mine]}, [attrs.evolve(apart.target, begun_unix_s=1e9 + 0.3)])
+    (member,) = members_of(joined.observations)
     (aligned,) = judged(on_one_clock(apart))
     assert member.judged == aligned and aligned.both_ends
 
@@ -115,12 +122,18 @@ def test_ends_that_cannot_be_matched_are_judged_from_the_initiator_s_alone_and_t
     for others in (
         # Bytes that this initiator never had; one that began when this look was over.
         [attrs.evolve(one, sent_bytes=one.sent_bytes + (1 << 40)) for one in samples],
-        [attrs.evolve(one, at_s=one.at_s + 0.001) for one in samples[len(samples) * 2 // 3 :]],
+        [attrs.evolve(one, at_s=one.at_s + 0.001) for one in samples[len(samples) * 7 // 8 :]],
     ):
         alone = on_one_clock(attrs.evolve(seen, target=_with(seen.target, others)))
         assert alone.target is None and "cannot be told when it looked" in alone.missing[-1]
         (one,) = judged(alone)
         assert not one.both_ends and one.first.among
+
+
+def test_a_target_that_saw_a_part_of_the_look_is_taken_for_that_and_it_is_said() -> None:
+    part = on_one_clock(_later(_shallow_at_last(), 12))
+    assert part.target and "it was seen for 3.5 s of these 5.9 s" in part.missing[-1]
+    assert not on_one_clock(_later(_shallow_at_last(), 1)).missing
 
 
 def test_ends_of_one_loop_and_ends_where_nothing_moves_stay_as_they_are() -> None:

@@ -56,3 +56,24 @@ def test_a_connection_that_is_gone_has_no_sample_and_others_do(pair: Pair) -> No
     far.close()
     assert list(sampler.sample(1.0)) == []
     sampler.close()
+
+
+def test_what_an_older_kernel_s_tcp_info_has_no_member_for_is_named(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, one = pair
+    whole = sockets.attributes
+    sampler = SocketSampler([one])
+    list(sampler.sample(0.0))
+    assert "tcpi_rwnd_limited" not in (sampler.lacks or ())
+    # struct tcp_info of Linux 4.9 ends with tcpi_delivery_rate.
+    short = {sockets.INFO: 168}
+    monkeypatch.setattr(sockets, "attributes", lambda answer: {
+        kind: data[:short.get(kind)] for kind, data in whole(answer).items()
+    })  # fmt: skip
+    older = SocketSampler([one])
+    list(older.sample(0.0))
+    assert older.lacks and {"tcpi_busy_time", "tcpi_rwnd_limited", "tcpi_rcv_wnd"} <= set(older.lacks)
+    assert "tcpi_delivery_rate" not in older.lacks
+    for end in (sampler, older):
+        end.close()

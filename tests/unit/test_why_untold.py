@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from fabtune.cli import why as cli_why
 from fabtune.model import typed
 from fabtune.model.observation import BackstoreSeen, EndSeen, Observation
 from fabtune.why import words
@@ -104,3 +105,74 @@ def test_a_target_s_slower_nic_is_the_line_on_a_short_path(name: str) -> None:
     assert one.at_the_bound and one.first.limiter == "line" and not one.liftable
     alone = with_rate(attrs.evolve(seen, target=None), None)
     assert (alone.rate_bytes_per_s, alone.rate_by) == (1.25e9, "of the NIC")
+
+
+def _one_of(disks: int, seen: Observation) -> Observation:
+    """Return `seen` as one of so many disks of the session sees it, that all do the same."""
+    ways = {
+        name: attrs.evolve(way, completed=way.completed // disks, moved_bytes=way.moved_bytes // disks)
+        for name, way in seen.disk.ways.items()
+    }
+    samples = tuple(attrs.evolve(one, in_flight=one.in_flight // disks) for one in seen.disk.samples)
+    disk = attrs.evolve(seen.disk, ways=ways, samples=samples, mean_depth=(seen.disk.mean_depth or 0) / disks)
+    session = attrs.evolve(seen.session, disks=tuple(f"sd{name}" for name in "abcdefgh"[:disks]))
+    return attrs.evolve(seen, disk=disk, session=session)
+
+
+@pytest.mark.parametrize("name", ["untouched-read", "untouched-write", "wan-read", "wan-write", "loss-read", "depth1"])
+@pytest.mark.parametrize("one_end", [False, True])
+def test_disks_of_one_session_share_what_its_connection_carries(name: str, *, one_end: bool) -> None:
+    whole = _kept(_WIDE, name, 200e6)
+    whole = attrs.evolve(whole, target=None) if one_end else whole
+    for disks in (2, 8):
+        (alone,), (one,) = judged(whole), judged(_one_of(disks, whole))
+        assert (one.first.limiter, one.at_the_bound) == (alone.first.limiter, alone.at_the_bound)
+        told, before = ({part.name: part.ms for part in parts} for parts in (one.request, alone.request))
+        assert told["socket"] == pytest.approx(before["socket"], rel=0.05, abs=1)
+
+
+def test_a_line_that_the_disks_of_a_session_fill_together_is_said_to_be_theirs() -> None:
+    (one,) = judged(_one_of(8, _kept(_WIDE, "wan-read", 200e6)))
+    theirs = "Reads of sda and of the other disks of its session"
+    assert words.verdict(one) == f"{theirs} fill the line: 23.5 MB/s of 23.9 MB/s, 2.9 MB/s of it of sda"
+
+
+@pytest.mark.parametrize(
+    ("name", "held_up"),
+    [
+        ("untouched-read", "held up by the initiator's locked receive window"),
+        ("untouched-write", "held up by the initiator's locked send buffer"),
+        ("wan-read", "held up by the line"),
+    ],
+)
+def test_what_waits_behind_a_window_or_a_buffer_is_not_the_target_s(
+    name: str, held_up: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = _kept(_WIDE, name, 200e6)
+    for told, text in ((seen, held_up), (attrs.evolve(seen, target=None), "")):
+        cli_why._show_shares(judged(told)[0])
+        said = " ".join(capsys.readouterr().out.split()).partition("a request takes")[2]
+        assert "at the target" not in said and (text or "ms not told") in said
+
+
+def _lacking(seen: Observation, *names: str) -> Observation:
+    """Return `seen` as a target's kernel without these members of tcp_info shows it."""
+    assert seen.target and seen.target.socket
+    samples = [attrs.evolve(one, rwnd_limited_us=0, sndbuf_limited_us=0) for one in seen.target.socket.samples]
+    socket = attrs.evolve(seen.target.socket, samples=tuple(samples), lacks=names)
+    return attrs.evolve(seen, target=attrs.evolve(seen.target, socket=socket))
+
+
+@pytest.mark.parametrize(
+    ("name", "limiter"), [("untouched-read", "cannot-tell"), ("depth1", "cannot-tell"), ("wan-read", "line")]
+)
+def test_a_counter_that_the_kernel_does_not_have_is_not_taken_for_nothing(name: str, limiter: str) -> None:
+    """Nobody owes the sender data of which it is not known whether a window held it back; a full line is full."""
+    (one,) = judged(_lacking(_kept(_WIDE, name, 200e6), "tcpi_rwnd_limited", "tcpi_sndbuf_limited"))
+    assert one.first.limiter == limiter and one.first.share > 0.95
+
+
+def test_samples_without_what_they_need_are_not_looked_at() -> None:
+    (one,) = judged(_lacking(_kept(_WIDE, "depth1", 200e6), "tcpi_notsent_bytes", "tcpi_min_rtt"))
+    (alone,) = judged(attrs.evolve(_kept(_WIDE, "depth1", 200e6), target=None))
+    assert not one.both_ends and (one.first.limiter, one.first.share) == (alone.first.limiter, alone.first.share)

@@ -25,7 +25,6 @@ _PARTS = {
     "held": "held back on this host", "path": "round trip", "r2t": "round trips for R2Ts", "wire": "on the wire",
     "backstore": "in the target's disk", "target": "at the target otherwise", "queues": "in queues on the way",
     "socket": "waiting in the sender's socket",
-    "rest": "at the target or behind others",
 }  # fmt: skip
 # Longer than a fleet takes to be reached.
 _LONGEST_WAIT_S = 60.0
@@ -151,6 +150,7 @@ def _way_json(told: _Told, way: Judged) -> dict[str, Json]:
         "lifted_low_bytes_per_s": None if after is None else round(after.low),
         "lifted_limiter": None if after is None else after.first.limiter,
         "shares": shares,
+        "rest_behind": way.rest_behind,
         "request_ms": {part.name: round(part.ms, 3) for part in way.request},
     }
 
@@ -184,7 +184,8 @@ def _show_shares(way: Judged) -> None:
     table.table(("share", "limiter", "seen"), rows, wrapped="seen", right=("share",))
     if way.request:
         whole_ms = sum(part.ms for part in way.request)
-        named = ", ".join(f"{part.ms:.1f} ms {_PARTS[part.name]}" for part in way.request if part.ms >= 0.01 * whole_ms)
+        names = {**_PARTS, "rest": f"held up by {way.rest_behind}" if way.rest_behind else "not told"}
+        named = ", ".join(f"{part.ms:.1f} ms {names[part.name]}" for part in way.request if part.ms >= 0.01 * whole_ms)
         table.paragraph(f"a request takes {whole_ms:.1f} ms: {named}")
 
 

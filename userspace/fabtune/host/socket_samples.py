@@ -18,6 +18,13 @@ _ANY_COOKIE = 0xFFFFFFFF
 _NO_SLOW_START = 0x7FFFFFFF
 # What a window that is not scaled can say (RFC 7323).
 _UNSCALED = 65535
+# Where members of struct tcp_info end that not every kernel has.
+_ENDS_AT = {
+    "tcpi_max_pacing_rate": 120, "tcpi_bytes_acked": 128, "tcpi_bytes_received": 136, "tcpi_notsent_bytes": 148,
+    "tcpi_min_rtt": 152, "tcpi_delivery_rate": 168, "tcpi_busy_time": 176, "tcpi_rwnd_limited": 184,
+    "tcpi_sndbuf_limited": 192, "tcpi_bytes_retrans": 216, "tcpi_rcv_ooopack": 228, "tcpi_snd_wnd": 232,
+    "tcpi_rcv_wnd": 236,
+}  # fmt: skip
 
 
 class SocketSampler:
@@ -25,6 +32,8 @@ class SocketSampler:
 
     def __init__(self, ends: Sequence[TcpSocket], netns: str = "") -> None:
         self._ends = {one: _request(one) for one in ends}
+        # What this kernel does not tell of connections, known from the first sample on.
+        self.lacks: tuple[str, ...] | None = None
         with namespaces.inside(netns), explained("inet_diag"):
             self._diag = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, sockets.SOCK_DIAG)
 
@@ -40,7 +49,15 @@ class SocketSampler:
                 told = sockets.attributes(sockets.answer(self._diag.recv(sockets.RECEIVE_BYTES)))
                 # What is left of a connection that was closed answers too.
                 if told.get(sockets.INFO):
+                    self.lacks = _lacking(told) if self.lacks is None else self.lacks
                     yield end, _sample(told, at_s)
+
+
+def _lacking(told: Mapping[int, bytes]) -> tuple[str, ...]:
+    """Return the names of what an answer of this kernel has no member for."""
+    length = len(told[sockets.INFO])
+    found = [name for name, ends_at in _ENDS_AT.items() if length < ends_at]
+    return tuple(found if told.get(sockets.SKMEMINFO) else [*found, "sk_meminfo"])
 
 
 def _request(end: TcpSocket) -> bytes:

@@ -217,6 +217,11 @@ class Look:
                 missing.append(
                     f"the target's end: {self._host} has no such connection; is it the target, or is NAT between?"
                 )
+        missing += [
+            f"the {end.end}'s kernel {end.kernel} does not tell {', '.join(end.socket.lacks)}"
+            for end in (initiator, target)
+            if end and end.socket and end.socket.lacks
+        ]
         found = Observation(
             device=one.disk, elapsed_s=disk.elapsed_s, session=self._session(one), disk=disk,
             initiator=initiator, target=target, missing=tuple(dict.fromkeys(missing)),
@@ -290,7 +295,7 @@ class _Group:
         return {
             one: attrs.evolve(
                 common,
-                socket=_connection(one, samples),
+                socket=_connection(one, samples, self._sampler.lacks if self._sampler else None),
                 nic=nics[one.remote],
                 qdisc=qdiscs[one.remote],
                 begun_unix_s=self._begun_unix_s,
@@ -360,13 +365,13 @@ def _paired(mine: set[TcpSocket], others: Sequence[TcpSocket]) -> dict[TcpSocket
     return {one: by_ends[key] for one, key in keys.items() if key in by_ends}
 
 
-def _connection(one: TcpSocket, samples: Sequence[SocketSample]) -> SocketSeen | None:
+def _connection(one: TcpSocket, samples: Sequence[SocketSample], lacks: tuple[str, ...] | None) -> SocketSeen | None:
     """Return the connection as it was seen, None where it went before two samples."""
     if len(samples) < 2:
         return None
     return SocketSeen(
         _place(one), _place(one, far=True), one.mss_bytes, one.congestion_control,
-        tuple(samples),
+        tuple(samples), lacks or (),
     )  # fmt: skip
 
 

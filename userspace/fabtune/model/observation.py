@@ -61,13 +61,17 @@ class SocketSample:
 
 @attrs.frozen
 class SocketSeen:
-    """One connection as one end has it; `samples` are at least two, in order."""
+    """One connection as one end has it; `samples` are at least two, in order.
+
+    `lacks` names what this kernel does not tell of connections (members of tcp_info): samples have 0 or None there.
+    """
 
     local: str
     remote: str
     mss_bytes: int
     congestion_control: str
     samples: tuple[SocketSample, ...]
+    lacks: tuple[str, ...] = ()
 
     @property
     def elapsed_s(self) -> float:

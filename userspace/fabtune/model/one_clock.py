@@ -12,8 +12,8 @@ import attrs
 
 from fabtune.model.observation import EndSeen, Observation, SocketSample
 
-# A target's look that covers less than this share of the initiator's tells of another time.
-_COVERED = 0.5
+# A target's look that covers less than this share of the initiator's tells of another time; less than all is said.
+_COVERED, _NEARLY_ALL = 0.25, 0.75
 _COUNTERS = (("received_bytes", "sent_bytes"), ("sent_bytes", "received_bytes"))
 _LEFT_OUT = "the target's end: it cannot be told when it looked, or that was another time; what it saw is left out"
 
@@ -31,7 +31,9 @@ def on_one_clock(seen: Observation) -> Observation:
     common_s = min(ended_s, mine.samples[-1].at_s) - max(begun_s, mine.samples[0].at_s)
     if later_s is None or common_s < _COVERED * mine.elapsed_s:
         return attrs.evolve(seen, target=None, missing=(*seen.missing, _LEFT_OUT))
-    return attrs.evolve(seen, target=_shifted(seen.target, later_s))
+    text = f"the target's end: it was seen for {common_s:.1f} s of these {mine.elapsed_s:.1f} s"
+    missing = seen.missing if common_s >= _NEARLY_ALL * mine.elapsed_s else (*seen.missing, text)
+    return attrs.evolve(seen, target=_shifted(seen.target, later_s), missing=missing)
 
 
 def _same_loop(mine: Sequence[SocketSample], theirs: Sequence[SocketSample]) -> bool:

@@ -21,6 +21,8 @@ _MINOR = 0.01
 _AT_BOUND, _NEARLY_ALL, _LINE = 0.97, 0.9, "line"
 # A share that is named first if a setting lifts it, before a longer one of the load, the line or the disk.
 _TELLING = 0.25
+# With so much of the time, what waits and is not told apart waits for it.
+_MOSTLY = 0.5
 # A share of the time that is worth a change.
 _WORTH = 0.1
 
@@ -54,6 +56,10 @@ class Judged:
     goodput_bytes_per_s: float | None
     shares: tuple[Share, ...]
     request: tuple[Part, ...] = ()
+    # What its connection carried this way, that may have other disks' data.
+    session_bytes_per_s: float = 0.0
+    # What the rest of a request's time passes behind, '' where that is not known.
+    rest_behind: str = ""
 
     @property
     def first(self) -> Share:
@@ -63,7 +69,8 @@ class Judged:
     @property
     def at_the_bound(self) -> bool:
         """Whether the line carries so much that no setting gains anything worth a change."""
-        known = self.goodput_bytes_per_s is not None and self.bytes_per_s >= _AT_BOUND * self.goodput_bytes_per_s
+        carried = max(self.bytes_per_s, self.session_bytes_per_s)
+        known = self.goodput_bytes_per_s is not None and carried >= _AT_BOUND * self.goodput_bytes_per_s
         return known or sum(one.share for one in self.shares if one.limiter == _LINE) >= _NEARLY_ALL
 
     @property
@@ -115,9 +122,13 @@ def _judge(one_way: OneWay) -> Judged:
     rest = 1 - sum(one.share for one in shares)
     if rest > 1e-6 or not shares:
         shares.append(Share(CANNOT_TELL, rest, "what could not be told"))
+    shares.sort(key=_rank)
+    first = by_name.get(shares[0].limiter)
+    mostly = shares[0].share >= _MOSTLY and first is not None and first.holds_up
     return Judged(
         one_way.seen.device, one_way.way_name, one_way.bytes_per_s, one_way.both_ends, one_way.goodput,
-        tuple(sorted(shares, key=_rank)), tuple(parts_of(one_way)),
+        tuple(shares), tuple(parts_of(one_way)), one_way.carried_bytes_per_s,
+        shares[0].subject if mostly and one_way.both_ends else "",
     )  # fmt: skip
 
 
@@ -131,7 +142,7 @@ def _claims(moment: Moment) -> dict[str, float]:
     found: dict[str, float] = {}
     left = 1.0
     for stage, asked in groupby(every_limiter(), key=lambda one: one.stage):
-        if stage == OWED and moment.one_way.always_backlogged:
+        if stage == OWED and (moment.one_way.always_backlogged or moment.one_way.untold):
             break
         # Those who are owed divide what the stages before have left, the others take theirs in turn.
         before = left

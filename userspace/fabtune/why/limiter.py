@@ -43,6 +43,13 @@ class Limiter:
     profile: str = ""
     order: int = 0
     among: tuple[str, ...] = ()
+    # Whether requests are with it though nothing of theirs waits to be sent.
+    serves: bool = False
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether requests that are under way wait for it: not for who has too few of them under way."""
+        return not self.among and (self.serves or self.stage in (LINE, HELD))
 
 
 def mb(bytes_per_s: float) -> str:

@@ -8,7 +8,7 @@ import attrs
 
 from fabtune.model.observation import TARGET, DiskSample, EndSeen, Observation, SocketSample, WaySeen
 from fabtune.model.path import LINUX_FRAMING, NetworkPath, write_round_trips
-from fabtune.why.slices import Parts, Slice, around, facing, nearest, paced_to
+from fabtune.why.slices import HELD_BACK, Parts, Slice, around, facing, nearest, paced_to, usable
 
 # Rates are taken over at least this long, and this many round trips: bytes come in bursts.
 _RATE_S, _RATE_RTTS = 0.5, 4
@@ -39,17 +39,39 @@ class OneWay:
     def __init__(self, seen: Observation, way: str) -> None:
         self.seen, self.way_name = seen, way
         self.way = seen.disk.ways.get(way) or WaySeen(0, 0, None, None)
-        self.sender, self.receiver = seen.sender(way), seen.receiver(way)
+        self.sender, self.receiver = usable(seen.sender(way)), usable(seen.receiver(way))
 
     @property
     def bytes_per_s(self) -> float:
         """What the disk moved this way."""
         return self.way.moved_bytes / self.seen.disk.elapsed_s
 
+    @cached_property
+    def carried_bytes_per_s(self) -> float:
+        """What its connection carried this way: of a session of several disks the others' data, too."""
+        if len(self.seen.session.disks) < 2:
+            return self.bytes_per_s
+        found = self.bytes_per_s
+        for end, counter in ((self.sender, "sent_bytes"), (self.receiver, "received_bytes")):
+            if end and end.socket:
+                found = max(found, end.socket.grown(counter) / end.socket.elapsed_s)
+        return found
+
+    @property
+    def own_share(self) -> float:
+        """The share that this disk has of what its connection carried, 1 where nothing passed."""
+        return self.bytes_per_s / self.carried_bytes_per_s if self.carried_bytes_per_s else 1.0
+
     @property
     def both_ends(self) -> bool:
         """Whether the target's socket was seen too."""
-        return self.seen.target is not None and self.seen.target.socket is not None
+        return all(end is not None and end.socket is not None for end in (self.sender, self.receiver))
+
+    @property
+    def untold(self) -> bool:
+        """Whether the sender's kernel does not tell what held its data back: then nobody can be said to owe it any."""
+        socket = self.sender.socket if self.sender else None
+        return socket is not None and not HELD_BACK.isdisjoint(socket.lacks)
 
     @cached_property
     def rtt_s(self) -> float:
@@ -111,7 +133,7 @@ class OneWay:
     @cached_property
     def socket_s(self) -> float:
         """How long data waits in the sender's socket before it leaves (Little: what waits, over what passes)."""
-        return self.mean("notsent_bytes") / self.bytes_per_s if self.bytes_per_s else 0.0
+        return self.mean("notsent_bytes") / self.carried_bytes_per_s if self.carried_bytes_per_s else 0.0
 
     @cached_property
     def waits(self) -> float:
@@ -315,9 +337,10 @@ class Moment:
     def parts(self) -> Parts:
         """A request's time in parts: as in the whole look; under a depth that comes and goes by what is in flight."""
         one_way, most = self.one_way, self.most_in_flight
-        if most is None or not self.at_depth or not self.bytes_per_s:
+        mine = self.bytes_per_s * one_way.own_share
+        if most is None or not self.at_depth or not mine:
             return one_way.parts
-        return one_way.split(most * one_way.way.request_bytes / self.bytes_per_s)
+        return one_way.split(most * one_way.way.request_bytes / mine)
 
     @property
     def line_share(self) -> float | None:

@@ -21,7 +21,7 @@ def parts_of(one_way: OneWay) -> list[Part]:
     data before it; `path`: the round trip without queues; `queues`: what queues on the way add; `r2t`: round trips of
     R2Ts; `wire`: its own data on the line; `backstore`: in the target's disk, where that was seen; `target`:
     the target besides, where its fabstat tells, of reads alone, for a write's data comes meanwhile; `rest`: what is
-    left of the target, and its turn behind others.  What an end that was not seen would tell is in the rest.
+    left: its turn behind others, wherever these wait, and what an end that was not seen would tell.
     """
     way = one_way.way
     whole_ms = way.block_ms or way.total_ms

@@ -7,9 +7,12 @@ from typing import TypeVar
 
 import attrs
 
-from fabtune.model.observation import UNPACED, DiskSample, SocketSample
+from fabtune.model.observation import UNPACED, DiskSample, EndSeen, SocketSample
 
 Timed = TypeVar("Timed", SocketSample, DiskSample)
+# What an end's samples say nothing without, and what tells why a sender does not send (SocketSeen.lacks).
+_NEEDED = {"tcpi_bytes_acked", "tcpi_bytes_received", "tcpi_notsent_bytes", "tcpi_min_rtt", "sk_meminfo"}
+HELD_BACK = {"tcpi_rwnd_limited", "tcpi_sndbuf_limited"}
 
 
 @attrs.frozen
@@ -40,6 +43,12 @@ class Slice:
     def mean(self, name: str) -> float:
         """Return the mean of a member at both ends of the slice."""
         return float(getattr(self.before, name) + getattr(self.after, name)) / 2
+
+
+def usable(end: EndSeen | None) -> EndSeen | None:
+    """Return `end`, without its connection where its kernel does not tell what is needed."""
+    useless = end is not None and end.socket is not None and not _NEEDED.isdisjoint(end.socket.lacks)
+    return attrs.evolve(end, socket=None) if end and useless else end
 
 
 def nearest(samples: Sequence[Timed], at_s: float) -> Timed | None:

@@ -12,6 +12,8 @@ from fabtune.why.limiter import CANNOT_TELL, mb
 _CAPITAL = {"read": "Reads", "write": "Writes"}
 # A gain that is none.
 _NOTHING = 1.02
+# What a session carries beyond one disk's data, if it is more than headers.
+_MORE = 1.1
 # A second limiter that is worth a word in the verdict.
 _ALSO = 0.2
 
@@ -22,7 +24,11 @@ def verdict(one: Judged) -> str:
     first = one.first
     if one.at_the_bound:
         of = f" of {mb(one.goodput_bytes_per_s)}" if one.goodput_bytes_per_s else ""
-        return f"{what} fill {first.subject if first.limiter == 'line' else 'the line'}: {mb(one.bytes_per_s)}{of}"
+        line = first.subject if first.limiter == "line" else "the line"
+        if one.session_bytes_per_s > _MORE * one.bytes_per_s:
+            whole = f"{mb(one.session_bytes_per_s)}{of}, {mb(one.bytes_per_s)} of it of {one.device}"
+            return f"{what} and of the other disks of its session fill {line}: {whole}"
+        return f"{what} fill {line}: {mb(one.bytes_per_s)}{of}"
     if first.limiter == CANNOT_TELL or first.among:
         names = f": {first.subject}" if first.among else ""
         return f"{what}, {mb(one.bytes_per_s)}: cannot tell what limits them{names} ({_percent(first)} of the time)"

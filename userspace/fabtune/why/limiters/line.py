@@ -66,7 +66,7 @@ def _line(moment: Moment) -> float:
         return float(moment.queued_on_path or moment.bytes_per_s >= _AS_QUEUED * queued)
     # What it carried on the whole counts too: moments are uneven.  Acknowledgements of what comes the other way take a
     # little of it.
-    full = share >= FULL or moment.one_way.bytes_per_s >= FULL * (moment.one_way.goodput or math.inf)
+    full = share >= FULL or moment.one_way.carried_bytes_per_s >= FULL * (moment.one_way.goodput or math.inf)
     return float(full or (share >= _OURS and moment.queued_on_path))
 
 
@@ -84,7 +84,7 @@ def _line_seen(one_way: OneWay) -> Iterator[Evidence]:
     yield Evidence(end.end, "round trip", f"{rtt_ms:.1f} ms, least {one_way.rtt_s * 1e3:.1f} ms")
     if one_way.sender is end:
         flying = sum(one.in_flight_bytes for one in samples) / len(samples)
-        bdp = one_way.bytes_per_s * one_way.rtt_s
+        bdp = one_way.carried_bytes_per_s * one_way.rtt_s
         yield Evidence(end.end, "in flight", f"{flying / 1e6:.2f} MB; {bdp / 1e6:.2f} MB fill the round trip")
 
 

@@ -138,7 +138,7 @@ def _initiator_seen(one_way: OneWay) -> Iterator[Evidence]:
 
 
 TARGET_DISK = Limiter(
-    name="target-disk", stage=OWED, order=10, claim=_when("target-disk"), evidence=_target_seen,
+    name="target-disk", stage=OWED, order=10, claim=_when("target-disk"), evidence=_target_seen, serves=True,
     subject=lambda one_way: f"the target's disk{f' ({disk.name})' if (disk := _slowest(one_way)) else ''}",
 )  # fmt: skip
 TARGET_CPU = Limiter(

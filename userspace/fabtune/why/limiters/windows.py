@@ -92,7 +92,8 @@ def _buffer(moment: Moment) -> float:
     full = moment.one_way.buffer_mostly_full or queued >= _BUFFER_FULL * one.mean("send_buffer_bytes")
     # A buffer that is full of data which the window or the path holds back is not what limits.
     waiting = one.mean("notsent_bytes") > _WAITING_SHARE * queued
-    sendable = moment.one_way.seen.sendable_bytes(moment.one_way.way_name)
+    # Of the session's other disks as much for each byte that they moved.
+    sendable = moment.one_way.seen.sendable_bytes(moment.one_way.way_name) / (moment.one_way.own_share or 1.0)
     held = full and not waiting and sendable >= _MORE * one.mean("in_flight_bytes")
     claim = 1.0 if held else min(1.0, one.share("sndbuf_limited_us"))
     # However full it is: requests that path and disk explain lose nothing by it.
@@ -108,7 +109,10 @@ def _buffer_seen(one_way: OneWay) -> Iterator[Evidence]:
     value = f"holds {kib(queued)} of {kib(samples[-1].send_buffer_bytes)}, {kib(waiting)} of it not sent yet"
     yield Evidence(end.end, "send buffer", value)
     share = one_way.sender.socket.grown("sndbuf_limited_us") / 1e4 / one_way.sender.socket.elapsed_s
-    yield Evidence(end.end, "sndbuf_limited", f"{share:.0f} % of the time (counts only while the buffer runs empty)")
+    if "tcpi_sndbuf_limited" not in one_way.sender.socket.lacks:
+        yield Evidence(
+            end.end, "sndbuf_limited", f"{share:.0f} % of the time (counts only while the buffer runs empty)"
+        )
     if end.end == INITIATOR:
         yield from _record(one_way)
 
