@@ -32,6 +32,9 @@ def _seen(name: str) -> Observation:
         ("both-queue-window-mixed-20ms", "queue-depth"),
         # The buffer is full for 39 % of the time, and path and disk explain all of a request's time.
         ("both-disk-window-write-50ms", "target-disk"),
+        # One packet of 4,000 is lost, and data waits behind the congestion window now and then: two requests at once
+        # lose a fifth of their time by it, and the rest to the queue's depth.
+        ("both-queue-loss-read-50ms", "queue-depth"),
         # 99 % of what fq lets pass, and what waits does so in fq, not in the socket.
         ("both-nr-pacing-read-5ms", "pacing"),
     ],

@@ -51,12 +51,19 @@ def _lossy(moment: Moment) -> bool:
     return _out_of_order(one_way) > 0 and latency_s > _WAITS * (one_way.rtt_s + one_way.wire_s)
 
 
+def _lost(moment: Moment) -> float:
+    if not _lossy(moment):
+        return 0.0
+    # Where the sender runs dry in between, no request loses more by it than it waits.
+    return 1.0 if moment.backlogged or moment.sender is None else min(1.0, moment.one_way.waits)
+
+
 def _loss(moment: Moment) -> float:
-    return float(_lossy(moment) and not _nic_explains(moment.one_way))
+    return 0.0 if _nic_explains(moment.one_way) else _lost(moment)
 
 
 def _nic(moment: Moment) -> float:
-    return float(_lossy(moment) and _nic_explains(moment.one_way))
+    return _lost(moment) if _nic_explains(moment.one_way) else 0.0
 
 
 def _growing(moment: Moment) -> bool:
