@@ -45,6 +45,13 @@ def test_the_stronger_of_two_is_named(name: str, limiter: str) -> None:
         assert sum(share.share for share in one.shares) == pytest.approx(1)
 
 
+def test_what_arrives_is_judged_by_the_limit_under_which_it_was_asked_for() -> None:
+    """Three tenths of the look had a queue depth of 2; for a round trip after each the line is not full yet."""
+    (one,) = judged(_seen("duty-queue-30-read-50ms"))
+    shares = {share.limiter: share.share for share in one.shares}
+    assert shares["queue-depth"] == pytest.approx(0.3, abs=0.03) and shares["load"] < 0.04
+
+
 @pytest.mark.parametrize(("there", "mb_per_s"), [(1.6, 11.96), (31.0, 6.68)])
 def test_a_busy_disk_is_full_only_where_most_requests_are(there: float, mb_per_s: float) -> None:
     """One that works on several at once is busy all the time, and has more to give while requests wait elsewhere."""

@@ -323,15 +323,21 @@ class Moment:
         return self.one_way.paced_at(self.sender.after) if self.sender else None
 
     @property
+    def asked(self) -> DiskSample | None:
+        """The disk a round trip before it began: what comes now was asked for then."""
+        known = self.sender or self.receiver
+        return nearest(self.one_way.seen.disk.samples, known.before.at_s - self.one_way.rtt_s) if known else None
+
+    @property
     def most_in_flight(self) -> int | None:
-        """How many requests of the disk may be under way at its end, where that changed during the look; else None."""
-        return self.disk.most_in_flight if self.disk and self.one_way.depth_changes else None
+        """How many requests of the disk might be under way then, where that changed during the look; else None."""
+        return self.asked.most_in_flight if self.asked and self.one_way.depth_changes else None
 
     @property
     def at_depth(self) -> bool:
-        """Whether a limit that comes and goes was there at its end, and reached."""
+        """Whether a limit that comes and goes was there then, and reached."""
         most = self.most_in_flight
-        return most is not None and self.disk is not None and self.disk.in_flight >= most
+        return most is not None and self.asked is not None and self.asked.in_flight >= most
 
     @property
     def parts(self) -> Parts:

@@ -54,8 +54,11 @@ def _lossy(moment: Moment) -> bool:
 def _lost(moment: Moment) -> float:
     if not _lossy(moment):
         return 0.0
+    one, one_way = moment.sender, moment.one_way
+    if one is None or moment.backlogged or one.mean("notsent_bytes") >= one_way.way.request_bytes:
+        return 1.0
     # Where the sender runs dry in between, no request loses more by it than it waits.
-    return 1.0 if moment.backlogged or moment.sender is None else min(1.0, moment.one_way.waits)
+    return min(1.0, one_way.waits)
 
 
 def _loss(moment: Moment) -> float:

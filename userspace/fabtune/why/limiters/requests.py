@@ -81,7 +81,7 @@ def _changing(moment: Moment) -> str:
     """Return the same where somebody changed the limit during the look: by what stood there in this moment."""
     if not moment.at_depth or not (_more_wait(moment.one_way) or not moment.one_way.seen.disk.by_fabstat):
         return "load"
-    sample = moment.disk
+    sample = moment.asked
     tags, limit = (sample.nr_requests, sample.limit) if sample else (None, None)
     fewer = tags is not None and (limit is None or tags < limit)
     return "nr-requests" if fewer else "queue-depth"
