@@ -21,6 +21,7 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 
+import why_kept  # noqa: E402
 import why_page  # noqa: E402
 import why_short  # noqa: E402
 from why_cases import PLACE, Case, load_cases  # noqa: E402
@@ -73,6 +74,7 @@ def main() -> int:
     parser.add_argument("--file", action="append", help="cases of this file of tests/bench/why only")
     parser.add_argument("--only", action="append", help="cases whose names have this in them")
     parser.add_argument("--judge-only", action="store_true", help="measure nothing: judge what is kept")
+    parser.add_argument("--kept", action="store_true", help="take what is missing from the runs kept in Documentation")
     parser.add_argument("--stale", action="store_true", help="judge runs of cases that were changed since, too")
     parser.add_argument("--most", type=int, help="measure at most so many cases, and judge what is there then")
     parser.add_argument("--document", action="store_true", help="keep what is judged, and make Documentation anew")
@@ -81,6 +83,8 @@ def main() -> int:
     asked = parser.parse_args()
     out = asked.out / "why"
     out.mkdir(parents=True, exist_ok=True)
+    if asked.kept:
+        why_kept.unpack(out)
     files = asked.file or sorted(file.name for file in PLACE.glob("*.toml") if file.name != "lifts.toml")
     cases = [(file, case) for file in files for case in load_cases(PLACE / file)]
     if asked.only:
@@ -99,6 +103,7 @@ def main() -> int:
         print_predictions(truths)
     if asked.document:
         why_page.keep(result)
+        why_kept.pack(out, [truth.name for truth in truths])
     if asked.keep_truths:
         why_short.keep((case, truth) for case in load_cases(why_short.CASES) if (truth := read(out, case)))
     told = missed(found)

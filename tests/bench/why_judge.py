@@ -235,9 +235,11 @@ def predictions(truth: Truth, *, one_end: bool = False) -> Iterator[Prediction]:
         words = _words(changed)
         if not words:
             continue
-        ways = foretell(seen, asked(words, seen).changes)
+        wanted = asked(words, seen).changes
+        # Of what the model does not know `whatif` says no more than that.
+        figures = _sum(foretell(seen, wanted)) if wanted else (None, 0.0, None)
         came = run.bytes_per_s, truth.base.bytes_per_s, run.at_the_bound
-        yield Prediction(truth.name, run.lift, *_sum(ways), *came)
+        yield Prediction(truth.name, run.lift, *figures, *came)
 
 
 def _sum(ways: Sequence[Foretold]) -> tuple[float | None, float, float | None]:

@@ -35,6 +35,8 @@ def _seen(name: str) -> Observation:
         # One packet of 4,000 is lost, and data waits behind the congestion window now and then: two requests at once
         # lose a fifth of their time by it, and the rest to the queue's depth.
         ("both-queue-loss-read-50ms", "queue-depth"),
+        # 92 % of the line, and neither socket nor path holds what fills the gaps: four R2Ts a write are waited for.
+        ("r2t-write-5ms", "r2t"),
         # 99 % of what fq lets pass, and what waits does so in fq, not in the socket.
         ("both-nr-pacing-read-5ms", "pacing"),
     ],
@@ -50,6 +52,20 @@ def test_what_arrives_is_judged_by_the_limit_under_which_it_was_asked_for() -> N
     (one,) = judged(_seen("duty-queue-30-read-50ms"))
     shares = {share.limiter: share.share for share in one.shares}
     assert shares["queue-depth"] == pytest.approx(0.3, abs=0.03) and shares["load"] < 0.04
+
+
+def test_a_moment_in_which_nothing_is_asked_for_is_the_load_s() -> None:
+    """The load pauses for 0.6 s of each 0.86 s; from the initiator alone the target was blamed for a half of that."""
+    (one,) = judged(attrs.evolve(_seen("idle-restart-read-50ms"), target=None))
+    assert one.first.limiter == "load" and one.first.share > 0.6
+
+
+def test_a_window_that_starts_anew_after_each_pause_has_its_share() -> None:
+    """A pause of 0.6 s, then 2 MB over 100 ms: without starting anew a cycle of 1.0 s takes 0.84 s."""
+    (one,) = judged(_seen("idle-restart-read-100ms"))
+    shares = {share.limiter: share.share for share in one.shares}
+    assert shares["slow-start"] == pytest.approx(0.16, abs=0.05) and one.first.limiter == "load"
+    assert any(share.limiter == "slow-start" for share in one.liftable)
 
 
 @pytest.mark.parametrize(("there", "mb_per_s"), [(1.6, 11.96), (31.0, 6.68)])

@@ -113,7 +113,7 @@ class OneWay:
         """Return the parts of a request's time of `whole_s`."""
         if whole_s <= 0 or not self.rtt_s:
             return Parts(1.0, 0.0, 0.0)
-        r2t = min(1.0, self.r2t_round_trips * self.rtt_s / whole_s)
+        r2t = min(1.0, self.r2t_s / whole_s)
         path = min(1.0 - r2t, (self.rtt_s + self.wire_s) / whole_s)
         rest = 1.0 - r2t - path
         # So little may be anybody's: the wire's too, where its speed is not known.
@@ -140,7 +140,7 @@ class OneWay:
         """The share of a request's time that neither the path nor R2Ts nor the target's disk explains."""
         if not self.latency_s:
             return 1.0
-        told_s = self.rtt_s * (1 + self.r2t_round_trips) + self.wire_s + self.backstore_s
+        told_s = self.rtt_s + self.r2t_s + self.wire_s + self.backstore_s
         return max(0.0, 1.0 - told_s / self.latency_s)
 
     @cached_property
@@ -155,6 +155,12 @@ class OneWay:
         """What queues on the way add to the round trip, its own data's time on the line not counted."""
         more_s = self.mean("rtt_ms") / 1e3 - self.rtt_s - self.wire_s
         return max(0.0, more_s) if self.sender and self.sender.socket else 0.0
+
+    @cached_property
+    def r2t_s(self) -> float:
+        """How long a write waits for leave to send: the round trips for R2Ts, each behind the data before it."""
+        now_s = self.mean("rtt_ms") / 1e3 if self.r2t_round_trips else 0.0
+        return self.r2t_round_trips * max(self.rtt_s, now_s)
 
     @cached_property
     def always_backlogged(self) -> bool:
@@ -329,6 +335,14 @@ class Moment:
         return nearest(self.one_way.seen.disk.samples, known.before.at_s - self.one_way.rtt_s) if known else None
 
     @property
+    def idle(self) -> bool:
+        """Whether the load asked for nothing in it: no request was under way at its ends, and none ended."""
+        known, samples = self.sender or self.receiver, self.one_way.seen.disk.samples
+        ends = (nearest(samples, at_s) for at_s in (known.before.at_s, known.after.at_s)) if known else ()
+        moved = [(one.read_bytes, one.write_bytes) for one in ends if one and not one.in_flight]
+        return len(moved) > 1 and moved[0] == moved[1]
+
+    @property
     def most_in_flight(self) -> int | None:
         """How many requests of the disk might be under way then, where that changed during the look; else None."""
         return self.asked.most_in_flight if self.asked and self.one_way.depth_changes else None
@@ -342,6 +356,8 @@ class Moment:
     @property
     def parts(self) -> Parts:
         """A request's time in parts: as in the whole look; under a depth that comes and goes by what is in flight."""
+        if self.idle:
+            return Parts(1.0, 0.0, 0.0)
         one_way, most = self.one_way, self.most_in_flight
         mine = self.bytes_per_s * one_way.own_share
         if most is None or not self.at_depth or not mine:

@@ -30,7 +30,7 @@ def parts_of(one_way: OneWay) -> list[Part]:
     told = [
         Part("held", max(0.0, whole_ms - (way.device_ms or whole_ms))),
         Part("path", 1e3 * one_way.rtt_s),
-        Part("r2t", 1e3 * one_way.rtt_s * one_way.r2t_round_trips),
+        Part("r2t", 1e3 * one_way.r2t_s),
         Part("backstore", backstore_ms := 1e3 * one_way.backstore_s),
         Part("target", max(0.0, (one_way.served_ms or 0.0) - backstore_ms)),
         # Without the line's rate it is what the round trip grows by, which the target's time may be.

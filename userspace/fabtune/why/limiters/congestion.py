@@ -2,6 +2,8 @@
 """The sender has data and its own congestion window holds it: after losses, at a beginning, or for its algorithm."""
 
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
 
 from fabtune.model.limits import Evidence
 from fabtune.why.limiter import HELD, Limiter, kib
@@ -10,6 +12,8 @@ from fabtune.why.one_way import Moment, OneWay
 _FILLED = 0.75
 # Requests that wait this many times longer than the path explains have data behind them that the sender holds.
 _WAITS = 1.5
+# A window that is begun anew after a pause is halved for each time-out that this lasts (tcp_cwnd_restart).
+_CUT = 0.5
 # Drops at the receiver's NIC that explain half of what was sent again.
 _EXPLAINED = 0.5
 
@@ -77,8 +81,23 @@ def _growing(moment: Moment) -> bool:
     return threshold is None or one.after.cwnd_bytes < threshold
 
 
+@lru_cache(maxsize=1)
+def _starts_anew(one_way: OneWay) -> bool:
+    """Tell whether the window was cut while nothing was under way and nothing was lost: after a pause (RFC 2861)."""
+    samples = one_way.sender.socket.samples if one_way.sender and one_way.sender.socket else ()
+    pauses = (one.in_flight_bytes == 0 and two.cwnd_bytes <= _CUT * one.cwnd_bytes for one, two in pairwise(samples))
+    return not _again(one_way) and any(pauses)
+
+
 def _slow_start(moment: Moment) -> float:
-    return float(_full(moment) and _growing(moment))
+    if _full(moment) and _growing(moment):
+        return 1.0
+    one, one_way = moment.sender, moment.one_way
+    if one is None or not _starts_anew(one_way):
+        return 0.0
+    # It lasts for a few round trips; samples show a window below what the path holds, full or not at that instant.
+    held = (one_way.goodput or one_way.fastest_bytes_per_s) * one_way.rtt_s
+    return sum(end.notsent_bytes > 0 and end.cwnd_bytes < held for end in (one.before, one.after)) / 2
 
 
 def _window(moment: Moment) -> float:

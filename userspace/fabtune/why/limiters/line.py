@@ -12,6 +12,8 @@ from fabtune.why.one_way import FULL, Moment, OneWay
 _AT_THE_LIMIT = 0.85
 # At so much of it nothing need be seen to wait: what waits may be in the queueing discipline.
 _FILLS = 0.95
+# With more of it nobody gains by what could be sent in the gaps.
+_NO_ROOM = 0.95
 # With this much of a line that has a queue, and no less, nobody else's traffic matters.
 _OURS = 0.8
 # With so much of what passes while a queue stands, the line is full without one, too.
@@ -67,7 +69,14 @@ def _line(moment: Moment) -> float:
     # What it carried on the whole counts too: moments are uneven.  Acknowledgements of what comes the other way take a
     # little of it.
     full = share >= FULL or moment.one_way.carried_bytes_per_s >= FULL * (moment.one_way.goodput or math.inf)
+    if full and share < _NO_ROOM and _asked_for(moment):
+        return 0.0
     return float(full or (share >= _OURS and moment.queued_on_path))
+
+
+def _asked_for(moment: Moment) -> bool:
+    """Tell whether writes wait for R2Ts, and neither socket nor path holds data that could leave meanwhile."""
+    return moment.one_way.r2t_round_trips > 0 and not (moment.backlogged or moment.queued_on_path)
 
 
 def _line_seen(one_way: OneWay) -> Iterator[Evidence]:

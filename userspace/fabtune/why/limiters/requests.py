@@ -62,6 +62,8 @@ def _tags_used_up(one_way: OneWay) -> bool:
 def _bound(moment: Moment) -> str:
     """Return the name of what keeps the number of requests down."""
     one_way = moment.one_way
+    if moment.idle:
+        return "load"
     if _refused(one_way, _TASK_SET_FULL) >= _REFUSED:
         return "task-set-full"
     if _refused(one_way, _WINDOW_CLOSED) >= _REFUSED:

@@ -96,7 +96,7 @@ def _too_busy_to_send(end: str) -> Callable[[Moment], float]:
 
 def _time_seen(one_way: OneWay) -> Iterator[Evidence]:
     if one_way.latency_s:
-        path_ms = 1e3 * (one_way.rtt_s * (1 + one_way.r2t_round_trips) + one_way.wire_s)
+        path_ms = 1e3 * (one_way.rtt_s + one_way.r2t_s + one_way.wire_s)
         value = f"{1e3 * one_way.latency_s:.1f} ms; round trips and wire explain {path_ms:.1f} ms"
         yield Evidence(INITIATOR, "a request takes", value)
 
