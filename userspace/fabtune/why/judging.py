@@ -20,7 +20,7 @@ _MINOR = 0.01
 # From here on a change gains nothing that could be measured.
 _AT_BOUND, _NEARLY_ALL, _LINE = 0.97, 0.9, "line"
 # A share that is named first if a setting lifts it, before a longer one of the load, the line or the disk.
-_TELLING = 0.25
+_TELLING = 0.15
 # With so much of the time, what waits and is not told apart waits for it.
 _MOSTLY = 0.5
 # A share of the time that is worth a change.

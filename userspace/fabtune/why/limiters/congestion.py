@@ -93,15 +93,15 @@ def _slow_start(moment: Moment) -> float:
     if _full(moment) and _growing(moment):
         return 1.0
     one, one_way = moment.sender, moment.one_way
-    if one is None or not _starts_anew(one_way):
+    held = (one_way.goodput or one_way.fastest_bytes_per_s) * one_way.rtt_s
+    if one is None or not held or not _starts_anew(one_way):
         return 0.0
     # It lasts for a few round trips; samples show a window below what the path holds, full or not at that instant.
-    held = (one_way.goodput or one_way.fastest_bytes_per_s) * one_way.rtt_s
-    return sum(end.notsent_bytes > 0 and end.cwnd_bytes < held for end in (one.before, one.after)) / 2
+    return sum(max(0.0, 1 - end.cwnd_bytes / held) for end in (one.before, one.after) if end.notsent_bytes) / 2
 
 
 def _window(moment: Moment) -> float:
-    return float(_full(moment))
+    return float(_full(moment) and not _starts_anew(moment.one_way))
 
 
 def _seen(one_way: OneWay) -> Iterator[Evidence]:
