@@ -10,7 +10,7 @@ import attrs
 
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode
-from fabtune.measure.away import EndsSeen
+from fabtune.measure.away import LOOKING, EndsSeen
 from fabtune.measure.look import Look, target_ends
 from fabtune.model import typed, units
 from fabtune.model.document import Json
@@ -50,6 +50,7 @@ def run_why(args: argparse.Namespace) -> int:
     if args.at is not None:
         _wait_until(args.at)
     if args.end:
+        console.say(f"{LOOKING} {args.seconds:g} s ...")
         table.print_json(typed.STRICT.write(EndsSeen(tuple(target_ends(args.seconds)))))
         return ExitCode.DONE
     if args.fleet:
@@ -80,7 +81,7 @@ def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> tuple[ExitC
     """Look once; return the exit code, and whether somebody still reads."""
     look = Look(args.device, args.target_netns, args.target_host)
     if not args.watch:
-        console.say(f"looking for {args.seconds:g} s ...")
+        console.say(f"{LOOKING} {args.seconds:g} s ...")
     told = _tell(lift.with_known_rate(look.over(args.seconds), rate_bit_per_s), args.target_netns)
     read = False
     with console.reader_may_leave():

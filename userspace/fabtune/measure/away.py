@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The target's end on another host: the same fabtune looks there, started by ssh, while we look here."""
 
+import os
 import tempfile
+import time
 from collections.abc import Sequence
 
 import attrs
@@ -14,6 +16,9 @@ from fabtune.model.observation import EndSeen
 
 # What ssh and the other host's Python take besides the look itself.
 _CONNECT_S, _MORE_S = 5, 10.0
+_POLL_S = 0.02
+# What that look says on stderr when it begins.
+LOOKING = "looking for"
 
 
 @attrs.frozen
@@ -33,6 +38,17 @@ class AwayEnd:
         words = ["fabtune", "why", "--end", "target", "--for", f"{seconds:g}s", "--json"]
         ssh = require("ssh", "openssh-client")
         self._process = launch([ssh, *options, "--", host, *words], log=self._printed, dies_by="TERM")
+
+    def wait_until_begun(self) -> None:
+        """Return when it looks, has ended, or has had the time that ssh and Python may take."""
+        until_s = time.monotonic() + _CONNECT_S + _MORE_S
+        while not self._looks() and self._process.poll() is None and time.monotonic() < until_s:
+            time.sleep(_POLL_S)
+
+    def _looks(self) -> bool:
+        # Read at a place of its own: the program that writes there has the same offset.
+        descriptor = self._printed.fileno()
+        return LOOKING.encode() in os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
     def seen(self) -> Sequence[EndSeen]:
         """Wait for its end and return what it saw of each connection.  Raises FabtuneError."""

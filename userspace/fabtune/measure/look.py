@@ -121,6 +121,8 @@ class Look:
             self.prepare()
             first, why_not = fabstat_now()
             self._missing += [f"no fabstat: {why_not}"] if why_not else []
+            if away:
+                away.wait_until_begun()
             self.begin()
             names = [one.name for one in self._disks]
             _sampled(self._groups, self._disks, seconds, partial(times.sample, names) if times else None)
