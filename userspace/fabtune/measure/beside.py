@@ -51,9 +51,11 @@ class OtherDisks:
         """Return what those moved that moved anything."""
         busy = [one for one in self._disks if any(one[0].moved_bytes().values())]
         rtts_ms = _rtts_ms({socket for _, _, socket in busy if socket})
+        # A thousand sessions have few peers, and each question starts a program.
+        nics = {remote: nic_to(remote) for remote in {socket.remote for _, _, socket in busy if socket}}
         return [
             Moved(
-                disk.name, nic_to(socket.remote) if socket else "", sid,
+                disk.name, nics[socket.remote] if socket else "", sid,
                 {way: count / elapsed_s for way, count in disk.moved_bytes().items()},
                 rtts_ms.get(socket) if socket else None,
             )
