@@ -113,6 +113,23 @@ def test_a_plan_from_why_is_applied_though_it_leaves_other_sessions_alone(
     assert "host has changed" not in capsys.readouterr().err
 
 
+def test_what_a_plan_leaves_alone_is_counted_and_may_change_meanwhile(
+    host: Enter, looks: Looks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A host of 40 sessions of which one is limited got a line without a device for each of the others."""
+    root = host(40)
+    looks(kept(SLOW, 1), *(kept("wan-read", number) for number in range(2, 41)))
+    file = str(tmp_path / "x.plan")
+    _printed(capsys, 0, "plan", "--from", "why", "--role", "initiator", "--rate", "200mbit", "--out", file)
+    record = root / "records" / hosttree.iqn(2)
+    record.write_text(record.read_text().replace("window_size = 524288", "window_size = 1048576"))
+    dry = _printed(capsys, 0, "apply", "--plan", file, "--dry-run")
+    assert "39 left alone" in " ".join(dry.split()) and "10.2.0.2" not in dry
+    main.main(["apply", "--plan", file, "--yes"])
+    wrote = capsys.readouterr().out
+    assert "39 values left alone: of no session that is limited by it" in wrote and "not written" not in wrote
+
+
 def _rows(tunable: str, *devices: Device) -> list[Row]:
     return [Row(shipped_catalog().tunables[tunable], "initiator", one, "1", "2", CHANGE, "") for one in devices]
 

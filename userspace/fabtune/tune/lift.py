@@ -14,7 +14,7 @@ from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import ENDS, INITIATOR, TARGET, Observation
 from fabtune.tune import journal
 from fabtune.tune.held import IN_FORCE
-from fabtune.tune.plan import CHANGE, REFUSED, Row
+from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.unlifted import Unlifted, has_values, of_end, without_row
 from fabtune.tune.whose import Owned, Passed
@@ -33,7 +33,6 @@ _ALIKE, _ALIKE_MS = 1.25, 0.5
 _TRIED = "unconfirmed"
 # What each network namespace has its own of.
 _OF_NETWORK = ("netns", "nic", "route", "connection")
-NOT_LIMITED = "of no session that is limited by it"
 
 
 @attrs.frozen
