@@ -31,7 +31,7 @@ from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
 from fabtune.tune.undo import undo
 from fabtune.tune.whose import Owned, Passed
 from fabtune.why import words
-from fabtune.why.judging import judged
+from fabtune.why.judging import Share, judged
 
 SLOW = "untouched-read"
 Enter = Callable[[int], Path]
@@ -250,6 +250,22 @@ def test_what_no_profile_has_for_a_target_elsewhere_is_said(host: Enter) -> None
     assert [one.tunables for one in advice.unlifted] == [("lio.store_queue_depth",)]
     assert "--role target" in advice.unlifted[0].in_words
     assert lift.at_the_target(judged(full)) == []
+
+
+def test_a_backstore_is_advised_where_it_is_the_only_one_and_else_said_to_be_unknown() -> None:
+    """No session had its row, so that it was said to be of none that is limited."""
+    seen = kept(SLOW, 1)
+    full = Share("task-set-full", 1.0, (), lifts=("lio.store_queue_depth",), ends=("target",))
+    reason = lift.Reason("wan", 1e8, (), (full,), (lift.Limited(seen, (full,)),), netns="target")
+    tunable = shipped_catalog().tunables["lio.store_queue_depth"]
+    rows = [
+        Row(tunable, "target", Device("backstore", f"iblock_{number}/disk,abc", f"iblock_{number}/disk"), "1", "128",
+            CHANGE, "")
+        for number in range(2)
+    ]  # fmt: skip
+    (only,) = reason.lifting(rows[:1])
+    assert only.state == CHANGE and not reason.unlifted(rows[:1], "./own.toml")
+    assert [(row.state, row.note[:16]) for row in reason.lifting(rows)] == [(REFUSED, "it is not known ")] * 2
 
 
 _WATCH = """

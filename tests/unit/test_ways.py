@@ -35,7 +35,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         return json.dumps([{"dev": "eth1" if {"10.2.0.102", "eth1"} & set(words) else "eth0", "dst": "10.2.0.1"}])
 
     monkeypatch.setattr(iproute, "run", run)
-    monkeypatch.setattr(socket, "if_indextoname", "lo eth0 eth1".split().__getitem__)
+    monkeypatch.setattr(socket, "if_indextoname", ["lo", "eth0", "eth1"].__getitem__)
     monkeypatch.setattr(beside, "_rtts_ms", lambda _: {})
     return found
 

@@ -17,7 +17,7 @@ from fabtune.tune.held import IN_FORCE
 from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.unlifted import Unlifted, has_values, of_end, without_row
-from fabtune.tune.whose import Owned, Passed
+from fabtune.tune.whose import Owned, Passed, is_known
 from fabtune.why import words
 from fabtune.why.judging import Judged, Share, judged
 from fabtune.why.limiter import CANNOT_TELL
@@ -33,6 +33,7 @@ _ALIKE, _ALIKE_MS = 1.25, 0.5
 _TRIED = "unconfirmed"
 # What each network namespace has its own of.
 _OF_NETWORK = ("netns", "nic", "route", "connection")
+_NOT_KNOWN = "it is not known whether a session that is limited by it uses this one"
 
 
 @attrs.frozen
@@ -92,7 +93,9 @@ class Reason:
             return mine
         wanted = {id(row) for row, _ in self._whose(mine)}
         return [
-            row if row.state != CHANGE or id(row) in wanted else replace(row, state=REFUSED, note=NOT_LIMITED)
+            row
+            if row.state != CHANGE or id(row) in wanted
+            else replace(row, state=REFUSED, note=NOT_LIMITED if is_known(row.device) else _NOT_KNOWN)
             for row in mine
         ]
 

@@ -2,7 +2,7 @@
 """Whose devices are: which of a plan's, or of the journal's, the data of one session passes at either end.
 
 A device is known here by its identity and label alone, as a journal and a saved plan keep it.  One of which it is not
-known whose it is, such as a backstore, is nobody's.
+known whose it is, such as one of several backstores, is nobody's.
 """
 
 import ipaddress
@@ -43,10 +43,17 @@ def _key(device: Device | None) -> _Key:
             return device.scope, role, address, str(port)
         case "route":
             return device.scope, _network(names), device.label.partition(" dev ")[2].partition(" ")[0]
+        case "backstore":
+            return ()
         case scope if targets.of_scope(scope):
             # A portal group, or what one initiator has of it.
             return "target", names[0], *names[2:]
     return ()
+
+
+def is_known(device: Device | None) -> bool:
+    """Tell whether it can be told whose `device` is, one alone of its kind or not."""
+    return bool(_key(device))
 
 
 def _network(names: Sequence[str]) -> str:
@@ -103,8 +110,10 @@ class Owned:
         self._rows = list(rows)
         self._of: dict[_Key, list[int]] = {}
         self._below: dict[str, list[str]] = {}
+        stores = {row.device.identity for row in self._rows if row.device and row.device.scope == "backstore"}
         for number, row in enumerate(self._rows):
-            self._of.setdefault(_key(row.device), []).append(number)
+            alone = row.device is not None and {row.device.identity} == stores
+            self._of.setdefault(_EVERYBODY if alone else _key(row.device), []).append(number)
             if row.device and row.device.scope == "nic":
                 self._below[row.device.label] = row.device.where.get("below", "").split()
 
