@@ -255,7 +255,7 @@ def test_what_no_profile_has_for_a_target_elsewhere_is_said(host: Enter) -> None
 def test_a_backstore_is_advised_where_it_is_the_only_one_and_else_said_to_be_unknown() -> None:
     """No session had its row, so that it was said to be of none that is limited."""
     seen = kept(SLOW, 1)
-    full = Share("task-set-full", 1.0, (), lifts=("lio.store_queue_depth",), ends=("target",))
+    full = Share("task-set-full", 1.0, "", lifts=("lio.store_queue_depth",), ends=("target",))
     reason = lift.Reason("wan", 1e8, (), (full,), (lift.Limited(seen, (full,)),), netns="target")
     tunable = shipped_catalog().tunables["lio.store_queue_depth"]
     rows = [
