@@ -268,6 +268,17 @@ def test_a_backstore_is_advised_where_it_is_the_only_one_and_else_said_to_be_unk
     assert [(row.state, row.note[:16]) for row in reason.lifting(rows)] == [(REFUSED, "it is not known ")] * 2
 
 
+@pytest.mark.parametrize(("known", "said"), [(True, "of no session"), (False, "it is not known")])
+def test_of_a_nic_it_is_said_that_it_is_not_known_whose_it_is(known: bool, said: str) -> None:
+    seen = kept(SLOW, 1)
+    if not known:
+        seen = attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, nic=None))
+    ring = Share("nic-ring", 1.0, "", lifts=("nic.rx_ring",), ends=("initiator",))
+    reason = lift.Reason("wan", 1e8, (), (ring,), (lift.Limited(seen, (ring,)),))
+    (row,) = reason.lifting(_rows("nic.rx_ring", Device("nic", "name:other0,netns:init", "other0", {"below": ""})))
+    assert row.state == REFUSED and row.note.startswith(said)
+
+
 _WATCH = """
 import sys
 import kept_looks

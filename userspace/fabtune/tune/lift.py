@@ -95,9 +95,16 @@ class Reason:
         return [
             row
             if row.state != CHANGE or id(row) in wanted
-            else replace(row, state=REFUSED, note=NOT_LIMITED if is_known(row.device) else _NOT_KNOWN)
+            else replace(row, state=REFUSED, note=NOT_LIMITED if self._is_known(row) else _NOT_KNOWN)
             for row in mine
         ]
+
+    def _is_known(self, row: Row) -> bool:
+        """Tell whether it is known whose the device of `row` is: a NIC or a route only where all disks' NICs are."""
+        if row.device is None or row.device.scope not in ("nic", "route"):
+            return is_known(row.device)
+        ends = (one.seen.initiator if row.role == INITIATOR else one.seen.target for one in self.disks)
+        return all(end is not None and end.nic is not None for end in ends)
 
     def by_gain(self, rows: Sequence[Row]) -> list[Row]:
         """Return those of `rows` that are to be written, what brings most by itself first, and then the rest."""
