@@ -19,6 +19,7 @@ from fabtune.cli import why as why_verb
 from fabtune.errors import ExitCode
 from fabtune.facts.collect import collect
 from fabtune.host import sockets
+from fabtune.host.links import Links
 from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import TcpSocket
 from fabtune.model.device import Device
@@ -192,6 +193,19 @@ def test_what_a_profile_wrote_to_all_sessions_alike_says_nothing_of_whose_it_was
     assert not Passed([everybody, Device("record", other, "")]).by(seen)
     # A disk's name may be another one's since.
     assert not Passed([Device("block", f"naa.6001405,{other}", "sd1")]).by(seen)
+
+
+def test_what_was_written_below_a_bond_was_written_for_its_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = kept(SLOW, 1)
+    assert seen.initiator.nic
+    over = attrs.evolve(
+        seen, initiator=attrs.evolve(seen.initiator, nic=attrs.evolve(seen.initiator.nic, name="bond0.10"))
+    )
+    wrote = Passed([Device("nic", "name:eth0,netns:init", "eth0", {})])
+    assert not wrote.by(over)
+    layers = {"bond0.10": ["bond0"], "bond0": ["eth0"]}
+    monkeypatch.setattr(Links, "below", lambda _, name: layers.get(name, []))
+    assert wrote.by(over)
 
 
 def test_a_plan_from_why_shows_what_brings_most_first_and_saves_what_is_written_first(

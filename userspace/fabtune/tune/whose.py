@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fabtune.facts import portals
 from fabtune.host import targets
+from fabtune.host.links import Links
 from fabtune.model.address import canonical
 from fabtune.model.device import Device
 from fabtune.model.observation import ENDS, INITIATOR, TARGET, Observation
@@ -134,9 +135,18 @@ class Passed:
     def by(self, seen: Observation) -> bool:
         """Tell whether the data of `seen` does; True where all was in common, which does not tell whose it is."""
         ends = [end for end in ENDS if end == INITIATOR or seen.target]
+        below = _below_here(seen)
         return not self._of or any(
-            key in self._of for end in ends for key in (*_keys(seen, end, {}), *_routes(seen, end))
+            key in self._of
+            for end in ends
+            for key in (*_keys(seen, end, below if end == INITIATOR else {}), *_routes(seen, end))
         )
+
+
+def _below_here(seen: Observation) -> dict[str, list[str]]:
+    """Return what each layer of the initiator's NIC lies on: a journal tells it of what was written to alone."""
+    links, nic = Links(), seen.initiator.nic
+    return {name: links.below(name) for name in links.stack([nic.name])} if nic else {}
 
 
 def _lasting_key(device: Device) -> _Key:
