@@ -19,6 +19,7 @@ from fabtune.cli import why as why_verb
 from fabtune.errors import ExitCode
 from fabtune.facts.collect import collect
 from fabtune.host import sockets
+from fabtune.host.links import Links
 from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import TcpSocket
 from fabtune.model.device import Device
@@ -31,7 +32,7 @@ from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
 from fabtune.tune.undo import undo
 from fabtune.tune.whose import Owned, Passed
 from fabtune.why import words
-from fabtune.why.judging import judged
+from fabtune.why.judging import Share, judged
 
 SLOW = "untouched-read"
 Enter = Callable[[int], Path]
@@ -113,6 +114,23 @@ def test_a_plan_from_why_is_applied_though_it_leaves_other_sessions_alone(
     assert "host has changed" not in capsys.readouterr().err
 
 
+def test_what_a_plan_leaves_alone_is_counted_and_may_change_meanwhile(
+    host: Enter, looks: Looks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A host of 40 sessions of which one is limited got a line without a device for each of the others."""
+    root = host(40)
+    looks(kept(SLOW, 1), *(kept("wan-read", number) for number in range(2, 41)))
+    file = str(tmp_path / "x.plan")
+    _printed(capsys, 0, "plan", "--from", "why", "--role", "initiator", "--rate", "200mbit", "--out", file)
+    record = root / "records" / hosttree.iqn(2)
+    record.write_text(record.read_text().replace("window_size = 524288", "window_size = 1048576"))
+    dry = _printed(capsys, 0, "apply", "--plan", file, "--dry-run")
+    assert "39 left alone" in " ".join(dry.split()) and "10.2.0.2" not in dry
+    main.main(["apply", "--plan", file, "--yes"])
+    wrote = capsys.readouterr().out
+    assert "39 values left alone: of no session that is limited by it" in wrote and "not written" not in wrote
+
+
 def _rows(tunable: str, *devices: Device) -> list[Row]:
     return [Row(shipped_catalog().tunables[tunable], "initiator", one, "1", "2", CHANGE, "") for one in devices]
 
@@ -177,6 +195,19 @@ def test_what_a_profile_wrote_to_all_sessions_alike_says_nothing_of_whose_it_was
     assert not Passed([Device("block", f"naa.6001405,{other}", "sd1")]).by(seen)
 
 
+def test_what_was_written_below_a_bond_was_written_for_its_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = kept(SLOW, 1)
+    assert seen.initiator.nic
+    over = attrs.evolve(
+        seen, initiator=attrs.evolve(seen.initiator, nic=attrs.evolve(seen.initiator.nic, name="bond0.10"))
+    )
+    wrote = Passed([Device("nic", "name:eth0,netns:init", "eth0", {})])
+    assert not wrote.by(over)
+    layers = {"bond0.10": ["bond0"], "bond0": ["eth0"]}
+    monkeypatch.setattr(Links, "below", lambda _, name: layers.get(name, []))
+    assert wrote.by(over)
+
+
 def test_a_plan_from_why_shows_what_brings_most_first_and_saves_what_is_written_first(
     host: Enter, looks: Looks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +264,33 @@ def test_what_no_profile_has_for_a_target_elsewhere_is_said(host: Enter) -> None
     assert [one.tunables for one in advice.unlifted] == [("lio.store_queue_depth",)]
     assert "--role target" in advice.unlifted[0].in_words
     assert lift.at_the_target(judged(full)) == []
+
+
+def test_a_backstore_is_advised_where_it_is_the_only_one_and_else_said_to_be_unknown() -> None:
+    """No session had its row, so that it was said to be of none that is limited."""
+    seen = kept(SLOW, 1)
+    full = Share("task-set-full", 1.0, "", lifts=("lio.store_queue_depth",), ends=("target",))
+    reason = lift.Reason("wan", 1e8, (), (full,), (lift.Limited(seen, (full,)),), netns="target")
+    tunable = shipped_catalog().tunables["lio.store_queue_depth"]
+    rows = [
+        Row(tunable, "target", Device("backstore", f"iblock_{number}/disk,abc", f"iblock_{number}/disk"), "1", "128",
+            CHANGE, "")
+        for number in range(2)
+    ]  # fmt: skip
+    (only,) = reason.lifting(rows[:1])
+    assert only.state == CHANGE and not reason.unlifted(rows[:1], "./own.toml")
+    assert [(row.state, row.note[:16]) for row in reason.lifting(rows)] == [(REFUSED, "it is not known ")] * 2
+
+
+@pytest.mark.parametrize(("known", "said"), [(True, "of no session"), (False, "it is not known")])
+def test_of_a_nic_it_is_said_that_it_is_not_known_whose_it_is(known: bool, said: str) -> None:
+    seen = kept(SLOW, 1)
+    if not known:
+        seen = attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, nic=None))
+    ring = Share("nic-ring", 1.0, "", lifts=("nic.rx_ring",), ends=("initiator",))
+    reason = lift.Reason("wan", 1e8, (), (ring,), (lift.Limited(seen, (ring,)),))
+    (row,) = reason.lifting(_rows("nic.rx_ring", Device("nic", "name:other0,netns:init", "other0", {"below": ""})))
+    assert row.state == REFUSED and row.note.startswith(said)
 
 
 _WATCH = """

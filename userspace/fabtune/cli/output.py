@@ -2,7 +2,7 @@
 """Prints plans, results, drift, reverts and history: tables for people, JSON for programs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fabtune.catalog.tunable import EFFECTS
@@ -10,7 +10,19 @@ from fabtune.cli.table import number, one_line, paragraph, print_json, rate, tab
 from fabtune.host import targets
 from fabtune.model.units import counted
 from fabtune.tune.missing import unseen
-from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, REFUSED, SAME, UNREADABLE, UNSUPPORTED, Plan, Row
+from fabtune.tune.plan import (
+    CHANGE,
+    KEPT,
+    NO_DEVICE,
+    NOT_LIMITED,
+    NOT_NEEDED,
+    REFUSED,
+    SAME,
+    UNREADABLE,
+    UNSUPPORTED,
+    Plan,
+    Row,
+)
 
 # Only what a verb prints is imported by it.
 if TYPE_CHECKING:
@@ -81,11 +93,12 @@ class PlanTold:
 
 
 def show_plan(plan: Plan, told: PlanTold, as_json: bool, everything: bool) -> None:
-    """Print a plan, and what is `told` of it."""
+    """Print a plan, and what is `told` of it; of what nobody needs the count alone, but with `everything`."""
     cost = told.cost
+    rows = [row for row in plan.rows if everything or row.note != NOT_LIMITED]
     if as_json:
         more = {"elsewhere": list(told.elsewhere), "reconnect": told.reconnect.as_json() if told.reconnect else None}
-        print_json(plan_json(plan) | {"memory": memory_json(cost)} | more)
+        print_json(plan_json(replace(plan, rows=rows)) | {"memory": memory_json(cost)} | more)
         return
     from fabtune.tune import sizing
 
@@ -100,7 +113,7 @@ def show_plan(plan: Plan, told: PlanTold, as_json: bool, everything: bool) -> No
         paragraph(sentence)
     if sized := sizing.in_words(plan):
         paragraph(sized)
-    show_rows([row for row in plan.rows if everything or row.state in (CHANGE, NO_DEVICE, UNREADABLE, REFUSED)])
+    show_rows([row for row in rows if everything or row.state in (CHANGE, NO_DEVICE, UNREADABLE, REFUSED)])
     counts = {words: sum(row.state == state for row in plan.rows) for state, words in _STATE_WORDS.items()}
     paragraph(
         ", ".join([f"{len(plan.changes)} to change", *(f"{count} {words}" for words, count in counts.items() if count)])
@@ -203,6 +216,8 @@ def show_result(plan: Plan, result: "Result", as_json: bool) -> None:
         return
     for row, why in result.refused:
         paragraph(f"not written: {row.tunable.name}: {why}")
+    if spared := sum(row.note == NOT_LIMITED for row in plan.rows):
+        paragraph(f"{counted(spared, 'value')} left alone: {NOT_LIMITED}")
     for what, reason in _by_reason(_impossible(plan)):
         paragraph(f"not possible here: {what}: {reason}")
     if result.written:

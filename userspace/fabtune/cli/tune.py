@@ -58,7 +58,6 @@ def run_plan(args: argparse.Namespace) -> int:
 
 def _plan_from_why(args: argparse.Namespace) -> int:
     """Show what lifts what limits the sessions now, what brings most first; exit 5 where that cannot be told."""
-    from fabtune.tune.lift import NOT_LIMITED
     from fabtune.tune.unlifted import on_the_target
 
     reason = _reason(args)
@@ -74,7 +73,7 @@ def _plan_from_why(args: argparse.Namespace) -> int:
     if reason.at_target:
         console.say(on_the_target(reason.at_target))
     # A file keeps the order in which they are to be written, and what is left alone.
-    shown = reason.by_gain([row for row in plan.rows if args.all or row.note != NOT_LIMITED])
+    shown = reason.by_gain(plan.rows)
     _give_plan(args, plan, facts, replace(plan, rows=shown))
     if not reason.named:
         return ExitCode.CANNOT_TELL

@@ -26,9 +26,13 @@ def run(program: str, *arguments: str, netns: str = "", stdin: str = "", toleran
     return done.stdout
 
 
-def way_to(address: str) -> Listed:
-    """Return the route that packets to `address` take.  Raises FabtuneError where there is none."""
-    rows = read_json("ip", "route", "get", address, texts=("dev", "dst"))
+def way_to(address: str, local: str = "", bound: str = "") -> Listed:
+    """Return the route that packets to `address` take.  Raises FabtuneError where there is none.
+
+    Those of a socket leave from its address `local` and, where it is bound to one, by the interface `bound`.
+    """
+    more = [*(("from", local) if local else ()), *(("oif", bound) if bound else ())]
+    rows = read_json("ip", "route", "get", address, *more, texts=("dev", "dst"))
     if not rows:
         raise FabtuneError(f"ip -j route get {address}: no route")
     return rows[0]

@@ -8,7 +8,7 @@ import attrs
 from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.disk_look import DiskLook
-from fabtune.measure.ends import nic_to
+from fabtune.measure.ends import nic_of, way_of
 from fabtune.model.observation import WAYS, BesideSeen
 
 # So many are named.
@@ -51,9 +51,11 @@ class OtherDisks:
         """Return what those moved that moved anything."""
         busy = [one for one in self._disks if any(one[0].moved_bytes().values())]
         rtts_ms = _rtts_ms({socket for _, _, socket in busy if socket})
+        # A thousand sessions have few peers, and each question starts a program.
+        nics = {way: nic_of(way) for way in {way_of(socket) for _, _, socket in busy if socket}}
         return [
             Moved(
-                disk.name, nic_to(socket.remote) if socket else "", sid,
+                disk.name, nics[way_of(socket)] if socket else "", sid,
                 {way: count / elapsed_s for way, count in disk.moved_bytes().items()},
                 rtts_ms.get(socket) if socket else None,
             )

@@ -5,6 +5,7 @@ import contextlib
 import os
 import platform
 import re
+import socket
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import attrs
 from fabtune.errors import FabtuneError
 from fabtune.host import iproute, namespaces, targets, tree
 from fabtune.host.qdisc_rates import QdiscNow, QdiscRates
+from fabtune.host.sockets import TcpSocket
 from fabtune.measure.growth import delta
 from fabtune.model.observation import (
     INITIATOR,
@@ -61,30 +63,52 @@ class EndCounters:
     served: str = ""
 
 
-def nic_to(peer: str) -> str:
-    """Return the NIC of this host that packets to `peer` leave by, '' where it is not known."""
+Way = tuple[str, str, int]
+
+
+def way_of(one: TcpSocket) -> Way:
+    """Return what decides where a socket's packets leave: peer, own address, and the interface's number or 0.
+
+    Two sessions with one portal may leave by two NICs.
+    """
+    return one.remote, one.local, one.bound
+
+
+def nic_by(way: Way) -> str:
+    """Return the NIC that packets of `way` leave by.  Raises FabtuneError where it is not known."""
+    remote, local, bound = way
+    name = remote.partition("%")[2]
     try:
-        return str(iproute.way_to(peer)["dev"])
+        name = socket.if_indextoname(bound) if bound else name
+    except OSError as error:
+        raise FabtuneError(f"the interface that the connection to {remote} is bound to: {error.strerror}") from None
+    return str(iproute.way_to(remote.partition("%")[0], local.partition("%")[0], name)["dev"])
+
+
+def nic_of(way: Way) -> str:
+    """Return the NIC of this host that packets of `way` leave by, '' where it is not known."""
+    try:
+        return nic_by(way)
     except FabtuneError:
         return ""
 
 
 class End:
-    """One end in namespace `netns`, whose connections go to `peers`: what they have in common is read once."""
+    """One end in namespace `netns`, with `connections`: what they have in common is read once."""
 
-    def __init__(self, end: str, netns: str, peers: Collection[str]) -> None:
+    def __init__(self, end: str, netns: str, connections: Collection[TcpSocket]) -> None:
         self.end, self.netns = end, netns
         self.missing: list[str] = []
-        self._ways = {peer: self._nic(peer) for peer in set(peers)}
+        self._ways = {way: self._nic(way) for way in set(map(way_of, connections))}
         self._qdiscs = {nic: self._root(nic) for nic in sorted(set(self._ways.values()) - {""})}
         self._rates = QdiscRates(tuple(self._qdiscs), netns) if self._qdiscs else None
-        self._carriers = _carriers(_THREADS[end][0]) if peers else ()
-        self._stores = _stores() if end == TARGET and peers else {}
+        self._carriers = _carriers(_THREADS[end][0]) if connections else ()
+        self._stores = _stores() if end == TARGET and connections else {}
 
-    def _nic(self, peer: str) -> str:
+    def _nic(self, way: Way) -> str:
         try:
             with namespaces.inside(self.netns):
-                return str(iproute.way_to(peer)["dev"])
+                return nic_by(way)
         except FabtuneError as error:
             self.missing.append(f"the {self.end}'s NIC: {error}")
             return ""
@@ -145,13 +169,13 @@ class End:
             served=_served_between(before.served, after.served),
         )
 
-    def nic_to(self, peer: str) -> str:
-        """Return the NIC that packets to `peer` leave by, '' where it is not known."""
-        return self._ways[peer]
+    def nic_of(self, way: Way) -> str:
+        """Return the NIC that packets of `way` leave by, '' where it is not known."""
+        return self._ways[way]
 
-    def nic_seen(self, peer: str, before: EndCounters, after: EndCounters) -> NicSeen | None:
-        """Return the NIC that packets to `peer` leave by, None where it is not known."""
-        nic = self._ways[peer]
+    def nic_seen(self, way: Way, before: EndCounters, after: EndCounters) -> NicSeen | None:
+        """Return the NIC that packets of `way` leave by, None where it is not known."""
+        nic = self._ways[way]
         if not nic:
             return None
         place = namespaces.sysfs(self.netns) / "class/net" / nic
@@ -161,9 +185,9 @@ class End:
         counters = delta(after.nics[nic], before.nics[nic])
         return NicSeen(nic, mtu, speed * 1e6 / 8 if speed and speed > 0 else None, counters)
 
-    def qdisc_seen(self, peer: str, before: EndCounters, after: EndCounters) -> QdiscSeen | None:
-        """Return the queueing discipline that packets to `peer` leave by, None where it is not known."""
-        nic = self._ways[peer]
+    def qdisc_seen(self, way: Way, before: EndCounters, after: EndCounters) -> QdiscSeen | None:
+        """Return the queueing discipline that packets of `way` leave by, None where it is not known."""
+        nic = self._ways[way]
         queue = self._qdiscs.get(nic, {})
         if "kind" not in queue:
             return None

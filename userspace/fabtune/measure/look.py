@@ -23,7 +23,7 @@ from fabtune.measure.away import AwayEnd
 from fabtune.measure.beat import off_beat
 from fabtune.measure.beside import Beside, Moved, OtherDisks
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
-from fabtune.measure.ends import End, EndCounters
+from fabtune.measure.ends import End, EndCounters, way_of
 from fabtune.measure.request_times import RequestTimes
 from fabtune.model.address import canonical
 from fabtune.model.observation import (
@@ -253,7 +253,7 @@ class _Group:
 
     def __init__(self, end: str, netns: str, connections: Sequence[TcpSocket]) -> None:
         self.samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in connections}
-        self._end = End(end, netns, {one.remote for one in connections})
+        self._end = End(end, netns, connections)
         self._sampler = SocketSampler(connections, netns) if connections else None
         self._before: EndCounters
         self._after: EndCounters
@@ -271,7 +271,7 @@ class _Group:
             return
         qdiscs = self._end.qdiscs()
         for one, sample in self._sampler.sample(at_s):
-            now = qdiscs.get(self._end.nic_to(one.remote))
+            now = qdiscs.get(self._end.nic_of(way_of(one)))
             rate = now.max_bytes_per_s if now else None
             self.samples[one].append(sample if rate is None else attrs.evolve(sample, qdisc_bytes_per_s=rate))
 
@@ -290,16 +290,16 @@ class _Group:
         self.close()
         before, after = self._before, self._after
         common = self._end.common(before, after, elapsed_s)
-        # A thousand connections may have one peer.
-        peers = {one.remote for one in self.samples}
-        nics = {peer: self._end.nic_seen(peer, before, after) for peer in peers}
-        qdiscs = {peer: self._end.qdisc_seen(peer, before, after) for peer in peers}
+        # A thousand connections may go one way.
+        ways = set(map(way_of, self.samples))
+        nics = {way: self._end.nic_seen(way, before, after) for way in ways}
+        qdiscs = {way: self._end.qdisc_seen(way, before, after) for way in ways}
         return {
             one: attrs.evolve(
                 common,
                 socket=_connection(one, samples, self._sampler.lacks if self._sampler else None),
-                nic=nics[one.remote],
-                qdisc=qdiscs[one.remote],
+                nic=nics[way_of(one)],
+                qdisc=qdiscs[way_of(one)],
                 begun_unix_s=self._begun_unix_s,
             )
             for one, samples in self.samples.items()

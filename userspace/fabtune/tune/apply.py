@@ -29,7 +29,7 @@ from fabtune.tune.lines import (
 )  # fmt: skip
 from fabtune.tune.locate import instance
 from fabtune.tune.pending import Leave, Pending
-from fabtune.tune.plan import CHANGE, KEPT, REFUSED, SAME, Plan, Row, better
+from fabtune.tune.plan import CHANGE, KEPT, NOT_LIMITED, REFUSED, SAME, Plan, Row, better
 from fabtune.tune.reconnect import NotReconnectedError, Reconnected
 from fabtune.tune.revert import Locator, Outcome, StepOutcome, revert_transaction
 from fabtune.tune.signals import Stop
@@ -118,7 +118,7 @@ def _claims(plan: Plan, known: Sequence[Transaction]) -> list[Row]:
 
 def _left_alone(plan: Plan) -> list[tuple[Row, str]]:
     """Return the rows that the plan leaves alone to protect somebody, with the reason."""
-    return [(row, row.note) for row in plan.rows if row.state == REFUSED]
+    return [(row, row.note) for row in plan.rows if row.state == REFUSED and row.note != NOT_LIMITED]
 
 
 def _told(row: Row) -> str:

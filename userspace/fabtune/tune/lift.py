@@ -14,10 +14,10 @@ from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import ENDS, INITIATOR, TARGET, Observation
 from fabtune.tune import journal
 from fabtune.tune.held import IN_FORCE
-from fabtune.tune.plan import CHANGE, REFUSED, Row
+from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.unlifted import Unlifted, has_values, of_end, without_row
-from fabtune.tune.whose import Owned, Passed
+from fabtune.tune.whose import Owned, Passed, is_known
 from fabtune.why import words
 from fabtune.why.judging import Judged, Share, judged
 from fabtune.why.limiter import CANNOT_TELL
@@ -33,7 +33,7 @@ _ALIKE, _ALIKE_MS = 1.25, 0.5
 _TRIED = "unconfirmed"
 # What each network namespace has its own of.
 _OF_NETWORK = ("netns", "nic", "route", "connection")
-NOT_LIMITED = "of no session that is limited by it"
+_NOT_KNOWN = "it is not known whether a session that is limited by it uses this one"
 
 
 @attrs.frozen
@@ -93,9 +93,18 @@ class Reason:
             return mine
         wanted = {id(row) for row, _ in self._whose(mine)}
         return [
-            row if row.state != CHANGE or id(row) in wanted else replace(row, state=REFUSED, note=NOT_LIMITED)
+            row
+            if row.state != CHANGE or id(row) in wanted
+            else replace(row, state=REFUSED, note=NOT_LIMITED if self._is_known(row) else _NOT_KNOWN)
             for row in mine
         ]
+
+    def _is_known(self, row: Row) -> bool:
+        """Tell whether it is known whose the device of `row` is: a NIC or a route only where all disks' NICs are."""
+        if row.device is None or row.device.scope not in ("nic", "route"):
+            return is_known(row.device)
+        ends = (one.seen.initiator if row.role == INITIATOR else one.seen.target for one in self.disks)
+        return all(end is not None and end.nic is not None for end in ends)
 
     def by_gain(self, rows: Sequence[Row]) -> list[Row]:
         """Return those of `rows` that are to be written, what brings most by itself first, and then the rest."""

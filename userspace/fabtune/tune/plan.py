@@ -22,6 +22,8 @@ from fabtune.model.path import NetworkPath
 CHANGE, SAME, KEPT, UNSUPPORTED, UNREADABLE, NOT_NEEDED, NO_DEVICE, REFUSED = (
     "change", "same", "kept", "unsupported", "unreadable", "not-needed", "no-device", "refused",
 )  # fmt: skip
+# The note of what a plan from `why` leaves alone, as nobody needs it: of a thousand sessions one may be limited.
+NOT_LIMITED = "of no session that is limited by it"
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from fabtune.model.document import Json
 from fabtune.model.path import NetworkPath
 from fabtune.model.typed import Check, at_least, omitted, one_of_words
 from fabtune.tune import plan as planning
-from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_NEEDED, REFUSED, SAME, Plan, Row, ordered
+from fabtune.tune.plan import CHANGE, KEPT, NO_DEVICE, NOT_LIMITED, NOT_NEEDED, REFUSED, SAME, Plan, Row, ordered
 
 VERSION = 1
 # 1,000 LUNs with eight tunables each make about 4 MiB.
@@ -223,7 +223,8 @@ def host_changes(saved: SavedPlan, facts: Facts) -> list[str]:
     found += _once(f"new: {one.scope} {one.label}" for one in new if one.scope != "session")
     for row in was.values():
         reading = now.get((row.tunable.name, row.device.key)) if row.device else None
-        if reading is None:
+        # What nobody needs written may change by itself.
+        if reading is None or row.note == NOT_LIMITED:
             continue
         if row.state == CHANGE and reading.refusal and not saved.parameters.get(reading.unless):
             found.append(f"{row.tunable.name} of {reading.device.label}: must be left alone now: {reading.refusal}")

@@ -2,7 +2,7 @@
 """Whose devices are: which of a plan's, or of the journal's, the data of one session passes at either end.
 
 A device is known here by its identity and label alone, as a journal and a saved plan keep it.  One of which it is not
-known whose it is, such as a backstore, is nobody's.
+known whose it is, such as one of several backstores, is nobody's.
 """
 
 import ipaddress
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fabtune.facts import portals
 from fabtune.host import targets
+from fabtune.host.links import Links
 from fabtune.model.address import canonical
 from fabtune.model.device import Device
 from fabtune.model.observation import ENDS, INITIATOR, TARGET, Observation
@@ -43,10 +44,17 @@ def _key(device: Device | None) -> _Key:
             return device.scope, role, address, str(port)
         case "route":
             return device.scope, _network(names), device.label.partition(" dev ")[2].partition(" ")[0]
+        case "backstore":
+            return ()
         case scope if targets.of_scope(scope):
             # A portal group, or what one initiator has of it.
             return "target", names[0], *names[2:]
     return ()
+
+
+def is_known(device: Device | None) -> bool:
+    """Tell whether it can be told whose `device` is, one alone of its kind or not."""
+    return bool(_key(device))
 
 
 def _network(names: Sequence[str]) -> str:
@@ -103,8 +111,10 @@ class Owned:
         self._rows = list(rows)
         self._of: dict[_Key, list[int]] = {}
         self._below: dict[str, list[str]] = {}
+        stores = {row.device.identity for row in self._rows if row.device and row.device.scope == "backstore"}
         for number, row in enumerate(self._rows):
-            self._of.setdefault(_key(row.device), []).append(number)
+            alone = row.device is not None and {row.device.identity} == stores
+            self._of.setdefault(_EVERYBODY if alone else _key(row.device), []).append(number)
             if row.device and row.device.scope == "nic":
                 self._below[row.device.label] = row.device.where.get("below", "").split()
 
@@ -125,9 +135,18 @@ class Passed:
     def by(self, seen: Observation) -> bool:
         """Tell whether the data of `seen` does; True where all was in common, which does not tell whose it is."""
         ends = [end for end in ENDS if end == INITIATOR or seen.target]
+        below = _below_here(seen)
         return not self._of or any(
-            key in self._of for end in ends for key in (*_keys(seen, end, {}), *_routes(seen, end))
+            key in self._of
+            for end in ends
+            for key in (*_keys(seen, end, below if end == INITIATOR else {}), *_routes(seen, end))
         )
+
+
+def _below_here(seen: Observation) -> dict[str, list[str]]:
+    """Return what each layer of the initiator's NIC lies on: a journal tells it of what was written to alone."""
+    links, nic = Links(), seen.initiator.nic
+    return {name: links.below(name) for name in links.stack([nic.name])} if nic else {}
 
 
 def _lasting_key(device: Device) -> _Key:

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""By which NIC a look says that each session leaves: as its own socket does, and asked once for each way."""
+
+import json
+import socket
+
+import pytest
+
+from fabtune.host import iproute
+from fabtune.host.sockets import TcpSocket
+from fabtune.measure import beside, ends
+from fabtune.measure.ends import End
+from fabtune.model.observation import INITIATOR
+
+
+def _socket(local: str = "10.2.0.101", bound: int = 0) -> TcpSocket:
+    return TcpSocket(local, "10.2.0.1", 40000, 3260, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 0, 0, bound)
+
+
+class _Busy:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def moved_bytes(self) -> dict[str, int]:
+        return {"read": 1000, "write": 0}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What ip is asked; whoever leaves from .102 or is bound to eth1 does so by that."""
+    found: list[tuple[str, ...]] = []
+
+    def run(*words: str, **_: object) -> str:
+        found.append(words)
+        return json.dumps([{"dev": "eth1" if {"10.2.0.102", "eth1"} & set(words) else "eth0", "dst": "10.2.0.1"}])
+
+    monkeypatch.setattr(iproute, "run", run)
+    monkeypatch.setattr(socket, "if_indextoname", ["lo", "eth0", "eth1"].__getitem__)
+    monkeypatch.setattr(beside, "_rtts_ms", lambda _: {})
+    return found
+
+
+def test_the_way_of_a_thousand_other_disks_is_asked_for_once(
+    asked: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ip route get` ran once for each busy disk: seconds on a host of many sessions."""
+    monkeypatch.setattr(beside, "DiskLook", _Busy)
+    others = beside.OtherDisks([(f"sd{number}", number, _socket()) for number in range(1000)])
+    assert {one.nic for one in others.moved(10.0)} == {"eth0"}
+    assert len(asked) == 1
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize("other", [_socket("10.2.0.102"), _socket(bound=2)])
+def test_two_sessions_with_one_portal_leave_by_the_nics_of_their_sockets(
+    other: TcpSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The NIC that the portal is reached by in general was taken for both, and written to for both."""
+    both = [_socket(), other]
+    monkeypatch.setattr(ends.End, "_root", lambda *_: {})
+    monkeypatch.setattr(ends, "QdiscRates", lambda *_: None)
+    end = End(INITIATOR, "", both)
+    assert [end.nic_of(ends.way_of(one)) for one in both] == ["eth0", "eth1"]
+    monkeypatch.setattr(beside, "DiskLook", _Busy)
+    others = beside.OtherDisks([(f"sd{number}", number, one) for number, one in enumerate(both)])
+    assert [one.nic for one in others.moved(10.0)] == ["eth0", "eth1"]
