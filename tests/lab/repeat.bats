@@ -18,7 +18,8 @@ setup() {
 		# Slow, for it takes instructions to repeat: lost packets and their times are the same at any rate.
 		rate = "20mbit"
 		ramp = "1s"
-		runtime = "1s"
+		# Of a shorter one the look that says what limits it may have too little.
+		runtime = "2s"
 		loss = "0.5%"
 	EOF
 }

@@ -31,11 +31,11 @@ read_kb_per_s() {
 	writer_starts
 	run -4 fabtune apply wan --role target --netns target $path
 	fabtune plan wan --role initiator $path --json > plan.json
-	run -4 --separate-stderr fabtune apply wan --role initiator $path --reconnect --json
+	run -0 --separate-stderr fabtune apply wan --role initiator $path --reconnect --json
 	echo "$output" > applied.json
 	[ "$(value applied.json "len(told['reconnected'])")" = 1 ]
-	# What only a new host brings is said, and nothing else is left.
-	[ "$(value applied.json "[one['action'] for one in told['pending']]")" = "['relogin']" ]
+	# Nothing is left that only a new login brings.
+	[ "$(value applied.json "told['pending']")" = "[]" ]
 	[ "$(cat $SESSION/max_outstanding_r2t)" = 16 ]
 	writer_ended_well
 	after=$(read_kb_per_s)
@@ -47,12 +47,10 @@ read_kb_per_s() {
 	[ "$(value plan.json "told['reconnect']['pause_s'] + 0.3 >= $(value written.json "told['pause_s']")")" = True ]
 
 	writer_starts
-	run -4 fabtune revert --reconnect
+	run -0 fabtune revert --reconnect
 	[ "$(cat $SESSION/max_outstanding_r2t)" = 1 ]
 	writer_ended_well
 	[ "$(read_kb_per_s)" -le $((before + 1000)) ]
 	[ "$(value written.json "told['pause_s'] <= 4.0")" = True ]
-	# The module's parameter alone waits for a new login.
-	run -4 fabtune verify
-	[[ "$output" != *--reconnect* ]]
+	run -0 fabtune verify
 }

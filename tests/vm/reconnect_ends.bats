@@ -80,7 +80,7 @@ since_iscsid() {
 	wait $victim || true
 	until_true "[ \$(cat $SESSION/state) = LOGGED_IN ]"
 	[ "$started" != "$(since_iscsid)" ]
-	run -4 fabtune revert --reconnect
+	run -0 fabtune revert --reconnect
 	[ "$(cat $SESSION/max_outstanding_r2t)" = 1 ]
 	writer_ended_well
 }
