@@ -72,6 +72,20 @@ def test_what_is_there_already_at_an_end_that_is_not_seen_changes_nothing_either
     assert one.bytes_per_s == pytest.approx(one.now_bytes_per_s)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("iscsi.max_burst=1048576", "lio.max_burst=65536"),
+        ("iscsi.initial_r2t=No", "lio.initial_r2t=Yes"),
+        ("lio.max_outstanding_r2t=1", "iscsi.max_outstanding_r2t=16"),
+    ],
+)
+def test_an_offer_that_the_other_end_does_not_follow_changes_nothing(words: tuple[str, ...]) -> None:
+    (one,) = _after(_seen("r2t-write", 12.5e6), *words)
+    assert one.bytes_per_s == pytest.approx(one.now_bytes_per_s, rel=0.001)
+    assert not any("the other end offers" in note for note in one.notes)
+
+
 def test_a_session_that_carries_more_than_the_model_explains_gets_no_figure() -> None:
     """A limit to the rate that was there for a part of the look: 9.5 MB/s came where it lets 4.0 pass."""
     (one,) = _after(_seen("duty-pacing-30-read"), "block.queue_depth=16")
