@@ -167,6 +167,22 @@ def test_the_rate_of_a_profile_is_that_of_its_path_and_no_longer_than_it_is_in_f
     assert "fill the line" not in words.verdict(judged(found)[0])
 
 
+def test_the_rate_of_a_profile_is_not_believed_where_more_passed_of_all_disks_of_the_session(host: Enter) -> None:
+    host(1)
+    _apply(0.020, 1)
+    seen = kept(SLOW, 1)
+    socket = seen.initiator.socket
+    assert socket
+    # Another disk of the session moved as much: 24 MB/s over a line of 12.5 MB/s.
+    samples = tuple(attrs.evolve(one, received_bytes=2 * one.received_bytes) for one in socket.samples)
+    initiator = attrs.evolve(seen.initiator, socket=attrs.evolve(socket, samples=samples))
+    session = attrs.evolve(seen.session, disks=("sd1", "sd2"))
+    (found,) = lift.with_known_rate([attrs.evolve(seen, session=session, initiator=initiator)], None)
+    assert found.rate_bytes_per_s is None
+    assert "a line of 100 Mb/s, as told to the profile in force" in found.missing[-1]
+    assert "fill the line" not in words.verdict(judged(found)[0])
+
+
 def test_what_a_profile_wrote_to_all_sessions_alike_says_nothing_of_whose_it_was() -> None:
     seen = kept(SLOW, 1)
     everybody = Device("netns", "netns:init", "host")

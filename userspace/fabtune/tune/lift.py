@@ -25,8 +25,6 @@ from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
-# A line does not carry more than this above the rate that was told of it.
-_TOO_MUCH = 1.02
 # Round trips this much apart, and by no more than this, are not of one path: people tell them roughly.
 _ALIKE, _ALIKE_MS = 1.25, 0.5
 # A transaction that goes back unless it is confirmed.
@@ -195,8 +193,8 @@ class _Applied:
 def _with_applied(seen: Observation, applied: Iterable[_Applied]) -> Observation:
     rate = next((one.rate_bytes_per_s for one in applied if one.for_path_of(seen)), None)
     # A plan that was told none took the NIC's, which a long path need not have.
-    if rate is not None and (is_near(seen) or rate != nic_bytes_per_s(seen)) and _possible(seen, rate):
-        return attrs.evolve(seen, rate_bytes_per_s=rate, rate_by="told to the profile in force")
+    if rate is not None and (is_near(seen) or rate != nic_bytes_per_s(seen)):
+        return with_rate(seen, rate, "told to the profile in force", "as told to the profile in force")
     return with_rate(seen, None)
 
 
@@ -211,11 +209,6 @@ def _in_force() -> list[_Applied]:
         for one in reversed(known)
         if one.state in (IN_FORCE, _TRIED) and one.header.rate_bit_per_s
     ]
-
-
-def _possible(seen: Observation, rate_bytes_per_s: float) -> bool:
-    moved = max((way.moved_bytes for way in seen.disk.ways.values()), default=0)
-    return moved / max(seen.disk.elapsed_s, 1e-9) <= _TOO_MUCH * rate_bytes_per_s
 
 
 def profile_for(seen: Observation, shares: Iterable[Share]) -> str:
