@@ -161,6 +161,27 @@ def test_what_disks_together_get_of_a_line_is_said_once() -> None:
     assert not of_one_line(apart)
 
 
+def test_what_goes_another_way_is_not_added_up() -> None:
+    def told(device: str, rtt_ms: float, portal: str, nic: bool = True) -> tuple[Observation, list[Foretold]]:
+        seen = _one_of(_seen("untouched-read"), 2)
+        socket = seen.initiator.socket
+        assert socket
+        samples = tuple(attrs.evolve(one, rtt_ms=rtt_ms, min_rtt_ms=rtt_ms) for one in socket.samples)
+        initiator = attrs.evolve(seen.initiator, socket=attrs.evolve(socket, samples=samples))
+        seen = attrs.evolve(
+            seen, device=device, beside=BesideSeen(("other",), {"read": 6e6}, {"read": 6e6}), target=None,
+            session=attrs.evolve(seen.session, portal=portal),
+            initiator=initiator if nic else attrs.evolve(initiator, nic=None),
+        )  # fmt: skip
+        return seen, _after(seen, "iscsi.tcp_window=0")
+
+    # One NIC, two paths; and NICs that are not known, of which one may be each session's own.
+    far = [told("sda", 20.0, "p1"), told("sdc", 80.0, "p2"), told("sdb", 21.0, "p1"), told("sdd", 79.0, "p2")]
+    assert [one.devices for one in of_one_line(far)] == [("sda", "sdb"), ("sdd", "sdc")]
+    unknown = [told("sda", 20.0, "p1", nic=False), told("sdb", 20.0, "p2", nic=False)]
+    assert not of_one_line(unknown)
+
+
 def test_others_count_by_nic_and_session() -> None:
     disks = [
         Moved("sda", "eth0", 1, {"read": 3.0}), Moved("sdb", "eth0", 1, {"read": 2.0, "write": 1.0}),

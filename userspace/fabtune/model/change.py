@@ -57,9 +57,7 @@ def changing(seen: Observation, changes: Mapping[Change, float | str]) -> dict[C
     """
     left = {change for change, value in changes.items() if not _is_there(seen, change, value)}
     negotiated = {_negotiated(change) for change in left} - {""}
-    return {
-        change: value for change, value in changes.items() if change in left or _negotiated(change) in negotiated
-    }
+    return {change: value for change, value in changes.items() if change in left or _negotiated(change) in negotiated}
 
 
 def _negotiated(change: Change) -> str:

@@ -12,6 +12,7 @@ from fabtune.measure.look import Look
 from fabtune.model.change import KNOWN, Change
 from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import ENDS, INITIATOR, TARGET, Observation
+from fabtune.model.one_path import alike
 from fabtune.tune import journal
 from fabtune.tune.held import IN_FORCE
 from fabtune.tune.plan import CHANGE, REFUSED, Row
@@ -25,8 +26,6 @@ from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
-# Round trips this much apart, and by no more than this, are not of one path: people tell them roughly.
-_ALIKE, _ALIKE_MS = 1.25, 0.5
 # A transaction that goes back unless it is confirmed.
 _TRIED = "unconfirmed"
 # What each network namespace has its own of.
@@ -185,7 +184,7 @@ class _Applied:
     def for_path_of(self, seen: Observation) -> bool:
         """Tell whether the path is that of `seen`: by its round trip, and by what was written to."""
         told, found = self.rtt_ms, seen.rtt_ms
-        if told is None or found is None or max(told, found) > _ALIKE * min(told, found) + _ALIKE_MS:
+        if told is None or found is None or not alike(told, found):
             return False
         return self.wrote.by(seen)
 
