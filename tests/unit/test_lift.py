@@ -133,6 +133,9 @@ def test_a_nic_a_route_and_a_portal_are_those_that_the_session_uses() -> None:
             ("10.2.0.0/24,direct,netns:init,table:7", "10.2.0.0/24 dev eth1 table 7")]  # fmt: skip
     routes = _rows("route.congctl", *(Device("route", *one) for one in ways))
     assert [row.device and row.device.label for row in Owned(routes).of(bond, "initiator")] == ["10.2.0.0/16 dev bond0"]
+    # A default route by a nexthop's number tells its family on its host alone.
+    default = Device("route", "default,nhid 3,netns:init", "default dev bond0", {"family": "-6"})
+    assert not Owned(_rows("route.congctl", default)).of(bond, "initiator")
     portals = [Device("connection", f"initiator 10.2.0.{one}:3260,netns:init", "") for one in (1, 2)]
     found = Owned(_rows("connection.pacing", *portals)).of(bond, "initiator")
     assert [row.device for row in found] == portals[:1]

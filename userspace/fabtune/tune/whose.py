@@ -42,19 +42,20 @@ def _key(device: Device | None) -> _Key:
             role, address, port, _ = portals.parts(device)
             return device.scope, role, address, str(port)
         case "route":
-            return device.scope, _network(names), device.label.partition(" dev ")[2].partition(" ")[0]
+            return device.scope, _network(device), device.label.partition(" dev ")[2].partition(" ")[0]
         case scope if targets.of_scope(scope):
             # A portal group, or what one initiator has of it.
             return "target", names[0], *names[2:]
     return ()
 
 
-def _network(names: Sequence[str]) -> str:
-    """Return a route's destination as a network, by its identity: destination, gateway and more; '' for none."""
-    if names[0] == "default":
-        return "::/0" if any(":" in gateway for gateway in names[1:2]) else "0.0.0.0/0"
+def _network(device: Device) -> str:
+    """Return a route's destination as a network, '' for none; of one without its host the gateway tells the family."""
+    destination, gateway, *_ = f"{device.identity},".split(",")
+    if destination == "default":
+        return "::/0" if device.where.get("family") == "-6" or ":" in gateway else "0.0.0.0/0"
     try:
-        return str(ipaddress.ip_network(names[0], strict=False))
+        return str(ipaddress.ip_network(destination, strict=False))
     except ValueError:
         return ""
 
