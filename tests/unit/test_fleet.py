@@ -117,3 +117,39 @@ def test_each_seed_of_a_fleet_has_an_order_of_its_own(tmp_path: Path, monkeypatc
     fleet.run_all(wanted, runs, hosts, allow_relogin=False, resume=False, progress=Progress(quiet=True))
     assert [run.number for run in started] == [run.number for run in runs]
     assert started != runs and sorted(run.name for run in started) == sorted(run.name for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("config", "forks"),
+    [(None, "2"), ("[defaults]\ntimeout = 15\n", "2"), ("[defaults]\nforks = 7\n", None), ("forks = 7\n", None)],
+)
+def test_how_many_hosts_at_once_is_what_the_user_s_configuration_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str | None, forks: str | None
+) -> None:
+    hosts = inventory.load(_inventory(tmp_path, "[initiators]\na fabtune_device=/dev/sdb\n[targets]\nt\n"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("ANSIBLE_CONFIG", "ANSIBLE_FORKS"):
+        monkeypatch.delenv(name, raising=False)
+    if config is not None:
+        (tmp_path / "ansible.cfg").write_text(config)
+    given: list[str | None] = []
+
+    def ran(_: object, environment: dict[str, str], __: object) -> int:
+        given.append(environment.get("ANSIBLE_FORKS"))
+        return 0
+
+    monkeypatch.setattr(fleet, "_to_its_end", ran)
+    fleet.play_why(hosts, 1.0, tmp_path)
+    # What the environment says comes first.
+    monkeypatch.setenv("ANSIBLE_FORKS", "3")
+    fleet.play_why(hosts, 1.0, tmp_path)
+    assert given == [forks, "3"]
+
+
+def test_no_more_hosts_at_once_than_memory_is_there_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = "".join(f"h{number} fabtune_device=/dev/sdb\n" for number in range(60))
+    hosts = inventory.load(_inventory(tmp_path, f"[initiators]\n{names}[targets]\nt\n"))
+    (tmp_path / "meminfo").write_text("MemFree:  1000 kB\nMemAvailable:    1048576 kB\n")
+    monkeypatch.setattr(fleet, "_MEMINFO", tmp_path / "meminfo")
+    assert fleet._at_once(hosts) == 20

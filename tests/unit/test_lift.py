@@ -151,6 +151,9 @@ def test_a_nic_a_route_and_a_portal_are_those_that_the_session_uses() -> None:
             ("10.2.0.0/24,direct,netns:init,table:7", "10.2.0.0/24 dev eth1 table 7")]  # fmt: skip
     routes = _rows("route.congctl", *(Device("route", *one) for one in ways))
     assert [row.device and row.device.label for row in Owned(routes).of(bond, "initiator")] == ["10.2.0.0/16 dev bond0"]
+    # A default route by a nexthop's number tells its family on its host alone.
+    default = Device("route", "default,nhid 3,netns:init", "default dev bond0", {"family": "-6"})
+    assert not Owned(_rows("route.congctl", default)).of(bond, "initiator")
     portals = [Device("connection", f"initiator 10.2.0.{one}:3260,netns:init", "") for one in (1, 2)]
     found = Owned(_rows("connection.pacing", *portals)).of(bond, "initiator")
     assert [row.device for row in found] == portals[:1]
@@ -182,6 +185,22 @@ def test_the_rate_of_a_profile_is_that_of_its_path_and_no_longer_than_it_is_in_f
     assert undo("wan", None, None, "", False, Leave(), lambda _: None).exit_code == ExitCode.DONE
     assert _rates(slow) == [None]
     (found,) = lift.with_known_rate([slow], None)
+    assert "fill the line" not in words.verdict(judged(found)[0])
+
+
+def test_the_rate_of_a_profile_is_not_believed_where_more_passed_of_all_disks_of_the_session(host: Enter) -> None:
+    host(1)
+    _apply(0.020, 1)
+    seen = kept(SLOW, 1)
+    socket = seen.initiator.socket
+    assert socket
+    # Another disk of the session moved as much: 24 MB/s over a line of 12.5 MB/s.
+    samples = tuple(attrs.evolve(one, received_bytes=2 * one.received_bytes) for one in socket.samples)
+    initiator = attrs.evolve(seen.initiator, socket=attrs.evolve(socket, samples=samples))
+    session = attrs.evolve(seen.session, disks=("sd1", "sd2"))
+    (found,) = lift.with_known_rate([attrs.evolve(seen, session=session, initiator=initiator)], None)
+    assert found.rate_bytes_per_s is None
+    assert "a line of 100 Mb/s, as told to the profile in force" in found.missing[-1]
     assert "fill the line" not in words.verdict(judged(found)[0])
 
 

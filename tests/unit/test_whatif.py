@@ -72,6 +72,20 @@ def test_what_is_there_already_at_an_end_that_is_not_seen_changes_nothing_either
     assert one.bytes_per_s == pytest.approx(one.now_bytes_per_s)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("iscsi.max_burst=1048576", "lio.max_burst=65536"),
+        ("iscsi.initial_r2t=No", "lio.initial_r2t=Yes"),
+        ("lio.max_outstanding_r2t=1", "iscsi.max_outstanding_r2t=16"),
+    ],
+)
+def test_an_offer_that_the_other_end_does_not_follow_changes_nothing(words: tuple[str, ...]) -> None:
+    (one,) = _after(_seen("r2t-write", 12.5e6), *words)
+    assert one.bytes_per_s == pytest.approx(one.now_bytes_per_s, rel=0.001)
+    assert not any("the other end offers" in note for note in one.notes)
+
+
 def test_a_session_that_carries_more_than_the_model_explains_gets_no_figure() -> None:
     """A limit to the rate that was there for a part of the look: 9.5 MB/s came where it lets 4.0 pass."""
     (one,) = _after(_seen("duty-pacing-30-read"), "block.queue_depth=16")
@@ -145,6 +159,27 @@ def test_what_disks_together_get_of_a_line_is_said_once() -> None:
     # By the same NIC, but alone on their paths.
     apart = [(attrs.evolve(one, beside=BesideSeen((), {}, {})), ways) for one, ways in told]
     assert not of_one_line(apart)
+
+
+def test_what_goes_another_way_is_not_added_up() -> None:
+    def told(device: str, rtt_ms: float, portal: str, nic: bool = True) -> tuple[Observation, list[Foretold]]:
+        seen = _one_of(_seen("untouched-read"), 2)
+        socket = seen.initiator.socket
+        assert socket
+        samples = tuple(attrs.evolve(one, rtt_ms=rtt_ms, min_rtt_ms=rtt_ms) for one in socket.samples)
+        initiator = attrs.evolve(seen.initiator, socket=attrs.evolve(socket, samples=samples))
+        seen = attrs.evolve(
+            seen, device=device, beside=BesideSeen(("other",), {"read": 6e6}, {"read": 6e6}), target=None,
+            session=attrs.evolve(seen.session, portal=portal),
+            initiator=initiator if nic else attrs.evolve(initiator, nic=None),
+        )  # fmt: skip
+        return seen, _after(seen, "iscsi.tcp_window=0")
+
+    # One NIC, two paths; and NICs that are not known, of which one may be each session's own.
+    far = [told("sda", 20.0, "p1"), told("sdc", 80.0, "p2"), told("sdb", 21.0, "p1"), told("sdd", 79.0, "p2")]
+    assert [one.devices for one in of_one_line(far)] == [("sda", "sdb"), ("sdd", "sdc")]
+    unknown = [told("sda", 20.0, "p1", nic=False), told("sdb", 20.0, "p2", nic=False)]
+    assert not of_one_line(unknown)
 
 
 def test_others_count_by_nic_and_session() -> None:

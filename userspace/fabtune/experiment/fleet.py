@@ -6,8 +6,10 @@ it began), and ``ansible.log``.  ``points.json`` and the note of what the run ca
 when every host was measured.
 """
 
+import configparser
 import json
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -40,8 +42,9 @@ _SAID = ("rtt", "rate", "seed")
 _SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 
 # A process of Ansible for each host: what begins together must not wait for another's end, and five are its default.
-# So many take some 10 GB of memory at most; beyond, hosts take turns.
-_MOST_AT_ONCE = 200
+# Beyond this, or what memory is there for, hosts take turns.
+_MOST_AT_ONCE, _BYTES_EACH = 200, 50 << 20
+_MEMINFO = Path("/proc/meminfo")
 # What starting a process for each host and reaching it takes before all of them can look: the first waits for the last.
 _REACH_S, _REACH_HOST_S = 5.0, 0.15
 
@@ -212,13 +215,34 @@ def play_why(inventory: Inventory, seconds: float, directory: Path) -> None:
     All begin at one instant by their own clocks; who is reached later begins at once.
     Raises FabtuneError naming each host that failed and why.
     """
-    at_unix_s = time.time() + _REACH_S + _REACH_HOST_S * min(_hosts(inventory), _MOST_AT_ONCE)
+    at_unix_s = time.time() + _REACH_S + _REACH_HOST_S * _at_once(inventory)
     variables = {"seconds": f"{seconds:g}", "at_unix_s": f"{at_unix_s:.1f}", "results": str(directory)}
     _play("why", inventory, variables, directory)
 
 
-def _hosts(inventory: Inventory) -> int:
-    return len({*inventory.initiators, *inventory.targets})
+def _at_once(inventory: Inventory) -> int:
+    """Return how many hosts are worked on at once, where nobody says otherwise."""
+    found = re.search(r"^MemAvailable: *([0-9]+) kB", _MEMINFO.read_text(), re.MULTILINE)
+    memory = int(found[1]) << 10 if found else 0
+    hosts = len({*inventory.initiators, *inventory.targets})
+    return max(1, min(hosts, _MOST_AT_ONCE, memory // _BYTES_EACH))
+
+
+def _forks_are_said() -> bool:
+    """Tell whether the configuration that Ansible reads, the first that is there, sets a number of its own."""
+    told = os.environ.get("ANSIBLE_CONFIG")
+    told = str(Path(told, "ansible.cfg")) if told and Path(told).is_dir() else told
+    places = [*([told] if told else []), "ansible.cfg", "~/.ansible.cfg", "/etc/ansible/ansible.cfg"]
+    found = next((path for path in (Path(one).expanduser() for one in places) if path.is_file()), None)
+    if found is None:
+        return False
+    config = configparser.RawConfigParser(strict=False)
+    try:
+        config.read(found)
+    except (configparser.Error, UnicodeError):
+        # Ansible says what is wrong with it.
+        return True
+    return config.has_option("defaults", "forks")
 
 
 def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directory: Path) -> None:
@@ -235,7 +259,7 @@ def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directo
         collections = [str(data_dir("ansible")), os.environ.get("ANSIBLE_COLLECTIONS_PATH")]
         environment = {
             "ANSIBLE_SSH_ARGS": _SSH_ARGS,
-            "ANSIBLE_FORKS": str(min(_hosts(inventory), _MOST_AT_ONCE)),
+            **({} if _forks_are_said() else {"ANSIBLE_FORKS": str(_at_once(inventory))}),
             **os.environ,
             "ANSIBLE_COLLECTIONS_PATH": ":".join(filter(None, collections)),
             "ANSIBLE_CALLBACKS_ENABLED": "fabtune.fleet.failures",

@@ -10,11 +10,10 @@ from fabtune.host.sockets import TcpSocket
 from fabtune.measure.disk_look import DiskLook
 from fabtune.measure.ends import nic_of, way_of
 from fabtune.model.observation import WAYS, BesideSeen
+from fabtune.model.one_path import by_path
 
 # So many are named.
 _NAMED = 3
-# Round trips of one path differ by no more than this, or this.
-_ALIKE, _ALIKE_MS = 1.25, 0.5
 
 
 @attrs.frozen
@@ -87,7 +86,7 @@ class Beside:
         self._path: dict[str, int] = {}
         self._paths: list[list[Moved]] = []
         for disks in of_nic.values():
-            for path in _alike(disks):
+            for path in by_path(disks, lambda one: one.rtt_ms):
                 self._path |= dict.fromkeys((one.disk for one in path), len(self._paths))
                 self._paths.append(sorted(path, key=lambda one: -sum(one.bytes_per_s.values())))
         self._sums = [_summed(path) for path in self._paths]
@@ -101,19 +100,6 @@ class Beside:
         near = (one.disk for one in self._paths[path][: _NAMED + 1] if one.disk != mine.disk)
         of_session = _less(self._of_session[mine.sid], mine)
         return BesideSeen(tuple(near)[:_NAMED], _less(self._sums[path], mine), of_session)
-
-
-def _alike(disks: Iterable[Moved]) -> list[list[Moved]]:
-    """Return `disks` by their paths: round trips that lie apart are not of one; one not known is of the shortest."""
-    paths: list[list[Moved]] = []
-    last_ms = 0.0
-    for one in sorted(disks, key=lambda one: one.rtt_ms or 0.0):
-        rtt_ms = one.rtt_ms or 0.0
-        if not paths or (last_ms and rtt_ms > max(_ALIKE * last_ms, last_ms + _ALIKE_MS)):
-            paths.append([])
-        paths[-1].append(one)
-        last_ms = rtt_ms
-    return paths
 
 
 def _summed(disks: Sequence[Moved]) -> dict[str, float]:

@@ -51,8 +51,19 @@ def present(seen: Observation, change: Change) -> float | None:
 
 
 def changing(seen: Observation, changes: Mapping[Change, float | str]) -> dict[Change, float | str]:
-    """Return those of `changes` that are not there already, as far as the observation tells."""
-    return {change: value for change, value in changes.items() if not _is_there(seen, change, value)}
+    """Return those of `changes` that are not there already, as far as the observation tells.
+
+    Of what both ends offer only the result is seen: an offer equal to it stays beside another one of the other end.
+    """
+    left = {change for change, value in changes.items() if not _is_there(seen, change, value)}
+    negotiated = {_negotiated(change) for change in left} - {""}
+    return {change: value for change, value in changes.items() if change in left or _negotiated(change) in negotiated}
+
+
+def _negotiated(change: Change) -> str:
+    """Return the name of what both ends offer, '' for what is one end's alone."""
+    kind, _, name = change.tunable.partition(".")
+    return name if name in BURSTS and kind in OFFERS.values() else ""
 
 
 def _is_there(seen: Observation, change: Change, value: float | str) -> bool:

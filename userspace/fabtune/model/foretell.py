@@ -13,6 +13,7 @@ from fabtune.model.as_seen import AsSeen
 from fabtune.model.capacity import ALGORITHMS, Bound, Capacity, Direction, carried, latency_s
 from fabtune.model.change import Change, changing
 from fabtune.model.observation import TARGET, Observation
+from fabtune.model.one_path import by_path
 from fabtune.model.path import NetworkPath
 from fabtune.model.session_model import DEPTHS, Supposed
 
@@ -69,12 +70,19 @@ class Together:
 
 
 def of_one_line(told: Sequence[tuple[Observation, Sequence[Foretold]]]) -> list[Together]:
-    """Return what the disks of one look that use the same NIC would move together, where there are several."""
-    groups: dict[tuple[str, str], list[tuple[str, Foretold]]] = {}
+    """Return what the disks of one look whose data goes the same way would move together, where there are several."""
+    of_nic: dict[tuple[str, ...], list[tuple[Observation, Sequence[Foretold]]]] = {}
     for seen, ways in told:
-        for one in ways if seen.beside and seen.beside.disks else ():
-            nic = seen.initiator.nic.name if seen.initiator.nic else ""
-            groups.setdefault((nic, one.way), []).append((seen.device, one))
+        if seen.beside and seen.beside.disks:
+            # Of what leaves by an unknown NIC only the session is known.
+            nic = (seen.initiator.nic.name,) if seen.initiator.nic else (seen.session.target, seen.session.portal)
+            of_nic.setdefault(nic, []).append((seen, ways))
+    groups: dict[tuple[int, str], list[tuple[str, Foretold]]] = {}
+    paths = (path for disks in of_nic.values() for path in by_path(disks, lambda one: one[0].rtt_ms))
+    for number, path in enumerate(paths):
+        for seen, ways in path:
+            for one in ways:
+                groups.setdefault((number, one.way), []).append((seen.device, one))
     found = []
     for (_, way), disks in groups.items():
         figures = [one.in_step_bytes_per_s for _, one in disks]

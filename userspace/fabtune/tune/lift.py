@@ -12,6 +12,7 @@ from fabtune.measure.look import Look
 from fabtune.model.change import KNOWN, Change
 from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import ENDS, INITIATOR, TARGET, Observation
+from fabtune.model.one_path import alike
 from fabtune.tune import journal
 from fabtune.tune.held import IN_FORCE
 from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row
@@ -25,10 +26,6 @@ from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
-# A line does not carry more than this above the rate that was told of it.
-_TOO_MUCH = 1.02
-# Round trips this much apart, and by no more than this, are not of one path: people tell them roughly.
-_ALIKE, _ALIKE_MS = 1.25, 0.5
 # A transaction that goes back unless it is confirmed.
 _TRIED = "unconfirmed"
 # What each network namespace has its own of.
@@ -196,7 +193,7 @@ class _Applied:
     def for_path_of(self, seen: Observation) -> bool:
         """Tell whether the path is that of `seen`: by its round trip, and by what was written to."""
         told, found = self.rtt_ms, seen.rtt_ms
-        if told is None or found is None or max(told, found) > _ALIKE * min(told, found) + _ALIKE_MS:
+        if told is None or found is None or not alike(told, found):
             return False
         return self.wrote.by(seen)
 
@@ -204,8 +201,8 @@ class _Applied:
 def _with_applied(seen: Observation, applied: Iterable[_Applied]) -> Observation:
     rate = next((one.rate_bytes_per_s for one in applied if one.for_path_of(seen)), None)
     # A plan that was told none took the NIC's, which a long path need not have.
-    if rate is not None and (is_near(seen) or rate != nic_bytes_per_s(seen)) and _possible(seen, rate):
-        return attrs.evolve(seen, rate_bytes_per_s=rate, rate_by="told to the profile in force")
+    if rate is not None and (is_near(seen) or rate != nic_bytes_per_s(seen)):
+        return with_rate(seen, rate, "told to the profile in force", "as told to the profile in force")
     return with_rate(seen, None)
 
 
@@ -220,11 +217,6 @@ def _in_force() -> list[_Applied]:
         for one in reversed(known)
         if one.state in (IN_FORCE, _TRIED) and one.header.rate_bit_per_s
     ]
-
-
-def _possible(seen: Observation, rate_bytes_per_s: float) -> bool:
-    moved = max((way.moved_bytes for way in seen.disk.ways.values()), default=0)
-    return moved / max(seen.disk.elapsed_s, 1e-9) <= _TOO_MUCH * rate_bytes_per_s
 
 
 def profile_for(seen: Observation, shares: Iterable[Share]) -> str:

@@ -43,7 +43,7 @@ def _key(device: Device | None) -> _Key:
             role, address, port, _ = portals.parts(device)
             return device.scope, role, address, str(port)
         case "route":
-            return device.scope, _network(names), device.label.partition(" dev ")[2].partition(" ")[0]
+            return device.scope, _network(device), device.label.partition(" dev ")[2].partition(" ")[0]
         case "backstore":
             return ()
         case scope if targets.of_scope(scope):
@@ -57,12 +57,13 @@ def is_known(device: Device | None) -> bool:
     return bool(_key(device))
 
 
-def _network(names: Sequence[str]) -> str:
-    """Return a route's destination as a network, by its identity: destination, gateway and more; '' for none."""
-    if names[0] == "default":
-        return "::/0" if any(":" in gateway for gateway in names[1:2]) else "0.0.0.0/0"
+def _network(device: Device) -> str:
+    """Return a route's destination as a network, '' for none; of one without its host the gateway tells the family."""
+    destination, gateway, *_ = f"{device.identity},".split(",")
+    if destination == "default":
+        return "::/0" if device.where.get("family") == "-6" or ":" in gateway else "0.0.0.0/0"
     try:
-        return str(ipaddress.ip_network(names[0], strict=False))
+        return str(ipaddress.ip_network(destination, strict=False))
     except ValueError:
         return ""
 

@@ -16,16 +16,18 @@ _TOO_MUCH = 1.02
 _WORTH = 0.005
 
 
-def with_rate(seen: Observation, told_bytes_per_s: float | None) -> Observation:
-    """Return `seen` with the line's rate as `--rate` told it, else the NICs' on a path with no slower link likely.
+def with_rate(
+    seen: Observation, told_bytes_per_s: float | None, rate_by: str = "--rate", said: str = "as --rate says"
+) -> Observation:
+    """Return `seen` with the line's rate as `rate_by` told it, else the NICs' on a path with no slower link likely.
 
     A rate below what passed is not believed, and that is said.
     """
     if told_bytes_per_s is not None:
         carried = _carried_bytes_per_s(seen)
         if carried <= _TOO_MUCH * told_bytes_per_s:
-            return attrs.evolve(seen, rate_bytes_per_s=told_bytes_per_s, rate_by="--rate")
-        text = f"a line of {_mbit(told_bytes_per_s)}, as --rate says: {_mbit(carried)} passed; judged without it"
+            return attrs.evolve(seen, rate_bytes_per_s=told_bytes_per_s, rate_by=rate_by)
+        text = f"a line of {_mbit(told_bytes_per_s)}, {said}: {_mbit(carried)} passed; judged without it"
         seen = attrs.evolve(seen, missing=(*seen.missing, text))
     slowest = min((end for end in _ends(seen) if _speed(end)), key=_speed, default=None)
     if slowest is None or not is_near(seen):
