@@ -12,7 +12,7 @@ from fabtune.cli import why as cli_why
 from fabtune.model import typed
 from fabtune.model.observation import BackstoreSeen, EndSeen, Observation
 from fabtune.why import words
-from fabtune.why.judging import Judged, judged
+from fabtune.why.judging import Judged, every_limiter, judged
 from fabtune.why.summing_up import with_rate
 
 _DATA = Path(__file__).parent / "data"
@@ -52,6 +52,16 @@ def test_reads_that_come_late_may_be_a_full_line_s_where_nobody_told_its_rate(na
     socket = attrs.evolve(seen.initiator.socket, samples=tuple(samples))
     (one,) = judged(attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, socket=socket)))
     assert "line" in one.first.among and not one.liftable
+
+
+def test_one_request_at_a_time_fills_no_line_whatever_its_rate() -> None:
+    """A session of one command was called late for the line or the target: for that a second request has to wait."""
+    (one,) = judged(attrs.evolve(_kept(_SLOW, "cmds-max-read"), target=None))
+    assert one.first.limiter == "session-commands" and one.liftable
+
+
+def test_nothing_is_advised_that_lint_warns_of() -> None:
+    assert not any("iscsi.recv_from_iscsi_q" in one.lifts for one in every_limiter())
 
 
 @pytest.mark.parametrize("name", ["short-cmds-max-read-20ms", "both-queue-window-mixed-20ms"])

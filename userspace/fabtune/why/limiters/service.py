@@ -78,9 +78,16 @@ def _when(name: str) -> Callable[[Moment], float]:
 
 
 def _sender_or_line(moment: Moment) -> float:
+    if _who(moment.one_way) != "cannot-tell-sender-line" or not moment.parts.rest:
+        return 0.0
     # A full line, too, makes requests late: then nobody keeps too few of them under way.
-    sender_side = _who(moment.one_way) == "cannot-tell-sender-line" and moment.parts.rest
-    return moment.parts.path + moment.parts.rest if sender_side else 0.0
+    return moment.parts.rest + (moment.parts.path if _may_be_full(moment) else 0.0)
+
+
+def _may_be_full(moment: Moment) -> bool:
+    """Tell whether the line may be: of so many requests at once on a full one, all but one wait behind others."""
+    depth = moment.one_way.seen.disk.mean_depth
+    return depth is None or moment.parts.path <= 1 - 1 / max(depth, 1.0)
 
 
 def _too_busy_to_send(end: str) -> Callable[[Moment], float]:
@@ -150,7 +157,7 @@ TARGET_CPU = Limiter(
 INITIATOR_CPU = Limiter(
     name="initiator-cpu", stage=OWED, order=12, claim=_when("initiator-cpu"), evidence=_initiator_seen,
     subject=lambda _: "the initiator's CPU: one thread or CPU has no more to give",
-    lifts=("iscsi.recv_from_iscsi_q", "nic.channels", "nic.gro", "nic.rps_cpus"), ends=lambda _: (INITIATOR,),
+    lifts=("nic.channels", "nic.gro", "nic.rps_cpus"), ends=lambda _: (INITIATOR,),
 )  # fmt: skip
 _INITIATOR_SENDS = attrs.evolve(INITIATOR_CPU, stage=HELD, order=10, claim=_too_busy_to_send(INITIATOR))
 _TARGET_SENDS = attrs.evolve(TARGET_CPU, stage=HELD, order=11, claim=_too_busy_to_send(TARGET))
