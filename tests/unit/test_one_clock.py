@@ -12,7 +12,7 @@ from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure import look
 from fabtune.model import typed
-from fabtune.model.observation import EndSeen, Observation, SocketSample
+from fabtune.model.observation import BackstoreSeen, EndSeen, Observation, SocketSample, WaySeen
 from fabtune.model.one_clock import on_one_clock
 from fabtune.why.in_common import members_of
 from fabtune.why.judging import judged
@@ -128,6 +128,47 @@ def test_ends_that_cannot_be_matched_are_judged_from_the_initiator_s_alone_and_t
         assert alone.target is None and "cannot be told when it looked" in alone.missing[-1]
         (one,) = judged(alone)
         assert not one.both_ends and one.first.among
+
+
+def _slow(way: str, every_s: float, later_s: float) -> Observation:
+    """Return 64 KiB each `every_s`, for which a disk of the target works; its look began `later_s` after the other."""
+    seen, size, look_s = _kept("queue-depth-read"), 65600, 10.0
+    still = dict.fromkeys((*_COUNTERS[2:], "in_flight_bytes", "notsent_bytes", "send_queue_bytes"), 0)
+
+    def end(told: EndSeen | None, begun_s: float, *, sends: bool) -> EndSeen:
+        assert told and told.socket
+        samples = []
+        for i in range(50):
+            # No two hosts look at the same instants.
+            at_s = 0.2 * i + 0.003 * (begun_s > 0)
+            count = int((7.0 + begun_s + at_s) / every_s)
+            # Who opens a connection has its SYN acknowledged, too.
+            syn = told.end == "initiator"
+            sent, received = (size, 48) if sends else (48, size)
+            grown = {"sent_bytes": count * sent + syn, "received_bytes": count * received}
+            samples.append(attrs.evolve(told.socket.samples[0], at_s=at_s, **grown, **still))
+        return attrs.evolve(_with(told, samples), cpu_busy=(0.02,), softirq=(0.01,), threads=(), served=())
+
+    done, ms = round(look_s / every_s), 950 * every_s
+    store = BackstoreSeen("sdq", {way: done}, {way: ms}, 0.97, 0.97)
+    disk = attrs.evolve(
+        seen.disk, elapsed_s=look_s, ways={way: WaySeen(done, done * size, ms, ms, ms)}, samples=(), mean_depth=1.0,
+        limit=128, at_limit=0.0, refusals={}, refused_ms={},
+    )  # fmt: skip
+    return attrs.evolve(
+        seen, elapsed_s=look_s, disk=disk, initiator=end(seen.initiator, 0.0, sends=way == "write"),
+        target=attrs.evolve(end(seen.target, later_s, sends=way == "read"), backstores=(store,)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("every_s", [0.3, 0.5, 0.7, 1.1])
+@pytest.mark.parametrize("way", ["read", "write"])
+def test_a_disk_so_slow_that_counts_stand_still_between_samples_is_named(way: str, every_s: float) -> None:
+    seen = on_one_clock(_slow(way, every_s, 0.33))
+    assert seen.target and seen.target.socket and not seen.missing
+    assert seen.target.socket.samples[0].at_s == pytest.approx(0.33, abs=0.2)
+    (one,) = judged(seen)
+    assert one.both_ends and one.first.limiter == "target-disk" and "sdq" in one.first.subject
 
 
 def test_a_target_that_saw_a_part_of_the_look_is_taken_for_that_and_it_is_said() -> None:

@@ -5,7 +5,9 @@ What one end has sent and seen acknowledged is what the other has received: the 
 So the time at which both counts were the same tells how much later the other look began.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from statistics import median
 
 import attrs
@@ -57,16 +59,17 @@ def _grown(samples: Sequence[SocketSample], counter: str) -> int:
 
 
 def _differences_s(counted: Sequence[tuple[int, float]], theirs: Sequence[SocketSample], other: str) -> Iterator[float]:
-    """Yield for each sample of the other end how much later its own count had that value at this end."""
-    place = 0
-    for one in theirs:
+    """Yield for each sample in which the other end's count has grown how much later it reached that value at this end.
+
+    Where a count stands still most of the time it is the first sample of each end that has the value: to within one.
+    """
+    for before, one in pairwise(theirs):
         value = getattr(one, other)
-        while place + 1 < len(counted) and counted[place + 1][0] <= value:
-            place += 1
-        if place + 1 == len(counted):
-            return
-        (low, from_s), (high, to_s) = counted[place : place + 2]
-        if low < value < high:
+        if value == getattr(before, other):
+            continue
+        place = bisect_left(counted, value, key=lambda pair: pair[0])
+        if 0 < place < len(counted):
+            (low, from_s), (high, to_s) = counted[place - 1 : place + 1]
             yield from_s + (to_s - from_s) * (value - low) / (high - low) - one.at_s
 
 
