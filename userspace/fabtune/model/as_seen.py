@@ -98,9 +98,7 @@ class AsSeen:
             # Of a host with one CPU all work is done there.
             shares += one.cpu_busy if len(one.cpu_busy) == 1 else ()
         busiest = max(shares, default=0.0)
-        moved = sum(way.moved_bytes for way in self.seen.disk.ways.values()) or 1
-        mine = self.seen.disk.ways[self.way].moved_bytes / moved
-        return self._now / mine / busiest * mine if busiest > 0.01 else None
+        return self._now / busiest if busiest > 0.01 else None
 
     @property
     def _waits_to_send(self) -> bool:
