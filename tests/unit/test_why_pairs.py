@@ -57,7 +57,10 @@ def test_what_arrives_is_judged_by_the_limit_under_which_it_was_asked_for() -> N
 def test_a_moment_in_which_nothing_is_asked_for_is_the_load_s() -> None:
     """The load pauses for 1.5 of each 2 s; from the initiator alone the target was blamed for most of that."""
     (one,) = judged(attrs.evolve(_seen("idle-restart-read-50ms"), target=None))
-    assert one.first.limiter == "load" and one.first.share > 0.7
+    shares = {told.limiter: told.share for told in one.shares}
+    assert shares["load"] > 0.7
+    # Of the rest, what a setting lifts comes first.
+    assert one.first.limiter == "slow-start"
 
 
 @pytest.mark.parametrize(("rtt_ms", "share"), [(50, 0.08), (100, 0.15)])
@@ -66,7 +69,8 @@ def test_a_window_that_starts_anew_after_each_pause_has_its_share(rtt_ms: int, s
     (one,) = judged(_seen(f"idle-restart-read-{rtt_ms}ms"))
     shares = {told.limiter: told.share for told in one.shares}
     assert shares["slow-start"] == pytest.approx(share, abs=0.05)
-    assert one.first.limiter == ("slow-start" if share >= 0.15 else "load")
+    # The load asks for something in a quarter of the time.
+    assert one.first.limiter == "slow-start"
     assert "congestion-window" not in shares
 
 

@@ -19,8 +19,9 @@ from fabtune.why.request_time import Part, parts_of
 _MINOR = 0.01
 # From here on a change gains nothing that could be measured.
 _AT_BOUND, _NEARLY_ALL, _LINE = 0.97, 0.9, "line"
-# A share that is named first if a setting lifts it, before a longer one of the load, the line or the disk.
-_TELLING = 0.15
+# A share that is named first if a setting lifts it, before a longer one of the load, the line or the disk: of the time
+# in which the load asks for something, and the least of all of it.
+_TELLING, _LEAST = 0.15, 0.05
 # With so much of the time, what waits and is not told apart waits for it.
 _MOSTLY = 0.5
 # A share of the time that is worth a change.
@@ -112,9 +113,10 @@ def _stuck_way(seen: Observation) -> str:
 
 def _judge(one_way: OneWay) -> Judged:
     held_s: dict[str, float] = {}
-    whole_s = 0.0
+    whole_s = asked_s = 0.0
     for moment in one_way.moments():
         whole_s += moment.seconds
+        asked_s += 0.0 if moment.idle else moment.seconds
         for limiter, share in _claims(moment).items():
             held_s[limiter] = held_s.get(limiter, 0.0) + share * moment.seconds
     by_name = {one.name: one for one in reversed(every_limiter())}
@@ -122,7 +124,8 @@ def _judge(one_way: OneWay) -> Judged:
     rest = 1 - sum(one.share for one in shares)
     if rest > 1e-6 or not shares:
         shares.append(Share(CANNOT_TELL, rest, "what could not be told"))
-    shares.sort(key=_rank)
+    telling = max(_LEAST, _TELLING * asked_s / whole_s) if whole_s else _TELLING
+    shares.sort(key=lambda one: (not (one.lifts and one.share >= telling), -one.share))
     first = by_name.get(shares[0].limiter)
     mostly = shares[0].share >= _MOSTLY and first is not None and first.holds_up
     return Judged(
@@ -130,11 +133,6 @@ def _judge(one_way: OneWay) -> Judged:
         tuple(shares), tuple(parts_of(one_way)), one_way.carried_bytes_per_s,
         shares[0].subject if mostly and one_way.both_ends else "",
     )  # fmt: skip
-
-
-def _rank(share: Share) -> tuple[bool, float]:
-    """Return the place of a share: what settings lift comes before what they do not, unless it is minor."""
-    return not (share.lifts and share.share >= _TELLING), -share.share
 
 
 def _claims(moment: Moment) -> dict[str, float]:

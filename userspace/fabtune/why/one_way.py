@@ -20,7 +20,7 @@ FULL = 0.9
 _STANDS = 0.25
 # A limiter on the own host that is this near the line's rate is there to keep it.
 _AS_THE_LINE = 0.95
-_TCP_IP_HEADERS = 52
+TCP_IP_HEADERS = 52
 # A buffer that is this full on average, with no more than this share of it unsent, keeps its writer waiting.
 _MOSTLY_FULL, _MOSTLY_SENT = 0.6, 0.2
 # iscsi_tcp's worker spins while the socket's buffer is full (-EAGAIN): its CPU time then says nothing.
@@ -82,7 +82,7 @@ class OneWay:
     def mtu(self) -> int:
         """The MTU that segments were cut for."""
         sockets = [end.socket for end in (self.seen.initiator, self.seen.target) if end and end.socket]
-        return max((one.mss_bytes for one in sockets), default=1448) + _TCP_IP_HEADERS
+        return max((one.mss_bytes for one in sockets), default=1448) + TCP_IP_HEADERS
 
     @cached_property
     def goodput(self) -> float | None:
@@ -193,7 +193,7 @@ class OneWay:
             (self.receiver, "rx_bytes", "received_bytes"),
         ):
             if end and end.socket and end.nic:
-                mine = end.socket.grown(own) * self.mtu / (self.mtu - _TCP_IP_HEADERS)
+                mine = end.socket.grown(own) * self.mtu / (self.mtu - TCP_IP_HEADERS)
                 found = max(found, (end.nic.counters.get(counter, 0) - _HEADERS_MORE * mine) / end.socket.elapsed_s)
         return max(0.0, found)
 
@@ -389,4 +389,4 @@ class Moment:
     @property
     def waits_to_send(self) -> bool:
         """Whether the sender has data that it may not send yet."""
-        return self.sender is not None and self.sender.mean("notsent_bytes") >= 2 * (self.one_way.mtu - _TCP_IP_HEADERS)
+        return self.sender is not None and self.sender.mean("notsent_bytes") >= 2 * (self.one_way.mtu - TCP_IP_HEADERS)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The sender has data and its own congestion window holds it: after losses, at a beginning, or for its algorithm."""
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 
 from fabtune.model.limits import Evidence
-from fabtune.why.limiter import HELD, Limiter, kib
-from fabtune.why.one_way import Moment, OneWay
+from fabtune.why.limiter import HELD, Limiter, kib, mb
+from fabtune.why.one_way import TCP_IP_HEADERS, Moment, OneWay
+from fabtune.why.pauses import slow_beginnings
 
 _FILLED = 0.75
 # Requests that wait this many times longer than the path explains have data behind them that the sender holds.
@@ -31,7 +33,7 @@ def _dropped_by_nic(one_way: OneWay) -> int:
 
 
 def _nic_explains(one_way: OneWay) -> bool:
-    lost = _again(one_way) / (one_way.mtu - 52) or _out_of_order(one_way)
+    lost = _again(one_way) / (one_way.mtu - TCP_IP_HEADERS) or _out_of_order(one_way)
     return _dropped_by_nic(one_way) >= max(1.0, _EXPLAINED * lost)
 
 
@@ -93,8 +95,11 @@ def _slow_start(moment: Moment) -> float:
     if _full(moment) and _growing(moment):
         return 1.0
     one, one_way = moment.sender, moment.one_way
+    if one is None:
+        slow = None if moment.idle else slow_beginnings(one_way)
+        return slow.each_s / (one_way.latency_s or math.inf) if slow else 0.0
     held = (one_way.goodput or one_way.fastest_bytes_per_s) * one_way.rtt_s
-    if one is None or not held or not _starts_anew(one_way):
+    if not held or not _starts_anew(one_way):
         return 0.0
     # It lasts for a few round trips; samples show a window below what the path holds, full or not at that instant.
     return sum(max(0.0, 1 - end.cwnd_bytes / held) for end in (one.before, one.after) if end.notsent_bytes) / 2
@@ -120,6 +125,9 @@ def _seen(one_way: OneWay) -> Iterator[Evidence]:
             )
     elif one_way.receiver and _out_of_order(one_way):
         yield Evidence(one_way.receiver.end, "segments out of order", str(_out_of_order(one_way)))
+    elif one_way.receiver and (slow := slow_beginnings(one_way)):
+        value = f"at most {mb(slow.first_bytes_per_s)} at first, then {mb(slow.later_bytes_per_s)}"
+        yield Evidence(one_way.receiver.end, "data after each pause", value)
     if _dropped_by_nic(one_way) and one_way.receiver and one_way.receiver.nic:
         yield Evidence(one_way.receiver.end, f"dropped by {one_way.receiver.nic.name}", str(_dropped_by_nic(one_way)))
 
