@@ -157,7 +157,7 @@ def test_each_end_keeps_when_its_look_began(monkeypatch: pytest.MonkeyPatch) -> 
         missing=[], read=lambda: None, close=lambda: None, common=lambda *_: EndSeen("target", "6.12", None),
         nic_seen=lambda *_: None, qdisc_seen=lambda *_: None,
     )  # fmt: skip
-    monkeypatch.setattr(look, "End", lambda *_: end)
+    monkeypatch.setattr(look, "End", lambda *_, **_unused: end)
     monkeypatch.setattr(look, "SocketSampler", lambda *_: SimpleNamespace(close=lambda: None, lacks=None))
     socket = TcpSocket("10.0.0.1", "10.0.0.2", 3260, 40000, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 0, 0)
     group = look._Group("target", "", [socket])

@@ -11,6 +11,7 @@ import pytest
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure import look
+from fabtune.measure.looked import Looked
 from fabtune.model import typed
 from fabtune.model.observation import BackstoreSeen, EndSeen, Observation, SocketSample, WaySeen
 from fabtune.model.one_clock import on_one_clock
@@ -96,12 +97,12 @@ def test_a_look_at_another_host_matches_its_samples_with_this_host_s(monkeypatch
     one._missing, one._theirs, one._host, one._afar = [], {}, "target", {there: seen.target}
     monkeypatch.setattr(look.Look, "_session", lambda *_: seen.session)
     session = Session(1, "iqn", "10.0.0.2", "default", "LOGGED_IN", "10.0.0.2", 3260, 40000, ("sda",), 128, {})
-    looked = look.Looked("sda", session, mine)
-    told = one._observation(looked, seen.disk, {mine: seen.initiator})
+    looked = Looked("sda", session, mine)
+    told = one._observation(looked, seen.disk, {mine: seen.initiator}, seen.initiator)
     assert told.target == on_one_clock(seen).target != seen.target and not told.missing
     assert seen.initiator.socket
     socket = attrs.evolve(seen.initiator.socket, lacks=("tcpi_rwnd_limited", "tcpi_rcv_wnd"))
-    told = one._observation(looked, seen.disk, {mine: attrs.evolve(seen.initiator, socket=socket)})
+    told = one._observation(looked, seen.disk, {mine: attrs.evolve(seen.initiator, socket=socket)}, seen.initiator)
     assert told.missing[0].endswith("does not tell tcpi_rwnd_limited, tcpi_rcv_wnd")
 
 

@@ -20,7 +20,7 @@ from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import TcpSocket
 from fabtune.lint.hazards import lint
 from fabtune.measure.disk_look import counted_between
-from fabtune.measure.look import chosen
+from fabtune.measure.looked import chosen
 from fabtune.model.path import NetworkPath
 from fabtune.stat import CountedDevice, Op, Snapshot
 from fabtune.tune import lift, reconnect

@@ -45,7 +45,7 @@ def test_the_way_of_a_thousand_other_disks_is_asked_for_once(
 ) -> None:
     """`ip route get` ran once for each busy disk: seconds on a host of many sessions."""
     monkeypatch.setattr(beside, "DiskLook", _Busy)
-    others = beside.OtherDisks([(f"sd{number}", number, _socket()) for number in range(1000)])
+    others = beside.OtherDisks([(f"sd{number}", str(number), _socket()) for number in range(1000)])
     assert {one.nic for one in others.moved(10.0)} == {"eth0"}
     assert len(asked) == 1
 
@@ -62,5 +62,5 @@ def test_two_sessions_with_one_portal_leave_by_the_nics_of_their_sockets(
     end = End(INITIATOR, "", both)
     assert [end.nic_of(ends.way_of(one)) for one in both] == ["eth0", "eth1"]
     monkeypatch.setattr(beside, "DiskLook", _Busy)
-    others = beside.OtherDisks([(f"sd{number}", number, one) for number, one in enumerate(both)])
+    others = beside.OtherDisks([(f"sd{number}", str(number), one) for number, one in enumerate(both)])
     assert [one.nic for one in others.moved(10.0)] == ["eth0", "eth1"]

@@ -16,6 +16,7 @@ from fabtune.host import blocks, sockets
 from fabtune.host.sessions import live_sessions
 from fabtune.measure import look
 from fabtune.measure.beside import Beside, Moved
+from fabtune.measure.looked import Looked
 from fabtune.model import typed
 from fabtune.model.foretell import Foretold, foretell, of_one_line
 from fabtune.model.observation import BesideSeen, Observation
@@ -184,8 +185,9 @@ def test_what_goes_another_way_is_not_added_up() -> None:
 
 def test_others_count_by_nic_and_session() -> None:
     disks = [
-        Moved("sda", "eth0", 1, {"read": 3.0}), Moved("sdb", "eth0", 1, {"read": 2.0, "write": 1.0}),
-        Moved("sdc", "eth0", 2, {"read": 5.0}), Moved("sdd", "eth1", 3, {"read": 9.0}), Moved("sde", "eth0", 4, {}),
+        Moved("sda", "eth0", "1", {"read": 3.0}), Moved("sdb", "eth0", "1", {"read": 2.0, "write": 1.0}),
+        Moved("sdc", "eth0", "2", {"read": 5.0}), Moved("sdd", "eth1", "3", {"read": 9.0}),
+        Moved("sde", "eth0", "4", {}),
     ]  # fmt: skip
     found = Beside(disks).of(disks[0])
     assert found.disks == ("sdc", "sdb")
@@ -242,7 +244,7 @@ def test_a_look_at_one_disk_counts_what_the_others_move(tmp_path: Path, monkeypa
     hosttree.enter(hosttree.make(tmp_path, 2), monkeypatch)
     monkeypatch.setattr(sockets, "established", lambda _="": [])
     one, _ = live_sessions()
-    both = [look.Looked("sd1", one, None), look.Looked("sd2", one, None)]
+    both = [Looked("sd1", one, None), Looked("sd2", one, None)]
     monkeypatch.setattr(look, "chosen", lambda names, _: both[: len(names) or None])
     counters = [blocks.directory(disk) / "stat" for disk in ("sd1", "sd2")]
     for each in counters:
@@ -270,13 +272,14 @@ def test_a_rate_below_what_is_carried_is_not_believed(
 
 def test_a_target_near_by_is_not_on_the_line_to_one_far_away() -> None:
     far, near, other = (
-        Moved(disk, "eth0", sid, {"read": 1e6}, rtt)
+        Moved(disk, "eth0", str(sid), {"read": 1e6}, rtt)
         for sid, (disk, rtt) in enumerate((("sda", 20.0), ("sdb", 0.3), ("sdc", 21.0)))
     )
     found = Beside([near, far, other]).of(far)
     assert (found.disks, found.bytes_per_s["read"]) == (("sdc",), 1e6)
     # Where the NIC is not known, only what the session carries is.
-    assert not Beside([Moved("sda", "", 1, {"read": 1.0}), lost := Moved("sdb", "", 2, {"read": 1.0})]).of(lost).disks
+    lost = Moved("sdb", "", "2", {"read": 1.0})
+    assert not Beside([Moved("sda", "", "1", {"read": 1.0}), lost]).of(lost).disks
 
 
 def _unseen(seen: Observation) -> Observation:

@@ -10,7 +10,9 @@ setup_file() {
 }
 
 setup() {
+	bats_require_minimum_version 1.5.0
 	load fabric
+	load until
 	cd "$BATS_TEST_TMPDIR"
 }
 
@@ -61,6 +63,37 @@ host() {
 	run fabtune lint
 	echo "$output"
 	[[ "$output" == *srp-credits-exhausted* ]]
+}
+
+@test "why: with no connection to see it names what the login's queue may be kept by; rate and target tell which" {
+	disk=$(lab login)
+	queue=$(host can_queue)
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=120 --size=60m --time_based --runtime=3600 &
+	until_true "[ \$(awk '{ print \$9 }' /sys/block/$disk/stat) -ge $queue ]"
+	fabtune why "$disk" --for 3s || [ $? -eq 5 ]
+	run --separate-stderr fabtune why "$disk" --for 3s --json
+	[ "$status" -eq 5 ]
+	python3 - "$queue" <<-PYTHON
+		import json, sys
+		(one,) = json.loads("""$output""")["devices"]
+		first = one["ways"][0]["shares"][0]
+		print(first)
+		assert first["limiter"] == "cannot-tell-credits" and first["share"] > 0.95
+		assert {"counter": "can_queue of the session", "end": "initiator", "value": sys.argv[1]} in first["evidence"]
+		assert any("srp has no TCP connection" in text for text in one["missing"])
+	PYTHON
+	# The target's end is this kernel's, as it would be another host's by ssh: its disk answers at once.
+	run --separate-stderr fabtune why "$disk" --for 3s --rate 10gbit --target-netns shaper --json
+	[ "$status" -eq 0 ]
+	python3 - <<-PYTHON
+		import json
+		(one,) = json.loads("""$output""")["devices"]
+		first = one["ways"][0]["shares"][0]
+		print(first)
+		assert first["limiter"] == "srp-credits" and first["share"] > 0.95
+	PYTHON
+	kill %1
+	wait || true
 }
 
 @test "profile srp: in effect after the next login, and no credit is missed" {

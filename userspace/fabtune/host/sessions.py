@@ -30,6 +30,7 @@ _CONNECTION = {
     "data_digest": "DataDigest",
 }
 
+_RDMA_DRIVER = "iscsi_iser"
 # host:channel:id:LUN names a SCSI device.
 _ADDRESS_COLONS = 3
 
@@ -58,6 +59,11 @@ class Session:
     def identity(self) -> str:
         """The same name as its node record's, which several sessions may share (nr_sessions)."""
         return f"{self.target},{self.portal},{self.interface}"
+
+    @property
+    def is_rdma(self) -> bool:
+        """Whether iSER carries it: no TCP connection does then."""
+        return self.transport == _RDMA_DRIVER
 
     @property
     def own_identity(self) -> str:

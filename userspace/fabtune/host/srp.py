@@ -23,6 +23,8 @@ class SrpLogin:
     sg_tablesize: int
     allow_ext_sg: bool
     comp_vectors: int
+    # The kernel names of its disks.
+    luns: tuple[str, ...] = ()
 
 
 def _number(path: Path) -> int:
@@ -41,14 +43,13 @@ def scsi_host(port: Path) -> Path | None:
     return next((part for part in port.resolve().parents if part.name.startswith("host")), None)
 
 
+def _disks(host: Path | None) -> list[str]:
+    return sorted(disk.name for disk in host.glob("target*/*/block/*")) if host else []
+
+
 def ports_of_disks() -> dict[str, str]:
     """Return the port id that each SRP disk is reached through, by the disk's kernel name."""
-    found = {}
-    for port in ports():
-        host = scsi_host(port)
-        for disk in host.glob("target*/*/block/*") if host else []:
-            found[disk.name] = tree.read_text(port / "port_id") or port.name
-    return found
+    return {disk: tree.read_text(port / "port_id") or port.name for port in ports() for disk in _disks(scsi_host(port))}
 
 
 def srp_logins() -> list[SrpLogin]:
@@ -72,6 +73,12 @@ def srp_logins() -> list[SrpLogin]:
                 sg_tablesize=_number(directory / "sg_tablesize"),
                 allow_ext_sg=tree.read_text(directory / "allow_ext_sg") in ("1", "true", "Y"),
                 comp_vectors=_number(tree.SYS / "class/infiniband" / device / "num_comp_vectors"),
+                luns=tuple(_disks(host)),
             )
         )
     return found
+
+
+def times_out_of_credit(login: SrpLogin) -> int:
+    """Return how often the login has found no credit since it is there."""
+    return _number(tree.SYS / "class/scsi_host" / login.host / "zero_req_lim")

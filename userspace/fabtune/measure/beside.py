@@ -22,7 +22,7 @@ class Moved:
 
     disk: str
     nic: str
-    sid: int
+    bearer: str
     bytes_per_s: Mapping[str, float]
     rtt_ms: float | None = None
 
@@ -33,8 +33,8 @@ class OtherDisks:
     Of these the counters alone are read, at both ends of a look.
     """
 
-    def __init__(self, disks: Sequence[tuple[str, int, TcpSocket | None]]) -> None:
-        self._disks = [(DiskLook(disk), sid, socket) for disk, sid, socket in disks]
+    def __init__(self, disks: Sequence[tuple[str, str, TcpSocket | None]]) -> None:
+        self._disks = [(DiskLook(disk), bearer, socket) for disk, bearer, socket in disks]
 
     def begin(self) -> None:
         """Read the counters that `moved` takes differences to."""
@@ -54,11 +54,11 @@ class OtherDisks:
         nics = {way: nic_of(way) for way in {way_of(socket) for _, _, socket in busy if socket}}
         return [
             Moved(
-                disk.name, nics[way_of(socket)] if socket else "", sid,
+                disk.name, nics[way_of(socket)] if socket else "", bearer,
                 {way: count / elapsed_s for way, count in disk.moved_bytes().items()},
                 rtts_ms.get(socket) if socket else None,
             )
-            for disk, sid, socket in busy
+            for disk, bearer, socket in busy
         ]  # fmt: skip
 
 
@@ -77,12 +77,12 @@ class Beside:
 
     def __init__(self, every: Iterable[Moved]) -> None:
         of_nic: dict[str, list[Moved]] = {}
-        of_session: dict[int, list[Moved]] = {}
+        of_session: dict[str, list[Moved]] = {}
         for one in every:
             if any(one.bytes_per_s.values()):
                 # Of what leaves by an unknown NIC only the session is known.
-                of_nic.setdefault(one.nic or f" {one.sid}", []).append(one)
-                of_session.setdefault(one.sid, []).append(one)
+                of_nic.setdefault(one.nic or f" {one.bearer}", []).append(one)
+                of_session.setdefault(one.bearer, []).append(one)
         self._path: dict[str, int] = {}
         self._paths: list[list[Moved]] = []
         for disks in of_nic.values():
@@ -90,7 +90,7 @@ class Beside:
                 self._path |= dict.fromkeys((one.disk for one in path), len(self._paths))
                 self._paths.append(sorted(path, key=lambda one: -sum(one.bytes_per_s.values())))
         self._sums = [_summed(path) for path in self._paths]
-        self._of_session = {sid: _summed(disks) for sid, disks in of_session.items()}
+        self._of_session = {bearer: _summed(disks) for bearer, disks in of_session.items()}
 
     def of(self, mine: Moved) -> BesideSeen:
         """Return what the others of `mine`'s path and session moved."""
@@ -98,7 +98,7 @@ class Beside:
         if path is None:
             return BesideSeen((), {}, {})
         near = (one.disk for one in self._paths[path][: _NAMED + 1] if one.disk != mine.disk)
-        of_session = _less(self._of_session[mine.sid], mine)
+        of_session = _less(self._of_session[mine.bearer], mine)
         return BesideSeen(tuple(near)[:_NAMED], _less(self._sums[path], mine), of_session)
 
 

@@ -94,16 +94,20 @@ def nic_of(way: Way) -> str:
 
 
 class End:
-    """One end in namespace `netns`, with `connections`: what they have in common is read once."""
+    """One end in namespace `netns`, with `connections`: what they have in common is read once.
 
-    def __init__(self, end: str, netns: str, connections: Collection[TcpSocket]) -> None:
+    `alone`: sessions are looked at there that no connection is known of.
+    """
+
+    def __init__(self, end: str, netns: str, connections: Collection[TcpSocket], *, alone: bool = False) -> None:
         self.end, self.netns = end, netns
+        self._looks = alone or bool(connections)
         self.missing: list[str] = []
         self._ways = {way: self._nic(way) for way in set(map(way_of, connections))}
         self._qdiscs = {nic: self._root(nic) for nic in sorted(set(self._ways.values()) - {""})}
         self._rates = QdiscRates(tuple(self._qdiscs), netns) if self._qdiscs else None
-        self._carriers = _carriers(_THREADS[end][0]) if connections else ()
-        self._stores = _stores() if end == TARGET and connections else {}
+        self._carriers = _carriers(_THREADS[end][0]) if self._looks else ()
+        self._stores = _stores() if end == TARGET and self._looks else {}
 
     def _nic(self, way: Way) -> str:
         try:
@@ -137,7 +141,7 @@ class End:
     def _served(self) -> str:
         """Return what fabstat has counted of the commands that this end serves, '' where it does not."""
         try:
-            return read_file("target") if self.end == TARGET and self._ways else ""
+            return read_file("target") if self.end == TARGET and self._looks else ""
         except FabtuneError:
             return ""
 

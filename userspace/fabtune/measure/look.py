@@ -9,21 +9,22 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import attrs
 
 from fabtune.backends import record
 from fabtune.errors import FabtuneError, InputError
-from fabtune.host import blocks, namespaces, sockets, targets, tree
-from fabtune.host.sessions import Connections, Session, connection_counts, live_sessions
+from fabtune.host import namespaces, sockets, srp, targets, tree
+from fabtune.host.sessions import connection_counts
 from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
+from fabtune.host.srp import SrpLogin
 from fabtune.measure.away import AwayEnd
 from fabtune.measure.beat import off_beat
 from fabtune.measure.beside import Beside, Moved, OtherDisks
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
 from fabtune.measure.ends import End, EndCounters, way_of
+from fabtune.measure.looked import Looked, chosen
 from fabtune.measure.request_times import RequestTimes
 from fabtune.model.address import canonical
 from fabtune.model.observation import (
@@ -43,51 +44,8 @@ _EVERY_S = 0.2
 # So many connections' ends are looked at that often, for less than 1 % of a CPU.
 _AT_ONCE = 200
 _MOST_LOOKS = 1000
-_NO_SESSION = "no iSCSI session is logged in on this host"
-
-
-@attrs.frozen
-class Looked:
-    """A disk of a session to look at."""
-
-    disk: str
-    session: Session
-    socket: TcpSocket | None
-    multipath: str = ""
-
-
-def chosen(names: Sequence[str], found: Sequence[TcpSocket]) -> list[Looked]:
-    """Return the disks that `names` stand for, or all disks of all sessions.  Raises InputError.
-
-    A device on top of others (multipath, LVM) stands for those that sessions bring.
-    """
-    sessions = live_sessions()
-    if not sessions:
-        raise InputError(f"{_NO_SESSION}; log in first (iscsiadm -m node --login)")
-    by_disk = {lun: session for session in sessions for lun in session.luns}
-    wanted = list(dict.fromkeys(disk for name in names for disk in _below(name, by_disk))) or sorted(by_disk)
-    if not wanted:
-        raise InputError("the sessions of this host have no disks yet")
-    heads = blocks.heads_of(wanted)
-    ends = Connections(found)
-    return [Looked(disk, by_disk[disk], ends.of(by_disk[disk]), ", ".join(heads[disk])) for disk in wanted]
-
-
-def _below(name: str, by_disk: Mapping[str, Session]) -> list[str]:
-    place = Path(name) if name.startswith("/") else Path("/dev", name)
-    # /dev/mapper's names and /dev/disk's lead to the kernel's own.
-    bare = place.resolve().name if place.exists() else place.name
-    directory = blocks.directory(bare)
-    if not directory.exists():
-        known = ", ".join(sorted(by_disk))
-        raise InputError(f"{name}: no such block device; disks of iSCSI sessions here: {known or 'none'}")
-    whole = directory.resolve().parent.name if (directory / "partition").exists() else bare
-    slaves = [slave.name for slave in sorted((blocks.directory(whole) / "slaves").glob("*"))]
-    found = [disk for slave in slaves for disk in _below(slave, by_disk)] if slaves else [whole]
-    if any(disk not in by_disk for disk in found):
-        known = ", ".join(sorted(by_disk))
-        raise InputError(f"{name} is not a disk of an iSCSI session; those are: {known or 'none'}")
-    return found
+# Requests are merged on their way to the target's disk, not all of them.
+_MOST = 0.5
 
 
 class Look:
@@ -99,19 +57,24 @@ class Look:
         self._looked = chosen(names, found)
         mine = {one.disk for one in self._looked}
         unlooked = [one for one in chosen([], found) if one.disk not in mine] if names else []
-        self._others = OtherDisks([(one.disk, one.session.sid, one.socket) for one in unlooked])
+        self._others = OtherDisks([(one.disk, one.bearer, one.socket) for one in unlooked])
         self._records, self._counts = _records(), connection_counts()
         self._sockets = {one.disk: one.socket for one in self._looked}
+        self._unconnected = any(one.socket is None for one in self._looked)
         self._theirs: dict[TcpSocket, TcpSocket] = {}
         self._netns, self._host = target_netns or "", target_host
+        self._in_netns = target_netns is not None
         self._afar: dict[tuple[str, str], EndSeen] = {}
+        # The target's end without a connection, where it is looked at.
+        self._serving: EndSeen | None = None
         self._groups: list[_Group] = []
         self._disks: list[DiskLook] = []
+        self._ran_out: dict[str, int] = {}
         self._begun_s = self._elapsed_s = 0.0
         if target_netns is not None:
             namespaces.netns_path(target_netns)
             self._theirs = _paired({one for one in self._sockets.values() if one}, sockets.established(target_netns))
-            if not self._theirs:
+            if not self._theirs and not self._unconnected:
                 raise InputError(f"network namespace '{target_netns}' has no other end of these sessions' connections")
 
     def over(self, seconds: float, times: RequestTimes | None = None) -> list[Observation]:
@@ -140,7 +103,11 @@ class Look:
     def prepare(self) -> None:
         """Find what is to be looked at, which takes its time.  Raises FabtuneError."""
         mine = list({one for one in self._sockets.values() if one})
-        self._groups = [_Group(INITIATOR, "", mine), _Group(TARGET, self._netns, list(self._theirs.values()))]
+        alone = self._unconnected and self._in_netns
+        self._groups = [
+            _Group(INITIATOR, "", mine, alone=self._unconnected),
+            _Group(TARGET, self._netns, list(self._theirs.values()), alone=alone),
+        ]
         self._disks = [DiskLook(one.disk) for one in self._looked]
 
     def begin(self) -> None:
@@ -150,6 +117,7 @@ class Look:
         for disk in self._disks:
             disk.begin()
         self._others.begin()
+        self._ran_out = self._credits_ran_out()
         self._begun_s = time.monotonic()
 
     def sample(self) -> None:
@@ -164,6 +132,11 @@ class Look:
         for disk in self._disks:
             disk.stop()
         self._others.stop()
+        self._ran_out = {port: count - self._ran_out[port] for port, count in self._credits_ran_out().items()}
+
+    def _credits_ran_out(self) -> dict[str, int]:
+        logins = (one.session for one in self._looked)
+        return {one.port: srp.times_out_of_credit(one) for one in logins if isinstance(one, SrpLogin)}
 
     def give_up(self) -> None:
         """Let go of what `prepare` opened."""
@@ -176,19 +149,21 @@ class Look:
         `first` and `last` are fabstat's readings at both ends of the look, `away` is the target's end on another host.
         """
         seen = {one: end for group in self._groups for one, end in group.seen(self._elapsed_s).items()}
+        mine, theirs = (group.common(self._elapsed_s) for group in self._groups)
+        self._serving = theirs if self._in_netns else None
         counted = counted_between(first, last)
         told = [disk.seen(counted, self._elapsed_s) for disk in self._disks]
         if away:
             self._ask(away)
         self._missing += [text for group in self._groups for text in group.missing]
-        found = [self._observation(one, disk, seen) for one, disk in zip(self._looked, told, strict=True)]
+        found = [self._observation(one, disk, seen, mine) for one, disk in zip(self._looked, told, strict=True)]
         return self._with_others(found)
 
     def _with_others(self, found: Sequence[Observation]) -> list[Observation]:
         """Return `found`, each with what the other disks by its NIC moved."""
         moved = [
             Moved(
-                seen.device, seen.initiator.nic.name if seen.initiator.nic else "", one.session.sid,
+                seen.device, seen.initiator.nic.name if seen.initiator.nic else "", one.bearer,
                 {way: moved.moved_bytes / seen.disk.elapsed_s for way, moved in seen.disk.ways.items()}, seen.rtt_ms,
             )
             for one, seen in zip(self._looked, found, strict=True)
@@ -205,12 +180,19 @@ class Look:
             self._missing.append(f"the target's end: {error}")
             return
         self._afar = {(end.socket.local, end.socket.remote): end for end in ends if end.socket}
+        # What is nobody's own is the same of all.
+        self._serving = next((attrs.evolve(end, socket=None, nic=None, qdisc=None) for end in ends), None)
 
-    def _observation(self, one: Looked, disk: DiskSeen, seen: Mapping[TcpSocket, EndSeen]) -> Observation:
-        missing = list(self._missing)
-        initiator, target = EndSeen(INITIATOR, os.uname().release, None), None
+    def _observation(
+        self, one: Looked, disk: DiskSeen, seen: Mapping[TcpSocket, EndSeen], initiator: EndSeen
+    ) -> Observation:
+        missing, target = list(self._missing), None
+        session = self._session(one)
         if one.socket is None:
-            missing.append(f"no TCP connection of {one.session.target} is seen in this network namespace")
+            missing.append(_unconnected(session))
+            target = self._serving if self._serving and _did(self._serving, disk) else None
+            if self._serving and not target:
+                missing.append("the target's end: no block device there did these requests; is it the target?")
         else:
             initiator = seen[one.socket]
             theirs = self._theirs.get(one.socket)
@@ -225,19 +207,22 @@ class Look:
             if end and end.socket and end.socket.lacks
         ]
         found = Observation(
-            device=one.disk, elapsed_s=disk.elapsed_s, session=self._session(one), disk=disk,
+            device=one.disk, elapsed_s=disk.elapsed_s, session=session, disk=disk,
             initiator=initiator, target=target, missing=tuple(dict.fromkeys(missing)),
         )  # fmt: skip
         return on_one_clock(found) if self._afar else found
 
     def _session(self, one: Looked) -> SessionSeen:
         session = one.session
+        if isinstance(session, SrpLogin):
+            return self._login(session, one.multipath)
         kept = self._records.get(session.identity, {})
         return SessionSeen(
             target=session.target,
             portal=session.portal,
             state=session.state,
             transport=session.transport,
+            rdma=session.is_rdma,
             can_queue=session.can_queue,
             negotiated=session.negotiated,
             disks=session.luns,
@@ -247,13 +232,20 @@ class Look:
             initiator=(tree.read_text(session.directory / "initiatorname") or "").strip(),
         )
 
+    def _login(self, login: SrpLogin, multipath: str) -> SessionSeen:
+        return SessionSeen(
+            target=login.port_id, portal=login.port, state=login.state, transport="srp", can_queue=login.can_queue,
+            negotiated={}, disks=login.luns, connections=max(login.ch_count, 1), multipath=multipath,
+            rdma=True, no_credit=self._ran_out[login.port],
+        )  # fmt: skip
+
 
 class _Group:
     """The connections of one end, looked at together."""
 
-    def __init__(self, end: str, netns: str, connections: Sequence[TcpSocket]) -> None:
+    def __init__(self, end: str, netns: str, connections: Sequence[TcpSocket], *, alone: bool = False) -> None:
         self.samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in connections}
-        self._end = End(end, netns, connections)
+        self._end = End(end, netns, connections, alone=alone)
         self._sampler = SocketSampler(connections, netns) if connections else None
         self._before: EndCounters
         self._after: EndCounters
@@ -285,11 +277,16 @@ class _Group:
         if self._sampler:
             self._sampler.close()
 
+    def common(self, elapsed_s: float) -> EndSeen:
+        """Return what was seen of the end but its connections."""
+        common = self._end.common(self._before, self._after, elapsed_s)
+        return attrs.evolve(common, begun_unix_s=self._begun_unix_s)
+
     def seen(self, elapsed_s: float) -> dict[TcpSocket, EndSeen]:
         """Return what was seen of each connection from the beginning to the end."""
         self.close()
         before, after = self._before, self._after
-        common = self._end.common(before, after, elapsed_s)
+        common = self.common(elapsed_s)
         # A thousand connections may go one way.
         ways = set(map(way_of, self.samples))
         nics = {way: self._end.nic_seen(way, before, after) for way in ways}
@@ -300,7 +297,6 @@ class _Group:
                 socket=_connection(one, samples, self._sampler.lacks if self._sampler else None),
                 nic=nics[way_of(one)],
                 qdisc=qdiscs[way_of(one)],
-                begun_unix_s=self._begun_unix_s,
             )
             for one, samples in self.samples.items()
         }
@@ -340,15 +336,17 @@ def target_ends(seconds: float, netns: str = "") -> list[EndSeen]:
         tree.whole(portal.rpartition(":")[2]) for group in targets.groups() for portal in group.where["portals"].split()
     }
     found = [one for one in sockets.established(netns) if one.local_port in ports]
-    if not found:
+    # SRP's initiators, and an adapter's, have none.
+    alone = not found and any(targets.exports())
+    if not found and not alone:
         raise InputError(
             "no initiator is connected to a target of this host" if ports else "this host serves no target"
         )
-    group = _Group(TARGET, netns, found)
+    group = _Group(TARGET, netns, found, alone=alone)
     group.begin()
     elapsed_s = _sampled([group], [], seconds)
     group.stop()
-    return list(group.seen(elapsed_s).values())
+    return [*group.seen(elapsed_s).values(), *([group.common(elapsed_s)] if alone else [])]
 
 
 def _records() -> dict[str, dict[str, str]]:
@@ -358,6 +356,18 @@ def _records() -> dict[str, dict[str, str]]:
         return record.BACKEND.all()
     except FabtuneError:
         return {}
+
+
+def _did(end: EndSeen, disk: DiskSeen) -> bool:
+    """Tell whether the block devices of `end` did most of what was asked of `disk`."""
+    asked = sum(one.completed for one in disk.ways.values())
+    return sum(count for store in end.backstores for count in store.completed.values()) >= max(1.0, _MOST * asked)
+
+
+def _unconnected(session: SessionSeen) -> str:
+    if session.rdma:
+        return f"{session.transport} has no TCP connection: the round trip and the line are not seen"
+    return f"no TCP connection of {session.target} is seen in this network namespace"
 
 
 def _paired(mine: set[TcpSocket], others: Sequence[TcpSocket]) -> dict[TcpSocket, TcpSocket]:

@@ -239,7 +239,7 @@ class DiskSeen:
 
 @attrs.frozen
 class SessionSeen:
-    """The session below the disk.
+    """The session below the disk, or an SRP login: `target` is its port's identity, `portal` the kernel's name of it.
 
     `window_bytes` is what its record locks its buffers to, 0 for autotuning, None where no record is readable;
     `disks` are all its disks, `connections` how many it has, `multipath` what is built on the disk.
@@ -256,6 +256,15 @@ class SessionSeen:
     window_bytes: int | None = None
     multipath: str = ""
     initiator: str = ""
+    # Carried without a TCP connection, and what bounds one.
+    rdma: bool = False
+    # How often an SRP initiator found no credit during the look; None for all others.
+    no_credit: int | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is logged in, or nobody tells (SRP's ports run)."""
+        return self.state in ("", "LOGGED_IN", "running")
 
 
 @attrs.frozen

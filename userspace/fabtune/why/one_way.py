@@ -100,9 +100,8 @@ class OneWay:
         """How long one request's data takes to pass the line: by its rate, else by what it adds to the round trip."""
         if self.goodput:
             return self.way.request_bytes / self.goodput
-        if self.sender is None or self.sender.socket is None:
-            return 0.0
-        return max((one.rtt_ms - self.rtt_s * 1e3 for one in self.sender.socket.samples), default=0.0) / 1e3
+        samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
+        return max((one.rtt_ms - self.rtt_s * 1e3 for one in samples), default=0.0) / 1e3
 
     @cached_property
     def parts(self) -> "Parts":
@@ -112,7 +111,8 @@ class OneWay:
     def split(self, whole_s: float) -> "Parts":
         """Return the parts of a request's time of `whole_s`."""
         if whole_s <= 0 or not self.rtt_s:
-            return Parts(1.0, 0.0, 0.0)
+            rest = 0.0 if whole_s <= 0 or not self.seen.session.rdma else min(1.0, self.backstore_s / whole_s)
+            return Parts(1.0 - rest, 0.0, rest)
         r2t = min(1.0, self.r2t_s / whole_s)
         path = min(1.0 - r2t, (self.rtt_s + self.wire_s) / whole_s)
         rest = 1.0 - r2t - path
@@ -281,7 +281,8 @@ class OneWay:
         other = self.receiver.socket if self.receiver else None
         clock = mine or other
         if clock is None:
-            return ()
+            count = len(self.seen.disk.samples) if self.seen.session.rdma else 0
+            return tuple(Moment(self, index, None, None) for index in range(1, count))
         moments = []
         for index in range(1, len(clock.samples)):
             now = Slice(clock.samples[index - 1], clock.samples[index])
@@ -294,7 +295,7 @@ class OneWay:
 
 @attrs.frozen
 class Moment:
-    """One moment of a one_way; what is asked of it is answered from the end that was seen."""
+    """One moment of a one_way; what is asked of it is answered from the end that was seen, else from the disk."""
 
     one_way: OneWay
     index: int
@@ -304,21 +305,27 @@ class Moment:
     @property
     def seconds(self) -> float:
         """How long it is."""
-        known = self.sender or self.receiver
-        return known.seconds if known else 0.0
+        return self._ends_s[1] - self._ends_s[0]
+
+    @property
+    def _ends_s(self) -> tuple[float, float]:
+        if known := self.sender or self.receiver:
+            return known.before.at_s, known.after.at_s
+        before, after = self.one_way.seen.disk.samples[self.index - 1 : self.index + 1]
+        return before.at_s, after.at_s
 
     @property
     def disk(self) -> DiskSample | None:
         """The disk at its end, None where it was not looked at then."""
-        known = self.sender or self.receiver
-        return nearest(self.one_way.seen.disk.samples, known.after.at_s) if known else None
+        return nearest(self.one_way.seen.disk.samples, self._ends_s[1])
 
     @property
     def bytes_per_s(self) -> float:
         """The rate of the data around this moment."""
         end = self.one_way.sender if self.sender else self.one_way.receiver
         counter = "sent_bytes" if self.sender else "received_bytes"
-        assert end is not None and end.socket is not None
+        if not end or not end.socket:
+            return self.one_way.bytes_per_s
         reach_s = max(_RATE_S, _RATE_RTTS * self.one_way.rtt_s) / 2
         first, last = around(end.socket.samples, self.index, reach_s)
         return float(getattr(last, counter) - getattr(first, counter)) / (last.at_s - first.at_s)
@@ -331,14 +338,12 @@ class Moment:
     @property
     def asked(self) -> DiskSample | None:
         """The disk a round trip before it began: what comes now was asked for then."""
-        known = self.sender or self.receiver
-        return nearest(self.one_way.seen.disk.samples, known.before.at_s - self.one_way.rtt_s) if known else None
+        return nearest(self.one_way.seen.disk.samples, self._ends_s[0] - self.one_way.rtt_s)
 
     @property
     def idle(self) -> bool:
         """Whether the load asked for nothing in it: no request was under way at its ends, and none ended."""
-        known, samples = self.sender or self.receiver, self.one_way.seen.disk.samples
-        ends = (nearest(samples, at_s) for at_s in (known.before.at_s, known.after.at_s)) if known else ()
+        ends = (nearest(self.one_way.seen.disk.samples, at_s) for at_s in self._ends_s)
         moved = [(one.read_bytes, one.write_bytes) for one in ends if one and not one.in_flight]
         return len(moved) > 1 and moved[0] == moved[1]
 
@@ -372,8 +377,7 @@ class Moment:
     @property
     def queued_on_path(self) -> bool:
         """Whether more waits on the path than its round trip holds, beyond the sender's own host."""
-        known = self.sender or self.receiver
-        if known is None or not self.one_way.rtt_s:
+        if not (known := self.sender or self.receiver) or not self.one_way.rtt_s:
             return False
         more_s = known.mean("rtt_ms") / 1e3 - self.one_way.rtt_s
         own_bytes = known.mean("below_tcp_bytes")

@@ -65,9 +65,8 @@ def _percent(share: Share) -> str:
 def idle(seen: Observation) -> str:
     """Return what is said of a disk on which nothing moved."""
     waiting = max((one.in_flight for one in seen.disk.samples), default=0)
-    state = seen.session.state
-    if state not in ("", "LOGGED_IN"):
-        return f"{seen.device}: its session is {state}; {waiting} requests wait for it"
+    if not seen.session.is_up:
+        return f"{seen.device}: its session is {seen.session.state}; {waiting} requests wait for it"
     if waiting:
         return f"{seen.device}: {waiting} requests are under way and none came back in {seen.elapsed_s:.0f} s"
     return f"{seen.device}: idle, nothing to explain; put it under its load and ask again"

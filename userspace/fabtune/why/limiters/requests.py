@@ -15,14 +15,15 @@ from fabtune.why.one_way import Moment, OneWay
 # The share of the time at the limit, or of the limit in use, from which on it is one.
 _AT_LIMIT = 0.9
 # The share of requests that were refused at least once.
-_REFUSED = 0.05
+REFUSED = 0.05
 # Requests that wait above the driver for at least this share of their time are more than the limit.
 _WAITS = 0.05
-_WINDOW_CLOSED, _TASK_SET_FULL = ("target_busy",), ("task_set_full", "busy")
-_NO_SESSION_COMMAND = ("host_busy",)
+# Refusals as fabstat counts them, by who refuses.
+BY_WINDOW, BY_TARGET = ("target_busy",), ("task_set_full", "busy")
+BY_HOST = ("host_busy",)
 
 
-def _refused(one_way: OneWay, kinds: tuple[str, ...]) -> float:
+def refusals_a_request(one_way: OneWay, kinds: tuple[str, ...]) -> float:
     """Return the refusals of these kinds by request."""
     done = sum(way.completed for way in one_way.seen.disk.ways.values())
     return sum(one_way.seen.disk.refusals.get(kind, 0) for kind in kinds) / max(done, 1)
@@ -64,19 +65,24 @@ def _bound(moment: Moment) -> str:
     one_way = moment.one_way
     if moment.idle:
         return "load"
-    if _refused(one_way, _TASK_SET_FULL) >= _REFUSED:
+    if refusals_a_request(one_way, BY_TARGET) >= REFUSED:
         return "task-set-full"
-    if _refused(one_way, _WINDOW_CLOSED) >= _REFUSED:
+    if refusals_a_request(one_way, BY_WINDOW) >= REFUSED:
         return "command-window"
     if one_way.depth_changes:
         return _changing(moment)
-    if _session_full(one_way) or _refused(one_way, _NO_SESSION_COMMAND) >= _REFUSED:
-        return "session-commands"
+    return depth_of(one_way) or "load"
+
+
+def depth_of(one_way: OneWay) -> str:
+    """Return the name of the limit to the requests under way that is reached all the time, '' for none."""
+    if _session_full(one_way) or refusals_a_request(one_way, BY_HOST) >= REFUSED:
+        return "session-commands" if one_way.seen.session.no_credit is None else "srp-credits"
     if _tags_used_up(one_way):
         return "nr-requests"
     if _at_limit(one_way) and (_more_wait(one_way) or not one_way.seen.disk.by_fabstat):
         return "queue-depth" if one_way.seen.disk.by_fabstat else "cannot-tell-depth"
-    return "load"
+    return ""
 
 
 def _changing(moment: Moment) -> str:
@@ -111,14 +117,17 @@ def _depth_seen(one_way: OneWay) -> Iterator[Evidence]:
 
 
 def _refusals_seen(one_way: OneWay) -> Iterator[Evidence]:
-    for kind in (*_WINDOW_CLOSED, *_TASK_SET_FULL, *_NO_SESSION_COMMAND):
+    for kind in (*BY_WINDOW, *BY_TARGET, *BY_HOST):
         if count := one_way.seen.disk.refusals.get(kind):
             yield Evidence(INITIATOR, f"refused: {kind}", f"{count} times in {one_way.seen.disk.elapsed_s:.0f} s")
     yield from _depth_seen(one_way)
 
 
-def _commands_seen(one_way: OneWay) -> Iterator[Evidence]:
+def commands_seen(one_way: OneWay) -> Iterator[Evidence]:
+    """Yield the session's queue, its credits where it has some, refusals and depth."""
     yield Evidence(INITIATOR, "can_queue of the session", str(one_way.seen.session.can_queue))
+    if one_way.seen.session.no_credit is not None:
+        yield Evidence(INITIATOR, "out of SRP credits", f"{one_way.seen.session.no_credit} times (zero_req_lim)")
     yield from _refusals_seen(one_way)
 
 
@@ -164,9 +173,14 @@ COMMAND_WINDOW = Limiter(
     lifts=("lio.default_cmdsn_depth", "lio.cmdsn_depth", "tgt.max_queue_cmd"), ends=_target,
 )  # fmt: skip
 SESSION_COMMANDS = Limiter(
-    name="session-commands", stage=OWED, order=3, claim=_when("session-commands"), evidence=_commands_seen,
+    name="session-commands", stage=OWED, order=3, claim=_when("session-commands"), evidence=commands_seen,
     subject=lambda _: "the number of commands of the session (cmds_max)",
     lifts=("iscsi.cmds_max", "iscsi.queue_depth"), ends=_initiator,
+)  # fmt: skip
+SRP_CREDITS = Limiter(
+    name="srp-credits", stage=OWED, order=8, claim=_when("srp-credits"), evidence=commands_seen,
+    subject=lambda _: "the SRP login's queue, which the target's credits bound",
+    lifts=("srp.queue_size", "srp.ch_count"), ends=_initiator, profile="srp",
 )  # fmt: skip
 NR_REQUESTS = Limiter(
     name="nr-requests", stage=OWED, order=4, claim=_when("nr-requests"), evidence=_depth_seen,
@@ -191,4 +205,14 @@ LOAD = Limiter(
     ),
 )  # fmt: skip
 
-LIMITERS = (R2T, TASK_SET_FULL, COMMAND_WINDOW, SESSION_COMMANDS, NR_REQUESTS, QUEUE_DEPTH, DEPTH_OR_LOAD, LOAD)
+LIMITERS = (
+    R2T,
+    TASK_SET_FULL,
+    COMMAND_WINDOW,
+    SESSION_COMMANDS,
+    NR_REQUESTS,
+    QUEUE_DEPTH,
+    DEPTH_OR_LOAD,
+    LOAD,
+    SRP_CREDITS,
+)

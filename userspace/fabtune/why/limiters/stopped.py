@@ -66,7 +66,7 @@ def _stall(moment: Moment) -> bool:
 
 
 def _logged_out(one_way: OneWay) -> bool:
-    return one_way.seen.session.state not in ("", "LOGGED_IN")
+    return not one_way.seen.session.is_up
 
 
 def _blocked(moment: Moment) -> float:

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Sessions without a TCP connection (SRP, iSER): what requests and refusals tell, and what they do not."""
+
+import gzip
+import json
+from pathlib import Path
+
+import attrs
+import pytest
+
+from fabtune.model import typed
+from fabtune.model.observation import BackstoreSeen, Observation
+from fabtune.why import words
+from fabtune.why.judging import Judged, judged
+
+_KEPT = Path(__file__).parent / "data/observations.json.gz"
+
+
+def _srp(name: str, *, rate: float | None = None, no_credit: int | None = 0, **disk: object) -> Observation:
+    """Return a kept look as an SRP login's, whose connection nobody sees."""
+    seen = typed.STRICT.read(Observation, json.loads(gzip.decompress(_KEPT.read_bytes()))[name], "")
+    session = attrs.evolve(
+        seen.session, state="running", transport="srp", negotiated={}, rdma=True, no_credit=no_credit
+    )
+    return attrs.evolve(
+        seen, session=session, target=None, rate_bytes_per_s=rate, rate_by="--rate" if rate else "",
+        initiator=attrs.evolve(seen.initiator, socket=None, nic=None, qdisc=None),
+        disk=attrs.evolve(seen.disk, **disk),
+    )  # fmt: skip
+
+
+def _one(seen: Observation) -> Judged:
+    (found,) = judged(seen)
+    assert sum(share.share for share in found.shares) == pytest.approx(1) and not found.both_ends
+    return found
+
+
+def _with_target(seen: Observation, mean_ms: float) -> Observation:
+    done = seen.disk.ways["read"].completed
+    store = BackstoreSeen("sdz", {"read": done}, {"read": mean_ms}, mean_ms / 100, mean_ms / 100)
+    target = attrs.evolve(seen.initiator, end="target", threads=(), backstores=(store,))
+    return attrs.evolve(seen, target=target)
+
+
+def test_without_a_refusal_it_is_the_load_the_line_or_the_target() -> None:
+    found = _one(_srp("untouched-read"))
+    assert found.first.limiter == "cannot-tell-unconnected" and {"load", "line"} <= set(found.first.among)
+    assert "cannot tell what limits them" in words.verdict(found) and not found.liftable
+
+
+def test_credits_that_run_out_are_named_with_what_may_keep_them() -> None:
+    seen = _srp("untouched-read", no_credit=70, refusals={"host_busy": 1000})
+    found = _one(seen)
+    assert found.first.limiter == "cannot-tell-credits" and "srp-credits" in found.first.among
+    told = {one.counter: one.value for one in found.first.evidence}
+    assert told["out of SRP credits"] == "70 times (zero_req_lim)" and "refused: host_busy" in told
+    # An iSER session's driver refuses for want of a command.
+    other = _one(_srp("untouched-read", no_credit=None, refusals={"host_busy": 1000}))
+    assert other.first.limiter == "cannot-tell-reached"
+
+
+@pytest.mark.parametrize(("mean_ms", "limiter"), [(0.1, "srp-credits"), (600.0, "target-disk")])
+def test_with_the_line_s_rate_and_the_target_s_end_what_keeps_the_credits_is_told(mean_ms: float, limiter: str) -> None:
+    """The line has ten times as much left, and the target's disk answers at once, or has them for all the time."""
+    seen = _srp("untouched-read", rate=125e6, no_credit=70, refusals={"host_busy": 1000})
+    assert _one(seen).first.limiter == "cannot-tell-credits"
+    found = _one(_with_target(seen, mean_ms))
+    assert found.first.limiter == limiter
+    assert ("srp.queue_size" in found.first.lifts) == (limiter == "srp-credits")
+
+
+def test_a_full_line_is_no_want_of_credits() -> None:
+    seen = _srp("untouched-read", no_credit=70, refusals={"host_busy": 1000})
+    carried = seen.disk.ways["read"].moved_bytes / seen.disk.elapsed_s
+    found = _one(attrs.evolve(_with_target(seen, 0.1), rate_bytes_per_s=carried * 1.06, rate_by="--rate"))
+    assert found.first.limiter == "line" and not found.liftable
+
+
+def test_a_port_that_is_lost_blocks_all() -> None:
+    seen = _srp("untouched-read")
+    found = _one(attrs.evolve(seen, session=attrs.evolve(seen.session, state="lost")))
+    assert found.first.limiter == "blocked-session"
