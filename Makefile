@@ -159,9 +159,9 @@ devtools:
 # whole NIC instead.
 .PHONY: bpf bpf-if-possible clean-bpf bench-connection
 PACKAGES_BPF := clang libbpf-dev
-BPF_OBJECTS := userspace/fabtune/bpf/connection.bpf.o userspace/fabtune/bpf/cpu_time.bpf.o
+BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard userspace/fabtune/bpf/*.bpf.c))
 
-bpf: ## compile what gives single connections their socket options, and what tells the lab's CPU time apart
+bpf: ## compile what gives single connections their socket options, and what tells iSCSI's queues and the lab's CPU time apart
 	$(call install-missing,$(PACKAGES_BPF))
 	@$(MAKE) --no-print-directory $(BPF_OBJECTS)
 
@@ -174,7 +174,7 @@ deps-lab: bpf
 install: bpf-if-possible
 
 bpf-if-possible:
-	@$(MAKE) --no-print-directory $(BPF_OBJECTS) || echo "Without clang and libbpf-dev: fabtune will pace NICs, not connections." >&2
+	@$(MAKE) --no-print-directory $(BPF_OBJECTS) || echo "Without clang and libbpf-dev: fabtune will pace NICs, not connections, and look into no iSCSI queue." >&2
 
 clean: clean-bpf
 

@@ -155,7 +155,7 @@ def test_a_targets_end_is_joined_to_its_connection_where_both_were_looked_at_at_
 def test_each_end_keeps_when_its_look_began(monkeypatch: pytest.MonkeyPatch) -> None:
     end = SimpleNamespace(
         missing=[], read=lambda: None, close=lambda: None, common=lambda *_: EndSeen("target", "6.12", None),
-        nic_seen=lambda *_: None, qdisc_seen=lambda *_: None,
+        nic_seen=lambda *_: None, qdisc_seen=lambda *_: None, own_queue_seen=lambda *_: {},
     )  # fmt: skip
     monkeypatch.setattr(look, "End", lambda *_, **_unused: end)
     monkeypatch.setattr(look, "SocketSampler", lambda *_: SimpleNamespace(close=lambda: None, lacks=None))

@@ -22,10 +22,13 @@ from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 
 _PARTS = {
-    "held": "held back on this host", "path": "round trip", "r2t": "round trips for R2Ts", "wire": "on the wire",
+    "held": "held back on this host", "queue": "in iSCSI's own queues", "path": "round trip",
+    "r2t": "round trips for R2Ts", "wire": "on the wire",
     "backstore": "in the target's disk", "target": "at the target otherwise", "queues": "in queues on the way",
     "socket": "waiting in the sender's socket",
 }  # fmt: skip
+# A part of a request's time that is smaller is not shown.
+_NAMED = 0.01
 # Longer than a fleet takes to be reached.
 _LONGEST_WAIT_S = 60.0
 
@@ -186,8 +189,10 @@ def _show_shares(way: Judged) -> None:
     if way.request:
         whole_ms = sum(part.ms for part in way.request)
         names = {**_PARTS, "rest": f"held up by {way.rest_behind}" if way.rest_behind else "not told"}
-        named = ", ".join(f"{part.ms:.1f} ms {names[part.name]}" for part in way.request if part.ms >= 0.01 * whole_ms)
-        table.paragraph(f"a request takes {whole_ms:.1f} ms: {named}")
+        named = [f"{part.ms:.1f} ms {names[part.name]}" for part in way.request if part.ms >= _NAMED * whole_ms]
+        over_ms = -way.request[-1].ms
+        also = [f"which is {over_ms:.1f} ms too much"] if over_ms >= _NAMED * whole_ms else []
+        table.paragraph(f"a request takes {whole_ms:.1f} ms: {', '.join([*named, *also])}")
 
 
 def _listed(names: tuple[str, ...]) -> str:

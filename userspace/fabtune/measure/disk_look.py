@@ -23,6 +23,13 @@ def fabstat_now() -> tuple[Snapshot | None, str]:
         return None, str(error)
 
 
+def host_number(disk: str) -> int:
+    """Return the number of the SCSI host that brings a disk, -1 for none: the first part of its SCSI address."""
+    address = os.path.realpath(blocks.directory(disk) / "device").rpartition("/")[2]
+    number = tree.whole(address.partition(":")[0])
+    return -1 if number is None else number
+
+
 class DiskLook:
     """Samples one disk from `begin` to `stop`."""
 

@@ -16,6 +16,7 @@ from fabtune.host import iproute, namespaces, targets, tree
 from fabtune.host.qdisc_rates import QdiscNow, QdiscRates
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.growth import delta
+from fabtune.measure.queue_times import QueueCounters, QueueTimes, queue_between
 from fabtune.model.observation import (
     INITIATOR,
     TARGET,
@@ -24,6 +25,7 @@ from fabtune.model.observation import (
     EndSeen,
     NicSeen,
     QdiscSeen,
+    QueueSeen,
     ServedSeen,
     ThreadSeen,
 )
@@ -61,6 +63,7 @@ class EndCounters:
     qdiscs: Mapping[str, QdiscNow]
     backstores: Mapping[str, tuple[int, ...]]
     served: str = ""
+    queues: Mapping[TcpSocket, Mapping[str, QueueCounters]] = {}
 
 
 Way = tuple[str, str, int]
@@ -96,11 +99,14 @@ def nic_of(way: Way) -> str:
 class End:
     """One end in namespace `netns`, with `connections`: what they have in common is read once.
 
-    `alone`: sessions are looked at there that no connection is known of.
+    `alone`: sessions are looked at there that no connection is known of.  `hosts` are the SCSI hosts of an initiator's.
     """
 
-    def __init__(self, end: str, netns: str, connections: Collection[TcpSocket], *, alone: bool = False) -> None:
-        self.end, self.netns = end, netns
+    def __init__(
+        self, end: str, netns: str, connections: Collection[TcpSocket], *, alone: bool = False,
+        hosts: Mapping[TcpSocket, int] | None = None,
+    ) -> None:  # fmt: skip
+        self.end, self.netns, self._hosts, self._connections = end, netns, hosts or {}, connections
         self._looks = alone or bool(connections)
         self.missing: list[str] = []
         self._ways = {way: self._nic(way) for way in set(map(way_of, connections))}
@@ -108,6 +114,7 @@ class End:
         self._rates = QdiscRates(tuple(self._qdiscs), netns) if self._qdiscs else None
         self._carriers = _carriers(_THREADS[end][0]) if self._looks else ()
         self._stores = _stores() if end == TARGET and self._looks else {}
+        self._queue = self._own_queue() if connections and os.geteuid() == 0 else None
 
     def _nic(self, way: Way) -> str:
         try:
@@ -116,6 +123,24 @@ class End:
         except FabtuneError as error:
             self.missing.append(f"the {self.end}'s NIC: {error}")
             return ""
+
+    def _own_queue(self) -> QueueTimes | None:
+        try:
+            return QueueTimes(self.end)
+        except FabtuneError as error:
+            self.missing.append(f"the {self.end}'s own iSCSI queue: {error}")
+            return None
+
+    def _queues(self) -> dict[TcpSocket, dict[str, QueueCounters]]:
+        if self._queue is None:
+            return {}
+        if self.end == TARGET:
+            return {one: self._queue.of_connection(one) for one in self._connections}
+        return {one: self._queue.of_host(number) for one, number in self._hosts.items()}
+
+    def own_queue_seen(self, one: TcpSocket, before: EndCounters, after: EndCounters) -> dict[str, QueueSeen]:
+        """Return what the end's own queue did with a connection's commands, by direction."""
+        return queue_between(before.queues.get(one, {}), after.queues.get(one, {}))
 
     def _root(self, nic: str) -> iproute.Listed:
         """Return the qdisc that packets leave by: the root's, or the first below mq."""
@@ -136,7 +161,7 @@ class End:
         }
         stores = {name: _disk_counters(path) for name, path in self._stores.items()}
         carriers = _threads(self._carriers, _THREADS[self.end][1])
-        return EndCounters(_cpus(), carriers, nics, self.qdiscs(), stores, self._served())
+        return EndCounters(_cpus(), carriers, nics, self.qdiscs(), stores, self._served(), self._queues())
 
     def _served(self) -> str:
         """Return what fabstat has counted of the commands that this end serves, '' where it does not."""
@@ -153,6 +178,9 @@ class End:
         """End the look."""
         if self._rates:
             self._rates.close()
+        if self._queue:
+            self._queue.close()
+            self._queue = None
 
     def common(self, before: EndCounters, after: EndCounters, elapsed_s: float) -> EndSeen:
         """Return what happened at this end between two readings, without what is one connection's own."""

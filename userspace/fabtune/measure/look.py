@@ -22,7 +22,7 @@ from fabtune.host.srp import SrpLogin
 from fabtune.measure.away import AwayEnd
 from fabtune.measure.beat import off_beat
 from fabtune.measure.beside import Beside, Moved, OtherDisks
-from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
+from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now, host_number
 from fabtune.measure.ends import End, EndCounters, way_of
 from fabtune.measure.looked import Looked, chosen
 from fabtune.measure.request_times import RequestTimes
@@ -104,8 +104,9 @@ class Look:
         """Find what is to be looked at, which takes its time.  Raises FabtuneError."""
         mine = list({one for one in self._sockets.values() if one})
         alone = self._unconnected and self._in_netns
+        hosts = {one.socket: host_number(one.disk) for one in self._looked if one.socket}
         self._groups = [
-            _Group(INITIATOR, "", mine, alone=self._unconnected),
+            _Group(INITIATOR, "", mine, alone=self._unconnected, hosts=hosts),
             _Group(TARGET, self._netns, list(self._theirs.values()), alone=alone),
         ]
         self._disks = [DiskLook(one.disk) for one in self._looked]
@@ -243,9 +244,12 @@ class Look:
 class _Group:
     """The connections of one end, looked at together."""
 
-    def __init__(self, end: str, netns: str, connections: Sequence[TcpSocket], *, alone: bool = False) -> None:
+    def __init__(
+        self, end: str, netns: str, connections: Sequence[TcpSocket], *, alone: bool = False,
+        hosts: Mapping[TcpSocket, int] | None = None,
+    ) -> None:  # fmt: skip
         self.samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in connections}
-        self._end = End(end, netns, connections, alone=alone)
+        self._end = End(end, netns, connections, alone=alone, hosts=hosts)
         self._sampler = SocketSampler(connections, netns) if connections else None
         self._before: EndCounters
         self._after: EndCounters
@@ -297,6 +301,7 @@ class _Group:
                 socket=_connection(one, samples, self._sampler.lacks if self._sampler else None),
                 nic=nics[way_of(one)],
                 qdisc=qdiscs[way_of(one)],
+                queue=self._end.own_queue_seen(one, before, after),
             )
             for one, samples in self.samples.items()
         }

@@ -141,11 +141,20 @@ class ServedSeen:
 
 
 @attrs.frozen
+class QueueSeen:
+    """A command's mean time in an end's own queue: until the socket has all of it, and from the first of it on."""
+
+    queued_ms: float
+    sent_ms: float
+
+
+@attrs.frozen
 class EndSeen:
     """One end: its socket, what carries the data there, and the limits that it sets.
 
     `cpu_busy` is the share of each CPU that was not idle, `softirq` the part of it in soft interrupts.  `sysctls` has
     what bounds its buffers (``net.core.wmem_max``), as texts.  `backstores` and `served` are a target's alone.
+    `queue` is what its own iSCSI queue did, by direction (bpf/iscsi_queue.bpf.c); empty where nobody counted.
     `begun_unix_s` is when its look began, by the host's own clock; None of an older fabtune.
     """
 
@@ -161,6 +170,7 @@ class EndSeen:
     backstores: tuple[BackstoreSeen, ...] = ()
     served: tuple[ServedSeen, ...] = ()
     begun_unix_s: float | None = None
+    queue: Mapping[str, QueueSeen] = {}
 
 
 @attrs.frozen
