@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_records import make_record
 
-from fabtune.errors import InputError
+from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment import batch, definition, fleet, inventory
 from fabtune.measure import recordfile
 from fabtune.progress import Progress
@@ -117,6 +117,27 @@ def test_each_seed_of_a_fleet_has_an_order_of_its_own(tmp_path: Path, monkeypatc
     fleet.run_all(wanted, runs, hosts, allow_relogin=False, resume=False, progress=Progress(quiet=True))
     assert [run.number for run in started] == [run.number for run in runs]
     assert started != runs and sorted(run.name for run in started) == sorted(run.name for run in runs)
+
+
+def test_a_run_of_a_fleet_that_failed_is_not_said_to_be_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "exp.toml"
+    path.write_text('seeds = 1\n[factors]\nprofile = ["untouched", "wan"]\n')
+    wanted = definition.load(str(path))
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+
+    def unreachable(_: object, run: batch.Run, *rest: object) -> None:
+        if run is runs[0]:
+            raise FabtuneError("a: unreachable")
+
+    monkeypatch.setattr(fleet, "_run", unreachable)
+    hosts = inventory.Inventory(path, ("a",), ("t",))
+    with pytest.raises(FabtuneError, match=r"(?s)1 of 2 runs failed:.*a: unreachable"):
+        fleet.run_all(wanted, runs, hosts, allow_relogin=False, resume=False, progress=Progress())
+    said = capsys.readouterr().err
+    assert f"{runs[0].name}: ended after" in said and f"{runs[0].name}: done" not in said
+    assert f"{runs[1].name}: done" in said
 
 
 @pytest.mark.parametrize(

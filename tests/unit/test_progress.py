@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fabtune.cli.main import main
-from fabtune.errors import ExitCode
+from fabtune.errors import ExitCode, FabtuneError
 from fabtune.experiment import batch, definition
 from fabtune.model.results import Point
 from fabtune.progress import Estimate, Progress, clock_text
@@ -78,6 +78,40 @@ def test_the_time_left_learns_from_the_steps_that_are_done() -> None:
     assert 0 < found.share(350) < found.share(400) < found.share(499) <= 1
 
 
+def test_a_step_that_fails_is_over_and_nothing_is_learned_from_it(capsys: pytest.CaptureFixture[str]) -> None:
+    show = Progress()
+    show.begin([("one", 60.0), ("two", 60.0), ("three", 60.0)])
+    with pytest.raises(FabtuneError), show.step("one"):
+        raise FabtuneError("the guest died")
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "fabtune: one: ended after 0 s, not done; 1 of 3, about 2:00 min left"
+    )
+    for name in ("two", "three"):
+        with show.step(name):
+            pass
+    assert capsys.readouterr().err.splitlines()[-1] == "fabtune: three: done in 0 s"
+
+
+def test_a_run_that_failed_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    definition_file = tmp_path / "mine.toml"
+    definition_file.write_text('seeds = 1\n[factors]\nrtt = ["0ms", "20ms"]\n')
+    wanted = definition.load(str(definition_file))
+    runs = batch.runs_of(wanted, wanted.combinations([]), tmp_path)
+    said: list[str] = []
+    show = Progress(quiet=True)
+    monkeypatch.setattr(show, "say", said.append)
+    monkeypatch.setattr(batch, "build_image", lambda suite, progress: suite)
+
+    def measured(found: Any, run: batch.Run, *more: Any) -> None:
+        if run is runs[0]:
+            raise FabtuneError("exit 1 (files in here)\n  the last lines")
+        assert said == ["rtt=0ms run 1: exit 1 (files in here)"]
+
+    monkeypatch.setattr(batch, "_run_one", measured)
+    with pytest.raises(FabtuneError, match=r"(?s)1 of 2 runs failed:.*the last lines"):
+        batch.run_all(wanted, runs, resume=True, progress=show, jobs=1)
+
+
 def test_a_step_that_nobody_announced_counts_as_it_comes() -> None:
     found = Estimate()
     found.start("extra", 0)
@@ -105,10 +139,10 @@ def test_an_interrupted_experiment_says_what_is_kept_and_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(batch, "run_all", stop)
-    code = main(["run", str(definition_file), "--only", "rtt=0ms", "--out", str(out)])
+    code = main(["run", str(definition_file), "--only", "rtt=0ms", "--out", str(out), "--jobs", "1"])
     said = capsys.readouterr().err
     assert code == ExitCode.INTERRUPTED
     assert "interrupted: 1 of 2 runs is kept; go on with `fabtune run" in said
-    assert f"--only rtt=0ms --out '{out}' --resume`" in said
+    assert f"--only rtt=0ms --out '{out}' --jobs 1 --resume`" in said
     runs = batch.runs_of(wanted, wanted.combinations(["rtt=0ms"]), out)
     assert [run.state().status for run in runs] == ["measured", "not run"]

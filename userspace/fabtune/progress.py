@@ -44,15 +44,19 @@ class Estimate:
         """Note that a step is over."""
         self._took_s[name] = now - self._started.pop(name)
 
+    def give_up(self, name: str) -> None:
+        """Note that a step is over before it was done: how long that took says nothing of the others."""
+        del self._started[name], self._expected_s[name]
+
     @property
     def running(self) -> list[str]:
         """The steps that have begun and are not over."""
         return list(self._started)
 
     def counts(self, name: str) -> tuple[int, int]:
-        """Return how many of the steps that are like `name` are done, and of how many."""
+        """Return how many of the steps that are like `name` are over, and of how many."""
         alike = [one for one, batch in self._batch.items() if batch == self._batch[name]]
-        return sum(one in self._took_s for one in alike), len(alike)
+        return sum(one in self._took_s or one not in self._expected_s for one in alike), len(alike)
 
     def left_s(self, now: float) -> float:
         """Return the seconds that all steps together will still take."""
@@ -101,13 +105,24 @@ class Progress:
         with self._lock:
             self._estimate.start(name, started)
         self.say(f"{name} ...")
-        yield
+        try:
+            yield
+        except Exception:
+            self._over(name, started, done=False)
+            raise
+        self._over(name, started, done=True)
+
+    def _over(self, name: str, started: float, *, done: bool) -> None:
         now = time.monotonic()
         with self._lock:
-            self._estimate.end(name, now)
-            done, of = self._estimate.counts(name)
-            left = f"; {done} of {of}, about {clock_text(self._estimate.left_s(now))} left" if done < of else ""
-        self.say(f"{name}: done in {now - started:.0f} s{left}")
+            if done:
+                self._estimate.end(name, now)
+            else:
+                self._estimate.give_up(name)
+            over, of = self._estimate.counts(name)
+            left = f"; {over} of {of}, about {clock_text(self._estimate.left_s(now))} left" if over < of else ""
+        took = f"{now - started:.0f} s"
+        self.say(f"{name}: done in {took}{left}" if done else f"{name}: ended after {took}, not done{left}")
 
     def say(self, text: str) -> None:
         """Print one line about what is running."""
@@ -136,11 +151,16 @@ class TerminalProgress(Progress):
         with self._lock:
             self._estimate.start(name, time.monotonic())
             self._open()
+        done = False
         try:
             yield
+            done = True
         finally:
             with self._lock:
-                self._estimate.end(name, time.monotonic())
+                if done:
+                    self._estimate.end(name, time.monotonic())
+                else:
+                    self._estimate.give_up(name)
                 if not self._estimate.running:
                     self._close()
 

@@ -71,7 +71,8 @@ def run_experiment(args: argparse.Namespace) -> int:
 def _kept(runs: list[batch.Run], args: argparse.Namespace) -> str:
     """Return what an interrupted experiment leaves, and how to go on with it."""
     measured = sum(run.state().status == "measured" for run in runs)
-    go_on = shlex.join([*shlex.split(_command(args)), *(["--out", str(args.out)] if args.out else []), "--resume"])
+    how = [*(["--out", str(args.out)] if args.out else []), *(["--jobs", str(args.jobs)] if args.jobs else [])]
+    go_on = shlex.join([*shlex.split(_command(args)), *how, *(["--json"] if args.json else []), "--resume"])
     return f"{measured} of {counted(len(runs), 'run')} {'is' if measured == 1 else 'are'} kept; go on with `{go_on}`"
 
 

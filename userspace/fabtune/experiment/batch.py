@@ -201,6 +201,8 @@ def _run_waiting(
                     error = future.exception()
                     if isinstance(error, FabtuneError):
                         failures.append(f"{run.name}: {error}")
+                        # Why, before the others have ended; all of it follows then.
+                        progress.say(failures[-1].splitlines()[0])
                     elif error is not None:
                         raise error
         except BaseException:

@@ -92,11 +92,11 @@ def run_all(
     progress.begin([(run.name, _expected_s(run)) for run in waiting])
     failures = []
     for run in interleave.in_random_blocks(waiting, lambda run: run.number):
-        with progress.step(run.name):
-            try:
+        try:
+            with progress.step(run.name):
                 _run(definition, run, inventory, allow_relogin)
-            except FabtuneError as error:
-                failures.append(f"{run.name}: {error}")
+        except FabtuneError as error:
+            failures.append(f"{run.name}: {error}")
     if failures:
         raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
     return [point for run in runs for point in run.points()]
