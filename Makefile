@@ -23,8 +23,8 @@ PACKAGES_TEST := ansible-core python3-yaml python3-pytest python3-hypothesis pyt
 	iproute2 iperf3 ethtool procps tshark python3-prometheus-client
 # What judges rules and units.
 PACKAGES_OPS := prometheus systemd
-# What reads the module's source: checkpatch.pl comes with the kernel's.
-PACKAGES_KMOD := linux-source perl sparse
+# What reads the module's source: checkpatch.pl and Coccinelle's rules come with the kernel's.
+PACKAGES_KMOD := linux-source perl sparse coccinelle
 # What builds the packages, and what judges them, the manual and completion.
 PACKAGES_DEB := dpkg-dev debhelper dh-dkms dh-python pandoc clang libbpf-dev
 PACKAGES_JUDGE := lintian rpm rpmlint mandoc zsh fish
@@ -74,7 +74,7 @@ check-vm: deps-lab ## tests of the lab and inside guests, three files at a time
 check-lab: deps-lab ## tests of the lab alone: failures, interrupts, repeats, topologies
 	$(PYTHON) tests/vm/run.py --out $(OUT)/check tests/lab/*.bats
 
-check-kmod: deps-lab ## compile the module for 5.10 to 7.2 without a warning; sparse, checkpatch
+check-kmod: deps-lab ## compile the module for 5.10 to 7.2 without a warning; sparse, checkpatch, coccinelle
 	$(call install-missing,$(PACKAGES_KMOD))
 	$(PYTHON) tests/kmod/source.py
 

@@ -3,7 +3,7 @@
  * What must hold of the pure headers, for whoever builds them: the unit tests do so in user space
  * (tests/unit/fabstat_header.c), KUnit in a kernel (fabstat_test.c).
  *
- * Both define CHECK(condition, value), which reports to @test where @condition is false.
+ * Both define ARRAY_SIZE(), and CHECK(condition, value), which reports to @test where @condition is false.
  */
 #ifndef FABSTAT_CHECKS_H
 #define FABSTAT_CHECKS_H
@@ -76,8 +76,8 @@ static void check_classes(struct kunit *test)
 	struct fabstat_hold hold = { .device_running = true };
 	unsigned int event, status;
 
-	CHECK(sizeof(event_names) / sizeof(*event_names) == FABSTAT_EVENTS, 0);
-	CHECK(sizeof(op_names) / sizeof(*op_names) == FABSTAT_OPS, 0);
+	CHECK(ARRAY_SIZE(event_names) == FABSTAT_EVENTS, 0);
+	CHECK(ARRAY_SIZE(op_names) == FABSTAT_OPS, 0);
 	for (event = 0; event < FABSTAT_EVENTS; event++)
 		CHECK(event_names[event], event);
 	for (status = 0; status < 256; status++) {
@@ -180,7 +180,7 @@ static void check_nvme(struct kunit *test)
 	};
 	unsigned int i, above, status;
 
-	for (i = 0; i < sizeof(answers) / sizeof(*answers); i++) {
+	for (i = 0; i < ARRAY_SIZE(answers); i++) {
 		for (above = 0; above < 0x10000; above += 0x800) {
 			status = answers[i].status | above;
 			CHECK(fabstat_nvme_event(status) == answers[i].again, status);

@@ -121,8 +121,8 @@ static __always_inline s64 fabstat_waited_ns(const struct request *rq, u64 now)
 #ifdef FABSTAT_BIO_STAMP
 	if (likely(rq->bio))
 		from = rq->bio->bi_issue.value << FABSTAT_STAMP_SHIFT;
-	if (unlikely(!from))
 #endif
+	if (unlikely(!from))
 		from = fabstat_made_ns(rq) << FABSTAT_STAMP_SHIFT;
 	return likely(from) ? (s64)(now - from) >> FABSTAT_STAMP_SHIFT : FABSTAT_UNKNOWN;
 }

@@ -310,17 +310,17 @@ typedef void (*visit_t)(struct command_slot *slot, const void *cmd, u64 now);
 /* Calls @visit on every slot that has a command. May sleep. */
 static void slots_walk(visit_t visit)
 {
-	struct command_slot *slot, *end;
 	u64 now = fabstat_ticks();
-	unsigned int i;
+	unsigned int i, j;
 
 	for (i = 0; i < CHUNKS; i++) {
 		struct command_chunk *chunk = READ_ONCE(chunks[i]);
 
 		if (!chunk)
 			continue;
-		end = (chunk->bucket + BUCKETS_PER_CHUNK)->slot;
-		for (slot = chunk->bucket->slot; slot < end; slot++) {
+		for (j = 0; j < BUCKETS_PER_CHUNK * SLOTS_PER_BUCKET; j++) {
+			struct command_bucket *bucket = &chunk->bucket[j / SLOTS_PER_BUCKET];
+			struct command_slot *slot = &bucket->slot[j % SLOTS_PER_BUCKET];
 			/* Pairs with the release of a slot that was filled in. */
 			const void *cmd = smp_load_acquire(&slot->cmd);
 

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Compiles and reads fabstat.ko's source for every kernel it is made for: no warning may be left.
 
-W=1 with the compiler of 5.10 (bullseye), 6.1, 6.12, its PREEMPT_RT flavour, and 7.2, for the KUnit tests too; sparse
-where the kernel's headers carry what it needs; checkpatch --strict, from the kernel source that the package
-linux-source brings; a build with DKMS.  Prints one line a check and exits 1 when one of them complains.
+W=1 and sparse with the compiler of 5.10 (bullseye), 6.1, 6.12, its PREEMPT_RT flavour, and 7.2; W=1 for the KUnit
+tests, too; checkpatch --strict and Coccinelle's rules, from the kernel source that the package linux-source brings; a
+build with DKMS.  Prints one line a check and exits 1 when one of them complains.  smatch is no Debian package.
 """
 
 import argparse
+import re
 import shutil
 import sys
 import tempfile
@@ -25,13 +26,16 @@ from fabtune.lab.image import build_image, in_root, tool_root  # noqa: E402
 from fabtune.lab.recipe import SUITES, Recipe  # noqa: E402
 from fabtune.progress import Progress  # noqa: E402
 
-# Roots with a compiler and kernel headers that boot nothing: the oldest kernel, and PREEMPT_RT's flavour.
+# Roots with a compiler and kernel headers that boot nothing: the oldest kernel, PREEMPT_RT's flavour, and the newest
+# kernel with a sparse that understands its headers.
 OTHERS = {
     "bullseye": Recipe("bullseye", ("linux-headers-amd64", "make", "gcc", "libc6-dev")),
     "trixie-rt": Recipe("trixie", ("linux-headers-rt-amd64", "make", "gcc", "libc6-dev", "perl")),
+    "sid": Recipe("sid", ("linux-headers-amd64", "make", "gcc", "libc6-dev", "perl", "sparse")),
 }
-# checker-valid.sh, which the kernel's Makefile wants before it runs sparse, is missing in 7.2's header package.
-SPARSE_SUITES = ("bookworm", "trixie")
+# checker-valid.sh, which the kernel's Makefile wants before it runs sparse, is missing in 7.2's header package: it is
+# told to run sparse though it cannot try it.
+OWN_SPARSE = {"sid": ("KBUILD_CHECKSRC=2",)}
 SPARSE = ("/usr/bin/sparse", "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6")
 DKMS_SUITES = ("bookworm", "trixie")
 CHECKPATCH = ("scripts/checkpatch.pl", "scripts/spelling.txt", "scripts/const_structs.checkpatch")
@@ -63,14 +67,10 @@ def compile_in(root: Path, *words: str, tools: tuple[str, ...] = ()) -> str:
 
 
 def complaints(text: str) -> str:
-    """Return the lines of `text` that name one of our files."""
-    named = [line for line in text.splitlines() if "fabstat-check-" in line]
-    return "\n".join(line for line in named if "warning" in line or "error" in line)
-
-
-def check_compiler(suite: str) -> str:
-    compile_in(root_of(suite), "W=1", "KCFLAGS=-Werror")
-    return ""
+    """Return the lines of `text` that complain about one of our files."""
+    ours = "|".join(re.escape(path.name) for path in sources())
+    said = re.compile(rf"^(.*/)?({ours}):\d+:.*(warning|error)")
+    return "\n".join(line for line in text.splitlines() if said.search(line))
 
 
 def check_tests(suite: str) -> str:
@@ -80,26 +80,37 @@ def check_tests(suite: str) -> str:
     return ""
 
 
-def check_sparse(suite: str) -> str:
-    require("sparse", "sparse")
-    # With the loader and the C library that it was built for, sparse runs in an older or newer root as well.
-    command = "CHECK=@/ld-linux-x86-64.so.2 --library-path @ @/sparse"
-    return complaints(compile_in(root_of(suite), "C=2", command, tools=SPARSE))
+def check_compiler(suite: str) -> str:
+    """Compile with every warning, and have sparse read the same: each takes as long as the headers are."""
+    tools: tuple[str, ...] = ()
+    words = OWN_SPARSE.get(suite)
+    if words is None:
+        require("sparse", "sparse")
+        # With the loader and the C library that it was built for, sparse runs in an older or newer root as well.
+        words, tools = ("CHECK=@/ld-linux-x86-64.so.2 --library-path @ @/sparse",), SPARSE
+    return complaints(compile_in(root_of(suite), "W=1", "KCFLAGS=-Werror", "C=2", *words, tools=tools))
 
 
-def check_checkpatch() -> str:
+def unpack(*names: str, into: Path) -> Path:
+    """Unpack what `names` match in the kernel's source; return the tree.  Raises FabtuneError."""
     archives = sorted(Path("/usr/src").glob("linux-source-*.tar.xz"))
     if not archives:
         raise FabtuneError("no kernel source with checkpatch.pl; install it with: apt-get install linux-source")
     stem = archives[-1].name.removesuffix(".tar.xz")
+    patterns = [f"{stem}/{name}" for name in names]
+    run(["tar", "-xJf", archives[-1], "-C", into, "--wildcards", *patterns], what="unpacking")
+    return into / stem
+
+
+def check_checkpatch() -> str:
     with tempfile.TemporaryDirectory() as scripts:
-        run(["tar", "-xJf", archives[-1], "-C", scripts, *(f"{stem}/{name}" for name in CHECKPATCH)], what="unpacking")
+        tree = unpack(*CHECKPATCH, into=Path(scripts))
         lines = (TOP / "kmod/.checkpatch.conf").read_text().splitlines()
         options = [word for line in lines if not line.startswith("#") for word in line.split()]
         # It leaves files where it runs, so it reads copies.
         shutil.copytree(TOP / "kmod", Path(scripts) / "kmod")
         # It ends with exit 1 when it has something to say.
-        command = f'cd "{scripts}" && perl "{stem}/scripts/checkpatch.pl" --no-summary --terse "$@" || true'
+        command = f'cd "{scripts}" && perl "{tree}/scripts/checkpatch.pl" --no-summary --terse "$@" || true'
         said = []
         for path in sources():
             # Declarations of tracepoints look alike in the whole kernel, and as in no other code.
@@ -107,6 +118,24 @@ def check_checkpatch() -> str:
             file = path.relative_to(TOP)
             said.append(run(["sh", "-c", command, "sh", *options, *of_file, "-f", file], what="checkpatch").strip())
         return "\n".join(filter(None, said))
+
+
+def check_coccinelle() -> str:
+    """Have Coccinelle apply the kernel's rules that report, as `make coccicheck` does, to the module."""
+    spatch = require("spatch", "coccinelle")
+    said = []
+    with tempfile.TemporaryDirectory() as rules:
+        tree = unpack("scripts/coccinelle/*", into=Path(rules))
+        shutil.copytree(TOP / "kmod", Path(rules) / "kmod")
+        for rule in sorted(tree.rglob("*.cocci")):
+            text = rule.read_text()
+            # Two are OCaml inside and want its compiler: one battery's tables, and pointers compared with 0, as sparse.
+            if "script:ocaml" in text or "virtual report" not in text:
+                continue
+            options = " ".join(re.findall(r"^//.*Options:(.*)$", text, re.MULTILINE)).split()
+            words = ["-D", "report", "--very-quiet", "--no-show-diff", *options, "--cocci-file", str(rule)]
+            said.append(run([spatch, *words, "--dir", f"{rules}/kmod"], what=f"spatch with {rule.name}").strip())
+    return "\n".join(filter(None, said))
 
 
 def check_dkms(suite: str) -> str:
@@ -123,11 +152,10 @@ def check_dkms(suite: str) -> str:
 def main() -> int:
     """Run the checks named, all by default; return 1 when one of them complains."""
     checks: dict[str, Callable[[], str]] = {
-        f"W=1 {suite}": partial(check_compiler, suite) for suite in (*OTHERS, *SUITES)
+        f"W=1, sparse {suite}": partial(check_compiler, suite) for suite in dict.fromkeys((*OTHERS, *SUITES))
     }
     checks |= {f"tests {suite}": partial(check_tests, suite) for suite in ("bullseye", *SUITES)}
-    checks |= {f"sparse {suite}": partial(check_sparse, suite) for suite in SPARSE_SUITES}
-    checks["checkpatch"] = check_checkpatch
+    checks |= {"checkpatch": check_checkpatch, "coccinelle": check_coccinelle}
     checks |= {f"dkms {suite}": partial(check_dkms, suite) for suite in DKMS_SUITES}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"only these, of: {', '.join(checks)}")

@@ -18,6 +18,8 @@ static inline unsigned long __fls(unsigned long word)
 	return 8 * sizeof(long) - 1 - __builtin_clzl(word);
 }
 
+#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
+
 static int failures;
 
 #define CHECK(condition, value)								\

@@ -41,6 +41,17 @@ host() {
 	crossed 8 measures "$disk"
 }
 
+@test "request by request, reads and writes: the target's time and the round trip are the disk's time, within 2 and 5 %" {
+	lab path --rtt 10ms
+	echo Y > "$PARAMETERS/target"
+	disk=$(lab login)
+	run python3 /fabtune/tests/vm/parts_of_time.py "$disk" 10 16
+	printf '# %s\n' "${lines[@]}" >&3
+	[ "$status" -eq 0 ]
+	echo N > "$PARAMETERS/target"
+	lab path --rtt 2ms
+}
+
 @test "an abort at full depth takes the last credit: fabstat counts each command refused for it, and zero_req_lim agrees" {
 	# ib_srp cuts its queue to the target's credits less one, which task management may use.  One read that is slower
 	# than its timeout is aborted while 126 others keep the rest of the credits busy.

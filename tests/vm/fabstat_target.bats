@@ -146,6 +146,14 @@ remove_target() {
 	PYTHON
 }
 
+@test "request by request, reads and writes: the target's time and the round trip are the disk's time, within 2 and 5 %" {
+	long
+	# Half of what is drawn from is the disk's last MiB, which is slower.
+	run python3 /fabtune/tests/vm/parts_of_time.py "$(disk)" $RTT_MS 1022
+	printf '# %s\n' "${lines[@]}" >&3
+	[ "$status" -eq 0 ]
+}
+
 @test "why: a read's time at the target, as counted there, is a part of its time, apart from the target's disk" {
 	disk=$(disk)
 	# The disk's last MiB is slower than the rest.
