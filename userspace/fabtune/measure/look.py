@@ -20,7 +20,7 @@ from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.host.srp import SrpLogin
 from fabtune.measure.away import AwayEnd
-from fabtune.measure.beat import off_beat
+from fabtune.measure.beat import off_beat, wait_until
 from fabtune.measure.beside import Beside, Moved, OtherDisks
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
 from fabtune.measure.ends import End, EndCounters, way_of
@@ -77,8 +77,13 @@ class Look:
             if not self._theirs and not self._unconnected:
                 raise InputError(f"network namespace '{target_netns}' has no other end of these sessions' connections")
 
-    def over(self, seconds: float, times: RequestTimes | None = None) -> list[Observation]:
-        """Look for `seconds` and return an observation of each disk; `times` reads meanwhile.  Raises FabtuneError."""
+    def over(
+        self, seconds: float, times: RequestTimes | None = None, at_unix_s: float | None = None
+    ) -> list[Observation]:
+        """Look for `seconds` from `at_unix_s` on at each disk; `times` reads meanwhile.  Raises FabtuneError."""
+        if self._host:
+            # The other host looks as soon as it is reached.
+            wait_until(at_unix_s)
         away = AwayEnd(self._host, seconds) if self._host else None
         try:
             self.prepare()
@@ -86,6 +91,7 @@ class Look:
             self._missing += [f"no fabstat: {why_not}"] if why_not else []
             if away:
                 away.wait_until_begun()
+            wait_until(at_unix_s)
             self.begin()
             names = [one.name for one in self._disks]
             _sampled(self._groups, self._disks, seconds, partial(times.sample, names) if times else None)
@@ -330,8 +336,8 @@ def _sample(groups: Iterable[_Group], disks: Iterable[DiskLook], at_s: float) ->
         disk.sample(at_s)
 
 
-def target_ends(seconds: float, netns: str = "") -> list[EndSeen]:
-    """Look for `seconds` at the connections to this host's own targets.  Raises InputError without one."""
+def target_ends(seconds: float, at_unix_s: float | None = None, netns: str = "") -> list[EndSeen]:
+    """Look from `at_unix_s` on at the connections to this host's own targets.  Raises InputError without one."""
     ports = {
         tree.whole(portal.rpartition(":")[2]) for group in targets.groups() for portal in group.where["portals"].split()
     }
@@ -343,6 +349,7 @@ def target_ends(seconds: float, netns: str = "") -> list[EndSeen]:
             "no initiator is connected to a target of this host" if ports else "this host serves no target"
         )
     group = _Group(TARGET, netns, found, alone=alone)
+    wait_until(at_unix_s)
     group.begin()
     elapsed_s = _sampled([group], [], seconds)
     group.stop()
