@@ -207,7 +207,8 @@ def _unexplained(seen: Observation, way: str, now: float, changes: Mapping[Chang
 
 def _concerns_unseen(seen: Observation, changes: Mapping[Change, float | str]) -> bool:
     """Tell whether a change is at an end that was not looked at, and may lift what is not seen from the other."""
-    return seen.target is None and any(change.end == TARGET for change in changes)
+    unseen = seen.target is None or (seen.target.socket is None and not seen.session.rdma)
+    return unseen and any(change.end == TARGET for change in changes)
 
 
 def _fitted(one: Direction, now: float) -> tuple[Direction, float]:

@@ -48,27 +48,37 @@ def _rests(one_way: OneWay, end: EndSeen) -> bool:
     return one_way.spins or min(end.cpu_busy, default=0.0) < _NO_REST
 
 
+def _of_one_end(one_way: OneWay) -> str:
+    """Return the name of what the initiator alone cannot tell apart."""
+    if one_way.way_name == "write":
+        return "cannot-tell-target"
+    return "cannot-tell-sender" if one_way.goodput else "cannot-tell-sender-line"
+
+
 def _who(one_way: OneWay) -> str:
     """Return the name of who has the requests meanwhile, as far as it can be told."""
     if one_way.cpu(one_way.seen.initiator) >= _BUSY:
         return "initiator-cpu"
     resting = _rests(one_way, one_way.seen.initiator)
-    if one_way.seen.target is None:
-        if not resting:
-            return "cannot-tell-cpu"
-        if one_way.way_name == "write":
-            return "cannot-tell-target"
-        return "cannot-tell-sender" if one_way.goodput else "cannot-tell-sender-line"
-    if one_way.cpu(one_way.seen.target) >= _BUSY:
+    target = one_way.seen.target
+    if target is None and not resting:
+        return "cannot-tell-cpu"
+    # What its connection waits for is not known then.
+    unseen = "" if target and (target.socket or one_way.seen.session.rdma) else _of_one_end(one_way)
+    if target is None:
+        return unseen
+    if one_way.cpu(target) >= _BUSY:
         return "target-cpu"
-    if not _slowest(one_way) and not _rests(one_way, one_way.seen.target):
+    if not _slowest(one_way) and not _rests(one_way, target):
         return "target-cpu" if resting else "cannot-tell-cpu"
     if one_way.served_ms is not None and one_way.served_ms < _DISK_SHARE * _rest_ms(one_way):
         # The target answers at once; who has the rest of the time is not known.
-        return "nobody"
+        return unseen or "nobody"
     if not _slowest(one_way) and _backstore_seen(one_way):
-        # Its own counter says that it answers at once.
-        return "nobody"
+        # Its own counter says that it answers at once; what holds writes back this end sees.
+        return (one_way.way_name == "read" and unseen) or "nobody"
+    if not _slowest(one_way) and unseen:
+        return unseen
     # With its CPUs idle nothing but the backstore is left, of whatever kind it is.
     return "target-disk"
 
