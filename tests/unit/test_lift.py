@@ -30,6 +30,7 @@ from fabtune.tune.apply import apply
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
 from fabtune.tune.undo import undo
+from fabtune.tune.unlifted import without_row
 from fabtune.tune.whose import Owned, Passed
 from fabtune.why import words
 from fabtune.why.judging import Share, judged
@@ -291,6 +292,13 @@ def test_what_no_row_lifts_is_said_with_what_would(
         told = capsys.readouterr()
         text = " ".join((told.out + told.err).split())
         assert said in text and ("fabtune explain block.nr_requests" in text) == (rtt_ms is None)
+
+
+def test_a_queue_depth_that_counts_at_once_is_named_before_the_one_of_the_next_login() -> None:
+    (way,) = judged(attrs.evolve(kept("queue-depth-read"), rate_bytes_per_s=12.5e6))
+    (rest,) = without_row("wan", [way.first], [], ["initiator"])
+    assert rest.tunables == ("block.queue_depth", "iscsi.queue_depth")
+    assert "fabtune explain block.queue_depth" in rest.in_words
 
 
 def test_what_no_profile_has_for_a_target_elsewhere_is_said(host: Enter) -> None:
