@@ -39,6 +39,8 @@ def _seen(name: str) -> Observation:
         ("r2t-write-5ms", "r2t"),
         # 99 % of what fq lets pass, and what waits does so in fq, not in the socket.
         ("both-nr-pacing-read-5ms", "pacing"),
+        # One read at a time, that fq lets pass in 73 ms in place of 22, and a round trip of 20 ms between two.
+        ("both-pacing-cmdsmax-read-20ms", "pacing"),
     ],
 )
 def test_the_stronger_of_two_is_named(name: str, limiter: str) -> None:
