@@ -251,7 +251,7 @@ class _Group:
 
     def __init__(self, end: str, netns: str, connections: Sequence[TcpSocket], *, alone: bool = False) -> None:
         self.samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in connections}
-        self._end = End(end, netns, connections, alone=alone)
+        self._end, self._way_of = End(end, netns, connections, alone=alone), partial(way_of, end=end)
         self._sampler = SocketSampler(connections, netns) if connections else None
         self._before: EndCounters
         self._after: EndCounters
@@ -269,7 +269,7 @@ class _Group:
             return
         qdiscs = self._end.qdiscs()
         for one, sample in self._sampler.sample(at_s):
-            now = qdiscs.get(self._end.nic_of(way_of(one)))
+            now = qdiscs.get(self._end.nic_of(self._way_of(one)))
             rate = now.max_bytes_per_s if now else None
             self.samples[one].append(sample if rate is None else attrs.evolve(sample, qdisc_bytes_per_s=rate))
 
@@ -294,15 +294,15 @@ class _Group:
         before, after = self._before, self._after
         common = self.common(elapsed_s)
         # A thousand connections may go one way.
-        ways = set(map(way_of, self.samples))
+        ways = set(map(self._way_of, self.samples))
         nics = {way: self._end.nic_seen(way, before, after) for way in ways}
         qdiscs = {way: self._end.qdisc_seen(way, before, after) for way in ways}
         return {
             one: attrs.evolve(
                 common,
                 socket=_connection(one, samples, self._sampler.lacks if self._sampler else None),
-                nic=nics[way_of(one)],
-                qdisc=qdiscs[way_of(one)],
+                nic=nics[self._way_of(one)],
+                qdisc=qdiscs[self._way_of(one)],
             )
             for one, samples in self.samples.items()
         }
