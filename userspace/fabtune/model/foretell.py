@@ -183,7 +183,7 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         note = f"which share of its buffer the window is on kernel {kernel} is not known"
         next_bytes_per_s = then.bounds[1].bytes_per_s if len(then.bounds) > 1 else math.inf
         left.leave(note, expected, min(expected * supposed.window_spread, next_bytes_per_s))
-    _of_losses(left, supposed.other_algorithm, told, then, now)
+    _of_losses(left, supposed, told, then, now)
     figure = expected if left.point and math.isfinite(expected) else None
     unknown = Bound(UNKNOWN, now)
     return Foretold(
@@ -255,8 +255,11 @@ def _without_line(left: _Open, seen: Observation, way: str, expected: float, now
         left.leave("the line's rate is not known (--rate)", min(shown, expected), most)
 
 
-def _of_losses(left: _Open, algorithm: str, told: Capacity, then: Capacity, now: float) -> None:
-    """Leave open what losses leave, and what `algorithm` would make of them, '' for that which is there."""
+def _of_losses(left: _Open, supposed: Supposed, told: Capacity, then: Capacity, now: float) -> None:
+    """Leave open what losses leave, and what another congestion control would make of them."""
+    algorithm, few = supposed.other_algorithm, supposed.few_losses_leave / _LOSS_SPREAD
+    if then.bytes_per_s > now and few < then.bytes_per_s:
+        left.leave("a few losses were seen, which may leave less of it", max(now, few), then.bytes_per_s)
     without = min((one.bytes_per_s for one in then.bounds if one.limiter != "loss"), default=math.inf)
     if algorithm and algorithm not in ALGORITHMS:
         left.leave(

@@ -338,7 +338,7 @@ class Supposed(AsSeen):
         socket = self.sender.socket if self.sender else None
         if socket is None:
             return {}
-        again, sent = socket.grown("retransmitted_bytes"), socket.grown("sent_bytes")
+        again = socket.grown("retransmitted_bytes")
         algorithm = self.other_algorithm or socket.congestion_control
         # A congestion window grows no further than what is in flight: where another window holds that, both are full.
         full = sum(_held_by_cwnd(one) for one in socket.samples) >= len(socket.samples) / 2
@@ -348,8 +348,22 @@ class Supposed(AsSeen):
             return {("loss" if again else "congestion-window", self._sending): self._now}
         if again < _FEW_LOSSES * self._mss_bytes:
             return {}
-        lossy = capacity.loss_bytes_per_s(self._mss_bytes, self.rtt_s, again / max(sent, 1), algorithm)
-        return {("loss", self._sending): self.part_of_session * lossy}
+        return {("loss", self._sending): self._lossy(algorithm)}
+
+    def _lossy(self, algorithm: str) -> float:
+        """Return what `algorithm` carries of this disk's at the losses that were seen."""
+        assert self.sender and self.sender.socket
+        socket = self.sender.socket
+        loss = socket.grown("retransmitted_bytes") / max(socket.grown("sent_bytes"), 1)
+        return self.part_of_session * capacity.loss_bytes_per_s(self._mss_bytes, self.rtt_s, loss, algorithm)
+
+    @property
+    def few_losses_leave(self) -> float:
+        """What losses too few to tell a rate would leave, if they went on as they were; infinite without any."""
+        socket = self.sender.socket if self.sender else None
+        if socket is None or not 0 < socket.grown("retransmitted_bytes") < _FEW_LOSSES * self._mss_bytes:
+            return math.inf
+        return self._lossy(self.other_algorithm or socket.congestion_control)
 
     @property
     def _standing_queue(self) -> bool:
