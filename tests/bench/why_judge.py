@@ -158,12 +158,13 @@ def limiters_of(lifts: Iterable[str], run: Run, way: str) -> set[str]:
     return names - {"line"}
 
 
-def score(lifts: Sequence[str], run: Run, *, one_end: bool = False) -> tuple[float, str, str]:
+def score(lifts: Sequence[str], run: Run, *, one_end: bool = False, rate_told: bool = True) -> tuple[float, str, str]:
     """Return how right `why` is of `run`, whose throughput `lifts` raise most, the truth and what it said.
 
     A stated choice that has the truth counts half.  Of several directions all have to be right; half of that is half.
     """
-    every = judged(run.from_one_end() if one_end else run.seen)
+    seen = run.from_one_end() if one_end else run.seen
+    every = judged(seen if rate_told else _rate_untold(seen))
     least = _MINOR * sum(one.bytes_per_s for one in every)
     scored = {}
     for one in (one for one in every if one.bytes_per_s >= least):
@@ -179,6 +180,11 @@ def score(lifts: Sequence[str], run: Run, *, one_end: bool = False) -> tuple[flo
         _of_ways({way: right for way, (_, right, _) in scored.items()}),
         _of_ways({way: told for way, (_, _, told) in scored.items()}),
     )
+
+
+def _rate_untold(seen: Observation) -> Observation:
+    """Return `seen` as somebody who gives no --rate has it."""
+    return with_rate(attrs.evolve(seen, rate_bytes_per_s=None, rate_by=""), None)
 
 
 def _of_ways(said: Mapping[str, str]) -> str:
@@ -296,6 +302,9 @@ def summed(truths: Sequence[Truth]) -> dict[str, Any]:
         "single_runs": len(singles),
         "single_right_both_ends": _mean(score(one.lifts, one.base)[0] for one in singles),
         "single_right_one_end": _mean(score(one.lifts, one.base, one_end=True)[0] for one in singles),
+        "single_right_one_end_rate_untold": _mean(
+            score(one.lifts, one.base, one_end=True, rate_told=False)[0] for one in singles
+        ),
         "double_runs": len(doubles),
         "double_right": _mean(score(one.lifts, one.base)[0] for one in doubles),
         "runs_at_bound": len(bound),
@@ -344,8 +353,7 @@ def advises(run: Run, *, rate_told: bool = True) -> bool:
     """Whether a change is advised, from both ends or from one, for what is not said to be one of several."""
     ends = [run.seen, run.from_one_end()]
     if not rate_told:
-        # As somebody who gives no --rate has it.
-        ends = [with_rate(attrs.evolve(seen, rate_bytes_per_s=None, rate_by=""), None) for seen in ends]
+        ends = [_rate_untold(seen) for seen in ends]
     return any(not share.among for seen in ends for one in judged(seen) for share in one.liftable)
 
 

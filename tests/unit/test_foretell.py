@@ -105,6 +105,18 @@ def test_bbr_may_not_mind_the_losses_that_hold_cubic() -> None:
     assert found.first.limiter == "line"
 
 
+def test_losses_too_few_to_tell_a_rate_leave_open_what_more_data_would_gain() -> None:
+    seen, change = _kept("untouched-read"), {Change("initiator", "iscsi.tcp_window"): 0.0}
+    assert seen.target and seen.target.socket
+    *before, last = seen.target.socket.samples
+    again = attrs.evolve(last, retransmitted_bytes=last.retransmitted_bytes + 3 * 1448)
+    lossy = attrs.evolve(seen.target, socket=attrs.evolve(seen.target.socket, samples=(*before, again)))
+    found = _foretold(attrs.evolve(seen, target=lossy), change)
+    assert found.bytes_per_s is None and found.high == pytest.approx(_LINE, rel=0.01)
+    assert found.now_bytes_per_s <= found.low < 0.9 * _LINE
+    assert _foretold(seen, change).bytes_per_s == pytest.approx(_LINE, rel=0.01)
+
+
 def test_fewer_commands_hold_what_the_line_did() -> None:
     found = _foretold(_kept("wan-read"), {Change("initiator", "iscsi.cmds_max"): 16.0})
     assert found.first.limiter == "session-commands"

@@ -8,14 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import attrs
+import hosttree
 import pytest
 
 from fabtune.cli import why
 from fabtune.cli.main import verb_parser
+from fabtune.host import sockets, targets
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure import look
 from fabtune.model import typed
-from fabtune.model.observation import BackstoreSeen, EndSeen, Observation
+from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen, EndSeen, Observation
 from fabtune.why.in_common import InCommon, in_common, members_of
 from fabtune.why.same_time import at_the_same_time
 
@@ -178,16 +180,33 @@ def test_it_is_said_if_the_initiators_did_not_look_at_the_same_time() -> None:
     assert "their looks began up to 8.3 s apart" in notes(0.0, 8.3, 0.2)[0]
 
 
-@pytest.mark.parametrize(("ahead_s", "slept_s"), [(5.0, [5.0]), (-3.0, []), (3600.0, [])])
-def test_a_look_waits_for_its_instant_unless_a_clock_is_wrong(
-    ahead_s: float, slept_s: list[float], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("ahead_s", "waits"), [(5.0, True), (-3.0, False), (3600.0, False)])
+@pytest.mark.parametrize("end", [INITIATOR, TARGET])
+def test_a_look_is_ready_before_its_instant_and_waits_for_it_unless_a_clock_is_wrong(
+    end: str, ahead_s: float, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slept: list[float] = []
+    hosttree.enter(hosttree.make(tmp_path, 1), monkeypatch)
+    done: list[str] = []
+
+    def noted(what: str, found: object) -> object:
+        done.append(what)
+        return found
+
+    mine = TcpSocket("10.0.0.1", "10.0.0.2", 3260, 40000, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 1 << 18, 1 << 18)
+    group = SimpleNamespace(begin=lambda: done.append("begin"), stop=lambda: None, seen=lambda _: {}, missing=())
     monkeypatch.setattr("time.time", lambda: 1e9)
-    monkeypatch.setattr("time.sleep", slept.append)
-    monkeypatch.setattr(why, "target_ends", lambda seconds: [])
-    assert why.run_why(verb_parser("why").parse_args(["--end", "target", "--at", str(1e9 + ahead_s)])) == 0
-    assert slept == slept_s
+    monkeypatch.setattr("time.sleep", lambda left_s: done.append(f"wait {left_s:g}"))
+    monkeypatch.setattr(sockets, "established", lambda _="": [mine])
+    monkeypatch.setattr(targets, "groups", lambda: [SimpleNamespace(where={"portals": "10.0.0.1:3260"})])
+    monkeypatch.setattr(look, "_Group", lambda *_, **_unused: noted("ready", group))
+    monkeypatch.setattr(look.Look, "end", lambda *_: [])
+    monkeypatch.setattr(look, "_records", dict)
+    monkeypatch.setattr(look, "_sampled", lambda *_: 1.0)
+    monkeypatch.setattr(look, "fabstat_now", lambda: noted("fabstat", (None, "")))
+    words = ["--at", str(1e9 + ahead_s), *(("--end", "target") if end == TARGET else ())]
+    why.run_why(verb_parser("why").parse_args(words))
+    before = done[: done.index("begin")]
+    assert before == ["ready", *(["ready", "fabstat"] if end == INITIATOR else []), *(["wait 5"] if waits else [])]
 
 
 def test_an_idle_fleet_has_nothing_to_say() -> None:

@@ -23,13 +23,14 @@ from fabtune.host.links import Links
 from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import TcpSocket
 from fabtune.model.device import Device
-from fabtune.model.observation import Observation
+from fabtune.model.observation import BesideSeen, Observation
 from fabtune.model.path import NetworkPath
 from fabtune.tune import journal, lift, reconnect
 from fabtune.tune.apply import apply
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
 from fabtune.tune.undo import undo
+from fabtune.tune.unlifted import without_row
 from fabtune.tune.whose import Owned, Passed
 from fabtune.why import words
 from fabtune.why.judging import Share, judged
@@ -64,7 +65,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             def __init__(self, *_: object) -> None:
                 pass
 
-            def over(self, _: float) -> Sequence[Observation]:
+            def over(self, _: float, **_unused: object) -> Sequence[Observation]:
                 return seen
 
         monkeypatch.setattr(lift, "Look", Looked)
@@ -241,6 +242,24 @@ def test_a_plan_from_why_shows_what_brings_most_first_and_saves_what_is_written_
     assert [row["tunable"] for row in told[0]["plan"]] == shown[: len(told[0]["plan"])]
 
 
+def _beside(seen: Observation, *others: str) -> Observation:
+    """Return `seen` with `others` that move as much by the same NIC."""
+    moved = {way: one.moved_bytes / seen.disk.elapsed_s * len(others) for way, one in seen.disk.ways.items()}
+    return attrs.evolve(seen, beside=BesideSeen(others, moved, {}))
+
+
+def test_what_brings_disks_of_one_line_most_is_shown_first_though_none_is_sure_of_its_part(
+    host: Enter, looks: Looks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host(2)
+    looks(_beside(kept(SLOW, 1), "sd2"), _beside(kept(SLOW, 2), "sd1"))
+    asked = ["plan", "--from", "why", "--role", "initiator", "--rate", "400mbit", "--json"]
+    shown = [row["tunable"] for row in json.loads(_printed(capsys, 0, *asked))["rows"]]
+    assert shown[:2] == ["iscsi.tcp_window"] * 2
+    told = json.loads(_printed(capsys, 0, "why", "--json", "--rate", "400mbit"))["devices"]
+    assert [one["plan"][0]["tunable"] for one in told] == ["iscsi.tcp_window"] * 2
+
+
 def test_a_plan_from_why_exits_as_why_does(host: Enter, looks: Looks, capsys: pytest.CaptureFixture[str]) -> None:
     host(1)
     idle = kept(SLOW, 1)
@@ -273,6 +292,13 @@ def test_what_no_row_lifts_is_said_with_what_would(
         told = capsys.readouterr()
         text = " ".join((told.out + told.err).split())
         assert said in text and ("fabtune explain block.nr_requests" in text) == (rtt_ms is None)
+
+
+def test_a_queue_depth_that_counts_at_once_is_named_before_the_one_of_the_next_login() -> None:
+    (way,) = judged(attrs.evolve(kept("queue-depth-read"), rate_bytes_per_s=12.5e6))
+    (rest,) = without_row("wan", [way.first], [], ["initiator"])
+    assert rest.tunables == ("block.queue_depth", "iscsi.queue_depth")
+    assert "fabtune explain block.queue_depth" in rest.in_words
 
 
 def test_what_no_profile_has_for_a_target_elsewhere_is_said(host: Enter) -> None:
@@ -319,7 +345,7 @@ from fabtune.cli import main, why
 
 class Looked:
     def __init__(self, *_): pass
-    def over(self, _): return [kept_looks.kept("wan-read")]
+    def over(self, _, **_unused): return [kept_looks.kept("wan-read")]
 
 why.Look = Looked
 sys.exit(main.main())

@@ -126,7 +126,7 @@ def test_ends_that_cannot_be_matched_are_judged_from_the_initiator_s_alone_and_t
         [attrs.evolve(one, at_s=one.at_s + 0.001) for one in samples[len(samples) * 7 // 8 :]],
     ):
         alone = on_one_clock(attrs.evolve(seen, target=_with(seen.target, others)))
-        assert alone.target is None and "cannot be told when it looked" in alone.missing[-1]
+        assert alone.target is None and "it looked at another time" in alone.missing[-1]
         (one,) = judged(alone)
         assert not one.both_ends and one.first.among
 
@@ -170,6 +170,35 @@ def test_a_disk_so_slow_that_counts_stand_still_between_samples_is_named(way: st
     assert seen.target.socket.samples[0].at_s == pytest.approx(0.33, abs=0.2)
     (one,) = judged(seen)
     assert one.both_ends and one.first.limiter == "target-disk" and "sdq" in one.first.subject
+
+
+def _unsteady(seen: Observation) -> Observation:
+    """Return `seen` as a target tells it whose clock runs at three times this host's rate."""
+    assert seen.target and seen.target.socket
+    samples = [attrs.evolve(one, at_s=3 * one.at_s + 0.001) for one in seen.target.socket.samples]
+    return attrs.evolve(seen, target=_with(seen.target, samples))
+
+
+@pytest.mark.parametrize("way", ["read", "write"])
+def test_what_the_target_s_disks_did_needs_no_clock(way: str) -> None:
+    seen = on_one_clock(_unsteady(_slow(way, 0.5, 0.33)))
+    assert seen.target and seen.target.socket is None and "its samples are left out" in seen.missing[-1]
+    (one,) = judged(seen)
+    assert not one.both_ends and one.first.limiter == "target-disk" and "sdq" in one.first.subject
+
+
+@pytest.mark.parametrize("backstore_ms", [None, 0.1])
+def test_a_disk_that_does_not_tell_is_not_blamed_where_the_target_s_connection_is_not_seen(
+    backstore_ms: float | None,
+) -> None:
+    seen = _unsteady(_kept("target-wmem-read"))
+    assert seen.target
+    done = {"read": seen.disk.ways["read"].completed}
+    stores = () if backstore_ms is None else (BackstoreSeen("sdq", done, {"read": backstore_ms}, 0.01, 0.01),)
+    seen = on_one_clock(attrs.evolve(seen, target=attrs.evolve(seen.target, backstores=stores)))
+    assert seen.target and seen.target.socket is None
+    (one,) = judged(seen)
+    assert one.first.limiter == "cannot-tell-sender" and "send-buffer" in one.first.among
 
 
 def test_a_target_that_saw_a_part_of_the_look_is_taken_for_that_and_it_is_said() -> None:

@@ -39,6 +39,8 @@ def _seen(name: str) -> Observation:
         ("r2t-write-5ms", "r2t"),
         # 99 % of what fq lets pass, and what waits does so in fq, not in the socket.
         ("both-nr-pacing-read-5ms", "pacing"),
+        # One read at a time, that fq lets pass in 73 ms in place of 22, and a round trip of 20 ms between two.
+        ("both-pacing-cmdsmax-read-20ms", "pacing"),
     ],
 )
 def test_the_stronger_of_two_is_named(name: str, limiter: str) -> None:
@@ -106,6 +108,32 @@ def test_what_a_change_brings_is_foretold_within_a_twelfth(name: str, changed: s
     found = [one.bytes_per_s for one in foretell(seen, asked([changed], seen).changes)]
     assert None not in found
     assert sum(one or 0.0 for one in found) == pytest.approx(1e6 * mb_per_s, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        # What stood before fq on the target was taken for others' on the path once the limit was supposed to be gone.
+        ("pacing-read-0ms", ["target:qdisc.maxrate=100mbit"]),
+        # Gaps of a twelfth in the line, while writes waited for R2Ts, were foretold to stay without these.
+        ("r2t-write-5ms", ["iscsi.initial_r2t=No", "iscsi.immediate_data=Yes", "iscsi.first_burst=262144",
+                           "iscsi.max_burst=1048576", "iscsi.max_outstanding_r2t=16"]),
+    ],
+)  # fmt: skip
+def test_the_line_is_full_where_nothing_else_is_left(name: str, changed: list[str]) -> None:
+    seen = _seen(name)
+    (found,) = foretell(seen, asked(changed, seen).changes)
+    # 11.97 and 11.92 MB/s were measured.
+    assert found.bytes_per_s == pytest.approx(11.96e6, rel=0.005) and found.first.limiter == "line"
+
+
+def test_what_more_requests_at_once_are_to_a_disk_that_has_all_of_them_is_left_open() -> None:
+    """A disk that takes 64 ms for each of two at once was foretold to do no more; eight times as much came."""
+    seen = _seen("both-disk-queue-read-20ms")
+    (found,) = foretell(seen, asked(["iscsi.queue_depth=128"], seen).changes)
+    assert found.bytes_per_s is None and found.high
+    assert found.low <= found.now_bytes_per_s < 11.96e6 <= 1.01 * found.high
+    assert "the target's disk does more at once" in found.notes[-1]
 
 
 def test_a_buffer_is_filled_up_at_the_end_of_each_write_that_is_smaller_than_a_third_of_it() -> None:

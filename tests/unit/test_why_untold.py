@@ -60,6 +60,25 @@ def test_one_request_at_a_time_fills_no_line_whatever_its_rate() -> None:
     assert one.first.limiter == "session-commands" and one.liftable
 
 
+def _late_for_the_initiator(file: str, name: str, ms: float) -> Judged:
+    seen = attrs.evolve(_kept(file, name), target=None)
+    late = attrs.evolve(seen.disk.ways["read"], device_ms=ms, total_ms=ms, block_ms=16 * ms)
+    (one,) = judged(attrs.evolve(seen, disk=attrs.evolve(seen.disk, ways={"read": late})))
+    assert one.first.limiter == "cannot-tell-sender-line"
+    return one
+
+
+def test_a_depth_that_is_reached_all_the_time_is_among_what_reads_may_be_late_for() -> None:
+    """Two reads at once, late by more than the path: that a third is not let through was not among what is said."""
+    one = _late_for_the_initiator(_SLOW, "queue-depth-read", 100.0)
+    assert {"queue-depth", "line"} < set(one.first.among) and "the disk's queue depth" in one.first.subject
+
+
+def test_one_request_at_a_time_may_be_too_few_for_a_slow_line() -> None:
+    one = _late_for_the_initiator(_WIDE, "wan-depth1", 60.0)
+    assert {"load", "line"} < set(one.first.among) and "too few requests" in one.first.subject
+
+
 def test_nothing_is_advised_that_lint_warns_of() -> None:
     assert not any("iscsi.recv_from_iscsi_q" in one.lifts for one in every_limiter())
 

@@ -3,7 +3,6 @@
 
 import argparse
 import sys
-import time
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -29,8 +28,6 @@ _PARTS = {
 }  # fmt: skip
 # A part of a request's time that is smaller is not shown.
 _NAMED = 0.01
-# Longer than a fleet takes to be reached.
-_LONGEST_WAIT_S = 60.0
 
 
 @attrs.frozen
@@ -50,11 +47,9 @@ class _Told:
 
 def run_why(args: argparse.Namespace) -> int:
     """Look, judge and say; exit 5 where nothing can be told, 1 where the target's host said nothing."""
-    if args.at is not None:
-        _wait_until(args.at)
     if args.end:
         console.say(f"{LOOKING} {args.seconds:g} s ...")
-        table.print_json(typed.STRICT.write(EndsSeen(tuple(target_ends(args.seconds)))))
+        table.print_json(typed.STRICT.write(EndsSeen(tuple(target_ends(args.seconds, args.at)))))
         return ExitCode.DONE
     if args.fleet:
         from fabtune.cli.why_fleet import run_on_fleet
@@ -74,18 +69,12 @@ def run_why(args: argparse.Namespace) -> int:
     return code
 
 
-def _wait_until(unix_s: float) -> None:
-    """Sleep until this host's clock shows `unix_s`; not at all where that is long ago or ahead: a clock is wrong."""
-    if 0 < (left_s := unix_s - time.time()) <= _LONGEST_WAIT_S:
-        time.sleep(left_s)
-
-
 def _once(args: argparse.Namespace, rate_bit_per_s: float | None) -> tuple[ExitCode, bool]:
     """Look once; return the exit code, and whether somebody still reads."""
     look = Look(args.device, args.target_netns, args.target_host)
     if not args.watch:
         console.say(f"{LOOKING} {args.seconds:g} s ...")
-    told = _tell(lift.with_known_rate(look.over(args.seconds), rate_bit_per_s), args.target_netns)
+    told = _tell(lift.with_known_rate(look.over(args.seconds, at_unix_s=args.at), rate_bit_per_s), args.target_netns)
     read = False
     with console.reader_may_leave():
         if args.json:

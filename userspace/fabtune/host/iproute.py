@@ -26,12 +26,14 @@ def run(program: str, *arguments: str, netns: str = "", stdin: str = "", toleran
     return done.stdout
 
 
-def way_to(address: str, local: str = "", bound: str = "") -> Listed:
+def way_to(address: str, local: str = "", bound: str = "", port: str = "") -> Listed:
     """Return the route that packets to `address` take.  Raises FabtuneError where there is none.
 
-    Those of a socket leave from its address `local` and, where it is bound to one, by the interface `bound`.
+    Those of a socket leave from its address `local` and, where it is bound to one, by the interface `bound`; `port`
+    is one of them ("dport 3260"), by which rules may send it another way.
     """
     more = [*(("from", local) if local else ()), *(("oif", bound) if bound else ())]
+    more += ["ipproto", "tcp", *port.split()] if port else []
     rows = read_json("ip", "route", "get", address, *more, texts=("dev", "dst"))
     if not rows:
         raise FabtuneError(f"ip -j route get {address}: no route")

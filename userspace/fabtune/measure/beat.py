@@ -5,6 +5,10 @@ A closed loop's requests come back in bursts, one a round trip.  Readings that a
 each time nearly the same part of one, and their slope is wrong by up to a burst while they lie on a straight line.
 """
 
+import time
+
+# Longer than a fleet takes to be reached.
+_LONGEST_WAIT_S = 60.0
 # Multiples of the golden ratio fall evenly between whole numbers.
 _GOLDEN, _OFF_BEAT = 0.618, 0.5
 
@@ -12,3 +16,9 @@ _GOLDEN, _OFF_BEAT = 0.618, 0.5
 def off_beat(turn: int, every_s: float) -> float:
     """Return when the sample number `turn` is due, in s from that of number 0, where one is taken `every_s`."""
     return (turn + _OFF_BEAT * (turn * _GOLDEN % 1)) * every_s
+
+
+def wait_until(unix_s: float | None) -> None:
+    """Sleep until this host's clock shows `unix_s`; not at all where that is long ago or ahead: a clock is wrong."""
+    if unix_s is not None and 0 < (left_s := unix_s - time.time()) <= _LONGEST_WAIT_S:
+        time.sleep(left_s)

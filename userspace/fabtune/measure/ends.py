@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import attrs
 
@@ -66,26 +67,32 @@ class EndCounters:
     queues: Mapping[TcpSocket, Mapping[str, QueueCounters]] = {}
 
 
-Way = tuple[str, str, int]
+class Way(NamedTuple):
+    """What decides where a socket's packets leave: peer, own address, interface's number or 0, and the portal's port.
 
-
-def way_of(one: TcpSocket) -> Way:
-    """Return what decides where a socket's packets leave: peer, own address, and the interface's number or 0.
-
-    Two sessions with one portal may leave by two NICs.
+    `port` is as `ip route get` is told it ("dport 3260"), '' where rules by port do not matter.
     """
-    return one.remote, one.local, one.bound
+
+    remote: str
+    local: str = ""
+    bound: int = 0
+    port: str = ""
+
+
+def way_of(one: TcpSocket, end: str = INITIATOR) -> Way:
+    """Return the way of a socket at `end`: two sessions with one portal may leave by two NICs."""
+    port = f"sport {one.local_port}" if end == TARGET else f"dport {one.remote_port}"
+    return Way(one.remote, one.local, one.bound, port)
 
 
 def nic_by(way: Way) -> str:
     """Return the NIC that packets of `way` leave by.  Raises FabtuneError where it is not known."""
-    remote, local, bound = way
-    name = remote.partition("%")[2]
+    address, _, name = way.remote.partition("%")
     try:
-        name = socket.if_indextoname(bound) if bound else name
+        name = socket.if_indextoname(way.bound) if way.bound else name
     except OSError as error:
-        raise FabtuneError(f"the interface that the connection to {remote} is bound to: {error.strerror}") from None
-    return str(iproute.way_to(remote.partition("%")[0], local.partition("%")[0], name)["dev"])
+        raise FabtuneError(f"the interface that the connection to {way.remote} is bound to: {error.strerror}") from None
+    return str(iproute.way_to(address, way.local.partition("%")[0], name, way.port)["dev"])
 
 
 def nic_of(way: Way) -> str:
@@ -109,7 +116,7 @@ class End:
         self.end, self.netns, self._hosts, self._connections = end, netns, hosts or {}, connections
         self._looks = alone or bool(connections)
         self.missing: list[str] = []
-        self._ways = {way: self._nic(way) for way in set(map(way_of, connections))}
+        self._ways = {way: self._nic(way) for way in {way_of(one, end) for one in connections}}
         self._qdiscs = {nic: self._root(nic) for nic in sorted(set(self._ways.values()) - {""})}
         self._rates = QdiscRates(tuple(self._qdiscs), netns) if self._qdiscs else None
         self._carriers = _carriers(_THREADS[end][0]) if self._looks else ()

@@ -20,7 +20,7 @@ from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.host.srp import SrpLogin
 from fabtune.measure.away import AwayEnd
-from fabtune.measure.beat import off_beat
+from fabtune.measure.beat import off_beat, wait_until
 from fabtune.measure.beside import Beside, Moved, OtherDisks
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now, host_number
 from fabtune.measure.ends import End, EndCounters, way_of
@@ -77,8 +77,13 @@ class Look:
             if not self._theirs and not self._unconnected:
                 raise InputError(f"network namespace '{target_netns}' has no other end of these sessions' connections")
 
-    def over(self, seconds: float, times: RequestTimes | None = None) -> list[Observation]:
-        """Look for `seconds` and return an observation of each disk; `times` reads meanwhile.  Raises FabtuneError."""
+    def over(
+        self, seconds: float, times: RequestTimes | None = None, at_unix_s: float | None = None
+    ) -> list[Observation]:
+        """Look for `seconds` from `at_unix_s` on at each disk; `times` reads meanwhile.  Raises FabtuneError."""
+        if self._host:
+            # The other host looks as soon as it is reached.
+            wait_until(at_unix_s)
         away = AwayEnd(self._host, seconds) if self._host else None
         try:
             self.prepare()
@@ -86,6 +91,7 @@ class Look:
             self._missing += [f"no fabstat: {why_not}"] if why_not else []
             if away:
                 away.wait_until_begun()
+            wait_until(at_unix_s)
             self.begin()
             names = [one.name for one in self._disks]
             _sampled(self._groups, self._disks, seconds, partial(times.sample, names) if times else None)
@@ -249,7 +255,7 @@ class _Group:
         hosts: Mapping[TcpSocket, int] | None = None,
     ) -> None:  # fmt: skip
         self.samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in connections}
-        self._end = End(end, netns, connections, alone=alone, hosts=hosts)
+        self._end, self._way_of = End(end, netns, connections, alone=alone, hosts=hosts), partial(way_of, end=end)
         self._sampler = SocketSampler(connections, netns) if connections else None
         self._before: EndCounters
         self._after: EndCounters
@@ -267,7 +273,7 @@ class _Group:
             return
         qdiscs = self._end.qdiscs()
         for one, sample in self._sampler.sample(at_s):
-            now = qdiscs.get(self._end.nic_of(way_of(one)))
+            now = qdiscs.get(self._end.nic_of(self._way_of(one)))
             rate = now.max_bytes_per_s if now else None
             self.samples[one].append(sample if rate is None else attrs.evolve(sample, qdisc_bytes_per_s=rate))
 
@@ -292,15 +298,15 @@ class _Group:
         before, after = self._before, self._after
         common = self.common(elapsed_s)
         # A thousand connections may go one way.
-        ways = set(map(way_of, self.samples))
+        ways = set(map(self._way_of, self.samples))
         nics = {way: self._end.nic_seen(way, before, after) for way in ways}
         qdiscs = {way: self._end.qdisc_seen(way, before, after) for way in ways}
         return {
             one: attrs.evolve(
                 common,
                 socket=_connection(one, samples, self._sampler.lacks if self._sampler else None),
-                nic=nics[way_of(one)],
-                qdisc=qdiscs[way_of(one)],
+                nic=nics[self._way_of(one)],
+                qdisc=qdiscs[self._way_of(one)],
                 queue=self._end.own_queue_seen(one, before, after),
             )
             for one, samples in self.samples.items()
@@ -335,8 +341,8 @@ def _sample(groups: Iterable[_Group], disks: Iterable[DiskLook], at_s: float) ->
         disk.sample(at_s)
 
 
-def target_ends(seconds: float, netns: str = "") -> list[EndSeen]:
-    """Look for `seconds` at the connections to this host's own targets.  Raises InputError without one."""
+def target_ends(seconds: float, at_unix_s: float | None = None, netns: str = "") -> list[EndSeen]:
+    """Look from `at_unix_s` on at the connections to this host's own targets.  Raises InputError without one."""
     ports = {
         tree.whole(portal.rpartition(":")[2]) for group in targets.groups() for portal in group.where["portals"].split()
     }
@@ -348,6 +354,7 @@ def target_ends(seconds: float, netns: str = "") -> list[EndSeen]:
             "no initiator is connected to a target of this host" if ports else "this host serves no target"
         )
     group = _Group(TARGET, netns, found, alone=alone)
+    wait_until(at_unix_s)
     group.begin()
     elapsed_s = _sampled([group], [], seconds)
     group.stop()

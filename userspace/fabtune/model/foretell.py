@@ -158,10 +158,9 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
     then = carried(after)
     factor = now / told.bytes_per_s
     explained = abs(1 - factor) < _EXPLAINED
-    same = (then.first.limiter, then.first.end) == (told.first.limiter, told.first.end)
     untouched = after == before
     expected = then.bytes_per_s
-    if same and not gone_s and (explained or untouched or (factor < 1 and then.bytes_per_s == told.bytes_per_s)):
+    if not gone_s and _falls_short_alike(before, after, explained=explained, short=factor < 1):
         expected *= factor
     left = _Open(expected, expected, list(supposed.notes))
     if not untouched and not explained and factor > 1:
@@ -169,6 +168,7 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         left.leave(more, min(now, then.bytes_per_s), max(now, then.bytes_per_s))
     elif not explained and (expected > 1.001 * now or (changes and _concerns_unseen(seen, changes))):
         left.leave(f"{(1 - factor):.0%} less is carried than the model explains", now, then.bytes_per_s)
+    _of_disk(left, before, after, now)
     if supposed.shares_line and expected > now:
         left.leave("what others leave of the line to more data in flight is not known", now, expected)
     if not supposed.line_known:
@@ -183,7 +183,7 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         note = f"which share of its buffer the window is on kernel {kernel} is not known"
         next_bytes_per_s = then.bounds[1].bytes_per_s if len(then.bounds) > 1 else math.inf
         left.leave(note, expected, min(expected * supposed.window_spread, next_bytes_per_s))
-    _of_losses(left, supposed.other_algorithm, told, then, now)
+    _of_losses(left, supposed, told, then, now)
     figure = expected if left.point and math.isfinite(expected) else None
     unknown = Bound(UNKNOWN, now)
     return Foretold(
@@ -192,6 +192,26 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         latency_ms=_latency_ms(supposed, after, then, figure),
         first=unknown if not explained and math.isclose(expected, now) else then.first, notes=tuple(left.notes),
     )  # fmt: skip
+
+
+def _falls_short_alike(before: Direction, after: Direction, *, explained: bool, short: bool) -> bool:
+    """Tell whether what is carried differs from the model's word after the change as it does before."""
+    told, then = carried(before), carried(after)
+    if (then.first.limiter, then.first.end) != (told.first.limiter, told.first.end):
+        return False
+    # Gaps in a line that is nearly full are those of writes that wait for R2Ts.
+    if then.first.limiter == "line" and after.round_trips < before.round_trips:
+        return False
+    return explained or after == before or (short and then.bytes_per_s == told.bytes_per_s)
+
+
+def _of_disk(left: _Open, before: Direction, after: Direction, now: float) -> None:
+    """Leave open what more requests at once are to a disk of the target that was busy with all that there were."""
+    told, then = carried(before), carried(after)
+    deeper = min(after.depths.values(), default=math.inf) > min(before.depths.values(), default=math.inf)
+    if deeper and told.first.limiter in DEPTHS and then.first.limiter == "target-disk":
+        most = min((one.bytes_per_s for one in then.bounds if one.limiter != "target-disk"), default=math.inf)
+        left.leave("whether the target's disk does more at once is not known", now, most)
 
 
 def _unexplained(seen: Observation, way: str, now: float, changes: Mapping[Change, float | str]) -> Foretold:
@@ -207,7 +227,8 @@ def _unexplained(seen: Observation, way: str, now: float, changes: Mapping[Chang
 
 def _concerns_unseen(seen: Observation, changes: Mapping[Change, float | str]) -> bool:
     """Tell whether a change is at an end that was not looked at, and may lift what is not seen from the other."""
-    return seen.target is None and any(change.end == TARGET for change in changes)
+    unseen = seen.target is None or (seen.target.socket is None and not seen.session.rdma)
+    return unseen and any(change.end == TARGET for change in changes)
 
 
 def _fitted(one: Direction, now: float) -> tuple[Direction, float]:
@@ -234,8 +255,11 @@ def _without_line(left: _Open, seen: Observation, way: str, expected: float, now
         left.leave("the line's rate is not known (--rate)", min(shown, expected), most)
 
 
-def _of_losses(left: _Open, algorithm: str, told: Capacity, then: Capacity, now: float) -> None:
-    """Leave open what losses leave, and what `algorithm` would make of them, '' for that which is there."""
+def _of_losses(left: _Open, supposed: Supposed, told: Capacity, then: Capacity, now: float) -> None:
+    """Leave open what losses leave, and what another congestion control would make of them."""
+    algorithm, few = supposed.other_algorithm, supposed.few_losses_leave / _LOSS_SPREAD
+    if then.bytes_per_s > now and few < then.bytes_per_s:
+        left.leave("a few losses were seen, which may leave less of it", max(now, few), then.bytes_per_s)
     without = min((one.bytes_per_s for one in then.bounds if one.limiter != "loss"), default=math.inf)
     if algorithm and algorithm not in ALGORITHMS:
         left.leave(

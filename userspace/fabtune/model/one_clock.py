@@ -17,18 +17,26 @@ from fabtune.model.observation import EndSeen, Observation, SocketSample
 # A target's look that covers less than this share of the initiator's tells of another time; less than all is said.
 _COVERED, _NEARLY_ALL = 0.25, 0.75
 _COUNTERS = (("received_bytes", "sent_bytes"), ("sent_bytes", "received_bytes"))
-_LEFT_OUT = "the target's end: it cannot be told when it looked, or that was another time; what it saw is left out"
+_LEFT_OUT = "the target's end: it looked at another time, or at another connection; what it saw is left out"
+_UNMATCHED = (
+    "the target's end of the connection: it cannot be told when it looked; its samples are left out, not what disks "
+    "and CPUs did there"
+)
 
 
 def on_one_clock(seen: Observation) -> Observation:
-    """Return `seen` with the target's samples at times of the initiator's look, without its end where none can be told.
+    """Return `seen` with the target's samples at times of the initiator's look, without them where none can be told.
 
-    Ends that were looked at by the same loop stay as they are.
+    What its disks and CPUs did needs no clock and stays, unless that was at another time.  Ends that were looked at by
+    the same loop stay as they are.
     """
     mine, theirs = seen.initiator.socket, seen.target.socket if seen.target else None
     if seen.target is None or mine is None or theirs is None or _same_loop(mine.samples, theirs.samples):
         return seen
     later_s = _later_s(mine.samples, theirs.samples)
+    if later_s is None and _overlap(mine.samples, theirs.samples):
+        target = attrs.evolve(seen.target, socket=None)
+        return attrs.evolve(seen, target=target, missing=(*seen.missing, _UNMATCHED))
     begun_s, ended_s = (theirs.samples[i].at_s + (later_s or 0.0) for i in (0, -1))
     common_s = min(ended_s, mine.samples[-1].at_s) - max(begun_s, mine.samples[0].at_s)
     if later_s is None or common_s < _COVERED * mine.elapsed_s:
@@ -52,6 +60,15 @@ def _later_s(mine: Sequence[SocketSample], theirs: Sequence[SocketSample]) -> fl
     middle_s = median(found)
     apart_s = (mine[-1].at_s - mine[0].at_s) / (len(mine) - 1)
     return middle_s if median(abs(one - middle_s) for one in found) <= apart_s else None
+
+
+def _overlap(mine: Sequence[SocketSample], theirs: Sequence[SocketSample]) -> bool:
+    """Tell whether counts of both ends have values in common: else they are of other times, or of other data."""
+    return all(
+        max(getattr(mine[0], ours), getattr(theirs[0], other))
+        <= min(getattr(mine[-1], ours), getattr(theirs[-1], other))
+        for ours, other in _COUNTERS
+    )
 
 
 def _grown(samples: Sequence[SocketSample], counter: str) -> int:

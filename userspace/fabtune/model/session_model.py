@@ -208,7 +208,7 @@ class Supposed(AsSeen):
         """Whether requests take longer than their round trips, their own data on the line and the disk explain."""
         mine = self.seen.disk.ways[self.way]
         trips = capacity.round_trips(self.way, mine.request_bytes, self.seen.bursts)
-        wire_s = mine.request_bytes / min(self._plain_rates().values(), default=math.inf)
+        wire_s = mine.request_bytes / min(self._as_is._plain_rates().values(), default=math.inf)
         told_ms = 1e3 * (trips * self.rtt_s + wire_s + self._service_s(self.way))
         return mine.answered_ms is None or mine.answered_ms >= _LONGER * told_ms
 
@@ -338,18 +338,32 @@ class Supposed(AsSeen):
         socket = self.sender.socket if self.sender else None
         if socket is None:
             return {}
-        again, sent = socket.grown("retransmitted_bytes"), socket.grown("sent_bytes")
+        again = socket.grown("retransmitted_bytes")
         algorithm = self.other_algorithm or socket.congestion_control
         # A congestion window grows no further than what is in flight: where another window holds that, both are full.
         full = sum(_held_by_cwnd(one) for one in socket.samples) >= len(socket.samples) / 2
         held = full and not self._window_holds
-        below = self._now < _LINE_SHARE * min(self._plain_rates().values(), default=math.inf)
+        below = self._now < _LINE_SHARE * min(self._as_is._plain_rates().values(), default=math.inf)
         if held and below and algorithm == socket.congestion_control:
             return {("loss" if again else "congestion-window", self._sending): self._now}
         if again < _FEW_LOSSES * self._mss_bytes:
             return {}
-        lossy = capacity.loss_bytes_per_s(self._mss_bytes, self.rtt_s, again / max(sent, 1), algorithm)
-        return {("loss", self._sending): self.part_of_session * lossy}
+        return {("loss", self._sending): self._lossy(algorithm)}
+
+    def _lossy(self, algorithm: str) -> float:
+        """Return what `algorithm` carries of this disk's at the losses that were seen."""
+        assert self.sender and self.sender.socket
+        socket = self.sender.socket
+        loss = socket.grown("retransmitted_bytes") / max(socket.grown("sent_bytes"), 1)
+        return self.part_of_session * capacity.loss_bytes_per_s(self._mss_bytes, self.rtt_s, loss, algorithm)
+
+    @property
+    def few_losses_leave(self) -> float:
+        """What losses too few to tell a rate would leave, if they went on as they were; infinite without any."""
+        socket = self.sender.socket if self.sender else None
+        if socket is None or not 0 < socket.grown("retransmitted_bytes") < _FEW_LOSSES * self._mss_bytes:
+            return math.inf
+        return self._lossy(self.other_algorithm or socket.congestion_control)
 
     @property
     def _standing_queue(self) -> bool:
@@ -367,7 +381,8 @@ class Supposed(AsSeen):
         queued_s = mean - self.rtt_s - own / max(carried, 1.0)
         others = queued_s * line - flying if self.line_known else 0.0
         standing = standing or others > _STANDING_BYTES
-        at_limit = self._now >= _LINE_SHARE * min(self._plain_rates().values(), default=math.inf)
+        # What waits for a limit to the rate is gone with that.
+        at_limit = self._now >= _LINE_SHARE * min(self._as_is._plain_rates().values(), default=math.inf)
         return standing and not at_limit
 
 

@@ -284,8 +284,14 @@ def _advice(one: Limited, plans: _Plans) -> Advice:
 
 
 def _gain(seen: Observation, row: Row) -> float:
-    """Return what a row alone would bring, in bytes per second; 0 where the model does not know it."""
-    return sum(way.low - way.now_bytes_per_s for way in brought(seen, [Lift(row, ())]).values())
+    """Return what a row alone would bring, in bytes per second; 0 where the model does not know it.
+
+    Of disks that share session or line each keeps its part: by itself none is sure of any.
+    """
+    return sum(
+        (way.low if way.in_step_bytes_per_s is None else way.in_step_bytes_per_s) - way.now_bytes_per_s
+        for way in brought(seen, [Lift(row, ())]).values()
+    )
 
 
 def brought(seen: Observation, lifts: Iterable[Lift]) -> dict[str, Foretold]:

@@ -157,7 +157,8 @@ def _claims(moment: Moment) -> dict[str, float]:
 
 def _share(limiter: Limiter, share: float, one_way: OneWay) -> Share:
     return Share(
-        limiter.name, share, limiter.subject(one_way), tuple(limiter.evidence(one_way)), limiter.among,
+        limiter.name, share, limiter.subject(one_way), tuple(limiter.evidence(one_way)),
+        (*limiter.among, *limiter.also(one_way)),
         limiter.lifts, limiter.ends(one_way) if limiter.lifts else (), limiter.advice(one_way),
         limiter.profile,
     )  # fmt: skip

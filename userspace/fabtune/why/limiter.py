@@ -28,7 +28,8 @@ class Limiter:
 
     `claim` is the share of a moment that it accounts for, 0..1; in the stage OWED of what the stages before have left.
     `order` is within a stage.  `subject` names it in the verdict, `ends` whose tunables among `lifts` can lift it.
-    `among` makes it one of those that cannot be told apart from where one looks: the names of the candidates.
+    `among` makes it one of those that cannot be told apart from where one looks: the names of the candidates; `also`
+    returns those that are candidates by what was seen.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Limiter:
     profile: str = ""
     order: int = 0
     among: tuple[str, ...] = ()
+    also: Callable[[OneWay], tuple[str, ...]] = lambda _: ()
     # Whether requests are with it though nothing of theirs waits to be sent.
     serves: bool = False
 

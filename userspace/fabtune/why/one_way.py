@@ -8,7 +8,7 @@ import attrs
 
 from fabtune.model.observation import TARGET, DiskSample, EndSeen, Observation, SocketSample, WaySeen
 from fabtune.model.path import LINUX_FRAMING, NetworkPath, write_round_trips
-from fabtune.why.slices import HELD_BACK, Parts, Slice, around, facing, nearest, paced_to, usable
+from fabtune.why.slices import HELD_BACK, Parts, Slice, around, facing, nearest, paced_to, parted, usable
 
 # Rates are taken over at least this long, and this many round trips: bytes come in bursts.
 _RATE_S, _RATE_RTTS = 0.5, 4
@@ -105,20 +105,17 @@ class OneWay:
 
     @cached_property
     def parts(self) -> "Parts":
-        """Return a request's mean time in parts, without what its data waits in the sender's socket and in queues."""
-        return self.split((self.latency_s or 0.0) - self.socket_s - self.queues_s)
+        """Return a request's mean time in parts, without what its data waits in the socket unpaced, and in queues."""
+        return self.split((self.latency_s or 0.0) - max(0.0, self.socket_s - self.paced_s) - self.queues_s)
 
     def split(self, whole_s: float) -> "Parts":
         """Return the parts of a request's time of `whole_s`."""
         if whole_s <= 0 or not self.rtt_s:
             rest = 0.0 if whole_s <= 0 or not self.seen.session.rdma else min(1.0, self.backstore_s / whole_s)
             return Parts(1.0 - rest, 0.0, rest)
-        r2t = min(1.0, self.r2t_s / whole_s)
-        path = min(1.0 - r2t, (self.rtt_s + self.wire_s) / whole_s)
-        rest = 1.0 - r2t - path
         # So little may be anybody's: the wire's too, where its speed is not known.
         telling = _TELLING if self.goodput or self.both_ends else _TELLING_LESS
-        return Parts(path + rest, r2t, 0.0) if rest < telling else Parts(path, r2t, rest)
+        return parted(whole_s, self.r2t_s, self.rtt_s + self.wire_s, self.paced_s, telling)
 
     @cached_property
     def depth_changes(self) -> bool:
@@ -243,6 +240,13 @@ class OneWay:
         rate = sample.qdisc_bytes_per_s if self._sampled_qdisc else self.qdisc_rate
         limits = [self.below_the_line(one) for one in (rate, paced_to(sample)) if one is not None]
         return min((one for one in limits if one is not None), default=None)
+
+    @cached_property
+    def paced_s(self) -> float:
+        """By how much a limit to the rate on the sender's host, there all the time, makes one request's data slower."""
+        limit = min((one for one in (self.qdisc_limit, self.socket_limit) if one), default=0.0)
+        steady = self.goodput and len(set(self._sampled_qdisc)) < 2
+        return self.way.request_bytes / limit - self.wire_s if limit and steady else 0.0
 
     def below_the_line(self, rate_bytes_per_s: float) -> float | None:
         """Return the payload that a limit to the rate lets pass, None where it is no lower than the line's own."""

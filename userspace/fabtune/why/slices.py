@@ -17,11 +17,23 @@ HELD_BACK = {"tcpi_rwnd_limited", "tcpi_sndbuf_limited"}
 
 @attrs.frozen
 class Parts:
-    """A request's mean time in shares of one: on the path, in round trips for R2Ts, and the rest."""
+    """A request's mean time in shares of one: on the path, in round trips for R2Ts, paced, and the rest."""
 
     path: float
     r2t: float
     rest: float
+    paced: float = 0.0
+
+
+def parted(whole_s: float, r2t_s: float, path_s: float, paced_s: float, telling: float) -> Parts:
+    """Return the parts of a request's time of `whole_s`; what is less than `telling` of it is the path's."""
+    r2t = min(1.0, r2t_s / whole_s)
+    path = min(1.0 - r2t, path_s / whole_s)
+    paced = min(1.0 - r2t - path, paced_s / whole_s)
+    rest = 1.0 - r2t - path - paced
+    paced = paced if paced + rest >= telling else 0.0
+    rest = rest if rest >= telling else 0.0
+    return Parts(1.0 - r2t - paced - rest, r2t, rest, paced)
 
 
 @attrs.frozen

@@ -4,9 +4,11 @@
 import math
 from collections.abc import Iterator
 
+import attrs
+
 from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR
-from fabtune.why.limiter import LINE, Limiter, mb
+from fabtune.why.limiter import LINE, OWED, Limiter, mb
 from fabtune.why.one_way import FULL, Moment, OneWay
 
 _AT_THE_LIMIT = 0.85
@@ -131,6 +133,8 @@ PACING = Limiter(
     lifts=("qdisc.maxrate",),
     advice=lambda _: "raise or remove the limit, unless it is the rate of the line",
 )  # fmt: skip
+# Requests that are too few to come up against the limit all the time wait for it one by one.
+_EACH_PACED = attrs.evolve(PACING, stage=OWED, order=-2, claim=lambda moment: moment.parts.paced)
 PACED_OR_LINE = Limiter(
     name="cannot-tell-pacing", stage=LINE, order=1, claim=_paced_or_line, evidence=_paced_seen,
     subject=lambda one_way: f"{PACING.subject(one_way)}, or the line that it is set for (give --rate to tell)",
@@ -148,4 +152,4 @@ QUEUED_SOMEWHERE = Limiter(
     among=("competing-traffic", "pacing"),
 )  # fmt: skip
 
-LIMITERS = (PACING, PACED_OR_LINE, LINE_FULL, COMPETING, QUEUED_SOMEWHERE)
+LIMITERS = (PACING, _EACH_PACED, PACED_OR_LINE, LINE_FULL, COMPETING, QUEUED_SOMEWHERE)

@@ -190,7 +190,8 @@ NR_REQUESTS = Limiter(
 QUEUE_DEPTH = Limiter(
     name="queue-depth", stage=OWED, order=5, claim=_when("queue-depth"), evidence=_depth_seen,
     subject=lambda _: "the disk's queue depth",
-    lifts=("iscsi.queue_depth", "block.queue_depth"), ends=_initiator,
+    # Either does it; the first counts at once, the second from the next login on.
+    lifts=("block.queue_depth", "iscsi.queue_depth"), ends=_initiator,
 )  # fmt: skip
 DEPTH_OR_LOAD = Limiter(
     name="cannot-tell-depth", stage=OWED, order=6, claim=_when("cannot-tell-depth"), evidence=_depth_seen,

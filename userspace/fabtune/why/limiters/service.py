@@ -8,7 +8,10 @@ import attrs
 from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen, EndSeen
 from fabtune.why.limiter import HELD, OWED, Limiter
+from fabtune.why.limiters.requests import DEPTH_OR_LOAD, LOAD, depth_of
+from fabtune.why.limiters.requests import LIMITERS as REQUESTS
 from fabtune.why.one_way import Moment, OneWay
+from fabtune.why.slices import Parts
 
 # A thread or CPU this busy has no more to give.
 _BUSY, _NO_REST = 0.85, 0.97
@@ -48,27 +51,37 @@ def _rests(one_way: OneWay, end: EndSeen) -> bool:
     return one_way.spins or min(end.cpu_busy, default=0.0) < _NO_REST
 
 
+def _of_one_end(one_way: OneWay) -> str:
+    """Return the name of what the initiator alone cannot tell apart."""
+    if one_way.way_name == "write":
+        return "cannot-tell-target"
+    return "cannot-tell-sender" if one_way.goodput else "cannot-tell-sender-line"
+
+
 def _who(one_way: OneWay) -> str:
     """Return the name of who has the requests meanwhile, as far as it can be told."""
     if one_way.cpu(one_way.seen.initiator) >= _BUSY:
         return "initiator-cpu"
     resting = _rests(one_way, one_way.seen.initiator)
-    if one_way.seen.target is None:
-        if not resting:
-            return "cannot-tell-cpu"
-        if one_way.way_name == "write":
-            return "cannot-tell-target"
-        return "cannot-tell-sender" if one_way.goodput else "cannot-tell-sender-line"
-    if one_way.cpu(one_way.seen.target) >= _BUSY:
+    target = one_way.seen.target
+    if target is None and not resting:
+        return "cannot-tell-cpu"
+    # What its connection waits for is not known then.
+    unseen = "" if target and (target.socket or one_way.seen.session.rdma) else _of_one_end(one_way)
+    if target is None:
+        return unseen
+    if one_way.cpu(target) >= _BUSY:
         return "target-cpu"
-    if not _slowest(one_way) and not _rests(one_way, one_way.seen.target):
+    if not _slowest(one_way) and not _rests(one_way, target):
         return "target-cpu" if resting else "cannot-tell-cpu"
     if one_way.served_ms is not None and one_way.served_ms < _DISK_SHARE * _rest_ms(one_way):
         # The target answers at once; who has the rest of the time is not known.
-        return "nobody"
+        return unseen or "nobody"
     if not _slowest(one_way) and _backstore_seen(one_way):
-        # Its own counter says that it answers at once.
-        return "nobody"
+        # Its own counter says that it answers at once; what holds writes back this end sees.
+        return (one_way.way_name == "read" and unseen) or "nobody"
+    if not _slowest(one_way) and unseen:
+        return unseen
     # With its CPUs idle nothing but the backstore is left, of whatever kind it is.
     return "target-disk"
 
@@ -81,13 +94,28 @@ def _sender_or_line(moment: Moment) -> float:
     if _who(moment.one_way) != "cannot-tell-sender-line" or not moment.parts.rest:
         return 0.0
     # A full line, too, makes requests late: then nobody keeps too few of them under way.
-    return moment.parts.rest + (moment.parts.path if _may_be_full(moment) else 0.0)
+    return moment.parts.rest + (moment.parts.path if _may_be_full(moment.one_way, moment.parts) else 0.0)
 
 
-def _may_be_full(moment: Moment) -> bool:
+def _may_be_full(one_way: OneWay, parts: Parts) -> bool:
     """Tell whether the line may be: of so many requests at once on a full one, all but one wait behind others."""
-    depth = moment.one_way.seen.disk.mean_depth
-    return depth is None or moment.parts.path <= 1 - 1 / max(depth, 1.0)
+    depth = one_way.seen.disk.mean_depth
+    return depth is None or parts.path <= 1 - 1 / max(depth, 1.0)
+
+
+def _too_few(one_way: OneWay) -> tuple[str, ...]:
+    """Return what may keep too few requests under way: what is late may be their own time on a slow line."""
+    reached = depth_of(one_way)
+    if reached == DEPTH_OR_LOAD.name:
+        return DEPTH_OR_LOAD.among
+    if reached:
+        return (reached,)
+    return () if _may_be_full(one_way, one_way.parts) else (LOAD.name,)
+
+
+def _sender_or_line_subject(one_way: OneWay) -> str:
+    few = "".join(f", {one.subject(one_way)}" for one in REQUESTS if one.name in _too_few(one_way))
+    return f"{SENDER_SIDE.subject(one_way)}{few}, or a full line (give --rate to tell)"
 
 
 def _too_busy_to_send(end: str) -> Callable[[Moment], float]:
@@ -172,8 +200,7 @@ SENDER_SIDE = Limiter(
 )  # fmt: skip
 SENDER_OR_LINE = Limiter(
     name="cannot-tell-sender-line", stage=OWED, order=-1, claim=_sender_or_line, evidence=_time_seen,
-    subject=lambda one_way: f"{SENDER_SIDE.subject(one_way)}, or a full line (give --rate to tell)",
-    among=(*SENDER_SIDE.among, "line"),
+    subject=_sender_or_line_subject, among=(*SENDER_SIDE.among, "line"), also=_too_few,
 )  # fmt: skip
 NO_CPU_LEFT = Limiter(
     name="cannot-tell-cpu", stage=OWED, order=15, claim=_when("cannot-tell-cpu"), evidence=_no_rest_seen,
