@@ -15,7 +15,7 @@ from fabtune.cli import why
 from fabtune.cli.main import verb_parser
 from fabtune.host import sockets, targets
 from fabtune.host.sockets import TcpSocket
-from fabtune.measure import look
+from fabtune.measure import connection_group, look
 from fabtune.model import typed
 from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen, EndSeen, Observation
 from fabtune.why.in_common import InCommon, in_common, members_of
@@ -159,10 +159,10 @@ def test_each_end_keeps_when_its_look_began(monkeypatch: pytest.MonkeyPatch) -> 
         missing=[], read=lambda: None, close=lambda: None, common=lambda *_: EndSeen("target", "6.12", None),
         nic_seen=lambda *_: None, qdisc_seen=lambda *_: None, own_queue_seen=lambda *_: {},
     )  # fmt: skip
-    monkeypatch.setattr(look, "End", lambda *_, **_unused: end)
-    monkeypatch.setattr(look, "SocketSampler", lambda *_: SimpleNamespace(close=lambda: None, lacks=None))
+    monkeypatch.setattr(connection_group, "End", lambda *_, **_unused: end)
+    monkeypatch.setattr(connection_group, "SocketSampler", lambda *_: SimpleNamespace(close=lambda: None, lacks=None))
     socket = TcpSocket("10.0.0.1", "10.0.0.2", 3260, 40000, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 0, 0)
-    group = look._Group("target", "", [socket])
+    group = connection_group.ConnectionGroup("target", "", [socket])
     monkeypatch.setattr("time.time", lambda: 1e9)
     group.begin()
     monkeypatch.setattr("time.time", lambda: 1e9 + 10)
@@ -198,7 +198,7 @@ def test_a_look_is_ready_before_its_instant_and_waits_for_it_unless_a_clock_is_w
     monkeypatch.setattr("time.sleep", lambda left_s: done.append(f"wait {left_s:g}"))
     monkeypatch.setattr(sockets, "established", lambda _="": [mine])
     monkeypatch.setattr(targets, "groups", lambda: [SimpleNamespace(where={"portals": "10.0.0.1:3260"})])
-    monkeypatch.setattr(look, "_Group", lambda *_, **_unused: noted("ready", group))
+    monkeypatch.setattr(look, "ConnectionGroup", lambda *_, **_unused: noted("ready", group))
     monkeypatch.setattr(look.Look, "end", lambda *_: [])
     monkeypatch.setattr(look, "_records", dict)
     monkeypatch.setattr(look, "_sampled", lambda *_: 1.0)

@@ -11,6 +11,7 @@ import pytest
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure import look
+from fabtune.measure.connection_group import end_place
 from fabtune.measure.looked import Looked
 from fabtune.model import typed
 from fabtune.model.observation import BackstoreSeen, EndSeen, Observation, SocketSample, WaySeen
@@ -91,7 +92,7 @@ def test_a_target_that_began_to_look_later_is_matched_in_time(by: int) -> None:
 def test_a_look_at_another_host_matches_its_samples_with_this_host_s(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = _later(_shallow_at_last(), 3)
     mine = TcpSocket("10.0.0.1", "10.0.0.2", 40000, 3260, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 1 << 18, 1 << 18)
-    there = look._place(mine, far=True), look._place(mine)
+    there = end_place(mine, far=True), end_place(mine)
     one = object.__new__(look.Look)
     assert seen.target
     one._missing, one._theirs, one._host, one._afar = [], {}, "target", {there: seen.target}

@@ -16,14 +16,13 @@ from fabtune.backends import record
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host import namespaces, sockets, srp, targets, tree
 from fabtune.host.sessions import connection_counts
-from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.host.srp import SrpLogin
 from fabtune.measure.away import AwayEnd
 from fabtune.measure.beat import off_beat, wait_until
 from fabtune.measure.beside import Beside, Moved, OtherDisks
+from fabtune.measure.connection_group import ConnectionGroup, end_place
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now, host_number
-from fabtune.measure.ends import End, EndCounters, way_of
 from fabtune.measure.looked import Looked, chosen
 from fabtune.measure.request_times import RequestTimes
 from fabtune.model.address import canonical
@@ -34,8 +33,6 @@ from fabtune.model.observation import (
     EndSeen,
     Observation,
     SessionSeen,
-    SocketSample,
-    SocketSeen,
 )
 from fabtune.model.one_clock import on_one_clock
 from fabtune.stat import Snapshot
@@ -67,7 +64,7 @@ class Look:
         self._afar: dict[tuple[str, str], EndSeen] = {}
         # The target's end without a connection, where it is looked at.
         self._serving: EndSeen | None = None
-        self._groups: list[_Group] = []
+        self._groups: list[ConnectionGroup] = []
         self._disks: list[DiskLook] = []
         self._ran_out: dict[str, int] = {}
         self._begun_s = self._elapsed_s = 0.0
@@ -112,8 +109,8 @@ class Look:
         alone = self._unconnected and self._in_netns
         hosts = {one.socket: host_number(one.disk) for one in self._looked if one.socket}
         self._groups = [
-            _Group(INITIATOR, "", mine, alone=self._unconnected, hosts=hosts),
-            _Group(TARGET, self._netns, list(self._theirs.values()), alone=alone),
+            ConnectionGroup(INITIATOR, "", mine, alone=self._unconnected, hosts=hosts),
+            ConnectionGroup(TARGET, self._netns, list(self._theirs.values()), alone=alone),
         ]
         self._disks = [DiskLook(one.disk) for one in self._looked]
 
@@ -203,7 +200,9 @@ class Look:
         else:
             initiator = seen[one.socket]
             theirs = self._theirs.get(one.socket)
-            target = seen[theirs] if theirs else self._afar.get((_place(one.socket, far=True), _place(one.socket)))
+            target = (
+                seen[theirs] if theirs else self._afar.get((end_place(one.socket, far=True), end_place(one.socket)))
+            )
             if self._afar and target is None:
                 missing.append(
                     f"the target's end: {self._host} has no such connection; is it the target, or is NAT between?"
@@ -247,74 +246,11 @@ class Look:
         )  # fmt: skip
 
 
-class _Group:
-    """The connections of one end, looked at together."""
-
-    def __init__(
-        self, end: str, netns: str, connections: Sequence[TcpSocket], *, alone: bool = False,
-        hosts: Mapping[TcpSocket, int] | None = None,
-    ) -> None:  # fmt: skip
-        self.samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in connections}
-        self._end, self._way_of = End(end, netns, connections, alone=alone, hosts=hosts), partial(way_of, end=end)
-        self._sampler = SocketSampler(connections, netns) if connections else None
-        self._before: EndCounters
-        self._after: EndCounters
-        self._begun_unix_s = 0.0
-        self.missing = self._end.missing
-
-    def begin(self) -> None:
-        """Read the counters that `seen` takes differences to."""
-        self._before = self._end.read()
-        self._begun_unix_s = round(time.time(), 3)
-
-    def sample(self, at_s: float) -> None:
-        """Look once at each connection."""
-        if self._sampler is None:
-            return
-        qdiscs = self._end.qdiscs()
-        for one, sample in self._sampler.sample(at_s):
-            now = qdiscs.get(self._end.nic_of(self._way_of(one)))
-            rate = now.max_bytes_per_s if now else None
-            self.samples[one].append(sample if rate is None else attrs.evolve(sample, qdisc_bytes_per_s=rate))
-
-    def stop(self) -> None:
-        """Read them again: the look is over."""
-        self._after = self._end.read()
-
-    def close(self) -> None:
-        """Let go of the kernel's ears."""
-        self._end.close()
-        if self._sampler:
-            self._sampler.close()
-
-    def common(self, elapsed_s: float) -> EndSeen:
-        """Return what was seen of the end but its connections."""
-        common = self._end.common(self._before, self._after, elapsed_s)
-        return attrs.evolve(common, begun_unix_s=self._begun_unix_s)
-
-    def seen(self, elapsed_s: float) -> dict[TcpSocket, EndSeen]:
-        """Return what was seen of each connection from the beginning to the end."""
-        self.close()
-        before, after = self._before, self._after
-        common = self.common(elapsed_s)
-        # A thousand connections may go one way.
-        ways = set(map(self._way_of, self.samples))
-        nics = {way: self._end.nic_seen(way, before, after) for way in ways}
-        qdiscs = {way: self._end.qdisc_seen(way, before, after) for way in ways}
-        return {
-            one: attrs.evolve(
-                common,
-                socket=_connection(one, samples, self._sampler.lacks if self._sampler else None),
-                nic=nics[self._way_of(one)],
-                qdisc=qdiscs[self._way_of(one)],
-                queue=self._end.own_queue_seen(one, before, after),
-            )
-            for one, samples in self.samples.items()
-        }
-
-
 def _sampled(
-    groups: Sequence[_Group], disks: Sequence[DiskLook], seconds: float, beside: Callable[[float], None] | None = None
+    groups: Sequence[ConnectionGroup],
+    disks: Sequence[DiskLook],
+    seconds: float,
+    beside: Callable[[float], None] | None = None,
 ) -> float:
     """Take samples for `seconds`, and call `beside` after each; return how long it was."""
     # Each look at a connection takes its time: those at many are fewer, of which ten are the least.
@@ -334,7 +270,7 @@ def _sampled(
     return time.monotonic() - begun_s
 
 
-def _sample(groups: Iterable[_Group], disks: Iterable[DiskLook], at_s: float) -> None:
+def _sample(groups: Iterable[ConnectionGroup], disks: Iterable[DiskLook], at_s: float) -> None:
     for group in groups:
         group.sample(at_s)
     for disk in disks:
@@ -353,7 +289,7 @@ def target_ends(seconds: float, at_unix_s: float | None = None, netns: str = "")
         raise InputError(
             "no initiator is connected to a target of this host" if ports else "this host serves no target"
         )
-    group = _Group(TARGET, netns, found, alone=alone)
+    group = ConnectionGroup(TARGET, netns, found, alone=alone)
     wait_until(at_unix_s)
     group.begin()
     elapsed_s = _sampled([group], [], seconds)
@@ -387,18 +323,3 @@ def _paired(mine: set[TcpSocket], others: Sequence[TcpSocket]) -> dict[TcpSocket
     by_ends = {(canonical(one.local), one.local_port, canonical(one.remote), one.remote_port): one for one in others}
     keys = {one: (canonical(one.remote), one.remote_port, canonical(one.local), one.local_port) for one in mine}
     return {one: by_ends[key] for one, key in keys.items() if key in by_ends}
-
-
-def _connection(one: TcpSocket, samples: Sequence[SocketSample], lacks: tuple[str, ...] | None) -> SocketSeen | None:
-    """Return the connection as it was seen, None where it went before two samples."""
-    if len(samples) < 2:
-        return None
-    return SocketSeen(
-        _place(one), _place(one, far=True), one.mss_bytes, one.congestion_control,
-        tuple(samples), lacks or (),
-    )  # fmt: skip
-
-
-def _place(one: TcpSocket, *, far: bool = False) -> str:
-    """Return address and port of one end of a connection."""
-    return f"{canonical(one.remote)}:{one.remote_port}" if far else f"{canonical(one.local)}:{one.local_port}"
