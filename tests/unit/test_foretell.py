@@ -105,6 +105,26 @@ def test_bbr_may_not_mind_the_losses_that_hold_cubic() -> None:
     assert found.first.limiter == "line"
 
 
+def test_from_one_end_a_gain_is_what_comes_if_the_other_end_can_do_so_much() -> None:
+    change = {Change("initiator", "iscsi.tcp_window"): 0.0}
+    whole = _foretold(_kept("untouched-read"), change)
+    alone = _foretold(attrs.evolve(_kept("untouched-read"), target=None), change)
+    assert (whole.low, alone.bytes_per_s) == (whole.bytes_per_s, whole.bytes_per_s)
+    assert alone.low == pytest.approx(alone.now_bytes_per_s) and "target's end" in alone.notes[-1]
+
+
+def test_what_an_end_that_is_not_seen_does_in_most_of_a_requests_time_may_take_the_gain_of_more_at_once() -> None:
+    # What takes so long may be losses, a limit to the rate, a small buffer or the disk.
+    seen = _kept("qdepth3")
+    way = seen.disk.ways["read"]
+    samples = tuple(attrs.evolve(one, in_flight=32) for one in seen.disk.samples)
+    slow = attrs.evolve(way, moved_bytes=way.moved_bytes // 3)
+    disk = attrs.evolve(seen.disk, ways={"read": slow}, samples=samples)
+    found = _foretold(attrs.evolve(seen, disk=disk, target=None), {Change("initiator", "block.queue_depth"): 64.0})
+    assert found.bytes_per_s is None and found.low == pytest.approx(found.now_bytes_per_s)
+    assert "the target's or unknown" in found.notes[-1]
+
+
 def test_losses_too_few_to_tell_a_rate_leave_open_what_more_data_would_gain() -> None:
     seen, change = _kept("untouched-read"), {Change("initiator", "iscsi.tcp_window"): 0.0}
     assert seen.target and seen.target.socket

@@ -260,7 +260,15 @@ def test_the_verdict_ends_with_what_lifting_would_bring() -> None:
         seen, {Change("initiator", "iscsi.tcp_window"): 0.0, Change("initiator", "iscsi.queue_depth"): 128.0}
     )
     assert words.gain(after).startswith("; lifting it would give ")
-    assert words.gain(attrs.evolve(after, low=after.now_bytes_per_s)) == words.gain(None) == ""
+    open_ = attrs.evolve(after, bytes_per_s=None, in_step_bytes_per_s=None, low=after.now_bytes_per_s)
+    assert words.gain(open_) == words.gain(None) == ""
+
+
+def test_from_one_end_the_verdict_ends_with_what_lifting_would_bring_at_most() -> None:
+    change = {Change("initiator", "iscsi.tcp_window"): 0.0}
+    ends = [words.gain(*foretell(_kept("untouched-read", one_end=one), change)) for one in (False, True)]
+    assert ends[0].startswith("; lifting it would give about 23.9 MB/s")
+    assert ends[1].startswith("; lifting it would give up to 23.9 MB/s")
 
 
 def test_what_settings_lift_is_named_before_a_longer_share_of_the_load() -> None:

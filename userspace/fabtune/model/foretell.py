@@ -24,6 +24,8 @@ _UNEXPLAINED_TIME = 0.25
 # By how much response functions of congestion control are off for a single connection.
 _LOSS_SPREAD = 1.6
 _MINOR = 0.01
+# From here on it is a gain.
+_GAIN = 1.05
 _OF_LOSSES = ("loss", "congestion-window")
 # The limits that are one disk's alone.
 _OF_THE_DISK = ("load", "queue-depth", "nr-requests")
@@ -173,9 +175,8 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         left.leave("what others leave of the line to more data in flight is not known", now, expected)
     if not supposed.line_known:
         _without_line(left, seen, way, expected, now)
-    unknown_s = missing_s - gone_s
-    if unknown_s > _UNEXPLAINED_TIME * before.request_s and expected > 1.05 * now and then.first.limiter in DEPTHS:
-        left.leave(f"{1e3 * unknown_s:.1f} ms of a request's time are the target's or unknown", now, expected)
+    if expected > _GAIN * now:
+        _of_unseen(left, seen, missing_s - gone_s, before, then, now)
     if supposed.load_may_be_more and expected > now:
         left.leave("the load may not have more requests than are let through now", now, expected, point=True)
     if then.first.limiter == "receive-window" and supposed.window_spread > 1 and not untouched:
@@ -225,10 +226,23 @@ def _unexplained(seen: Observation, way: str, now: float, changes: Mapping[Chang
     return Foretold(way, now, unknown, None, 0.0, most, None, unknown, (note,))
 
 
+def _is_unseen(seen: Observation) -> bool:
+    """Tell whether the target's end was not looked at."""
+    return seen.target is None or (seen.target.socket is None and not seen.session.rdma)
+
+
 def _concerns_unseen(seen: Observation, changes: Mapping[Change, float | str]) -> bool:
     """Tell whether a change is at an end that was not looked at, and may lift what is not seen from the other."""
-    unseen = seen.target is None or (seen.target.socket is None and not seen.session.rdma)
-    return unseen and any(change.end == TARGET for change in changes)
+    return _is_unseen(seen) and any(change.end == TARGET for change in changes)
+
+
+def _of_unseen(left: _Open, seen: Observation, unknown_s: float, before: Direction, then: Capacity, now: float) -> None:
+    """Leave open a gain that something which was not seen may take: behind a part of a request's time, or next."""
+    unseen, expected = _is_unseen(seen), then.bytes_per_s
+    if unknown_s > _UNEXPLAINED_TIME * before.request_s and (unseen or then.first.limiter in DEPTHS):
+        left.leave(f"{1e3 * unknown_s:.1f} ms of a request's time are the target's or unknown", now, expected)
+    elif unseen:
+        left.leave("whether the target's end can do so much is not seen from here", now, expected, point=True)
 
 
 def _fitted(one: Direction, now: float) -> tuple[Direction, float]:

@@ -48,12 +48,14 @@ def gain(after: Foretold | None) -> str:
         # Others have a part of what is gained, and which one is not known.
         some = after.high > _NOTHING * after.now_bytes_per_s
         return f"; lifting it would give at most {mb(after.high)}, shared with other disks" if some else ""
-    if after is None or after.low <= _NOTHING * after.now_bytes_per_s:
+    if after is None or (after.bytes_per_s or after.low) <= _NOTHING * after.now_bytes_per_s:
         return ""
     end = f"the {after.first.end}'s " if after.first.end and after.first.limiter != "load" else "the "
     then = f"then {end}{after.first.limiter.replace('-', ' ')} is the limit"
     if after.bytes_per_s is not None:
-        return f"; lifting it would give about {mb(after.bytes_per_s)}, {then}"
+        # What is not seen may leave nothing of it.
+        about = "about" if after.low > _NOTHING * after.now_bytes_per_s else "up to"
+        return f"; lifting it would give {about} {mb(after.bytes_per_s)}, {then}"
     most = "no limit known" if after.high is None else mb(after.high)
     return f"; lifting it would give {mb(after.low)} to {most}, {then}"
 
