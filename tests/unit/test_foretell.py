@@ -113,16 +113,30 @@ def test_from_one_end_a_gain_is_what_comes_if_the_other_end_can_do_so_much() -> 
     assert alone.low == pytest.approx(alone.now_bytes_per_s) and "target's end" in alone.notes[-1]
 
 
-def test_what_an_end_that_is_not_seen_does_in_most_of_a_requests_time_may_take_the_gain_of_more_at_once() -> None:
+def _slow_from_one_end() -> Observation:
+    """Return three requests at once that take much longer than the round trip, and nothing of the target."""
     # What takes so long may be losses, a limit to the rate, a small buffer or the disk.
     seen = _kept("qdepth3")
     way = seen.disk.ways["read"]
     samples = tuple(attrs.evolve(one, in_flight=32) for one in seen.disk.samples)
     slow = attrs.evolve(way, moved_bytes=way.moved_bytes // 3)
     disk = attrs.evolve(seen.disk, ways={"read": slow}, samples=samples)
-    found = _foretold(attrs.evolve(seen, disk=disk, target=None), {Change("initiator", "block.queue_depth"): 64.0})
+    return attrs.evolve(seen, disk=disk, target=None)
+
+
+def test_what_an_end_that_is_not_seen_does_in_most_of_a_requests_time_may_take_the_gain_of_more_at_once() -> None:
+    seen = _slow_from_one_end()
+    found = _foretold(seen, {Change("initiator", "block.queue_depth"): 64.0})
     assert found.bytes_per_s is None and found.low == pytest.approx(found.now_bytes_per_s)
     assert "the target's or unknown" in found.notes[-1]
+
+
+def test_a_change_at_an_end_that_is_not_seen_may_shorten_what_requests_wait_for_there() -> None:
+    seen = _slow_from_one_end()
+    found = _foretold(seen, {Change("target", "tcp.wmem_max"): 16.0 * (1 << 20)})
+    assert found.bytes_per_s is None and found.low == pytest.approx(found.now_bytes_per_s)
+    assert found.high is not None and found.high > 2 * found.now_bytes_per_s
+    assert "may be what is lifted there" in found.notes[-1]
 
 
 def test_losses_too_few_to_tell_a_rate_leave_open_what_more_data_would_gain() -> None:

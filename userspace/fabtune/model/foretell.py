@@ -170,6 +170,9 @@ def _one(seen: Observation, way: str, changes: Mapping[Change, float | str]) -> 
         left.leave(more, min(now, then.bytes_per_s), max(now, then.bytes_per_s))
     elif not explained and (expected > 1.001 * now or (changes and _concerns_unseen(seen, changes))):
         left.leave(f"{(1 - factor):.0%} less is carried than the model explains", now, then.bytes_per_s)
+    elif missing_s > _EXPLAINED * before.request_s and _concerns_unseen(seen, changes):
+        most = carried(attrs.evolve(after, service_s=plain.service_s)).bytes_per_s
+        left.leave(f"{1e3 * missing_s:.1f} ms of a request's time may be what is lifted there", expected, most)
     _of_disk(left, before, after, now)
     if supposed.shares_line and expected > now:
         left.leave("what others leave of the line to more data in flight is not known", now, expected)
