@@ -3,6 +3,7 @@
 
 import ipaddress
 import struct
+import threading
 from collections.abc import Mapping
 
 import attrs
@@ -12,13 +13,20 @@ from fabtune.host import libbpf
 from fabtune.host.sockets import TcpSocket
 from fabtune.installed import PACKAGE
 from fabtune.model.address import canonical
-from fabtune.model.observation import INITIATOR, QueueSeen
+from fabtune.model.observation import INITIATOR, TARGET, QueueSeen
 
 _OBJECT = PACKAGE / "bpf/iscsi_queue.bpf.o"
+# Its programs, and whose functions they are of.
 _PROGRAMS = {
-    INITIATOR: ("asked", "asked_again", "sends", "has_sent"),
-    "target": ("data_is_there", "is_done", "answers", "has_answered"),
-}
+    INITIATOR: {
+        "asked": "libiscsi:iscsi_queuecommand", "asked_again": "libiscsi:iscsi_requeue_task",
+        "sends": "libiscsi_tcp:iscsi_tcp_task_xmit", "has_sent": "libiscsi_tcp:iscsi_tcp_task_xmit",
+    },
+    TARGET: {
+        "data_is_there": "iscsi_target_mod:lio_queue_data_in", "is_done": "iscsi_target_mod:lio_queue_status",
+        "answers": "iscsi_target_mod:iscsit_response_queue", "has_answered": "iscsi_target_mod:iscsit_response_queue",
+    },
+}  # fmt: skip
 _WAYS = {"read": 0, "write": 1}
 # The layouts of `whose` and `times` in bpf/iscsi_queue.bpf.c.
 _WHOSE, _TIMES = struct.Struct("=16sHHI"), struct.Struct("=QQQ")
@@ -40,7 +48,7 @@ class QueueTimes:
         if not _OBJECT.exists():
             raise UnsupportedError(f"{_OBJECT.name} has not been built (`make bpf`)")
         programs = _PROGRAMS[end]
-        self._loaded = libbpf.Loaded(_OBJECT, programs, {})
+        self._loaded = libbpf.Loaded(_OBJECT, programs, {}, programs)
         try:
             for program in programs:
                 self._loaded.attach(program)
@@ -50,8 +58,8 @@ class QueueTimes:
             raise
 
     def close(self) -> None:
-        """Count no more."""
-        self._loaded.close()
+        """Count no more.  The kernel waits for whoever is in one of the programs: nobody need wait for it."""
+        threading.Thread(target=self._loaded.close, name="fabtune-bpf-close").start()
 
     def of_connection(self, one: TcpSocket) -> dict[str, QueueCounters]:
         """Return what was counted of a target's connection, by direction."""
