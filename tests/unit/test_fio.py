@@ -101,7 +101,7 @@ def test_a_load_begins_when_its_files_are_made(thread: int, tmp_path: Path) -> N
     seen: list[tuple[float, int, float | None]] = []
 
     def tick() -> None:
-        begun_s = load.begun_s()
+        begun_s = load.measures_since_s(0.0)
         seen.append((time.monotonic(), file.stat().st_size if file.exists() else 0, begun_s))
 
     with fio.load(program, f"{job}numjobs=2\nthread={thread}\n", tmp_path) as load:
@@ -112,3 +112,26 @@ def test_a_load_begins_when_its_files_are_made(thread: int, tmp_path: Path) -> N
     assert len(making) > 1 and all(made == size for _, made, begun_s in seen if begun_s is not None)
     # The kernel notes a start to 10 ms; the second job's may be seen after the first one's.
     assert begun and making[-1] - 0.02 <= min(begun) <= max(begun) <= ended_s - 0.5 + 0.02
+
+
+@pytest.mark.parametrize("thread", [1, 0])
+def test_a_load_measures_from_when_fio_says_so(thread: int, tmp_path: Path) -> None:
+    """A job was taken to begin with its thread or process, which may be half a second before its first request."""
+    job = "[job]\nioengine=null\nsize=1g\ntime_based=1\nexec_prerun=sleep 0.4\nramp_time=300ms\n"
+    seen: list[tuple[float, float]] = []
+
+    def tick() -> None:
+        begun_s = load.measures_since_s(0.3)
+        if begun_s is not None:
+            seen.append((begun_s, time.monotonic()))
+
+    with fio.load(fio.find()[0], f"{job}runtime=600ms\nnumjobs=2\nthread={thread}\n", tmp_path) as load:
+        started_s = time.monotonic()
+        load.wait(tick, 0.05)
+        measured_s = load.document().run_s()
+    ended_s = time.monotonic()
+    assert seen and all(started_s + 0.7 <= begun_s <= at_s for begun_s, at_s in seen)
+    # It ends once it has measured that long.
+    assert max(begun_s for begun_s, _ in seen) <= ended_s - measured_s + 0.02
+    # What fio said of its beginning is not what it had counted before it waited for what was outstanding.
+    assert load.before_drain() is None

@@ -151,13 +151,13 @@ def _looking(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> tuple
         return made[0]
 
     monkeypatch.setattr(load_look, "Look", make)
-    return LoadLook("sda", "target", 2.0, 3.0, 0.25), made[0]
+    return LoadLook("sda", "target", 3.0, 0.25), made[0]
 
 
 def test_the_ramp_is_not_looked_at_and_the_end_is_read_before_the_load_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The load begins at 10, its measured part is 12 to 15; the look ends with the sample at 14.7.
+    # The measured part is 12 to 15; the look ends with the sample at 14.7.
     looking, look = _looking(monkeypatch, [11, 12.1, 13, 14.7, 14.9, 15.5])
-    looking.start(10.0)
+    looking.start(12.0)
     for _ in range(5):
         looking.sample()
     assert look.asked == ["prepare", "begin", "sample", "sample", "sample", "stop"]
@@ -168,7 +168,7 @@ def test_the_ramp_is_not_looked_at_and_the_end_is_read_before_the_load_ends(monk
 
 def test_a_load_that_ends_early_is_judged_by_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     looking, look = _looking(monkeypatch, [12.1, 12.5])
-    looking.start(10.0)
+    looking.start(12.0)
     looking.sample()
     assert looking.limits(25e6, None)
     assert look.asked == ["prepare", "begin", "sample", "sample", "stop", "end"]
@@ -180,7 +180,7 @@ def test_a_load_that_makes_its_files_first_is_looked_at_when_it_begins(monkeypat
         looking.start(None)
         looking.sample()
     assert looking.waits and look.asked == ["prepare"]
-    looking.start(20.0)
+    looking.start(22.0)
     looking.sample()
     looking.sample()
     assert not looking.waits and look.asked == ["prepare", "begin", "sample", "sample", "stop"]
@@ -189,14 +189,14 @@ def test_a_load_that_makes_its_files_first_is_looked_at_when_it_begins(monkeypat
 
 def test_of_a_load_that_was_looked_at_while_it_made_its_files_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     looking, look = _looking(monkeypatch, [12.1, 13, 14.9, 24])
-    looking.start(10.0)
+    looking.start(12.0)
     for _ in range(3):
         looking.sample()
     # It was to be measured from 12 to 15, and made its files until then.
     assert looking.limits(25e6, None, Span(20.0, 23.0)) == ()
     assert look.asked[-1] == "give up"
     looking, _ = _looking(monkeypatch, [12.1, 13, 14.9, 24])
-    looking.start(10.0)
+    looking.start(12.0)
     for _ in range(3):
         looking.sample()
     # A program that took its time to start is no such load.
@@ -208,8 +208,10 @@ def test_a_load_on_a_disk_of_no_session_is_measured_without_a_look(monkeypatch: 
         raise InputError("no iSCSI session is logged in on this host")
 
     monkeypatch.setattr(load_look, "Look", none)
-    looking = LoadLook("nullb0", None, 0.0, 3.0, 0.25)
-    looking.start(10.0)
+    looking = LoadLook("nullb0", None, 3.0, 0.25)
+    # Then fio need not be asked since when it measures.
+    assert not looking.waits
+    looking.start(12.0)
     looking.sample()
     assert looking.limits(None, None) == ()
 
@@ -221,7 +223,7 @@ def test_a_look_that_fails_fails_no_load(monkeypatch: pytest.MonkeyPatch) -> Non
         raise FabtuneError("inet_diag: gone")
 
     monkeypatch.setattr(look, "begin", fail)
-    looking.start(10.0)
+    looking.start(12.0)
     looking.sample()
     looking.sample()
     assert looking.limits(None, None) == ()
@@ -229,7 +231,7 @@ def test_a_look_that_fails_fails_no_load(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_look_that_is_given_up_lets_go_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     looking, look = _looking(monkeypatch, [12.1, 12.5])
-    looking.start(10.0)
+    looking.start(12.0)
     looking.sample()
     looking.give_up()
     assert look.asked == ["prepare", "begin", "sample", "give up"]

@@ -68,8 +68,8 @@ class Load:
     def wait(self, tick: Callable[[], None], interval_s: float, measured_s: float = 0) -> None:
         tick()
 
-    def begun_s(self) -> float:
-        return 0.0
+    def measures_since_s(self, ramp_s: float) -> float:
+        return ramp_s
 
     def before_drain(self) -> FioOutput:
         return SAID

@@ -5,18 +5,21 @@ import json
 import os
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from fabtune.host import iproute, namespaces
+from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
-from fabtune.measure import beside, ends
+from fabtune.measure import beside, counters, ends
 from fabtune.measure.ends import End
+from fabtune.measure.target import Target
 from fabtune.model.observation import INITIATOR, TARGET
 
 
-def _socket(local: str = "10.2.0.101", bound: int = 0) -> TcpSocket:
-    return TcpSocket(local, "10.2.0.1", 40000, 3260, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 0, 0, bound)
+def _socket(local: str = "10.2.0.101", bound: int = 0, local_port: int = 40000) -> TcpSocket:
+    return TcpSocket(local, "10.2.0.1", local_port, 3260, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 0, 0, bound)
 
 
 class _Busy:
@@ -34,6 +37,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
     def run(*words: str, **_: object) -> str:
         found.append(words)
+        if words[0] == "tc":
+            return "[]"
         return json.dumps([{"dev": "eth1" if {"10.2.0.102", "eth1"} & set(words) else "eth0", "dst": "10.2.0.1"}])
 
     monkeypatch.setattr(iproute, "run", run)
@@ -88,3 +93,22 @@ def test_a_session_leaves_by_the_nic_that_a_rule_for_its_port_says() -> None:
             assert ends.nic_of(ends.Way(here.remote, here.local, port="dport 22")) == "eth0"
     finally:
         subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_run_record_has_the_nic_of_each_session_as_its_own_socket_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two sessions with one portal both had the NIC that the portal is reached by in general."""
+    sessions = [
+        Session(sid, "iqn.t", "10.2.0.1:3260", "default", "LOGGED_IN", "10.2.0.1", 3260, port, ("sda",), 128, {})
+        for sid, port in ((1, 40000), (2, 40001))
+    ]
+    both = [_socket(), _socket(bound=2, local_port=40001)]
+    monkeypatch.setattr(counters, "live_sessions", lambda: sessions)
+    monkeypatch.setattr(counters, "established", lambda: both)
+    monkeypatch.setattr(counters, "interface_counters", dict)
+    monkeypatch.setattr(counters, "iscsi_session", lambda _: {})
+    target = Target(Path("/dev/sda"), "device", 2**30, "sda", "naa.1", "LIO", 512, (1, 2))
+    assert counters.edges(target).session_nics == {"1": "eth0", "2": "eth1"}
+    # It has no connection while it logs in anew: its packets leave as any to its portal.
+    monkeypatch.setattr(counters, "established", lambda: both[:0])
+    assert counters.edges(target).session_nics == {"1": "eth0", "2": "eth0"}

@@ -4,11 +4,13 @@
 from pathlib import Path
 
 from fabtune.host.run import run
+from fabtune.host.targets.null_blk import LIMITED_REQUEST_BYTES
 from fabtune.lab.disks import mapped
 
 _PATHS, _STRIPES = "lab-paths", "md0"
-# A request of 256 KiB keeps four members busy.
-_CHUNK_KIB = 64
+# A limited disk's largest request goes to one member, whole: its pieces, joined with their neighbours' here and there,
+# would not fill the ticks of the limit.
+_CHUNK_KIB = LIMITED_REQUEST_BYTES // 1024
 
 
 def stripe(disks: list[str]) -> str:

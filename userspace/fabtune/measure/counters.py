@@ -9,14 +9,16 @@ queueing disciplines, iSCSI sessions and their sockets.
 import os
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
 from fabtune.host import iproute
 from fabtune.host.blocks import SECTOR_BYTES
 from fabtune.host.run import run
-from fabtune.host.sessions import live_sessions
+from fabtune.host.sessions import Connections, Session, live_sessions
 from fabtune.host.sockets import established
+from fabtune.measure.ends import Way, nic_of, way_of
 from fabtune.measure.target import Target
 from fabtune.model import typed
 from fabtune.model.outputs import Qdisc
@@ -86,7 +88,7 @@ def edges(target: Target) -> Edge:
     sessions = [one for one in live_sessions() if one.sid in target.sessions]
     return Edge(
         nics=interface_counters(),
-        session_nics={str(one.sid): _nic_to(one.address) for one in sessions},
+        session_nics=_nics(sessions),
         qdiscs=typed.STRICT.read(
             tuple[Qdisc, ...], iproute.read_json("tc", "-s", "qdisc", "show"), "tc -s -j qdisc show"
         ),
@@ -97,12 +99,14 @@ def edges(target: Target) -> Edge:
     )
 
 
-def _nic_to(address: str) -> str | None:
-    """Return the interface that packets to `address` leave by, None where there is no way."""
-    try:
-        return str(iproute.way_to(address)["dev"])
-    except FabtuneError:
-        return None
+def _nics(sessions: Iterable[Session]) -> dict[str, str | None]:
+    """Return the interface that each session's packets leave by, None where it is not known.
+
+    Without a connection that is the way to its portal.
+    """
+    found = Connections(established())
+    ways = {one.sid: way_of(of) if (of := found.of(one)) else Way(one.address) for one in sessions}
+    return {str(sid): nic_of(way) or None for sid, way in ways.items()}
 
 
 def framing_bytes(target: Target) -> int | None:
@@ -110,7 +114,7 @@ def framing_bytes(target: Target) -> int | None:
 
     Only a card puts an Ethernet's preamble and gap around it; a rate that Linux shapes has no more than the header.
     """
-    ways = {_nic_to(one.address) for one in live_sessions() if one.sid in target.sessions} - {None}
+    ways = set(_nics(one for one in live_sessions() if one.sid in target.sessions).values()) - {None}
     if not ways:
         return None
     return ETHERNET_FRAMING if any(_has_card(Path("/sys/class/net", str(way))) for way in ways) else LINUX_FRAMING

@@ -22,6 +22,8 @@ STOP_S = 10.0
 KILL_S = 2.0
 # How often fio is asked for its figures from the end of its run time on, which it may reach late.
 _ASK_S = 0.5
+# How long a sample waits for fio to say when it began; what comes later is read with the next one.
+_ANSWER_S = 0.1
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -62,6 +64,8 @@ class Load:
         self, command: Sequence[str], scratch: Path, called: str = "fio", env: Mapping[str, str] | None = None
     ) -> None:
         self.command, self._called = command, called
+        # How often fio was asked when it began.
+        self._asked = 0
         self._output = output_in(scratch)
         self._errors = (scratch / "fio.err").open("w+b")
         self._process = launch(self.command, log=self._errors, cwd=scratch, env=env, dies_by="KILL")
@@ -108,10 +112,33 @@ class Load:
         if _jobs(Path(f"/proc/{self._process.pid}")):
             self._process.send_signal(signal.SIGUSR1)
 
-    def begun_s(self) -> float | None:
-        """Return since when the jobs of fio run (monotonic clock), None before: first it makes their files."""
-        since = [_since_s(job) for job in _jobs(Path(f"/proc/{self._process.pid}"))]
-        return max((one for one in since if one is not None), default=None)
+    def measures_since_s(self, ramp_s: float) -> float | None:
+        """Return since when fio measures (monotonic clock), None before: it makes files, or its ramp of `ramp_s` runs.
+
+        A job is there for a while before it begins, and ends its ramp when it comes to look at the clock: from when
+        that may be, fio itself is asked.
+        """
+        since = [one for job in _jobs(Path(f"/proc/{self._process.pid}")) if (one := _since_s(job)) is not None]
+        earliest_s = min(since, default=math.inf) + ramp_s
+        if time.monotonic() < earliest_s:
+            return None
+        answers = self._answers()
+        if len(answers) == self._asked and not _measures(answers, earliest_s):
+            self._note_figures()
+            self._asked += 1
+            answers = self._next_answer()
+        return max(_starts_s(answers[-1])) if _measures(answers, earliest_s) else None
+
+    def _answers(self) -> list[FioOutput]:
+        return _split(self._output)[0]
+
+    def _next_answer(self) -> list[FioOutput]:
+        """Return what fio has answered once it has answered everything, or as far as it did within `_ANSWER_S`."""
+        until_s = time.monotonic() + _ANSWER_S
+        while len(answers := self._answers()) < self._asked and time.monotonic() < until_s:
+            if ended(self._process, _ANSWER_S / 10):
+                break
+        return answers
 
     @property
     def has_ended(self) -> bool:
@@ -129,7 +156,7 @@ class Load:
 
         While it waits it does not answer; afterwards it has counted everything.
         """
-        documents, _ = _split(self._output)
+        documents = self._answers()[self._asked :]
         counts = [sum(job.read.lat_ns.N + job.write.lat_ns.N for job in one.jobs) for one in documents]
         early = next((one for one, n in zip(documents[::-1], counts[::-1], strict=True) if 0 < n < counts[-1]), None)
         return early and early.essence
@@ -147,6 +174,17 @@ class Load:
             raise FioError(f"{self._called} has not ended", document)
         words = "; ".join(dict.fromkeys(_complaints(said + "\n" + around)))[:400] or "no message"
         raise FioError(f"{self._called} ended with status {status}: {words}", document)
+
+
+def _measures(answers: Sequence[FioOutput], earliest_s: float) -> bool:
+    """Tell whether by the last of `answers` every job has begun what it measures, which is not before `earliest_s`."""
+    return bool(answers) and min(_starts_s(answers[-1]), default=-math.inf) >= earliest_s - _TICK_S
+
+
+def _starts_s(said: FioOutput) -> list[float]:
+    """Return since when each job has been counting, by the monotonic clock: it counts anew once its ramp is over."""
+    to_monotonic_s = time.monotonic() - time.time()
+    return [unix_s + to_monotonic_s for unix_s in said.starts_unix_s]
 
 
 def _jobs(fio: Path) -> list[Path]:

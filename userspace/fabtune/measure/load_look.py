@@ -28,11 +28,8 @@ class LoadLook:
     two samples.
     """
 
-    def __init__(
-        self, disk: str | None, target_netns: str | None, ramp_s: float, measured_s: float | None, every_s: float
-    ) -> None:
+    def __init__(self, disk: str | None, target_netns: str | None, measured_s: float | None, every_s: float) -> None:
         self._look = _begun(disk, target_netns)
-        self._ramp_s = ramp_s
         # What is read at the end of the look must not wait for a sample that never comes.
         self._length_s = math.inf if measured_s is None else measured_s - 1.5 * every_s
         self._from_s = math.inf
@@ -42,13 +39,13 @@ class LoadLook:
 
     @property
     def waits(self) -> bool:
-        """Whether the load has yet to begin."""
-        return math.isinf(self._from_s)
+        """Whether it has yet to be told when the measured part begins."""
+        return self._look is not None and math.isinf(self._from_s)
 
-    def start(self, begun_s: float | None) -> None:
-        """Note when the load began, by the monotonic clock; None where it has not: it makes its files."""
-        if begun_s is not None:
-            self._from_s = begun_s + self._ramp_s
+    def start(self, from_s: float | None) -> None:
+        """Note when the measured part begins, by the monotonic clock; None where that is not known yet."""
+        if from_s is not None:
+            self._from_s = from_s
 
     def sample(self) -> None:
         """Look once, in the measured part alone."""

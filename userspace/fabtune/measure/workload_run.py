@@ -135,7 +135,7 @@ def _idle(target: Target, step: LoadStep, target_netns: str | None) -> tuple[Sam
     Between them it is watched as often as under load, so that the watching is none either.
     """
     watch, every_s = Watch(target, None), sample_s(step)
-    look = LoadLook(target.disk, target_netns, 0.0, None, every_s)
+    look = LoadLook(target.disk, target_netns, None, every_s)
     look.start(time.monotonic())
     first = last = watch.sample(edge=True)
     for _ in range(round(_IDLE_S / every_s)):
@@ -238,7 +238,7 @@ def _run_step(
     if step.flip_byte_at is not None:
         _flip(place.file, step.flip_byte_at)
     watch = Watch(target, stuck_after_s)
-    look = LoadLook(target.disk, target_netns, step.ramp_s, step.runtime_s, sample_s(step))
+    look = LoadLook(target.disk, target_netns, step.runtime_s, sample_s(step))
     draft.note(before=counters.edges(target))
     samples: list[Sample] = []
     try:
@@ -251,10 +251,10 @@ def _run_step(
         with _started(step, program, scratch) as load:
             draft.note(command=tuple(load.command))
             try:
-                look.start(time.monotonic() if step.open_loop else None)
+                look.start(time.monotonic() + step.ramp_s if step.open_loop else None)
                 if not step.open_loop:
                     samples.append(watch.sample(edge=True))
-                load.wait(lambda: samples.append(_sampled(watch, look, load)), sample_s(step), step.measured_s)
+                load.wait(lambda: samples.append(_sampled(watch, look, load, step)), sample_s(step), step.measured_s)
                 samples.append(watch.sample(edge=True))
             except (KeyboardInterrupt, FabtuneError, OSError):
                 _end_early(load, draft)
@@ -284,9 +284,9 @@ def _too_small(step: LoadStep, target: Target) -> str:
     return f"{smallest} bytes is less than the device's block of {target.logical_block_bytes} bytes"
 
 
-def _sampled(watch: Watch, look: LoadLook, load: fio.Load) -> Sample:
+def _sampled(watch: Watch, look: LoadLook, load: fio.Load, step: LoadStep) -> Sample:
     if look.waits:
-        look.start(load.begun_s())
+        look.start(load.measures_since_s(step.ramp_s))
     look.sample()
     return watch.sample()
 

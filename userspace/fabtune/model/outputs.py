@@ -63,6 +63,7 @@ class _Job:
     read: _Direction
     write: _Direction
     job_start: _Amount | None = omitted()
+    job_runtime: _Amount | None = omitted()
     rest: Rest = Rest()
 
 
@@ -71,6 +72,7 @@ class FioOutput:
     """fio's JSON, as far as figures come from it; `op` is ``read`` or ``write``."""
 
     jobs: tuple[_Job, ...]
+    timestamp_ms: _Amount | None = omitted()
     rest: Rest = Rest()
 
     def _ways(self, op: str = "") -> Iterator[_Direction]:
@@ -87,6 +89,13 @@ class FioOutput:
     def directions(self) -> list[str]:
         """Which of ``read`` and ``write`` moved data."""
         return [op for op in ("read", "write") if self.requests(op)]
+
+    @property
+    def starts_unix_s(self) -> list[float]:
+        """Since when each job has been counting, its ramp left out; before 3.36 fio says only for how long."""
+        lengths_ms = (job.job_runtime or 0 for job in self.jobs)
+        counted_ms = ((self.timestamp_ms or 0) - length_ms for length_ms in lengths_ms)
+        return [(job.job_start or ms) / 1e3 for job, ms in zip(self.jobs, counted_ms, strict=True)]
 
     @property
     def busy_jobs(self) -> int:

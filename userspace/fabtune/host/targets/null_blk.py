@@ -7,7 +7,7 @@ from fabtune.host import tree
 from fabtune.host.run import run
 
 # The largest request of a disk with a limit; one tick of it must let that through.
-_LIMITED_REQUEST_BYTES = 256 * 1024
+LIMITED_REQUEST_BYTES = 256 * 1024
 
 
 def make(index: int, size_mib: int, keeps_data: bool, mb_per_s: int) -> Path:
@@ -22,7 +22,7 @@ def make(index: int, size_mib: int, keeps_data: bool, mb_per_s: int) -> Path:
     directory.mkdir()
     settings = {"size": size_mib, "memory_backed": int(keeps_data), "irqmode": 0}
     if mb_per_s:
-        settings |= {"mbps": mb_per_s + 1, "max_sectors": _LIMITED_REQUEST_BYTES // 512}
+        settings |= {"mbps": mb_per_s + 1, "max_sectors": LIMITED_REQUEST_BYTES // 512}
     for name, value in settings.items():
         (directory / name).write_text(str(value))
     (directory / "power").write_text("1")
