@@ -125,8 +125,8 @@ def test_a_load_measures_from_when_fio_says_so(thread: int, tmp_path: Path) -> N
         if begun_s is not None:
             seen.append((begun_s, time.monotonic()))
 
-    with fio.load(fio.find()[0], f"{job}runtime=600ms\nnumjobs=2\nthread={thread}\n", tmp_path) as load:
-        started_s = time.monotonic()
+    started_s = time.monotonic()
+    with fio.load(fio.find()[0], f"{job}runtime=1s\nnumjobs=2\nthread={thread}\n", tmp_path) as load:
         load.wait(tick, 0.05)
         measured_s = load.document().run_s()
     ended_s = time.monotonic()

@@ -30,6 +30,21 @@ def _cached_first(since_s: float) -> float:
     return on_s * 12e6 if on_s * 12e6 < quarter else quarter + (on_s - quarter / 12e6) * 3e6
 
 
+def _late(late_s: float) -> Callable[[float], float]:
+    """Nothing for a while, then the line's rate: a disk that wakes."""
+    return lambda since_s: max(0.0, since_s - _RTT_S - late_s) * 12e6
+
+
+def _cold(first_bytes: float, rate: float) -> Callable[[float], float]:
+    """What comes first at a lower rate, then at the line's: a disk, and its cache."""
+
+    def comes(since_s: float) -> float:
+        on_s = max(0.0, since_s - _RTT_S)
+        return on_s * rate if on_s * rate < first_bytes else first_bytes + (on_s - first_bytes / rate) * 12e6
+
+    return comes
+
+
 def _doubling(since_s: float) -> float:
     """Ten segments in the first round trip, twice as much in each later one, up to the line's rate."""
     got, window, left_s = 0.0, 14480.0, since_s - _RTT_S
@@ -89,7 +104,15 @@ def test_data_that_comes_slowly_after_each_pause_and_fast_later_is_a_start_anew(
     assert sum(one.share for one in found.shares) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("comes", [_constant, _cached_first])
-def test_a_sender_that_is_as_fast_at_once_as_later_is_not_said_to_start_anew(comes: Callable[[float], float]) -> None:
+@pytest.mark.parametrize(
+    "comes",
+    [
+        _constant, _cached_first, _late(0.1), _late(0.15), _late(0.3), _cold(131072, 1e6), _cold(524288, 1.5e6),
+        _cold(1048576, 3e6),
+    ],
+)  # fmt: skip
+def test_a_sender_whose_data_does_not_double_each_round_trip_is_not_said_to_start_anew(
+    comes: Callable[[float], float],
+) -> None:
     shares = {one.limiter: one.share for one in _seen(comes).shares}
     assert "slow-start" not in shares and shares["cannot-tell-sender"] > 0.05
