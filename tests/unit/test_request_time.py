@@ -5,11 +5,15 @@ import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import pytest
 
 from fabtune.cli import why as verb
+from fabtune.errors import FabtuneError
+from fabtune.host.sockets import TcpSocket
+from fabtune.measure import connection_group, look
 from fabtune.measure.queue_times import QueueCounters, queue_between
 from fabtune.model import typed
 from fabtune.model.observation import Observation, QueueSeen
@@ -60,3 +64,48 @@ def test_what_was_counted_before_the_look_is_not_of_it() -> None:
     after = {"read": QueueCounters(30, 45_000_000, 5_000_000), "write": QueueCounters(0, 0, 0)}
     assert queue_between(before, after) == {"read": QueueSeen(2.0, 0.2)}
     assert queue_between({}, before) == {"read": QueueSeen(0.5, 0.1)}
+
+
+def test_a_look_that_fails_leaves_nothing_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs stayed in the kernel's hot path until the process ended, and `measure` measured with them."""
+    closed: list[str] = []
+
+    class Group:
+        def __init__(self, end: str, *_: object, **__: object) -> None:
+            if end == "target":
+                raise FabtuneError("no such namespace")
+            self.close = lambda: closed.append(end)
+
+    monkeypatch.setattr(look, "ConnectionGroup", Group)
+    one = object.__new__(look.Look)
+    one._sockets, one._theirs, one._looked, one._groups = {}, {}, [], []
+    one._host = one._netns = ""
+    one._unconnected = one._in_netns = False
+    with pytest.raises(FabtuneError):
+        one.over(1.0)
+    assert closed == ["initiator"]
+
+
+def test_a_connection_group_that_cannot_sample_lets_go_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+
+    def refused(*_: object) -> None:
+        raise FabtuneError("inet_diag: no")
+
+    end = SimpleNamespace(missing=[], close=lambda: closed.append(True))
+    monkeypatch.setattr(connection_group, "End", lambda *_, **__: end)
+    monkeypatch.setattr(connection_group, "SocketSampler", refused)
+    socket = TcpSocket("10.0.0.1", "10.0.0.2", 3260, 40000, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 0, 0)
+    with pytest.raises(FabtuneError):
+        connection_group.ConnectionGroup("target", "", [socket])
+    assert closed == [True]
+
+
+def test_of_several_busy_disks_of_a_session_none_has_the_others_queue() -> None:
+    """It is counted by session: a small disk had its neighbour's mean."""
+    seen = _seen("untouched-read", target={"read": QueueSeen(100.0, 1.0)})
+    ways = {"read": attrs.evolve(seen.disk.ways["read"], moved_bytes=seen.disk.ways["read"].moved_bytes // 2)}
+    seen = attrs.evolve(
+        seen, disk=attrs.evolve(seen.disk, ways=ways), session=attrs.evolve(seen.session, disks=("sda", "sdb"))
+    )
+    assert _parts(seen)["queue"] == 0

@@ -71,8 +71,8 @@ def test_a_window_that_starts_anew_after_each_pause_has_its_share(rtt_ms: int, s
     (one,) = judged(_seen(f"idle-restart-read-{rtt_ms}ms"))
     shares = {told.limiter: told.share for told in one.shares}
     assert shares["slow-start"] == pytest.approx(share, abs=0.05)
-    # The load asks for something in a quarter of the time.
-    assert one.first.limiter == "slow-start"
+    # Of the time in which the load asks for something it is more, but less than a tenth is not worth a change.
+    assert one.first.limiter == ("slow-start" if share >= 0.1 else "load")
     assert "congestion-window" not in shares
 
 

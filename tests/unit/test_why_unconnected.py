@@ -8,8 +8,10 @@ from pathlib import Path
 import attrs
 import pytest
 
+from fabtune.cli import whatif
+from fabtune.measure import look
 from fabtune.model import typed
-from fabtune.model.observation import BackstoreSeen, Observation
+from fabtune.model.observation import BackstoreSeen, BesideSeen, Observation
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 
@@ -69,11 +71,49 @@ def test_with_the_line_s_rate_and_the_target_s_end_what_keeps_the_credits_is_tol
     assert ("srp.queue_size" in found.first.lifts) == (limiter == "srp-credits")
 
 
+def test_a_queue_that_is_reached_with_credits_left_is_not_called_a_want_of_them() -> None:
+    seen = _srp("untouched-read", rate=125e6, no_credit=0, refusals={"host_busy": 1000})
+    found = _one(_with_target(seen, 0.1))
+    assert found.first.limiter == "srp-queue" and "srp.queue_size" in found.first.lifts
+
+
+def test_a_target_is_the_login_s_only_where_one_disk_did_just_its_requests() -> None:
+    """Any busier storage host passed for it, and another initiator's disk for this one's."""
+    seen = _with_target(_srp("untouched-read"), 1.0)
+    assert seen.target
+    (mine,) = seen.target.backstores
+    done = mine.completed["read"]
+    twice = attrs.evolve(mine, name="sdy", completed={"read": 2 * done})
+    for stores, right in (((mine,), True), ((twice,), False), ((mine, twice), False), ((), False)):
+        assert look._did(attrs.evolve(seen.target, backstores=stores), seen.disk) == right
+    idle = attrs.evolve(mine, name="sdx", completed={"read": done // 50})
+    assert look._did(attrs.evolve(seen.target, backstores=(idle, mine)), seen.disk)
+
+
+def test_whatif_says_of_a_profile_that_it_cannot_tell() -> None:
+    """It ended with a usage error, and said nothing of the iSCSI disks beside."""
+    told = whatif._tell(_srp("untouched-read"), ["wan"])
+    assert told.ways == [] and told.asked.unknown == ("wan",)
+
+
 def test_a_full_line_is_no_want_of_credits() -> None:
     seen = _srp("untouched-read", no_credit=70, refusals={"host_busy": 1000})
     carried = seen.disk.ways["read"].moved_bytes / seen.disk.elapsed_s
     found = _one(attrs.evolve(_with_target(seen, 0.1), rate_bytes_per_s=carried * 1.06, rate_by="--rate"))
     assert found.first.limiter == "line" and not found.liftable
+
+
+def test_disks_of_one_login_that_fill_the_line_together_want_no_credits() -> None:
+    seen = _srp("untouched-read", no_credit=70, refusals={"host_busy": 1000})
+    carried = seen.disk.ways["read"].moved_bytes / seen.disk.elapsed_s
+    others = {"read": 3 * carried}
+    seen = attrs.evolve(
+        _with_target(seen, 0.1), rate_bytes_per_s=4 * carried * 1.06, rate_by="--rate",
+        session=attrs.evolve(seen.session, disks=("sda", "sdb", "sdc", "sdd")),
+        beside=BesideSeen(("sdb", "sdc", "sdd"), others, others),
+    )  # fmt: skip
+    found = _one(seen)
+    assert found.first.limiter == "line" and found.at_the_bound and not found.liftable
 
 
 def test_a_port_that_is_lost_blocks_all() -> None:

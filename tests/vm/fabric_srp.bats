@@ -101,7 +101,7 @@ host() {
 		(one,) = json.loads("""$output""")["devices"]
 		first = one["ways"][0]["shares"][0]
 		print(first)
-		assert first["limiter"] == "srp-credits" and first["share"] > 0.95
+		assert first["limiter"] in ("srp-credits", "srp-queue") and first["share"] > 0.95
 	PYTHON
 	kill %1
 	wait || true

@@ -55,7 +55,8 @@ def run_whatif(args: argparse.Namespace) -> int:
 
 
 def _tell(seen: Observation, words: list[str]) -> _Told:
-    wanted = asked(words, seen)
+    # Of what has no TCP connection no path is known that a profile could be reckoned for.
+    wanted = Asked({}, tuple(words)) if seen.session.rdma else asked(words, seen)
     # What the model does not know must not be foretold as if nothing had been asked.
     if not wanted.changes:
         return _Told(seen, wanted, [])

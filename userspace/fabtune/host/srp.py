@@ -80,5 +80,5 @@ def srp_logins() -> list[SrpLogin]:
 
 
 def times_out_of_credit(login: SrpLogin) -> int:
-    """Return how often the login has found no credit since it is there."""
-    return _number(tree.SYS / "class/scsi_host" / login.host / "zero_req_lim")
+    """Return how often the login has found no credit since it is there; 0 where it is gone."""
+    return max(0, _number(tree.SYS / "class/scsi_host" / login.host / "zero_req_lim"))

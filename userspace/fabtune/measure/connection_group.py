@@ -13,6 +13,9 @@ from fabtune.measure.ends import End, EndCounters, way_of
 from fabtune.model.address import canonical
 from fabtune.model.observation import EndSeen, SocketSample, SocketSeen
 
+# Counting in iSCSI's own queues costs some tenths of a us a command: of so many a second it has seen enough by then.
+_MANY_A_S, _RATE_KNOWN_S = 20_000, 0.5
+
 
 class ConnectionGroup:
     """The connections of one end, looked at together."""
@@ -23,7 +26,12 @@ class ConnectionGroup:
     ) -> None:  # fmt: skip
         self.samples: dict[TcpSocket, list[SocketSample]] = {one: [] for one in connections}
         self._end, self._way_of = End(end, netns, connections, alone=alone, hosts=hosts), partial(way_of, end=end)
-        self._sampler = SocketSampler(connections, netns) if connections else None
+        self._closed = self._rate_known = False
+        try:
+            self._sampler = SocketSampler(connections, netns) if connections else None
+        except BaseException:
+            self._end.close()
+            raise
         self._before: EndCounters
         self._after: EndCounters
         self._begun_unix_s = 0.0
@@ -43,13 +51,24 @@ class ConnectionGroup:
             now = qdiscs.get(self._end.nic_of(self._way_of(one)))
             rate = now.max_bytes_per_s if now else None
             self.samples[one].append(sample if rate is None else attrs.evolve(sample, qdisc_bytes_per_s=rate))
+        if at_s >= _RATE_KNOWN_S and not self._rate_known:
+            self._rate_known = True
+            if self._end.queued_commands_since(self._before) > _MANY_A_S * at_s:
+                self.count_no_more()
+
+    def count_no_more(self) -> None:
+        """Read what iSCSI's own queue did so far and let go of it, which takes the kernel a while."""
+        self._end.count_no_more()
 
     def stop(self) -> None:
         """Read them again: the look is over."""
         self._after = self._end.read()
 
     def close(self) -> None:
-        """Let go of the kernel's ears."""
+        """Let go of the kernel's ears; the second time there is nothing to let go of."""
+        if self._closed:
+            return
+        self._closed = True
         self._end.close()
         if self._sampler:
             self._sampler.close()

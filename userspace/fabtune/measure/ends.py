@@ -122,6 +122,7 @@ class End:
         self._carriers = _carriers(_THREADS[end][0]) if self._looks else ()
         self._stores = _stores() if end == TARGET and self._looks else {}
         self._queue = self._own_queue() if connections and os.geteuid() == 0 else None
+        self._counted: dict[TcpSocket, dict[str, QueueCounters]] = {}
 
     def _nic(self, way: Way) -> str:
         try:
@@ -140,10 +141,21 @@ class End:
 
     def _queues(self) -> dict[TcpSocket, dict[str, QueueCounters]]:
         if self._queue is None:
-            return {}
+            return self._counted
         if self.end == TARGET:
             return {one: self._queue.of_connection(one) for one in self._connections}
         return {one: self._queue.of_host(number) for one, number in self._hosts.items()}
+
+    def queued_commands_since(self, before: EndCounters) -> int:
+        """Return how many commands the own queue has sent since, 0 where nobody counts any more."""
+        if self._queue is None:
+            return 0
+        now = self._queues()
+        return sum(
+            one.commands - before.queues[connection][way].commands
+            for connection, ways in now.items()
+            for way, one in ways.items()
+        )
 
     def own_queue_seen(self, one: TcpSocket, before: EndCounters, after: EndCounters) -> dict[str, QueueSeen]:
         """Return what the end's own queue did with a connection's commands, by direction."""
@@ -185,7 +197,12 @@ class End:
         """End the look."""
         if self._rates:
             self._rates.close()
+        self.count_no_more()
+
+    def count_no_more(self) -> None:
+        """Let go of the own queue; what was counted until now stays."""
         if self._queue:
+            self._counted = self._queues()
             self._queue.close()
             self._queue = None
 

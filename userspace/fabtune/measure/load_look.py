@@ -62,7 +62,7 @@ class LoadLook:
                 self._look.stop()
                 self._stopped = True
         except (FabtuneError, OSError):
-            self._look = None
+            self.give_up()
 
     def give_up(self) -> None:
         """End the look without a judgement."""
@@ -91,6 +91,7 @@ class LoadLook:
                 self._look.stop()
             seen = self._look.end(first, last)
         except (FabtuneError, OSError):
+            self.give_up()
             return ()
         return tuple(one for disk in seen for one in limits_of(with_rate(disk, rate_bytes_per_s)))
 
@@ -107,7 +108,11 @@ def _begun(disk: str | None, target_netns: str | None) -> Look | None:
         look = Look([disk], target_netns)
         if look.disks > _MOST_DISKS:
             return None
+    except (FabtuneError, OSError):
+        return None
+    try:
         look.prepare()
     except (FabtuneError, OSError):
+        look.give_up()
         return None
     return look

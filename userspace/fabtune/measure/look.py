@@ -41,8 +41,10 @@ _EVERY_S = 0.2
 # So many connections' ends are looked at that often, for less than 1 % of a CPU.
 _AT_ONCE = 200
 _MOST_LOOKS = 1000
-# Requests are merged on their way to the target's disk, not all of them.
-_MOST = 0.5
+# The kernel takes so long to let go of the programs in iSCSI's queues: from a long look's end these are spared it.
+_LET_GO_S, _LONG_S = 1.0, 5.0
+# A target's disk that did about as many requests is the one; one with fewer than these is nobody's.
+_SAME, _FEW = 0.2, 0.05
 
 
 class Look:
@@ -94,6 +96,9 @@ class Look:
             _sampled(self._groups, self._disks, seconds, partial(times.sample, names) if times else None)
             self.stop()
             return self.end(first, fabstat_now()[0], away)
+        except BaseException:
+            self.give_up()
+            raise
         finally:
             if away:
                 away.give_up()
@@ -108,10 +113,10 @@ class Look:
         mine = list({one for one in self._sockets.values() if one})
         alone = self._unconnected and self._in_netns
         hosts = {one.socket: host_number(one.disk) for one in self._looked if one.socket}
-        self._groups = [
-            ConnectionGroup(INITIATOR, "", mine, alone=self._unconnected, hosts=hosts),
-            ConnectionGroup(TARGET, self._netns, list(self._theirs.values()), alone=alone),
-        ]
+        hosts = {one: number for one, number in hosts.items() if number >= 0}
+        # One by one: what there is is let go of where the next fails.
+        self._groups = [ConnectionGroup(INITIATOR, "", mine, alone=self._unconnected, hosts=hosts)]
+        self._groups.append(ConnectionGroup(TARGET, self._netns, list(self._theirs.values()), alone=alone))
         self._disks = [DiskLook(one.disk) for one in self._looked]
 
     def begin(self) -> None:
@@ -136,7 +141,7 @@ class Look:
         for disk in self._disks:
             disk.stop()
         self._others.stop()
-        self._ran_out = {port: count - self._ran_out[port] for port, count in self._credits_ran_out().items()}
+        self._ran_out = {port: max(0, count - self._ran_out[port]) for port, count in self._credits_ran_out().items()}
 
     def _credits_ran_out(self) -> dict[str, int]:
         logins = (one.session for one in self._looked)
@@ -196,7 +201,7 @@ class Look:
             missing.append(_unconnected(session))
             target = self._serving if self._serving and _did(self._serving, disk) else None
             if self._serving and not target:
-                missing.append("the target's end: no block device there did these requests; is it the target?")
+                missing.append("the target's end: that one block device there did just these requests cannot be told")
         else:
             initiator = seen[one.socket]
             theirs = self._theirs.get(one.socket)
@@ -240,7 +245,7 @@ class Look:
 
     def _login(self, login: SrpLogin, multipath: str) -> SessionSeen:
         return SessionSeen(
-            target=login.port_id, portal=login.port, state=login.state, transport="srp", can_queue=login.can_queue,
+            target=login.port_id, portal=login.port_id, state=login.state, transport="srp", can_queue=login.can_queue,
             negotiated={}, disks=login.luns, connections=max(login.ch_count, 1), multipath=multipath,
             rdma=True, no_credit=self._ran_out[login.port],
         )  # fmt: skip
@@ -258,11 +263,15 @@ def _sampled(
     every_s = min(max(_EVERY_S, _EVERY_S * many), max(_EVERY_S, seconds / 10))
     every_s = max(every_s, seconds / _MOST_LOOKS)
     begun_s = time.monotonic()
-    turn = 0
+    turn, counts = 0, seconds >= _LONG_S
     while (at_s := time.monotonic() - begun_s) <= seconds:
         _sample(groups, disks, at_s)
         if beside:
             beside(at_s)
+        if counts and at_s >= seconds - _LET_GO_S:
+            counts = False
+            for group in groups:
+                group.count_no_more()
         turn += 1
         # On a grid, so that what sampling takes does not stretch it.
         next_s = min(off_beat(turn, every_s), seconds + 0.001)
@@ -290,10 +299,14 @@ def target_ends(seconds: float, at_unix_s: float | None = None, netns: str = "")
             "no initiator is connected to a target of this host" if ports else "this host serves no target"
         )
     group = ConnectionGroup(TARGET, netns, found, alone=alone)
-    wait_until(at_unix_s)
-    group.begin()
-    elapsed_s = _sampled([group], [], seconds)
-    group.stop()
+    try:
+        wait_until(at_unix_s)
+        group.begin()
+        elapsed_s = _sampled([group], [], seconds)
+        group.stop()
+    except BaseException:
+        group.close()
+        raise
     return [*group.seen(elapsed_s).values(), *([group.common(elapsed_s)] if alone else [])]
 
 
@@ -307,9 +320,10 @@ def _records() -> dict[str, dict[str, str]]:
 
 
 def _did(end: EndSeen, disk: DiskSeen) -> bool:
-    """Tell whether the block devices of `end` did most of what was asked of `disk`."""
+    """Tell whether one block device of `end`, and no other, did what was asked of `disk`: nothing else says whose."""
     asked = sum(one.completed for one in disk.ways.values())
-    return sum(count for store in end.backstores for count in store.completed.values()) >= max(1.0, _MOST * asked)
+    did = [count for store in end.backstores if (count := sum(store.completed.values())) >= _FEW * asked]
+    return len(did) == 1 and abs(did[0] - asked) <= _SAME * asked
 
 
 def _unconnected(session: SessionSeen) -> str:

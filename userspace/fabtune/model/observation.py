@@ -249,7 +249,7 @@ class DiskSeen:
 
 @attrs.frozen
 class SessionSeen:
-    """The session below the disk, or an SRP login: `target` is its port's identity, `portal` the kernel's name of it.
+    """The session below the disk, or an SRP login: `target` and `portal` are its port's identity then.
 
     `window_bytes` is what its record locks its buffers to, 0 for autotuning, None where no record is readable;
     `disks` are all its disks, `connections` how many it has, `multipath` what is built on the disk.

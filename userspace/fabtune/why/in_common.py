@@ -20,9 +20,9 @@ from fabtune.why.limiter import CANNOT_TELL
 KINDS = ("target", "path", "initiator")
 # Whose doing a limiter is where it is the same for many.
 _OF_KIND = {
-    "target": ("target-disk", "target-cpu", "cannot-tell-target", "task-set-full", "command-window"),
+    "target": ("target-disk", "target-cpu", "cannot-tell-target", "task-set-full", "command-window", "srp-credits"),
     "path": ("line", "competing-traffic", "cannot-tell-queue", "loss", "mtu-black-hole", "blocked-session"),
-    "initiator": ("initiator-cpu", "nr-requests", "queue-depth", "session-commands"),
+    "initiator": ("initiator-cpu", "nr-requests", "queue-depth", "session-commands", "srp-queue"),
 }
 _LOAD, _LINE = "load", "line"
 

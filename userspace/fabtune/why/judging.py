@@ -20,8 +20,8 @@ _MINOR = 0.01
 # From here on a change gains nothing that could be measured.
 _AT_BOUND, _NEARLY_ALL, _LINE = 0.97, 0.9, "line"
 # A share that is named first if a setting lifts it, before a longer one of the load, the line or the disk: of the time
-# in which the load asks for something, and the least of all of it.
-_TELLING, _LEAST = 0.15, 0.05
+# in which the load asks for something, and worth a change.
+_TELLING = 0.15
 # With so much of the time, what waits and is not told apart waits for it.
 _MOSTLY = 0.5
 # A share of the time that is worth a change.
@@ -124,7 +124,7 @@ def _judge(one_way: OneWay) -> Judged:
     rest = 1 - sum(one.share for one in shares)
     if rest > 1e-6 or not shares:
         shares.append(Share(CANNOT_TELL, rest, "what could not be told"))
-    telling = max(_LEAST, _TELLING * asked_s / whole_s) if whole_s else _TELLING
+    telling = max(_WORTH, _TELLING * asked_s / whole_s) if whole_s else _TELLING
     shares.sort(key=lambda one: (not (one.lifts and one.share >= telling), -one.share))
     first = by_name.get(shares[0].limiter)
     mostly = shares[0].share >= _MOSTLY and first is not None and first.holds_up

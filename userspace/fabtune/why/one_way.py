@@ -51,7 +51,8 @@ class OneWay:
         """What its connection carried this way: of a session of several disks the others' data, too."""
         if len(self.seen.session.disks) < 2:
             return self.bytes_per_s
-        found = self.bytes_per_s
+        beside = self.seen.beside if self.seen.session.rdma else None
+        found = self.bytes_per_s + (beside.session_bytes_per_s.get(self.way_name, 0.0) if beside else 0.0)
         for end, counter in ((self.sender, "sent_bytes"), (self.receiver, "received_bytes")):
             if end and end.socket:
                 found = max(found, end.socket.grown(counter) / end.socket.elapsed_s)
@@ -283,8 +284,7 @@ class OneWay:
     def _moments(self) -> Sequence["Moment"]:
         mine = self.sender.socket if self.sender else None
         other = self.receiver.socket if self.receiver else None
-        clock = mine or other
-        if clock is None:
+        if (clock := mine or other) is None:
             count = len(self.seen.disk.samples) if self.seen.session.rdma else 0
             return tuple(Moment(self, index, None, None) for index in range(1, count))
         moments = []
@@ -329,7 +329,7 @@ class Moment:
         end = self.one_way.sender if self.sender else self.one_way.receiver
         counter = "sent_bytes" if self.sender else "received_bytes"
         if not end or not end.socket:
-            return self.one_way.bytes_per_s
+            return self.one_way.carried_bytes_per_s
         reach_s = max(_RATE_S, _RATE_RTTS * self.one_way.rtt_s) / 2
         first, last = around(end.socket.samples, self.index, reach_s)
         return float(getattr(last, counter) - getattr(first, counter)) / (last.at_s - first.at_s)

@@ -9,6 +9,9 @@ import attrs
 
 from fabtune.why.one_way import OneWay
 
+# So much of what its connection carried is this disk's, if no other disk's requests are in between.
+_ALONE = 0.9
+
 
 @attrs.frozen
 class Part:
@@ -42,7 +45,6 @@ def parts_of(one_way: OneWay) -> list[Part]:
         Part("r2t", one_way.r2t_round_trips * (path_ms + wire_ms + queues_ms + socket_ms)),
         Part("backstore", backstore_ms := 1e3 * one_way.backstore_s),
         Part("target", max(0.0, (one_way.served_ms or 0.0) - backstore_ms)),
-        # Without the line's rate it is what the round trip grows by, which the target's time may be.
         Part("wire", wire_ms),
         Part("queues", queues_ms),
         Part("socket", socket_ms),
@@ -51,7 +53,12 @@ def parts_of(one_way: OneWay) -> list[Part]:
 
 
 def _queued_ms(one_way: OneWay) -> float:
-    """Return the time in the queues of both ends: of the command or the data, and of the answer."""
+    """Return the time in the queues of both ends: of the command or the data, and of the answer.
+
+    They are counted by session: of several busy disks none is known.
+    """
+    if one_way.own_share < _ALONE:
+        return 0.0
     ends = (one_way.seen.initiator, one_way.seen.target)
     found = (end.queue.get(one_way.way_name) for end in ends if end)
     return sum(one.queued_ms for one in found if one)
@@ -68,7 +75,9 @@ def _wire_ms(one_way: OneWay, waits_ms: float) -> float:
         return 1e3 * one_way.wire_s
     queue = one_way.sender.queue.get(one_way.way_name)
     backlogged = one_way.always_backlogged and one_way.carried_bytes_per_s
-    leaves_s = one_way.way.request_bytes / one_way.carried_bytes_per_s if backlogged else one_way.wire_s
+    # Without the line's rate its own data is in what the round trip grows by.
+    rate = one_way.carried_bytes_per_s if backlogged else one_way.goodput
+    leaves_s = one_way.way.request_bytes / rate if rate else 0.0
     late_ms = (1e3 * leaves_s - (queue.sent_ms if queue else 0.0)) / (1 + one_way.r2t_round_trips)
     return max(0.0, late_ms / 2, late_ms - waits_ms)
 

@@ -7,6 +7,8 @@ with none of these in sight of the load itself.
 
 from collections.abc import Callable, Iterator
 
+import attrs
+
 from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR, TARGET
 from fabtune.why.limiter import OWED, Limiter
@@ -77,7 +79,8 @@ def _bound(moment: Moment) -> str:
 def depth_of(one_way: OneWay) -> str:
     """Return the name of the limit to the requests under way that is reached all the time, '' for none."""
     if _session_full(one_way) or refusals_a_request(one_way, BY_HOST) >= REFUSED:
-        return "session-commands" if one_way.seen.session.no_credit is None else "srp-credits"
+        ran_out = one_way.seen.session.no_credit
+        return "session-commands" if ran_out is None else "srp-credits" if ran_out else "srp-queue"
     if _tags_used_up(one_way):
         return "nr-requests"
     if _at_limit(one_way) and (_more_wait(one_way) or not one_way.seen.disk.by_fabstat):
@@ -179,8 +182,12 @@ SESSION_COMMANDS = Limiter(
 )  # fmt: skip
 SRP_CREDITS = Limiter(
     name="srp-credits", stage=OWED, order=8, claim=_when("srp-credits"), evidence=commands_seen,
-    subject=lambda _: "the SRP login's queue, which the target's credits bound",
+    subject=lambda _: "SRP credits of the target, which run out",
     lifts=("srp.queue_size", "srp.ch_count"), ends=_initiator, profile="srp",
+)  # fmt: skip
+SRP_QUEUE = attrs.evolve(
+    SRP_CREDITS, name="srp-queue", order=9, claim=_when("srp-queue"),
+    subject=lambda _: "the SRP login's queue (queue_size, cut down to the target's credits)",
 )  # fmt: skip
 NR_REQUESTS = Limiter(
     name="nr-requests", stage=OWED, order=4, claim=_when("nr-requests"), evidence=_depth_seen,
@@ -216,4 +223,5 @@ LIMITERS = (
     DEPTH_OR_LOAD,
     LOAD,
     SRP_CREDITS,
+    SRP_QUEUE,
 )

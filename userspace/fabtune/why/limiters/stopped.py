@@ -96,7 +96,7 @@ BLACK_HOLE = Limiter(
 BLOCKED = Limiter(
     name="blocked-session", stage=STOPPED, claim=_blocked, evidence=_seen, order=1,
     subject=lambda _: "a blocked session: nothing is acknowledged",
-    advice=lambda _: "look at the path and the target first: `iscsiadm -m session -P 1`, `fabtune stuck`",
+    advice=lambda _: "look at the path and the target first: `fabtune show`, `fabtune stuck`",
 )  # fmt: skip
 
 LIMITERS = (BLACK_HOLE, BLOCKED)

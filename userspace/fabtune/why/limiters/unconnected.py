@@ -19,7 +19,7 @@ def _which(one_way: OneWay) -> str:
     """Return the name of what requests meet with, '' where it can be told whether it limits."""
     if not one_way.seen.session.rdma or (one_way.goodput and one_way.seen.target):
         return ""
-    if depth_of(one_way) == "srp-credits":
+    if depth_of(one_way) in ("srp-credits", "srp-queue"):
         return "cannot-tell-credits"
     refused = refusals_a_request(one_way, (*BY_WINDOW, *BY_TARGET)) >= REFUSED
     return "cannot-tell-reached" if refused or depth_of(one_way) else "cannot-tell-unconnected"
@@ -32,7 +32,7 @@ def _when(name: str) -> Callable[[Moment], float]:
 CREDITS = Limiter(
     name="cannot-tell-credits", stage=HELD, order=20, claim=_when("cannot-tell-credits"), evidence=commands_seen,
     subject=lambda _: "the SRP login's credits and queue, or what keeps requests that long: the line or the target",
-    among=("srp-credits", *_BEHIND),
+    among=("srp-credits", "srp-queue", *_BEHIND),
 )  # fmt: skip
 REACHED = Limiter(
     name="cannot-tell-reached", stage=HELD, order=21, claim=_when("cannot-tell-reached"), evidence=commands_seen,
