@@ -273,7 +273,7 @@ static __always_inline void request_complete(struct request *rq, fabstat_status_
 	unsigned int op;
 	u32 bucket;
 
-	if (unlikely(!nr_bytes || (__force u32)status | (nr_bytes ^ blk_rq_bytes(rq)) |
+	if (unlikely((__force u32)status |
 		     ((__force u32)rq->rq_flags & (__force u32)RQF_TIMED_OUT))) {
 		request_complete_slowly(NULL, rq, status, nr_bytes);
 		return;
@@ -287,6 +287,9 @@ static __always_inline void request_complete(struct request *rq, fabstat_status_
 	ticks = now - place.slot->issued;
 	/* More than a second or four, a negative time, or a marked slot: see FABSTAT_IDLE. */
 	if (unlikely(ticks >> 32))
+		goto slowly;
+	/* A part of it, or what was left of it, or nothing of what it had: it failed over. */
+	if (unlikely(place.slot->bytes != nr_bytes))
 		goto slowly;
 	ns = how == BY_TIMEKEEPER ? ticks : fabstat_few_ticks_to_ns(ticks);
 	if (how == IN_DETAIL && unlikely(!fabstat_done_ordinary(&place, place.slot->issued, ns)))

@@ -3,7 +3,8 @@
  * What must hold of the pure headers, for whoever builds them: the unit tests do so in user space
  * (tests/unit/fabstat_header.c), KUnit in a kernel (fabstat_test.c).
  *
- * Both define ARRAY_SIZE(), and CHECK(condition, value), which reports to @test where @condition is false.
+ * Both define ARRAY_SIZE(), and CHECK(condition, value), which reports to @test where @condition
+ * is false.
  */
 #ifndef FABSTAT_CHECKS_H
 #define FABSTAT_CHECKS_H
