@@ -44,10 +44,13 @@ struct begun {
 	__u64 again; /* for an R2T: no command of its own */
 };
 
-/* By command.  One that never ends is pushed out. */
+/*
+ * By command.  One that is aborted stays until its memory is another's: there are no more than commands at a time.  Where
+ * they are too many, some are not counted; pushing out the oldest would lose those that wait longest.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
 	__type(key, __u64);
 	__type(value, struct begun);
 } under_way SEC(".maps");
@@ -56,6 +59,11 @@ struct {
 enum dma_data_direction {
 	DMA_TO_DEVICE = 1,
 	DMA_FROM_DEVICE = 2,
+};
+
+enum cmd_i_state_table {
+	ISTATE_SEND_DATAIN = 1,
+	ISTATE_SEND_STATUS = 2,
 };
 
 struct in6_addr {
@@ -211,9 +219,16 @@ static __always_inline const void *core_of(const struct iscsit_cmd *command)
 }
 
 SEC("fentry/iscsit_response_queue")
-int BPF_PROG(answers, struct iscsit_conn *connection, struct iscsit_cmd *command)
+int BPF_PROG(answers, struct iscsit_conn *connection, struct iscsit_cmd *command, int state)
 {
-	begin_to_send(core_of(command));
+	__u64 key = (__u64)core_of(command);
+
+	/* An answer to something else, in the memory of a command that was aborted. */
+	if (state != (int)bpf_core_enum_value(enum cmd_i_state_table, ISTATE_SEND_DATAIN) &&
+	    state != (int)bpf_core_enum_value(enum cmd_i_state_table, ISTATE_SEND_STATUS))
+		bpf_map_delete_elem(&under_way, &key);
+	else
+		begin_to_send(core_of(command));
 	return 0;
 }
 
