@@ -12,6 +12,7 @@ from fabtune.cli import whatif
 from fabtune.measure import look
 from fabtune.model import typed
 from fabtune.model.observation import BackstoreSeen, BesideSeen, Observation
+from fabtune.tune import lift
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 
@@ -94,6 +95,26 @@ def test_whatif_says_of_a_profile_that_it_cannot_tell() -> None:
     """It ended with a usage error, and said nothing of the iSCSI disks beside."""
     told = whatif._tell(_srp("untouched-read"), ["wan"])
     assert told.ways == [] and told.asked.unknown == ("wan",)
+
+
+def test_an_srp_login_beside_an_iscsi_session_does_not_take_its_profile_s_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    login = _with_target(_srp("untouched-read", rate=125e6, no_credit=70, refusals={"host_busy": 1000}), 0.1)
+    kept = json.loads(gzip.decompress(_KEPT.read_bytes()))["untouched-read"]
+    session = attrs.evolve(typed.STRICT.read(Observation, kept, ""), device="sdb")
+    monkeypatch.setattr(lift, "with_known_rate", lambda seen, _: list(seen))
+    for seen, profile in (((login, session), "wan"), ((session, login), "wan"), ((login,), "srp")):
+
+        class Looked:
+            def __init__(self, *_: object) -> None:
+                pass
+
+            def over(self, _: float, seen: tuple[Observation, ...] = seen) -> tuple[Observation, ...]:
+                return seen
+
+        monkeypatch.setattr(lift, "Look", Looked)
+        assert lift.reason(1.0, "target", None).profile == profile
 
 
 def test_a_full_line_is_no_want_of_credits() -> None:

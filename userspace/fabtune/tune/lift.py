@@ -155,7 +155,9 @@ def reason(seconds: float, target_netns: str | None, rate_bit_per_s: float | Non
     ways = [way for _, judged_ways in found for way in judged_ways]
     if not ways:
         raise CannotTellError("; ".join(words.idle(one) for one in seen))
-    disks = [one for one in (limited(*pair) for pair in found) if one.shares]
+    every = [one for one in (limited(*pair) for pair in found) if one.shares]
+    # SRP logins have a profile of their own: they are planned for where nothing else is limited.
+    disks = [one for one in every if not one.seen.session.rdma] or every
     shares = tuple(share for one in disks for share in one.shares)
     # As of several sessions ever: the longest round trip and the fastest line; what they ask for are upper limits.
     asking = [one.seen for one in disks] or [one for one, judged_ways in found if judged_ways]
