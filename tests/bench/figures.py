@@ -277,7 +277,7 @@ TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
     "daq": listed("stream_rate", "mb_per_s", "slowest_share", "p99_ms"),
     "lan-frames": listed("mtu", "size_bytes", "mb_per_s", "cpu_s_per_gb"),
     "kernels": listed("kernel", "size_bytes", "mb_per_s"),
-    "read-ahead": listed("workload", "read_ahead_bytes", "mb_per_s"),
+    "read-ahead": listed("workload", "read_ahead", "mb_per_s"),
 }  # fmt: skip
 # Experiments whose curves are a picture of the documentation.
 PICTURES = ("demo", "wan-rtt")
