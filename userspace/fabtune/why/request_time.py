@@ -5,6 +5,8 @@ Each part is measured by itself; their sum is the request's whole time but for `
 parts are more than that.
 """
 
+import math
+
 import attrs
 
 from fabtune.why.one_way import OneWay
@@ -37,14 +39,16 @@ def parts_of(one_way: OneWay) -> list[Part]:
         return []
     path_ms, socket_ms, queues_ms = 1e3 * one_way.rtt_s, 1e3 * one_way.socket_s, _queues_ms(one_way)
     wire_ms = _wire_ms(one_way, socket_ms + queues_ms)
+    # The block layer counts a disk's time in ticks; the target's own count, where there is one, is of all of it.
+    served_ms = math.inf if one_way.served_ms is None else one_way.served_ms
     told = [
         Part("held", max(0.0, whole_ms - (way.device_ms or whole_ms))),
         Part("queue", _queued_ms(one_way)),
         Part("path", path_ms),
         # Each piece that is asked for takes as long as the last.
         Part("r2t", one_way.r2t_round_trips * (path_ms + wire_ms + queues_ms + socket_ms)),
-        Part("backstore", backstore_ms := 1e3 * one_way.backstore_s),
-        Part("target", max(0.0, (one_way.served_ms or 0.0) - backstore_ms)),
+        Part("backstore", backstore_ms := min(1e3 * one_way.backstore_s, served_ms)),
+        Part("target", 0.0 if math.isinf(served_ms) else served_ms - backstore_ms),
         Part("wire", wire_ms),
         Part("queues", queues_ms),
         Part("socket", socket_ms),
