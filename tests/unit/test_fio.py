@@ -97,31 +97,32 @@ def test_requests_that_come_back_near_the_samples_beat_do_not_bend_the_slope() -
 def test_a_load_begins_when_its_files_are_made(thread: int, tmp_path: Path) -> None:
     program, _ = fio.find()
     file, size = tmp_path / "file", 128 << 20
-    job = f"[job]\nioengine=psync\nrw=read\nfilename={file}\nsize={size}\nfallocate=none\ntime_based=1\nruntime=500ms\n"
+    job = f"[job]\nioengine=psync\nrw=read\nfilename={file}\nsize={size}\nfallocate=none\ntime_based=1\nruntime=60s\n"
     seen: list[tuple[float, int, float | None]] = []
 
     def tick() -> None:
         begun_s = load.measures_since_s(0.0)
         seen.append((time.monotonic(), file.stat().st_size if file.exists() else 0, begun_s))
+        if begun_s is not None:
+            load.stop()
 
     with fio.load(program, f"{job}numjobs=2\nthread={thread}\n", tmp_path) as load:
         load.wait(tick, 0.002)
-    ended_s = time.monotonic()
     making = [at_s for at_s, made, begun_s in seen if made < size and begun_s is None]
-    begun = {begun_s for _, _, begun_s in seen if begun_s is not None}
-    assert len(making) > 1 and all(made == size for _, made, begun_s in seen if begun_s is not None)
-    # The kernel notes a start to 10 ms; the second job's may be seen after the first one's.
-    assert begun and making[-1] - 0.02 <= min(begun) <= max(begun) <= ended_s - 0.5 + 0.02
+    at_s, made, begun_s = seen[-1]
+    assert len(making) > 1 and made == size
+    # The kernel notes a start to 10 ms.
+    assert begun_s is not None and making[-1] - 0.02 <= begun_s <= at_s
 
 
 @pytest.mark.parametrize("thread", [1, 0])
 def test_a_load_measures_from_when_fio_says_so(thread: int, tmp_path: Path) -> None:
-    """A job was taken to begin with its thread or process, which may be half a second before its first request."""
-    job = "[job]\nioengine=null\nsize=1g\ntime_based=1\nexec_prerun=sleep 0.4\nramp_time=300ms\n"
+    """A job was taken to begin with its thread or process, then with its ramp where that began late."""
+    job = "[job]\nioengine=null\nsize=1g\ntime_based=1\nexec_prerun=sleep 1\nramp_time=1s\n"
     seen: list[tuple[float, float]] = []
 
     def tick() -> None:
-        begun_s = load.measures_since_s(0.3)
+        begun_s = load.measures_since_s(1.0)
         if begun_s is not None:
             seen.append((begun_s, time.monotonic()))
 
@@ -130,8 +131,8 @@ def test_a_load_measures_from_when_fio_says_so(thread: int, tmp_path: Path) -> N
         load.wait(tick, 0.05)
         measured_s = load.document().run_s()
     ended_s = time.monotonic()
-    assert seen and all(started_s + 0.7 <= begun_s <= at_s for begun_s, at_s in seen)
-    # It ends once it has measured that long.
-    assert max(begun_s for begun_s, _ in seen) <= ended_s - measured_s + 0.02
+    assert seen and all(started_s + 2.0 <= begun_s <= at_s for begun_s, at_s in seen)
+    # It ends once it has measured that long, and answers a little after it has looked at the clock.
+    assert max(begun_s for begun_s, _ in seen) <= ended_s - measured_s + 0.5
     # What fio said of its beginning is not what it had counted before it waited for what was outstanding.
     assert load.before_drain() is None

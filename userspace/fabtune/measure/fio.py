@@ -123,11 +123,11 @@ class Load:
         if time.monotonic() < earliest_s:
             return None
         answers = self._answers()
-        if len(answers) == self._asked and not _measures(answers, earliest_s):
+        if len(answers) == self._asked and not _measures(answers, earliest_s, ramp_s):
             self._note_figures()
             self._asked += 1
             answers = self._next_answer()
-        return max(_starts_s(answers[-1])) if _measures(answers, earliest_s) else None
+        return max(_starts_s(answers[-1])) if _measures(answers, earliest_s, ramp_s) else None
 
     def _answers(self) -> list[FioOutput]:
         return _split(self._output)[0]
@@ -176,9 +176,11 @@ class Load:
         raise FioError(f"{self._called} ended with status {status}: {words}", document)
 
 
-def _measures(answers: Sequence[FioOutput], earliest_s: float) -> bool:
+def _measures(answers: Sequence[FioOutput], earliest_s: float, ramp_s: float) -> bool:
     """Tell whether by the last of `answers` every job has begun what it measures, which is not before `earliest_s`."""
-    return bool(answers) and min(_starts_s(answers[-1]), default=-math.inf) >= earliest_s - _TICK_S
+    begun = bool(answers) and min(_starts_s(answers[-1]), default=-math.inf) >= earliest_s - _TICK_S
+    # A job whose ramp began late looks, in its ramp, like one that measures.
+    return begun and answers[-1].is_past_ramp(ramp_s)
 
 
 def _starts_s(said: FioOutput) -> list[float]:

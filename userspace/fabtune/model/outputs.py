@@ -97,6 +97,15 @@ class FioOutput:
         counted_ms = ((self.timestamp_ms or 0) - length_ms for length_ms in lengths_ms)
         return [(job.job_start or ms) / 1e3 for job, ms in zip(self.jobs, counted_ms, strict=True)]
 
+    def is_past_ramp(self, ramp_s: float) -> bool:
+        """Tell whether every job's ramp of `ramp_s` is over: until then it counts requests, not how long they take.
+
+        A job that times no request, or saw none end, is past it once it counts for longer than that.
+        """
+        return all(
+            job.read.lat_ns.N or job.write.lat_ns.N or (job.job_runtime or 0) >= ramp_s * 1e3 for job in self.jobs
+        )
+
     @property
     def busy_jobs(self) -> int:
         """How many jobs moved data."""
