@@ -221,14 +221,15 @@ static __always_inline const void *core_of(const struct iscsit_cmd *command)
 SEC("fentry/iscsit_response_queue")
 int BPF_PROG(answers, struct iscsit_conn *connection, struct iscsit_cmd *command, int state)
 {
-	__u64 key = (__u64)core_of(command);
+	const void *core = core_of(command);
+	__u64 key = (__u64)core;
 
 	/* An answer to something else, in the memory of a command that was aborted. */
 	if (state != (int)bpf_core_enum_value(enum cmd_i_state_table, ISTATE_SEND_DATAIN) &&
 	    state != (int)bpf_core_enum_value(enum cmd_i_state_table, ISTATE_SEND_STATUS))
 		bpf_map_delete_elem(&under_way, &key);
 	else
-		begin_to_send(core_of(command));
+		begin_to_send(core);
 	return 0;
 }
 

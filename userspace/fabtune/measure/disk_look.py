@@ -24,10 +24,15 @@ def fabstat_now() -> tuple[Snapshot | None, str]:
 
 
 def host_number(disk: str) -> int:
-    """Return the number of the SCSI host that brings a disk, -1 for none: the first part of its SCSI address."""
-    address = os.path.realpath(blocks.directory(disk) / "device").rpartition("/")[2]
-    number = tree.whole(address.partition(":")[0])
+    """Return the number of the SCSI host that brings a disk, -1 for none."""
+    number = _scsi_address(disk)[0]
     return -1 if number is None else number
+
+
+def _scsi_address(disk: str) -> list[int | None]:
+    """Return a disk's host, channel, target and LUN; what brings no SCSI disks has none of them."""
+    address = os.path.realpath(blocks.directory(disk) / "device").rpartition("/")[2]
+    return [tree.whole(number) for number in address.split(":")]
 
 
 class DiskLook:
@@ -82,7 +87,7 @@ class DiskLook:
             refused_ms={way: op.refused_ns / 1e6 for way, op in ops.items() if op.refused},
             queue=queue,
             samples=tuple(self._samples),
-            lun=self._lun(),
+            lun=_scsi_address(self.name)[-1],
         )
 
     def _ways(self) -> dict[str, WaySeen]:
@@ -103,12 +108,8 @@ class DiskLook:
         mean_depth = sum(depths) / len(depths) if depths else None
         return DiskSeen(
             self.name, False, elapsed_s, self._ways(), mean_depth, limit, None, {}, {}, queue, tuple(self._samples),
-            self._lun(),
+            _scsi_address(self.name)[-1],
         )  # fmt: skip
-
-    def _lun(self) -> int | None:
-        """Return the disk's number at its target, the last part of its SCSI address."""
-        return tree.whole(os.path.realpath(f"{self._directory}/device").rpartition(":")[2])
 
 
 def counted_between(first: Snapshot | None, last: Snapshot | None) -> dict[str, DeviceInterval]:

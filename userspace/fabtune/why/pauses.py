@@ -8,7 +8,7 @@ from functools import lru_cache
 import attrs
 
 from fabtune.why.one_way import TCP_IP_HEADERS, OneWay
-from fabtune.why.slices import nearest
+from fabtune.why.slices import ALONE, nearest
 
 # The least time-out for a retransmission, in s (TCP_RTO_MIN): a pause this long and a round trip cuts the window.
 _LEAST_RTO_S = 0.2
@@ -21,8 +21,6 @@ _ROUND_TRIPS = 1.25
 # Of so many beginnings it must be seen that data doubles, by half a doubling or nearer in most of them, before most of
 # what was asked for is there.
 _DOUBLINGS, _NEAR, _NOT_ALL = 3, 0.5, 0.6
-# So much of what its connection carried is this disk's, if no other disk's requests are in between.
-_ALONE = 0.9
 
 
 @attrs.frozen
@@ -95,7 +93,7 @@ def slow_beginnings(one_way: OneWay) -> SlowBeginnings | None:
     beginnings, fastest = _beginnings(one_way)
     first = max((one.bytes_per_s for one in beginnings), default=0.0)
     # What other disks of the session have asked for says nothing of this one's pauses.
-    shared = one_way.own_share < _ALONE or len(beginnings) < _BEGINNINGS
+    shared = one_way.own_share < ALONE or len(beginnings) < _BEGINNINGS
     if shared or first > _SLOWER * fastest or not one_way.rtt_s:
         return None
     asked_bytes = max(one.in_flight for one in one_way.seen.disk.samples) * one_way.way.request_bytes

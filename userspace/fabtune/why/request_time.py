@@ -10,9 +10,7 @@ import math
 import attrs
 
 from fabtune.why.one_way import OneWay
-
-# So much of what its connection carried is this disk's, if no other disk's requests are in between.
-_ALONE = 0.9
+from fabtune.why.slices import ALONE
 
 
 @attrs.frozen
@@ -61,7 +59,7 @@ def _queued_ms(one_way: OneWay) -> float:
 
     They are counted by session: of several busy disks none is known.
     """
-    if one_way.own_share < _ALONE:
+    if one_way.own_share < ALONE:
         return 0.0
     ends = (one_way.seen.initiator, one_way.seen.target)
     found = (end.queue.get(one_way.way_name) for end in ends if end)

@@ -13,6 +13,8 @@ Timed = TypeVar("Timed", SocketSample, DiskSample)
 # What an end's samples say nothing without, and what tells why a sender does not send (SocketSeen.lacks).
 _NEEDED = {"tcpi_bytes_acked", "tcpi_bytes_received", "tcpi_notsent_bytes", "tcpi_min_rtt", "sk_meminfo"}
 HELD_BACK = {"tcpi_rwnd_limited", "tcpi_sndbuf_limited"}
+# So much of what its connection carried is this disk's, if no other disk's requests are in between.
+ALONE = 0.9
 
 
 @attrs.frozen
