@@ -25,8 +25,10 @@ from fabtune.host.sessions import live_sessions
 
 _RATE, _FILE, _TOP = "200mbit", Path("/m/data"), Path(__file__).parents[2]
 _MAKE = {"ext4": ["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], "xfs": ["mkfs.xfs", "-q", "-f", "-K"]}
-# How long a cut may be that the session outlives by itself (recovery_tmo is 120 s).
-_CUT_S = (1, 60)
+# For how long the line is cut or the target gone, and how long requests wait for a session, so that none is lost by
+# that alone.
+_CUT_S, _GONE_S, _RECOVERY_S = (1, 130), (1, 60), 180
+_FAULTS = ("cut", "killed", "iscsid", "target", "digest")
 
 
 class Writer:
@@ -133,12 +135,30 @@ def _restart_iscsid() -> None:
             time.sleep(2.0)
 
 
+def _spoil() -> None:
+    """Change what leaves for the target: veth computes no checksum, so that nothing but a digest can notice."""
+    output_of("tc", "qdisc", "add", "dev", "i0", "clsact")
+    # Behind the headers of IP and TCP and an answer's 48 bytes: in the data, or in the next PDU's header.
+    changed = ("action", "pedit", "munge", "offset", "200", "u32", "set", "0xdeadbeef")
+    to_target = ("u32", "match", "ip", "dport", "3260", "0xffff")
+    output_of("tc", "filter", "add", "dev", "i0", "egress", "protocol", "ip", *to_target, *changed)
+    time.sleep(0.3)
+    output_of("tc", "qdisc", "del", "dev", "i0", "clsact")
+
+
 def _strike(kind: str, draw: random.Random, victim: "subprocess.Popen[str]") -> None:
     time.sleep(draw.uniform(0.2, 5.0))
     if kind == "cut":
         _set_forwarding(False)
         time.sleep(draw.uniform(*_CUT_S))
         _set_forwarding(True)
+    elif kind == "target":
+        (portal_group,) = Path("/sys/kernel/config/target/iscsi").glob("iqn.*/tpgt_1/enable")
+        portal_group.write_text("0")
+        time.sleep(draw.uniform(*_GONE_S))
+        portal_group.write_text("1")
+    elif kind == "digest":
+        _spoil()
     elif kind == "killed":
         victim.send_signal(signal.SIGKILL)
     else:
@@ -150,8 +170,14 @@ def _is_up() -> bool:
 
 
 def faults(count: int, seed: int) -> None:
-    """Print one FAULT for each retune that something happens to; it is lost where the session, a byte or a value is."""
+    """Print one FAULT for each retune that something happens to; it is lost where the session, a byte or a value is.
+
+    The session has both digests.
+    """
     guest("up", "--rtt", "10ms", "--rate", _RATE, "--size-mib", "128", "--keeps-data")
+    asked = {f"node.conn[0].iscsi.{part}Digest": "CRC32C" for part in ("Header", "Data")}
+    for name, value in {**asked, "node.session.timeo.replacement_timeout": str(_RECOVERY_S)}.items():
+        output_of("iscsiadm", "-m", "node", "-o", "update", "-n", name, "-v", value)
     disk = f"/dev/{guest('login')}"
     output_of(*_MAKE["ext4"], disk)
     Path("/m").mkdir(exist_ok=True)
@@ -164,7 +190,7 @@ def faults(count: int, seed: int) -> None:
     records = output_of("iscsiadm", "-m", "node", "-o", "show")
     draw = random.Random(seed)
     for number in range(count):
-        kind = draw.choice(("cut", "killed", "iscsid"))
+        kind = draw.choice(_FAULTS)
         writer = Writer()
         words = [sys.executable, "-m", "fabtune", "apply", str(profile), "--role", "initiator", "--reconnect"]
         victim = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
