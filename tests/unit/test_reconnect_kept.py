@@ -17,7 +17,7 @@ from fabtune.host import iscsiadm, iscsid, mounts, tree
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
-from fabtune.tune import carry, confirm, journal, lines, login_identity, owed, reconnect, relogin, successor
+from fabtune.tune import armed, carry, confirm, journal, lines, login_identity, owed, reconnect, relogin, successor
 from fabtune.tune.carry import Difference
 from fabtune.tune.lines import KeptLine
 from fabtune.tune.transaction import Transaction, parse
@@ -213,7 +213,7 @@ def test_a_name_that_only_iscsid_conf_has_keeps_it_too(chap: Path, monkeypatch: 
 def test_nothing_is_applied_over_what_waits_to_be_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = lines.UnconfirmedLine(10.0, 10.0, "boot", False, False)
     monkeypatch.setattr(journal, "transactions", lambda: [a_transaction(limit)])
-    monkeypatch.setattr(confirm, "_is_watched", lambda: True)
+    monkeypatch.setattr(armed, "is_watched", lambda: True)
     with pytest.raises(InputError, match="waits to be confirmed"):
         confirm.require_nobody_waits()
     confirm.require_nobody_waits(["20260101T000000Z-000"])
@@ -238,9 +238,9 @@ def test_a_journal_that_may_be_away_is_refused(
     monkeypatch.setattr(mounts, "seen_by", lambda process: [mount])
     if said:
         with pytest.raises(FabtuneError, match=said):
-            confirm._require_journal_stays(lasting)
+            confirm._require_all_stays(lasting)
     else:
-        confirm._require_journal_stays(lasting)
+        confirm._require_all_stays(lasting)
 
 
 class _Disk:

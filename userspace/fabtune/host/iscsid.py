@@ -193,7 +193,9 @@ def start_anew(daemon: Daemon, wait_s: float) -> None:
         environment = (tree.read_text(daemon.directory / "environ") or "").split("\0")
         pairs = dict(pair.split("=", 1) for pair in environment if "=" in pair)
         shell = tools.find("sh", "dash")
-        launch([shell, "-c", _APART, shell, _ANEW, str(daemon.pid), *words], env=pairs, cwd=Path("/")).wait()
+        apart = [*_own_scope(), shell, "-c", _APART, shell, _ANEW, str(daemon.pid), *words]
+        if status := launch(apart, env=pairs, cwd=Path("/")).wait():
+            raise FabtuneError(f"iscsid was left as it is: what would start it anew ended with status {status}")
     deadline = time.monotonic() + START_WAIT_S
     while since() in ("", daemon.since):
         if time.monotonic() > deadline:
@@ -201,6 +203,14 @@ def start_anew(daemon: Daemon, wait_s: float) -> None:
             still = "" if unit else " (what starts it waits on for two minutes, for what the old one left behind)"
             raise FabtuneError(f"iscsid was ended and has not come up again{still}; start it: {start}")
         time.sleep(0.05)
+
+
+def _own_scope() -> list[str]:
+    """Return what puts a program into a unit of its own, '' where nothing does: the end of ours would end it."""
+    if not systemd.manages_host():
+        return []
+    about = "--description=iscsid, started anew by fabtune"
+    return [tools.find("systemd-run", "systemd"), "--scope", "--collect", "--quiet", about]
 
 
 def _restart(unit: str) -> None:

@@ -14,7 +14,7 @@ from fabtune.host import targets
 from fabtune.host.sessions import Session, live_sessions, why_waits
 from fabtune.model.device import Device
 from fabtune.model.units import counted
-from fabtune.tune import confirm, fault, journal, owed, pending, reconnect, relogin, signals
+from fabtune.tune import armed, confirm, fault, journal, owed, pending, reconnect, relogin, signals
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
     AppliedLine,
@@ -82,7 +82,8 @@ def apply(plan: Plan, host: Host, leave: Leave, progress: Progress, confirm_with
     claims = _claims(plan, known)
     if not plan.changes and not claims and not (carried and (leave.relogin or leave.reconnect)):
         return Result(refused=_left_alone(plan), pending=[*carried, *missing])
-    with signals.noted() as stop:
+    limited = confirm_within_s is not None
+    with signals.noted() as stop, signals.unstopped() if limited else contextlib.nullcontext():
         writer, transaction = journal.begin(plan, host)
         result = Result(refused=_left_alone(plan))
         work = _Apply(plan, host, leave, confirm_within_s, progress, writer, transaction, stop, result)
@@ -156,8 +157,9 @@ class _Apply:
     def run(self, carried: list[Pending], claims: list[Row]) -> None:
         """Write everything; re-login after what sessions are made from, before what they bring with them."""
         if self.confirm_within_s is not None:
+            # Before its line: killed in between, it leaves nothing that waits, and who watches ends.
+            armed.arm()
             self._journal(confirm.line(self.confirm_within_s, self.leave))
-            confirm.arm()
         for row in claims:
             assert row.device is not None and row.now is not None
             self._journal_write(ClaimLine, row.tunable, row.device, row.now, row.now, share=row.share, form=row.form)

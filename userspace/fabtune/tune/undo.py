@@ -10,7 +10,7 @@ from fabtune.catalog.profile import available
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
-from fabtune.tune import journal, owed, pending, reconnect, relogin, signals
+from fabtune.tune import armed, journal, owed, pending, reconnect, relogin, signals
 from fabtune.tune.journal import Logout, Transaction, Writer
 from fabtune.tune.pending import Leave, Pending
 from fabtune.tune.reconnect import Reconnected
@@ -159,8 +159,9 @@ def undo(
             if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
                 take_back(transaction, leave.end_sessions)
         report.outcomes = [one for found in outcomes.values() for one in found.values()]
-        report.problems = list(dict.fromkeys(report.problems))
         report.pending += missing
+        armed.disarm(report.problems.append)
+        report.problems = list(dict.fromkeys(report.problems))
         return report
 
 
