@@ -39,6 +39,8 @@ Conflicts=shutdown.target
 [Service]
 Type=oneshot
 TimeoutStartSec=60
+# Something waits for its device, and who watches for that.
+SuccessExitStatus=4
 {environment}
 ExecStart={command}
 
