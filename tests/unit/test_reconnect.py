@@ -14,7 +14,7 @@ from fabtune.host import iscsid, systemd, tree
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session
 from fabtune.model.device import Device
-from fabtune.tune import carry, confirm, journal, pending, reconnect
+from fabtune.tune import armed, carry, confirm, journal, pending, reconnect
 from fabtune.tune.pending import RECONNECT, Leave, Pending
 from fabtune.tune.plan import CHANGE, Plan, Row, narrowed
 
@@ -157,7 +157,7 @@ Make = Callable[[Sequence[object]], None]
 def carried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Make:
     monkeypatch.setattr(confirm, "live_sessions", list)
     monkeypatch.setattr(journal, "transactions", list)
-    monkeypatch.setattr(confirm, "_is_watched", lambda: False)
+    monkeypatch.setattr(armed, "is_watched", lambda: False)
 
     def make(found: Sequence[object]) -> None:
         monkeypatch.setattr(pending, "still_pending", lambda transactions, boot_id: found)

@@ -160,9 +160,13 @@ def undo(
                 take_back(transaction, leave.end_sessions)
         report.outcomes = [one for found in outcomes.values() for one in found.values()]
         report.pending += missing
-        armed.disarm(report.problems.append)
-        report.problems = list(dict.fromkeys(report.problems))
-        return report
+        return _ended(report)
+
+
+def _ended(report: Report) -> Report:
+    armed.disarm(report.problems.append)
+    report.problems = list(dict.fromkeys(report.problems))
+    return report
 
 
 def _stopped(report: Report, stop: Stop) -> bool:
