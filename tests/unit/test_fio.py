@@ -121,7 +121,7 @@ def test_a_load_begins_when_its_files_are_made(thread: int, tmp_path: Path) -> N
 def test_a_ramp_that_a_job_has_not_seen_the_end_of_is_none_that_is_over(runtime_ms: int, ends: int, past: bool) -> None:
     """On a loaded machine a job looks at the clock some time after its ramp's end, and began to measure there."""
     way: dict[str, object] = {"total_ios": 9, "io_bytes": 9, "runtime": 9, "clat_ns": {}}
-    read, write = ({**way, "lat_ns": {"N": count, "mean": 1.0}} for count in (ends, 0))
+    read, write = (dict(way, lat_ns={"N": count, "mean": 1.0}) for count in (ends, 0))
     job = {"job_runtime": runtime_ms, "read": read, "write": write}
     assert typed.TOLERANT.read(FioOutput, {"jobs": [job]}, "fio").is_past_ramp(1.0) is past
 
