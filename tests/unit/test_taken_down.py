@@ -284,7 +284,7 @@ def brought_up(monkeypatch: pytest.MonkeyPatch, done: BroughtUp | FabtuneError, 
     monkeypatch.setattr(undo, "live_sessions", list)
     monkeypatch.setattr(iscsid, "running", lambda: now)
     report = undo.Report(pending=[DUE])
-    undo._bring_up(report, quiet, Stop(), Leave())
+    undo._bring_up(report, quiet, Stop(), True)
     return report
 
 

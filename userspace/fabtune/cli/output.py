@@ -302,7 +302,7 @@ def show_revert(report: "Report", as_json: bool) -> None:
     paragraph(", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "nothing to take back")
     _show_reconnected(report.reconnected)
     for label in report.brought_up:
-        paragraph(f"{label} was down since a reconnect and is back with its old values")
+        paragraph(f"{label} was down since a reconnect, and is back with the values of its record")
     for label in report.relogged:
         paragraph(f"logged in again: {label}")
     _show_pending(report.pending)

@@ -48,10 +48,10 @@ def once_more(progress: Callable[[str], None], log: Log) -> str:
         reconnect.connect_anew(sessions, reconnect.longest_pause_s(sessions, {}), progress, log, known)
         return "; ".join(unlike_records(live_sessions()))
     except (FabtuneError, OSError) as error:
-        return told(error)
+        return told_of(error)
 
 
-def told(error: FabtuneError | OSError) -> str:
+def told_of(error: FabtuneError | OSError) -> str:
     """Return what `error` says of sessions whose values went back."""
     anew = isinstance(error, NotReconnectedError)
     return f"iscsid was started once more, with the records as they are now: {error}" if anew else str(error)

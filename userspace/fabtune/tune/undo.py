@@ -26,7 +26,7 @@ class Report:
     pending: list[Pending] = field(default_factory=list)
     relogged: list[str] = field(default_factory=list)
     reconnected: list[Reconnected] = field(default_factory=list)
-    # Of these, the sessions that a reconnect had taken down: they are back with their old values.
+    # Of these, the sessions that a reconnect had taken down.
     brought_up: list[str] = field(default_factory=list)
     # What could not be done beside the values: journals that cannot be read or written, sessions that stay away.
     problems: list[str] = field(default_factory=list)
@@ -153,9 +153,7 @@ def undo(
         look(lambda: pending.merge(report.pending, _untold(chosen, outcomes, host.boot_id)))
         report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
         look(lambda: pending.merge(pending.still_pending(journal.transactions(), host.boot_id), report.pending))
-        _bring_up(report, progress, stop, leave)
-        if leave.reconnect and any(one.action == pending.RECONNECT for one in report.pending):
-            _connect_anew(report, progress, stop)
+        _new_connections(report, leave, progress, stop)
         in_the_way = leave.relogin and report.pending
         may_go_on = _log_in_anew(report, progress, stop) if in_the_way else leave.relogin or leave.end_sessions
         # Last what ends a target's sessions, or what they had to log in anew for: they come back to old values alone.
@@ -175,19 +173,26 @@ def _stopped(report: Report, stop: Stop) -> bool:
     return stop.wanted
 
 
-def _bring_up(report: Report, progress: Callable[[str], None], stop: Stop, leave: Leave) -> None:
+def _new_connections(report: Report, leave: Leave, progress: Callable[[str], None], stop: Stop) -> None:
+    """Bring up what a reconnect took down, and with `leave` for it make the other connections anew."""
+    _bring_up(report, progress, stop, patient=not leave.reconnect)
+    if leave.reconnect and any(one.action == pending.RECONNECT for one in report.pending):
+        _connect_anew(report, progress, stop)
+
+
+def _bring_up(report: Report, progress: Callable[[str], None], stop: Stop, patient: bool) -> None:
     """Bring up the sessions that a reconnect took down: no leave is asked for, as they have no connection to lose.
 
     The values have gone back by then, and the report says so whatever becomes of the sessions.
     """
     try:
-        down = taken_down.waiting(report.pending, stop, patient=not leave.reconnect)
+        down = taken_down.waiting(report.pending, stop, patient)
         if not down or _stopped(report, stop):
             return
         with relogin.journalled() as log:
             done = taken_down.bring_up(down, progress, log)
     except (FabtuneError, OSError) as error:
-        report.problems.append(taken_down.told(error))
+        report.problems.append(taken_down.told_of(error))
     else:
         if done.why_not:
             away = {(one.identity, str(one.sid)) for one in down}
