@@ -53,10 +53,9 @@ def test_it_is_journalled_before_iscsid_ends(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
     monkeypatch.setattr(iscsid, "start_anew", start_anew)
-    monkeypatch.setattr(reconnect, "_connections", lambda sessions: {})
     monkeypatch.setattr(carry, "of", lambda session: KEPT)
     with pytest.raises(FabtuneError, match="ended"):
-        reconnect._connect_anew([SESSION], 1.0, lambda text: None, told.append)
+        reconnect.connect_anew([SESSION], 1.0, lambda text: None, told.append)
 
 
 @pytest.fixture
@@ -118,24 +117,8 @@ def test_an_iscsid_that_nobody_has_waited_for_counts_as_ended(tmp_path: Path) ->
     ended.wait()
 
 
-def an_end(port: int, inode: int = 0, bound: int = 0) -> TcpSocket:
-    return TcpSocket(
-        "10.0.0.9", SESSION.address, port, SESSION.port, 1.0, 1.0, 0, 10, 1448, 0, "cubic", 1, 1, bound, inode
-    )
-
-
-def test_a_stranger_s_connection_to_the_portal_is_not_the_session_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tree, "PROC", tmp_path)
-    (tmp_path / "42/fd").mkdir(parents=True)
-    for fd, target in (("0", "/dev/null"), ("7", "socket:[4711]")):
-        (tmp_path / "42/fd" / fd).symlink_to(target)
-    monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
-    monkeypatch.setattr(reconnect, "established", lambda: [an_end(50001, 4711), an_end(50002, 4712)])
-    # A kernel that does not tell the port, and one that does.
-    for session in (SESSION, replace(SESSION, local_port=50001)):
-        assert reconnect._connections([session]) == {1: {("10.0.0.9", 50001)}}
+def an_end(port: int, bound: int) -> TcpSocket:
+    return TcpSocket("10.0.0.9", SESSION.address, port, SESSION.port, 1.0, 1.0, 0, 10, 1448, 0, "cubic", 1, 1, bound)
 
 
 def test_the_portal_is_asked_over_the_session_s_own_interface(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +147,7 @@ def test_the_portal_is_asked_over_the_session_s_own_interface(monkeypatch: pytes
     monkeypatch.setattr(reconnect, "_why_not_by", lambda daemon: "")
     monkeypatch.setattr(reconnect, "_why_not_all", lambda *_: "")
     number = socket.if_nametoindex("lo")
-    monkeypatch.setattr(reconnect, "established", lambda: [an_end(50001, bound=number)])
+    monkeypatch.setattr(reconnect, "established", lambda: [an_end(50001, number)])
     assert reconnect.why_not([SESSION], 1.0, 1.0) == ""
     assert asked == [socket.AF_INET, (socket.SO_BINDTODEVICE, b"lo"), (SESSION.address, SESSION.port)]
 

@@ -14,7 +14,7 @@ from fabtune.host import targets
 from fabtune.host.sessions import Session, live_sessions, why_waits
 from fabtune.model.device import Device
 from fabtune.model.units import counted
-from fabtune.tune import armed, confirm, fault, journal, owed, pending, reconnect, relogin, signals
+from fabtune.tune import armed, confirm, fault, journal, owed, pending, reconnect, relogin, signals, taken_down
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
     AppliedLine,
@@ -325,8 +325,15 @@ class _Apply:
     def rolled_back(self, error: BaseException) -> FabtuneError:
         """Take back what was written and return the error to raise."""
         self.progress("taking back what was written")
+        # Where a session is not back, iscsid has read what is being taken back all the same.
+        refused = isinstance(error, NotReconnectedError)
+
+        def owing(found: list[StepOutcome]) -> list[Pending]:
+            more = taken_down.all_due(self.host.boot_id) if refused else []
+            return pending.merge(self._owing(found), more)
+
         outcomes = revert_transaction(
-            self.transaction, self.writer, False, self.leave.end_sessions, (), self.host.boot_id, self._owing
+            self.transaction, self.writer, False, self.leave.end_sessions, (), self.host.boot_id, owing
         )
         left = [
             outcome for outcome in outcomes if outcome.state not in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE)
@@ -335,13 +342,13 @@ class _Apply:
         if left:
             tail = f"{counted(len(left), 'value')} could not be taken back; see `fabtune revert`"
         # A session that logged in with the new values keeps them until its next login.
-        relogged = ", ".join(one.label for one in self._owing(outcomes))
+        relogged = ", ".join(one.label for one in self._owing(outcomes) if one.action == pending.RELOGIN)
         if relogged:
             tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
-        if isinstance(error, NotReconnectedError) or self.result.reconnected:
-            # iscsid goes on with the records that it read.
-            why = reconnect.once_more(self.progress, self.writer.append)
-            tail += f"; {why}" if why else "; all sessions are back with their old values"
+        if refused or self.result.reconnected:
+            why = taken_down.once_more(self.progress, self.writer.append)
+            values = "what their records say now" if left or relogged else "their old values"
+            tail += f"; {why or f'all sessions are back with {values}'}"
         if isinstance(error, relogin.SessionDownError):
             label = f"session {error.away.target} at {error.away.portal}"
             why = relogin.bring_back(error.away, self.writer.append, self.progress)
