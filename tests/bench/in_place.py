@@ -28,11 +28,12 @@ RTTS_MS = (0, 10, 37, 50, 100)
 OPERATIONS = ("read", "write")
 # Of what a re-login gives, how long a request may wait, and how much longer than the plan foretells.
 SHARE, PAUSE_S, FORETOLD_BY_S = 0.97, 2.0, 0.3
-FAULTS_A_GUEST = 10
+# A guest boots, and retunes once to which nothing happens, before the first of them.
+FAULTS_A_GUEST = 20
 FILE_SYSTEMS = ("ext4", "xfs")
 _GUEST = (
     "in-place.guest", "in_place_guest.py", "in_place_host.py", "in_place_faults.py", "in_place_truth.py",
-    "guest_words.py", "../vm/fsync_writer.py",
+    "in_place_says.py", "guest_words.py", "../vm/fsync_writer.py",
 )  # fmt: skip
 NEVER_ENDED = "begun, and its end never told"
 

@@ -33,7 +33,7 @@ _NEW = {BURST: "131072", "iscsi.time2wait": "0"}
 _TIMEOUT = "node.session.timeo.replacement_timeout"
 _FABTUNE = (sys.executable, "-m", "fabtune")
 # For how long all must stay as it is before it is looked at, and how long a writer or an apply may take to end.
-_SETTLED_S, _BACK_S, _END_S = 3.0, 200.0, 600.0
+_SETTLED_S, _BACK_S, _END_S = 2.0, 200.0, 600.0
 
 
 class _LostError(Exception):
@@ -79,14 +79,22 @@ def _fabtune(*words: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def _told_by(*words: str) -> tuple[int, Any]:
-    """Return how it ended, and the document that it printed.  Raises _LostError where that is none."""
-    done = subprocess.run([*_FABTUNE, *words, "--json"], capture_output=True, text=True, check=False)
-    try:
-        return done.returncode, json.loads(done.stdout)
-    except ValueError as error:
-        said = f"{done.stdout[-200:]} {done.stderr[-500:]}"
-        raise _LostError(f"fabtune {words[0]} ended with {done.returncode} and says {said}") from error
+class _Says:
+    """What fabtune's verbs say, by a process that has loaded them already."""
+
+    def __init__(self) -> None:
+        program = [sys.executable, str(Path(__file__).parent / "in_place_says.py")]
+        self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def document(self, *words: str) -> tuple[int, Any]:
+        """Return how it ended, and the document that it printed.  Raises _LostError where that is none."""
+        assert self._process.stdin and self._process.stdout
+        print(json.dumps([*words, "--json"]), file=self._process.stdin, flush=True)
+        status, said, told = json.loads(self._process.stdout.readline())
+        try:
+            return status, json.loads(said)
+        except ValueError as error:
+            raise _LostError(f"fabtune {words[0]} ended with {status}: {said[-200:]} {told[-500:]}") from error
 
 
 def _records() -> dict[str, str]:
@@ -139,6 +147,7 @@ class Host:
         self._mounted = next(line for line in Path("/proc/mounts").read_text().splitlines() if " /m " in line)
         (offer,) = Path("/sys/kernel/config/target/iscsi").glob("iqn.*/tpgt_1/param/MaxBurstLength")
         self._most_burst = int(offer.read_text())
+        self._says = _Says()
         # Whether another fault on it would still tell something.
         self.whole = True
         if why := self._changed():
@@ -164,13 +173,14 @@ class Host:
     def _state(self) -> State:
         """Return what is and what fabtune says of it.  Raises _LostError."""
         records, daemon, (session,) = _records(), iscsid.running(), live_sessions()
-        verify_status, verify = _told_by("verify")
-        _, plan = _told_by("plan", str(self._profile), "--role", "initiator")
+        verify_status, verify = self._says.document("verify")
+        _, plan = self._says.document("plan", str(self._profile), "--role", "initiator")
+        _, history = self._says.document("history")
         booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         since_s = booted_s + int(daemon.since) / 100 if daemon else 0.0
         return State(
             {name: records[key] for name, key in _KEYS.items()}, int(session.negotiated["MaxBurstLength"]),
-            self._most_burst, _record_changed_s() < since_s, verify_status, verify, _told_by("history")[1],
+            self._most_burst, _record_changed_s() < since_s, verify_status, verify, history,
             {row["tunable"]: row["now"] for row in plan["rows"] if row["tunable"] in _KEYS},
         )  # fmt: skip
 

@@ -98,11 +98,12 @@ def test_an_interrupted_run_leaves_no_fault_that_never_ends(tmp_path: Path) -> N
 
 def test_guests_share_the_faults_and_no_seed_comes_twice(tmp_path: Path) -> None:
     kept = _kept(tmp_path)
-    claims = [kept.claim(25) for _ in range(4)]
-    assert [count for count, _ in claims] == [10, 10, 5, 0]
+    most = bench.FAULTS_A_GUEST
+    claims = [kept.claim(2 * most + 5) for _ in range(4)]
+    assert [count for count, _ in claims] == [most, most, 5, 0]
     assert len({seed for _, seed in claims[:3]}) == 3
-    kept.settle(10)
-    assert kept.claim(25)[0] == 10
+    kept.settle(most)
+    assert kept.claim(2 * most + 5)[0] == most
 
 
 class _Guest:
