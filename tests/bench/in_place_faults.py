@@ -36,15 +36,17 @@ def drawn(kind: str, draw: random.Random, usual_s: float) -> dict[str, Any]:
     """Return when such a fault strikes, of an apply that takes `usual_s`, for how long, and how long requests wait."""
     lasts_s = draw.uniform(*{"cut": CUT_S, "target": GONE_S}.get(kind, (0, 0)))
     timeout_s = DEFAULT_TIMEOUT_S if lasts_s + LOGIN_S < DEFAULT_TIMEOUT_S else LONG_TIMEOUT_S
-    after_s = draw.uniform(0.02, 0.98) * usual_s
+    # Before the first of its own steps Python starts, for a quarter of it.
+    after_s = draw.uniform(0.25, 0.98) * usual_s
     return {"fault": kind, "after_s": round(after_s, 3), "lasts_s": round(lasts_s, 1), "timeout_s": timeout_s}
 
 
 def strike(fault: dict[str, Any], victim: "subprocess.Popen[str]") -> dict[str, Any]:
     """Let `fault` happen to an apply that has just begun; return what proves it.  Raises NotStruckError."""
+    before = _journal()
     time.sleep(fault["after_s"])
     must_run(victim)
-    found = {"step": _step()}
+    found = {"step": _step(before)}
     return found | _KINDS[fault["fault"]](fault["lasts_s"], victim)
 
 
@@ -54,12 +56,15 @@ def must_run(victim: "subprocess.Popen[str]") -> None:
         raise NotStruckError(f"apply had ended with {victim.returncode}")
 
 
-def _step() -> str:
-    """Return how far apply was: the kind of the journal's newest line, '' before there is one."""
-    files = sorted(Path("/var/lib/fabtune/journal").glob("*.jsonl"), key=lambda one: one.stat().st_mtime)
-    lines = files[-1].read_text().splitlines() if files else []
+def _journal() -> set[Path]:
+    return set(Path("/var/lib/fabtune/journal").glob("*.jsonl"))
+
+
+def _step(before: set[Path]) -> str:
+    """Return how far apply was: the kind of the newest line of its journal, "plan" while it has none."""
+    lines = [line for file in _journal() - before for line in file.read_text().splitlines()]
     found = re.search(r'"kind": "([\w-]+)"', lines[-1]) if lines else None
-    return found[1] if found else ""
+    return found[1] if found else "plan"
 
 
 def _cut(lasts_s: float, _victim: "subprocess.Popen[str]") -> dict[str, Any]:
