@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import itertools
 import json
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -196,6 +197,8 @@ def main() -> int:
     parser.add_argument("--filesystems", nargs="*", default=FILE_SYSTEMS, choices=FILE_SYSTEMS)
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
+    # Whoever ends this run keeps what has ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     kept = Kept(asked.out / "in-place.json", asked.suite, code())
     if kept.stale:
         print(kept.stale, flush=True)
