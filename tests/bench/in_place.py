@@ -13,6 +13,7 @@ import json
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -186,6 +187,26 @@ def missed(
     return told
 
 
+def summary(each_fault: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line a kind of fault: how many struck, at which of apply's steps, how apply ended, what proves it."""
+    told = []
+    for kind, group in itertools.groupby(sorted(each_fault, key=_kind), key=_kind):
+        some = list(group)
+        steps, ends = (Counter(one.get(key) for one in some) for key in ("step", "status"))
+        words = [f"{kind}: {len(some)}, {sum(one['lost'] for one in some)} lost"]
+        words += [f"at {', '.join(f'{step} {count}' for step, count in steps.most_common())}"]
+        words += [f"apply ended with {', '.join(f'{status} ({count})' for status, count in ends.most_common())}"]
+        for proof in ("unanswered", "digest_errors"):
+            if counts := [one[proof] for one in some if proof in one]:
+                words.append(f"{proof.replace('_', ' ')} in {sum(map(bool, counts))} of {len(counts)}")
+        told.append("; ".join(words))
+    return told
+
+
+def _kind(fault: dict[str, Any]) -> str:
+    return str(fault["fault"])
+
+
 def main() -> int:
     """Measure, write the result, and tell which bars are missed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -219,6 +240,7 @@ def main() -> int:
             raise
     if code() != kept.found["code"]:
         print("the code was changed meanwhile: the next run measures all of this again", flush=True)
+    print("\n".join(summary(kept.found["each_fault"])), flush=True)
     told = missed(kept.found, asked.rtts_ms, asked.filesystems, asked.faults)
     print("\n".join(told) or f"{len(kept.found['cases'])} cases, {kept.found['faults']} faults, all bars held")
     return int(bool(told))

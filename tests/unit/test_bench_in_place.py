@@ -106,6 +106,14 @@ def test_guests_share_the_faults_and_no_seed_comes_twice(tmp_path: Path) -> None
     assert kept.claim(2 * most + 5)[0] == most
 
 
+def test_the_summary_says_where_faults_struck_and_what_proves_it() -> None:
+    some = [{"fault": "target", "step": "kept", "status": 1, "unanswered": count, "lost": False} for count in (0, 3)]
+    assert bench.summary([*some, {"fault": "cut", "lost": True}]) == [
+        "cut: 1, 1 lost; at None 1; apply ended with None (1)",
+        "target: 2, 0 lost; at kept 2; apply ended with 1 (2); unanswered in 1 of 2",
+    ]
+
+
 class _Guest:
     """A guest that prints `lines` and ends with `returncode`."""
 
