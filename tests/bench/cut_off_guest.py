@@ -42,7 +42,7 @@ _POWER = ("power", "power while arming")
 # Each cuts off who comes over the NIC: its packets are too small to bring a request in; too large for the path's next
 # hop, which says nothing; or a packet a second.
 _CUTTERS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
-    "mtu too small": lambda draw: {"nic.mtu": draw.randint(68, 90)},
+    "mtu too small": lambda draw: {"nic.mtu": draw.randint(68, 82)},
     "mtu too large": lambda draw: {"nic.mtu": draw.randint(5000, 9000)},
     "rate too low": lambda draw: {"qdisc.kind": "fq", "qdisc.maxrate": draw.randint(1, 300)},
 }
@@ -81,12 +81,14 @@ def drawn(seed: int, number: int) -> Draw:
         "power while arming": ["arming"], "stopped": ["writing"], "power": ["writing", "ended", "late"],
     }.get(strike, ["writing", "ended"])  # fmt: skip
     moment = draw.choice(moments)
-    longest_s = {"arming": 3.0, "writing": 0.05, "ended": 2.0, "late": 3.0, "checkpoint": 0.0}[moment]
-    within_s = draw.randint(8, 10) if moment in ("ended", "late") else draw.randint(13, 18)
+    longest_s = {"arming": 4.0, "writing": 0.05, "ended": 1.5, "late": draw.choice([1.2, 1.2, 6.0]), "checkpoint": 0.0}
+    within_s = draw.randint(7, 9) if moment in ("ended", "late") else draw.randint(14, 18)
+    # The first one at which the value that cuts is written, and some more.
+    first, first_checkpoint = (4, 9) if cutter == "rate too low" else (1, 4)
+    place = first + draw.randint(0, 2) if moment == "writing" else first_checkpoint + draw.randint(0, 5)
     return Draw(
         number, strike, cutter, _CUTTERS[cutter](draw), moment, draw.random() < 0.5, within_s,
-        draw.uniform(0, longest_s), draw.randint(1, 4) if moment == "writing" else draw.randint(3, 14),
-        draw.choice(["kill", "kill", "torn"]), draw.random() < 0.5,
+        draw.uniform(0, longest_s[moment]), place, draw.choice(["kill", "kill", "torn"]), draw.random() < 0.5,
     )  # fmt: skip
 
 
@@ -186,7 +188,7 @@ class CutOff:
         kept = {"draw": attrs.asdict(draw), "known": sorted(self._known), "before": self._before}
         seen.write_through(_HOME / "struck", json.dumps(kept))
         self._session = seen.Session()
-        if not self._session.answers():
+        if not _until(self._session.answers, 10):
             raise SystemExit(f"{draw}: the administrator is cut off before anything is applied")
         words = [sys.executable, "-m", "fabtune", "apply", "--yes", str(_PROFILE), "--role", "initiator"]
         words += ["--confirm-within", f"{draw.within_s}s", *(["--persist"] if draw.persist else [])]
@@ -301,7 +303,7 @@ def judge(
         verdict["after_waking"] = _come_back(known, before, time.clock_gettime(time.CLOCK_BOOTTIME) + 30)[0]
         verdict["woken_status"], verdict["woken_said"] = terminal.status, terminal.said[-600:]
     if session and not missing:
-        verdict["session_goes_on"] = _until(session.answers, 40, 0.5)
+        verdict["session_goes_on"] = _until(session.answers, 15, 0.5)
     if terminal:
         terminal.end()
     _tell("JUDGED", verdict)

@@ -27,7 +27,7 @@ _PORT = 2222
 # What a shell's words and a screenful are: more than one packet of 1,500 bytes back, and one that is not small out.
 _TOKEN, _ASKED_BYTES, _ANSWERED_BYTES, _TURNS = 8, 1000, 4000, 5
 # Far beyond what five turns take over a round trip of 2 ms on a busy machine.
-_PATIENCE_S = 3.0
+_PATIENCE_S = 2.5
 _KEPT_IN = (
     "/etc/sysctl.d", "/etc/systemd", "/etc/udev/rules.d", "/etc/modprobe.d", "/etc/modules-load.d", "/etc/iscsi",
 )  # fmt: skip
