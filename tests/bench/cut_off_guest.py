@@ -222,8 +222,7 @@ class CutOff:
         return None
 
     def _written(self) -> int:
-        one = self._new()
-        return len([step for step in one.steps if not step.claim]) if one else 0
+        return seen.writes_journalled(self._known)
 
     def _await_limit(self) -> None:
         one = self._new()
@@ -240,32 +239,33 @@ class CutOff:
         return not (new or old[0])
 
     def _strike(self, came: bool, cut: bool | None) -> None:
-        draw, one = self._draw, self._new()
-        struck: dict[str, Any] = {
-            "came": came,
-            "status": self._terminal.status,
-            "written": self._written(),
-            "client_cut": cut,
-        }
-        struck["in_force"] = seen.in_force(self._before)
-        struck["state"] = one.state if one else "none"
+        draw, apply = self._draw, self._terminal
+        # While it is looked at, an apply under way goes no further.
+        if draw.moment in ("writing", "arming"):
+            apply.signal(signal.SIGSTOP)
+        one = self._new()
+        struck: dict[str, Any] = {"came": came, "status": apply.status, "written": self._written(), "client_cut": cut}
+        struck |= {"in_force": seen.in_force(self._before), "state": one.state if one else "none"}
         _tell("STRUCK", attrs.asdict(draw) | struck)
-        watchers, apply = seen.watchers(), self._terminal
         if draw.strike in _POWER:
             Path("/proc/sysrq-trigger").write_text("b")
             time.sleep(60)
-        if draw.strike == "hangup":
-            apply.hang_up()
         if draw.strike in ("apply killed", "arming killed", "both killed"):
             apply.signal(signal.SIGKILL)
-        if draw.strike == "stopped":
-            apply.signal(signal.SIGSTOP)
         if draw.strike in ("watcher killed", "watcher terminated", "both killed", "revert killed"):
-            number = signal.SIGTERM if draw.strike == "watcher terminated" else signal.SIGKILL
-            _kill(watchers, number)
-            if draw.twice and draw.strike != "both killed":
-                _until(lambda: bool(set(seen.watchers()) - set(watchers)), 4, 0.05)
-                _kill(seen.watchers(), number)
+            self._strike_watcher(signal.SIGTERM if draw.strike == "watcher terminated" else signal.SIGKILL)
+        if draw.strike == "hangup":
+            apply.hang_up()
+        if draw.strike != "stopped":
+            apply.signal(signal.SIGCONT)
+
+    def _strike_watcher(self, number: int) -> None:
+        """Signal who waits to take the values back, and perhaps whoever takes its place."""
+        watchers = seen.watchers()
+        _kill(watchers, number)
+        if self._draw.twice and self._draw.strike != "both killed":
+            _until(lambda: bool(set(seen.watchers()) - set(watchers)), 4, 0.05)
+            _kill(seen.watchers(), number)
 
 
 def _has_ended(terminal: Terminal) -> bool:

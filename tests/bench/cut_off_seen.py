@@ -32,6 +32,7 @@ _KEPT_IN = (
     "/etc/sysctl.d", "/etc/systemd", "/etc/udev/rules.d", "/etc/modprobe.d", "/etc/modules-load.d", "/etc/iscsi",
 )  # fmt: skip
 _STATE_DIR = Path("/var/lib/fabtune")
+_JOURNAL = _STATE_DIR / "journal"
 # Drawn by the kernel or moved by traffic: nobody's setting.
 _MOVES_BY_ITSELF = ("tcp_fastopen_key", "flow_limit_cpu_bitmap")
 
@@ -147,7 +148,10 @@ def _nic() -> dict[str, str]:
     found[f"{NIC} features"] = output_of("ethtool", "--show-features", NIC)
     found["routes"] = output_of("ip", "-details", "route", "show")
     (addresses,) = json.loads(output_of("ip", "-json", "address", "show", "dev", NIC))
-    found[f"{NIC} addresses"] = ", ".join(sorted(one["local"] for one in addresses["addr_info"]))
+    # One of the link is made of a hardware address that is new with each boot.
+    found[f"{NIC} addresses"] = ", ".join(
+        sorted(one["local"] for one in addresses["addr_info"] if one["scope"] != "link")
+    )
     return found
 
 
@@ -196,6 +200,15 @@ def newest(known: set[str]) -> Transaction | None:
     """Return the transaction that is not among the `known` names, if there is one already."""
     new = [one for one in journal.transactions() if one.name not in known]
     return new[-1] if new else None
+
+
+def writes_journalled(known: set[str]) -> int:
+    """Return how many writes the transaction that is not `known` has journalled: quickly, as it may be under way."""
+    for path in _JOURNAL.glob("*.jsonl"):
+        if path.stem not in known:
+            with contextlib.suppress(OSError):
+                return path.read_bytes().count(b'"kind": "write"')
+    return 0
 
 
 def names() -> set[str]:
