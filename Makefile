@@ -57,7 +57,7 @@ check-static: deps-test devtools ## types, style, floors, dead code, shell scrip
 	$(call devtool,lint-imports --no-logo)
 	$(call devtool,vulture)
 	! command -v promtool >/dev/null || promtool test rules userspace/monitoring/fabtune.rules.test.yml
-	shellcheck --severity=warning .ci/run tests/ops/boot_guest.sh tests/vm/run-bats tests/lab-full/confirm_guest.sh tests/lab-full/iser_guest.sh userspace/fabtune/lab/guestfs/job-init \
+	shellcheck --severity=warning .ci/run tests/ops/boot_guest.sh tests/vm/run-bats tests/lab-full/confirm_guest.sh tests/lab-full/switch_guest.sh tests/lab-full/iser_guest.sh userspace/fabtune/lab/guestfs/job-init \
 		userspace/fabtune/lab/guestfs/init-uml userspace/fabtune/lab/guestfs/shell
 	shellcheck --severity=warning debian/*.postinst debian/*.prerm debian/*.postrm debian/tests/command-line debian/tests/guests \
 		userspace/completions/fabtune tests/ops/newcomer.sh tests/ops/newcomer_guest.sh tests/ops/crash_guest.sh tests/ops/sessions_guest.sh userspace/container/on-host

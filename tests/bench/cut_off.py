@@ -25,7 +25,7 @@ from fabtune.experiment.present import code_digest  # noqa: E402
 _MEASURING = ("cut_off_guest.py", "cut_off_seen.py", "cut-off.guest")
 _MACHINE = ("--clock", "real", "--accel", "uml", "--memory-mib", "1024")
 # The host's program that User Mode Linux is keeps files of its root open over a reboot: after some 20 it has no more.
-_A_GUEST, _GUEST_S = 13, 2400
+_A_GUEST, _GUEST_S = 15, 2400
 _POWER = ("power", "power while arming")
 # What is drawn anew, at most, for each that counts.
 _MOST_DRAWN = 3

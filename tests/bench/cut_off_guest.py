@@ -33,12 +33,13 @@ from guest_words import guest, output_of
 from fabtune.errors import FabtuneError
 from fabtune.tune.transaction import Transaction
 
-# What goes wrong beside the link that the values themselves cut.
-STRIKES = (
+# What goes wrong beside the link that the values themselves cut; the last ones before any value is written.
+_COUNTING = (
     "none", "hangup", "apply killed", "checkpoint", "watcher terminated", "watcher killed", "both killed", "stopped",
-    "power", "revert killed", "power", "arming killed", "power while arming",
+    "power", "revert killed",
 )  # fmt: skip
-_POWER = ("power", "power while arming")
+STRIKES = (*_COUNTING, "arming killed", *_COUNTING, "power", "arming checkpoint", "power while arming")
+_POWER, _CHECKPOINT = ("power", "power while arming"), ("checkpoint", "arming checkpoint")
 # Each cuts off who comes over the NIC: its packets are too small to bring a request in; too large for the path's next
 # hop, which says nothing; or a packet a second.
 _CUTTERS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
@@ -77,15 +78,18 @@ def drawn(seed: int, number: int) -> Draw:
     strike, cutter = STRIKES[number % len(STRIKES)], draw.choice(sorted(_CUTTERS))
     moments = {
         "none": ["ended"], "hangup": ["ended", "ended", "writing"], "apply killed": ["writing"],
-        "checkpoint": ["checkpoint"], "revert killed": ["late"], "arming killed": ["arming"],
+        "checkpoint": ["checkpoint"], "arming checkpoint": ["checkpoint"], "revert killed": ["late"], "arming killed": ["arming"],
         "power while arming": ["arming"], "stopped": ["writing"], "power": ["writing", "ended", "late"],
     }.get(strike, ["writing", "ended"])  # fmt: skip
     moment = draw.choice(moments)
     longest_s = {"arming": 4.0, "writing": 0.05, "ended": 1.5, "late": draw.choice([1.2, 1.2, 6.0]), "checkpoint": 0.0}
     within_s = draw.randint(7, 9) if moment in ("ended", "late") else draw.randint(14, 18)
     # The first one at which the value that cuts is written, and some more.
-    first, first_checkpoint = (4, 9) if cutter == "rate too low" else (1, 4)
-    place = first + draw.randint(0, 2) if moment == "writing" else first_checkpoint + draw.randint(0, 5)
+    first, first_checkpoint = (4, 12) if cutter == "rate too low" else (1, 6)
+    if strike == "arming checkpoint":
+        place = draw.randint(1, 4)
+    else:
+        place = first + draw.randint(0, 2) if moment == "writing" else first_checkpoint + draw.randint(0, 5)
     return Draw(
         number, strike, cutter, _CUTTERS[cutter](draw), moment, draw.random() < 0.5, within_s,
         draw.uniform(0, longest_s[moment]), place, draw.choice(["kill", "kill", "torn"]), draw.random() < 0.5,
@@ -192,7 +196,7 @@ class CutOff:
             raise SystemExit(f"{draw}: the administrator is cut off before anything is applied")
         words = [sys.executable, "-m", "fabtune", "apply", "--yes", str(_PROFILE), "--role", "initiator"]
         words += ["--confirm-within", f"{draw.within_s}s", *(["--persist"] if draw.persist else [])]
-        fault = {"FABTUNE_FAULT": f"{draw.fault}:{draw.place}"} if draw.strike == "checkpoint" else {}
+        fault = {"FABTUNE_FAULT": f"{draw.fault}:{draw.place}"} if draw.strike in _CHECKPOINT else {}
         self._terminal = Terminal(words, fault)
         came = self._await_moment()
         # A power cut leaves no time to look afterwards.
@@ -210,7 +214,7 @@ class CutOff:
         """Wait until the apply has come to where it is to be struck; tell whether it has."""
         moment = self._draw.moment
         if moment == "arming":
-            return _until(lambda: bool((one := self._new()) and one.unconfirmed), 60)
+            return _until(lambda: seen.has_begun(self._known), 60)
         if moment == "writing":
             place = self._draw.place
             return _until(lambda: self._terminal.status is not None or self._written() >= place, 60)

@@ -202,12 +202,20 @@ def newest(known: set[str]) -> Transaction | None:
     return new[-1] if new else None
 
 
+def _file(known: set[str]) -> Path | None:
+    return next((path for path in _JOURNAL.glob("*.jsonl") if path.stem not in known), None)
+
+
+def has_begun(known: set[str]) -> bool:
+    """Tell whether there is a transaction that is not `known`."""
+    return _file(known) is not None
+
+
 def writes_journalled(known: set[str]) -> int:
     """Return how many writes the transaction that is not `known` has journalled: quickly, as it may be under way."""
-    for path in _JOURNAL.glob("*.jsonl"):
-        if path.stem not in known:
-            with contextlib.suppress(OSError):
-                return path.read_bytes().count(b'"kind": "write"')
+    with contextlib.suppress(OSError):
+        if path := _file(known):
+            return path.read_bytes().count(b'"kind": "write"')
     return 0
 
 

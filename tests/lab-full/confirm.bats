@@ -10,3 +10,12 @@
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"all as it should be"* ]]
 }
+
+@test "an iscsid started by hand outlives who takes values back, and a boot does not wait for a target that comes later" {
+	cd "$BATS_TEST_DIRNAME/../.."
+	PYTHONPATH=userspace run /usr/bin/python3 -m fabtune lab run --suite trixie --clock real --accel uml \
+		--memory-mib 1024 --timeout-s 900 --state "$BATS_TEST_TMPDIR/state" tests/lab-full/switch_guest.sh
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"a boot does not wait for the target"* ]]
+}

@@ -8,7 +8,7 @@ import pytest
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
-from fabtune.tune import confirm, journal, unconfirmed
+from fabtune.tune import armed, journal, unconfirmed
 
 _SYSCTLS = "proc/sys/net/ipv4"
 _PROFILE = """
@@ -28,7 +28,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = hosttree.make(tmp_path / "root")
     hosttree.enter(root, monkeypatch)
     (tmp_path / "mine.toml").write_text(_PROFILE)
-    monkeypatch.setattr(confirm, "arm", lambda: None)
+    monkeypatch.setattr(armed, "arm", lambda: None)
     words = ["--role", "initiator", "--rtt", "40ms", "--rate", "1gbit", "--confirm-within", "60s"]
     assert main(["apply", str(tmp_path / "mine.toml"), *words]) in (0, 4)
     return root

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from fabtune.measure import beat, fio, measured
+from fabtune.model import typed
+from fabtune.model.outputs import FioOutput
 
 _QUEUE = 32 * 262144
 _JOB = "[job]\nioengine=null\nsize=1g\ntime_based=1\nruntime=300ms\nnumjobs=2\nthread={thread}\n"
@@ -113,6 +115,15 @@ def test_a_load_begins_when_its_files_are_made(thread: int, tmp_path: Path) -> N
     assert len(making) > 1 and made == size
     # The kernel notes a start to 10 ms.
     assert begun_s is not None and making[-1] - 0.02 <= begun_s <= at_s
+
+
+@pytest.mark.parametrize(("runtime_ms", "ends", "past"), [(1019, 0, False), (2100, 0, True), (10, 1, True)])
+def test_a_ramp_that_a_job_has_not_seen_the_end_of_is_none_that_is_over(runtime_ms: int, ends: int, past: bool) -> None:
+    """On a loaded machine a job looks at the clock some time after its ramp's end, and began to measure there."""
+    way: dict[str, object] = {"total_ios": 9, "io_bytes": 9, "runtime": 9, "clat_ns": {}}
+    read, write = (dict(way, lat_ns={"N": count, "mean": 1.0}) for count in (ends, 0))
+    job = {"job_runtime": runtime_ms, "read": read, "write": write}
+    assert typed.TOLERANT.read(FioOutput, {"jobs": [job]}, "fio").is_past_ramp(1.0) is past
 
 
 @pytest.mark.parametrize("thread", [1, 0])

@@ -17,7 +17,7 @@ from fabtune.guard.round_trip import RoundTrip
 from fabtune.guard.rounds import Guard, Told
 from fabtune.host import tree
 from fabtune.host.sockets import TcpSocket
-from fabtune.tune import confirm, journal
+from fabtune.tune import armed, journal
 
 _RMEM = "proc/sys/net/ipv4/tcp_rmem"
 _IDLE = "proc/sys/net/ipv4/tcp_slow_start_after_idle"
@@ -282,7 +282,7 @@ def test_what_an_apply_wrote_that_waits_to_be_confirmed_is_not_undone(
 ) -> None:
     """It looks as what was there before fabtune came, and something else has drifted."""
     monkeypatch.setattr(rounds, "VERIFY_EVERY_S", 0.0)
-    monkeypatch.setattr(confirm, "arm", lambda: None)
+    monkeypatch.setattr(armed, "arm", lambda: None)
     other = tmp_path / "other.toml"
     other.write_text(_PROFILE.replace("value = false", "value = true").replace("three", "other"))
     assert main(["apply", str(other), *APPLY[2:], "--confirm-within", "60s"]) in (0, 4)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fabtune.tune import confirm, journal, pending, reconnect, relogin
+from fabtune.tune import journal, pending, reconnect, relogin, watcher
 from fabtune.tune.pending import RECONNECT, Pending
 
 
@@ -15,10 +15,10 @@ def connected(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> list[str]:
     """What is connected anew; the journal holds a transaction that went back and one that was applied since."""
     done: list[str] = []
     monkeypatch.setenv("FABTUNE_STATE_DIR", f"{tmp_path}/state")
-    monkeypatch.setattr(confirm, "live_sessions", list)
-    monkeypatch.setattr(confirm, "_LATE_S", 0.5)
-    monkeypatch.setattr(confirm, "_TRY_EVERY_S", 0.1)
-    monkeypatch.setattr(confirm, "this_host", lambda: SimpleNamespace(boot_id="boot"))
+    monkeypatch.setattr(watcher, "live_sessions", list)
+    monkeypatch.setattr(watcher, "_LATE_S", 0.5)
+    monkeypatch.setattr(watcher, "_TRY_EVERY_S", 0.1)
+    monkeypatch.setattr(watcher, "this_host", lambda: SimpleNamespace(boot_id="boot"))
     monkeypatch.setattr(journal, "transactions", lambda: [SimpleNamespace(name=one) for one in ("back", "since")])
 
     def in_place(asked: list[Pending], *_: object, **__: object) -> tuple[list[str], list[Pending]]:
@@ -41,7 +41,7 @@ def due(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 def test_a_session_that_came_up_is_given_its_old_values(connected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     due(monkeypatch, "back")
-    confirm._connect_late({"back"}, lambda _: None)
+    watcher._connect_late({"back"}, lambda _: None)
     assert connected == ["back"]
 
 
@@ -51,6 +51,6 @@ def test_values_that_somebody_applied_since_and_left_for_later_are_not_brought_i
 ) -> None:
     due(monkeypatch, *names)
     said: list[str] = []
-    confirm._connect_late({"back"}, said.append)
+    watcher._connect_late({"back"}, said.append)
     assert connected == []
     assert ("since" in " ".join(said)) is ("back" in names)

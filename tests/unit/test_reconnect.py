@@ -14,7 +14,7 @@ from fabtune.host import iscsid, systemd, tree
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session
 from fabtune.model.device import Device
-from fabtune.tune import carry, confirm, journal, pending, reconnect
+from fabtune.tune import armed, carry, confirm, journal, pending, reconnect
 from fabtune.tune.pending import RECONNECT, Leave, Pending
 from fabtune.tune.plan import CHANGE, Plan, Row, narrowed
 
@@ -84,10 +84,10 @@ def test_without_an_iscsid_nothing_counts_as_connected_anew(host: Path) -> None:
 def test_sessions_are_foretold_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record.BACKEND, "all", dict)
     monkeypatch.setattr(reconnect, "established", list)
-    one = reconnect._longest_pause_s([SESSION], {})
-    many = reconnect._longest_pause_s([replace(SESSION, sid=number) for number in range(12)], {})
+    one = reconnect.longest_pause_s([SESSION], {})
+    many = reconnect.longest_pause_s([replace(SESSION, sid=number) for number in range(12)], {})
     assert one == pytest.approx(3.2) and many == pytest.approx(1.2 + 12 * 2)
-    assert reconnect._longest_pause_s([SESSION], {SESSION.identity: "0"}) == pytest.approx(1.2)
+    assert reconnect.longest_pause_s([SESSION], {SESSION.identity: "0"}) == pytest.approx(1.2)
 
 
 @pytest.mark.parametrize(("limit", "refused"), [("120", False), ("-1", False), ("5", True), ("0", True), ("52", True)])
@@ -102,8 +102,8 @@ def test_where_the_apply_may_go_its_revert_may_too(host: Path, monkeypatch: pyte
     monkeypatch.setattr(reconnect, "established", list)
     SESSION.directory.mkdir(parents=True)
     # time2wait goes from 2 to 0, and comes back.
-    new_s = reconnect._longest_pause_s([SESSION], {SESSION.identity: "0"})
-    old_s = reconnect._longest_pause_s([SESSION], {SESSION.identity: "2"})
+    new_s = reconnect.longest_pause_s([SESSION], {SESSION.identity: "0"})
+    old_s = reconnect.longest_pause_s([SESSION], {SESSION.identity: "2"})
     for limit in range(40, 70):
         (SESSION.directory / "recovery_tmo").write_text(str(limit))
         if not reconnect._why_fails_first(SESSION, new_s, old_s):
@@ -130,11 +130,10 @@ def test_whatever_fails_after_iscsid_s_start_is_no_reconnect(monkeypatch: pytest
 
     monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
     monkeypatch.setattr(iscsid, "start_anew", lambda daemon, wait_s: None)
-    monkeypatch.setattr(reconnect, "_connections", lambda sessions: {})
     monkeypatch.setattr(carry, "of", lambda session: {})
     monkeypatch.setattr(reconnect, "_watch", fail)
     with pytest.raises(reconnect.NotReconnectedError, match="no sockets"):
-        reconnect._connect_anew([SESSION], 1.0, lambda text: None, lambda line: None)
+        reconnect.connect_anew([SESSION], 1.0, lambda text: None, lambda line: None)
 
 
 def a_row(name: str, now: str, wanted: str) -> Row:
@@ -157,7 +156,7 @@ Make = Callable[[Sequence[object]], None]
 def carried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Make:
     monkeypatch.setattr(confirm, "live_sessions", list)
     monkeypatch.setattr(journal, "transactions", list)
-    monkeypatch.setattr(confirm, "_is_watched", lambda: False)
+    monkeypatch.setattr(armed, "is_watched", lambda: False)
 
     def make(found: Sequence[object]) -> None:
         monkeypatch.setattr(pending, "still_pending", lambda transactions, boot_id: found)

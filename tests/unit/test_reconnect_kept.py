@@ -17,7 +17,7 @@ from fabtune.host import iscsiadm, iscsid, mounts, tree
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
-from fabtune.tune import carry, confirm, journal, lines, login_identity, owed, reconnect, relogin, successor
+from fabtune.tune import armed, carry, confirm, journal, lines, login_identity, owed, reconnect, relogin, successor
 from fabtune.tune.carry import Difference
 from fabtune.tune.lines import KeptLine
 from fabtune.tune.transaction import Transaction, parse
@@ -53,10 +53,9 @@ def test_it_is_journalled_before_iscsid_ends(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
     monkeypatch.setattr(iscsid, "start_anew", start_anew)
-    monkeypatch.setattr(reconnect, "_connections", lambda sessions: {})
     monkeypatch.setattr(carry, "of", lambda session: KEPT)
     with pytest.raises(FabtuneError, match="ended"):
-        reconnect._connect_anew([SESSION], 1.0, lambda text: None, told.append)
+        reconnect.connect_anew([SESSION], 1.0, lambda text: None, told.append)
 
 
 @pytest.fixture
@@ -118,24 +117,8 @@ def test_an_iscsid_that_nobody_has_waited_for_counts_as_ended(tmp_path: Path) ->
     ended.wait()
 
 
-def an_end(port: int, inode: int = 0, bound: int = 0) -> TcpSocket:
-    return TcpSocket(
-        "10.0.0.9", SESSION.address, port, SESSION.port, 1.0, 1.0, 0, 10, 1448, 0, "cubic", 1, 1, bound, inode
-    )
-
-
-def test_a_stranger_s_connection_to_the_portal_is_not_the_session_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tree, "PROC", tmp_path)
-    (tmp_path / "42/fd").mkdir(parents=True)
-    for fd, target in (("0", "/dev/null"), ("7", "socket:[4711]")):
-        (tmp_path / "42/fd" / fd).symlink_to(target)
-    monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
-    monkeypatch.setattr(reconnect, "established", lambda: [an_end(50001, 4711), an_end(50002, 4712)])
-    # A kernel that does not tell the port, and one that does.
-    for session in (SESSION, replace(SESSION, local_port=50001)):
-        assert reconnect._connections([session]) == {1: {("10.0.0.9", 50001)}}
+def an_end(port: int, bound: int) -> TcpSocket:
+    return TcpSocket("10.0.0.9", SESSION.address, port, SESSION.port, 1.0, 1.0, 0, 10, 1448, 0, "cubic", 1, 1, bound)
 
 
 def test_the_portal_is_asked_over_the_session_s_own_interface(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +147,7 @@ def test_the_portal_is_asked_over_the_session_s_own_interface(monkeypatch: pytes
     monkeypatch.setattr(reconnect, "_why_not_by", lambda daemon: "")
     monkeypatch.setattr(reconnect, "_why_not_all", lambda *_: "")
     number = socket.if_nametoindex("lo")
-    monkeypatch.setattr(reconnect, "established", lambda: [an_end(50001, bound=number)])
+    monkeypatch.setattr(reconnect, "established", lambda: [an_end(50001, number)])
     assert reconnect.why_not([SESSION], 1.0, 1.0) == ""
     assert asked == [socket.AF_INET, (socket.SO_BINDTODEVICE, b"lo"), (SESSION.address, SESSION.port)]
 
@@ -213,7 +196,7 @@ def test_a_name_that_only_iscsid_conf_has_keeps_it_too(chap: Path, monkeypatch: 
 def test_nothing_is_applied_over_what_waits_to_be_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = lines.UnconfirmedLine(10.0, 10.0, "boot", False, False)
     monkeypatch.setattr(journal, "transactions", lambda: [a_transaction(limit)])
-    monkeypatch.setattr(confirm, "_is_watched", lambda: True)
+    monkeypatch.setattr(armed, "is_watched", lambda: True)
     with pytest.raises(InputError, match="waits to be confirmed"):
         confirm.require_nobody_waits()
     confirm.require_nobody_waits(["20260101T000000Z-000"])
@@ -238,9 +221,9 @@ def test_a_journal_that_may_be_away_is_refused(
     monkeypatch.setattr(mounts, "seen_by", lambda process: [mount])
     if said:
         with pytest.raises(FabtuneError, match=said):
-            confirm._require_journal_stays(lasting)
+            confirm._require_all_stays(lasting)
     else:
-        confirm._require_journal_stays(lasting)
+        confirm._require_all_stays(lasting)
 
 
 class _Disk:

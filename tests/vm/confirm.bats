@@ -77,6 +77,28 @@ nobody_waits() {
 	[[ "$(fabtune history)" == *"taken back"* ]]
 }
 
+@test "who waits for the limit is not ended by a signal that is for everybody of that name" {
+	run -0 fabtune apply ./backlog.toml --confirm-within 8s 3>&- 4>&-
+	pkill -TERM -f "revert --unconfirmed"
+	pkill -INT -f "revert --unconfirmed"
+	pkill -HUP -f "revert --unconfirmed"
+	[ "$(values)" = "0 4321" ]
+	until_true '[ "$(values)" = "1 1000" ]'
+	nobody_waits
+}
+
+@test "an apply that is stopped in its middle goes back at its limit all the same" {
+	FABTUNE_FAULT=stop:8 setsid fabtune apply ./backlog.toml --confirm-within 5s >/dev/null 2>&1 3>&- 4>&- &
+	victim=$!
+	until_true 'pgrep -f "revert --unconfirmed"'
+	until_true '[ "$(ps -o stat= -p $(pgrep -of "apply ./backlog.toml") | cut -c1)" = T ]'
+	[ "$(values)" != "1 1000" ]
+	wait $victim || [ "$?" = 130 ]
+	[ "$(values)" = "1 1000" ]
+	nobody_waits
+	[[ "$(fabtune history)" == *"taken back"* ]]
+}
+
 @test "what a power cut would leave is refused where nothing would take it back" {
 	python3 -m fabtune.lab.guest up --rtt 0ms
 	python3 -m fabtune.lab.guest login

@@ -24,6 +24,7 @@ writer_starts() {
 teardown() {
 	kill %cut_when_failed 2>/dev/null || true
 	mend_path
+	target_takes CRC32C,None
 	until_true "[ \$(cat $SESSION/state) = LOGGED_IN ]"
 	fabtune revert --reconnect >/dev/null 2>&1 || [ $? -eq 4 ]
 	touch stop
@@ -52,4 +53,9 @@ cut_path() {
 
 mend_path() {
 	ip netns exec shaper sysctl -qw net.ipv4.ip_forward=1
+}
+
+# target_takes DIGESTS: of the header, from the next login on.
+target_takes() {
+	echo "$1" > "$(echo /sys/kernel/config/target/iscsi/iqn.*/tpgt_1/param/HeaderDigest)"
 }

@@ -84,3 +84,77 @@ since_iscsid() {
 	[ "$(cat $SESSION/max_outstanding_r2t)" = 1 ]
 	writer_ended_well
 }
+
+# A digest, with which the target then takes no login.
+write_refused() {
+	cat > refused.toml <<-'EOT'
+		summary = "a value with which the target refuses the login"
+		[parameters.trust_logins]
+		default = "1"
+		summary = "written although it is known to be refused"
+		[initiator."iscsi.header_digest"]
+		value = "CRC32C"
+		why = "a test"
+	EOT
+	target_takes None
+}
+
+header_digest() {
+	cat /sys/class/iscsi_connection/connection1:0/header_digest
+}
+
+@test "killed while the target refuses the new values, fabtune's revert alone brings the session back, with the old ones" {
+	write_refused
+	writer_starts
+	started=$(since_iscsid)
+	fabtune apply ./refused.toml --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
+	victim=$!
+	until_true "[ \$(cat $SESSION/state) != LOGGED_IN ]"
+	until_true '[ "$(since_iscsid)" != "$started" ] && [ -n "$(since_iscsid)" ]'
+	# Time for a login or two that the target refuses.
+	sleep 4
+	kill -9 $victim
+	wait $victim || true
+	[ "$(cat $SESSION/state)" != LOGGED_IN ]
+	run -0 fabtune revert
+	echo "$output"
+	[[ "$(echo "$output" | tr -s ' \n' ' ')" == *"is back with the values of its record"* ]]
+	[ "$(cat $SESSION/state)" = LOGGED_IN ]
+	[ "$(header_digest)" = 0 ]
+	writer_ended_well
+	run -0 fabtune verify
+}
+
+@test "what a reconnect cannot bring is told when iscsid has read the old records, and the session is back" {
+	write_refused
+	writer_starts
+	run -1 fabtune apply ./refused.toml --role initiator --reconnect
+	[ "$(cat $SESSION/state)" = LOGGED_IN ]
+	echo "$output"
+	[[ "$(echo "$output" | tr -s ' \n' ' ')" == *"taken back; all sessions are back with their old values"* ]]
+	writer_ended_well
+}
+
+@test "stopped after its reconnect, apply ends when the session is back with the old values, and says no more" {
+	iscsiadm -m node -o update -n node.session.iscsi.DefaultTime2Wait -v 2
+	cat > bursts.toml <<-'EOT'
+		summary = "one value that counts from the next connection on"
+		[initiator."iscsi.max_burst"]
+		value = 131072
+		why = "a test"
+	EOT
+	writer_starts
+	fabtune apply ./bursts.toml --role initiator --reconnect > told 2>&1 3>&- 4>&- &
+	victim=$!
+	until_true "[ \$(cat $SESSION/state) != LOGGED_IN ]"
+	kill -TERM $victim
+	status=0
+	wait $victim || status=$?
+	now="$(cat $SESSION/state) $(cat $SESSION/max_burst_len)"
+	cat told
+	[ "$status" = 130 ]
+	[ "$now" = "LOGGED_IN 262144" ]
+	[[ "$(tr -s ' \n' ' ' < told)" == *"taken back; all sessions are back with their old values"* ]]
+	! grep -q "need a re-login" told || false
+	writer_ended_well
+}

@@ -25,6 +25,7 @@ setup() {
 
 teardown() {
 	touch stop
+	echo CRC32C,None > "${TPG[0]}/param/HeaderDigest"
 	fabtune revert --reconnect >/dev/null 2>&1 || true
 	cat kept.conf > $CONF
 }
@@ -145,4 +146,45 @@ kept() {
 	[ "$(cat "$depth")" = 17 ]
 	[ "$(cat $(session)/max_burst_len)" = 262144 ]
 	echo 32 > "$depth"
+}
+
+states() {
+	cat /sys/class/iscsi_session/session*/state | sort | uniq -c | tr -s ' \n' ' '
+}
+
+@test "two sessions that the target refuses in the middle of a killed reconnect come back, a depth set by hand with them" {
+	cat > refused.toml <<-'EOF'
+		summary = "a value with which the target refuses the login"
+		[parameters.trust_logins]
+		default = "1"
+		summary = "written although it is known to be refused"
+		[initiator."iscsi.header_digest"]
+		value = "CRC32C"
+		why = "a test"
+	EOF
+	record node.session.nr_sessions 2
+	iscsiadm -m node --login
+	until_true '[ "$(states)" = " 2 LOGGED_IN " ]'
+	depth=/sys/block/$DISK/device/queue_depth
+	echo 17 > "$depth"
+	echo None > "${TPG[0]}/param/HeaderDigest"
+	busy
+	fabtune apply ./refused.toml --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
+	victim=$!
+	until_true '[[ "$(states)" == *FAILED* ]]'
+	sleep 5
+	kill -9 $victim
+	wait $victim || true
+	echo "before: $(states)"
+	[[ "$(states)" == *FAILED* ]]
+	run -0 fabtune revert --json
+	echo "$output"
+	[ "$(states)" = " 2 LOGGED_IN " ]
+	[ "$(digests)" = "0 0 0 0" ]
+	[ "$(cat "$depth")" = 17 ]
+	all_is_well
+	echo 32 > "$depth"
+	run -0 fabtune verify
+	iscsiadm -m session -r "$(basename $(session | cut -d' ' -f2) | tr -dc 0-9)" --logout
+	record node.session.nr_sessions 1
 }

@@ -283,7 +283,8 @@ def show_revert(report: "Report", as_json: bool) -> None:
         pending = _pending_json(report.pending)
         again = [one.as_json() for one in report.reconnected]
         print_json(
-            {"steps": steps, "relogged": report.relogged, "reconnected": again, "pending": pending,
+            {"steps": steps, "relogged": report.relogged, "reconnected": again, "brought_up": report.brought_up,
+             "pending": pending,
              "problems": report.problems}
         )  # fmt: skip
         return
@@ -300,6 +301,8 @@ def show_revert(report: "Report", as_json: bool) -> None:
             text_below(outcome.note)
     paragraph(", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "nothing to take back")
     _show_reconnected(report.reconnected)
+    for label in report.brought_up:
+        paragraph(f"{label} was down since a reconnect, and is back with the values of its record")
     for label in report.relogged:
         paragraph(f"logged in again: {label}")
     _show_pending(report.pending)

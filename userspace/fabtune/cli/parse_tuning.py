@@ -227,7 +227,11 @@ def _revert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-relogin", action="store_true", help="log sessions in again with the old values")
     parser.add_argument(
         "--unconfirmed",
-        action="store_true",
-        help="wait for the end of each --confirm-within, and restore what was not confirmed (runs by itself)",
+        nargs="?",
+        const="wait",
+        choices=("wait", "once"),
+        metavar="once",
+        help="wait for the end of each --confirm-within, and restore what was not confirmed; `once` only looks, as a "
+        "boot does (both run by themselves)",
     )
     _add_end_sessions(parser)

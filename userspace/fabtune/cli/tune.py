@@ -255,11 +255,11 @@ def run_verify(args: argparse.Namespace) -> int:
 
 def run_revert(args: argparse.Namespace) -> int:
     """Take back what apply wrote; exit 3 when a value is somebody else's now, 4 when a re-login is due."""
-    from fabtune.tune import confirm
+    from fabtune.tune import watcher
     from fabtune.tune.undo import undo
 
     if args.unconfirmed:
-        return confirm.watch(console.say)
+        return (watcher.at_boot if args.unconfirmed == "once" else watcher.watch)(console.say)
     check_namespace(args.netns)
     report = undo(
         args.profile,

@@ -117,6 +117,21 @@ def make_directory(path: Path) -> None:
     _sync(path.parent)
 
 
+def link(path: Path, target: str) -> None:
+    """Make `path` a symbolic link to `target`, durable when the call returns.
+
+    Raises OSError, FileExistsError where something else is there.
+    """
+    if not path.parent.exists():
+        make_directory(path.parent)
+    try:
+        path.symlink_to(target)
+    except FileExistsError:
+        if not path.is_symlink() or str(path.readlink()) != target:
+            raise
+    _sync(path.parent)
+
+
 def remove(path: Path) -> None:
     """Delete `path`, durable when the call returns.  Raises OSError."""
     path.unlink(missing_ok=True)

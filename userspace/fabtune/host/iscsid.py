@@ -6,7 +6,9 @@ that session: devices, mounts and requests stay (open-iscsi, usr/iscsid.c, sync_
 """
 
 import contextlib
+import os
 import re
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +20,8 @@ from fabtune.host.run import launch
 # include/uapi/linux/netlink.h, NETLINK_ISCSI: the kernel asks one daemon alone.
 _NETLINK_ISCSI = "8"
 START_WAIT_S = 30.0
-_LOGGER_TICKS = 20
 _IN_UNIT = re.compile(r":(?:/.*)?/([^/]+\.service)$", re.MULTILINE)
+_BLOCKED = re.compile(r"^SigBlk:\s*([0-9a-f]+)$", re.MULTILINE)
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 # What every distribution calls it.  In another unit somebody's iscsiadm has started it.
 _UNIT = "iscsid.service"
@@ -46,6 +48,7 @@ _APART = 'script=$1; shift; setsid "$0" -c "$script" sh "$@" &'
 class _Process:
     """What the kernel tells of a process in its stat; `since` is its start in clock ticks since the boot."""
 
+    pid: int
     name: str
     state: str
     parent: int
@@ -89,18 +92,22 @@ class Daemon:
 
     def sockets(self) -> set[int]:
         """Return the inode numbers of its sockets: those of its sessions' connections are among them."""
-        found = set()
-        for link in (self.directory / "fd").glob("*"):
-            # One that is closed while we look.
-            with contextlib.suppress(OSError):
-                if match := _SOCKET.fullmatch(str(link.readlink())):
-                    found.add(int(match[1]))
-        return found
+        return _sockets(self.directory)
 
     def children(self) -> list[_Process]:
         """Return its children of this moment."""
         everyone = map(_process, tree.PROC.glob("[0-9]*"))
         return [one for one in everyone if one and one.parent == self.pid]
+
+
+def _sockets(process: Path) -> set[int]:
+    found = set()
+    for link in (process / "fd").glob("*"):
+        # One that is closed while we look.
+        with contextlib.suppress(OSError):
+            if match := _SOCKET.fullmatch(str(link.readlink())):
+                found.add(int(match[1]))
+    return found
 
 
 def _process(directory: Path) -> _Process | None:
@@ -109,7 +116,8 @@ def _process(directory: Path) -> _Process | None:
     fields = rest.split()
     if len(fields) < 20:
         return None
-    return _Process(head.partition("(")[2], fields[0], int(fields[1]), int(fields[2]), int(fields[19]))
+    pid, _, name = head.partition(" (")
+    return _Process(int(pid), name, fields[0], int(fields[1]), int(fields[2]), int(fields[19]))
 
 
 def running() -> Daemon | None:
@@ -130,11 +138,31 @@ def since() -> str:
 
 
 def looks_at_disks(daemon: Daemon) -> bool:
-    """Tell whether a child of `daemon` is looking at a session's disks, which also sets what its record says of them.
+    """Tell whether a child of `daemon` looks at a session's disks, and so sets what its record says of them."""
+    return any(map(_of_the_loop, daemon.children()))
 
-    The child that writes its log starts with it.
+
+def _of_the_loop(child: _Process) -> bool:
+    """Tell whether iscsid made this `child` once it served sessions: it blocks SIGALRM from then on (event_loop).
+
+    The children that write its log and ask for a new connection of each session are made before.
     """
-    return any(one.since > int(daemon.since) + _LOGGER_TICKS for one in daemon.children())
+    found = _BLOCKED.search(tree.read_text(tree.PROC / str(child.pid) / "status") or "")
+    return bool(found and int(found[1], 16) >> (signal.SIGALRM - 1) & 1)
+
+
+def _asking(daemon: Daemon) -> list[int]:
+    """Return the child of `daemon` that waits for a session's new connection, for a minute before the next one's.
+
+    It heeds no signal to end, and an iscsid that is to end waits for it.  It is told by its connection to iscsid.
+    """
+    own = daemon.sockets()
+    table = tree.read_text(tree.PROC / "net/unix") or ""
+    local = {int(words[6]) for words in map(str.split, table.splitlines()[1:]) if len(words) > 6}
+    return [
+        one.pid for one in daemon.children()
+        if one.state == "S" and not _of_the_loop(one) and (_sockets(tree.PROC / str(one.pid)) - own) & local
+    ]  # fmt: skip
 
 
 def why_not_anew(daemon: Daemon) -> str:
@@ -185,6 +213,10 @@ def start_anew(daemon: Daemon, wait_s: float) -> None:
         if time.monotonic() > deadline:
             raise FabtuneError("iscsid looks at a disk that does not answer, and was left as it is")
         time.sleep(0.1)
+    for asking in _asking(daemon):
+        # The next iscsid asks for all of them.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(asking, signal.SIGKILL)
     # What the kernel shows of it goes with it.
     unit, words = daemon.unit, [daemon.program, *daemon.words[1:]]
     if unit:
@@ -193,7 +225,9 @@ def start_anew(daemon: Daemon, wait_s: float) -> None:
         environment = (tree.read_text(daemon.directory / "environ") or "").split("\0")
         pairs = dict(pair.split("=", 1) for pair in environment if "=" in pair)
         shell = tools.find("sh", "dash")
-        launch([shell, "-c", _APART, shell, _ANEW, str(daemon.pid), *words], env=pairs, cwd=Path("/")).wait()
+        apart = [*_own_scope(), shell, "-c", _APART, shell, _ANEW, str(daemon.pid), *words]
+        if status := launch(apart, env=pairs, cwd=Path("/")).wait():
+            raise FabtuneError(f"iscsid was left as it is: what would start it anew ended with status {status}")
     deadline = time.monotonic() + START_WAIT_S
     while since() in ("", daemon.since):
         if time.monotonic() > deadline:
@@ -201,6 +235,14 @@ def start_anew(daemon: Daemon, wait_s: float) -> None:
             still = "" if unit else " (what starts it waits on for two minutes, for what the old one left behind)"
             raise FabtuneError(f"iscsid was ended and has not come up again{still}; start it: {start}")
         time.sleep(0.05)
+
+
+def _own_scope() -> list[str]:
+    """Return what puts a program into a unit of its own, '' where nothing does: the end of ours would end it."""
+    if not systemd.manages_host():
+        return []
+    about = "--description=iscsid, started anew by fabtune"
+    return [tools.find("systemd-run", "systemd"), "--scope", "--collect", "--quiet", about]
 
 
 def _restart(unit: str) -> None:

@@ -14,7 +14,7 @@ from fabtune.host import targets
 from fabtune.host.sessions import Session, live_sessions, why_waits
 from fabtune.model.device import Device
 from fabtune.model.units import counted
-from fabtune.tune import confirm, fault, journal, owed, pending, reconnect, relogin, signals
+from fabtune.tune import armed, confirm, fault, journal, owed, pending, reconnect, relogin, signals, taken_down
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
     AppliedLine,
@@ -82,7 +82,8 @@ def apply(plan: Plan, host: Host, leave: Leave, progress: Progress, confirm_with
     claims = _claims(plan, known)
     if not plan.changes and not claims and not (carried and (leave.relogin or leave.reconnect)):
         return Result(refused=_left_alone(plan), pending=[*carried, *missing])
-    with signals.noted() as stop:
+    limited = confirm_within_s is not None
+    with signals.noted() as stop, signals.unstopped() if limited else contextlib.nullcontext():
         writer, transaction = journal.begin(plan, host)
         result = Result(refused=_left_alone(plan))
         work = _Apply(plan, host, leave, confirm_within_s, progress, writer, transaction, stop, result)
@@ -156,8 +157,9 @@ class _Apply:
     def run(self, carried: list[Pending], claims: list[Row]) -> None:
         """Write everything; re-login after what sessions are made from, before what they bring with them."""
         if self.confirm_within_s is not None:
+            # Before its line: killed in between, it leaves nothing that waits, and who watches ends.
+            armed.arm()
             self._journal(confirm.line(self.confirm_within_s, self.leave))
-            confirm.arm()
         for row in claims:
             assert row.device is not None and row.now is not None
             self._journal_write(ClaimLine, row.tunable, row.device, row.now, row.now, share=row.share, form=row.form)
@@ -323,8 +325,15 @@ class _Apply:
     def rolled_back(self, error: BaseException) -> FabtuneError:
         """Take back what was written and return the error to raise."""
         self.progress("taking back what was written")
+        # Where a session is not back, iscsid has read what is being taken back all the same.
+        refused = isinstance(error, NotReconnectedError)
+
+        def owing(found: list[StepOutcome]) -> list[Pending]:
+            more = taken_down.all_due(self.host.boot_id) if refused else []
+            return pending.merge(self._owing(found), more)
+
         outcomes = revert_transaction(
-            self.transaction, self.writer, False, self.leave.end_sessions, (), self.host.boot_id, self._owing
+            self.transaction, self.writer, False, self.leave.end_sessions, (), self.host.boot_id, owing
         )
         left = [
             outcome for outcome in outcomes if outcome.state not in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE)
@@ -333,13 +342,13 @@ class _Apply:
         if left:
             tail = f"{counted(len(left), 'value')} could not be taken back; see `fabtune revert`"
         # A session that logged in with the new values keeps them until its next login.
-        relogged = ", ".join(one.label for one in self._owing(outcomes))
+        relogged = ", ".join(one.label for one in self._owing(outcomes) if one.action == pending.RELOGIN)
         if relogged:
             tail += f"; these sessions logged in with the new values and need a re-login: {relogged}"
-        if isinstance(error, NotReconnectedError) or self.result.reconnected:
-            # iscsid goes on with the records that it read.
-            why = reconnect.once_more(self.progress, self.writer.append)
-            tail += f"; {why}" if why else "; all sessions are back with their old values"
+        if refused or self.result.reconnected:
+            why = taken_down.once_more(self.progress, self.writer.append)
+            values = "what their records say now" if left or relogged else "their old values"
+            tail += f"; {why or f'all sessions are back with {values}'}"
         if isinstance(error, relogin.SessionDownError):
             label = f"session {error.away.target} at {error.away.portal}"
             why = relogin.bring_back(error.away, self.writer.append, self.progress)

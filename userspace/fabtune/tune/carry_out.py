@@ -4,7 +4,7 @@
 from collections.abc import Callable, Collection
 
 from fabtune.facts.collect import this_host
-from fabtune.tune import confirm, journal, memory, owed, signals
+from fabtune.tune import armed, confirm, journal, memory, owed, signals
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan, narrowed
@@ -31,6 +31,8 @@ def carry_out(
     with journal.locked():
         for label in owed.bring_all_back(this_host().boot_id, progress)[0]:
             progress(f"logged in again: {label}")
+        # What a power cut left of an apply that came to nothing.
+        armed.disarm(progress)
         plan, facts = plan_as_of_now(wanted)
         plan.note = note
         memory.check_memory(plan, facts)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Test hook: FABTUNE_FAULT=kill:7 ends the process at its 7th checkpoint, as a crash would.
 
-`kill` is SIGKILL, `torn` leaves half a journal line and kills, `interrupt` is Ctrl-C and `full`
-a full disk.  Without the variable a checkpoint does nothing.
+`kill` is SIGKILL, `torn` leaves half a journal line and kills, `interrupt` is Ctrl-C, `stop` is SIGSTOP and
+`full` a full disk.  Without the variable a checkpoint does nothing.
 """
 
 import errno
 import os
 import signal
 
-_KINDS = ("kill", "torn", "interrupt", "full")
+_KINDS = ("kill", "torn", "interrupt", "stop", "full")
 _spec = os.environ.get("FABTUNE_FAULT", "")
 _count = 0
 
@@ -28,6 +28,8 @@ def checkpoint(writes: bool = True) -> str:
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "interrupt":
         os.kill(os.getpid(), signal.SIGINT)
+    if kind == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
     if kind == "full" and not writes:
         return ""
     if kind == "full":

@@ -31,9 +31,10 @@ __all__ = [
     "take", "transactions",
 ]  # fmt: skip
 
-# Where the file backends write, below /etc.
+# Where files are written, below /etc.
 _WRITTEN_DIRECTORIES = (
     "", "iscsi", "target", "rtslib-fb-target", "sysctl.d", "modprobe.d", "udev/rules.d", "systemd/network",
+    "systemd/system",
 )  # fmt: skip
 # A tool that outlives a killed fabtune ends within this time.
 _LOCK_WAIT_S = 3.0
@@ -142,16 +143,43 @@ def _take_lock(fd: int) -> None:
 
 def _told_of_holder(fd: int) -> str:
     """Return which process holds the lock `fd`, and what to do about it: a stopped one waits for its shell."""
-    holder, state = "unknown", ""
-    with contextlib.suppress(OSError):
-        holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or holder
-    if holder.isdecimal():
-        # Not below FABTUNE_ROOT: it runs here.
-        state = (tree.read_text(Path("/proc") / holder / "stat") or "").rpartition(")")[2].strip()[:1]
-    whose = f"another fabtune (process {holder}) is changing this host"
+    holder, state = _holder(fd)
+    whose = f"another fabtune (process {holder or 'unknown'}) is changing this host"
     if state in ("T", "t"):
         return f"{whose} and is stopped; `fg` in its shell or `kill -CONT {holder}` lets it go on"
     return f"{whose}; wait for it"
+
+
+def _holder(fd: int) -> tuple[str, str]:
+    """Return which process says that it holds the lock `fd`, and its state as /proc has it; '' for unknown."""
+    holder, state = "", ""
+    with contextlib.suppress(OSError):
+        holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+    if holder.isdecimal():
+        # Not below FABTUNE_ROOT: it runs here.
+        state = (tree.read_text(Path("/proc") / holder / "stat") or "").rpartition(")")[2].strip()[:1]
+    return holder, state
+
+
+def stopped_holder() -> int | None:
+    """Return the process that holds the lock and was stopped, as by Ctrl-Z; None where there is none.
+
+    Raises OSError, FabtuneError.
+    """
+    path = state_dir() / "lock"
+    fd = _open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        holder, state = _holder(fd)
+    finally:
+        os.close(fd)
+    if state != "T" or not holder.isdecimal():
+        return None
+    # The number may be another process's by now.
+    has_it = any(link.exists() and link.samefile(path) for link in (Path("/proc") / holder / "fd").iterdir())
+    return int(holder) if has_it else None
 
 
 def at_work() -> str:

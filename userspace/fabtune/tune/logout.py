@@ -4,6 +4,7 @@
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
@@ -99,12 +100,16 @@ def _maps(device: Path) -> list[str]:
     return blocks.multipath_above(disk) if disk else []
 
 
-def why_not_connected_again(session: Session) -> str:
-    """Return why an iscsid that starts might not bring `session` back in place, '' if it will."""
+def why_not_connected_again(session: Session, may_be_down: bool = False) -> str:
+    """Return why an iscsid that starts might not bring `session` back in place, '' if it will.
+
+    One that `may_be_down` is looked at as if it were logged in.
+    """
     driver = session.transport
     if driver in _SOFTWARE[1:]:
         return f"its driver is {driver}; only connections of {_SOFTWARE[0]} are made anew in place"
-    return _by_record(session)[0] or login_identity.why_another_by_conf(session)
+    there = replace(session, state="LOGGED_IN") if may_be_down else session
+    return _by_record(there)[0] or login_identity.why_another_by_conf(session)
 
 
 def _by_record(session: Session) -> tuple[str, dict[str, str]]:

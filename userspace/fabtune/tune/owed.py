@@ -17,7 +17,7 @@ from fabtune.tune.transaction import Transaction
 from fabtune.tune.unconfirmed import now_s
 
 # Longer than whatever starts iscsid anew waits for the old one's end.
-_ANEW_S = 180.0
+ANEW_S = 180.0
 
 
 def label(away: Logout) -> str:
@@ -78,7 +78,7 @@ def _is_over(one: Logout, session: Session) -> bool:
     daemon = iscsid.running()
     if daemon and daemon.since == one.iscsid:
         # Whoever was to start it anew does not live, or not for long.
-        return now_s() > one.at_s + _ANEW_S
+        return now_s() > one.at_s + ANEW_S
     return daemon is not None and session.state == "LOGGED_IN" and not iscsid.looks_at_disks(daemon)
 
 

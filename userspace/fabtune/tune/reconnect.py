@@ -8,7 +8,8 @@ nothing is logged out.  So all of them must be such that they come back.
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fabtune.backends import record
@@ -33,7 +34,7 @@ _START_S, _ROUND_TRIPS = 1.2, 8
 _TIME2WAIT_KEY, _TIME2WAIT_S = "node.session.iscsi.DefaultTime2Wait", 2
 _PORTAL_WAIT_S = 3.0
 # Sessions that are not back by then, beyond what was foretold, will not come back by themselves.
-_GRACE_S = 20.0
+GRACE_S = 20.0
 _DISKS_WAIT_S = 15.0
 # Each look at a disk that is up waits behind the load's requests: a dozen of them, for seconds each.
 _BUSY_DISKS_WAIT_S = 120.0
@@ -74,13 +75,13 @@ def forecast(plan: Plan, sessions: Sequence[Session]) -> Forecast | None:
     if not (asked and sessions and ROLES[0] in plan.roles):
         return None
     waits_s = {row.device.identity: row.wanted for row in plan.rows if row.tunable.key == _TIME2WAIT_KEY and row.device}
-    pause_s = _longest_pause_s(sessions, waits_s)
-    back_s = _longest_pause_s(sessions, {})
+    pause_s = longest_pause_s(sessions, waits_s)
+    back_s = longest_pause_s(sessions, {})
     reasons = (_why_fails_first(one, pause_s, back_s) for one in sessions)
     return Forecast(len(sessions), pause_s, _why_not_by(iscsid.running()) or next(filter(None, reasons), ""))
 
 
-def _longest_pause_s(sessions: Sequence[Session], waits_s: Mapping[str, str | None]) -> float:
+def longest_pause_s(sessions: Sequence[Session], waits_s: Mapping[str, str | None]) -> float:
     """Return the longest pause to be expected; `waits_s` are DefaultTime2Waits to come, by record."""
     records: dict[str, dict[str, str]] = {}
     # Who may not read the records plans without them.
@@ -102,11 +103,13 @@ def _why_not_by(daemon: Daemon | None) -> str:
     return iscsid.why_not_anew(daemon) if daemon else "no iscsid runs that could make connections anew"
 
 
-def _why_not_all(sessions: Sequence[Session], pause_s: float, back_s: float) -> str:
+def _why_not_all(sessions: Sequence[Session], pause_s: float, back_s: float, down: Collection[Session] = ()) -> str:
     present = Users()
     for session in sessions:
+        waits_already = session in down
         reason = (
-            logout.why_not_connected_again(session) or _why_fails_first(session, pause_s, back_s)
+            logout.why_not_connected_again(session, waits_already)
+            or ("" if waits_already else _why_fails_first(session, pause_s, back_s))
             or why_not_waited_for(session, present)
         )  # fmt: skip
         if reason:
@@ -132,7 +135,7 @@ def _why_fails_first(session: Session, pause_s: float, back_s: float) -> str:
     """
     text = tree.read_text(session.directory / "recovery_tmo") or ""
     limit_s = int(text) if text.lstrip("-").isdecimal() else -1
-    needed_s = pause_s + back_s + _GRACE_S + iscsid.START_WAIT_S
+    needed_s = pause_s + back_s + GRACE_S + iscsid.START_WAIT_S
     if 0 <= limit_s < needed_s:
         worst = "where the target refuses the new values" if back_s else "at worst"
         return (
@@ -161,13 +164,16 @@ def _why_no_answer(session: Session, interface: int) -> str:
         return f"session {session.label}: its portal does not answer now: {why}"
 
 
-def why_not(sessions: Sequence[Session], pause_s: float, back_s: float) -> str:
+def why_not(sessions: Sequence[Session], pause_s: float, back_s: float, down: Collection[Session] = ()) -> str:
     """Return why the connections of `sessions`, all that this host has, must not be made anew; '' if they may.
 
-    That takes `pause_s`, and another `back_s` where the old values must come back.
+    That takes `pause_s`, and another `back_s` where the old values must come back.  Those that are `down` have no
+    connection to lose; where there are no others, their portals may be out of reach.
     """
-    if reason := _why_not_by(iscsid.running()) or _why_not_all(sessions, pause_s, back_s):
+    if reason := _why_not_by(iscsid.running()) or _why_not_all(sessions, pause_s, back_s, down):
         return reason
+    if down and len(down) == len(sessions):
+        return ""
     ends = Connections(established())
     ways: dict[tuple[str, int, int], Session] = {}
     for one in sessions:
@@ -194,16 +200,21 @@ def in_place(
     if not asked:
         return [], rest
     sessions = live_sessions()
-    foretold_s = _longest_pause_s(sessions, {})
-    reason = why_not(sessions, foretold_s, _longest_pause_s(sessions, _waits_before()) if way_back else 0.0)
+    foretold_s = longest_pause_s(sessions, {})
+    reason = why_not(sessions, foretold_s, longest_pause_s(sessions, _waits_before()) if way_back else 0.0)
     if reason:
         return [], [*rest, *(replace(one, reason=reason) for one in asked)]
     interrupt.check()
     with signals.held_back():
-        done = _connect_anew(sessions, foretold_s, progress, log)
+        done = connect_anew(sessions, foretold_s, progress, log)
+    return done, left_to_do(rest, sessions)
+
+
+def left_to_do(tasks: Sequence[Pending], sessions: Sequence[Session]) -> list[Pending]:
+    """Return what of `tasks` is left when the connections of `sessions` were made anew."""
     # A target on this very host has its own sessions logged in anew, too.
     ours = {tree.read_text(one.directory / "initiatorname") or "" for one in sessions}
-    return done, [one for one in rest if one.action != TARGET_RELOGIN or one.identity not in ours]
+    return [one for one in tasks if not one.reconnected and (one.action != TARGET_RELOGIN or one.identity not in ours)]
 
 
 def _waits_before() -> dict[str, str]:
@@ -212,36 +223,30 @@ def _waits_before() -> dict[str, str]:
     return {step.device.identity: step.old for step in reversed(steps)}
 
 
-def once_more(progress: Callable[[str], None], log: Log) -> str:
-    """Let iscsid read the records again, for sessions that a reconnect did not bring back; return what is not back."""
-    sessions = live_sessions()
-    try:
-        _connect_anew(sessions, _longest_pause_s(sessions, {}), progress, log, all_up=False)
-    except (FabtuneError, OSError) as error:
-        return str(error)
-    return ""
-
-
-def _connect_anew(
-    sessions: Sequence[Session], foretold_s: float, progress: Callable[[str], None], log: Log, all_up: bool = True
+def connect_anew(
+    sessions: Sequence[Session],
+    foretold_s: float,
+    progress: Callable[[str], None],
+    log: Log,
+    known: Collection[Session] = (),
 ) -> list[Reconnected]:
-    """Start iscsid anew and wait for all sessions; `all_up` if each of them has a connection, which must go first.
+    """Start iscsid anew and wait until it has logged in all sessions.
 
-    Raises NotReconnectedError, FabtuneError, OSError.
+    Of those that are `known` the journal has what a new connection takes.  Raises NotReconnectedError, FabtuneError,
+    OSError.
     """
     daemon = iscsid.running()
     if daemon is None:
-        raise NotReconnectedError("no iscsid runs; start it, and it makes the connections anew")
+        raise FabtuneError("no iscsid runs; start it, and it makes the connections anew")
     progress(f"new connections in place: {len(sessions)} sessions of this host pause for about {foretold_s:.1f} s")
-    before = _connections(sessions) if all_up else {}
-    # Of a session that is down now the journal has it already.
-    kept = {one.sid: carry.of(one) for one in sessions} if all_up else {}
-    for one in sessions if all_up else ():
+    others = [one for one in sessions if one not in known]
+    kept = {one.sid: carry.of(one) for one in others}
+    for one in others:
         log(successor.connecting(one, kept[one.sid], daemon.since))
     begun_s = time.monotonic()
-    iscsid.start_anew(daemon, _BUSY_DISKS_WAIT_S if all_up else _DISKS_WAIT_S)
+    iscsid.start_anew(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S)
     try:
-        found = _watch(sessions, before, begun_s, foretold_s + _GRACE_S)
+        found = _watch(sessions, daemon, begun_s, foretold_s + GRACE_S)
     except NotReconnectedError:
         raise
     except (FabtuneError, OSError) as error:
@@ -262,37 +267,40 @@ def _wait_for_disks() -> None:
         time.sleep(0.1)
 
 
-def _watch(
-    sessions: Sequence[Session], before: Mapping[int, set[tuple[str, int]]], begun_s: float, limit_s: float
-) -> list[Reconnected]:
-    """Wait for a new connection of each session; `before` has those that it must not be, by session id."""
+def _watch(sessions: Sequence[Session], ended: Daemon, begun_s: float, limit_s: float) -> list[Reconnected]:
+    """Wait until each session is logged in by another iscsid than the one that has `ended`."""
     found: dict[int, Reconnected] = {}
     wanted = {one.sid: one.label for one in sessions}
     while len(found) < len(wanted):
         pause_s = time.monotonic() - begun_s
-        up = [one for one in live_sessions() if one.state == "LOGGED_IN"]
-        for sid, here in _connections(up).items():
-            if sid in wanted and sid not in found and here and not here & before.get(sid, set()):
-                found[sid] = Reconnected(wanted[sid], pause_s)
+        now = live_sessions()
+        for sid in _logged_in_anew(now, ended):
+            if sid in wanted:
+                found.setdefault(sid, Reconnected(wanted[sid], pause_s))
         if pause_s > limit_s:
-            late = [label for sid, label in wanted.items() if sid not in found]
+            states = {one.sid: one.state or "in an unknown state" for one in now}
+            late = [f"{label} ({states.get(sid, 'gone')})" for sid, label in wanted.items() if sid not in found]
             raise NotReconnectedError(f"not back {pause_s:.0f} s after iscsid was started anew: {', '.join(late)}")
         time.sleep(0.1)
     return list(found.values())
 
 
-def _connections(sessions: Sequence[Session]) -> dict[int, set[tuple[str, int]]]:
-    """Return the connections to the portal of each session by its id, as this end's address and port.
+def _logged_in_anew(sessions: Sequence[Session], ended: Daemon) -> set[int]:
+    """Return the ids of those of `sessions`, all that there are, that another iscsid than `ended` has logged in.
 
-    Kernels before 6.x do not tell which of them is the session's: there they are iscsid's, for all sessions alike.
+    An iscsid that has just started leaves a session as it is until it makes its connection anew, so that a session
+    that is logged in is not back for that: its connection must be one of the new iscsid's.
     """
-    ends, daemon = Connections(established()), iscsid.running()
-    own = daemon.sockets() if daemon and any(not one.local_port for one in sessions) else set()
-    return {
-        one.sid: {
-            (end.local, end.local_port)
-            for end in ends.to_portal(one)
-            if (end.local_port == one.local_port if one.local_port else end.inode in own)
-        }
-        for one in sessions
-    }
+    daemon = iscsid.running()
+    if daemon is None or daemon.since == ended.since:
+        return set()
+    own, ends = daemon.sockets(), Connections(established())
+    portals = Counter((one.address, one.port) for one in sessions)
+    found = set()
+    for one in sessions:
+        here = [end for end in ends.to_portal(one) if end.inode in own]
+        # Kernels before 6.x do not tell which of them is the session's: there all sessions of a portal must have one.
+        mine = any(end.local_port == one.local_port for end in here)
+        if one.state == "LOGGED_IN" and (mine if one.local_port else len(here) >= portals[one.address, one.port]):
+            found.add(one.sid)
+    return found

@@ -88,6 +88,21 @@ def held_back() -> Iterator[None]:
             signal.raise_signal(one)
 
 
+@contextlib.contextmanager
+def unstopped() -> Iterator[None]:
+    """Let neither Ctrl-Z nor a terminal that is another job's stop us here: somebody waits for our end."""
+    old = {number: signal.getsignal(number) for number in _STOPPING}
+    ours = [number for number, handler in old.items() if handler not in (signal.SIG_IGN, None)]
+    # A program that we start is stopped as ever: a handler, unlike SIG_IGN, is not inherited.
+    for number in ours:
+        signal.signal(number, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, old[number])
+
+
 def unfailing(progress: Callable[[str], None]) -> Callable[[str], None]:
     """Return `progress` for which a stderr that is full, closed or a pipe without a reader does not matter.
 

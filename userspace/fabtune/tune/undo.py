@@ -10,7 +10,7 @@ from fabtune.catalog.profile import available
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
-from fabtune.tune import journal, owed, pending, reconnect, relogin, signals
+from fabtune.tune import armed, journal, owed, pending, reconnect, relogin, signals, taken_down
 from fabtune.tune.journal import Logout, Transaction, Writer
 from fabtune.tune.pending import Leave, Pending
 from fabtune.tune.reconnect import Reconnected
@@ -26,6 +26,8 @@ class Report:
     pending: list[Pending] = field(default_factory=list)
     relogged: list[str] = field(default_factory=list)
     reconnected: list[Reconnected] = field(default_factory=list)
+    # Of these, the sessions that a reconnect had taken down.
+    brought_up: list[str] = field(default_factory=list)
     # What could not be done beside the values: journals that cannot be read or written, sessions that stay away.
     problems: list[str] = field(default_factory=list)
     # By a signal, with something still to do.
@@ -142,6 +144,7 @@ def undo(
             except (FabtuneError, OSError) as error:
                 report.problems.append(f"cannot tell which sessions must log in again: {error}")
 
+        taken_down.wait_for_start(stop)
         for transaction in chosen:
             if _stopped(report, stop):
                 break
@@ -150,8 +153,7 @@ def undo(
         look(lambda: pending.merge(report.pending, _untold(chosen, outcomes, host.boot_id)))
         report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
         look(lambda: pending.merge(pending.still_pending(journal.transactions(), host.boot_id), report.pending))
-        if leave.reconnect and any(one.action == pending.RECONNECT for one in report.pending):
-            _connect_anew(report, progress, stop)
+        _new_connections(report, leave, progress, stop)
         in_the_way = leave.relogin and report.pending
         may_go_on = _log_in_anew(report, progress, stop) if in_the_way else leave.relogin or leave.end_sessions
         # Last what ends a target's sessions, or what they had to log in anew for: they come back to old values alone.
@@ -159,9 +161,14 @@ def undo(
             if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
                 take_back(transaction, leave.end_sessions)
         report.outcomes = [one for found in outcomes.values() for one in found.values()]
-        report.problems = list(dict.fromkeys(report.problems))
         report.pending += missing
-        return report
+        return _ended(report)
+
+
+def _ended(report: Report) -> Report:
+    armed.disarm(report.problems.append)
+    report.problems = list(dict.fromkeys(report.problems))
+    return report
 
 
 def _stopped(report: Report, stop: Stop) -> bool:
@@ -169,6 +176,39 @@ def _stopped(report: Report, stop: Stop) -> bool:
     if stop.wanted:
         report.interrupt()
     return stop.wanted
+
+
+def _new_connections(report: Report, leave: Leave, progress: Callable[[str], None], stop: Stop) -> None:
+    """Bring up what a reconnect took down, and with `leave` for it make the other connections anew."""
+    _bring_up(report, progress, stop, patient=not leave.reconnect)
+    if leave.reconnect and any(one.action == pending.RECONNECT for one in report.pending):
+        _connect_anew(report, progress, stop)
+
+
+def _bring_up(report: Report, progress: Callable[[str], None], stop: Stop, patient: bool) -> None:
+    """Bring up the sessions that a reconnect took down: no leave is asked for, as they have no connection to lose.
+
+    The values have gone back by then, and the report says so whatever becomes of the sessions.
+    """
+    try:
+        down = taken_down.waiting(report.pending, stop, patient)
+        if not down or _stopped(report, stop):
+            return
+        with relogin.journalled() as log:
+            done = taken_down.bring_up(down, progress, log)
+    except (FabtuneError, OSError) as error:
+        report.problems.append(taken_down.told_of(error))
+    else:
+        if done.why_not:
+            away = {(one.identity, str(one.sid)) for one in down}
+            report.pending = [
+                replace(one, reason=done.why_not) if (one.identity, one.sid) in away else one for one in report.pending
+            ]
+            return
+        report.reconnected = done.reconnected
+        report.problems += done.problems
+        report.brought_up += [] if done.problems else [one.label for one in down]
+    report.pending = reconnect.left_to_do(report.pending, live_sessions())
 
 
 def _connect_anew(report: Report, progress: Callable[[str], None], stop: Stop) -> None:
