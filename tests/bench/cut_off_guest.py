@@ -78,8 +78,9 @@ def drawn(seed: int, number: int) -> Draw:
     strike, cutter = STRIKES[number % len(STRIKES)], draw.choice(sorted(_CUTTERS))
     moments = {
         "none": ["ended"], "hangup": ["ended", "ended", "writing"], "apply killed": ["writing"],
-        "checkpoint": ["checkpoint"], "arming checkpoint": ["checkpoint"], "revert killed": ["late"], "arming killed": ["arming"],
-        "power while arming": ["arming"], "stopped": ["writing"], "power": ["writing", "ended", "late"],
+        "checkpoint": ["checkpoint"], "arming checkpoint": ["checkpoint"], "revert killed": ["late"],
+        "arming killed": ["arming"], "power while arming": ["arming"], "stopped": ["writing"],
+        "power": ["writing", "ended", "late"],
     }.get(strike, ["writing", "ended"])  # fmt: skip
     moment = draw.choice(moments)
     longest_s = {"arming": 4.0, "writing": 0.05, "ended": 1.5, "late": draw.choice([1.2, 1.2, 6.0]), "checkpoint": 0.0}
