@@ -13,7 +13,7 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,31 +104,28 @@ def by_strike(each: Sequence[Found]) -> list[str]:
     return rows
 
 
-def run_guest(seed: int, first: int, suite: str) -> tuple[list[Found], list[str]]:
-    """Return what a guest tells of the cut-offs from number `first` on, and what else it says."""
-    struck: dict[int, Found] = {}
-    said: list[str] = []
+def run_guest(seed: int, first: int, suite: str) -> Iterator[Found]:
+    """Yield what a guest tells of each cut-off from number `first` on, as soon as it is judged."""
+    struck: Found = {}
+    told, said = 0, list[str]()
     with tempfile.TemporaryDirectory() as place:
         words = (str(seed), str(first), str(_A_GUEST))
         machine = (*_MACHINE, "--state", f"{place}/state")
         for line in lab_lines("cut-off.guest", *words, seed=seed, suite=suite, timeout_s=_GUEST_S, machine=machine):
             kind, _, content = line.partition(" ")
-            if kind not in ("STRUCK", "JUDGED"):
+            if kind == "STRUCK":
+                struck = json.loads(content)
+            elif kind == "JUDGED":
+                verdict = json.loads(content)
+                # What could not be looked at before a power cut is no finding of after it.
+                yield struck | verdict | {"status": struck["status"], "end_status": verdict.get("status")}
+                struck, told = {}, told + 1
+            else:
                 said.append(line)
-                continue
-            one = json.loads(content)
-            now = struck.setdefault(one["number"], {})
-            # What could not be looked at before a power cut is no finding of after it.
-            now |= {key: value for key, value in one.items() if key != "status" or key not in now}
-            if kind == "JUDGED":
-                now["end_status"] = one.get("status")
-                verdict = "as before" if not left(now) else "NOT AS BEFORE"
-                print(f"{now['number']:4} {now['strike']}, {now['moment']}, {now['cutter']}: {verdict}, "
-                      f"{'counts' if counts(now) else 'does not count'}", flush=True)  # fmt: skip
-    for one in struck.values():
-        if "missing" not in one:
-            one["evidence"] = {"guest": said[-40:]}
-    return list(struck.values()), said
+    if struck:
+        yield struck | {"evidence": {"guest": said[-40:]}}
+    elif not told:
+        raise SystemExit("the guest told nothing:\n" + "".join(said[-20:]))
 
 
 def main() -> int:
@@ -147,11 +144,14 @@ def main() -> int:
         first = max((one["number"] for one in each), default=-1) + 1
         if first > _MOST_DRAWN * asked.cut_offs:
             raise SystemExit(f"{first} drawn, and still only {sum(map(counts, each))} that count")
-        found, said = run_guest(asked.seed, first, asked.suite)
-        if not found:
-            raise SystemExit("the guest told nothing:\n" + "".join(said[-20:]))
-        each += found
-        file.write_text(json.dumps(document(digest, each), indent=1) + "\n")
+        for one in run_guest(asked.seed, first, asked.suite):
+            each.append(one)
+            file.write_text(json.dumps(document(digest, each), indent=1) + "\n")
+            print(f"{one['number']:4} {one['strike']}, {one['moment']}, {one['cutter']}: "
+                  f"{'NOT ' if left(one) else ''}as before, {'counts' if counts(one) else 'does not count'}",
+                  flush=True)  # fmt: skip
+            if sum(map(counts, each)) >= asked.cut_offs:
+                break
     print("\n".join(by_strike(each)))
     told = missed(each)
     print("\n".join(told) or f"all {sum(map(counts, each))} hosts came back")
