@@ -51,7 +51,7 @@ _BESIDE = {"tcp.slow_start_after_idle": False, "net.netdev_max_backlog": 4321}
 _HOME, _PROFILE = Path("/root/cut-off"), Path("/root/cut-off/cut-off.toml")
 # How long after its time a host may take, a boot included.
 _BACK_S, _BACK_AFTER_BOOT_S = 60.0, 120.0
-_BOTH_MTU, _ALONE = "9000", ("tso", "off", "gso", "off", "gro", "off")
+_FAR_MTU, _FAR_MSS, _ALONE = "9000", "8960", ("tso", "off", "gso", "off", "gro", "off")
 
 
 @attrs.define
@@ -189,6 +189,9 @@ class CutOff:
         """Let it happen, and tell whether the host is as before; a power cut does not return."""
         draw = self._draw
         _write_profile(draw.values)
+        # What the path told when an earlier one was cut off would mend this one's.
+        for namespace in ([], ["-n", "target"]):
+            output_of("ip", *namespace, "route", "flush", "cache")
         kept = {"draw": attrs.asdict(draw), "known": sorted(self._known), "before": self._before}
         seen.write_through(_HOME / "struck", json.dumps(kept))
         self._session = seen.Session()
@@ -332,8 +335,10 @@ def _come_back(known: set[str], before: dict[str, str], last_s: float) -> tuple[
 def _bring_up() -> None:
     """Make path, target and session; the far end takes large packets, and the path between does not."""
     guest("up", "--rtt", "2ms", "--size-mib", "64")
-    for namespace, device in (("wan", "w0"), ("wan", "w1"), ("target", "t0")):
-        output_of("ip", "-n", namespace, "link", "set", device, "mtu", _BOTH_MTU)
+    for namespace, device in (("shaper", "s1"), ("wan", "w0"), ("wan", "w1"), ("target", "t0")):
+        output_of("ip", "-n", namespace, "link", "set", device, "mtu", _FAR_MTU)
+    # Whatever a router has told the far end of the way to here.
+    output_of("ip", "-n", "target", "route", "replace", "10.1.0.0/24", "via", "10.2.0.254", "advmss", _FAR_MSS)
     # A super-packet passes for one that fits, and a router would tell of it: then nobody is cut off.
     output_of("ethtool", "-K", seen.NIC, *_ALONE)
     for namespace, device in (("shaper", "s0"), ("shaper", "s1"), ("wan", "w0"), ("wan", "w1"), ("target", "t0")):
