@@ -30,7 +30,7 @@ PACKAGES_DEB := dpkg-dev debhelper dh-dkms dh-python pandoc clang libbpf-dev
 PACKAGES_JUDGE := lintian rpm rpmlint mandoc zsh fish
 
 .DEFAULT_GOAL := help
-.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-why bench-tune lab-shell lab-debug-kernels check-sanitizers check-model check-ops \
+.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune lab-shell lab-debug-kernels check-sanitizers check-model check-ops \
 	deps-lab deps-ops deps-test devtools install uninstall clean distclean
 
 .PHONY: deb install-doc uninstall-manual
@@ -118,6 +118,9 @@ bench-experiments: deps-lab ## every other shipped experiment, whole (out/bench/
 
 bench-in-place: deps-lab ## a mounted, busy session retuned in place beside a re-login, and under faults (out/bench/in-place.json)
 	$(PYTHON) tests/bench/in_place.py --out $(OUT)/bench
+
+bench-cut-off: deps-lab ## 100 hosts that an unconfirmed apply cuts off, struck in other ways as well, come back (out/bench/cut-off.json); resumes
+	$(PYTHON) tests/bench/cut_off.py --out $(OUT)/bench
 
 bench-why: deps-lab ## whether why names the true limiter and whatif foretells what lifting it brings (out/bench/why.json); resumes
 	$(PYTHON) tests/bench/why.py --out $(OUT)/bench

@@ -1,37 +1,48 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs a script of this directory in a guest on the virtual clock."""
+"""Runs a script of this directory in a guest, on the virtual clock unless told otherwise."""
 
 import os
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 TOP = Path(__file__).resolve().parents[2]
+VIRTUAL = ("--clock", "virtual")
 
 
-def _words(script: str, words: tuple[str, ...], seed: int, suite: str, timeout_s: int) -> list[str]:
-    lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", suite, "--clock", "virtual"]
-    return [*lab, "--timeout-s", str(timeout_s), "--seed", str(seed), str(TOP / "tests/bench" / script), *words]
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(TOP / "userspace")}
+def _command(
+    script: str, words: Sequence[str], seed: int, suite: str, timeout_s: int, machine: Sequence[str] = VIRTUAL
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the words that run it, and where and in which environment."""
+    lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", suite, *machine]
+    asked = ["--timeout-s", str(timeout_s), "--seed", str(seed), str(TOP / "tests/bench" / script), *words]
+    return [*lab, *asked], {"cwd": TOP, "env": {**os.environ, "PYTHONPATH": str(TOP / "userspace")}, "text": True}
 
 
 def lab_run(
     script: str, *words: str, seed: int, suite: str = "trixie", timeout_s: int = 3600, log: IO[str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Return how it ended and what it printed on stdout; with a `log`, all that is said goes there instead."""
-    return subprocess.run(
-        _words(script, words, seed, suite, timeout_s), cwd=TOP, env=_environment(),
-        stdout=log or subprocess.PIPE, stderr=log, text=True, check=False,
-    )  # fmt: skip
+    command, place = _command(script, words, seed, suite, timeout_s)
+    return subprocess.run(command, stdout=log or subprocess.PIPE, stderr=log, check=False, **place)
 
 
 def lab_started(
     script: str, *words: str, seed: int, suite: str = "trixie", timeout_s: int = 3600
 ) -> "subprocess.Popen[str]":
     """Return it running: what it prints on stdout comes as it prints it."""
-    return subprocess.Popen(
-        _words(script, words, seed, suite, timeout_s), cwd=TOP, env=_environment(), stdout=subprocess.PIPE, text=True
-    )
+    command, place = _command(script, words, seed, suite, timeout_s)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, **place)
+
+
+def lab_lines(script: str, *words: str, seed: int, suite: str, timeout_s: int, machine: Sequence[str]) -> Iterator[str]:
+    """Yield each line as the guest prints it, then one that says how it ended where that is not well."""
+    command, place = _command(script, words, seed, suite, timeout_s, machine)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", **place
+    ) as guest:
+        assert guest.stdout
+        yield from guest.stdout
+    if guest.returncode:
+        yield f"the guest's exit {guest.returncode}"
