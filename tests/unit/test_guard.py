@@ -282,7 +282,7 @@ def test_what_an_apply_wrote_that_waits_to_be_confirmed_is_not_undone(
 ) -> None:
     """It looks as what was there before fabtune came, and something else has drifted."""
     monkeypatch.setattr(rounds, "VERIFY_EVERY_S", 0.0)
-    monkeypatch.setattr(armed, "arm", lambda: None)
+    monkeypatch.setattr(armed, "arm", lambda name: None)
     other = tmp_path / "other.toml"
     other.write_text(_PROFILE.replace("value = false", "value = true").replace("three", "other"))
     assert main(["apply", str(other), *APPLY[2:], "--confirm-within", "60s"]) in (0, 4)

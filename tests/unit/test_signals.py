@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What breaks in and what does not, and that a program started meanwhile (iscsid, for good) inherits none of it."""
 
+import contextlib
 import fcntl
 import os
 import pty
 import signal
 import subprocess
+import sys
 import termios
 from collections.abc import Iterator
 
@@ -117,3 +119,32 @@ def test_what_notes_signals_notes_none_where_all_are_held_back() -> None:
             signal.raise_signal(signal.SIGINT)
         seen.append(stop.wanted)
     assert seen == [False]
+
+
+def test_an_output_that_takes_nothing_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal after Ctrl-S, or a pager at its first screen: apply slept in its write and kept the lock."""
+    read, written = os.pipe()
+    os.set_blocking(written, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(written, bytes(4096))
+    os.set_blocking(written, True)
+    waits: list[float] = []
+    takes = signals._takes_output
+
+    def takes_output(wait_s: float) -> bool:
+        waits.append(wait_s)
+        return takes(min(wait_s, 0.01))
+
+    monkeypatch.setattr(signals, "_takes_output", takes_output)
+    with os.fdopen(written, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        said: list[str] = []
+        told = signals.unfailing(said.append)
+        told("one")
+        told("two")
+        assert said == [] and waits == [1.0, 0.0]
+        os.read(read, 1 << 20)
+        told("three")
+        assert said == ["three"]
+    os.close(read)

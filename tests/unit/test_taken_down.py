@@ -373,3 +373,30 @@ def test_an_apply_that_went_back_does_not_contradict_itself(
     said = wan()
     assert said.endswith(f"everything written was taken back; {left or 'all sessions are back with their old values'}")
     assert said.startswith("the target refuses" if refused else "a late row")
+
+
+def test_an_iscsid_that_comes_up_late_is_started_once_more(
+    wan: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was given up, came up while the records went back, and nobody was told that it had read half of them."""
+    now: list[Daemon | None] = [OLD]
+    monkeypatch.setattr(iscsid, "running", lambda: now[0])
+    monkeypatch.setattr(iscsid, "why_not_anew", lambda daemon: "")
+    monkeypatch.setattr(reconnect, "why_not", lambda *_: "")
+    called: list[Daemon] = []
+
+    def start_anew(daemon: Daemon, wait_s: float) -> None:
+        called.append(daemon)
+        now[0] = None
+        raise iscsid.EndedError("iscsid was ended and has not come up again")
+
+    give = record.BACKEND.write
+
+    def write(*words: object) -> None:
+        now[0] = now[0] or NEW
+        give(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(iscsid, "start_anew", start_anew)
+    monkeypatch.setattr(record.BACKEND, "write", write)
+    assert wan().count("has not come up again") == 2
+    assert called == [OLD, NEW]

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,6 +132,14 @@ def carrying(nodes: Iterable[Node]) -> set[str]:
             found.add(name)
             left += slaves(name) + _disk_of(name)
     return found
+
+
+def waits_with(block: str, away: Callable[[str], bool]) -> bool:
+    """Tell whether requests of `block` wait where those of disks that are `away` do; a multipath needs one path."""
+    if away(block):
+        return True
+    below = [waits_with(name, away) for name in slaves(block) + _disk_of(block)]
+    return all(below) and bool(below) if is_multipath(block) else any(below)
 
 
 def above(block: str) -> list[str]:

@@ -202,11 +202,15 @@ def _namespace(process: Path, kind: str) -> str:
         return ""
 
 
+class EndedError(FabtuneError):
+    """iscsid was told to end, and no other one is there."""
+
+
 def start_anew(daemon: Daemon, wait_s: float) -> None:
     """End `daemon` and start it as it was started, and wait until the new one is there.
 
     A child that looks at disks is waited for, so long: while it waits for one no signal ends it, and no other iscsid
-    starts beside it.  Raises FabtuneError.
+    starts beside it.  Raises EndedError, or FabtuneError where it was left as it is.
     """
     deadline = time.monotonic() + wait_s
     while looks_at_disks(daemon):
@@ -233,7 +237,7 @@ def start_anew(daemon: Daemon, wait_s: float) -> None:
         if time.monotonic() > deadline:
             start = f"systemctl start {unit}" if unit else " ".join(words)
             still = "" if unit else " (what starts it waits on for two minutes, for what the old one left behind)"
-            raise FabtuneError(f"iscsid was ended and has not come up again{still}; start it: {start}")
+            raise EndedError(f"iscsid was ended and has not come up again{still}; start it: {start}")
         time.sleep(0.05)
 
 
@@ -250,5 +254,8 @@ def _restart(unit: str) -> None:
         systemd.systemctl("restart", unit)
     except FabtuneError:
         # Started too often within seconds, perhaps: without an iscsid no session is mended.
-        systemd.systemctl("reset-failed", unit)
-        systemd.systemctl("start", unit)
+        try:
+            systemd.systemctl("reset-failed", unit)
+            systemd.systemctl("start", unit)
+        except FabtuneError as error:
+            raise EndedError(f"iscsid was to be started anew: {error}; start it: systemctl start {unit}") from error

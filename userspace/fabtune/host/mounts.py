@@ -69,6 +69,11 @@ def at(path: str, mounts: Sequence[Mount]) -> Mount | None:
     return max(reversed(below), key=lambda one: len(one.place)) if below else None
 
 
+def below(path: str, mounts: Sequence[Mount]) -> list[str]:
+    """Return the places that must be mounted for `path`, without links, to be there; the root is left out."""
+    return sorted({one.place for one in mounts if one.place != "/" and f"{path}/".startswith(f"{one.place}/")})
+
+
 def answering(path: str, mounts: Sequence[Mount], root: str = "") -> bool:
     """Tell whether `path` below `root` can be looked at without asking a server, nor one for a link on its way."""
     left, here = path.split("/"), ""

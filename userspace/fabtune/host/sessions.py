@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 
-from fabtune.host import iscsiadm, tree
+from fabtune.host import blocks, iscsiadm, tree
 from fabtune.host.sockets import TcpSocket
 from fabtune.model.address import canonical
 
@@ -139,11 +139,21 @@ def live_sessions() -> list[Session]:
 
 
 def why_waits(disk: str) -> str:
-    """Return why a write to the queue of `disk` would wait for requests that do not come back now, '' if not."""
-    for session in live_sessions():
-        if disk in session.luns and session.state != "LOGGED_IN":
-            return f"its session {session.label} is {session.state or 'in an unknown state'}"
-    return ""
+    """Return why a write to the queue of `disk` would wait for requests that do not come back now, '' if not.
+
+    That of a device which is built on disks waits with theirs.
+    """
+    down = {name: one for one in live_sessions() if one.state != "LOGGED_IN" for name in one.luns}
+    met: list[str] = []
+
+    def away(name: str) -> bool:
+        met.extend([name] if name in down else [])
+        return name in down
+
+    if not blocks.waits_with(disk, away):
+        return ""
+    session = down[met[0]]
+    return f"its session {session.label} is {session.state or 'in an unknown state'}"
 
 
 def scsi_devices(session: Session) -> list[Path]:

@@ -21,6 +21,17 @@ def depend_on(unit: str) -> list[str]:
     return done.stdout.split()
 
 
+def mount_unit(place: str) -> tuple[str, list[str]]:
+    """Return the file of the unit that mounts `place`, '' for none, and what it comes after.  Raises FabtuneError."""
+    escaped = tools.run_tool("systemd-escape", "systemd", "--path", "--suffix=mount", place, timeout_s=_TIMEOUT_S)
+    words = ("--property=FragmentPath", "--property=After", escaped.stdout.strip())
+    done = tools.run_tool("systemctl", "systemd", "show", *words, timeout_s=_TIMEOUT_S)
+    if escaped.status or done.status:
+        raise FabtuneError(f"which unit mounts {place} cannot be told: {tools.last_words(done)}")
+    found = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    return found.get("FragmentPath", ""), found.get("After", "").split()
+
+
 def systemctl(*words: str) -> None:
     """Run systemctl with `words`.  Raises FabtuneError with what it said."""
     done = tools.run_tool("systemctl", "systemd", *words, timeout_s=_TIMEOUT_S)

@@ -158,7 +158,7 @@ class _Apply:
         """Write everything; re-login after what sessions are made from, before what they bring with them."""
         if self.confirm_within_s is not None:
             # Before its line: killed in between, it leaves nothing that waits, and who watches ends.
-            armed.arm()
+            armed.arm(self.transaction.name)
             self._journal(confirm.line(self.confirm_within_s, self.leave))
         for row in claims:
             assert row.device is not None and row.now is not None

@@ -25,15 +25,20 @@ _AT_BOOT = "fabtune-unconfirmed-at-boot.service"
 _WATCH_WAIT_S = 30.0
 # Exit codes are the revert's, and end the watch; a signal does not.
 _NO_RESTART = "RestartPreventExitStatus=1 2 3 4 5"
+# Of these systemd thinks that somebody asked it to end, who would ask systemd.
+_RESTART = "RestartForceExitStatus=SIGTERM SIGINT SIGHUP SIGPIPE"
 _FIRST_LINE = "# Written by fabtune apply --confirm-within; gone as soon as that is confirmed or taken back."
+_WAITS = "# It waits for transaction {name} in {state}"
 # The boot waits for it, so it takes one look: what is not there yet is left to a program that watches.
 _BOOT_TEXT = """{first}
+{waits}
 [Unit]
 Description=Take back what fabtune applied and nobody confirmed
 DefaultDependencies=no
 RequiresMountsFor={places}
 After=local-fs.target systemd-sysctl.service systemd-modules-load.service
-Before=iscsid.service open-iscsi.service rtslib-fb-targetctl.service network-pre.target shutdown.target
+Before=iscsid.service open-iscsi.service srp_daemon.service rtslib-fb-targetctl.service target.service
+Before=network-pre.target shutdown.target
 Conflicts=shutdown.target
 
 [Service]
@@ -41,6 +46,7 @@ Type=oneshot
 TimeoutStartSec=60
 # Something waits for its device, and who watches for that.
 SuccessExitStatus=4
+OOMScoreAdjust=-1000
 {environment}
 ExecStart={command}
 
@@ -75,21 +81,26 @@ def _boot_link() -> Path:
     return tree.ETC / "systemd/system/multi-user.target.wants" / _AT_BOOT
 
 
-def _is_ours(path: Path) -> bool:
-    """Tell whether the unit's file is one that fabtune wrote, not a mask or somebody else's."""
-    return not path.is_symlink() and (tree.read_text(path) or "").startswith(_FIRST_LINE)
+def _waits_for(path: Path) -> str | None:
+    """Return the line of the unit's file that says for what it waits; None for a mask, or a file of somebody else's."""
+    lines = [] if path.is_symlink() else (tree.read_text(path) or "").splitlines()
+    return lines[1] if len(lines) > 1 and lines[0] == _FIRST_LINE else None
 
 
-def arm() -> None:
-    """Start what takes unconfirmed values back, now and at a boot; the caller holds the journal's lock.
+def _awaits(name: str) -> str:
+    return _WAITS.format(name=name, state=journal.state_dir())
 
-    Nothing that waits for it may be journalled yet: who watches looks again and again, and ends as soon as the lock is
-    free and nothing waits.  Who watches still, for a transaction just confirmed, goes on.  Raises FabtuneError,
-    nothing changed.
+
+def arm(name: str) -> None:
+    """Start what takes unconfirmed values back, now and at a boot, for the transaction `name`.
+
+    The caller holds the journal's lock.  Nothing that waits for it may be journalled yet: who watches looks again and
+    again, and ends as soon as the lock is free and nothing waits.  Who watches still, for a transaction just
+    confirmed, goes on.  Raises FabtuneError, nothing changed.
     """
     try:
         if systemd.manages_host():
-            _require_our_place()
+            _require_our_place(name)
         if not is_watched():
             start_watching()
         deadline = time.monotonic() + _WATCH_WAIT_S
@@ -98,29 +109,38 @@ def arm() -> None:
                 raise FabtuneError("what would take the values back does not run")
             time.sleep(0.1)
         if systemd.manages_host():
-            _enable_at_boot()
+            _enable_at_boot(name)
     except (FabtuneError, OSError) as error:
         disarm(lambda _: None)
         raise FabtuneError(f"--confirm-within: {error}; nothing was changed") from error
 
 
-def _require_our_place() -> None:
+def _require_our_place(name: str) -> None:
     path = _boot_file()
-    if path.is_symlink() or (path.exists() and not _is_ours(path)):
+    if not os.path.lexists(path):
+        return
+    waits = _waits_for(path)
+    if waits is None:
         raise FabtuneError(
             f"{path} is masked or not fabtune's, so that nothing would take the values back after a power cut; "
             f"`systemctl unmask {_AT_BOOT}` if it is masked, else move it away"
         )
+    if waits.partition(" in ")[2] != str(journal.state_dir()):
+        raise FabtuneError(
+            f"{path} is of an apply with another state directory ({waits.lstrip('# ')}); confirm or revert that first, "
+            "or remove the file where that is gone"
+        )
 
 
-def _enable_at_boot() -> None:
+def _enable_at_boot(name: str) -> None:
     """Put the unit for a boot in its place; the file comes last and goes first, so that where it is, all of it is."""
     pairs = _environment().items()
     text = _BOOT_TEXT.format(
         first=_FIRST_LINE,
+        waits=_awaits(name),
         places=" ".join(f'"{place}"' for place in places()),
         environment="\n".join(f'Environment="{name}={value}"' for name, value in pairs),
-        command=" ".join(_command("--unconfirmed=once")),
+        command=" ".join(f'"{word}"' for word in _command("--unconfirmed=once")),
     )
     files.link(_boot_link(), str(_boot_file()))
     fault.checkpoint()
@@ -138,7 +158,14 @@ def start_watching(wait: bool = True) -> None:
     # The unit of one that has just ended may still be there.
     unit = f"{_UNIT}-{now_s() * 1e3:.0f}"
     words = [f"--setenv={name}={value}" for name, value in _environment().items()]
-    given = ("Restart=on-failure", _NO_RESTART, "RestartSec=1", "StartLimitIntervalSec=0", "OOMScoreAdjust=-1000")
+    given = (
+        "Restart=on-failure",
+        _NO_RESTART,
+        _RESTART,
+        "RestartSec=1",
+        "StartLimitIntervalSec=0",
+        "OOMScoreAdjust=-1000",
+    )
     words += [f"--property={one}" for one in given]
     words += [] if wait else ["--no-block"]
     done = tools.run_tool("systemd-run", "systemd", "--collect", f"--unit={unit}", *words, *_command("--unconfirmed"))
@@ -152,18 +179,31 @@ def disarm(tell: Callable[[str], None]) -> None:
     The caller holds the journal's lock.
     """
     try:
-        if awaited(journal.transactions()):
-            return
         unit, link = _boot_file(), _boot_link()
+        if not (os.path.lexists(unit) or os.path.lexists(link)):
+            return
+        known = journal.transactions()
+        waits = _waits_for(unit)
+        # A journal that is elsewhere, or on a disk that is not mounted yet, says nothing of what the unit waits for.
+        mine = waits in [_awaits(one.name) for one in known]
+        if awaited(known) or (waits and not mine):
+            return
         # A link alone is what a power cut leaves of it; one to a unit that is masked is the administrator's.
-        found = [unit] if _is_ours(unit) else []
-        found += [link] if link.is_symlink() and str(link.readlink()) == str(unit) and not unit.is_symlink() else []
+        found = [unit] if mine else []
+        alone = link.is_symlink() and str(link.readlink()) == str(unit)
+        found += [link] if alone and (mine or not os.path.lexists(unit)) else []
         for path in found:
             files.remove(path)
         if found and systemd.manages_host():
             systemd.systemctl("daemon-reload")
     except (FabtuneError, OSError) as error:
         tell(f"the unit that would look at a boot stays, and will find nothing to do: {error}")
+
+
+def is_of_elsewhere() -> str:
+    """Return for which transaction the unit for a boot waits that this journal does not have, '' for none."""
+    waits = _waits_for(_boot_file())
+    return waits.lstrip("# ") if waits and waits not in [_awaits(one.name) for one in journal.transactions()] else ""
 
 
 def _watch_file() -> int:

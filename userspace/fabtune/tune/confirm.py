@@ -20,6 +20,8 @@ from fabtune.tune.plan import Plan
 from fabtune.tune.unconfirmed import awaited, now_s, overdue
 
 _GONE_AT_BOOT = ("tmpfs", "ramfs", "rootfs")
+# What is mounted after these, as `_netdev` says, may need a session itself.
+_LATE_UNITS = ("remote-fs-pre.target", "network-pre.target", "network.target", "network-online.target")
 
 
 def line(within_s: float, leave: Leave) -> UnconfirmedLine:
@@ -89,6 +91,21 @@ def _require_all_stays(lasting: Sequence[str]) -> None:
                 f"--confirm-within: {place} lies in memory ({mount.kind}), and after a power cut nothing would take "
                 f"{lasting[0]} back; keep the journal on a local disk (FABTUNE_STATE_DIR)"
             )
+        if systemd.manages_host():
+            _require_mounted_at_boot(mounts.below(place, seen), bool(lasting) and one == journal.state_dir())
+
+
+def _require_mounted_at_boot(places: Sequence[str], before_anything: bool) -> None:
+    """Raise FabtuneError where one of `places` is mounted when sessions may log in; or by no unit, if needed before."""
+    for place in places:
+        file, after = systemd.mount_unit(place)
+        late = next((unit for unit in after if unit in _LATE_UNITS), "")
+        if late or (before_anything and not file):
+            how = f"mounted after {late}" if late else "mounted by hand or by another program than systemd"
+            raise FabtuneError(
+                f"--confirm-within: {place} is {how}, so that at a boot nothing there is at hand before sessions log "
+                "in; keep the journal (FABTUNE_STATE_DIR), fabtune and its Python elsewhere"
+            )
 
 
 def _require_nothing_carried() -> None:
@@ -118,6 +135,8 @@ def accept(progress: Callable[[str], None], only: Collection[str] = ()) -> list[
                 "--force what somebody else has set, and says what that is; then apply again"
             )
         for one in found:
+            if one.damage:
+                raise FabtuneError(f"{one.damage}; it is not confirmed, and goes back as far as it can be read")
             if not one.applied:
                 raise FabtuneError(
                     f"{one.name} was interrupted, and is not all that was asked for; it goes back at its time, or now "

@@ -45,7 +45,7 @@ _NAME = re.compile(r"(?P<stamp>\d{8}T\d{6}Z)-(?P<serial>\d{3,})")
 
 def state_dir() -> Path:
     """Return where journal and lock are kept."""
-    return Path(os.environ.get("FABTUNE_STATE_DIR", tree.ROOT / "var/lib/fabtune"))
+    return Path(os.environ.get("FABTUNE_STATE_DIR", tree.ROOT / "var/lib/fabtune")).absolute()
 
 
 def _checked(fd: int, path: Path, is_kind: Any) -> int:
@@ -143,43 +143,52 @@ def _take_lock(fd: int) -> None:
 
 def _told_of_holder(fd: int) -> str:
     """Return which process holds the lock `fd`, and what to do about it: a stopped one waits for its shell."""
-    holder, state = _holder(fd)
-    whose = f"another fabtune (process {holder or 'unknown'}) is changing this host"
-    if state in ("T", "t"):
+    holder = "unknown"
+    with contextlib.suppress(OSError):
+        holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or holder
+    whose = f"another fabtune (process {holder}) is changing this host"
+    if holder.isdecimal() and _state(holder) in ("T", "t"):
         return f"{whose} and is stopped; `fg` in its shell or `kill -CONT {holder}` lets it go on"
     return f"{whose}; wait for it"
 
 
-def _holder(fd: int) -> tuple[str, str]:
-    """Return which process says that it holds the lock `fd`, and its state as /proc has it; '' for unknown."""
-    holder, state = "", ""
-    with contextlib.suppress(OSError):
-        holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
-    if holder.isdecimal():
-        # Not below FABTUNE_ROOT: it runs here.
-        state = (tree.read_text(Path("/proc") / holder / "stat") or "").rpartition(")")[2].strip()[:1]
-    return holder, state
+def lock_keepers() -> tuple[list[int], list[int]]:
+    """Return which processes hold the lock: those that were stopped, as by Ctrl-Z, and tools of a fabtune that is gone.
 
-
-def stopped_holder() -> int | None:
-    """Return the process that holds the lock and was stopped, as by Ctrl-Z; None where there is none.
-
-    Raises OSError, FabtuneError.
+    A tool that writes keeps it until it has ended, even if who started it was killed.  One that runs and answers for
+    itself is in neither list.
     """
-    path = state_dir() / "lock"
-    fd = _open(path, os.O_RDONLY)
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return None
-    except BlockingIOError:
-        holder, state = _holder(fd)
-    finally:
-        os.close(fd)
-    if state != "T" or not holder.isdecimal():
-        return None
-    # The number may be another process's by now.
-    has_it = any(link.exists() and link.samefile(path) for link in (Path("/proc") / holder / "fd").iterdir())
-    return int(holder) if has_it else None
+        place = (state_dir() / "lock").stat()
+        said = (state_dir() / "lock").read_text(errors="replace").strip()
+    except OSError:
+        return [], []
+    found = [pid for one in Path("/proc").glob("[0-9]*") if _has_lock(one, place) for pid in [int(one.name)]]
+    stopped = [pid for pid in found if _state(pid) == "T"]
+    # A fabtune of another pid namespace calls itself by another number.
+    tools_alone = not any(said == str(pid) or "fabtune" in _words(pid) for pid in found)
+    return stopped, [pid for pid in found if pid not in stopped] if tools_alone else []
+
+
+def _state(pid: int | str) -> str:
+    """Return a process's state as /proc has it, '' for one that is gone."""
+    # Not below FABTUNE_ROOT: it runs here.
+    return (tree.read_text(Path(f"/proc/{pid}/stat")) or "").rpartition(")")[2].strip()[:1]
+
+
+def _words(pid: int) -> str:
+    return (tree.read_text(Path(f"/proc/{pid}/cmdline")) or "").replace("\0", " ")
+
+
+def _has_lock(process: Path, place: os.stat_result) -> bool:
+    """Tell whether the process with that directory of /proc has the file at `place` open and locked."""
+    with contextlib.suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                here = link.stat()
+                if (here.st_dev, here.st_ino) == (place.st_dev, place.st_ino):
+                    return "FLOCK" in (process / "fdinfo" / link.name).read_text()
+    return False
 
 
 def at_work() -> str:

@@ -244,7 +244,11 @@ def connect_anew(
     for one in others:
         log(successor.connecting(one, kept[one.sid], daemon.since))
     begun_s = time.monotonic()
-    iscsid.start_anew(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S)
+    try:
+        iscsid.start_anew(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S)
+    except iscsid.EndedError as error:
+        # It may come up yet, and has read the new records then.
+        raise NotReconnectedError(str(error)) from error
     try:
         found = _watch(sessions, daemon, begun_s, foretold_s + GRACE_S)
     except NotReconnectedError:

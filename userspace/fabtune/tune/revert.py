@@ -140,10 +140,10 @@ class _Revert:
         self.locate = Locator(self.transaction.header.netns)
         steps = [step for step in self.transaction.open_steps if not step.empty]
         self.moved = {step.number for step in steps if step.disturbed and self._moved_by_us(step)}
-        # A value that another step's value still forbids (nr_requests under the wrong scheduler) goes
-        # back on the second walk.
+        # A queue's write may wait for requests, and these for what another value keeps from them: it comes last.
+        # What another step's value still forbids (nr_requests under the wrong scheduler) goes back on the second walk.
         for _ in range(2):
-            for step in reversed(steps):
+            for step in sorted(steps, key=lambda step: (step.device.scope == "block", -step.number)):
                 if step.number not in self.outcomes or self.outcomes[step.number].state not in _SETTLED:
                     self.outcomes[step.number] = self._guarded(step)
         # Of a value that we wrote several times the first step has the old one; the others' were ours.

@@ -2,13 +2,17 @@
 """What may interrupt: signals between two values or sessions, never within one, and output never."""
 
 import contextlib
+import select
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # Ctrl-Z, and a terminal that is another job's at the moment.
 _STOPPING = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+# For a reader that is slow, not one that is away.
+_OUTPUT_WAIT_S = 1.0
 # How many `held_back` we are in.
 _held = 0
 
@@ -103,13 +107,30 @@ def unstopped() -> Iterator[None]:
             signal.signal(number, old[number])
 
 
+def _takes_output(wait_s: float) -> bool:
+    """Tell whether stderr takes a line now, or within that time."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stderr.fileno(), select.POLLOUT)
+    except (OSError, ValueError, AttributeError):
+        # It is no file: a test's, perhaps.
+        return True
+    return bool(poll.poll(wait_s * 1e3))
+
+
 def unfailing(progress: Callable[[str], None]) -> Callable[[str], None]:
     """Return `progress` for which a stderr that is full, closed or a pipe without a reader does not matter.
 
-    Nor does a terminal that stops whoever writes to it in the background (`stty tostop`).
+    Nor does one that takes nothing (Ctrl-S, a pager at its first screen): once it was waited for, what it would wait
+    for is dropped.  Nor does a terminal that stops whoever writes to it in the background (`stty tostop`).
     """
+    wait_s = _OUTPUT_WAIT_S
 
     def told(text: str) -> None:
+        nonlocal wait_s
+        if not _takes_output(wait_s):
+            wait_s = 0.0
+            return
         # A handler would not do: the kernel refuses the write for as long as the signal can be delivered.
         old = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
         try:

@@ -2,10 +2,12 @@
 """The dead-man's switch at work: waits for each limit, and takes back what nobody has confirmed by then."""
 
 import contextlib
+import math
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from fabtune.errors import ExitCode, FabtuneError
@@ -15,12 +17,18 @@ from fabtune.host.sessions import live_sessions
 from fabtune.tune import armed, journal, pending, reconnect, relogin, signals, taken_down
 from fabtune.tune.journal import Transaction
 from fabtune.tune.pending import Leave, Pending
+from fabtune.tune.revert import Outcome
 from fabtune.tune.unconfirmed import awaited, overdue
 from fabtune.tune.undo import undo
 
+_TOLD = (Outcome.FOREIGN, Outcome.FAILED, Outcome.HELD, Outcome.WAITING)
 _LOOK_EVERY_S = 1.0
-# A revert that is refused something, by a disk or a device that is not there yet, is tried again.
-_TRIES, _TRY_EVERY_S = 3, 5.0
+# A boot waits a minute for its look, and stops it then.
+_BOOT_WAIT_S = 45.0
+# What is somebody else's by now is looked at so often; what is refused is tried again, soon and then seldom.
+_TRIES, _TRY_EVERY_S, _SELDOM_S = 3, 5.0, 60.0
+# Tools of a fabtune that is gone have limits of half a minute for themselves, if they are well.
+_TOOLS_END_S = 45.0
 # A session that is down when its values go back is given its old ones as soon as it is up, within a day.
 _LATE_S = 86400.0
 
@@ -46,16 +54,27 @@ def at_boot(progress: Callable[[str], None]) -> int:
 
     The boot waits for this one look.  What must wait for a device, or was refused, is left to a program that watches.
     """
-    if awaited(journal.transactions()):
-        try:
-            # First, for whatever becomes of us.
+    progress = _new_words(signals.unfailing(progress))
+    if found := armed.is_of_elsewhere():
+        raise FabtuneError(f"{found}, which is not there; `fabtune revert` takes it back once it is")
+    deadline = time.monotonic() + _BOOT_WAIT_S
+    code = None
+    try:
+        while code is None:
+            try:
+                code = max([ExitCode.DONE, *(_take_back(one, progress) for one in overdue(journal.transactions()))])
+                with journal.locked():
+                    armed.disarm(progress)
+            except FabtuneError as error:
+                # Another fabtune is at work.
+                progress(f"not yet: {error}")
+                if time.monotonic() > deadline:
+                    return ExitCode.FAILED
+                time.sleep(_LOOK_EVERY_S)
+        return code
+    finally:
+        if awaited(journal.transactions()):
             armed.start_watching(wait=False)
-        except FabtuneError as error:
-            progress(f"what is not back after this look waits for `fabtune revert`: {error}")
-    codes = [_take_back(one, progress) for one in overdue(journal.transactions())]
-    with journal.locked():
-        armed.disarm(progress)
-    return max([ExitCode.DONE, *codes])
 
 
 def _new_words(progress: Callable[[str], None]) -> Callable[[str], None]:
@@ -77,51 +96,71 @@ class _Watch:
     fd: int
     progress: Callable[[str], None]
     worst: ExitCode = ExitCode.DONE
-    tries: int = 0
+    # How often each transaction was refused something, or found somebody else's values, and since when.
+    tries: Counter[str] = field(default_factory=Counter)
+    since_s: dict[str, float] = field(default_factory=dict)
     # Transactions of which some connections were made anew.
     reconnects: set[str] = field(default_factory=set)
-    # Stopped processes that were asked to end.
+    # Stopped processes that were asked to end, and when tools were first seen to hold the lock for nobody.
     asked: set[int] = field(default_factory=set)
+    alone_s: dict[int, float] = field(default_factory=dict)
 
     def look(self) -> float:
         """Take back what is overdue; return the seconds until the next look."""
+        codes: dict[str, ExitCode] = {}
         try:
             late = overdue(journal.transactions())
             self.reconnects |= {one.name for one in late if one.unconfirmed and one.unconfirmed.reconnect}
             if late:
                 self._free_lock()
-            codes = [_take_back(one, self.progress) for one in late]
+            for one in late:
+                codes[one.name] = _take_back(one, self.progress)
         except Exception as error:
             # Another fabtune is at work: perhaps it confirms, or is being interrupted.  A disk that gives an error
             # now may not the next time.  Whatever it is, nobody else watches.
             self.progress(f"not yet: {type(error).__name__}: {error}")
             return _LOOK_EVERY_S
-        self.worst = max([self.worst, *codes])
-        # What waits for its device, or a session that is down, waits on.
-        self.tries += any(code not in (ExitCode.DONE, ExitCode.NEEDS_ACTION) for code in codes)
-        return _TRY_EVERY_S if any(codes) else _LOOK_EVERY_S
+        self.worst = max([self.worst, *codes.values()])
+        for name, code in codes.items():
+            # What waits for its device, or a session that is down, waits on.
+            if code not in (ExitCode.DONE, ExitCode.NEEDS_ACTION):
+                self.tries[name] += 1
+                self.since_s.setdefault(name, time.monotonic())
+                # Somebody else's value stays one; what was refused may not be for ever.
+                final = _TRIES if code == ExitCode.DRIFT else math.inf
+                if self.tries[name] >= final or time.monotonic() > self.since_s[name] + _LATE_S:
+                    self.since_s[name] = -math.inf
+                    self.progress(f"{name} is not tried any more; `fabtune revert` says what stays, and why")
+        if not any(codes.values()):
+            return _LOOK_EVERY_S
+        return _SELDOM_S if all(self.tries[name] > _TRIES for name, code in codes.items() if code) else _TRY_EVERY_S
 
     def _free_lock(self) -> None:
-        """Let a fabtune end that was stopped and keeps the lock: what it has written would stay beyond the limit.
+        """End who keeps the lock and does not go on: what was written would stay beyond the limit.
 
-        Asked to end it takes back what it wrote; one that is stopped again is killed.
+        A fabtune that was stopped is asked to end, and takes back what it wrote; stopped again it is killed.  So is a
+        tool whose fabtune is gone, if it does not end within its own time.
         """
-        holder = journal.stopped_holder()
-        if holder is None:
-            return
+        stopped, alone = journal.lock_keepers()
+        for pid in stopped:
+            numbers = [signal.SIGKILL] if pid in self.asked else [signal.SIGTERM, signal.SIGCONT]
+            self._send(pid, numbers, "is stopped and holds the lock beyond the time to confirm")
+            self.asked.add(pid)
+        now_s = time.monotonic()
+        self.alone_s = {pid: self.alone_s.get(pid, now_s) for pid in alone}
+        for pid, seen_s in self.alone_s.items():
+            if now_s > seen_s + _TOOLS_END_S:
+                self._send(pid, [signal.SIGKILL], "holds the lock for a fabtune that is gone")
+
+    def _send(self, pid: int, numbers: Sequence[signal.Signals], what: str) -> None:
+        self.progress(f"process {pid} {what}: {', '.join(number.name for number in numbers)}")
         with contextlib.suppress(ProcessLookupError):
-            process = os.pidfd_open(holder)
+            process = os.pidfd_open(pid)
             try:
-                numbers = [signal.SIGKILL] if holder in self.asked else [signal.SIGTERM, signal.SIGCONT]
-                self.progress(
-                    f"fabtune (process {holder}) is stopped and holds the lock beyond the time to confirm: "
-                    f"{', '.join(number.name for number in numbers)}"
-                )
                 for number in numbers:
                     signal.pidfd_send_signal(process, number)
             finally:
                 os.close(process)
-            self.asked.add(holder)
 
     def has_ended(self) -> bool:
         """Tell whether nothing is left to wait for, or all that is was refused again and again; then nobody watches.
@@ -140,9 +179,7 @@ class _Watch:
         return False
 
     def _is_left(self) -> bool:
-        waiting = awaited(journal.transactions())
-        late = [one.name for one in overdue(waiting)]
-        return any(self.tries < _TRIES or one.name not in late for one in waiting)
+        return any(self.since_s.get(one.name) != -math.inf for one in awaited(journal.transactions()))
 
 
 def _take_back(one: Transaction, progress: Callable[[str], None]) -> ExitCode:
@@ -154,6 +191,14 @@ def _take_back(one: Transaction, progress: Callable[[str], None]) -> ExitCode:
         return [late for late in overdue(found) if late.name == one.name]
 
     report = undo(None, None, None, "", False, leave, progress, only=still)
+    if report.interrupted:
+        raise KeyboardInterrupt
+    for outcome in report.outcomes:
+        if outcome.state in _TOLD:
+            step = outcome.step
+            progress(
+                f"{step.tunable} of {step.device.label} ({step.wrote}) is not back: {outcome.state}, {outcome.note}"
+            )
     for text in report.problems:
         progress(text)
     return report.exit_code

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A write to a queue waits for its requests: none is made where their session is away, and it comes last."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import hosttree
+import pytest
+from profiles import write
+
+from fabtune.host import sessions
+from fabtune.host.sessions import live_sessions
+from fabtune.tune import journal
+from fabtune.tune.revert import revert_transaction
+
+_ROWS: dict[str, object] = {"net.netdev_max_backlog": 4321, "block.read_ahead_kb": 777}
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host with two sessions, a multipath device on both disks and a linear one on it."""
+    root = hosttree.make(tmp_path / "host", 2)
+    hosttree.enter(root, monkeypatch)
+    for name, uuid, below in (
+        ("dm-0", "mpath-1", ("sd1", "sd2")),
+        ("dm-1", "LVM-1", ("dm-0",)),
+        ("dm-2", "LVM-2", ("sd1", "sd2")),
+    ):
+        hosttree.put(root / f"sys/block/{name}/dm/uuid", uuid)
+        for one in below:
+            (root / f"sys/block/{name}/slaves/{one}").mkdir(parents=True)
+    return root
+
+
+def away(monkeypatch: pytest.MonkeyPatch, *disks: str) -> None:
+    """Let the sessions of these disks be down."""
+    known = live_sessions()
+    assert [one.luns for one in known] == [("sd1",), ("sd2",)] or [list(one.luns) for one in known] == [
+        ["sd1"],
+        ["sd2"],
+    ]
+    found = [replace(one, state="FAILED" if set(one.luns) & set(disks) else "LOGGED_IN") for one in known]
+    monkeypatch.setattr(sessions, "live_sessions", lambda: found)
+
+
+@pytest.mark.parametrize(
+    ("down", "wait"),
+    [((), set()), (("sd1",), {"sd1", "dm-2"}), (("sd1", "sd2"), {"sd1", "sd2", "dm-0", "dm-1", "dm-2"})],
+)
+def test_a_device_waits_with_the_disks_that_it_needs(
+    host: Path, monkeypatch: pytest.MonkeyPatch, down: tuple[str, ...], wait: set[str]
+) -> None:
+    away(monkeypatch, *down)
+    everything = ("sd1", "sd2", "dm-0", "dm-1", "dm-2")
+    assert {name for name in everything if sessions.why_waits(name)} == wait
+
+
+def test_a_queue_goes_back_after_all_else(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(host, "some", dict(reversed(_ROWS.items())))
+    transaction = journal.transactions()[-1]
+    done = revert_transaction(transaction, None, False, False, (), transaction.header.boot_id, lambda _: [])
+    assert [one.step.device.scope == "block" for one in done] == sorted(
+        one.step.device.scope == "block" for one in done
+    )
+    assert {one.state for one in done} == {"restored"}
