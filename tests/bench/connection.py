@@ -13,10 +13,13 @@ from typing import Any
 
 from lab_run import TOP, lab_run
 
-RUNS = {"wan": ("wan", "37", "622mbit"), "beside": ("beside",), "shared": ("shared",)}
-# What 622 Mb/s of Ethernet leave for iSCSI's payload at MTU 1500, in MB/s.
-BOUND_MB_PER_S = 74.4
-WAN, BULK, P99, LINE, SHARE = 0.97, 0.99, 1.01, 0.95, 0.5
+RUNS = {"wan": ("wan", "37", "622mbit"), "beside": ("beside",), "shared": ("shared", "37", "311mbit")}
+# What 622 and 311 Mb/s of Ethernet leave for iSCSI's payload at MTU 1500, in MB/s.  Where a queue drops packets the lab
+# handles each on its own: its one CPU reads no more than 59 MB/s then, whatever the line carries and whoever paces.
+BOUND_MB_PER_S, SHARED_MB_PER_S = 74.4, 37.2
+WAN, BULK, P99, LINE, SHARE, SESSIONS = 0.97, 0.99, 1.01, 0.95, 0.5, 4
+# A guest that is busier than this while fio starts, ramps and measures, measures its CPU, not the line.
+MOST_BUSY = 0.9
 OURS, UNTOUCHED = "wan", "untouched"
 
 
@@ -46,9 +49,22 @@ def missed(cases: list[dict[str, Any]]) -> list[str]:
             if case["p99_us"] > P99 * before["p99_us"]:
                 told.append(f"{name}: p99 {case['p99_us']} us, was {before['p99_us']}")
         else:
-            each, line = case["mb_per_s"], case["sum_mb_per_s"]
-            if line < LINE * BOUND_MB_PER_S or min(each) < SHARE * line / len(each):
-                told.append(f"four sessions, {case['op']}: {each} MB/s, of {BOUND_MB_PER_S}")
+            told += _missed_by_sessions(case)
+    return told
+
+
+def _missed_by_sessions(case: dict[str, Any]) -> list[str]:
+    """Return what four busy sessions miss on the line that they share; one alone has no bar of its own."""
+    each, line = case["mb_per_s"], case["sum_mb_per_s"]
+    if len(each) < SESSIONS:
+        return []
+    told = []
+    if case["cpu_busy"] > MOST_BUSY:
+        told.append(
+            f"four sessions, {case['op']}: the guest's CPU was busy for {case['cpu_busy']:.0%}, and may be what limits"
+        )
+    if line < LINE * SHARED_MB_PER_S or min(each) < SHARE * line / len(each):
+        told.append(f"four sessions, {case['op']}: {each} MB/s, of {SHARED_MB_PER_S}")
     return told
 
 

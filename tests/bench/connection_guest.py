@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """In a guest: what pacing by connection brings storage, costs another flow of the same NIC, and does to 4 sessions.
 
-    connection_guest.py wan RTT_MS RATE [WAY...]      ... beside [WAY...]      ... shared [WAY...]
+    connection_guest.py wan RTT_MS RATE [WAY...]      ... beside [WAY...]      ... shared RTT_MS RATE [WAY...]
 
 Each result is one line: CASE {...}.  A WAY is who paces; without one, all of them are measured.
 """
@@ -23,6 +23,8 @@ from fabtune.lab import topology
 
 # Who paces: nobody, storage's connections with all of the profile or with what is theirs alone, or the whole NIC.
 _WAYS = ("untouched", "wan", "wan --scope connection", "wan by maxrate")
+# What several sessions are tried with besides: each paced at its part of the line.
+_DIVIDED = "wan --set busy_sessions=4"
 _ROUND_TRIPS, _PORT = 4000, 7000
 _SHAPER_ADDRESS = "10.1.0.254"
 
@@ -43,7 +45,7 @@ def _tuned(way: str, path: Sequence[str], *more: str) -> Iterator[None]:
     by_nic = way.endswith("maxrate")
     if by_nic:
         output_of("umount", "/sys/fs/bpf")
-    words = ["--scope", "connection"] if "scope" in way else ["--set", "share_nic=1"] if by_nic else []
+    words = ["--set", "share_nic=1"] if by_nic else way.split()[1:]
     if way != "untouched":
         for role, netns in (("target", "target"), ("initiator", "")):
             fabtune("apply", "wan", "--role", role, "--netns", netns, *path, *words)
@@ -138,22 +140,37 @@ def answer() -> None:
                     one.sendall(data)
 
 
-def shared(*ways: str) -> None:
-    """Four sessions on one line whose queue holds a quarter of its BDP."""
-    path, sessions = ("--rtt", "37ms", "--rate", "622mbit"), ("--targets", "4")
+def shared(rtt_ms: str, rate: str, *ways: str) -> None:
+    """Four sessions on one line whose queue holds a quarter of its BDP: all of them busy, and one alone."""
+    path, sessions = ("--rtt", f"{rtt_ms}ms", "--rate", rate), ("--targets", "4")
     guest("up", *path, *sessions, "--buffer", "0.25")
     guest("login", *sessions)
-    for way in ways or _WAYS:
+    for way in ways or (*_WAYS, _DIVIDED):
         with _tuned(way, path, *sessions):
             # The device that joins them would deal the requests out evenly.
             disks = [session.luns[0] for session in live_sessions()]
             for operation in ("read", "write"):
-                before = topology.qdisc_counters()
-                speeds = _fio(disks, operation)
-                after = topology.qdisc_counters()
-                drops = {device: after[device]["drops"] - before[device]["drops"] for device in ("s0", "s1")}
-                _tell(what="shared", way=way, op=operation, mb_per_s=[round(one, 2) for one in speeds],
-                      sum_mb_per_s=round(sum(speeds), 2), drops=drops)  # fmt: skip
+                for busy in (disks, disks[:1]):
+                    _tell(what="shared", way=way, op=operation, rate=rate, **_at_once(busy, operation))
+
+
+def _at_once(disks: Sequence[str], operation: str) -> dict[str, Any]:
+    """Return what each of `disks` moved, what the line's queue dropped, and how busy this guest's CPU was."""
+    before, ticks = topology.qdisc_counters(), _ticks()
+    speeds = _fio(disks, operation)
+    after, (busy, all_of_it) = topology.qdisc_counters(), map(int.__sub__, _ticks(), ticks)
+    return {
+        "mb_per_s": [round(one, 2) for one in speeds],
+        "sum_mb_per_s": round(sum(speeds), 2),
+        "drops": {device: after[device]["drops"] - before[device]["drops"] for device in ("s0", "s1")},
+        "cpu_busy": round(busy / all_of_it, 3),
+    }
+
+
+def _ticks() -> tuple[int, int]:
+    """Return how long this guest's CPU was not idle, and how long it was there."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 if __name__ == "__main__":

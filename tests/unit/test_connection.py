@@ -4,6 +4,7 @@
 What the kernel makes of it is tested in a guest: tests/vm/connection.bats.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,17 @@ def test_a_host_that_can_paces_connections_and_each_role_its_own(host: Path, mon
     assert {state for (name, _), state in states.items() if name == "qdisc.maxrate"} == {NOT_NEEDED}
     _, states = wan("target")
     assert [label for name, label in states if name == "connection.pacing"] == ["10.2.0.1:3260 as target"]
+
+
+@pytest.mark.parametrize(("told", "share"), [({}, 1), ({"busy_sessions": 4.0}, 4), ({"busy_sessions": 0.0}, 1)])
+def test_sessions_that_are_always_busy_together_are_each_paced_at_their_part_of_the_line(
+    host: Path, monkeypatch: pytest.MonkeyPatch, told: dict[str, float], share: int
+) -> None:
+    able(monkeypatch, Options())
+    profile = load_profile("wan", shipped_catalog())
+    plan = make_plan(profile, ("initiator", "target"), collect(tunables_of(profile)), WAN, told)
+    paced = {one.role: one.wanted for one in plan.rows if one.tunable.name == "connection.pacing"}
+    assert paced == dict.fromkeys(("initiator", "target"), str(math.ceil(125e6 * 1514 / 1538 / share)))
 
 
 @pytest.mark.parametrize("role", ["initiator", "target"])

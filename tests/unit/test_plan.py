@@ -102,6 +102,21 @@ def test_an_estimated_rate_sizes_buffers_and_holds_nobody_back(tmp_path: Path, m
     assert row(plan_of("wan", wire_overhead=0), "qdisc.maxrate").wanted == "125000000"
 
 
+def test_buffers_that_memory_bounds_divide_among_the_initiators_that_a_target_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 0, 1), monkeypatch)
+    profile = load_profile("wan", shipped_catalog())
+    facts = collect(tunables_of(profile))
+    guess = NetworkPath(0.05, 1250e6, estimated=True)
+    for count, most in ((0, 250e6), (4, (16 << 30) / 64 / 4), (1000, 8 << 20)):
+        facts.sockets = [
+            TcpSocket("10.2.0.1", f"10.1.0.{number}", 3260, 4000, 50, 50, 0, 10, 1448, 0, "cubic", 0, 0)
+            for number in range(count)
+        ]
+        assert row(make_plan(profile, ("target",), facts, guess, {}), "tcp.wmem_max").wanted == f"{most:.0f}"
+
+
 def test_a_host_without_sessions_still_has_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosttree.enter(hosttree.make(tmp_path), monkeypatch)
     plan = plan_of("wan")

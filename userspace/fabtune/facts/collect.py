@@ -73,6 +73,11 @@ class Facts:
         self._of: dict[str, list[Reading]] = {}
         self._on: dict[tuple[str, str], list[Reading]] = {}
 
+    @property
+    def session_count(self) -> int:
+        """How many sessions this host has, or serves, at least one: what memory bounds divides among them."""
+        return max(1, len(self.sessions), len(self.sockets))
+
     def of(self, tunable: str, identity: str | None = None) -> list[Reading]:
         """Return the readings of `tunable`, one a device; with `identity` those of devices that have it."""
         self._order()

@@ -39,7 +39,7 @@ class MemoryCost:
 
 def worst_case(plan: Plan, facts: Facts) -> MemoryCost:
     """Return what `plan` may cost at worst with the sessions of now, at least one."""
-    sessions = max(1, len(facts.sessions), len(facts.sockets))
+    sessions = facts.session_count
     wanted = {row.tunable.name: number for row in plan.rows if (number := tree.whole(row.wanted)) is not None}
     buffers = sum(
         max(wanted.get(name) or _now(facts, name), 2 * (wanted.get(given) or _now(facts, given)))

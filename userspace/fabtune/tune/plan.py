@@ -110,7 +110,7 @@ def make_plan(
         "memory": float(facts.host.memory_bytes),
         "cpus": float(facts.host.cpus),
         "page": float(facts.host.page_bytes),
-        "sessions": float(max(1, len(facts.sessions))),
+        "sessions": float(facts.session_count),
         "mtu": float(path.mtu if path else 1500),
         "by_connection": float(_by_connection(facts)),
     }
