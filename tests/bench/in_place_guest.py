@@ -3,51 +3,23 @@
 
     in_place_guest.py cases RTT_MS FILESYSTEM      in_place_guest.py faults COUNT SEED
 
-Each result is one line: CASE {...} or FAULT {...}.
+Each result is one line: CASE {...}, or BEGUN {...} and FAULT {...}, or MISSED {...} for a fault that did not strike.
 """
 
 import json
 import random
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from guest_words import fabtune, guest, output_of
+from in_place_faults import FAULTS, drawn
+from in_place_host import MAKE, Host, Writer
 
-from fabtune.host import iscsid
-from fabtune.host.sessions import live_sessions
-
-_RATE, _FILE, _TOP = "200mbit", Path("/m/data"), Path(__file__).parents[2]
-_MAKE = {"ext4": ["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], "xfs": ["mkfs.xfs", "-q", "-f", "-K"]}
-# For how long the line is cut or the target gone, and how long requests wait for a session, so that none is lost by
-# that alone.
-_CUT_S, _GONE_S, _RECOVERY_S = (1, 130), (1, 60), 180
-_FAULTS = ("cut", "killed", "iscsid", "target", "digest")
-
-
-class Writer:
-    """The program that writes and fsyncs all the time, from its start to `end`."""
-
-    def __init__(self) -> None:
-        self._place = Path(tempfile.mkdtemp())
-        program, told = str(_TOP / "tests/vm/fsync_writer.py"), str(self._place / "told")
-        self._process = subprocess.Popen([sys.executable, program, "/m/steps", str(self._place / "stop"), told])
-        while not (self._place / "told.steps").exists():
-            time.sleep(0.1)
-
-    def end(self) -> dict[str, Any]:
-        """Return what it met with."""
-        (self._place / "stop").touch()
-        self._process.wait()
-        told: dict[str, Any] = json.loads((self._place / "told").read_text())
-        shutil.rmtree(self._place)
-        return told
+_RATE, _FILE = "200mbit", Path("/m/data")
+# How often a fault that did not strike is drawn anew.
+_TRIES = 8
 
 
 def _mb_per_s(operation: str) -> float:
@@ -61,11 +33,17 @@ def _both() -> dict[str, float]:
     return {operation: _mb_per_s(operation) for operation in ("read", "write")}
 
 
+_VERIFIED = """
+while [ ! -e /tmp/enough ]; do
+	fio --name=verified --rw=write --bs=64k --iodepth=4 --size=8m --ioengine=libaio --direct=1 --filename=/m/verified \
+		--verify=crc32c --verify_fatal=1 --do_verify=1 >/dev/null || exit 1
+done
+"""
+
+
 def _verified() -> "subprocess.Popen[bytes]":
-    """Start a fio that writes with checksums and reads all of it back."""
-    words = ["--rw=write", "--bs=64k", "--iodepth=4", "--size=8m", "--ioengine=libaio", "--direct=1"]
-    words += ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--loops=2", "--filename=/m/verified"]
-    return subprocess.Popen(["fio", "--name=verified", *words], stdout=subprocess.DEVNULL)
+    """Start what writes with checksums and reads all of it back, until there is /tmp/enough."""
+    return subprocess.Popen(["sh", "-c", _VERIFIED])
 
 
 def cases(rtt_ms: str, filesystem: str) -> None:
@@ -73,7 +51,7 @@ def cases(rtt_ms: str, filesystem: str) -> None:
     path = ("--rtt", f"{rtt_ms}ms", "--rate", _RATE)
     guest("up", *path, "--size-mib", "512", "--keeps-data")
     disk = f"/dev/{guest('login')}"
-    output_of(*_MAKE[filesystem], disk)
+    output_of(*MAKE[filesystem], disk)
     Path("/m").mkdir(exist_ok=True)
 
     def mounted(measure: Callable[[], dict[str, float]]) -> dict[str, float]:
@@ -97,6 +75,8 @@ def cases(rtt_ms: str, filesystem: str) -> None:
     writer, verified = Writer(), _verified()
     fabtune("apply", "wan", "--role", "target", "--netns", "target", *path)
     done = json.loads(fabtune("apply", "wan", "--role", "initiator", *path, "--reconnect", "--json"))
+    writer.look()
+    Path("/tmp/enough").touch()
     told, wrong = writer.end(), verified.wait()
     after = _both()
     for operation, speed in after.items():
@@ -107,109 +87,32 @@ def cases(rtt_ms: str, filesystem: str) -> None:
             "untouched_mb_per_s": round(untouched[operation], 2), "pause_s": told["pause_s"],
             "foretold_pause_s": foretold["pause_s"], "reconnected": len(done["reconnected"]),
             "errors": len(told["errors"]) + bool(wrong), "bytes_wrong": told["bytes_wrong"],
+            "records_read": told["records_read"],
         }  # fmt: skip
         print("CASE", json.dumps(case), flush=True)
 
 
-def _set_forwarding(on: bool) -> None:
-    output_of("ip", "netns", "exec", "shaper", "sysctl", "-qw", f"net.ipv4.ip_forward={int(on)}")
-
-
-def _wait_until(what: str, ready: Callable[[], bool], limit_s: float = 200) -> None:
-    end_s = time.monotonic() + limit_s
-    while not ready():
-        if time.monotonic() > end_s:
-            raise SystemExit(f"still not: {what}")
-        time.sleep(0.2)
-
-
-def _restart_iscsid() -> None:
-    """Kill iscsid, and start it a moment later, as its keeper would."""
-    if daemon := iscsid.running():
-        subprocess.run(["kill", "-9", str(daemon.pid)], check=False)
-        time.sleep(1.0)
-        # One that still finds the old one's socket ends at once.
-        while iscsid.running() is None:
-            # In a process group of its own, which its end ends, and nobody's child.
-            subprocess.run(["sh", "-c", "setsid iscsid -f >/dev/null 2>&1 &"], check=True)
-            time.sleep(2.0)
-
-
-def _spoil() -> None:
-    """Change what leaves for the target: veth computes no checksum, so that nothing but a digest can notice."""
-    output_of("tc", "qdisc", "add", "dev", "i0", "clsact")
-    # Behind the headers of IP and TCP and an answer's 48 bytes: in the data, or in the next PDU's header.
-    changed = ("action", "pedit", "munge", "offset", "200", "u32", "set", "0xdeadbeef")
-    to_target = ("u32", "match", "ip", "dport", "3260", "0xffff")
-    output_of("tc", "filter", "add", "dev", "i0", "egress", "protocol", "ip", *to_target, *changed)
-    time.sleep(0.3)
-    output_of("tc", "qdisc", "del", "dev", "i0", "clsact")
-
-
-def _strike(kind: str, draw: random.Random, victim: "subprocess.Popen[str]") -> None:
-    time.sleep(draw.uniform(0.2, 5.0))
-    if kind == "cut":
-        _set_forwarding(False)
-        time.sleep(draw.uniform(*_CUT_S))
-        _set_forwarding(True)
-    elif kind == "target":
-        (portal_group,) = Path("/sys/kernel/config/target/iscsi").glob("iqn.*/tpgt_1/enable")
-        portal_group.write_text("0")
-        time.sleep(draw.uniform(*_GONE_S))
-        portal_group.write_text("1")
-    elif kind == "digest":
-        _spoil()
-    elif kind == "killed":
-        victim.send_signal(signal.SIGKILL)
-    else:
-        _restart_iscsid()
-
-
-def _is_up() -> bool:
-    return [one.state for one in live_sessions()] == ["LOGGED_IN"] and iscsid.running() is not None
-
-
-def faults(count: int, seed: int) -> None:
-    """Print one FAULT for each retune that something happens to; it is lost where the session, a byte or a value is.
-
-    The session has both digests.
-    """
-    guest("up", "--rtt", "10ms", "--rate", _RATE, "--size-mib", "128", "--keeps-data")
-    asked = {f"node.conn[0].iscsi.{part}Digest": "CRC32C" for part in ("Header", "Data")}
-    for name, value in {**asked, "node.session.timeo.replacement_timeout": str(_RECOVERY_S)}.items():
-        output_of("iscsiadm", "-m", "node", "-o", "update", "-n", name, "-v", value)
-    disk = f"/dev/{guest('login')}"
-    output_of(*_MAKE["ext4"], disk)
-    Path("/m").mkdir(exist_ok=True)
-    output_of("mount", disk, "/m")
-    profile = Path("/tmp/bursts.toml")
-    profile.write_text(
-        'summary = "a test"\n[initiator."iscsi.max_burst"]\nvalue = 131072\nwhy = "a test"\n'
-        '[initiator."iscsi.time2wait"]\nvalue = 0\nwhy = "a test"\n'
-    )
-    records = output_of("iscsiadm", "-m", "node", "-o", "show")
-    draw = random.Random(seed)
-    for number in range(count):
-        kind = draw.choice(_FAULTS)
-        writer = Writer()
-        words = [sys.executable, "-m", "fabtune", "apply", str(profile), "--role", "initiator", "--reconnect"]
-        victim = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        _strike(kind, draw, victim)
-        said = victim.communicate()[0][-300:]
-        _wait_until("the session is back", _is_up)
-        fabtune("revert", "--reconnect", allowed=(0, 4))
-        _wait_until("the session is back", _is_up)
-        told = writer.end()
-        same = output_of("iscsiadm", "-m", "node", "-o", "show") == records
-        burst = live_sessions()[0].negotiated["MaxBurstLength"]
-        lost = bool(told["errors"] or told["bytes_wrong"] or not same or burst != "262144")
-        fault = {"seed": seed, "number": number, "fault": kind, "status": victim.returncode, "lost": lost,
-                 "pause_s": told["pause_s"], "same_record": same, "max_burst": burst, "said": said}  # fmt: skip
-        print("FAULT", json.dumps(fault), flush=True)
+def faults(count: str, seed: str) -> None:
+    """Print BEGUN, then FAULT, or MISSED for one that did not strike, for each retune that something happens to."""
+    host = Host()
+    usual_s = host.retune_undisturbed()
+    draw = random.Random(int(seed))
+    kinds = [FAULTS[number % len(FAULTS)] for number in range(int(count))]
+    draw.shuffle(kinds)
+    for number, kind in enumerate(kinds):
+        for _ in range(_TRIES):
+            fault = {"seed": int(seed), "number": number, **drawn(kind, draw, usual_s)}
+            print("BEGUN", json.dumps(fault), flush=True)
+            ended = host.retune(fault)
+            print("MISSED" if ended["missed"] else "FAULT", json.dumps(ended), flush=True)
+            if not host.whole:
+                raise SystemExit("the host is not whole any more: no further fault on it would tell anything")
+            if not ended["missed"]:
+                break
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "cases":
         cases(*sys.argv[2:])
     else:
-        faults(*map(int, sys.argv[2:]))
+        faults(*sys.argv[2:])

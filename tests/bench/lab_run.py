@@ -28,6 +28,14 @@ def lab_run(
     return subprocess.run(command, stdout=log or subprocess.PIPE, stderr=log, check=False, **place)
 
 
+def lab_started(
+    script: str, *words: str, seed: int, suite: str = "trixie", timeout_s: int = 3600
+) -> "subprocess.Popen[str]":
+    """Return it running: what it prints on stdout comes as it prints it."""
+    command, place = _command(script, words, seed, suite, timeout_s)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, **place)
+
+
 def lab_lines(script: str, *words: str, seed: int, suite: str, timeout_s: int, machine: Sequence[str]) -> Iterator[str]:
     """Yield each line as the guest prints it, then one that says how it ended where that is not well."""
     command, place = _command(script, words, seed, suite, timeout_s, machine)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fabtune.tune import journal, pending, reconnect, relogin, watcher
+from fabtune.tune import journal, pending, reconnect, relogin, taken_down, watcher
 from fabtune.tune.pending import RECONNECT, Pending
 
 
@@ -54,3 +54,22 @@ def test_values_that_somebody_applied_since_and_left_for_later_are_not_brought_i
     watcher._connect_late({"back"}, said.append)
     assert connected == []
     assert ("since" in " ".join(said)) is ("back" in names)
+
+
+def test_a_session_that_the_reconnect_took_down_is_brought_up(
+    connected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(monkeypatch, "back")
+    states = ["FAILED"]
+    monkeypatch.setattr(watcher, "live_sessions", lambda: [SimpleNamespace(state=one) for one in states])
+    monkeypatch.setattr(taken_down, "waiting", lambda tasks, *_, **__: {one.label: 0.0 for one in tasks})
+
+    def bring_up(down: dict[str, float], *_: object) -> taken_down.BroughtUp:
+        assert list(down) == ["back"]
+        states.clear()
+        return taken_down.BroughtUp(problems=["said"])
+
+    monkeypatch.setattr(taken_down, "bring_up", bring_up)
+    said: list[str] = []
+    watcher._connect_late({"back"}, said.append)
+    assert said == ["said"] and states == [] and connected == ["back"]

@@ -12,7 +12,7 @@ from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host import systemd
 from fabtune.host.sessions import live_sessions
-from fabtune.tune import armed, journal, pending, reconnect, relogin, signals
+from fabtune.tune import armed, journal, pending, reconnect, relogin, signals, taken_down
 from fabtune.tune.journal import Transaction
 from fabtune.tune.pending import Leave, Pending
 from fabtune.tune.unconfirmed import awaited, overdue
@@ -167,6 +167,7 @@ def _connect_late(names: Collection[str], progress: Callable[[str], None]) -> No
     deadline = time.monotonic() + _LATE_S
     while time.monotonic() < deadline:
         if any(one.state != "LOGGED_IN" for one in live_sessions()):
+            _bring_up(names, progress)
             time.sleep(_TRY_EVERY_S)
             continue
         with contextlib.suppress(FabtuneError, OSError), journal.locked(), signals.noted() as stop:
@@ -184,6 +185,18 @@ def _connect_late(names: Collection[str], progress: Callable[[str], None]) -> No
             for one in rest:
                 progress(f"{one.label} is not connected anew yet: {one.reason}")
         time.sleep(_TRY_EVERY_S)
+
+
+def _bring_up(names: Collection[str], progress: Callable[[str], None]) -> None:
+    """Start iscsid anew for sessions that the reconnect of `names` took down: it goes on with what it has read."""
+    with contextlib.suppress(FabtuneError, OSError), journal.locked(), signals.noted() as stop:
+        down = taken_down.waiting(_reconnects_due(names)[0], stop, patient=False)
+        if not down:
+            return
+        with relogin.journalled() as log:
+            done = taken_down.bring_up(down, progress, log)
+        for text in (*done.problems, *filter(None, [done.why_not])):
+            progress(text)
 
 
 def _reconnects_due(names: Collection[str]) -> tuple[list[Pending], list[Pending]]:
