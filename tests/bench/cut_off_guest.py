@@ -190,8 +190,8 @@ class CutOff:
         draw = self._draw
         _write_profile(draw.values)
         # What the path told when an earlier one was cut off would mend this one's.
-        for namespace in ([], ["-n", "target"]):
-            output_of("ip", *namespace, "route", "flush", "cache")
+        output_of("ip", "route", "flush", "cache")
+        output_of("ip", "-n", "target", "route", "flush", "cache")
         kept = {"draw": attrs.asdict(draw), "known": sorted(self._known), "before": self._before}
         seen.write_through(_HOME / "struck", json.dumps(kept))
         self._session = seen.Session()
@@ -344,6 +344,8 @@ def _bring_up() -> None:
     for namespace, device in (("shaper", "s0"), ("shaper", "s1"), ("wan", "w0"), ("wan", "w1"), ("target", "t0")):
         output_of("nsenter", f"--net=/run/netns/{namespace}", "ethtool", "-K", device, *_ALONE)
     guest("login")
+    # What iscsiadm wrote just now is no part of what a power cut is to show.
+    os.sync()
     seen.serve()
     if not _until(seen.is_served, 30, 0.2):
         raise SystemExit("the administrator is not served by an untouched host")

@@ -37,12 +37,19 @@ def lab_started(
 
 
 def lab_lines(script: str, *words: str, seed: int, suite: str, timeout_s: int, machine: Sequence[str]) -> Iterator[str]:
-    """Yield each line as the guest prints it, then one that says how it ended where that is not well."""
+    """Yield each line as the guest prints it, then one that says how it ended where that is not well.
+
+    Whoever wants no more of them ends the guest.
+    """
     command, place = _command(script, words, seed, suite, timeout_s, machine)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", **place
     ) as guest:
         assert guest.stdout
-        yield from guest.stdout
+        try:
+            yield from guest.stdout
+        except GeneratorExit:
+            guest.terminate()
+            raise
     if guest.returncode:
         yield f"the guest's exit {guest.returncode}"

@@ -12,6 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 import cut_off as bench  # noqa: E402
+import cut_off_guest as guest  # noqa: E402
+import cut_off_seen as seen  # noqa: E402
 
 
 def one(**changes: Any) -> dict[str, Any]:
@@ -129,3 +131,30 @@ def test_it_goes_on_where_it_stopped_unless_what_measures_has_changed(
     assert run(3) == 1 and guests == []
     monkeypatch.setattr(bench, "code", lambda *_: "another")
     assert run(3) == 0 and guests == [0, 2, 4]
+
+
+def test_a_seed_s_hosts_are_struck_in_every_way_at_every_moment() -> None:
+    draws = [guest.drawn(1, number) for number in range(20 * len(guest.STRIKES))]
+    assert draws[7] == guest.drawn(1, 7) != guest.drawn(2, 7)
+    assert {one.strike for one in draws} == set(guest.STRIKES)
+    assert {one.cutter for one in draws} == {"mtu too small", "mtu too large", "rate too low"}
+    assert {one.moment for one in draws if one.strike == "power"} == {"writing", "ended", "late"}
+    assert {one.persist for one in draws if one.strike == "power"} == {True, False}
+    assert {one.moment for one in draws if one.strike.endswith("while arming")} == {"arming"}
+
+
+def test_what_has_come_and_what_has_gone_are_both_differences() -> None:
+    before = {"i0 mtu": "1500", "a file": "-> there", "units": ""}
+    after = {"i0 mtu": "1500", "a draft": "draft", "units": ""}
+    assert seen.differences(before, before) == {}
+    assert seen.differences(before, after) == {"a draft": ["(none)", "draft"], "a file": ["-> there", "(none)"]}
+
+
+def test_only_what_the_new_transaction_has_journalled_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seen, "_JOURNAL", tmp_path)
+    assert not seen.has_begun(set()) and seen.writes_journalled(set()) == 0
+    (tmp_path / "one.jsonl").write_text('{"kind": "begin"}\n{"kind": "write", "step": 1}\n')
+    assert seen.has_begun(set()) and seen.writes_journalled(set()) == 1
+    assert not seen.has_begun({"one"}) and seen.writes_journalled({"one"}) == 0
