@@ -27,6 +27,7 @@ _WATCH_WAIT_S = 30.0
 _NO_RESTART = "RestartPreventExitStatus=1 2 3 4 5"
 # Of these systemd thinks that somebody asked it to end, who would ask systemd.
 _RESTART = "RestartForceExitStatus=SIGTERM SIGINT SIGHUP SIGPIPE"
+_NO_OOM = "OOMScoreAdjust=-1000"
 _FIRST_LINE = "# Written by fabtune apply --confirm-within; gone as soon as that is confirmed or taken back."
 _WAITS = "# It waits for transaction {name} in {state}"
 # The boot waits for it, so it takes one look: what is not there yet is left to a program that watches.
@@ -46,7 +47,7 @@ Type=oneshot
 TimeoutStartSec=60
 # Something waits for its device, and who watches for that.
 SuccessExitStatus=4
-OOMScoreAdjust=-1000
+{no_oom}
 {environment}
 ExecStart={command}
 
@@ -100,7 +101,7 @@ def arm(name: str) -> None:
     """
     try:
         if systemd.manages_host():
-            _require_our_place(name)
+            _require_our_place()
         if not is_watched():
             start_watching()
         deadline = time.monotonic() + _WATCH_WAIT_S
@@ -115,7 +116,7 @@ def arm(name: str) -> None:
         raise FabtuneError(f"--confirm-within: {error}; nothing was changed") from error
 
 
-def _require_our_place(name: str) -> None:
+def _require_our_place() -> None:
     path = _boot_file()
     if not os.path.lexists(path):
         return
@@ -138,8 +139,9 @@ def _enable_at_boot(name: str) -> None:
     text = _BOOT_TEXT.format(
         first=_FIRST_LINE,
         waits=_awaits(name),
+        no_oom=_NO_OOM,
         places=" ".join(f'"{place}"' for place in places()),
-        environment="\n".join(f'Environment="{name}={value}"' for name, value in pairs),
+        environment="\n".join(f'Environment="{key}={value}"' for key, value in pairs),
         command=" ".join(f'"{word}"' for word in _command("--unconfirmed=once")),
     )
     files.link(_boot_link(), str(_boot_file()))
@@ -158,14 +160,7 @@ def start_watching(wait: bool = True) -> None:
     # The unit of one that has just ended may still be there.
     unit = f"{_UNIT}-{now_s() * 1e3:.0f}"
     words = [f"--setenv={name}={value}" for name, value in _environment().items()]
-    given = (
-        "Restart=on-failure",
-        _NO_RESTART,
-        _RESTART,
-        "RestartSec=1",
-        "StartLimitIntervalSec=0",
-        "OOMScoreAdjust=-1000",
-    )
+    given = ("Restart=on-failure", _NO_RESTART, _RESTART, "RestartSec=1", "StartLimitIntervalSec=0", _NO_OOM)
     words += [f"--property={one}" for one in given]
     words += [] if wait else ["--no-block"]
     done = tools.run_tool("systemd-run", "systemd", "--collect", f"--unit={unit}", *words, *_command("--unconfirmed"))
