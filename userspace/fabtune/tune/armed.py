@@ -195,6 +195,13 @@ def disarm(tell: Callable[[str], None]) -> None:
         tell(f"the unit that would look at a boot stays, and will find nothing to do: {error}")
 
 
+def forget() -> None:
+    """Let systemd forget the unit for a boot: whoever was killed after its removal has not told it."""
+    if systemd.manages_host() and not os.path.lexists(_boot_file()):
+        with contextlib.suppress(FabtuneError):
+            systemd.systemctl("daemon-reload")
+
+
 def is_of_elsewhere() -> str:
     """Return for which transaction the unit for a boot waits that this journal does not have, '' for none."""
     waits = _waits_for(_boot_file())

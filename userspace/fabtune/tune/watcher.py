@@ -44,6 +44,7 @@ def watch(progress: Callable[[str], None]) -> int:
     with contextlib.nullcontext() if systemd.manages_host() else signals.held_back():
         while not watching.has_ended():
             time.sleep(watching.look())
+        armed.forget()
         if watching.reconnects:
             _connect_late(watching.reconnects, progress)
     return watching.worst
