@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import signal
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -65,6 +66,8 @@ class Kept:
         }  # fmt: skip
         # How many faults the guests that run now are to bring.
         self._promised = 0
+        self._running: list[subprocess.Popen[str]] = []
+        self.stopped = False
 
     def take(self, kind: str, told: dict[str, Any]) -> None:
         """Keep what a guest tells: a CASE, a fault that has BEGUN, its end as a FAULT, or that it MISSED."""
@@ -102,7 +105,7 @@ class Kept:
     def claim(self, wanted: int) -> tuple[int, int]:
         """Return how many faults another guest is to bring, 0 for none, and a seed that none has had."""
         with self._lock:
-            count = min(FAULTS_A_GUEST, wanted - len(self.found["each_fault"]) - self._promised)
+            count = 0 if self.stopped else min(FAULTS_A_GUEST, wanted - len(self.found["each_fault"]) - self._promised)
             used = {one["seed"] for one in (*self.found["each_fault"], *self.found["each_missed"])}
             used |= set(self.found.setdefault("seeds", []))
             seed = next(one for one in itertools.count(1) if one not in used)
@@ -110,6 +113,20 @@ class Kept:
                 self.found["seeds"].append(seed)
                 self._promised += count
             return max(count, 0), seed
+
+    def watch(self, guest: "subprocess.Popen[str]") -> None:
+        """End `guest` when all is stopped."""
+        with self._lock:
+            self._running.append(guest)
+            if self.stopped:
+                guest.terminate()
+
+    def stop(self) -> None:
+        """End the guests that run, and start none."""
+        with self._lock:
+            self.stopped = True
+            for guest in self._running:
+                guest.terminate()
 
     def settle(self, count: int) -> None:
         """A guest that was to bring so many has ended."""
@@ -122,6 +139,7 @@ def listen(kept: Kept, suite: str, seed: int, *words: str) -> int:
     count, said = 0, []
     with lab_started("in-place.guest", *words, seed=seed, suite=suite) as guest:
         assert guest.stdout is not None
+        kept.watch(guest)
         for line in guest.stdout:
             kind, _, content = line.partition(" ")
             said.append(line)
@@ -149,7 +167,7 @@ def measure_faults(kept: Kept, suite: str, wanted: int) -> int:
             told = listen(kept, suite, seed, "faults", str(count), str(seed))
         finally:
             kept.settle(count)
-        if not told and kept.found["faults"] == before:
+        if not told and kept.found["faults"] == before and not kept.stopped:
             raise SystemExit(f"the guest of seed {seed} brought no fault")
         brought += told
 
@@ -235,6 +253,7 @@ def main() -> int:
             for run in runs:
                 run.result()
         except KeyboardInterrupt:
+            kept.stop()
             guests.shutdown(wait=True, cancel_futures=True)
             kept.drop_begun()
             raise

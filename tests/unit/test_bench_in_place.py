@@ -118,7 +118,7 @@ class _Guest:
     """A guest that prints `lines` and ends with `returncode`."""
 
     def __init__(self, lines: list[str], returncode: int) -> None:
-        self.stdout, self.returncode = lines, returncode
+        self.stdout, self.returncode, self.ended = lines, returncode, False
 
     def __enter__(self) -> "_Guest":
         return self
@@ -134,6 +134,16 @@ def test_what_a_guest_told_before_it_failed_counts(tmp_path: Path, monkeypatch: 
     kept = _kept(tmp_path)
     assert bench.listen(kept, "trixie", 1, "faults", "10", "1") == 1
     assert (_on_disk(tmp_path)["faults"], _on_disk(tmp_path)["faults_lost"]) == (2, 1)
+
+
+def test_a_stopped_run_ends_its_guests_and_starts_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, guest = _kept(tmp_path), _Guest([], 1)
+    monkeypatch.setattr(guest, "terminate", lambda: setattr(guest, "ended", True), raising=False)
+    monkeypatch.setattr(bench, "lab_started", lambda *_, **__: guest)
+    bench.listen(kept, "trixie", 1, "faults", "10", "1")
+    kept.stop()
+    assert guest.ended and kept.claim(10)[0] == 0
+    assert bench.measure_faults(kept, "trixie", 10) == 0
 
 
 def test_a_guest_that_brings_no_fault_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
