@@ -2,6 +2,7 @@
 """Tests of fio as a process: when it may be asked for its figures, and since when its jobs run."""
 
 import fcntl
+import math
 import os
 import select
 import subprocess
@@ -120,10 +121,25 @@ def test_a_load_begins_when_its_files_are_made(thread: int, tmp_path: Path) -> N
 @pytest.mark.parametrize(("runtime_ms", "ends", "past"), [(1019, 0, False), (2100, 0, True), (10, 1, True)])
 def test_a_ramp_that_a_job_has_not_seen_the_end_of_is_none_that_is_over(runtime_ms: int, ends: int, past: bool) -> None:
     """On a loaded machine a job looks at the clock some time after its ramp's end, and began to measure there."""
+    assert an_answer(0, runtime_ms, ends).is_past_ramp(1.0) is past
+
+
+def test_an_answer_that_a_ramp_s_end_tore_is_not_believed() -> None:
+    """A job that had counted since its ramp began had timed requests already: what fio says is noted at two times."""
+    torn, next_one, third = an_answer(5019, 1019, 3), an_answer(5060, 30, 9), an_answer(5100, 71, 20)
+    assert not fio._measures([torn], -math.inf, 1.0)
+    assert not fio._measures([torn, next_one], -math.inf, 1.0)
+    assert fio._measures([torn, next_one, third], -math.inf, 1.0)
+    # Without a ramp nothing tears it.
+    assert fio._measures([torn], -math.inf, 0.0)
+
+
+def an_answer(at_ms: int, runtime_ms: int, ends: int) -> FioOutput:
+    """Return what fio says of a job that counts for so long and has timed so many requests."""
     way: dict[str, object] = {"total_ios": 9, "io_bytes": 9, "runtime": 9, "clat_ns": {}}
     read, write = (dict(way, lat_ns={"N": count, "mean": 1.0}) for count in (ends, 0))
     job = {"job_runtime": runtime_ms, "read": read, "write": write}
-    assert typed.TOLERANT.read(FioOutput, {"jobs": [job]}, "fio").is_past_ramp(1.0) is past
+    return typed.TOLERANT.read(FioOutput, {"timestamp_ms": at_ms, "jobs": [job]}, "fio")
 
 
 @pytest.mark.parametrize("thread", [1, 0])

@@ -53,7 +53,8 @@ PROGRAMS = (
         "setpriv", "util-linux", (*_WRITES, *_MEASURES), "programs that must not outlive fabtune, or need fewer rights"
     ),
     Program("systemctl", "systemd", _WRITES, "--reconnect, --confirm-within"),
-    Program("systemd-run", "systemd", _WRITES, "--confirm-within"),
+    Program("systemd-run", "systemd", _WRITES, "--reconnect, --confirm-within"),
+    Program("systemd-escape", "systemd", _WRITES, "--confirm-within"),
     Program("iscsiadm", "open-iscsi", TUNING, "node records and sessions of an iSCSI initiator"),
     Program("multipathd", "multipath-tools", _WRITES, "re-login below multipath devices"),
     Program("dmsetup", "dmsetup", _WRITES, "re-login below multipath devices"),

@@ -180,7 +180,11 @@ def _measures(answers: Sequence[FioOutput], earliest_s: float, ramp_s: float) ->
     """Tell whether by the last of `answers` every job has begun what it measures, which is not before `earliest_s`."""
     begun = bool(answers) and min(_starts_s(answers[-1]), default=-math.inf) >= earliest_s - _TICK_S
     # A job whose ramp began late looks, in its ramp, like one that measures.
-    return begun and answers[-1].is_past_ramp(ramp_s)
+    if not (begun and answers[-1].is_past_ramp(ramp_s)):
+        return False
+    # fio notes since when a job counts, waits for the job, and notes what it has counted: the ramp may end in between.
+    lasts_s = [max(_starts_s(one)) for one in answers[-2:]]
+    return not ramp_s or (len(lasts_s) > 1 and abs(lasts_s[1] - lasts_s[0]) < ramp_s / 2)
 
 
 def _starts_s(said: FioOutput) -> list[float]:
