@@ -256,7 +256,8 @@ def main() -> int:
             kept.stop()
             guests.shutdown(wait=True, cancel_futures=True)
             kept.drop_begun()
-            raise
+            print("interrupted; what has ended is kept, and the next run goes on from there")
+            return 130
     if code() != kept.found["code"]:
         print("the code was changed meanwhile: the next run measures all of this again", flush=True)
     print("\n".join(summary(kept.found["each_fault"])), flush=True)
