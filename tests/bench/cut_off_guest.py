@@ -83,7 +83,13 @@ def drawn(seed: int, number: int) -> Draw:
         "power": ["writing", "ended", "late"],
     }.get(strike, ["writing", "ended"])  # fmt: skip
     moment = draw.choice(moments)
-    longest_s = {"arming": 4.0, "writing": 0.05, "ended": 1.5, "late": draw.choice([1.0, 1.0, 6.0]), "checkpoint": 0.0}
+    longest_s = {
+        "arming": 4.0,
+        "writing": 0.05,
+        "ended": 1.5,
+        "late": draw.choice([0.6, 0.6, 0.6, 6.0]),
+        "checkpoint": 0.0,
+    }
     # The first one at which the value that cuts is written, and some more.
     first, first_checkpoint = (4, 12) if cutter == "rate too low" else (1, 6)
     if strike == "arming checkpoint":
