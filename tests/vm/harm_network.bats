@@ -323,6 +323,26 @@ time.sleep(1e6)' &
 	tc qdisc del dev i0 root
 }
 
+@test "a NIC whose IPv6 address a small MTU would take away for good keeps its MTU, and that is said" {
+	ip link add own0 type dummy
+	ip addr add 192.0.2.1/24 dev own0
+	ip addr add 2001:db8::1/64 dev own0
+	ip link set own0 up
+	portal 192.0.2.1
+	printf 'summary = "small"\n[both."nic.mtu"]\nvalue = 1000\nwhy = "a test"\n' > small.toml
+	run fabtune apply "$PWD/small.toml" --role target
+	echo "$output"
+	[[ "$output" == *"would take 2001:db8::1 away"* ]]
+	[ "$(cat /sys/class/net/own0/mtu)" -eq 1500 ]
+	ip -6 addr show dev own0 | grep -q 2001:db8::1/64
+	ip addr del 2001:db8::1/64 dev own0
+	try apply "$PWD/small.toml" --role target
+	[ "$(cat /sys/class/net/own0/mtu)" -eq 1000 ]
+	try revert
+	[ "$(cat /sys/class/net/own0/mtu)" -eq 1500 ]
+	no_portal 192.0.2.1
+}
+
 @test "a multiqueue NIC gets its own mq and leaves back, to the letter, and what comes in keeps its filters" {
 	ip link add mq0 numtxqueues 4 numrxqueues 4 type ifb
 	ip addr add 192.0.2.1/24 dev mq0

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from fabtune.backends import Refusal
 from fabtune.errors import FabtuneError, UnsupportedError, explained
-from fabtune.host import namespaces, tree
+from fabtune.host import iproute, namespaces, tree
 from fabtune.model.device import Device
 
 _MASTERS = ("bond", "team")
+# RFC 8200, 5: below it the kernel ends IPv6 on the NIC, its addresses and sysctls with it.
+_LEAST_IPV6 = 1280
 _BRIDGES = ("bridge", "openvswitch")
 
 
@@ -29,6 +31,15 @@ def _neighbours(device: Device, prefix: str) -> dict[str, int]:
     return {path.name.removeprefix(prefix): tree.whole(tree.read_text(path / "mtu")) or 0 for path in paths}
 
 
+def _ipv6_addresses(device: Device) -> list[str]:
+    """Return the IPv6 addresses of `device` that the kernel does not make by itself from its name."""
+    netns = device.where.get("netns", "")
+    rows = iproute.read_json("ip", "-6", "address", "show", "dev", device.where["name"], netns=netns)
+    listed = [row.get("addr_info") for row in rows]
+    found = [one for some in listed if isinstance(some, list) for one in some if isinstance(one, dict)]
+    return [str(one.get("local")) for one in found if one.get("family") == "inet6" and one.get("scope") != "link"]
+
+
 class _Mtu:
     def read(self, device: Device, key: str) -> str:
         with explained(f"{device.label}: {key}"):
@@ -42,6 +53,11 @@ class _Mtu:
         if cut and wanted < now:
             raise UnsupportedError(
                 f"{device.label}: {key}={value} would cut {cut[0]}, which lies on it and carries more"
+            )
+        if wanted < _LEAST_IPV6 <= now and (lost := _ipv6_addresses(device)):
+            raise UnsupportedError(
+                f"{device.label}: {key}={value} is below IPv6's {_LEAST_IPV6} bytes, and would take {lost[0]} away, "
+                "which nothing brings back"
             )
         with explained(f"{device.label}: {key}={value}"):
             try:
