@@ -128,6 +128,7 @@ def test_an_answer_that_a_ramp_s_end_tore_is_not_believed() -> None:
     """A job that had counted since its ramp began had timed requests already: what fio says is noted at two times."""
     torn, next_one, third = an_answer(5019, 1019, 3), an_answer(5060, 30, 9), an_answer(5100, 71, 20)
     assert not fio._measures([torn], -math.inf, 1.0)
+    assert not fio._measures([an_answer(4980, 980, 0), torn], -math.inf, 1.0)
     assert not fio._measures([torn, next_one], -math.inf, 1.0)
     assert fio._measures([torn, next_one, third], -math.inf, 1.0)
     # Without a ramp nothing tears it.

@@ -183,7 +183,8 @@ def _measures(answers: Sequence[FioOutput], earliest_s: float, ramp_s: float) ->
     if not (begun and answers[-1].is_past_ramp(ramp_s)):
         return False
     # fio notes since when a job counts, waits for the job, and notes what it has counted: the ramp may end in between.
-    lasts_s = [max(_starts_s(one)) for one in answers[-2:]]
+    # What it said in the ramp agrees with that.
+    lasts_s = [max(_starts_s(one)) for one in answers[-2:] if one.is_past_ramp(ramp_s)]
     return not ramp_s or (len(lasts_s) > 1 and abs(lasts_s[1] - lasts_s[0]) < ramp_s / 2)
 
 
