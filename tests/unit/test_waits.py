@@ -13,7 +13,7 @@ from fabtune.host.sessions import live_sessions
 from fabtune.tune import journal
 from fabtune.tune.revert import revert_transaction
 
-_ROWS: dict[str, object] = {"net.netdev_max_backlog": 4321, "block.read_ahead_kb": 777}
+_ROWS: dict[str, object] = {"net.netdev_max_backlog": 4321, "block.rq_affinity": 2}
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def test_a_device_waits_with_the_disks_that_it_needs(
 
 
 def test_a_queue_goes_back_after_all_else(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(host, "some", dict(reversed(_ROWS.items())))
+    write(host, "some", _ROWS)
     transaction = journal.transactions()[-1]
+    assert transaction.steps[-1].device.scope == "block"
     done = revert_transaction(transaction, None, False, False, (), transaction.header.boot_id, lambda _: [])
-    assert [one.step.device.scope == "block" for one in done] == sorted(
-        one.step.device.scope == "block" for one in done
-    )
+    is_queue = [one.step.device.scope == "block" for one in done]
+    assert is_queue == sorted(is_queue) and len(set(is_queue)) == 2
     assert {one.state for one in done} == {"restored"}
