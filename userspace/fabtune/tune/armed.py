@@ -181,7 +181,7 @@ def disarm(tell: Callable[[str], None]) -> None:
         waits = _waits_for(unit)
         # A journal that is elsewhere, or on a disk that is not mounted yet, says nothing of what the unit waits for.
         mine = waits in [_awaits(one.name) for one in known]
-        if awaited(known) or (waits and not mine):
+        if awaited(known):
             return
         # A link alone is what a power cut leaves of it; one to a unit that is masked is the administrator's.
         found = [unit] if mine else []

@@ -5,7 +5,7 @@ import contextlib
 import select
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -30,6 +30,20 @@ class Stop:
 
 
 @contextlib.contextmanager
+def _taken(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Let `handler` take these signals within the block; what the caller ignores (nohup) stays ignored."""
+    old = {number: signal.getsignal(number) for number in numbers}
+    ours = [number for number, before in old.items() if before not in (signal.SIG_IGN, None)]
+    for number in ours:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, old[number])
+
+
+@contextlib.contextmanager
 def noted(second_raises: bool = False) -> Iterator[Stop]:
     """Note Ctrl-C and signals to end instead of ending; what the caller ignores (nohup) stays ignored.
 
@@ -46,15 +60,8 @@ def noted(second_raises: bool = False) -> Iterator[Stop]:
             stop.check()
         stop.wanted = True
 
-    old = {number: signal.getsignal(number) for number in _ENDING}
-    ours = [number for number, handler in old.items() if handler not in (signal.SIG_IGN, None)]
-    for number in ours:
-        signal.signal(number, note)
-    try:
+    with _taken(_ENDING, note):
         yield stop
-    finally:
-        for number in ours:
-            signal.signal(number, old[number])
 
 
 @contextlib.contextmanager
@@ -76,17 +83,12 @@ def held_back() -> Iterator[None]:
     """
     global _held
     came: set[int] = set()
-    old = {number: signal.getsignal(number) for number in (*_ENDING, *_STOPPING)}
-    ours = [number for number, handler in old.items() if handler not in (signal.SIG_IGN, None)]
-    for number in ours:
-        signal.signal(number, lambda number, _: came.add(number))
     _held += 1
     try:
-        yield
+        with _taken((*_ENDING, *_STOPPING), lambda number, _: came.add(number)):
+            yield
     finally:
         _held -= 1
-        for number in ours:
-            signal.signal(number, old[number])
         # What the terminal was wanted for is over.
         for one in sorted(came - {signal.SIGTTIN, signal.SIGTTOU}):
             signal.raise_signal(one)
@@ -95,16 +97,9 @@ def held_back() -> Iterator[None]:
 @contextlib.contextmanager
 def unstopped() -> Iterator[None]:
     """Let neither Ctrl-Z nor a terminal that is another job's stop us here: somebody waits for our end."""
-    old = {number: signal.getsignal(number) for number in _STOPPING}
-    ours = [number for number, handler in old.items() if handler not in (signal.SIG_IGN, None)]
     # A program that we start is stopped as ever: a handler, unlike SIG_IGN, is not inherited.
-    for number in ours:
-        signal.signal(number, lambda *_: None)
-    try:
+    with _taken(_STOPPING, lambda *_: None):
         yield
-    finally:
-        for number in ours:
-            signal.signal(number, old[number])
 
 
 def _takes_output(wait_s: float) -> bool:
