@@ -50,7 +50,6 @@ class _Process:
 
     pid: int
     name: str
-    state: str
     parent: int
     group: int
     since: int
@@ -117,7 +116,7 @@ def _process(directory: Path) -> _Process | None:
     if len(fields) < 20:
         return None
     pid, _, name = head.partition(" (")
-    return _Process(int(pid), name, fields[0], int(fields[1]), int(fields[2]), int(fields[19]))
+    return _Process(int(pid), name, int(fields[1]), int(fields[2]), int(fields[19]))
 
 
 def running() -> Daemon | None:
@@ -152,7 +151,7 @@ def _of_the_loop(child: _Process) -> bool:
 
 
 def _asking(daemon: Daemon) -> list[int]:
-    """Return the child of `daemon` that waits for a session's new connection, for a minute before the next one's.
+    """Return the child of `daemon` that asks for each session's new connection, and waits a minute for each.
 
     It heeds no signal to end, and an iscsid that is to end waits for it.  It is told by its connection to iscsid.
     """
@@ -161,7 +160,7 @@ def _asking(daemon: Daemon) -> list[int]:
     local = {int(words[6]) for words in map(str.split, table.splitlines()[1:]) if len(words) > 6}
     return [
         one.pid for one in daemon.children()
-        if one.state == "S" and not _of_the_loop(one) and (_sockets(tree.PROC / str(one.pid)) - own) & local
+        if not _of_the_loop(one) and (_sockets(tree.PROC / str(one.pid)) - own) & local
     ]  # fmt: skip
 
 
