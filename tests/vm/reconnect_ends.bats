@@ -8,6 +8,9 @@
 # logged out, no request fails, no byte is lost.
 
 bats_require_minimum_version 1.5.0
+
+BURSTS=$BATS_TEST_DIRNAME/bursts.toml
+REFUSED=$BATS_TEST_DIRNAME/refused.toml
 load reconnect
 
 # So long that nobody misses the moment at which there is no connection.
@@ -24,24 +27,18 @@ setup() {
 
 @test "a portal that does not answer now, or requests that fail too soon, keep every connection as it is" {
 	# Nothing of a disk: the kernel would wait for its requests.
-	cat > bursts.toml <<-'EOT'
-		summary = "one value that counts from the next connection on"
-		[initiator."iscsi.max_burst"]
-		value = 131072
-		why = "a test"
-	EOT
 	writer_starts
 	started=$(since_iscsid)
 	echo 2 > $SESSION/recovery_tmo
-	run -4 fabtune apply ./bursts.toml --role initiator --reconnect
+	run -4 fabtune apply "$BURSTS" --role initiator --reconnect
 	[[ "$(echo "$output" | tr -s ' \n' ' ')" == *"fail after 2 s without a connection"* ]]
 	echo 120 > $SESSION/recovery_tmo
 	cut_path
-	run -4 fabtune apply ./bursts.toml --role initiator --reconnect
+	run -4 fabtune apply "$BURSTS" --role initiator --reconnect
 	mend_path
 	[[ "$(echo "$output" | tr -s ' \n' ' ')" == *"portal does not answer now"* ]]
 	[ "$started" = "$(since_iscsid)" ]
-	run -0 fabtune apply ./bursts.toml --role initiator --reconnect
+	run -0 fabtune apply "$BURSTS" --role initiator --reconnect
 	[ "$(cat $SESSION/max_burst_len)" = 131072 ]
 	writer_ended_well
 }
@@ -85,29 +82,16 @@ since_iscsid() {
 	writer_ended_well
 }
 
-# A digest, with which the target then takes no login.
-write_refused() {
-	cat > refused.toml <<-'EOT'
-		summary = "a value with which the target refuses the login"
-		[parameters.trust_logins]
-		default = "1"
-		summary = "written although it is known to be refused"
-		[initiator."iscsi.header_digest"]
-		value = "CRC32C"
-		why = "a test"
-	EOT
-	target_takes None
-}
-
 header_digest() {
 	cat /sys/class/iscsi_connection/connection1:0/header_digest
 }
 
 @test "killed while the target refuses the new values, fabtune's revert alone brings the session back, with the old ones" {
-	write_refused
+	# With the digest of $REFUSED it then takes no login.
+	target_takes None
 	writer_starts
 	started=$(since_iscsid)
-	fabtune apply ./refused.toml --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
+	fabtune apply "$REFUSED" --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
 	victim=$!
 	until_true "[ \$(cat $SESSION/state) != LOGGED_IN ]"
 	until_true '[ "$(since_iscsid)" != "$started" ] && [ -n "$(since_iscsid)" ]'
@@ -126,9 +110,9 @@ header_digest() {
 }
 
 @test "what a reconnect cannot bring is told when iscsid has read the old records, and the session is back" {
-	write_refused
+	target_takes None
 	writer_starts
-	run -1 fabtune apply ./refused.toml --role initiator --reconnect
+	run -1 fabtune apply "$REFUSED" --role initiator --reconnect
 	[ "$(cat $SESSION/state)" = LOGGED_IN ]
 	echo "$output"
 	[[ "$(echo "$output" | tr -s ' \n' ' ')" == *"taken back; all sessions are back with their old values"* ]]
@@ -137,14 +121,8 @@ header_digest() {
 
 @test "stopped after its reconnect, apply ends when the session is back with the old values, and says no more" {
 	iscsiadm -m node -o update -n node.session.iscsi.DefaultTime2Wait -v 2
-	cat > bursts.toml <<-'EOT'
-		summary = "one value that counts from the next connection on"
-		[initiator."iscsi.max_burst"]
-		value = 131072
-		why = "a test"
-	EOT
 	writer_starts
-	fabtune apply ./bursts.toml --role initiator --reconnect > told 2>&1 3>&- 4>&- &
+	fabtune apply "$BURSTS" --role initiator --reconnect > told 2>&1 3>&- 4>&- &
 	victim=$!
 	until_true "[ \$(cat $SESSION/state) != LOGGED_IN ]"
 	kill -TERM $victim

@@ -6,6 +6,9 @@
 
 bats_require_minimum_version 1.5.0
 
+BURSTS=$BATS_TEST_DIRNAME/bursts.toml
+REFUSED=$BATS_TEST_DIRNAME/refused.toml
+
 TPG=(/sys/kernel/config/target/iscsi/iqn.*/tpgt_1)
 CONF=/etc/iscsi/iscsid.conf
 
@@ -49,15 +52,6 @@ busy() {
 	until_true '[ -s written.json.steps ]'
 }
 
-write_bursts() {
-	cat > bursts.toml <<-'EOF'
-		summary = "one value that counts from the next connection on"
-		[initiator."iscsi.max_burst"]
-		value = 131072
-		why = "a test"
-	EOF
-}
-
 all_is_well() {
 	touch stop
 	wait $WRITER
@@ -93,7 +87,6 @@ all_is_well() {
 }
 
 @test "a session with CHAP comes back with it, unless iscsid.conf would give it other algorithms" {
-	write_bursts
 	python3 -m fabtune.lab.guest logout
 	echo 1 > "${TPG[0]}/attrib/authentication"
 	printf someone > "${TPG[0]}/auth/userid"
@@ -105,16 +98,16 @@ all_is_well() {
 	until_true '[ -b /dev/$DISK ]'
 	[ "$(cat $(session)/username)" = someone ]
 	busy
-	run -0 fabtune apply ./bursts.toml --role initiator --reconnect
+	run -0 fabtune apply "$BURSTS" --role initiator --reconnect
 	[ "$(cat $(session)/max_burst_len)" = 131072 ]
 	run -0 fabtune revert --reconnect
 	# The algorithms that only the record has are not those of an iscsid that starts.
 	record node.session.auth.chap_algs SHA256
-	run -4 fabtune apply ./bursts.toml --role initiator --reconnect
+	run -4 fabtune apply "$BURSTS" --role initiator --reconnect
 	[[ "$(echo "$output" | tr -s ' \n' ' ')" == *"chap_algs is SHA256, and an iscsid that starts takes MD5 from iscsid.conf"* ]]
 	[ "$(cat $(session)/max_burst_len)" = 262144 ]
 	echo "node.session.auth.chap_algs = SHA256" >> $CONF
-	run -0 fabtune apply ./bursts.toml --role initiator --reconnect
+	run -0 fabtune apply "$BURSTS" --role initiator --reconnect
 	[ "$(cat $(session)/max_burst_len)" = 131072 ]
 	all_is_well
 	# teardown gives iscsid.conf back: a record that says otherwise would have the next reconnect refused.
@@ -127,11 +120,10 @@ kept() {
 
 @test "a depth set by hand comes back with the next fabtune where the one that reconnected was killed" {
 	[ "$LENGTH" = full ] || skip "in the full run: a kill beside a busy guest may come too late; tests/unit/test_reconnect_kept.py has what is owed"
-	write_bursts
 	depth=/sys/block/$DISK/device/queue_depth
 	echo 17 > "$depth"
 	before=$(kept)
-	fabtune apply ./bursts.toml --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
+	fabtune apply "$BURSTS" --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
 	victim=$!
 	# The line stands there before iscsid ends, and the session may be away for less than a look at it takes.
 	until_true '[ "$(kept)" -gt "$before" ]'
@@ -153,15 +145,6 @@ states() {
 }
 
 @test "two sessions that the target refuses in the middle of a killed reconnect come back, a depth set by hand with them" {
-	cat > refused.toml <<-'EOF'
-		summary = "a value with which the target refuses the login"
-		[parameters.trust_logins]
-		default = "1"
-		summary = "written although it is known to be refused"
-		[initiator."iscsi.header_digest"]
-		value = "CRC32C"
-		why = "a test"
-	EOF
 	record node.session.nr_sessions 2
 	iscsiadm -m node --login
 	until_true '[ "$(states)" = " 2 LOGGED_IN " ]'
@@ -169,7 +152,7 @@ states() {
 	echo 17 > "$depth"
 	echo None > "${TPG[0]}/param/HeaderDigest"
 	busy
-	fabtune apply ./refused.toml --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
+	fabtune apply "$REFUSED" --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
 	victim=$!
 	until_true '[[ "$(states)" == *FAILED* ]]'
 	sleep 5
