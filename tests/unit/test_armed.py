@@ -208,6 +208,13 @@ def test_what_is_refused_is_tried_until_it_is_not(host: Path, quick: None, monke
     assert (host / _BACKLOG).read_text().strip() == "1000" and files(host) == []
 
 
+def test_where_nothing_was_ever_applied_nothing_is_waited_for(host: Path) -> None:
+    said: list[str] = []
+    assert watcher.watch(said.append) == ExitCode.DONE
+    assert said == ["nothing was applied from here: nothing to wait for"]
+    assert not journal.state_dir().exists()
+
+
 def test_a_lock_file_that_somebody_removed_keeps_nothing_from_going_back(host: Path) -> None:
     waiting(host)
     (journal.state_dir() / "lock").unlink()

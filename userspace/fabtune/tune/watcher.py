@@ -39,6 +39,9 @@ def watch(progress: Callable[[str], None]) -> int:
     Raises FabtuneError where another one waits already.
     """
     progress = _new_words(signals.unfailing(progress))
+    if not journal.state_dir().is_dir():
+        progress("nothing was applied from here: nothing to wait for")
+        return ExitCode.DONE
     watching = _Watch(armed.hold_watch(), progress)
     # Where systemd starts us anew after a signal, a stop of the host is to end us; elsewhere nobody would take over.
     with contextlib.nullcontext() if systemd.manages_host() else signals.held_back():
