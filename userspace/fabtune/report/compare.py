@@ -12,6 +12,7 @@ from fabtune.model import runrecord
 from fabtune.model.document import Json
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord, StepResult, Value
+from fabtune.model.units import counted
 from fabtune.report.apart import point_settings, said_setting, settings_apart
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
@@ -165,8 +166,7 @@ def _of_sides(records: Sequence[RunRecord], *, calibration: bool) -> tuple[list[
 def _judged(
     a: Sequence[RunRecord], others: Sequence[Sequence[RunRecord]], rules: Rules, bias: _Biases
 ) -> list[Comparison]:
-    valid_a, *valid = ([record for record in side if not invalid_because(record)] for side in (a, *others))
-    judged = _rows(valid_a, valid, rules, bias)
+    judged = _rows(a, others, rules, bias)
     told = [row.primary for rows in judged for row in rows]
     families = told.count(True), told.count(False)
     return [_comparison(a, b, tuple(rows), rules, families) for b, rows in zip(others, judged, strict=True)]
@@ -277,15 +277,60 @@ def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[_Key, 
     }
 
 
+@attrs.frozen
+class _Side:
+    """One side's runs: place and figures of those to be used, and the steps that those which failed had begun."""
+
+    name: str
+    used: tuple[tuple[tuple[object, ...] | None, dict[_Key, metrics.Metric]], ...]
+    failed: tuple[frozenset[str], ...]
+
+    def values(self, key: _Key) -> list[tuple[tuple[object, ...] | None, float]]:
+        """Return the figure `key` of each run that has it, with the run's place."""
+        return [(place, found[key].value) for place, found in self.used if key in found]
+
+    def rounded(self, key: _Key) -> float:
+        """Return how far the figure may be off because of its bucket."""
+        return max((found[key].rounded for _, found in self.used if key in found), default=0)
+
+    def unfair(self, key: _Key) -> str:
+        """Return why the runs that have the figure are no fair sample of all; nothing where they are.
+
+        What fails, or cannot tell a latency, is seldom a run like the others: by those that are left alone, a setting
+        under which every other run fails would be none the worse for it.
+        """
+        here = [found for _, found in self.used if any(step == key[0] for step, _ in found)]
+        failed = sum(not steps or key[0] in steps for steps in self.failed)
+        if failed:
+            return f"{failed} of {counted(len(here) + failed, 'run')} of {self.name} failed; the others are no fair sample"
+        # The same step may be run in one direction at a time: those runs tell nothing of the other.
+        way = next((key[1].removesuffix(one) for one in _COMPARED if key[1].endswith(one)), "")
+        mine = [found for found in here if any(step == key[0] and one.startswith(way) for step, one in found)]
+        lacking = sum(key not in found for found in mine)
+        if lacking in (0, len(mine)):
+            return ""
+        runs = counted(len(mine), "run")
+        return f"{lacking} of {runs} of {self.name} do not tell it; the others are no fair sample"
+
+
+def _side(records: Sequence[RunRecord], otherwise: str, apart: Sequence[str]) -> _Side:
+    used = [one for one in records if not invalid_because(one)]
+    return _Side(
+        _label(used or records, otherwise),
+        tuple((_place(one), figures(one, apart)) for one in used),
+        tuple(frozenset(_step_name(one, step, apart) for step in one.steps) for one in records if one.failed),
+    )
+
+
 def _rows(
     a: Sequence[RunRecord], others: Sequence[Sequence[RunRecord]], rules: Rules, bias: _Biases
 ) -> list[list[FigureRow]]:
     """Return the rows of each of `others` against A, the primary figures first; those of all are one family."""
     placed = []
     for b in others:
-        apart = _telling_apart(a, b)
-        of_a, of_b = ([(_place(one), figures(one, apart)) for one in side] for side in (a, b))
-        known = {key: metric for _, side in (*of_a, *of_b) for key, metric in side.items()}
+        apart = _telling_apart(*([one for one in side if not invalid_because(one)] for side in (a, b)))
+        of_a, of_b = _side(a, "the first", apart), _side(b, "the second", apart)
+        known = {key: metric for _, side in (*of_a.used, *of_b.used) for key, metric in side.items()}
         placed.append((known, of_a, of_b))
     decides = tuple({one.workload.primary for side in (a, *others) for one in side} - {""}) or _PRIMARY
     rows: list[list[FigureRow]] = [[] for _ in others]
@@ -302,19 +347,18 @@ def _rows(
     return rows
 
 
-_Placed = Sequence[tuple[tuple[object, ...] | None, Mapping[_Key, metrics.Metric]]]
-
-
-def _sides(key: _Key, better: int, of_a: _Placed, of_b: _Placed, bias: tuple[float, float] | None) -> Sides:
-    a, b = ([(place, found[key].value) for place, found in side if key in found] for side in (of_a, of_b))
+def _sides(key: _Key, better: int, of_a: _Side, of_b: _Side, bias: tuple[float, float] | None) -> Sides:
+    a, b = of_a.values(key), of_b.values(key)
     in_a, in_b = dict(a), dict(b)
     paired = len(in_a) == len(a) and len(in_b) == len(b) and None not in in_a.keys() | in_b.keys()
     both = [place for place in in_a if place in in_b] if paired else []
     if both:
         a, b = [(place, in_a[place]) for place in both], [(place, in_b[place]) for place in both]
     values_a, values_b = (tuple(value for _, value in side) for side in (a, b))
-    rounded = sum(max((found[key].rounded for _, found in side if key in found), default=0) for side in (of_a, of_b))
-    return Sides(a=values_a, b=values_b, better=better, paired=bool(both), bias=bias, rounded=rounded)
+    return Sides(
+        a=values_a, b=values_b, better=better, paired=bool(both), bias=bias,
+        rounded=of_a.rounded(key) + of_b.rounded(key), unfair=of_a.unfair(key) or of_b.unfair(key),
+    )  # fmt: skip
 
 
 def differences(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
