@@ -286,3 +286,12 @@ def test_what_some_runs_cannot_tell_is_not_judged_by_the_others() -> None:
         assert row.metric.key == "read_p99_ms" and row.judgement.verdict is verdict
     assert "6 of 12 runs of wan do not tell it" in row.judgement.why
     assert next(one for one in outcome.rows if one.metric.key == "read_mb_per_s").judgement.verdict is Verdict.BETTER
+
+
+def test_a_figure_that_a_side_never_tells_is_not_called_a_lack_of_runs() -> None:
+    a = [
+        with_step(make_record(100 + n, "untouched"), offered=Offered(1000, 500, 10.0, 16, 0, 0, 0, 0)) for n in range(4)
+    ]
+    outcome = compare.compare(a, [make_record(100 + n, "wan") for n in range(4)])
+    whys = {row.metric.key: row.judgement.why for row in outcome.rows}
+    assert whys["read_p99_ms"] == "no run of untouched tells it"

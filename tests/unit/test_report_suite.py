@@ -356,3 +356,20 @@ def test_points_of_one_step_are_told_apart_by_their_size() -> None:
     # A step whose name says it all has no more than its name.
     alone = suite.render(records[:1], [], [], ["fabtune", "report", "out"]).replace("\u00a0", " ")
     assert "read at 0 ms: all requests." in alone
+
+
+def test_points_are_told_by_what_they_have_in_common(tmp_path: Path) -> None:
+    """It was "read, RTT 20 ms, write, RTT 20 ms, read, RTT 50 ms": nobody sees where one point ends."""
+    for rtt_ms in (20, 50):
+        for op in ("read", "write"):
+            for label, rate in (("untouched", 10.0), ("wan", 20.0)):
+                for number in range(3):
+                    one = make_record(rate + number / 10, label, op=op, path={"rtt_ms": rtt_ms})
+                    recordfile.write(one, tmp_path / f"{rtt_ms}-{op}-{label}-{number}.run.json.gz")
+    for number in range(3):
+        for label in ("untouched", "wan"):
+            one = make_record(30 + number, label, op="read", path={"rtt_ms": 0})
+            recordfile.write(one, tmp_path / f"0-{label}-{number}.run.json.gz")
+    page = suite.render(*suite.load(tmp_path), ["fabtune"])
+    page = re.sub(r"<[^>]+>", "", page).replace("\xa0", " ").replace("&nbsp;", " ")
+    assert "better at 4 of 5 points (read, write at 20, 50 ms)" in page

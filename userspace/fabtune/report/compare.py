@@ -302,13 +302,17 @@ class _Side:
         here = [found for _, found in self.used if any(step == key[0] for step, _ in found)]
         failed = sum(not steps or key[0] in steps for steps in self.failed)
         if failed:
-            return f"{failed} of {counted(len(here) + failed, 'run')} of {self.name} failed; the others are no fair sample"
+            return (
+                f"{failed} of {counted(len(here) + failed, 'run')} of {self.name} failed; the others are no fair sample"
+            )
         # The same step may be run in one direction at a time: those runs tell nothing of the other.
         way = next((key[1].removesuffix(one) for one in _COMPARED if key[1].endswith(one)), "")
         mine = [found for found in here if any(step == key[0] and one.startswith(way) for step, one in found)]
         lacking = sum(key not in found for found in mine)
-        if lacking in (0, len(mine)):
+        if not lacking:
             return ""
+        if lacking == len(mine):
+            return f"no run of {self.name} tells it"
         runs = counted(len(mine), "run")
         return f"{lacking} of {runs} of {self.name} do not tell it; the others are no fair sample"
 

@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.measure import checks, recordfile, resulttree
 from fabtune.model import typed
+from fabtune.model.judgement import LEAST
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report import around, fabric, latency, laws, openloops, overtime, page, paired, reasons, runs, throughput
@@ -147,12 +149,17 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
 def _gains(outcome: Comparison) -> list[Gain]:
     return [
         Gain(
-            where=row.step, verdict=row.judgement.verdict.value, why=row.judgement.why,
+            where=_in_words(row.step), verdict=row.judgement.verdict.value, why=row.judgement.why,
             ratio=row.judgement.ratio if row.judgement.ratio is not None else _of_medians(row),
             low=row.judgement.low, high=row.judgement.high,
         )
         for row in outcome.primary
     ]  # fmt: skip
+
+
+def _in_words(step: str) -> str:
+    """Return a step of a comparison as points are called in answers: "read at 20 ms"."""
+    return re.sub(r", RTT ([0-9.e+-]+ ms)", r" at \1", step)
 
 
 def _cpu_per_gb(group: Sequence[Cell], label: str) -> dict[str, CpuPerGb | None]:
@@ -176,9 +183,11 @@ def _of_medians(row: FigureRow) -> float | None:
 
 
 def _how_sure(outcome: Comparison, runs: str) -> str:
-    judged = [row for row in outcome.primary if row.judgement.method]
     said = f"{runs[0].upper()}{runs[1:]}"
-    return f"{said}, 95 % intervals, all points judged together." if judged else f"{said}: too few for an interval."
+    if any(row.judgement.method for row in outcome.primary):
+        return f"{said}, 95 % intervals, all points judged together."
+    few = max((row.judgement.n for row in outcome.primary), default=0) < LEAST
+    return f"{said}: too few for an interval." if few else f"{said}, without an interval."
 
 
 def _reached(group: Sequence[Cell]) -> list[Reach]:
