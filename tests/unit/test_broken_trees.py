@@ -240,3 +240,26 @@ def test_a_stale_run_is_no_result_of_the_definition(tmp_path: Path) -> None:
     index = results.of_experiment(wanted, runs, tree, [])
     assert {run.status for cell in index.combinations for run in cell.runs} == {"refused"}
     assert batch.summary_of(runs) == []
+
+
+@pytest.mark.parametrize("options", [[], ["--resume"]])
+def test_an_interrupted_experiment_does_not_show_the_figures_of_the_last_one(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page of an experiment none of whose runs was measured led to those of 1 Gb/s, and so did summary.json."""
+    tree = make_tree(tmp_path)
+    views = [tree / name for name in ("summary.json", "figures.html", "report.html")]
+    for view in views:
+        view.write_text("119.5 MB/s")
+    redefine(tree, "[fixed]", '[fixed]\nrate = "10mbit"')
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batch, "build_image", interrupted)
+    run = ["run", str(tmp_path / "exp.toml"), "--out", str(tree), *options]
+    assert main(run) == ExitCode.INTERRUPTED
+    assert "0 of 4 runs are kept" in capsys.readouterr().err
+    assert not [view.name for view in views if view.exists()]
+    page = (tree / "index.html").read_text()
+    assert not [view.name for view in views if view.name in page]

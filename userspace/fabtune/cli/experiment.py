@@ -11,7 +11,7 @@ from pathlib import Path
 from fabtune import progress
 from fabtune.cli import table
 from fabtune.errors import ExitCode, InputError
-from fabtune.experiment import batch, definition, fleet, inventory, publish
+from fabtune.experiment import batch, definition, fleet, inventory, publish, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.publish import Published
@@ -47,6 +47,7 @@ def run_experiment(args: argparse.Namespace) -> int:
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     out.mkdir(parents=True, exist_ok=True)
+    results.withdraw(out)
     code = ExitCode.DONE
     try:
         if hosts:

@@ -29,6 +29,8 @@ from fabtune.model.runrecord import Value
 
 SUMMARY = "summary.json"
 XML = "testrun.xml"
+# Pages of all runs together.
+VIEWS = ("figures.html", "report.html")
 
 
 def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, commands: Sequence[str]) -> ExperimentIndex:
@@ -65,6 +67,12 @@ def keep_points(points: Sequence[Point], out: Path) -> Path:
     path = out / SUMMARY
     path.write_text(keptrun.as_text(points))
     return path
+
+
+def withdraw(out: Path) -> None:
+    """Remove what shows the runs of an experiment that is about to be measured: they will not be those any more."""
+    for name in (SUMMARY, *VIEWS):
+        (out / name).unlink(missing_ok=True)
 
 
 def keep_index(definition: Definition, out: Path, command: str, hosts: tuple[str, ...] = ()) -> ExperimentIndex:
