@@ -263,3 +263,29 @@ def test_an_interrupted_experiment_does_not_show_the_figures_of_the_last_one(
     assert not [view.name for view in views if view.exists()]
     page = (tree / "index.html").read_text()
     assert not [view.name for view in views if view.name in page]
+
+
+def test_what_is_wrong_with_a_neighbour_does_not_end_an_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another experiment's damaged index hid how to go on, and ended a whole run with exit 2."""
+    tree = tmp_path / "out"
+    tree.mkdir()
+    shutil.move(make_tree(tmp_path), tree / "exp")
+    neighbour = tree / "other/index.json"
+    neighbour.parent.mkdir()
+    neighbour.write_text("{")
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batch, "run_all", interrupted)
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "exp.toml", "--resume"]) == ExitCode.INTERRUPTED
+    told = capsys.readouterr().err
+    assert "4 of 4 runs are kept; go on with `fabtune run exp.toml --resume`" in told
+    assert "out/other/index.json: damaged or cut short" in told
+    assert "exp" in (tree / "index.html").read_text() and (tree / "exp/index.html").exists()
+    assert main(["report", "--tree", "out"]) == ExitCode.FAILED
+    assert "not used: out/other/index.json: damaged or cut short" in capsys.readouterr().err
+    assert "exp" in (tree / "index.html").read_text()
