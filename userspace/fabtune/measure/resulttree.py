@@ -128,9 +128,7 @@ def _against(entry: RunEntry, run: Path, there: Kept | None) -> str:
     return "; ".join(kept.origin.differences(attrs.evolve(kept.origin, settings=entry.settings)))
 
 
-def _called_otherwise(
-    index: ExperimentIndex, entry: RunEntry, factors: Mapping[str, str], there: Kept | None
-) -> str:
+def _called_otherwise(index: ExperimentIndex, entry: RunEntry, factors: Mapping[str, str], there: Kept | None) -> str:
     """Return what else an index says of a measured run that is not what the run came from; nothing where it agrees."""
     if there is None or entry.status != "measured":
         return ""
