@@ -95,10 +95,26 @@ def judge(
     sides = 2 if expectation.to or expectation.along else 1
     rounded = (1 + rounded_of(expectation.figure)) ** sides - 1
     judged = [_judged(values, low, high, ALPHA / len(ratios), rounded) for values, low, high in ratios]
+    part = _part(expectation, rows, factors)
     for holds in (False, None):
         if wrong := [one.found for one in judged if one.holds is holds]:
-            return JudgedExpectation(expectation.says, holds, "; ".join(wrong))
-    return JudgedExpectation(expectation.says, True, "; ".join(one.found for one in judged[:3]))
+            return JudgedExpectation(expectation.says, holds, part + "; ".join(wrong))
+    return JudgedExpectation(expectation.says, True, part + "; ".join(one.found for one in judged[:3]))
+
+
+def _part(expectation: Expectation, rows: Sequence[PointRow], factors: Mapping[str, Sequence[str]]) -> str:
+    """Return of how many combinations a statement was judged where the figure of some is not there; '' where of all."""
+    names = [name for name in factors if name != "seed"]
+    sides = [side for side in (expectation.of, expectation.to) if side] or [{}]
+    sides = [{name: text for name, text in (expectation.where | side).items() if name in names} for side in sides]
+    whole = {
+        values
+        for values in itertools.product(*(factors[name] for name in names))
+        if any(_matches(dict(zip(names, values, strict=True)), side) for side in sides)
+    }
+    told = [row for row in rows if row.get(expectation.figure) is not None]
+    missing = whole - {tuple(str(row.get(name)) for name in names) for row in told}
+    return f"at {len(whole) - len(missing)} of {len(whole)} combinations: " if missing else ""
 
 
 # A figure or ratio by seed, and the limits within which it must be.
