@@ -151,7 +151,8 @@ def test_a_table_that_lost_its_marks_is_found_and_nothing_is_eaten(
     """An edited table without its end was in order, or `make figures` ate all that stood up to the next one."""
     path = copy / page
     text = path.read_text()
-    begin, name = re.search(figures.MARKS, text)[0].partition("\n")[0], re.search(figures.MARKS, text)[2]
+    first = figures.MARKS.search(text)
+    begin, name = first[0].partition("\n")[0], first[2]
     text = text.replace("<!-- end of figures -->\n", "", 1)
     text = text.replace(f"{begin}\n", "", 1) if lost == "both" else text
     path.write_text(text)

@@ -4,6 +4,7 @@
 import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -295,3 +296,26 @@ def test_a_figure_that_a_side_never_tells_is_not_called_a_lack_of_runs() -> None
     outcome = compare.compare(a, [make_record(100 + n, "wan") for n in range(4)])
     whys = {row.metric.key: row.judgement.why for row in outcome.rows}
     assert whys["read_p99_ms"] == "no run of untouched tells it"
+
+
+def test_a_run_on_both_sides_is_said_to_be() -> None:
+    """A copied directory was ten runs of B, and "no practical difference" with an interval of no width."""
+    runs = [make_record(100 + number, start=float(number)) for number in range(10)]
+    others = [make_record(200 + number, start=99.0) for number in range(9)]
+    for b, said in ((runs, "10 runs of .* are among"), ([*runs[:1], *others], "1 run of .* is among"), (others, "")):
+        outcome = compare.compare_sets(runs, [attrs.evolve(one, file="copy") for one in b])
+        told = [one for one in verdict_table.notes(outcome) if "among those of" in one]
+        assert len(told) == bool(said) and all(re.match(said, one) for one in told)
+
+
+def test_sessions_of_several_rules_are_judged_by_the_strictest() -> None:
+    """A session that may stop at any of four looks, after one that may not, was judged as if it had one look."""
+    loose, looked = Rules(practical=0.1), Rules(level=0.015, looks=(8, 12, 20, 32))
+    a, b = (
+        [attrs.evolve(one, session=SessionTurn(f"{label}-pairs", pair, side, rules)) for pair, one in enumerate(made)]
+        for label, rules, side in (("1", loose, "A"), ("2", looked, "B"))
+        for made in [[make_record(100 + number, label) for number in range(8)]]
+    )
+    for sides in ((a, b), (b, a)):
+        rules = compare.compare_sets(*sides).rules
+        assert (rules.level, rules.practical, rules.looks) == (0.015, looked.practical, looked.looks)

@@ -12,16 +12,14 @@ from fabtune.model import runrecord
 from fabtune.model.document import Json
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord, StepResult, Value
-from fabtune.model.units import counted
 from fabtune.report.apart import point_settings, said_setting, settings_apart
+from fabtune.report.sample import Key, Sample, shared
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
 _PRIMARY = ("mb_per_s", "files_per_s")
 _COMPARED = (*_PRIMARY, "p50_ms", "p99_ms", "cpu_s_per_gb")
 
-# The step, with what tells it apart, and the key of the figure.
-_Key = tuple[str, str]
-_Biases = Mapping[_Key, tuple[float, float] | None]
+_Biases = Mapping[Key, tuple[float, float] | None]
 
 
 @attrs.frozen
@@ -63,6 +61,7 @@ class Comparison:
     paired: str
     families: tuple[int, int]
     same: "Comparison | None" = None
+    shared: int = 0
 
     @property
     def primary(self) -> list[FigureRow]:
@@ -121,7 +120,9 @@ def _refuse(sides: Sequence[Sequence[RunRecord]]) -> None:
 
 def _rules(records: Sequence[RunRecord], practical: float | None) -> Rules:
     told = [one.session.rules for one in records if one.session and one.session.rules]
-    rules = told[0] if told else Rules()
+    # Of several sessions no later look, and no difference that matters to one, may count for another's.
+    practicals = [one.practical for one in told]
+    rules = attrs.evolve(min(told, key=lambda one: one.level), practical=min(practicals)) if told else Rules()
     return rules if practical is None else attrs.evolve(rules, practical=practical)
 
 
@@ -192,6 +193,7 @@ def _comparison(
         rules=rules,
         paired=_paired_by(a, b) if any(row.sides.paired for row in rows) else "",
         families=families,
+        shared=shared(a, b),
     )
 
 
@@ -266,7 +268,7 @@ def _telling_apart(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
     )
 
 
-def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[_Key, metrics.Metric]:
+def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[Key, metrics.Metric]:
     """Return the compared figures of a record by step and key; the step is named with its `told_apart_by`."""
     wanted = (*_COMPARED, *filter(None, [record.workload.primary]))
     return {
@@ -277,49 +279,9 @@ def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[_Key, 
     }
 
 
-@attrs.frozen
-class _Side:
-    """One side's runs: place and figures of those to be used, and the steps that those which failed had begun."""
-
-    name: str
-    used: tuple[tuple[tuple[object, ...] | None, dict[_Key, metrics.Metric]], ...]
-    failed: tuple[frozenset[str], ...]
-
-    def values(self, key: _Key) -> list[tuple[tuple[object, ...] | None, float]]:
-        """Return the figure `key` of each run that has it, with the run's place."""
-        return [(place, found[key].value) for place, found in self.used if key in found]
-
-    def rounded(self, key: _Key) -> float:
-        """Return how far the figure may be off because of its bucket."""
-        return max((found[key].rounded for _, found in self.used if key in found), default=0)
-
-    def unfair(self, key: _Key) -> str:
-        """Return why the runs that have the figure are no fair sample of all; nothing where they are.
-
-        What fails, or cannot tell a latency, is seldom a run like the others: by those that are left alone, a setting
-        under which every other run fails would be none the worse for it.
-        """
-        here = [found for _, found in self.used if any(step == key[0] for step, _ in found)]
-        failed = sum(not steps or key[0] in steps for steps in self.failed)
-        if failed:
-            return (
-                f"{failed} of {counted(len(here) + failed, 'run')} of {self.name} failed; the others are no fair sample"
-            )
-        # The same step may be run in one direction at a time: those runs tell nothing of the other.
-        way = next((key[1].removesuffix(one) for one in _COMPARED if key[1].endswith(one)), "")
-        mine = [found for found in here if any(step == key[0] and one.startswith(way) for step, one in found)]
-        lacking = sum(key not in found for found in mine)
-        if not lacking:
-            return ""
-        if lacking == len(mine):
-            return f"no run of {self.name} tells it"
-        runs = counted(len(mine), "run")
-        return f"{lacking} of {runs} of {self.name} do not tell it; the others are no fair sample"
-
-
-def _side(records: Sequence[RunRecord], otherwise: str, apart: Sequence[str]) -> _Side:
+def _side(records: Sequence[RunRecord], otherwise: str, apart: Sequence[str]) -> Sample:
     used = [one for one in records if not invalid_because(one)]
-    return _Side(
+    return Sample(
         _label(used or records, otherwise),
         tuple((_place(one), figures(one, apart)) for one in used),
         tuple(frozenset(_step_name(one, step, apart) for step in one.steps) for one in records if one.failed),
@@ -351,7 +313,7 @@ def _rows(
     return rows
 
 
-def _sides(key: _Key, better: int, of_a: _Side, of_b: _Side, bias: tuple[float, float] | None) -> Sides:
+def _sides(key: Key, better: int, of_a: Sample, of_b: Sample, bias: tuple[float, float] | None) -> Sides:
     a, b = of_a.values(key), of_b.values(key)
     in_a, in_b = dict(a), dict(b)
     paired = len(in_a) == len(a) and len(in_b) == len(b) and None not in in_a.keys() | in_b.keys()
