@@ -19,6 +19,9 @@ from fabtune.report.sample import Key, Sample, shared
 _PRIMARY = ("mb_per_s", "files_per_s")
 _COMPARED = (*_PRIMARY, "p50_ms", "p99_ms", "cpu_s_per_gb")
 
+# What a job says of its place and time, which the record has beside it.
+_WHERE_AND_HOW_LONG = ("filename", "directory", "runtime", "ramp_time")
+
 _Biases = Mapping[Key, tuple[float, float] | None]
 
 
@@ -49,7 +52,8 @@ class Comparison:
     """B against A, named by their labels, judged by `rules`; `same` is A against A where that was measured.
 
     `paired` says by what runs are paired: ``session``, ``seed``, or nothing.  `families` are the numbers of primary and
-    of other figures that were judged together, those of further comparisons with the same A included.
+    of other figures that were judged together, those of further comparisons with the same A included.  So many runs
+    of B are `shared` with A.
     """
 
     a: str
@@ -229,7 +233,10 @@ def _paired_by(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> str:
 
 def _parameters(record: RunRecord, result: StepResult) -> dict[str, Value]:
     path = {"rtt_ms": record.path.rtt_ms, "rate_bytes_per_s": record.path.rate_bytes_per_s}
-    known = {key: value for key, value in path.items() if value is not None}
+    known: dict[str, Value] = {key: value for key, value in path.items() if value is not None}
+    if result.replayed:
+        # Another file of the same name is another load.
+        known["SHA-256"] = result.replayed.sha256[:12]
     return {key: value for key, value in result.parameters.items() if key != "op"} | known
 
 
@@ -335,11 +342,29 @@ def differences(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
     # Each login is a session of its own; the size of a directory is the room that was left in it.
     changing = {"target.sessions"} | ({"target.size_bytes"} if a.target.kind == "directory" else set())
     keys = sorted((flat_a.keys() | flat_b.keys()) - changing)
-    return [
+    return _loads_apart(a, b) + [
         (key, flat_a.get(key, "absent"), flat_b.get(key, "absent"))
         for key in keys
         if flat_a.get(key) != flat_b.get(key)
     ]
+
+
+def _loads_apart(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
+    """Return what fio was told otherwise in steps of the same name and parameters, but where and for how long."""
+    theirs = {(step.name, tuple(step.parameters.items())): step for step in b.steps}
+    found = []
+    for step in a.steps:
+        other = theirs.get((step.name, tuple(step.parameters.items())))
+        jobs = [_told_to_fio(step), _told_to_fio(other) if other else {}]
+        only = [", ".join(line for line in mine if line not in rest) for mine, rest in (jobs, jobs[::-1])]
+        if other and any(only):
+            found.append((f"load of {step.name}", only[0] or "absent", only[1] or "absent"))
+    return found
+
+
+def _told_to_fio(step: StepResult) -> dict[str, None]:
+    lines = dict.fromkeys(step.job.splitlines())
+    return {line: None for line in lines if line.partition("=")[0] not in _WHERE_AND_HOW_LONG}
 
 
 def _flat(prefix: str, value: Json) -> list[tuple[str, str]]:
