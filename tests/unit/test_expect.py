@@ -202,3 +202,16 @@ def test_what_holds_at_some_combinations_alone_is_said_to() -> None:
     # What a statement leaves out itself is not missing.
     ratio = parsed(**RATIO, where={"fabric": "iscsi", "op": "read"})
     assert "combinations" not in expect.judge(ratio, rows(26, 52, 104)[::2], FACTORS).found
+
+
+def test_a_figure_that_some_seeds_do_not_tell_is_not_judged_by_the_others() -> None:
+    """Of five seeds two told no p99: those whose requests waited too long for it to be known."""
+    known: list[dict[str, Any]] = [
+        {"targets": "1", "fabric": "iscsi", "op": "read", "seed": seed, "p99_ms": 5.0} for seed in range(1, 6)
+    ]
+    limit = parsed(figure="p99_ms", where={"targets": "1"}, at_most=6)
+    assert expect.judge(limit, known, FACTORS).holds is True
+    some = [row | ({"p99_ms": None} if row["seed"] > 3 else {}) for row in known]
+    judged = expect.judge(limit, some, FACTORS)
+    assert judged.holds is None and judged.measured
+    assert judged.found == "2 of 5 runs of a point do not tell p99_ms; the others are no fair sample"
