@@ -134,6 +134,11 @@ def told(point: Point, key: str = "mb_per_s", digits: int = 1) -> str:
     return middle if ends in ("", f"{middle}..{middle}") else f"{middle} ({ends}{said})"
 
 
+def middle(point: Point, key: str) -> str:
+    """Return a figure alone."""
+    return "–" if point.get(key) is None else f"{point[key]:.1f}"
+
+
 def by(points: Sequence[Point], **wanted: Any) -> Point:
     """Return the one point with these values, an empty one where it was not measured."""
     found = [point for point in points if all(point.get(key) == value for key, value in wanted.items())]
@@ -151,7 +156,7 @@ def gains(points: Sequence[Point]) -> str:
         base, wan = (by(points, rtt_ms=rtt, op=op, profile=name) for name in ("untouched", "wan"))
         rows.append((
             f"{rtt:g}", op, told(base), told(wan), f"{wan['bound_mb_per_s']:.1f}", f"{wan['fraction_of_bound']:.1%}",
-            told(wan, "gain") + "x", str(wan.get("verdict", "–")), f"{wan['p50_ms']:.1f} / {wan['p99_ms']:.1f}",
+            told(wan, "gain") + "x", str(wan.get("verdict", "–")), f"{middle(wan, 'p50_ms')} / {middle(wan, 'p99_ms')}",
         ))  # fmt: skip
     return table(titles, rows)
 
