@@ -21,9 +21,10 @@ from fabtune.errors import ExitCode
 from fabtune.measure import recordfile
 from fabtune.model.outputs import Iperf3Output, Qdisc
 from fabtune.model.runrecord import Edge, JudgedClaim, RunRecord, StepResult, Value, WorkloadUsed
-from fabtune.report import latency, overtime, paired, suite, throughput
+from fabtune.report import cells, latency, overtime, paired, suite, throughput
 from fabtune.report import page as pages
 from fabtune.report.chart import THEORY
+from fabtune.report.looks import looks
 
 RUNS = 200
 
@@ -373,3 +374,25 @@ def test_points_are_told_by_what_they_have_in_common(tmp_path: Path) -> None:
     page = suite.render(*suite.load(tmp_path), ["fabtune"])
     page = re.sub(r"<[^>]+>", "", page).replace("\xa0", " ").replace("&nbsp;", " ")
     assert "better at 4 of 5 points (read, write at 20, 50 ms)" in page
+
+
+def test_no_label_is_left_out_without_a_word() -> None:
+    """Of eight labels two had neither a curve nor a row of percentiles, and nothing said so."""
+    records = [make_record(100 + number, f"p{number}", path={"rtt_ms": rtt}) for number in range(8) for rtt in (0, 20)]
+    group = cells.cells(records)
+    look = looks(one.label for one in records)
+    shown = latency.section(group, "xdd", look)
+    assert shown is not None
+    assert {row[1] for row in shown.tables[0].rows} == {row[1] for row in shown.tables[1].rows} == set(look)
+    assert all("6 of 8 labels are drawn" in one.caption for one in shown.figures)
+    for section in throughput.sections(group, "xdd", look):
+        assert section.figures and all("6 of 8 labels are drawn" in one.caption for one in section.figures)
+
+
+def test_a_point_some_of_whose_runs_do_not_tell_a_figure_does_not_have_that_of_the_others() -> None:
+    kept = [make_record(100 + number, "wan", seconds=8) for number in range(4)]
+    lost = with_step(kept[0], samples=())
+    for records, known in ((kept, True), ([lost, *kept[1:]], False)):
+        (cell,) = cells.cells(records)
+        assert (cell.median("cpu_s_per_gb") is not None) == known == (cell.spread("cpu_s_per_gb") is not None)
+        assert cell.median("mb_per_s") is not None
