@@ -13,7 +13,7 @@ from fabtune.model.document import Json
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord, StepResult, Value
 from fabtune.report.apart import point_settings, said_setting, settings_apart
-from fabtune.report.sample import Key, Sample, shared
+from fabtune.report.sample import Key, Sample, on_both_sides
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
 _PRIMARY = ("mb_per_s", "files_per_s")
@@ -197,7 +197,7 @@ def _comparison(
         rules=rules,
         paired=_paired_by(a, b) if any(row.sides.paired for row in rows) else "",
         families=families,
-        shared=shared(a, b),
+        shared=on_both_sides(b, a),
     )
 
 

@@ -54,7 +54,7 @@ class Sample:
         return f"{lacking} of {counted(len(mine), 'run')} of {self.name} do not tell it; the others are no fair sample"
 
 
-def shared(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> int:
+def on_both_sides(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> int:
     """Return how many of `runs` are among `others`, under whatever name."""
     known: dict[tuple[float, str], list[RunRecord]] = {}
     for one in others:
