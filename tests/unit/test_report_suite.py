@@ -19,8 +19,9 @@ from run_records import make_record, said, with_latency, with_step
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
 from fabtune.measure import recordfile
+from fabtune.model.judgement import rules_with_looks
 from fabtune.model.outputs import Iperf3Output, Qdisc
-from fabtune.model.runrecord import Edge, JudgedClaim, RunRecord, StepResult, Value, WorkloadUsed
+from fabtune.model.runrecord import Edge, JudgedClaim, RunRecord, SessionTurn, StepResult, Value, WorkloadUsed
 from fabtune.report import cells, latency, overtime, paired, suite, throughput
 from fabtune.report import page as pages
 from fabtune.report.chart import THEORY
@@ -396,3 +397,21 @@ def test_a_point_some_of_whose_runs_do_not_tell_a_figure_does_not_have_that_of_t
         (cell,) = cells.cells(records)
         assert (cell.median("cpu_s_per_gb") is not None) == known == (cell.spread("cpu_s_per_gb") is not None)
         assert cell.median("mb_per_s") is not None
+
+
+def test_two_sessions_of_one_contest_are_told_apart_on_the_first_screen() -> None:
+    """It said "Yes, better" and "No, it harmed" of wan against untouched, and not which session said what."""
+    records = [
+        attrs.evolve(
+            make_record(rate + pair / 10, label, start=float(pair)),
+            session=SessionTurn(f"{name}-pairs", pair, side, rules_with_looks(24)),
+        )
+        for name, gain in (("first", 1.2), ("second", 0.9))
+        for pair in range(10)
+        for side, label, rate in (("A", "untouched", 100.0), ("B", "wan", 100.0 * gain))
+    ]
+    page = re.sub(r"<[^>]+>", "", suite.render(records, [], [], ["fabtune"])).replace("\xa0", " ")
+    assert "Yes. xdd, wan, session first against untouched: better at read." in page
+    assert "No, it harmed. xdd, wan, session second against untouched: worse at read." in page
+    # Each of several looks is judged at a level of its own.
+    assert "10 pairs a point, 98.5 % intervals" in page

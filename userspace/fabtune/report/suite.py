@@ -122,13 +122,16 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
         a: of_costs(a, places, [one.b for _, one in outcomes if one.a == a]) for a in {one.a for _, one in outcomes}
     }
     found = []
-    for _, outcome in outcomes:
+    contests = [(outcome.a, outcome.b) for _, outcome in outcomes]
+    for heading, outcome in outcomes:
+        several = contests.count((outcome.a, outcome.b)) > 1
+        session = heading.removeprefix(f"{outcome.b} against {outcome.a}") if several else ""
         runs = [row.judgement.n for row in outcome.primary] or [0]
         counts = f"{min(runs)}" if min(runs) == max(runs) else f"{min(runs)} to {max(runs)}"
-        several = "" if counts == "1" else "s"
-        what = f"pair{several}" if outcome.paired else f"run{several} a side"
+        plural = "" if counts == "1" else "s"
+        what = f"pair{plural}" if outcome.paired else f"run{plural} a side"
         sure = _how_sure(outcome, f"{counts} {what} a point")
-        found += of_gains(f"{workload}, {outcome.b}", outcome.a, _gains(outcome), sure)
+        found += of_gains(f"{workload}, {outcome.b}{session}", outcome.a, _gains(outcome), sure)
         found += costs[outcome.a][outcome.b]
         if any(reached.values()):
             found.append(of_limits(outcome.b, reached[outcome.b]))
@@ -185,7 +188,7 @@ def _of_medians(row: FigureRow) -> float | None:
 def _how_sure(outcome: Comparison, runs: str) -> str:
     said = f"{runs[0].upper()}{runs[1:]}"
     if any(row.judgement.method for row in outcome.primary):
-        return f"{said}, 95 % intervals, all points judged together."
+        return f"{said}, {100 * (1 - outcome.rules.level):.3g} % intervals, all points judged together."
     few = max((row.judgement.n for row in outcome.primary), default=0) < LEAST
     return f"{said}: too few for an interval." if few else f"{said}, without an interval."
 
