@@ -30,6 +30,7 @@ from fabtune.report import chart, demo  # noqa: E402
 Point = dict[str, Any]
 SCHEMA = "fabtune-kept-results/1"
 MARKS = re.compile(r"(<!-- figures: ([a-z0-9-]+) -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
+BEGIN = re.compile(r"<!-- figures: ([a-z0-9-]+) -->\n")
 PAGES = ("README.md", "Documentation/*.md")
 STYLE = "userspace/fabtune/report/templates/page.css"
 
@@ -94,9 +95,10 @@ def keep(tree: Path, kept: Path) -> Path:
         [(cell.factors, point) for cell in index.combinations for run in cell.runs for point in run.points]
     )
     points = tuple(one.published for one in found)
-    if keptrun.as_text(points) != (tree / "summary.json").read_text():
+    summary = tree / "summary.json"
+    if summary.exists() and keptrun.as_text(points) != summary.read_text():
         # By an earlier version of the rules, or by hand.
-        print(f"figures: {tree}/summary.json: not what its runs give by today's rules; not used", file=sys.stderr)
+        print(f"figures: {summary}: not what its runs give by today's rules; not used", file=sys.stderr)
     path = kept / f"{index.name}.json"
     made = time.strftime("%Y-%m-%d", time.gmtime())
     write(path, [dict(one) for one in points], f"{origin}, made {made}")
@@ -132,6 +134,11 @@ def told(point: Point, key: str = "mb_per_s", digits: int = 1) -> str:
     return middle if ends in ("", f"{middle}..{middle}") else f"{middle} ({ends}{said})"
 
 
+def middle(point: Point, key: str) -> str:
+    """Return a figure alone."""
+    return "–" if point.get(key) is None else f"{point[key]:.1f}"
+
+
 def by(points: Sequence[Point], **wanted: Any) -> Point:
     """Return the one point with these values, an empty one where it was not measured."""
     found = [point for point in points if all(point.get(key) == value for key, value in wanted.items())]
@@ -149,7 +156,7 @@ def gains(points: Sequence[Point]) -> str:
         base, wan = (by(points, rtt_ms=rtt, op=op, profile=name) for name in ("untouched", "wan"))
         rows.append((
             f"{rtt:g}", op, told(base), told(wan), f"{wan['bound_mb_per_s']:.1f}", f"{wan['fraction_of_bound']:.1%}",
-            told(wan, "gain") + "x", str(wan.get("verdict", "–")), f"{wan['p50_ms']:.1f} / {wan['p99_ms']:.1f}",
+            told(wan, "gain") + "x", str(wan.get("verdict", "–")), f"{middle(wan, 'p50_ms')} / {middle(wan, 'p99_ms')}",
         ))  # fmt: skip
     return table(titles, rows)
 
@@ -317,6 +324,15 @@ def picture(points: Sequence[Point], css: str) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
+def _whole_tables(page: Path, text: str) -> list[str]:
+    """Return the names of a page's tables.  Raises ValueError for one without an end: the text after it is no table."""
+    whole = [match[2] for match in MARKS.finditer(text) if len(BEGIN.findall(match[0])) == 1]
+    for name in BEGIN.findall(text):
+        if name not in whole:
+            raise ValueError(f"{page}: the table '{name}' has no end")
+    return whole
+
+
 def made(top: Path) -> dict[Path, str]:
     """Return every page and picture as it must be.  Raises ValueError for results that cannot be believed."""
     kept = {path.stem: read(path) for path in sorted((top / "Documentation/results").glob("*.json"))}
@@ -328,10 +344,15 @@ def made(top: Path) -> dict[Path, str]:
         mine = kept[match[2]]
         return f"{match[1]}{TABLES[match[2]](mine.points)}\n{mine.seeds}. {mine.origin}.\n{match[3]}"
 
+    shown: set[str] = set()
     for path in sorted(path for pattern in PAGES for path in top.glob(pattern)):
         text = path.read_text()
+        shown |= set(_whole_tables(path.relative_to(top), text))
         if (new := MARKS.sub(table_of, text)) != text or MARKS.search(text):
             found[path] = new
+    if lost := kept.keys() - shown:
+        marks = "its lines `<!-- figures: NAME -->` and `<!-- end of figures -->`"
+        raise ValueError(f"the results of {', '.join(sorted(lost))} are shown on no page; a table needs {marks}")
     css = (top / STYLE).read_text()
     for name in PICTURES:
         found[top / f"Documentation/{name}.svg"] = picture(kept[name].points, css)

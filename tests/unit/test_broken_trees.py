@@ -170,6 +170,15 @@ CASES: dict[str, tuple[Break, str]] = {
     "index edited": (lambda t: set_key(t / "index.json", 999.0, *INDEXED, "points", 0, "mb_per_s"), "figures in index"),
     "settings in index edited": (lambda t: set_key(t / "index.json", 64, *INDEXED, "settings", "queue_depth"),
                                  "queue_depth was 32, is 64"),
+    "factors in index edited": (lambda t: set_key(t / "index.json", "lan", *INDEXED[:2], "factors", "profile"),
+                                "index.json calls the profile 'lan', the run was made with wan"),
+    "a factor in index renamed": (lambda t: set_key(t / "index.json", {"nope": "wan"}, *INDEXED[:2], "factors"),
+                                  "index.json has a factor 'nope'"),
+    "a factor in index that is none": (lambda t: set_key(t / "index.json", {"rtt": "far"}, *INDEXED[:2], "factors"),
+                                       "index.json: rtt 'far': expected"),
+    "origin in index edited": (lambda t: set_key(t / "index.json", "7.2", *INDEXED, "origin", "kernel"),
+                               "the kernel was 6.12.1, is 7.2"),
+    "clock in index edited": (lambda t: set_key(t / "index.json", "real", "clock"), "the clock was virtual, is real"),
     "note's settings edited": (lambda t: set_key(t / WAN_1 / "run.json", 64, "origin", "settings", "queue_depth"),
                                "run.json: changed since the run ended"),
     "note's files dropped": (lambda t: set_key(t / WAN_1 / "run.json", {}, "files"), "run.json: changed since the run"),
@@ -240,3 +249,52 @@ def test_a_stale_run_is_no_result_of_the_definition(tmp_path: Path) -> None:
     index = results.of_experiment(wanted, runs, tree, [])
     assert {run.status for cell in index.combinations for run in cell.runs} == {"refused"}
     assert batch.summary_of(runs) == []
+
+
+@pytest.mark.parametrize("options", [[], ["--resume"]])
+def test_an_interrupted_experiment_does_not_show_the_figures_of_the_last_one(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page of an experiment none of whose runs was measured led to those of 1 Gb/s, and so did summary.json."""
+    tree = make_tree(tmp_path)
+    views = [tree / name for name in ("summary.json", "figures.html", "report.html")]
+    for view in views:
+        view.write_text("119.5 MB/s")
+    redefine(tree, "[fixed]", '[fixed]\nrate = "10mbit"')
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batch, "build_image", interrupted)
+    run = ["run", str(tmp_path / "exp.toml"), "--out", str(tree), *options]
+    assert main(run) == ExitCode.INTERRUPTED
+    assert "0 of 4 runs are kept" in capsys.readouterr().err
+    assert not [view.name for view in views if view.exists()]
+    page = (tree / "index.html").read_text()
+    assert not [view.name for view in views if view.name in page]
+
+
+def test_what_is_wrong_with_a_neighbour_does_not_end_an_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another experiment's damaged index hid how to go on, and ended a whole run with exit 2."""
+    tree = tmp_path / "out"
+    tree.mkdir()
+    shutil.move(make_tree(tmp_path), tree / "exp")
+    neighbour = tree / "other/index.json"
+    neighbour.parent.mkdir()
+    neighbour.write_text("{")
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batch, "run_all", interrupted)
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "exp.toml", "--resume"]) == ExitCode.INTERRUPTED
+    told = capsys.readouterr().err
+    assert "4 of 4 runs are kept; go on with `fabtune run exp.toml --resume`" in told
+    assert "out/other/index.json: damaged or cut short" in told
+    assert "exp" in (tree / "index.html").read_text() and (tree / "exp/index.html").exists()
+    assert main(["report", "--tree", "out"]) == ExitCode.FAILED
+    assert "not used: out/other/index.json: damaged or cut short" in capsys.readouterr().err
+    assert "exp" in (tree / "index.html").read_text()

@@ -80,7 +80,7 @@ def test_one_fabric_that_differs_fails_the_statement_and_is_shown() -> None:
 
 def test_seeds_are_judged_by_their_interval_and_missing_rows_are_no_zero() -> None:
     twice = [*rows(20, 52, 90, seed=1), *rows(30, 52, 110, seed=2), {"fabric": "srp", "op": "read", "missing": "no"}]
-    assert expect.judge(parsed(**RATIO), twice, FACTORS).found == "4.08 (1.11 to 14.9)"
+    assert expect.judge(parsed(**RATIO), twice, FACTORS).found == "at 2 of 4 combinations: 4.08 (1.11 to 14.9)"
 
 
 def test_a_step_of_one_bucket_is_no_step() -> None:
@@ -188,3 +188,30 @@ def test_every_shipped_experiment_says_what_it_expects(name: str) -> None:
         for side in (one.where, one.of, one.to):
             for key, values in side.items():
                 assert set(values.split(",")) <= {*wanted.factors.get(key, ()), "read", "write"}, (name, key, values)
+
+
+def test_what_holds_at_some_combinations_alone_is_said_to() -> None:
+    """By --only one of three targets, or where the figure of the others is not there, "rises" held as if of all."""
+    rises = parsed(along="targets", shape="rises")
+    untold = {"targets": "4", "fabric": "iscsi", "op": "read", "mb_per_s": None}
+    for some in (rows(26, 52), [*rows(26, 52), untold]):
+        judged = expect.judge(rises, some, FACTORS)
+        assert judged.holds and judged.found.startswith("at 2 of 6 combinations: 2")
+    whole = [*rows(26, 52, 104), *rows(26, 52, 104, fabric="srp")]
+    assert "combinations" not in expect.judge(rises, whole, FACTORS).found
+    # What a statement leaves out itself is not missing.
+    ratio = parsed(**RATIO, where={"fabric": "iscsi", "op": "read"})
+    assert "combinations" not in expect.judge(ratio, rows(26, 52, 104)[::2], FACTORS).found
+
+
+def test_a_figure_that_some_seeds_do_not_tell_is_not_judged_by_the_others() -> None:
+    """Of five seeds two told no p99: those whose requests waited too long for it to be known."""
+    known: list[dict[str, Any]] = [
+        {"targets": "1", "fabric": "iscsi", "op": "read", "seed": seed, "p99_ms": 5.0} for seed in range(1, 6)
+    ]
+    limit = parsed(figure="p99_ms", where={"targets": "1"}, at_most=6)
+    assert expect.judge(limit, known, FACTORS).holds is True
+    some = [row | ({"p99_ms": None} if row["seed"] > 3 else {}) for row in known]
+    judged = expect.judge(limit, some, FACTORS)
+    assert judged.holds is None and judged.measured
+    assert judged.found == "2 of 5 runs of a point do not tell p99_ms; the others are no fair sample"

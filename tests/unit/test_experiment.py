@@ -2,6 +2,7 @@
 """Definitions, combinations, and which runs are there already."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -186,3 +187,22 @@ def test_the_list_of_experiments_is_json_where_json_is_asked_for(capsys: pytest.
     assert main(["run", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["experiments"]
     assert [one["experiment"] for one in listed] == definition.names() and all(one["summary"] for one in listed)
+
+
+@pytest.mark.parametrize(
+    ("only", "says"),
+    [
+        (["rtt=20ms,100"], "--only rtt=20ms,100: not '100': demo has rtt = 20ms, 100ms"),
+        (["rtt=20ms", "rtt=100ms"], "--only rtt=100ms: nothing is left of rtt beside the other --only rtt"),
+    ],
+)
+def test_a_value_that_an_experiment_has_not_is_not_passed_over(only: list[str], says: str) -> None:
+    """Of --only rtt=20ms,100 the second was not measured, and nothing said so."""
+    with pytest.raises(InputError, match=re.escape(says)):
+        definition.load("demo").combinations(only)
+
+
+def test_the_plan_is_json_where_json_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "demo", "--only", "rtt=20ms", "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["runs"]
+    assert {"combination": {"profile": "wan", "rtt": "20ms"}, "seed": 3} in told and len(told) == 6

@@ -139,3 +139,30 @@ def test_a_tree_with_a_changed_run_is_not_kept(tree: Path, figures: ModuleType, 
     points.write_text(points.read_text().replace("20.1", "99.9"))
     with pytest.raises(ValueError, match="not kept: .*points.json: not what the run left"):
         figures.keep(tree, tmp_path / "kept")
+
+
+@pytest.mark.parametrize(
+    ("page", "lost"), [("README.md", "end"), ("Documentation/wan.md", "end"), ("README.md", "both")]
+)
+def test_a_table_that_lost_its_marks_is_found_and_nothing_is_eaten(
+    page: str, lost: str, figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """An edited table without its end was in order, or `make figures` ate all that stood up to the next one."""
+    path = copy / page
+    text = path.read_text()
+    first = figures.MARKS.search(text)
+    begin, name = first[0].partition("\n")[0], first[2]
+    text = text.replace("<!-- end of figures -->\n", "", 1)
+    text = text.replace(f"{begin}\n", "", 1) if lost == "both" else text
+    path.write_text(text)
+    assert check(figures, copy, monkeypatch) == 1
+    said = capsys.readouterr().err
+    assert ("shown on no page" if lost == "both" else f"{page}: the table '{name}' has no end") in said
+    monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
+    assert figures.main() == 1 and path.read_text() == text
+
+
+def test_a_tree_without_its_summary_is_kept_all_the_same(tree: Path, figures: ModuleType, tmp_path: Path) -> None:
+    (tree / "summary.json").unlink()
+    assert len(figures.read(figures.keep(tree, tmp_path / "kept")).points) == 2

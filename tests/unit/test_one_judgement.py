@@ -4,19 +4,21 @@
 import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record
+from run_records import make_record, with_step
 
 from fabtune.cli.compare import show
 from fabtune.cli.main import main
-from fabtune.errors import InputError
+from fabtune.errors import ExitCode, InputError
 from fabtune.measure import recordfile
 from fabtune.model import runrecord
 from fabtune.model.judgement import Rules, Verdict
+from fabtune.model.offered import Offered
 from fabtune.model.runrecord import RunRecord, SessionTurn
 from fabtune.report import cells, compare, paired, verdict_table
 
@@ -248,3 +250,72 @@ def test_the_page_s_table_names_the_setting_that_tells_points_apart(tmp_path: Pa
     assert ">loss<" in html, html[html.find("<caption>xdd: throughput") :][:600]
     assert "read, loss 0.001: all requests" in html and "read, wan, loss 0, seed 1 (run 1)" in html
     assert ">0.001<" in html and "buffer_bdp" not in html.split("How this was made")[0]
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_runs_that_failed_are_no_proof_of_a_gain(paired: bool) -> None:
+    """Six of twelve runs of wan had failed, and it was "better" by those that had not, with exit 0."""
+
+    def run(rate: float, label: str, number: int, **changes: Any) -> RunRecord:
+        return make_record(rate + number / 10, label, number if paired else None, start=float(number), **changes)
+
+    a = [run(100, "default", number) for number in range(12)]
+    for failed, verdict in ((0, Verdict.BETTER), (6, Verdict.CANNOT_TELL), (1, Verdict.CANNOT_TELL)):
+        b = [run(120, "wan", number, complete=number >= failed) for number in range(12)]
+        outcome = compare.compare(a, b)
+        assert {row.judgement.verdict for row in outcome.rows} == {verdict}
+        assert (outcome.exit_code == ExitCode.CANNOT_TELL) == bool(failed)
+    assert "1 of 12 runs of wan failed" in verdict_table.notes(outcome)[0]
+    # Who ends a run says nothing of it.
+    b[0] = attrs.evolve(b[0], problem="interrupted by the user")
+    assert compare.compare(a, b).rows[0].judgement.verdict is Verdict.BETTER
+
+
+def test_what_some_runs_cannot_tell_is_not_judged_by_the_others() -> None:
+    """Of a load that B kept up with in every other run only, B's latency was that of those runs."""
+
+    def run(rate: float, label: str, pair: int, completed: int) -> RunRecord:
+        found = Offered(1000, completed, 10.0, 16, 0, 0, 0, 0)
+        record = with_step(make_record(rate + pair / 10, label, pair), offered=found, depth=16)
+        return attrs.evolve(record, workload=attrs.evolve(record.workload, primary="p99_ms"))
+
+    a = [run(100, "default", pair, 1000) for pair in range(12)]
+    for lost, verdict in ((0, Verdict.BETTER), (600, Verdict.CANNOT_TELL)):
+        b = [run(150, "wan", pair, 1000 - (lost if pair % 2 else 0)) for pair in range(12)]
+        outcome = compare.compare(a, b)
+        (row,) = outcome.primary
+        assert row.metric.key == "read_p99_ms" and row.judgement.verdict is verdict
+    assert "6 of 12 runs of wan do not tell it" in row.judgement.why
+    assert next(one for one in outcome.rows if one.metric.key == "read_mb_per_s").judgement.verdict is Verdict.BETTER
+
+
+def test_a_figure_that_a_side_never_tells_is_not_called_a_lack_of_runs() -> None:
+    a = [
+        with_step(make_record(100 + n, "untouched"), offered=Offered(1000, 500, 10.0, 16, 0, 0, 0, 0)) for n in range(4)
+    ]
+    outcome = compare.compare(a, [make_record(100 + n, "wan") for n in range(4)])
+    whys = {row.metric.key: row.judgement.why for row in outcome.rows}
+    assert whys["read_p99_ms"] == "no run of untouched tells it"
+
+
+def test_a_run_on_both_sides_is_said_to_be() -> None:
+    """A copied directory was ten runs of B, and "no practical difference" with an interval of no width."""
+    runs = [make_record(100 + number, start=float(number)) for number in range(10)]
+    others = [make_record(200 + number, start=99.0) for number in range(9)]
+    for b, said in ((runs, "10 runs of .* are among"), ([*runs[:1], *others], "1 run of .* is among"), (others, "")):
+        outcome = compare.compare_sets(runs, [attrs.evolve(one, file="copy") for one in b])
+        told = [one for one in verdict_table.notes(outcome) if "among those of" in one]
+        assert len(told) == bool(said) and all(re.match(said, one) for one in told)
+
+
+def test_sessions_of_several_rules_are_judged_by_the_strictest() -> None:
+    """A session that may stop at any of four looks, after one that may not, was judged as if it had one look."""
+    loose, looked = Rules(practical=0.1), Rules(level=0.015, looks=(8, 12, 20, 32))
+    a, b = (
+        [attrs.evolve(one, session=SessionTurn(f"{label}-pairs", pair, side, rules)) for pair, one in enumerate(made)]
+        for label, rules, side in (("1", loose, "A"), ("2", looked, "B"))
+        for made in [[make_record(100 + number, label) for number in range(8)]]
+    )
+    for sides in ((a, b), (b, a)):
+        rules = compare.compare_sets(*sides).rules
+        assert (rules.level, rules.practical, rules.looks) == (0.015, looked.practical, looked.looks)

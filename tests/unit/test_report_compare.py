@@ -14,6 +14,7 @@ from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import interleave, recordfile
 from fabtune.model.judgement import Verdict
+from fabtune.model.offered import Replayed
 from fabtune.model.outputs import FioOutput
 from fabtune.report import compare, verdict_table
 
@@ -187,3 +188,25 @@ def test_blocks_of_many_settings_have_an_order_of_their_own_each_time() -> None:
     drawn = interleave.in_random_blocks(runs, lambda run: run[0])
     assert [repetition for repetition, _ in drawn] == [repetition for repetition, _ in runs]
     assert sorted(drawn) == runs != drawn != interleave.in_random_blocks(runs, lambda run: run[0])
+
+
+def test_another_load_under_the_same_name_is_said() -> None:
+    """A workload of one's own, edited between the runs, was the same load: "What else differed" did not name it."""
+    a, b = sides(1.10)
+    b = [with_step(one, job=one.steps[0].job.replace("direct=1", "direct=0\nrwmixread=70")) for one in b]
+    assert compare.compare(a, b).differences == (("load of read", "direct=1", "direct=0, rwmixread=70"),)
+    # Where the load goes, and for how long, is told beside it.
+    b = [with_step(one, job=one.steps[0].job.replace("/dev/sdb", "/dev/sdc")) for one in a]
+    assert not compare.compare(a, b).differences
+
+
+def test_replays_of_different_traces_are_no_runs_of_one_load() -> None:
+    """Two traces of one file name were one load, and the verdict was theirs."""
+    one, other = (Replayed("trace.0", digest * 64, "sdb", 1000, 0, 0, 0) for digest in "ab")
+    a, b = sides(1.10)
+    a, b = ([with_step(record, replayed=trace) for record in side] for side, trace in ((a, one), (b, other)))
+    apart = compare.compare(a, b)
+    assert {row.step for row in apart.primary} == {f"read, SHA-256 {digest * 12}" for digest in "ab"}
+    assert set(verdicts(apart)) == {Verdict.CANNOT_TELL}
+    same = compare.compare(a, [with_step(record, replayed=one) for record in b])
+    assert {row.step for row in same.rows} == {"read"} and set(verdicts(same)) == {Verdict.BETTER}

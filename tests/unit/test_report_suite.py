@@ -19,11 +19,13 @@ from run_records import make_record, said, with_latency, with_step
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
 from fabtune.measure import recordfile
+from fabtune.model.judgement import rules_with_looks
 from fabtune.model.outputs import Iperf3Output, Qdisc
-from fabtune.model.runrecord import Edge, JudgedClaim, RunRecord, StepResult, Value, WorkloadUsed
-from fabtune.report import latency, overtime, paired, suite, throughput
+from fabtune.model.runrecord import Edge, JudgedClaim, RunRecord, SessionTurn, StepResult, Value, WorkloadUsed
+from fabtune.report import cells, latency, overtime, paired, suite, throughput
 from fabtune.report import page as pages
 from fabtune.report.chart import THEORY
+from fabtune.report.looks import looks
 
 RUNS = 200
 
@@ -356,3 +358,60 @@ def test_points_of_one_step_are_told_apart_by_their_size() -> None:
     # A step whose name says it all has no more than its name.
     alone = suite.render(records[:1], [], [], ["fabtune", "report", "out"]).replace("\u00a0", " ")
     assert "read at 0 ms: all requests." in alone
+
+
+def test_points_are_told_by_what_they_have_in_common(tmp_path: Path) -> None:
+    """It was "read, RTT 20 ms, write, RTT 20 ms, read, RTT 50 ms": nobody sees where one point ends."""
+    for rtt_ms in (20, 50):
+        for op in ("read", "write"):
+            for label, rate in (("untouched", 10.0), ("wan", 20.0)):
+                for number in range(3):
+                    one = make_record(rate + number / 10, label, op=op, path={"rtt_ms": rtt_ms})
+                    recordfile.write(one, tmp_path / f"{rtt_ms}-{op}-{label}-{number}.run.json.gz")
+    for number in range(3):
+        for label in ("untouched", "wan"):
+            one = make_record(30 + number, label, op="read", path={"rtt_ms": 0})
+            recordfile.write(one, tmp_path / f"0-{label}-{number}.run.json.gz")
+    page = suite.render(*suite.load(tmp_path), ["fabtune"])
+    page = re.sub(r"<[^>]+>", "", page).replace("\xa0", " ").replace("&nbsp;", " ")
+    assert "better at 4 of 5 points (read, write at 20, 50 ms)" in page
+
+
+def test_no_label_is_left_out_without_a_word() -> None:
+    """Of eight labels two had neither a curve nor a row of percentiles, and nothing said so."""
+    records = [make_record(100 + number, f"p{number}", path={"rtt_ms": rtt}) for number in range(8) for rtt in (0, 20)]
+    group = cells.cells(records)
+    look = looks(one.label for one in records)
+    shown = latency.section(group, "xdd", look)
+    assert shown is not None
+    assert {row[1] for row in shown.tables[0].rows} == {row[1] for row in shown.tables[1].rows} == set(look)
+    assert all("6 of 8 labels are drawn" in one.caption for one in shown.figures)
+    for section in throughput.sections(group, "xdd", look):
+        assert section.figures and all("6 of 8 labels are drawn" in one.caption for one in section.figures)
+
+
+def test_a_point_some_of_whose_runs_do_not_tell_a_figure_does_not_have_that_of_the_others() -> None:
+    kept = [make_record(100 + number, "wan", seconds=8) for number in range(4)]
+    lost = with_step(kept[0], samples=())
+    for records, known in ((kept, True), ([lost, *kept[1:]], False)):
+        (cell,) = cells.cells(records)
+        assert (cell.median("cpu_s_per_gb") is not None) == known == (cell.spread("cpu_s_per_gb") is not None)
+        assert cell.median("mb_per_s") is not None
+
+
+def test_two_sessions_of_one_contest_are_told_apart_on_the_first_screen() -> None:
+    """It said "Yes, better" and "No, it harmed" of wan against untouched, and not which session said what."""
+    records = [
+        attrs.evolve(
+            make_record(rate + pair / 10, label, start=float(pair)),
+            session=SessionTurn(f"{name}-pairs", pair, side, rules_with_looks(24)),
+        )
+        for name, gain in (("first", 1.2), ("second", 0.9))
+        for pair in range(10)
+        for side, label, rate in (("A", "untouched", 100.0), ("B", "wan", 100.0 * gain))
+    ]
+    page = re.sub(r"<[^>]+>", "", suite.render(records, [], [], ["fabtune"])).replace("\xa0", " ")
+    assert "Yes. xdd, wan, session first against untouched: better at read." in page
+    assert "No, it harmed. xdd, wan, session second against untouched: worse at read." in page
+    # Each of several looks is judged at a level of its own.
+    assert "10 pairs a point, 98.5 % intervals" in page

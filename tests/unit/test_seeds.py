@@ -16,6 +16,7 @@ from fabtune.experiment.summary import summarise
 from fabtune.lab import topology
 from fabtune.measure import keptrun, recordfile
 from fabtune.model.results import Point
+from fabtune.model.runrecord import Value
 from fabtune.model.statistics import mean_interval
 from fabtune.report import demo, suite
 
@@ -252,3 +253,16 @@ def test_what_is_published_is_in_tables_sentences_points_and_page(plot: str, tmp
     assert "81.0" in html and any("81.00" in row for one in shown.tables for row in one.shown())
     assert ("fc: no adapter" in shown.texts) == bool(plot) and shown.texts
     assert shown.kept.read_text() == keptrun.as_text(shown.points)
+
+
+def test_a_figure_that_some_seeds_do_not_tell_is_not_that_of_the_others() -> None:
+    """Its median and interval were those of three seeds, and "5 seeds" stood beside them."""
+    told: list[Value | None] = [5.0, 5.1, 5.2, None, None]
+    rows = [
+        ({"profile": "wan"}, Point({"profile": "wan", "op": "read", "seed": seed, "mb_per_s": 20.0, "p99_ms": p99}))
+        for seed, p99 in enumerate(told, 1)
+    ]
+    (found,) = summarise(rows)
+    assert found.point["mb_per_s"] == 20.0 and found.point["seeds"] == 5
+    assert found.point["p99_ms"] is None and "p99_ms_low" not in found.point
+    assert summarise(rows[:3])[0].point["p99_ms"] == 5.1

@@ -11,7 +11,7 @@ from pathlib import Path
 from fabtune import progress
 from fabtune.cli import table
 from fabtune.errors import ExitCode, InputError
-from fabtune.experiment import batch, definition, fleet, inventory, publish
+from fabtune.experiment import batch, definition, fleet, inventory, publish, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.publish import Published
@@ -43,10 +43,11 @@ def run_experiment(args: argparse.Namespace) -> int:
     if args.dry_run:
         if args.resume:
             runs = batch.to_measure(runs, resume=True, progress=progress.for_stderr())
-        return _show_plan(wanted, runs, args.jobs or os.cpu_count() or 1)
+        return _show_plan(wanted, runs, args.jobs or os.cpu_count() or 1, args.json)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     out.mkdir(parents=True, exist_ok=True)
+    results.withdraw(out)
     code = ExitCode.DONE
     try:
         if hosts:
@@ -83,9 +84,14 @@ def _code(verdicts: list[JudgedExpectation]) -> ExitCode:
     return ExitCode.CANNOT_TELL if any(one.holds is None and one.measured for one in verdicts) else ExitCode.DONE
 
 
-def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int) -> int:
-    for one in runs:
-        print(one.name)
+def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int, as_json: bool) -> int:
+    if as_json:
+        table.print_json(
+            {"runs": [{"combination": one.combination.factors, "seed": one.settings.seed} for one in runs]}
+        )
+    else:
+        for one in runs:
+            print(one.name)
     seconds = len(runs) * batch.EXPECTED_RUN_S / at_once
     print(f"{len(runs)} runs, about {seconds / 60:.0f} minutes on this machine ({wanted.clock} clock)", file=sys.stderr)
     return ExitCode.DONE

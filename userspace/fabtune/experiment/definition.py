@@ -121,9 +121,12 @@ class Definition(_File):
                 raise InputError(
                     f"--only {word}: expected FACTOR=VALUE with a factor of {self.name}: {', '.join(kept)}"
                 )
+            if unknown := [value for value in wanted.split(",") if value not in self.factors[name]]:
+                has = f"{self.name} has {name} = {', '.join(self.factors[name])}"
+                raise InputError(f"--only {word}: not '{unknown[0]}': {has}")
             kept[name] = tuple(value for value in kept[name] if value in wanted.split(","))
             if not kept[name]:
-                raise InputError(f"--only {word}: {self.name} has {name} = {', '.join(self.factors[name])}")
+                raise InputError(f"--only {word}: nothing is left of {name} beside the other --only {name}")
         cells = []
         for values in itertools.product(*kept.values()):
             factors = dict(zip(kept, values, strict=True))

@@ -91,14 +91,50 @@ def judge(
     ratios = [ratio for cell in cells.values() for ratio in _ratios(expectation, cell, factors)]
     if not ratios:
         return JudgedExpectation(expectation.says, None, "the points it needs were not measured", measured=False)
+    if untold := _untold(expectation, rows, factors):
+        return JudgedExpectation(expectation.says, None, untold)
     # Of a ratio both sides are rounded.
     sides = 2 if expectation.to or expectation.along else 1
     rounded = (1 + rounded_of(expectation.figure)) ** sides - 1
     judged = [_judged(values, low, high, ALPHA / len(ratios), rounded) for values, low, high in ratios]
+    part = _part(expectation, rows, factors)
     for holds in (False, None):
         if wrong := [one.found for one in judged if one.holds is holds]:
-            return JudgedExpectation(expectation.says, holds, "; ".join(wrong))
-    return JudgedExpectation(expectation.says, True, "; ".join(one.found for one in judged[:3]))
+            return JudgedExpectation(expectation.says, holds, part + "; ".join(wrong))
+    return JudgedExpectation(expectation.says, True, part + "; ".join(one.found for one in judged[:3]))
+
+
+def _sides(expectation: Expectation) -> list[dict[str, Text]]:
+    """Return what the points have to match that a statement is about: those of a ratio on either side."""
+    return [expectation.where | side for side in (expectation.of, expectation.to) if side] or [expectation.where]
+
+
+def _untold(expectation: Expectation, rows: Sequence[PointRow], factors: Mapping[str, Sequence[str]]) -> str:
+    """Return of how many runs of a point the figure is not known where others of it tell it; '' where there is none."""
+    points: dict[tuple[str, ...], list[bool]] = {}
+    for row in rows:
+        if any(_matches(row, side) for side in _sides(expectation)):
+            place = tuple(str(row.get(name)) for name in (*factors, "op", "host") if name != "seed")
+            points.setdefault(place, []).append(row.get(expectation.figure) is not None)
+    for told in points.values():
+        if 0 < sum(told) < len(told):
+            runs = f"{len(told) - sum(told)} of {len(told)} runs of a point"
+            return f"{runs} do not tell {expectation.figure}; the others are no fair sample"
+    return ""
+
+
+def _part(expectation: Expectation, rows: Sequence[PointRow], factors: Mapping[str, Sequence[str]]) -> str:
+    """Return of how many combinations a statement was judged where the figure of some is not there; '' where of all."""
+    names = [name for name in factors if name != "seed"]
+    sides = [{name: text for name, text in side.items() if name in names} for side in _sides(expectation)]
+    whole = {
+        values
+        for values in itertools.product(*(factors[name] for name in names))
+        if any(_matches(dict(zip(names, values, strict=True)), side) for side in sides)
+    }
+    told = [row for row in rows if row.get(expectation.figure) is not None]
+    missing = whole - {tuple(str(row.get(name)) for name in names) for row in told}
+    return f"at {len(whole) - len(missing)} of {len(whole)} combinations: " if missing else ""
 
 
 # A figure or ratio by seed, and the limits within which it must be.

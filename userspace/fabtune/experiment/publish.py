@@ -103,9 +103,11 @@ def write_tree(
     """
     index = results.keep_index(wanted, out, command, hosts)
     results_pages.write_experiment(index, out, in_suite=in_suite)
-    if in_suite:
-        results_pages.write_suite(results.keep_suite(out.parent), out.parent)
-    return resulttree.check(out)
+    if not in_suite:
+        return resulttree.check(out)
+    suite_index, wrong = results.keep_suite(out.parent)
+    results_pages.write_suite(suite_index, out.parent)
+    return [*resulttree.check(out), *wrong]
 
 
 def write_suite_tree(directory: Path) -> tuple[Path, list[Complaint]]:
@@ -113,8 +115,9 @@ def write_suite_tree(directory: Path) -> tuple[Path, list[Complaint]]:
 
     Returns the suite's page and what is wrong with what stands there; runs not to be used are in no page.
     """
-    index = results.keep_suite(directory)
-    complaints = resulttree.check(directory)
+    index, wrong = results.keep_suite(directory)
+    unread = [one.place for one in wrong]
+    complaints = [*(one for one in resulttree.check(directory) if one.place not in unread), *wrong]
     for one in index.experiments:
         below = directory / one.directory
         read = resulttree.read_experiment(below / resulttree.INDEX)

@@ -14,7 +14,7 @@ from fabtune.experiment.batch import Run, runs_of
 from fabtune.experiment.definition import Definition
 from fabtune.host import files
 from fabtune.measure import keptrun, resulttree
-from fabtune.measure.resulttree import INDEX
+from fabtune.measure.resulttree import INDEX, Complaint
 from fabtune.model.results import (
     FORMAT,
     CombinationEntry,
@@ -29,6 +29,8 @@ from fabtune.model.runrecord import Value
 
 SUMMARY = "summary.json"
 XML = "testrun.xml"
+# Pages of all runs together.
+VIEWS = ("figures.html", "report.html")
 
 
 def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, commands: Sequence[str]) -> ExperimentIndex:
@@ -67,6 +69,12 @@ def keep_points(points: Sequence[Point], out: Path) -> Path:
     return path
 
 
+def withdraw(out: Path) -> None:
+    """Remove what shows the runs of an experiment that is about to be measured: they will not be those any more."""
+    for name in (SUMMARY, *VIEWS):
+        (out / name).unlink(missing_ok=True)
+
+
 def keep_index(definition: Definition, out: Path, command: str, hosts: tuple[str, ...] = ()) -> ExperimentIndex:
     """Write the index of all combinations to the experiment's directory `out` and return it."""
     index = of_experiment(definition, runs_of(definition, definition.combinations(), out, hosts), out, [command])
@@ -74,11 +82,14 @@ def keep_index(definition: Definition, out: Path, command: str, hosts: tuple[str
     return index
 
 
-def keep_suite(directory: Path) -> SuiteIndex:
-    """Write the index of the experiments below `directory` there and return it."""
+def keep_suite(directory: Path) -> tuple[SuiteIndex, list[Complaint]]:
+    """Write the index of the experiments below `directory` there; return it, and which could not be read.
+
+    Raises InputError when there is none that can.
+    """
     suite = of_suite(directory)
     write(suite, directory)
-    return suite
+    return suite, _read_all(directory)[1]
 
 
 def _entry(run: Run, out: Path) -> RunEntry:
@@ -96,15 +107,16 @@ def _entry(run: Run, out: Path) -> RunEntry:
 
 
 def of_suite(directory: Path) -> SuiteIndex:
-    """Return the index of the experiments right below `directory`, in name order.
+    """Return the index of the experiments right below `directory` that can be read, in name order.
 
-    Raises InputError when there is none, or one of them was indexed by another version.
+    Raises InputError when there is none.
     """
+    found, wrong = _read_all(directory)
+    if not found:
+        told = f"{directory}: no directory below it holds an experiment's {INDEX}; make one with `fabtune run`"
+        raise InputError(wrong[0].why if wrong else told)
     experiments = []
-    for path in sorted(directory.glob(f"*/{INDEX}")):
-        index = resulttree.read_index(path)
-        if not isinstance(index, ExperimentIndex):
-            continue
+    for path, index in found:
         statuses = [run.status for cell in index.combinations for run in cell.runs]
         experiments.append(
             ExperimentEntry(
@@ -115,11 +127,21 @@ def of_suite(directory: Path) -> SuiteIndex:
                 runs={status: statuses.count(status) for status in get_args(Status)},
             )
         )
-    if not experiments:
-        raise InputError(
-            f"{directory}: no directory below it holds an experiment's {INDEX}; make one with `fabtune run`"
-        )
     return SuiteIndex(name=directory.resolve().name, experiments=tuple(experiments))
+
+
+def _read_all(directory: Path) -> tuple[list[tuple[Path, ExperimentIndex]], list[Complaint]]:
+    """Return the indexes of the experiments right below `directory`, and what is wrong with the others."""
+    found, wrong = [], []
+    for path in sorted(directory.glob(f"*/{INDEX}")):
+        try:
+            index = resulttree.read_index(path)
+        except InputError as error:
+            wrong.append(Complaint(str(path.relative_to(directory)), str(error)))
+            continue
+        if isinstance(index, ExperimentIndex):
+            found.append((path, index))
+    return found, wrong
 
 
 def write(index: ExperimentIndex | SuiteIndex, directory: Path) -> None:

@@ -82,6 +82,10 @@ def _summary(factors: dict[str, str], points: Sequence[Point]) -> Summary:
         if not values or not all(isinstance(value, int | float) for value in values):
             merged[name] = values[0] if values else None
             continue
+        if name in _MEASURED[1:] and len(values) < len(points):
+            # What a seed cannot tell is seldom like what the others do.
+            merged[name] = None
+            continue
         merged[name] = _median(values)
         if name in _MEASURED:
             merged |= _spread(name, [float(value) for value in values])

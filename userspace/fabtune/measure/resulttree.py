@@ -10,6 +10,7 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.host import userfile
 from fabtune.measure import keptrun, recordfile
+from fabtune.model.factors import FACTORS
 from fabtune.model.origin import KeptRun, Origin, digest_of, mixed
 from fabtune.model.results import EXPERIMENT, FORMAT, SUITE, ExperimentIndex, Point, RunEntry, SuiteIndex
 
@@ -103,14 +104,14 @@ def _check_index(path: Path, directory: Path, sound: Mapping[Path, Kept]) -> lis
         return [Complaint(_relative(path, directory), str(error), usable=True)]
     if not isinstance(index, ExperimentIndex):
         return []
-    listed = {path.parent / run.directory: run for cell in index.combinations for run in cell.runs}
+    listed = {path.parent / run.directory: (run, cell.factors) for cell in index.combinations for run in cell.runs}
     found = [
         Complaint(_relative(run, directory), f"{run}: not of this experiment: its {INDEX} does not list it")
         for run in sound
         if run.is_relative_to(path.parent) and run not in listed
     ]
-    for run, entry in listed.items():
-        if why := _against(entry, run, sound.get(run)):
+    for run, (entry, factors) in listed.items():
+        if why := _against(entry, run, sound.get(run)) or _called_otherwise(index, entry, factors, sound.get(run)):
             found.append(Complaint(_relative(run, directory), f"{run}: {why}"))
     return found
 
@@ -125,6 +126,28 @@ def _against(entry: RunEntry, run: Path, there: Kept | None) -> str:
     if entry.points != points:
         return f"the figures in {INDEX} are not those that the run left"
     return "; ".join(kept.origin.differences(attrs.evolve(kept.origin, settings=entry.settings)))
+
+
+def _called_otherwise(index: ExperimentIndex, entry: RunEntry, factors: Mapping[str, str], there: Kept | None) -> str:
+    """Return what else an index says of a measured run that is not what the run came from; nothing where it agrees."""
+    if there is None or entry.status != "measured":
+        return ""
+    made = there[0].origin
+    for name, text in factors.items():
+        if name not in FACTORS:
+            return f"{INDEX} has a factor '{name}', which there is not"
+        # A run's seed follows from its number.
+        key = FACTORS[name].key
+        if name == "seed" or key not in made.settings:
+            continue
+        try:
+            same = FACTORS[name].parse(text, f"{INDEX}: {name}") == made.settings[key]
+        except InputError as error:
+            return str(error)
+        if not same:
+            return f"{INDEX} calls the {name} '{text}', the run was made with {made.settings[key]}"
+    told = attrs.evolve(entry.origin or made, settings=made.settings)
+    return "; ".join([*made.differences(told), *made.differences(attrs.evolve(made, clock=index.clock))])
 
 
 def without_refused(index: ExperimentIndex, complaints: Sequence[Complaint], place: Path) -> ExperimentIndex:

@@ -21,7 +21,17 @@ from fabtune.measure.watch import Watch, check_judge
 from fabtune.measure.workload import LoadStep, Place, Workload, expand, space_bytes
 from fabtune.model.document import Json
 from fabtune.model.limits import Limits
-from fabtune.model.runrecord import Draft, HostUsed, PathTold, RunRecord, Sample, StepResult, WorkloadUsed, begin
+from fabtune.model.runrecord import (
+    INTERRUPTED,
+    Draft,
+    HostUsed,
+    PathTold,
+    RunRecord,
+    Sample,
+    StepResult,
+    WorkloadUsed,
+    begin,
+)
 from fabtune.progress import Progress
 
 _SAMPLE_S = 1.0
@@ -53,7 +63,7 @@ def recording(draft: Draft, what: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        draft.end("interrupted by the user")
+        draft.end(INTERRUPTED)
         raise RunInterruptedError(f"{what}: interrupted", draft.record) from None
     except (FabtuneError, OSError) as error:
         # An OSError: the device went away below what was being read, or there is no room for fio's output.

@@ -70,6 +70,7 @@ class Sides:
 
     `bias` is the interval of the ratio that A against A gave where it proved the set-up to favour a side.  `rounded`
     is how far the ratio may be off because both sides are known to a bucket only, as a share: no number of runs helps.
+    `unfair` says why the values are no fair sample, where runs without one did not lack it by chance.
     """
 
     a: tuple[float, ...]
@@ -78,6 +79,7 @@ class Sides:
     paired: bool
     bias: tuple[float, float] | None = None
     rounded: float = 0.0
+    unfair: str = ""
 
     @property
     def n(self) -> int:
@@ -137,6 +139,8 @@ def proven_bias(same: Judgement) -> tuple[float, float] | None:
 
 def _untold(sides: Sides) -> str:
     """Return why nothing can be said of a figure, or nothing."""
+    if sides.unfair:
+        return sides.unfair
     if sides.n < LEAST:
         runs = ("pair" if sides.n == 1 else "pairs") if sides.paired else "runs of a side"
         return f"{sides.n} {runs}; at least {LEAST} are needed"

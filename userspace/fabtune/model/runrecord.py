@@ -19,6 +19,8 @@ from fabtune.model.outputs import FioOutput, Iperf3Output, Qdisc
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
 
 SCHEMA = "fabtune-run/1"
+# Why a run that somebody ended is not complete.
+INTERRUPTED = "interrupted by the user"
 # What the ids of a session's two parts end with.
 CALIBRATION, PAIRS = "-calibration", "-pairs"
 
@@ -270,6 +272,11 @@ class RunRecord:
     events: tuple[Event, ...] = typed.omitted(())
     file: str = typed.omitted("")
     others: Rest = Rest()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run did not reach its end, and not because somebody ended it."""
+        return not self.complete and self.problem != INTERRUPTED
 
 
 def begin(

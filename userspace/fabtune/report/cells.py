@@ -19,6 +19,9 @@ K = TypeVar("K")
 # What may stand on an x axis beside the path's RTT, and what it is called there.
 CLIENTS = ("processes", "threads", "streams")
 
+# What a run tells only where it is known well enough.
+_NOT_ALWAYS_TOLD = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "cpu_s_per_gb")
+
 # With fewer an interval says nothing.
 LEAST_RUNS = 3
 
@@ -49,9 +52,12 @@ class Cell:
         return [m for _, result in self.runs for m in metrics.of_step(result) if m.key == wanted]
 
     def median(self, key: str) -> float | None:
-        """Return the median over the runs."""
+        """Return the median over the runs; None where some do not tell a latency or CPU time: seldom by chance."""
         values = self.values(key)
-        return statistics.median(values) if values else None
+        return statistics.median(values) if values and self._tell(key, len(values)) else None
+
+    def _tell(self, key: str, count: int) -> bool:
+        return count == len(self.runs) or key not in _NOT_ALWAYS_TOLD
 
     @property
     def rtt_ms(self) -> float | None:
@@ -84,7 +90,7 @@ class Cell:
     def spread(self, key: str) -> tuple[float, float] | None:
         """Return the 95 % interval of a figure, the ends of both groups where runs fall into two; None of few runs."""
         found = self._metrics(key)
-        if len(found) < LEAST_RUNS:
+        if len(found) < LEAST_RUNS or not self._tell(key, len(found)):
             return None
         values, rounded = [one.value for one in found], max(one.rounded for one in found)
         in_two = len(groups_in(values, rounded)) > 1

@@ -13,14 +13,16 @@ from fabtune.model.document import Json
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord, StepResult, Value
 from fabtune.report.apart import point_settings, said_setting, settings_apart
+from fabtune.report.sample import Key, Sample, on_both_sides
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
 _PRIMARY = ("mb_per_s", "files_per_s")
 _COMPARED = (*_PRIMARY, "p50_ms", "p99_ms", "cpu_s_per_gb")
 
-# The step, with what tells it apart, and the key of the figure.
-_Key = tuple[str, str]
-_Biases = Mapping[_Key, tuple[float, float] | None]
+# What a job says of its place and time, which the record has beside it.
+_WHERE_AND_HOW_LONG = ("filename", "directory", "runtime", "ramp_time")
+
+_Biases = Mapping[Key, tuple[float, float] | None]
 
 
 @attrs.frozen
@@ -50,7 +52,8 @@ class Comparison:
     """B against A, named by their labels, judged by `rules`; `same` is A against A where that was measured.
 
     `paired` says by what runs are paired: ``session``, ``seed``, or nothing.  `families` are the numbers of primary and
-    of other figures that were judged together, those of further comparisons with the same A included.
+    of other figures that were judged together, those of further comparisons with the same A included.  So many runs
+    of B are `shared` with A.
     """
 
     a: str
@@ -62,6 +65,7 @@ class Comparison:
     paired: str
     families: tuple[int, int]
     same: "Comparison | None" = None
+    shared: int = 0
 
     @property
     def primary(self) -> list[FigureRow]:
@@ -120,7 +124,9 @@ def _refuse(sides: Sequence[Sequence[RunRecord]]) -> None:
 
 def _rules(records: Sequence[RunRecord], practical: float | None) -> Rules:
     told = [one.session.rules for one in records if one.session and one.session.rules]
-    rules = told[0] if told else Rules()
+    # Of several sessions no later look, and no difference that matters to one, may count for another's.
+    practicals = [one.practical for one in told]
+    rules = attrs.evolve(min(told, key=lambda one: one.level), practical=min(practicals)) if told else Rules()
     return rules if practical is None else attrs.evolve(rules, practical=practical)
 
 
@@ -165,8 +171,7 @@ def _of_sides(records: Sequence[RunRecord], *, calibration: bool) -> tuple[list[
 def _judged(
     a: Sequence[RunRecord], others: Sequence[Sequence[RunRecord]], rules: Rules, bias: _Biases
 ) -> list[Comparison]:
-    valid_a, *valid = ([record for record in side if not invalid_because(record)] for side in (a, *others))
-    judged = _rows(valid_a, valid, rules, bias)
+    judged = _rows(a, others, rules, bias)
     told = [row.primary for rows in judged for row in rows]
     families = told.count(True), told.count(False)
     return [_comparison(a, b, tuple(rows), rules, families) for b, rows in zip(others, judged, strict=True)]
@@ -192,6 +197,7 @@ def _comparison(
         rules=rules,
         paired=_paired_by(a, b) if any(row.sides.paired for row in rows) else "",
         families=families,
+        shared=on_both_sides(b, a),
     )
 
 
@@ -227,7 +233,10 @@ def _paired_by(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> str:
 
 def _parameters(record: RunRecord, result: StepResult) -> dict[str, Value]:
     path = {"rtt_ms": record.path.rtt_ms, "rate_bytes_per_s": record.path.rate_bytes_per_s}
-    known = {key: value for key, value in path.items() if value is not None}
+    known: dict[str, Value] = {key: value for key, value in path.items() if value is not None}
+    if result.replayed:
+        # Another file of the same name is another load.
+        known["SHA-256"] = result.replayed.sha256[:12]
     return {key: value for key, value in result.parameters.items() if key != "op"} | known
 
 
@@ -266,7 +275,7 @@ def _telling_apart(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
     )
 
 
-def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[_Key, metrics.Metric]:
+def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[Key, metrics.Metric]:
     """Return the compared figures of a record by step and key; the step is named with its `told_apart_by`."""
     wanted = (*_COMPARED, *filter(None, [record.workload.primary]))
     return {
@@ -277,15 +286,24 @@ def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[_Key, 
     }
 
 
+def _side(records: Sequence[RunRecord], otherwise: str, apart: Sequence[str]) -> Sample:
+    used = [one for one in records if not invalid_because(one)]
+    return Sample(
+        _label(used or records, otherwise),
+        tuple((_place(one), figures(one, apart)) for one in used),
+        tuple(frozenset(_step_name(one, step, apart) for step in one.steps) for one in records if one.failed),
+    )
+
+
 def _rows(
     a: Sequence[RunRecord], others: Sequence[Sequence[RunRecord]], rules: Rules, bias: _Biases
 ) -> list[list[FigureRow]]:
     """Return the rows of each of `others` against A, the primary figures first; those of all are one family."""
     placed = []
     for b in others:
-        apart = _telling_apart(a, b)
-        of_a, of_b = ([(_place(one), figures(one, apart)) for one in side] for side in (a, b))
-        known = {key: metric for _, side in (*of_a, *of_b) for key, metric in side.items()}
+        apart = _telling_apart(*([one for one in side if not invalid_because(one)] for side in (a, b)))
+        of_a, of_b = _side(a, "the first", apart), _side(b, "the second", apart)
+        known = {key: metric for _, side in (*of_a.used, *of_b.used) for key, metric in side.items()}
         placed.append((known, of_a, of_b))
     decides = tuple({one.workload.primary for side in (a, *others) for one in side} - {""}) or _PRIMARY
     rows: list[list[FigureRow]] = [[] for _ in others]
@@ -302,19 +320,18 @@ def _rows(
     return rows
 
 
-_Placed = Sequence[tuple[tuple[object, ...] | None, Mapping[_Key, metrics.Metric]]]
-
-
-def _sides(key: _Key, better: int, of_a: _Placed, of_b: _Placed, bias: tuple[float, float] | None) -> Sides:
-    a, b = ([(place, found[key].value) for place, found in side if key in found] for side in (of_a, of_b))
+def _sides(key: Key, better: int, of_a: Sample, of_b: Sample, bias: tuple[float, float] | None) -> Sides:
+    a, b = of_a.values(key), of_b.values(key)
     in_a, in_b = dict(a), dict(b)
     paired = len(in_a) == len(a) and len(in_b) == len(b) and None not in in_a.keys() | in_b.keys()
     both = [place for place in in_a if place in in_b] if paired else []
     if both:
         a, b = [(place, in_a[place]) for place in both], [(place, in_b[place]) for place in both]
     values_a, values_b = (tuple(value for _, value in side) for side in (a, b))
-    rounded = sum(max((found[key].rounded for _, found in side if key in found), default=0) for side in (of_a, of_b))
-    return Sides(a=values_a, b=values_b, better=better, paired=bool(both), bias=bias, rounded=rounded)
+    return Sides(
+        a=values_a, b=values_b, better=better, paired=bool(both), bias=bias,
+        rounded=of_a.rounded(key) + of_b.rounded(key), unfair=of_a.unfair(key) or of_b.unfair(key),
+    )  # fmt: skip
 
 
 def differences(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
@@ -325,11 +342,29 @@ def differences(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
     # Each login is a session of its own; the size of a directory is the room that was left in it.
     changing = {"target.sessions"} | ({"target.size_bytes"} if a.target.kind == "directory" else set())
     keys = sorted((flat_a.keys() | flat_b.keys()) - changing)
-    return [
+    return _loads_apart(a, b) + [
         (key, flat_a.get(key, "absent"), flat_b.get(key, "absent"))
         for key in keys
         if flat_a.get(key) != flat_b.get(key)
     ]
+
+
+def _loads_apart(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
+    """Return what fio was told otherwise in steps of the same name and parameters, but where and for how long."""
+    theirs = {(step.name, tuple(step.parameters.items())): step for step in b.steps}
+    found = []
+    for step in a.steps:
+        other = theirs.get((step.name, tuple(step.parameters.items())))
+        jobs = [_told_to_fio(step), _told_to_fio(other) if other else {}]
+        only = [", ".join(line for line in mine if line not in rest) for mine, rest in (jobs, jobs[::-1])]
+        if other and any(only):
+            found.append((f"load of {step.name}", only[0] or "absent", only[1] or "absent"))
+    return found
+
+
+def _told_to_fio(step: StepResult) -> dict[str, None]:
+    lines = dict.fromkeys(step.job.splitlines())
+    return {line: None for line in lines if line.partition("=")[0] not in _WHERE_AND_HOW_LONG}
 
 
 def _flat(prefix: str, value: Json) -> list[tuple[str, str]]:

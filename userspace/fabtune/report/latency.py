@@ -11,7 +11,7 @@ from fabtune.report.apart import said_setting
 from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.page import Figure, Section
 from fabtune.report.table import Cell, Column, Table, plain, significant
-from fabtune.report.throughput import MAX_CURVES
+from fabtune.report.throughput import MAX_CURVES, of_labels
 
 # On the axis stands of how many requests one is slower: 2 is the median, 100 is p99.
 _MARKS = (1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7)
@@ -30,7 +30,7 @@ def section(group: Sequence[cell_sets.Cell], workload: str, look: Mapping[str, i
         where += f" at {rtt_ms:g} ms" if rtt_ms is not None else ""
         where += "".join(f", {said_setting(name, value)}" for name, value in apart)
         series = []
-        for cell in part[:MAX_CURVES]:
+        for cell in part:
             found = cell.latencies()
             if points := _points(found):
                 series.append(Series(cell.label or "no label", points, "step", look=look[cell.label]))
@@ -40,10 +40,13 @@ def section(group: Sequence[cell_sets.Cell], workload: str, look: Mapping[str, i
                 asked.append((where, cell.label, found.total, *shown))
                 every += [(where, cell.label, one_in, ms) for one_in, ms in points]
         if series:
+            series, left_out = series[:MAX_CURVES], of_labels(len(series))
             last = max(x for one in series for x, _ in one.points)
             axis = Axis("percentile of requests", 10, _percentile, tuple(m for m in _MARKS if m <= max(2, last)))
             title = f"{workload} {where}: latency by percentile"
-            figures.append(Figure(line_chart(title, series, axis, Axis("latency, ms", 10)), f"{where}: all requests."))
+            figures.append(
+                Figure(line_chart(title, series, axis, Axis("latency, ms", 10)), f"{where}: all requests.{left_out}")
+            )
     if not figures:
         return None
     heading = f"{workload}: latency distribution"

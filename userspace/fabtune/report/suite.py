@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.measure import checks, recordfile, resulttree
 from fabtune.model import typed
+from fabtune.model.judgement import LEAST
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report import around, fabric, latency, laws, openloops, overtime, page, paired, reasons, runs, throughput
@@ -120,13 +122,16 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
         a: of_costs(a, places, [one.b for _, one in outcomes if one.a == a]) for a in {one.a for _, one in outcomes}
     }
     found = []
-    for _, outcome in outcomes:
+    contests = [(outcome.a, outcome.b) for _, outcome in outcomes]
+    for heading, outcome in outcomes:
+        several = contests.count((outcome.a, outcome.b)) > 1
+        session = heading.removeprefix(f"{outcome.b} against {outcome.a}") if several else ""
         runs = [row.judgement.n for row in outcome.primary] or [0]
         counts = f"{min(runs)}" if min(runs) == max(runs) else f"{min(runs)} to {max(runs)}"
-        several = "" if counts == "1" else "s"
-        what = f"pair{several}" if outcome.paired else f"run{several} a side"
+        plural = "" if counts == "1" else "s"
+        what = f"pair{plural}" if outcome.paired else f"run{plural} a side"
         sure = _how_sure(outcome, f"{counts} {what} a point")
-        found += of_gains(f"{workload}, {outcome.b}", outcome.a, _gains(outcome), sure)
+        found += of_gains(f"{workload}, {outcome.b}{session}", outcome.a, _gains(outcome), sure)
         found += costs[outcome.a][outcome.b]
         if any(reached.values()):
             found.append(of_limits(outcome.b, reached[outcome.b]))
@@ -147,12 +152,17 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
 def _gains(outcome: Comparison) -> list[Gain]:
     return [
         Gain(
-            where=row.step, verdict=row.judgement.verdict.value, why=row.judgement.why,
+            where=_in_words(row.step), verdict=row.judgement.verdict.value, why=row.judgement.why,
             ratio=row.judgement.ratio if row.judgement.ratio is not None else _of_medians(row),
             low=row.judgement.low, high=row.judgement.high,
         )
         for row in outcome.primary
     ]  # fmt: skip
+
+
+def _in_words(step: str) -> str:
+    """Return a step of a comparison as points are called in answers: "read at 20 ms"."""
+    return re.sub(r", RTT ([0-9.e+-]+ ms)", r" at \1", step)
 
 
 def _cpu_per_gb(group: Sequence[Cell], label: str) -> dict[str, CpuPerGb | None]:
@@ -176,9 +186,11 @@ def _of_medians(row: FigureRow) -> float | None:
 
 
 def _how_sure(outcome: Comparison, runs: str) -> str:
-    judged = [row for row in outcome.primary if row.judgement.method]
     said = f"{runs[0].upper()}{runs[1:]}"
-    return f"{said}, 95 % intervals, all points judged together." if judged else f"{said}: too few for an interval."
+    if any(row.judgement.method for row in outcome.primary):
+        return f"{said}, {100 * (1 - outcome.rules.level):.3g} % intervals, all points judged together."
+    few = max((row.judgement.n for row in outcome.primary), default=0) < LEAST
+    return f"{said}: too few for an interval." if few else f"{said}, without an interval."
 
 
 def _reached(group: Sequence[Cell]) -> list[Reach]:

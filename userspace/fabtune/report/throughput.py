@@ -54,6 +54,7 @@ def _section(group: Sequence[Cell], workload: str, x_name: str, look: Mapping[st
     ).items():
         where = ", ".join(_named(name, value) for name, value in facet if value is not None)
         title = f"{workload} {phase if phases > 1 else op} over {words}" + (f", {where}" if where else "")
+        left_out = of_labels(len({cell.label for cell in part}))
         rate = FILES if part[0].values(FILES) else "mb_per_s"
         bounds = _bounds(part, x_name, look) if rate != FILES else []
         # A straight line between two marks would cross a bound that bends.
@@ -62,16 +63,24 @@ def _section(group: Sequence[Cell], workload: str, x_name: str, look: Mapping[st
             continue
         curves += bounds
         drawing = line_chart(title, curves, axis, Axis("files/s" if rate == FILES else "MB/s"))
-        figures.append(Figure(drawing, f"{title}. {_SAID_OF_MARKS}"))
+        figures.append(Figure(drawing, f"{title}. {_SAID_OF_MARKS}{left_out}"))
         if x_name in LOADS:
-            figures += _latency_by_load(part, x_name, title, look)
+            figures += _latency_by_load(part, x_name, title, look, left_out)
         cost = _curves(part, x_name, "cpu_s_per_gb", look)
         if any(len(one.points) > 1 for one in cost):
             drawing = line_chart(f"{title}: CPU", cost, axis, Axis("CPU seconds per GB"))
-            figures.append(Figure(drawing, f"CPU of this host for {title}, all of it, softirq included."))
+            said = f"CPU of this host for {title}, all of it, softirq included."
+            figures.append(Figure(drawing, f"{said}{left_out}"))
     heading = f"{workload}: throughput over {words}"
     names = [x_name, *others]
     return Section(heading, figures=tuple(figures), tables=(_table(heading, group, names), *_cpu(group, names)))
+
+
+def of_labels(count: int) -> str:
+    """Return a sentence that says of how many labels there are curves, '' where of all."""
+    return (
+        f" {MAX_CURVES} of {count} labels are drawn, the first ones; the table has all." if count > MAX_CURVES else ""
+    )
 
 
 def _said(name: str, value: float) -> str:
@@ -96,7 +105,9 @@ def _curves(part: Sequence[Cell], x_name: str, key: str, look: Mapping[str, int]
     return found
 
 
-def _latency_by_load(part: Sequence[Cell], x_name: str, title: str, look: Mapping[str, int]) -> list[Figure]:
+def _latency_by_load(
+    part: Sequence[Cell], x_name: str, title: str, look: Mapping[str, int], left_out: str
+) -> list[Figure]:
     """Return p50 and p99 over the load: what the throughput beside it costs each request."""
     curves = [
         attrs.evolve(one, name=f"{one.name} {said}", style=style)
@@ -106,7 +117,7 @@ def _latency_by_load(part: Sequence[Cell], x_name: str, title: str, look: Mappin
     if not any(len(one.points) > 1 for one in curves):
         return []
     drawing = line_chart(f"{title}: latency", curves, AXES[x_name][1], Axis("latency, ms", 10))
-    return [Figure(drawing, f"Latency of {title}: marked p99, plain p50, medians over the runs.")]
+    return [Figure(drawing, f"Latency of {title}: marked p99, plain p50, medians over the runs.{left_out}")]
 
 
 def _by_label(part: Sequence[Cell]) -> list[tuple[str, list[Cell]]]:

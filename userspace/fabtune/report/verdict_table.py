@@ -9,6 +9,7 @@ import attrs
 
 from fabtune.model.judgement import ALPHA, ALPHA_BIAS, Judgement, Verdict
 from fabtune.model.statistics import groups_in, one_apart
+from fabtune.model.units import counted
 from fabtune.report.compare import Comparison, FigureRow
 from fabtune.report.table import Cell, Column, Table, decimals, significant, within
 
@@ -126,6 +127,9 @@ def _apart(outcome: Comparison) -> Iterable[str]:
 
 
 def _pairing(outcome: Comparison) -> Iterable[str]:
+    if outcome.shared:
+        runs = f"{counted(outcome.shared, 'run')} of {outcome.b} {'is' if outcome.shared == 1 else 'are'}"
+        yield f"{runs} among those of {outcome.a} too."
     if not outcome.paired:
         yield "The runs were not interleaved: drift between the two sets counts as a difference here."
     if outcome.paired == "seed":

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One side of a comparison: what its runs tell of each figure, and whether those that tell it stand for all."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from fabtune.measure.metrics import Metric
+from fabtune.model.runrecord import RunRecord
+from fabtune.model.units import counted
+
+# The step, with what tells it apart, and the key of the figure.
+Key = tuple[str, str]
+# What a run has in common with its partner of the other side; None where it has none.
+_Place = tuple[object, ...] | None
+
+
+@attrs.frozen
+class Sample:
+    """One side's runs: place and figures of those to be used, and the steps of those that failed."""
+
+    name: str
+    used: tuple[tuple[_Place, dict[Key, Metric]], ...]
+    failed: tuple[frozenset[str], ...]
+
+    def values(self, key: Key) -> list[tuple[_Place, float]]:
+        """Return the figure `key` of each run that has it, with the run's place."""
+        return [(place, found[key].value) for place, found in self.used if key in found]
+
+    def rounded(self, key: Key) -> float:
+        """Return how far the figure may be off because of its bucket."""
+        return max((found[key].rounded for _, found in self.used if key in found), default=0)
+
+    def unfair(self, key: Key) -> str:
+        """Return why the runs that have the figure are no fair sample of all; nothing where they are.
+
+        What fails, or cannot tell a latency, is seldom a run like the others: by those that are left alone, a setting
+        under which every other run fails would be none the worse for it.
+        """
+        step, figure = key
+        here = [found for _, found in self.used if any(one == step for one, _ in found)]
+        # One that failed before its first step failed at all of them.
+        if failed := sum(not steps or step in steps for steps in self.failed):
+            runs = counted(len(here) + failed, "run")
+            return f"{failed} of {runs} of {self.name} failed; the others are no fair sample"
+        # The same step may be run in one direction at a time: those runs tell nothing of the other.
+        way = next((way for way in ("read_", "write_") if figure.startswith(way)), "")
+        mine = [found for found in here if any(one == step and name.startswith(way) for one, name in found)]
+        lacking = sum(key not in found for found in mine)
+        if not lacking:
+            return ""
+        if lacking == len(mine):
+            return f"no run of {self.name} tells it"
+        return f"{lacking} of {counted(len(mine), 'run')} of {self.name} do not tell it; the others are no fair sample"
+
+
+def on_both_sides(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> int:
+    """Return how many of `runs` are among `others`, under whatever name."""
+    known: dict[tuple[float, str], list[RunRecord]] = {}
+    for one in others:
+        known.setdefault((one.started_unix_s, one.label), []).append(attrs.evolve(one, file=""))
+    return sum(attrs.evolve(one, file="") in known.get((one.started_unix_s, one.label), []) for one in runs)
