@@ -92,10 +92,12 @@ def most(root: Path) -> int:
     return int((root / _RMEM).read_text().split()[2])
 
 
-def connection(rtt_ms: float, acked_bytes: int, received_bytes: int = 0) -> TcpSocket:
-    """Return a connection that TCP tells such a round trip of."""
+def connection(
+    rtt_ms: float, acked_bytes: int, received_bytes: int = 0, *, least_ms: float | None = None, port: int = 40000
+) -> TcpSocket:
+    """Return a connection that TCP tells such a round trip of, and for minutes no less, or no less than `least_ms`."""
     return TcpSocket(
-        "10.1.0.1", "10.2.0.1", 40000, 3260, rtt_ms, 0.1, 0, 10, 1448, 0, "cubic", 0, 0,
+        "10.1.0.1", "10.2.0.1", port, 3260, rtt_ms, least_ms or rtt_ms, 0, 10, 1448, 0, "cubic", 0, 0,
         acked_bytes=acked_bytes, received_bytes=received_bytes,
     )  # fmt: skip
 
@@ -151,6 +153,72 @@ def test_the_queue_of_a_full_line_is_no_longer_path(
     # A shorter round trip is no queue's doing.
     path_ms(20)
     assert kinds(looked(guard, 4)) == ["path-moved"]
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Told]]:
+    """Return what looks once a second at one connection, and after each look moves so many bytes over it."""
+    now_s = itertools.count(1)
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    moved = [0]
+
+    def look(guard: Guard, rtt_ms: float, bytes_per_s: int, *, least_ms: float = 40, times: int = 6) -> list[Told]:
+        told = []
+        for _ in range(times):
+            at_s = float(next(now_s))
+            monkeypatch.setattr(time, "monotonic", lambda at_s=at_s: at_s)
+            moved[0] += bytes_per_s
+            one = connection(rtt_ms, moved[0], moved[0], least_ms=least_ms)
+            monkeypatch.setattr(rounds, "_connections", lambda *_, one=one: [one])
+            told += guard.look(lambda _: None)
+        return told
+
+    return look
+
+
+@pytest.mark.parametrize("at_first", [40, 400])
+def test_the_queue_of_a_line_that_is_slower_than_told_is_never_followed(
+    host: Path, seconds: Callable[..., list[Told]], at_first: float
+) -> None:
+    """Buffers for a queue make it longer: told 1 Gb/s, or the NIC's as `tune` takes it, on a line of 100 Mb/s."""
+    guard = Guard(heal=True)
+    told = seconds(guard, at_first, 11_900_000)
+    told += [one for rtt_ms in (200, 400, 800) for one in seconds(guard, rtt_ms, 11_900_000)]
+    # When it has stood for minutes TCP knows no shorter round trip.
+    told += seconds(guard, 800, 11_900_000, least_ms=800)
+    assert told == [] and most(host) == 10_000_000 and len(journal.transactions()) == 1
+
+
+def test_a_longer_path_over_which_a_load_moves_less_is_followed_whatever_queue_stood_before(
+    host: Path, seconds: Callable[..., list[Told]]
+) -> None:
+    guard = Guard(heal=True)
+    assert seconds(guard, 60, 11_900_000) == []
+    assert kinds(seconds(guard, 150, 3_000_000)) == ["path-moved", "followed"]
+    assert most(host) == 37_500_000
+
+
+def test_a_queue_that_drains_behind_a_load_that_has_ended_is_no_path(
+    host: Path, seconds: Callable[..., list[Told]]
+) -> None:
+    guard = Guard(heal=True)
+    seconds(guard, 400, 11_900_000)
+    assert seconds(guard, 80, 1000) == [] and most(host) == 10_000_000
+
+
+def test_an_idle_session_keeps_no_path_at_the_round_trip_that_it_saw_last(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sessions were at 150 ms when both moved something; one rests since."""
+    guard, acked = Guard(heal=False), itertools.count()
+    for rtt_ms, told in ((150.0, ["path-moved"]), (40.0, ["path-back"])):
+        found = []
+        for _ in range(6):
+            idle = connection(150, 1000 if rtt_ms == 40 else next(acked), port=40001)
+            both = [idle, connection(rtt_ms, next(acked))]
+            monkeypatch.setattr(rounds, "_connections", lambda *_, both=both: both)
+            found += guard.look(lambda _: None)
+        assert kinds(found) == told
 
 
 def test_a_round_trip_that_nothing_was_acknowledged_for_since_is_none_of_three(
