@@ -8,6 +8,7 @@ import attrs
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.step import ClimbAsked, Climbed, TuningStep
 from fabtune.autotune.view import View
+from fabtune.autotune.wanted import OVERFLOW, PATH_QUEUE
 from fabtune.errors import ExitCode
 from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
@@ -55,8 +56,6 @@ def climb(asked: ClimbAsked, progress: Callable[[str], None]) -> Climb:
     tried: set[str] = set()
     while not found.ended:
         progress(now.verdict)
-        if rate := now.filled_bit_per_s:
-            found.remarks.append(f"the line carries {rate / 1e6:.1f} Mb/s, as the load shows that fills it")
         step = TuningStep.next(asked, aim, now, tried, progress)
         if step and len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
@@ -69,7 +68,22 @@ def climb(asked: ClimbAsked, progress: Callable[[str], None]) -> Climb:
             tried |= set(step.limiters) if not climbed.kept else set()
         else:
             found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
+    found.remarks += _of_path(found)
     return found
+
+
+def _of_path(found: Climb) -> list[str]:
+    """Return a sentence on each thing that is not known of the path, or not as somebody told it."""
+    told = [f"not seen: {text}" for one in (found.first, found.last) for text in one.missing]
+    # What a step of this climb paced to is what the line itself showed.
+    shown = any(one.kept and {OVERFLOW, PATH_QUEUE} & {*one.limiters} for one in found.steps)
+    told += [] if shown else found.last.rate_doubts
+    if rate := found.last.filled_bit_per_s:
+        told.append(
+            f"the line is full with {rate / 1e6:.1f} Mb/s of these sessions; what others send over it, if they do, is "
+            "not in that (--rate tells)"
+        )
+    return list(dict.fromkeys(told))
 
 
 def _whose(aim: Aim, first: View) -> str:
