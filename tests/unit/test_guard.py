@@ -12,6 +12,7 @@ import pytest
 
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard import rounds
 from fabtune.guard.round_trip import RoundTrip
 from fabtune.guard.rounds import Guard, Told
@@ -258,6 +259,21 @@ def test_heal_follows_a_path_there_and_back_by_rows_of_its_own_and_revert_takes_
     assert most(host) == 5_000_000
     assert main(["revert"]) == 0
     assert most(host) == 6291456
+
+
+def test_lint_names_the_profile_in_force_that_was_told_another_path(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(HostSnapshot, "sockets", [connection(150, 0)])
+    capsys.readouterr()
+    assert main(["lint", "--json"]) == 3
+    found = {one["hazard"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["path-longer-than-told"]["device"] == "profile 'mine' in force"
+    assert "40.0 ms were told, TCP saw none below 150.0 ms" in found["path-longer-than-told"]["evidence"]
+    assert main(["revert"]) == 0
+    capsys.readouterr()
+    main(["lint", "--json"])
+    assert "path-longer-than-told" not in capsys.readouterr().out
 
 
 def test_what_set_made_and_what_somebody_else_has_set_is_not_resized(

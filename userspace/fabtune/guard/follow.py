@@ -5,12 +5,12 @@ Three plans in one: what the profile wants for the old path shows which values c
 from another profile), the journal which of them are ours, and the plan for the new path what they become.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from fabtune.facts.collect import Facts
 from fabtune.tune import confirm, journal, memory
 from fabtune.tune.apply import Result, apply
-from fabtune.tune.held import IN_FORCE, holds, in_force
+from fabtune.tune.held import holds, in_force
 from fabtune.tune.journal import Transaction
 from fabtune.tune.locate import Locator
 from fabtune.tune.pending import Leave
@@ -18,15 +18,6 @@ from fabtune.tune.plan import Plan, Row
 from fabtune.tune.request import plan_for, request
 
 LIVE = "live"
-
-
-def planned_for(known: Sequence[Transaction]) -> list[Transaction]:
-    """Return the newest apply in force of each profile, end and namespace that was planned for a path."""
-    newest: dict[tuple[str, tuple[str, ...], str], Transaction] = {}
-    for one in known:
-        if one.state == IN_FORCE and one.header.rtt_ms is not None:
-            newest[one.profile, one.header.roles, one.header.netns] = one
-    return list(newest.values())
 
 
 def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:

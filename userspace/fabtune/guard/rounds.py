@@ -16,12 +16,13 @@ from fabtune.errors import FabtuneError
 from fabtune.export import kept, verified
 from fabtune.export.guarded import Guarded, WatchedPath
 from fabtune.facts.host_snapshot import HostSnapshot
-from fabtune.guard.follow import LIVE, follow, place_of, planned_for
+from fabtune.guard.follow import LIVE, follow, place_of
 from fabtune.guard.round_trip import RoundTrip, has_moved
 from fabtune.guard.seen_path import SeenPath
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.tune import again, journal
+from fabtune.tune.held import planned_for
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.verify import Drift, verify
 
