@@ -17,6 +17,7 @@ from fabtune.why.judging import Judged, judged
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING
 from fabtune.why.one_way import OneWay
+from fabtune.why.slices import paced_to
 
 # Bytes come in bursts: over this long, and this many round trips, a rate is one.
 _BLOCK_S, _BLOCK_RTTS = 1.0, 4
@@ -130,7 +131,9 @@ def _rate_doubt(way: Judged, seen: Observation) -> str:
             f"{told} has a queue while {way.device} moves {moves}: others have the rest, or it is not the line's rate"
         )
     one_way = OneWay(seen, way.way)
-    if way.at_the_bound and one_way.held_at_source and not one_way.queued_bytes_per_s:
+    samples = one_way.sender.socket.samples if one_way.sender and one_way.sender.socket else ()
+    paced = one_way.qdisc_rate is not None or any(paced_to(one) is not None for one in samples)
+    if way.at_the_bound and paced and not one_way.queued_bytes_per_s:
         return f"{told} is full because this host's or the target's connections are paced to it: it may carry more"
     return ""
 

@@ -170,7 +170,7 @@ def _planned(netns: str) -> "list[ToldPath]":
     """Return the path of each profile in force in `netns`; nothing where the journal may not be read."""
     from fabtune.lint.rule import ToldPath
     from fabtune.tune import journal
-    from fabtune.tune.held import planned_for
+    from fabtune.tune.planned_paths import planned_for
 
     with contextlib.suppress(FabtuneError):
         headers = [one.header for one in planned_for(journal.transactions()) if one.header.netns == netns]

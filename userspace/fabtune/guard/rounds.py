@@ -22,8 +22,8 @@ from fabtune.guard.seen_path import SeenPath
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.tune import again, journal
-from fabtune.tune.held import planned_for
 from fabtune.tune.journal import Step, Transaction
+from fabtune.tune.planned_paths import planned_for
 from fabtune.tune.verify import Drift, verify
 
 # Values are compared so often, and at once when sessions have come or gone.

@@ -5,9 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from fabtune.tune.locate import Locator, current
 from fabtune.tune.revert import is_ours
-from fabtune.tune.transaction import Step, Transaction
-
-IN_FORCE = "in force"
+from fabtune.tune.transaction import IN_FORCE, Step, Transaction
 
 
 def steps_in_force(known: Sequence[Transaction]) -> Iterator[tuple[Transaction, Step]]:
@@ -27,12 +25,3 @@ def holds(step: Step, locate: Locator) -> bool:
     """Tell whether the value is there and as it was written.  Raises FabtuneError where that cannot be told."""
     device = locate.of(step)
     return device is not None and is_ours(step, current(step, device), in_doubt=False)
-
-
-def planned_for(known: Sequence[Transaction]) -> list[Transaction]:
-    """Return the newest apply in force of each profile, end and namespace that was planned for a path."""
-    newest: dict[tuple[str, tuple[str, ...], str], Transaction] = {}
-    for one in known:
-        if one.state == IN_FORCE and one.header.rtt_ms is not None:
-            newest[one.profile, one.header.roles, one.header.netns] = one
-    return list(newest.values())

@@ -235,12 +235,6 @@ class OneWay:
         limit = min((rate for one in samples if (rate := paced_to(one)) is not None), default=None)
         return None if limit is None else self.below_the_line(limit)
 
-    @property
-    def held_at_source(self) -> bool:
-        """Whether the sender's own host limits the rate, be it to the line's own."""
-        samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
-        return self.qdisc_rate is not None or any(paced_to(one) is not None for one in samples)
-
     def paced_at(self, sample: SocketSample) -> float | None:
         """Return what the limits of the sender's host, as they were at a sample, let pass as payload; None for none."""
         # Where no sample tells, what was read at the ends of the look held for all of it.
