@@ -16,6 +16,7 @@ from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard import rounds
 from fabtune.guard.round_trip import RoundTrip
 from fabtune.guard.rounds import Guard, Told
+from fabtune.guard.seen_path import SeenPath
 from fabtune.host import tree
 from fabtune.host.sockets import TcpSocket
 from fabtune.tune import armed, journal
@@ -177,24 +178,43 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Told]]:
     return look
 
 
-@pytest.mark.parametrize("at_first", [40, 400])
-def test_the_queue_of_a_line_that_is_slower_than_told_is_never_followed(
-    host: Path, seconds: Callable[..., list[Told]], at_first: float
+def test_the_queue_of_a_line_that_is_slower_than_told_is_not_followed(
+    host: Path, seconds: Callable[..., list[Told]]
 ) -> None:
-    """Buffers for a queue make it longer: told 1 Gb/s, or the NIC's as `tune` takes it, on a line of 100 Mb/s."""
+    """Buffers for a queue make it longer: told 1 Gb/s on a line of 100 Mb/s."""
     guard = Guard(heal=True)
-    told = seconds(guard, at_first, 11_900_000)
+    told = seconds(guard, 40, 11_900_000)
     told += [one for rtt_ms in (200, 400, 800) for one in seconds(guard, rtt_ms, 11_900_000)]
     # When it has stood for minutes TCP knows no shorter round trip.
     told += seconds(guard, 800, 11_900_000, least_ms=800)
     assert told == [] and most(host) == 10_000_000 and len(journal.transactions()) == 1
 
 
+def test_a_queue_that_was_followed_once_is_not_followed_to_what_it_grows_to(
+    host: Path, seconds: Callable[..., list[Told]]
+) -> None:
+    """The load was there before guard was: nothing tells its queue from a longer path, but the rate that was told."""
+    guard = Guard(heal=True)
+    told = [one for rtt_ms in (200, 400, 800) for one in seconds(guard, rtt_ms, 11_900_000)]
+    assert kinds(told) == ["path-moved", "followed"] and most(host) == 50_000_000
+
+
+@pytest.mark.parametrize(("least_ms", "moved_ms"), [(40, None), (400, 400)])
+def test_where_nobody_told_a_rate_a_queue_is_told_from_a_path_by_the_least_round_trip(
+    least_ms: float, moved_ms: float | None
+) -> None:
+    """So it is after `tune`, which plans for the speed of a NIC."""
+    path = SeenPath(RoundTrip(40))
+    for turn in range(6):
+        path.look([connection(400, 11_900_000 * turn, least_ms=least_ms)], None)
+    assert path.trip.moved_to_ms == moved_ms
+
+
 def test_a_longer_path_over_which_a_load_moves_less_is_followed_whatever_queue_stood_before(
     host: Path, seconds: Callable[..., list[Told]]
 ) -> None:
     guard = Guard(heal=True)
-    assert seconds(guard, 60, 11_900_000) == []
+    assert seconds(guard, 40, 11_900_000) == [] and seconds(guard, 60, 11_900_000) == []
     assert kinds(seconds(guard, 150, 3_000_000)) == ["path-moved", "followed"]
     assert most(host) == 37_500_000
 
@@ -203,6 +223,7 @@ def test_a_queue_that_drains_behind_a_load_that_has_ended_is_no_path(
     host: Path, seconds: Callable[..., list[Told]]
 ) -> None:
     guard = Guard(heal=True)
+    seconds(guard, 40, 11_900_000)
     seconds(guard, 400, 11_900_000)
     assert seconds(guard, 80, 1000) == [] and most(host) == 10_000_000
 

@@ -69,14 +69,16 @@ class SeenPath:
         """
         if rate_bit_per_s is not None and 8 * bytes_per_s > _FULL * rate_bit_per_s:
             return True
-        # The rate may be untold, a guess or wrong.  Over a longer path windows and requests under way move less.
+        # The rate may be untold or wrong.  Over a longer path windows and requests under way move less.
         if min(bytes_per_s, self.most_bytes_per_s) >= _LOAD_BYTES_PER_S:
             if bytes_per_s < _FULL * self.most_bytes_per_s:
                 return False
             if _FULL * bytes_per_s <= self.most_bytes_per_s:
                 return True
-        # With no such load to compare: TCP keeps the least round trip of the last minutes.
-        return not self._is_longer(longest.path_rtt_ms)
+        # With no such load to compare, who told a rate is believed; else TCP keeps the least round trip of minutes.  Of
+        # a load that has ended it tells smoothed times of its queue for a while.
+        told = rate_bit_per_s is not None and bytes_per_s >= _LOAD_BYTES_PER_S
+        return not told and not self._is_longer(longest.path_rtt_ms)
 
 
 def _ends(one: TcpSocket) -> _Ends:
