@@ -15,7 +15,7 @@ from test_stat import histogram
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
 from fabtune.autotune import view, wanted
-from fabtune.autotune.climb import AT_THE_BOUND, NO_MORE_STEPS, NOTHING_LEFT, climb
+from fabtune.autotune.climb import AT_THE_BOUND, INTERRUPTED, NO_MORE_STEPS, NOTHING_LEFT, climb
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
@@ -209,6 +209,24 @@ def test_what_stays_is_said_before_a_later_step_is_interrupted(climber: Make) ->
     with pytest.raises(KeyboardInterrupt):
         climb(ASKED, said.append)
     assert [one for one in said if one.startswith("step ")] == ["step 1 stays; `fabtune revert` takes it back"]
+
+
+@pytest.mark.parametrize("error", [FabtuneError("nothing moves"), KeyboardInterrupt()])
+def test_the_steps_so_far_are_shown_where_the_load_ends_in_a_later_one(
+    climber: Make, error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first: list[View | BaseException] = [seen(10, "receive-window"), error]
+    climber([seen(10, "receive-window"), seen(20, "send-buffer"), error])
+    with pytest.raises(type(error)):
+        climb(ASKED, nobody, lambda found: cli._tell(found, as_json=True))
+    told = json.loads(capsys.readouterr().out)
+    assert [one["kept"] for one in told["steps"]] == [True] and told["last_bytes_per_s"] == 20e6
+    assert told["ended"] == INTERRUPTED
+    # Nothing stays of a first step that could not be judged, and nothing is to be shown.
+    climber(first)
+    with pytest.raises(type(error)):
+        climb(ASKED, nobody, lambda found: cli._tell(found, as_json=True))
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("error", [FabtuneError("nothing moves"), KeyboardInterrupt()])
