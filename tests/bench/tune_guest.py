@@ -68,7 +68,8 @@ def _bytes_per_s(seen: list[tuple[float, int]]) -> float:
 
 
 @contextmanager
-def _load(disk: str, op: str) -> Iterator[None]:
+def load(disk: str, op: str) -> Iterator[None]:
+    """Load the disk as every way is loaded."""
     words = ["--direct=1", "--ioengine=libaio", f"--rw=rand{op}", f"--bs={_SIZE}", f"--iodepth={_DEPTH}"]
     words += ["--size=900m", "--time_based", "--runtime=100000", "--randseed=1"]
     running = launch(["fio", "--name=load", f"--filename=/dev/{disk}", *words])
@@ -88,10 +89,10 @@ def _measured(path: topology.EmulatedPath, disk: str) -> dict[str, Any]:
     moved, begun_s = Moved(disk), time.monotonic()
     time.sleep(_MEASURED_S)
     seen = moved.stop()
-    return {"bytes_per_s": round(_bytes_per_s(seen)), "moved": _turns(seen, begun_s)}
+    return {"bytes_per_s": round(_bytes_per_s(seen)), "moved": turns(seen, begun_s)}
 
 
-def _turns(seen: list[tuple[float, int]], begun_s: float) -> list[list[float]]:
+def turns(seen: list[tuple[float, int]], begun_s: float) -> list[list[float]]:
     """Return when each reading was made, since `begun_s`, and the bytes per second since the one before."""
     pairs = zip(seen, seen[1:], strict=False)
     return [
@@ -110,7 +111,7 @@ def _tuned(path: topology.EmulatedPath, disk: str) -> dict[str, Any]:
     seen, took_s = moved.stop(), time.monotonic() - begun_s
     print(done.stdout, flush=True)
     told = json.loads(done.stdout)
-    return {"exit": done.returncode, "took_s": took_s, "told": told, "moved": _turns(seen, begun_s)}
+    return {"exit": done.returncode, "took_s": took_s, "told": told, "moved": turns(seen, begun_s)}
 
 
 def _sysctls() -> dict[tuple[str | None, str], str]:
@@ -141,7 +142,7 @@ def _way(testbed: Testbed, way: str) -> dict[str, Any]:
     found: dict[str, Any] = {"way": way}
     testbed.settings = attrs.evolve(testbed.settings, profile=UNTOUCHED if way == _TUNE else way)
     (disk,) = testbed.tune()
-    with _load(disk, testbed.settings.op):
+    with load(disk, testbed.settings.op):
         told = _tuned(testbed.path, disk) if way == _TUNE else {}
         # What moved while it tuned is what counts of tune's readings.
         found |= _measured(testbed.path, disk) | told

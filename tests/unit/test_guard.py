@@ -3,6 +3,7 @@
 
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -295,6 +296,54 @@ def test_lint_names_the_profile_in_force_that_was_told_another_path(
     capsys.readouterr()
     main(["lint", "--json"])
     assert "path-longer-than-told" not in capsys.readouterr().out
+
+
+_NOT_NEEDED_YET = (
+    _PROFILE
+    + """
+[initiator."tcp.wmem_max"]
+at_least = "room * bdp"
+when = "bdp > 6MiB"
+why = "a test"
+"""
+)
+_WMEM = "proc/sys/net/ipv4/tcp_wmem"
+
+
+def most_sent(root: Path) -> int:
+    """Return the most that a send buffer may be."""
+    return int((root / _WMEM).read_text().split()[2])
+
+
+@pytest.mark.parametrize(
+    ("words", "by_hand", "after"),
+    [
+        ([], None, 20_000_000),
+        # What somebody has set is his; what was said otherwise than by the profile stays as it is.
+        ([], "4096\t16384\t5000000", 5_000_000),
+        (["--set", "room=2"], None, 4194304),
+    ],
+)
+def test_what_the_path_did_not_need_and_now_does_is_written_where_it_is_nobodys(
+    host: Path,
+    path_ms: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    by_hand: str | None,
+    after: int,
+) -> None:
+    """A path of 5 ms needs nothing of TCP; of 150 ms it does, and nothing would be ours to follow it."""
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    assert main(["revert"]) == 0
+    (Path(os.environ["FABTUNE_PROFILES"]) / "mine.toml").write_text(_NOT_NEEDED_YET)
+    if by_hand:
+        hosttree.put(host / _WMEM, by_hand)
+    before = most_sent(host)
+    assert main([*APPLY, *words]) in (0, 4) and most_sent(host) == before
+    path_ms(80)
+    assert kinds(looked(Guard(heal=True), 6)) == ["path-moved", "followed"]
+    assert most_sent(host) == after
+    assert main(["revert"]) == 0 and most_sent(host) == before
 
 
 def test_what_set_made_and_what_somebody_else_has_set_is_not_resized(

@@ -2,7 +2,8 @@
 """Looks round after round, tells what has changed since the last one, and heals where it was asked to.
 
 Healing writes nothing but rows that count at once and that hold, or held until something undid them, what fabtune
-wrote: each time an ordinary transaction of the journal.  What somebody else has set stays his.
+wrote, or that a path that moved needs by now and nobody has set: each time an ordinary transaction of the journal.
+What somebody else has set stays his.
 """
 
 import time

@@ -279,6 +279,7 @@ def begin(plan: "Plan", host: Host) -> tuple[Writer, Transaction]:
             # Whoever reads it takes it for the line's: an estimate is none.
             rate_bit_per_s=plan.path.rate_bytes_per_s * 8 if plan.path and not plan.path.estimated else None,
             note=plan.note,
+            whole=plan.whole,
         )
         writer = Writer(directory / f"{name}.jsonl")
         writer.append(header)
