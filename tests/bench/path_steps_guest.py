@@ -15,6 +15,7 @@ from typing import Any
 
 from tune_guest import Moved, load, turns
 
+from fabtune.errors import ExitCode
 from fabtune.experiment.testbed import Testbed, fabtune
 from fabtune.host.run import launch
 from fabtune.lab import topology
@@ -39,8 +40,10 @@ def _tuned(testbed: Testbed) -> str:
     """Apply `wan` as it is at both ends, told the path of `testbed`, and return the disk."""
     testbed.fabric.login()
     path = ["--rtt", f"{_FIRST_MS}ms", "--rate", f"{testbed.path.rate_bit_per_s:.0f}bit"]
-    fabtune((0, 4), "apply", "wan", "--role", "target", "--netns", topology.TARGET, *path)
-    fabtune((0,), "apply", "wan", "--role", "initiator", "--allow-relogin", *path)
+    fabtune(
+        (ExitCode.DONE, ExitCode.NEEDS_ACTION), "apply", "wan", "--role", "target", "--netns", topology.TARGET, *path
+    )
+    fabtune((ExitCode.DONE,), "apply", "wan", "--role", "initiator", "--allow-relogin", *path)
     (disk,) = testbed.fabric.join(testbed.fabric.disks())
     return disk
 
