@@ -205,7 +205,9 @@ class Guard:
         while recent and now_s - recent[0] > _IN_S:
             recent.popleft()
         if len(recent) >= _MOST_FOLLOWED:
-            text = f"paths moved {len(recent)} times in an hour: they are reported and no longer followed"
+            text = (
+                f"paths moved {len(recent)} times in an hour: they are reported and no longer followed until fewer did"
+            )
             yield from self._once("not-followed", text)
             return
         # What had nothing to write for this round trip has nothing at the next look.
@@ -220,7 +222,9 @@ class Guard:
             return
         if result is None:
             path.tried_ms = rtt_ms
-            yield from self._once("not-followed", f"{name}: nothing that counts at once and is ours depends on it")
+            yield from self._once(
+                "not-followed", f"{name}: nothing that counts at once and is ours is to be changed for it"
+            )
             return
         recent.append(now_s)
         path.rests_until_s = now_s + _REST_S
