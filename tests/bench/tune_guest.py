@@ -68,7 +68,8 @@ def _bytes_per_s(seen: list[tuple[float, int]]) -> float:
 
 
 @contextmanager
-def _load(disk: str, op: str) -> Iterator[None]:
+def load(disk: str, op: str) -> Iterator[None]:
+    """Load the disk as every way is loaded."""
     words = ["--direct=1", "--ioengine=libaio", f"--rw=rand{op}", f"--bs={_SIZE}", f"--iodepth={_DEPTH}"]
     words += ["--size=900m", "--time_based", "--runtime=100000", "--randseed=1"]
     running = launch(["fio", "--name=load", f"--filename=/dev/{disk}", *words])
@@ -81,13 +82,23 @@ def _load(disk: str, op: str) -> Iterator[None]:
         running.wait()
 
 
-def _measured(path: topology.EmulatedPath, disk: str) -> float:
-    """Return the bytes per second of the load that is there, once it has been there for a while."""
+def _measured(path: topology.EmulatedPath, disk: str) -> dict[str, Any]:
+    """Return the bytes per second of the load that is there, once it has been there for a while, and each reading."""
     time.sleep(_RAMP_S + 10 * path.rtt_ms / 1e3)
     topology.lose_anew(path)
-    moved = Moved(disk)
+    moved, begun_s = Moved(disk), time.monotonic()
     time.sleep(_MEASURED_S)
-    return _bytes_per_s(moved.stop())
+    seen = moved.stop()
+    return {"bytes_per_s": round(_bytes_per_s(seen)), "moved": turns(seen, begun_s)}
+
+
+def turns(seen: list[tuple[float, int]], begun_s: float) -> list[list[float]]:
+    """Return when each reading was made, since `begun_s`, and the bytes per second since the one before."""
+    pairs = zip(seen, seen[1:], strict=False)
+    return [
+        [round(then_s - begun_s, 2), round((later - then) / (later_s - then_s))]
+        for (then_s, then), (later_s, later) in pairs
+    ]
 
 
 def _tuned(path: topology.EmulatedPath, disk: str) -> dict[str, Any]:
@@ -100,10 +111,7 @@ def _tuned(path: topology.EmulatedPath, disk: str) -> dict[str, Any]:
     seen, took_s = moved.stop(), time.monotonic() - begun_s
     print(done.stdout, flush=True)
     told = json.loads(done.stdout)
-    turns = [(then_s - begun_s, (later - then) / (later_s - then_s))
-             for (then_s, then), (later_s, later) in zip(seen, seen[1:], strict=False)]  # fmt: skip
-    return {"exit": done.returncode, "took_s": took_s, "told": told,
-            "moved": [[round(at_s, 2), round(rate)] for at_s, rate in turns]}  # fmt: skip
+    return {"exit": done.returncode, "took_s": took_s, "told": told, "moved": turns(seen, begun_s)}
 
 
 def _sysctls() -> dict[tuple[str | None, str], str]:
@@ -134,9 +142,10 @@ def _way(testbed: Testbed, way: str) -> dict[str, Any]:
     found: dict[str, Any] = {"way": way}
     testbed.settings = attrs.evolve(testbed.settings, profile=UNTOUCHED if way == _TUNE else way)
     (disk,) = testbed.tune()
-    with _load(disk, testbed.settings.op):
-        found |= _tuned(testbed.path, disk) if way == _TUNE else {}
-        found["bytes_per_s"] = round(_measured(testbed.path, disk))
+    with load(disk, testbed.settings.op):
+        told = _tuned(testbed.path, disk) if way == _TUNE else {}
+        # What moved while it tuned is what counts of tune's readings.
+        found |= _measured(testbed.path, disk) | told
     print(f"{way}: {found['bytes_per_s'] / 1e6:.2f} MB/s", flush=True)
     if way not in TUNERS:
         status = launch(["fabtune", "revert", "--allow-relogin"], on_terminal=True).wait()

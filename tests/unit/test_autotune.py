@@ -15,8 +15,8 @@ from test_stat import histogram
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
 from fabtune.autotune import view, wanted
-from fabtune.autotune.climb import AT_THE_BOUND, NO_MORE_STEPS, NOTHING_LEFT, climb
-from fabtune.autotune.goal import Goal
+from fabtune.autotune.climb import AT_THE_BOUND, INTERRUPTED, NO_MORE_STEPS, NOTHING_LEFT, climb
+from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.cli import autotune as cli
@@ -26,9 +26,11 @@ from fabtune.measure.request_times import DiskTimes
 from fabtune.model import typed
 from fabtune.model.observation import DiskSample, Observation
 from fabtune.why.judging import Judged, Share, judged
+from fabtune.why.summing_up import with_rate
 
 # As it is, without what tests put in its place.
 _TOLD_BY_LOSS = View.__dict__["delivered_bit_per_s"]
+_FILLED = View.__dict__["filled_bit_per_s"]
 ASKED = ClimbAsked((), None, None, 4.0, 8)
 
 
@@ -68,6 +70,8 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(wanted, "profile_for", lambda *_: "wan")
         monkeypatch.setattr(wanted, "_disks", lambda *_: ())
         monkeypatch.setattr(View, "seen", [None], raising=False)
+        monkeypatch.setattr(View, "missing", [])
+        monkeypatch.setattr(View, "rate_doubts", [])
         step = stepping.TuningStep
         monkeypatch.setattr(step, "_rows", lambda self, end: ["a row"])
         monkeypatch.setattr(step, "_write", lambda self: found.acts.append("write"))
@@ -78,6 +82,21 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         return found
 
     return make
+
+
+def paced_line(told_mbit: float | None) -> View:
+    """What a look saw of reads that are paced to a line of 200 Mb/s, which somebody said is of `told_mbit`."""
+    kept = json.loads(gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes()))
+    observed = typed.STRICT.read(Observation, kept["wan-read"], "wan-read")
+    told = with_rate(observed, None if told_mbit is None else told_mbit * 1e6 / 8)
+    return View((told,), tuple(judged(told)), (20e6,) * 8)
+
+
+def limited_by(found: View, limiter: str) -> View:
+    """Return `found` with all of its time taken by `limiter`."""
+    return attrs.evolve(
+        found, ways=tuple(attrs.evolve(one, shares=(Share(limiter, 1.0, limiter),)) for one in found.ways)
+    )
 
 
 def nobody(_: str) -> None:
@@ -193,6 +212,24 @@ def test_what_stays_is_said_before_a_later_step_is_interrupted(climber: Make) ->
 
 
 @pytest.mark.parametrize("error", [FabtuneError("nothing moves"), KeyboardInterrupt()])
+def test_the_steps_so_far_are_shown_where_the_load_ends_in_a_later_one(
+    climber: Make, error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first: list[View | BaseException] = [seen(10, "receive-window"), error]
+    climber([seen(10, "receive-window"), seen(20, "send-buffer"), error])
+    with pytest.raises(type(error)):
+        climb(ASKED, nobody, lambda found: cli._tell(found, as_json=True))
+    told = json.loads(capsys.readouterr().out)
+    assert [one["kept"] for one in told["steps"]] == [True] and told["last_bytes_per_s"] == 20e6
+    assert told["ended"] == INTERRUPTED
+    # Nothing stays of a first step that could not be judged, and nothing is to be shown.
+    climber(first)
+    with pytest.raises(type(error)):
+        climb(ASKED, nobody, lambda found: cli._tell(found, as_json=True))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("error", [FabtuneError("nothing moves"), KeyboardInterrupt()])
 def test_a_step_that_cannot_be_judged_goes_back(climber: Make, error: BaseException) -> None:
     made = climber([seen(10, "receive-window"), error])
     with pytest.raises(type(error)):
@@ -219,3 +256,33 @@ def test_what_a_lossy_path_delivers_at_most_is_told_of_its_fastest_samples() -> 
     assert told is not None and 8 * 1.73e6 < told < 200e6
     # Nothing is lost there: what it delivers is told by its queue.
     assert _TOLD_BY_LOSS.fget(View((full,), tuple(judged(full)), ())) is None
+
+
+def said_of_path(found: View) -> list[str]:
+    return climbing._of_path(climbing.Climb(found, found, Aim(Goal.THROUGHPUT)))
+
+
+def test_a_rate_below_what_passes_is_said() -> None:
+    (told,) = said_of_path(paced_line(20))
+    assert "a line of 20 Mb/s, as --rate says: 188 Mb/s passed" in told
+
+
+def test_a_queue_on_a_line_that_is_not_full_as_told_may_be_others_or_the_wrong_rate() -> None:
+    (told,) = said_of_path(limited_by(paced_line(2000), "competing-traffic"))
+    assert "a line of 2000 Mb/s (--rate) has a queue while sda moves 188" in told and "not the line's rate" in told
+
+
+def test_a_line_that_pacing_fills_may_carry_more_than_was_told() -> None:
+    """`apply wan --rate 200mbit` on a line of 1 Gb/s: it is full as told, and nobody would ever know."""
+    found = paced_line(200)
+    (told,) = said_of_path(found)
+    assert found.at_the_bound and told.startswith("a line of 200 Mb/s (--rate) is full because")
+    assert said_of_path(attrs.evolve(found, ways=())) == []
+
+
+def test_a_line_that_is_full_may_be_shared_where_nobody_told_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = limited_by(paced_line(None), "line")
+    monkeypatch.setattr(View, "rate_bit_per_s", None)
+    monkeypatch.setattr(View, "filled_bit_per_s", _FILLED.fget(found))
+    (told,) = said_of_path(found)
+    assert found.at_the_bound and "Mb/s of these sessions; what others send" in told

@@ -27,9 +27,14 @@ _KEYS = {
 def _ways(tuned: float = 1.0, peer: float = 0.5, **of_tune: Any) -> dict[str, Any]:
     """What a guest told of the clean cell, as shares of its bound; untouched had a tenth."""
     whole = bench.bound(_CLEAN)
-    usual = {"told": {"steps": [{}]}, "took_s": 30.0, "moved": [[0.25 * turn, 0.1 * whole] for turn in range(100)]}
+    usual = {
+        "exit": 0,
+        "told": {"steps": [{}]},
+        "took_s": 30.0,
+        "moved": [[0.25 * turn, 0.1 * whole] for turn in range(100)],
+    }
     found: dict[str, Any] = {way: {"bytes_per_s": peer * whole} for way in bench.PEERS}
-    found[UNTOUCHED] = {"bytes_per_s": 0.1 * whole}
+    found[UNTOUCHED] = {"bytes_per_s": 0.1 * whole, "moved": [[0.25 * turn, 0.1 * whole] for turn in range(40)]}
     return found | {bench.TUNE: usual | {"bytes_per_s": tuned * whole} | of_tune}
 
 
@@ -74,6 +79,12 @@ def test_a_row_has_the_keys_that_were_agreed_on() -> None:
         (_ways(took_s=91.0), ["in 91 s"]),
         (_ways(moved=[[0.25 * turn, 0.0] for turn in range(12)]), ["below untouched for 2.8 s"]),
         (_ways(moved=[[0.25 * turn, 1e9 * (turn % 8 == 0)] for turn in range(100)]), []),
+        # Bursts that are just above do not make up for what is missing between them.
+        (
+            _ways(moved=[[0.25 * turn, 0.1 * bench.bound(_CLEAN) * (turn % 8 == 0)] for turn in range(100)]),
+            ["below untouched for"],
+        ),
+        (_ways(exit=5), ["tune ended with 5"]),
     ],
 )
 def test_each_bar_can_be_missed(ways: dict[str, Any], says: list[str]) -> None:
@@ -85,3 +96,16 @@ def test_each_bar_can_be_missed(ways: dict[str, Any], says: list[str]) -> None:
 def test_a_cell_with_loss_may_lose_a_tenth() -> None:
     lossy = attrs.evolve(_CLEAN, loss=0.001)
     assert bench.missed(lossy, _ways(tuned=0.91)) == [] and bench.missed(lossy, _ways(tuned=0.89)) != []
+
+
+def test_an_untouched_load_that_comes_and_goes_is_allowed_to_do_so_while_tuned() -> None:
+    ways = _ways(moved=[[0.25 * turn, 0.0] for turn in range(12)])
+    ways[UNTOUCHED]["moved"] = [[0.25 * turn, 0.0] for turn in range(16)]
+    assert bench.missed(_CLEAN, ways) == []
+
+
+def test_what_was_not_measured_holds_no_bar() -> None:
+    other = next(one for one in _CELLS if one is not _CLEAN)
+    assert bench.verdicts([_CLEAN], {_CLEAN: _ways()}) == []
+    assert bench.verdicts([_CLEAN, other], {_CLEAN: _ways()}) == [f"{other.name}: not measured"]
+    assert bench.verdicts([], {}) == ["no cell was chosen"]

@@ -3,6 +3,7 @@
 
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard import rounds
 from fabtune.guard.round_trip import RoundTrip
 from fabtune.guard.rounds import Guard, Told
+from fabtune.guard.seen_path import SeenPath
 from fabtune.host import tree
 from fabtune.host.sockets import TcpSocket
 from fabtune.tune import armed, journal
@@ -92,10 +95,12 @@ def most(root: Path) -> int:
     return int((root / _RMEM).read_text().split()[2])
 
 
-def connection(rtt_ms: float, acked_bytes: int, received_bytes: int = 0) -> TcpSocket:
-    """Return a connection that TCP tells such a round trip of."""
+def connection(
+    rtt_ms: float, acked_bytes: int, received_bytes: int = 0, *, least_ms: float | None = None, port: int = 40000
+) -> TcpSocket:
+    """Return a connection that TCP tells such a round trip of, and for minutes no less, or no less than `least_ms`."""
     return TcpSocket(
-        "10.1.0.1", "10.2.0.1", 40000, 3260, rtt_ms, 0.1, 0, 10, 1448, 0, "cubic", 0, 0,
+        "10.1.0.1", "10.2.0.1", port, 3260, rtt_ms, least_ms or rtt_ms, 0, 10, 1448, 0, "cubic", 0, 0,
         acked_bytes=acked_bytes, received_bytes=received_bytes,
     )  # fmt: skip
 
@@ -153,6 +158,92 @@ def test_the_queue_of_a_full_line_is_no_longer_path(
     assert kinds(looked(guard, 4)) == ["path-moved"]
 
 
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Told]]:
+    """Return what looks once a second at one connection, and after each look moves so many bytes over it."""
+    now_s = itertools.count(1)
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    moved = [0]
+
+    def look(guard: Guard, rtt_ms: float, bytes_per_s: int, *, least_ms: float = 40, times: int = 6) -> list[Told]:
+        told = []
+        for _ in range(times):
+            at_s = float(next(now_s))
+            monkeypatch.setattr(time, "monotonic", lambda at_s=at_s: at_s)
+            moved[0] += bytes_per_s
+            one = connection(rtt_ms, moved[0], moved[0], least_ms=least_ms)
+            monkeypatch.setattr(rounds, "_connections", lambda *_, one=one: [one])
+            told += guard.look(lambda _: None)
+        return told
+
+    return look
+
+
+def test_the_queue_of_a_line_that_is_slower_than_told_is_not_followed(
+    host: Path, seconds: Callable[..., list[Told]]
+) -> None:
+    """Buffers for a queue make it longer: told 1 Gb/s on a line of 100 Mb/s."""
+    guard = Guard(heal=True)
+    told = seconds(guard, 40, 11_900_000)
+    told += [one for rtt_ms in (200, 400, 800) for one in seconds(guard, rtt_ms, 11_900_000)]
+    # When it has stood for minutes TCP knows no shorter round trip.
+    told += seconds(guard, 800, 11_900_000, least_ms=800)
+    assert told == [] and most(host) == 10_000_000 and len(journal.transactions()) == 1
+
+
+def test_a_queue_that_was_followed_once_is_not_followed_to_what_it_grows_to(
+    host: Path, seconds: Callable[..., list[Told]]
+) -> None:
+    """The load was there before guard was: nothing tells its queue from a longer path, but the rate that was told."""
+    guard = Guard(heal=True)
+    told = [one for rtt_ms in (200, 400, 800) for one in seconds(guard, rtt_ms, 11_900_000)]
+    assert kinds(told) == ["path-moved", "followed"] and most(host) == 50_000_000
+
+
+@pytest.mark.parametrize(("least_ms", "moved_ms"), [(40, None), (400, 400)])
+def test_where_nobody_told_a_rate_a_queue_is_told_from_a_path_by_the_least_round_trip(
+    least_ms: float, moved_ms: float | None
+) -> None:
+    """So it is after `tune`, which plans for the speed of a NIC."""
+    path = SeenPath(RoundTrip(40))
+    for turn in range(6):
+        path.look([connection(400, 11_900_000 * turn, least_ms=least_ms)], None)
+    assert path.trip.moved_to_ms == moved_ms
+
+
+def test_a_longer_path_over_which_a_load_moves_less_is_followed_whatever_queue_stood_before(
+    host: Path, seconds: Callable[..., list[Told]]
+) -> None:
+    guard = Guard(heal=True)
+    assert seconds(guard, 40, 11_900_000) == [] and seconds(guard, 60, 11_900_000) == []
+    assert kinds(seconds(guard, 150, 3_000_000)) == ["path-moved", "followed"]
+    assert most(host) == 37_500_000
+
+
+def test_a_queue_that_drains_behind_a_load_that_has_ended_is_no_path(
+    host: Path, seconds: Callable[..., list[Told]]
+) -> None:
+    guard = Guard(heal=True)
+    seconds(guard, 40, 11_900_000)
+    seconds(guard, 400, 11_900_000)
+    assert seconds(guard, 80, 1000) == [] and most(host) == 10_000_000
+
+
+def test_an_idle_session_keeps_no_path_at_the_round_trip_that_it_saw_last(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sessions were at 150 ms when both moved something; one rests since."""
+    guard, acked = Guard(heal=False), itertools.count()
+    for rtt_ms, told in ((150.0, ["path-moved"]), (40.0, ["path-back"])):
+        found = []
+        for _ in range(6):
+            idle = connection(150, 1000 if rtt_ms == 40 else next(acked), port=40001)
+            both = [idle, connection(rtt_ms, next(acked))]
+            monkeypatch.setattr(rounds, "_connections", lambda *_, both=both: both)
+            found += guard.look(lambda _: None)
+        assert kinds(found) == told
+
+
 def test_a_round_trip_that_nothing_was_acknowledged_for_since_is_none_of_three(
     host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +281,69 @@ def test_heal_follows_a_path_there_and_back_by_rows_of_its_own_and_revert_takes_
     assert most(host) == 5_000_000
     assert main(["revert"]) == 0
     assert most(host) == 6291456
+
+
+def test_lint_names_the_profile_in_force_that_was_told_another_path(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(HostSnapshot, "sockets", [connection(150, 0)])
+    capsys.readouterr()
+    assert main(["lint", "--json"]) == 3
+    found = {one["hazard"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["path-longer-than-told"]["device"] == "profile 'mine' in force"
+    assert "40.0 ms were told, TCP saw none below 150.0 ms" in found["path-longer-than-told"]["evidence"]
+    assert main(["revert"]) == 0
+    capsys.readouterr()
+    main(["lint", "--json"])
+    assert "path-longer-than-told" not in capsys.readouterr().out
+
+
+_NOT_NEEDED_YET = (
+    _PROFILE
+    + """
+[initiator."tcp.wmem_max"]
+at_least = "room * bdp"
+when = "bdp > 6MiB"
+why = "a test"
+"""
+)
+_WMEM = "proc/sys/net/ipv4/tcp_wmem"
+
+
+def most_sent(root: Path) -> int:
+    """Return the most that a send buffer may be."""
+    return int((root / _WMEM).read_text().split()[2])
+
+
+@pytest.mark.parametrize(
+    ("words", "by_hand", "after"),
+    [
+        ([], None, 20_000_000),
+        # What somebody has set is his; what was said otherwise than by the profile stays as it is.
+        ([], "4096\t16384\t5000000", 5_000_000),
+        (["--set", "room=2"], None, 4194304),
+    ],
+)
+def test_what_the_path_did_not_need_and_now_does_is_written_where_it_is_nobodys(
+    host: Path,
+    path_ms: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    by_hand: str | None,
+    after: int,
+) -> None:
+    """A path of 5 ms needs nothing of TCP; of 150 ms it does, and nothing would be ours to follow it."""
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    assert main(["revert"]) == 0
+    (Path(os.environ["FABTUNE_PROFILES"]) / "mine.toml").write_text(_NOT_NEEDED_YET)
+    if by_hand:
+        hosttree.put(host / _WMEM, by_hand)
+    before = most_sent(host)
+    assert main([*APPLY, *words]) in (0, 4) and most_sent(host) == before
+    path_ms(80)
+    assert kinds(looked(Guard(heal=True), 6)) == ["path-moved", "followed"]
+    assert most_sent(host) == after
+    assert main(["revert"]) == 0 and most_sent(host) == before
 
 
 def test_what_set_made_and_what_somebody_else_has_set_is_not_resized(

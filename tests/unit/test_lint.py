@@ -22,7 +22,7 @@ from fabtune.host.srp import SrpLogin
 from fabtune.host.targets import Backstore, Login, Tpg
 from fabtune.lint import hazards, rules
 from fabtune.lint.hazards import lint
-from fabtune.lint.rule import SEVERITIES, Rule
+from fabtune.lint.rule import SEVERITIES, Rule, ToldPath
 from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 
@@ -148,6 +148,9 @@ CHANGES: list[tuple[str, Change]] = [
     ("srp-channels-above-vectors", _srp(ch_count=8)),
     ("lro-on", _bridge),
     ("window-from-first-login", _demo_mode),
+    ("path-longer-than-told", lambda facts: facts.sockets.append(replace(SOCKET, rtt_ms=500, min_rtt_ms=500))),
+    ("path-shorter-than-told", lambda facts: facts.sockets.__setitem__(0, replace(SOCKET, rtt_ms=5, min_rtt_ms=5))),
+    ("rate-above-nic", lambda facts: facts.nics.__setitem__(0, replace(CARD, speed_bit_per_s=10**8))),
     ("mtu-differs", lambda facts: facts.nics.append(replace(CARD, name="eth1", mtu_bytes=9000))),
     ("write-cache-claimed", lambda facts: facts.backstores.__setitem__(0, Backstore("fileio/d", "fileio", False))),
 ]
@@ -181,6 +184,33 @@ def test_every_rule_has_an_id_of_its_own_and_facts_on_which_it_fires() -> None:
     assert len(ids) == len(set(ids)) >= 40
     untested = {one.id for one in hazards.rules() if not one.example} - {rule for rule, _ in CHANGES}
     assert not untested, "give these an example in their tables, or a change in CHANGES"
+
+
+@pytest.mark.parametrize(
+    ("rtt_ms", "rate_mbit", "rules_found"),
+    [
+        (50, 1000, set()),
+        (45, 100, set()),
+        (5, 1000, {"path-longer-than-told"}),
+        (500, 1000, {"path-shorter-than-told"}),
+        (50, 10_000, {"rate-above-nic"}),
+        (10, 10_000, {"path-longer-than-told", "rate-above-nic"}),
+    ],
+)
+def test_a_profile_in_force_for_another_path_is_told_by_name(
+    rtt_ms: float, rate_mbit: float, rules_found: set[str]
+) -> None:
+    told = ToldPath("profile 'wan' in force", rtt_ms, rate_mbit * 1e6)
+    seen = lint(facts_with(), shipped_catalog(), None, [told])
+    assert {one.rule for one in seen} == rules_found
+    assert {one.device for one in seen} <= {"profile 'wan' in force"}
+
+
+def test_a_path_is_not_called_wrong_where_it_is_not_known() -> None:
+    told = ToldPath("profile 'wan' in force", 5, 1e12)
+    facts = facts_with()
+    facts.sockets, facts.nics = [SOCKET, replace(SOCKET, min_rtt_ms=0)], [CARD, replace(CARD, speed_bit_per_s=None)]
+    assert lint(facts, shipped_catalog(), None, [told]) == []
 
 
 def test_without_a_path_only_what_needs_none_is_said() -> None:

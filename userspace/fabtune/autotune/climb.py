@@ -8,12 +8,14 @@ import attrs
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.step import ClimbAsked, Climbed, TuningStep
 from fabtune.autotune.view import View
+from fabtune.autotune.wanted import OVERFLOW, PATH_QUEUE
 from fabtune.errors import ExitCode
 from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
 from fabtune.tune.far_end import FarEnd
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
+INTERRUPTED = "ended before its last step could be judged"
 
 
 @attrs.define
@@ -34,10 +36,13 @@ class Climb:
         return ExitCode.DONE if told or self.steps else ExitCode.CANNOT_TELL
 
 
-def climb(asked: ClimbAsked, progress: Callable[[str], None]) -> Climb:
+def climb(
+    asked: ClimbAsked, progress: Callable[[str], None], interrupted: Callable[[Climb], None] = lambda _: None
+) -> Climb:
     """Tune until the bound, or until nothing is left.  Raises FabtuneError, KeyboardInterrupt, the step taken back.
 
-    CannotTellError where the goal is about times that nothing tells.
+    `interrupted` is called before with the steps that were whole, if any.  CannotTellError where the goal is about
+    times that nothing tells.
     """
     if asked.goal is not Goal.THROUGHPUT:
         check_histograms()
@@ -51,13 +56,27 @@ def climb(asked: ClimbAsked, progress: Callable[[str], None]) -> Climb:
         found.remarks.append(_whose(aim, now))
     if not systemd.manages_host():
         found.remarks.append("no systemd runs here: a step that a power cut interrupts is left to `fabtune revert`")
+    try:
+        _take_steps(asked, found, progress)
+    except BaseException:
+        # A load that ends is no reason to keep what it showed so far to oneself.
+        if found.steps:
+            found.ended = INTERRUPTED
+            found.remarks += _of_path(found)
+            interrupted(found)
+        raise
+    found.remarks += _of_path(found)
+    return found
+
+
+def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]) -> None:
+    """Take step after step, and note them and why there are no more in `found`."""
+    now = found.first
     # What did not help once is not tried again.
     tried: set[str] = set()
     while not found.ended:
         progress(now.verdict)
-        if rate := now.filled_bit_per_s:
-            found.remarks.append(f"the line carries {rate / 1e6:.1f} Mb/s, as the load shows that fills it")
-        step = TuningStep.next(asked, aim, now, tried, progress)
+        step = TuningStep.next(asked, found.aim, now, tried, progress)
         if step and len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
         elif step:
@@ -69,7 +88,20 @@ def climb(asked: ClimbAsked, progress: Callable[[str], None]) -> Climb:
             tried |= set(step.limiters) if not climbed.kept else set()
         else:
             found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
-    return found
+
+
+def _of_path(found: Climb) -> list[str]:
+    """Return a sentence on each thing that is not known of the path, or not as somebody told it."""
+    told = [f"not seen: {text}" for one in (found.first, found.last) for text in one.missing]
+    # What a step of this climb paced to is what the line itself showed.
+    shown = any(one.kept and {OVERFLOW, PATH_QUEUE} & {*one.limiters} for one in found.steps)
+    told += [] if shown else found.last.rate_doubts
+    if rate := found.last.filled_bit_per_s:
+        told.append(
+            f"the line is full with {rate / 1e6:.1f} Mb/s of these sessions; what others send over it, if they do, is "
+            "not in that (--rate tells)"
+        )
+    return list(dict.fromkeys(told))
 
 
 def _whose(aim: Aim, first: View) -> str:

@@ -15,7 +15,9 @@ from fabtune.tune.lift import with_known_rate
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 from fabtune.why.limiters.congestion import LOSS
+from fabtune.why.limiters.line import COMPETING
 from fabtune.why.one_way import OneWay
+from fabtune.why.slices import paced_to
 
 # Bytes come in bursts: over this long, and this many round trips, a rate is one.
 _BLOCK_S, _BLOCK_RTTS = 1.0, 4
@@ -107,6 +109,33 @@ class View:
         if not self.at_the_bound or self.rate_bit_per_s is not None:
             return None
         return self._on_the_wire(self.main.bytes_per_s)
+
+    @property
+    def missing(self) -> list[str]:
+        """What could not be seen, or was told and is not so."""
+        return list(dict.fromkeys(text for one in self.seen for text in one.missing))
+
+    @property
+    def rate_doubts(self) -> list[str]:
+        """A sentence on each rate of the line that was told and that nothing seen here confirms."""
+        by_name = {one.device: one for one in self.seen}
+        found = ((one, by_name[one.device]) for one in self.ways if by_name[one.device].rate_bytes_per_s)
+        return [text for way, seen in found if (text := _rate_doubt(way, seen))]
+
+
+def _rate_doubt(way: Judged, seen: Observation) -> str:
+    told = f"a line of {8 * (seen.rate_bytes_per_s or 0) / 1e6:g} Mb/s ({seen.rate_by})"
+    if way.first.limiter == COMPETING.name:
+        moves = f"{8 * way.bytes_per_s / 1e6:.1f} Mb/s"
+        return (
+            f"{told} has a queue while {way.device} moves {moves}: others have the rest, or it is not the line's rate"
+        )
+    one_way = OneWay(seen, way.way)
+    samples = one_way.sender.socket.samples if one_way.sender and one_way.sender.socket else ()
+    paced = one_way.qdisc_rate is not None or any(paced_to(one) is not None for one in samples)
+    if way.at_the_bound and paced and not one_way.queued_bytes_per_s:
+        return f"{told} is full because this host's or the target's connections are paced to it: it may carry more"
+    return ""
 
 
 def _carried(way: OneWay) -> float:

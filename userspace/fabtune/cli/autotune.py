@@ -30,13 +30,17 @@ def run_tune(args: argparse.Namespace) -> int:
         tuple(args.on), args.target_netns, rate, args.seconds, args.steps, args.target_host, Goal(args.goal)
     )
     with own_load.loaded(load) if load else contextlib.nullcontext():
-        found = climb(asked, console.say)
+        found = climb(asked, console.say, lambda found: _tell(found, as_json=args.json))
+    _tell(found, as_json=args.json)
+    return found.exit_code
+
+
+def _tell(found: Climb, *, as_json: bool) -> None:
     with console.reader_may_leave():
-        if args.json:
+        if as_json:
             table.print_json(_as_json(found))
         else:
             _show(found)
-    return found.exit_code
 
 
 def _own_load(args: argparse.Namespace) -> Measurement | None:

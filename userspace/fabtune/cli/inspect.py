@@ -2,13 +2,14 @@
 """show, lint and negotiate: what this host is, what is wrong with it, and what a login would agree on."""
 
 import argparse
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.cli import console, table
-from fabtune.errors import ExitCode, InputError
+from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts import saved_facts
 from fabtune.facts.collect import Facts, survey
 from fabtune.host.sessions import Connections
@@ -18,7 +19,7 @@ from fabtune.tune.missing import missing, unseen
 
 # The rest is imported by the verb that needs it, which keeps the others quick (tests/unit/test_startup.py).
 if TYPE_CHECKING:
-    from fabtune.lint.rule import Hazard
+    from fabtune.lint.rule import Hazard, ToldPath
     from fabtune.tune.logins import LoginPreview
 
 
@@ -148,7 +149,8 @@ def run_lint(args: argparse.Namespace) -> int:
 
     rtt_ms, rate = _given(args)
     facts = _facts(args.file, args.netns)
-    findings = lint(facts, shipped_catalog(), path_choice.choose(facts, rtt_ms, rate))
+    planned = () if args.file else _planned(args.netns)
+    findings = lint(facts, shipped_catalog(), path_choice.choose(facts, rtt_ms, rate), planned)
     hidden = "" if args.file else unseen()
     with console.reader_may_leave():
         if args.json:
@@ -162,6 +164,22 @@ def run_lint(args: argparse.Namespace) -> int:
         return ExitCode.DONE
     console.say(f"fabtune: {hidden}: sudo fabtune lint")
     return ExitCode.CANNOT_TELL
+
+
+def _planned(netns: str) -> "list[ToldPath]":
+    """Return the path of each profile in force in `netns`; nothing where the journal may not be read."""
+    from fabtune.lint.rule import ToldPath
+    from fabtune.tune import journal
+    from fabtune.tune.planned_paths import planned_for
+
+    with contextlib.suppress(FabtuneError):
+        headers = [one.header for one in planned_for(journal.transactions()) if one.header.netns == netns]
+        return [
+            ToldPath(f"profile '{one.profile}' in force", one.rtt_ms, one.rate_bit_per_s)
+            for one in headers
+            if one.rtt_ms is not None
+        ]
+    return []
 
 
 def _show_findings(findings: "list[Hazard]") -> None:

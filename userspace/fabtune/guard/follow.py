@@ -2,31 +2,24 @@
 """Plans for a path that has moved: of what a profile computes anew, the rows that count at once and hold our values.
 
 Three plans in one: what the profile wants for the old path shows which values came from it alone (not from --set, nor
-from another profile), the journal which of them are ours, and the plan for the new path what they become.
+from another profile), the journal which of them are ours, and the plan for the new path what they become.  What the old
+path did not need and the new one does is written where it is nobody's: the kernel's own default, and the profile was
+applied whole.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from fabtune.facts.collect import Facts
 from fabtune.tune import confirm, journal, memory
 from fabtune.tune.apply import Result, apply
-from fabtune.tune.held import IN_FORCE, holds, in_force
+from fabtune.tune.held import holds, in_force
 from fabtune.tune.journal import Transaction
 from fabtune.tune.locate import Locator
 from fabtune.tune.pending import Leave
-from fabtune.tune.plan import Plan, Row
+from fabtune.tune.plan import Plan, Row, has_default
 from fabtune.tune.request import plan_for, request
 
 LIVE = "live"
-
-
-def planned_for(known: Sequence[Transaction]) -> list[Transaction]:
-    """Return the newest apply in force of each profile, end and namespace that was planned for a path."""
-    newest: dict[tuple[str, tuple[str, ...], str], Transaction] = {}
-    for one in known:
-        if one.state == IN_FORCE and one.header.rtt_ms is not None:
-            newest[one.profile, one.header.roles, one.header.netns] = one
-    return list(newest.values())
 
 
 def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
@@ -38,14 +31,17 @@ def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
     plan, facts = _planned(applied, rtt_ms)
     locate = Locator(header.netns)
     ours = in_force(journal.transactions())
-    plan.rows = [
-        row
-        for row in plan.changes
-        if row.tunable.effect == LIVE
-        and (step := ours.get(place_of(row))) is not None
-        and step.wrote.split() == (wanted_then.get(place_of(row)) or "").split()
-        and holds(step, locate)
-    ]
+    needed_then = {(row.tunable.name, row.role) for row in then.changes}
+
+    def follows(row: Row) -> bool:
+        step = ours.get(place_of(row))
+        if step is not None:
+            return step.wrote.split() == (wanted_then.get(place_of(row)) or "").split() and holds(step, locate)
+        # What was needed and is not ours was left out on purpose, or taken back.
+        return header.whole and (row.tunable.name, row.role) not in needed_then and has_default(row, facts)
+
+    plan.rows = [row for row in plan.changes if row.tunable.effect == LIVE and follows(row)]
+    plan.whole = header.whole
     return plan, facts
 
 

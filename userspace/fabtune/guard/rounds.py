@@ -2,7 +2,8 @@
 """Looks round after round, tells what has changed since the last one, and heals where it was asked to.
 
 Healing writes nothing but rows that count at once and that hold, or held until something undid them, what fabtune
-wrote: each time an ordinary transaction of the journal.  What somebody else has set stays his.
+wrote, or that a path that moved needs by now and nobody has set: each time an ordinary transaction of the journal.
+What somebody else has set stays his.
 """
 
 import time
@@ -16,12 +17,14 @@ from fabtune.errors import FabtuneError
 from fabtune.export import kept, verified
 from fabtune.export.guarded import Guarded, WatchedPath
 from fabtune.facts.host_snapshot import HostSnapshot
-from fabtune.guard.follow import LIVE, follow, place_of, planned_for
+from fabtune.guard.follow import LIVE, follow, place_of
 from fabtune.guard.round_trip import RoundTrip, has_moved
+from fabtune.guard.seen_path import SeenPath
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.tune import again, journal
 from fabtune.tune.journal import Step, Transaction
+from fabtune.tune.planned_paths import planned_for
 from fabtune.tune.verify import Drift, verify
 
 # Values are compared so often, and at once when sessions have come or gone.
@@ -30,8 +33,6 @@ VERIFY_EVERY_S = 60.0
 _MOST_FOLLOWED, _IN_S = 12, 3600.0
 # A value that is undone oftener than this in an hour is somebody's who goes on: it is reported and left to him.
 _MOST_HEALED = 12
-# Of this share of its rate on a line is full.
-_FULL = 0.85
 # Values need so long until they are felt.
 _REST_S = 10.0
 
@@ -52,35 +53,6 @@ class Told:
 
 
 @attrs.define
-class _Path:
-    """The path that an apply was for: `told_ms` was told, for `tried_ms` there was nothing to write."""
-
-    trip: RoundTrip
-    told_ms: float | None = None
-    tried_ms: float | None = None
-    rests_until_s: float = 0.0
-    # When its connections were looked at last, and the bytes that they had sent, acknowledged, and received by then.
-    flow: tuple[float, int, int] | None = None
-
-    def look(self, found: Sequence[TcpSocket], rate_bit_per_s: float | None) -> None:
-        """See the longest round trip: plans are for the longest.
-
-        TCP knows it from what was acknowledged: where nothing was since the last look, it tells the same once more.
-        Where the line is full a longer one is the queue that fills it, or would change nothing: it is not looked at.
-        """
-        now_s, acked = time.monotonic(), sum(one.acked_bytes for one in found)
-        received, before = sum(one.received_bytes for one in found), self.flow
-        self.flow = now_s, acked, received
-        rtt_ms = max(one.rtt_ms for one in found)
-        if before is None or not rtt_ms or acked == before[1]:
-            return
-        moved = acked + received - before[1] - before[2]
-        full = rate_bit_per_s is not None and 8 * moved > _FULL * rate_bit_per_s * (now_s - before[0])
-        if not (full and rtt_ms > self.trip.planned_ms):
-            self.trip.look(rtt_ms)
-
-
-@attrs.define
 class Guard:
     """What is known from round to round; `heal` lets it write."""
 
@@ -88,7 +60,7 @@ class Guard:
     _drifts: frozenset[str] | None = None
     _sessions: tuple[int, ...] = ()
     _verify_at_s: float = 0.0
-    _paths: dict[Key, _Path] = attrs.field(factory=dict)
+    _paths: dict[Key, SeenPath] = attrs.field(factory=dict)
     _followed_at_s: deque[float] = attrs.field(factory=deque)
     _refused: set[str] = attrs.field(factory=set)
     # When each value was written again, and those that no longer are.
@@ -199,7 +171,7 @@ class Guard:
             header = applied.header
             assert header.rtt_ms is not None
             key = header.profile, header.roles, header.netns
-            path = self._paths.get(key) or _Path(RoundTrip(header.rtt_ms))
+            path = self._paths.get(key) or SeenPath(RoundTrip(header.rtt_ms))
             if path.trip.planned_ms != header.rtt_ms:
                 path = attrs.evolve(path, trip=RoundTrip(header.rtt_ms), told_ms=None, tried_ms=None)
             present[key] = path
@@ -211,7 +183,7 @@ class Guard:
             yield from self._judged(applied, path, progress)
         self._paths = present
 
-    def _judged(self, applied: Transaction, path: _Path, progress: Callable[[str], None]) -> Iterator[Told]:
+    def _judged(self, applied: Transaction, path: SeenPath, progress: Callable[[str], None]) -> Iterator[Told]:
         moved_ms, now_ms = path.trip.moved_to_ms, path.trip.now_ms
         name = _name(applied)
         if moved_ms is None:
@@ -227,13 +199,15 @@ class Guard:
             yield from self._follow(applied, path, moved_ms, progress)
 
     def _follow(
-        self, applied: Transaction, path: _Path, rtt_ms: float, progress: Callable[[str], None]
+        self, applied: Transaction, path: SeenPath, rtt_ms: float, progress: Callable[[str], None]
     ) -> Iterator[Told]:
         now_s, recent = time.monotonic(), self._followed_at_s
         while recent and now_s - recent[0] > _IN_S:
             recent.popleft()
         if len(recent) >= _MOST_FOLLOWED:
-            text = f"paths moved {len(recent)} times in an hour: they are reported and no longer followed"
+            text = (
+                f"paths moved {len(recent)} times in an hour: they are reported and no longer followed until fewer did"
+            )
             yield from self._once("not-followed", text)
             return
         # What had nothing to write for this round trip has nothing at the next look.
@@ -248,7 +222,9 @@ class Guard:
             return
         if result is None:
             path.tried_ms = rtt_ms
-            yield from self._once("not-followed", f"{name}: nothing that counts at once and is ours depends on it")
+            yield from self._once(
+                "not-followed", f"{name}: nothing that counts at once and is ours is to be changed for it"
+            )
             return
         recent.append(now_s)
         path.rests_until_s = now_s + _REST_S

@@ -40,12 +40,22 @@ class Hazard:
 
 
 @dataclass(frozen=True)
+class ToldPath:
+    """What somebody said of the path, and to whom: `told` names that."""
+
+    told: str
+    rtt_ms: float
+    rate_bit_per_s: float | None
+
+
+@dataclass(frozen=True)
 class Scene:
-    """What a rule looks at: the facts, the vocabulary they are written in, and the path if it is known."""
+    """What a rule looks at: the facts, the vocabulary they are written in, the path if it is known, and who told it."""
 
     facts: Facts
     catalog: Catalog
     path: NetworkPath | None
+    told: tuple[ToldPath, ...] = ()
 
     def readings(self, *tunables: str, identity: str | None = None) -> Iterator[tuple[Reading, Value]]:
         """Yield each device's reading of each of `tunables` with its typed value; those without one are left out.

@@ -5,9 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from fabtune.tune.locate import Locator, current
 from fabtune.tune.revert import is_ours
-from fabtune.tune.transaction import Step, Transaction
-
-IN_FORCE = "in force"
+from fabtune.tune.transaction import IN_FORCE, Step, Transaction
 
 
 def steps_in_force(known: Sequence[Transaction]) -> Iterator[tuple[Transaction, Step]]:

@@ -15,7 +15,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fabtune import __version__
 from fabtune.errors import FabtuneError
@@ -23,8 +23,10 @@ from fabtune.facts.collect import Host
 from fabtune.host import files, tools, tree
 from fabtune.tune import fault, lines
 from fabtune.tune.lines import VERSION, BeginLine, Line, Logout
-from fabtune.tune.plan import Plan
 from fabtune.tune.transaction import Step, Transaction, parse, take
+
+if TYPE_CHECKING:
+    from fabtune.tune.plan import Plan
 
 __all__ = [
     "Logout", "Step", "Transaction", "Writer", "begin", "locked", "owed_logins", "owed_values", "state_dir",
@@ -258,7 +260,7 @@ def _new_name(taken: Iterable[str]) -> str:
     return f"{last['stamp']}-{following}"
 
 
-def begin(plan: Plan, host: Host) -> tuple[Writer, Transaction]:
+def begin(plan: "Plan", host: Host) -> tuple[Writer, Transaction]:
     """Start a transaction for `plan` and return its writer.  Raises FabtuneError when the disk refuses."""
     directory = state_dir() / "journal"
     try:
@@ -277,6 +279,7 @@ def begin(plan: Plan, host: Host) -> tuple[Writer, Transaction]:
             # Whoever reads it takes it for the line's: an estimate is none.
             rate_bit_per_s=plan.path.rate_bytes_per_s * 8 if plan.path and not plan.path.estimated else None,
             note=plan.note,
+            whole=plan.whole,
         )
         writer = Writer(directory / f"{name}.jsonl")
         writer.append(header)

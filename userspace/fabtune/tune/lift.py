@@ -14,9 +14,9 @@ from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import ENDS, INITIATOR, TARGET, Observation
 from fabtune.model.one_path import alike
 from fabtune.tune import journal
-from fabtune.tune.held import IN_FORCE
 from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row
 from fabtune.tune.request import plan_for, request
+from fabtune.tune.transaction import IN_FORCE
 from fabtune.tune.unlifted import Unlifted, has_values, of_end, without_row
 from fabtune.tune.whose import Owned, Passed, is_known
 from fabtune.why import words

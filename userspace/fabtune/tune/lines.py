@@ -75,6 +75,8 @@ class BeginLine:
     rate_bit_per_s: float | None = None
     # Whoever asked for it, in his own words.
     note: str = omitted("")
+    # Whether it was all that the profile says, with no parameter set: what was not needed is meant, too.
+    whole: bool = omitted(False)
 
 
 @attrs.frozen

@@ -87,6 +87,8 @@ class Plan:
     rows: list[Row] = field(default_factory=list)
     # Whoever asks for it, in his own words.
     note: str = ""
+    # Whether it is all that the profile says, with no parameter set.
+    whole: bool = False
 
     @property
     def changes(self) -> list[Row]:
@@ -255,6 +257,12 @@ def wanted_value(
     if number > high:
         return _rounded(high, tunable, down=True), f"limited to {high}"
     return (low, f"raised to the least allowed, {low}") if number < low else (number, "")
+
+
+def has_default(row: Row, facts: Facts) -> bool:
+    """Tell whether a value is known to be the kernel's own: nobody has set it, or to nothing else."""
+    default, _ = _default(row.tunable, facts.host.kernel, float(facts.host.memory_bytes))
+    return default is not None and row.now is not None and row.tunable.parse(row.now) == default
 
 
 def _default(tunable: Tunable, kernel: str, memory_bytes: float) -> tuple[Value | None, str]:

@@ -124,6 +124,7 @@ def plan_for(asked: Request) -> tuple[Plan, Facts]:
         narrowed(plan)
     if asked.only:
         plan.rows = [row for row in plan.rows if row.tunable.name in asked.only]
+    plan.whole = not (asked.narrow or asked.only or asked.parameters)
     nextlogin.guard(plan, facts)
     return plan, facts
 

@@ -34,6 +34,8 @@ from fabtune.tune.lines import (
 
 # For a file whose first line cannot be read: whatever is asked for, it is named.
 _UNKNOWN = BeginLine(lines.VERSION, ROLES, "")
+# The state of what was applied whole and not taken back.
+IN_FORCE = "in force"
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class Transaction:
             return "waiting"
         if self.unconfirmed and not self.confirmed:
             return "unconfirmed"
-        return "in force" if self.applied else "interrupted"
+        return IN_FORCE if self.applied else "interrupted"
 
 
 def parse(path: Path, data: bytes, damage: str = "") -> Transaction:
