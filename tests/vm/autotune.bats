@@ -74,7 +74,7 @@ window() {
 
 @test "reads held by the locked window reach the line in a step that stays, in the same session, and revert gives all back" {
 	under_load randread 32
-	fabtune tune --yes --for 4s --target-netns target --json > tune.json
+	fabtune tune --yes --for 8s --target-netns target --json > tune.json
 	cat tune.json
 	[ "$(of '["ended"]')" = "at the bound" ]
 	[ "$(of '["steps"][0]["kept"]')" = True ]
@@ -122,7 +122,7 @@ window() {
 	run -2 fabtune tune --yes --with xdd --set op=read
 	[[ $output == *"needs one --on"* ]]
 	[ "$(window)" = 524288 ]
-	fabtune tune --yes --with xdd --set op=read --on "$DISK" --for 4s --target-netns target --json > tune.json
+	fabtune tune --yes --with xdd --set op=read --on "$DISK" --for 8s --target-netns target --json > tune.json
 	cat tune.json
 	[ "$(of '["steps"][0]["kept"]')" = True ]
 	[ "$(of '["last_bytes_per_s"] > 11e6')" = True ]
@@ -149,7 +149,7 @@ target_host() {
 	buffers=$(ip netns exec target sysctl -n net.ipv4.tcp_wmem)
 	ip netns exec target sysctl -qw net.ipv4.tcp_wmem="4096 16384 262144"
 	under_load randread 32
-	fabtune tune --yes --for 4s --target-host 10.2.0.1 --json > tune.json
+	fabtune tune --yes --for 8s --target-host 10.2.0.1 --json > tune.json
 	cat tune.json
 	[ "$(of '["steps"][0]["kept"]')" = True ]
 	[ "$(of '["last_bytes_per_s"] > 8e6')" = True ]
