@@ -89,6 +89,9 @@ static __always_inline void request_issue(struct request *rq, enum how how)
 		if (unlikely(!fabstat_monotonic_find(now, &stamp)))
 			goto outdated;
 		wait_ns = fabstat_waited_ns(rq, stamp);
+		/* A time out of range stands for any that is not known, or below 0. */
+		if (unlikely((u64)wait_ns >> FABSTAT_LIMIT_SHIFT))
+			goto slowly;
 	}
 	if (unlikely(!fabstat_find(rq, &place)) || unlikely(place.slot->issued != FABSTAT_IDLE))
 		goto slowly;
@@ -169,16 +172,24 @@ static void count_failure(struct fabstat_cpu *cpu, unsigned int op, enum fabstat
 		local64_inc(&cpu->errors[op][error - FABSTAT_FIRST_ERROR]);
 }
 
+/*
+ * Returns true if @rq, which has no bytes left, ends something that was counted before. Of a flush
+ * sequence: its data, if any, were issued and completed on their own, and the flush itself is
+ * another request; what failed of them is counted there. Of a request of dm-multipath: its data
+ * were completed by the end of its clone.
+ */
+static bool was_counted_before(struct request *rq, int error)
+{
+	if (error)
+		return rq->bio && op_is_flush(rq->bio->bi_opf);
+	return rq->bio || fabstat_op(rq) != FABSTAT_FLUSH;
+}
+
 /* A request ended that is not in flight according to the books. */
 static void request_complete_unissued(const struct fabstat_place *place, struct request *rq,
 				      int error, unsigned int nr_bytes)
 {
-	/*
-	 * The end of something that was counted before. Of a flush sequence: its data, if any,
-	 * were issued and completed on their own, and the flush itself is another request. Of a
-	 * request of dm-multipath: its data were completed by the end of its clone.
-	 */
-	if (!nr_bytes && !error && (rq->bio || fabstat_op(rq) != FABSTAT_FLUSH))
+	if (!nr_bytes && was_counted_before(rq, error))
 		return;
 	if (place->slot) {
 		place->slot->issued = FABSTAT_IDLE;
@@ -292,14 +303,14 @@ static __always_inline void request_complete(struct request *rq, fabstat_status_
 	if (unlikely(place.slot->bytes != nr_bytes))
 		goto slowly;
 	ns = how == BY_TIMEKEEPER ? ticks : fabstat_few_ticks_to_ns(ticks);
-	if (how == IN_DETAIL && unlikely(!fabstat_done_ordinary(&place, place.slot->issued, ns)))
+	if (how == IN_DETAIL && unlikely(!fabstat_done_ordinary(&place, ns)))
 		goto slowly;
 	op = place.slot->op;
 	histogram = READ_ONCE(*(place.cpu->histogram[FABSTAT_DIRECT] + op));
 	if (unlikely(!histogram))
 		goto slowly;
 	if (how == IN_DETAIL) {
-		sizes = fabstat_detail_sizes(&place, op);
+		sizes = fabstat_detail_sizes(&place, op, nr_bytes);
 		if (unlikely(!sizes))
 			goto slowly;
 	}
@@ -328,8 +339,8 @@ static noinline notrace __noclone void
 request_complete_in_detail(void *data, struct request *rq, fabstat_status_t status,
 			   unsigned int nr_bytes)
 {
-	/* Tracepoints alone, or by another clock: that is not worth another fast path. */
-	if (!static_branch_likely(&fabstat_detail) || static_branch_unlikely(&fabstat_timekeeper))
+	/* By another clock that is not worth another fast path. */
+	if (static_branch_unlikely(&fabstat_timekeeper))
 		request_complete_slowly(NULL, rq, status, nr_bytes);
 	else
 		request_complete(rq, status, nr_bytes, IN_DETAIL);
@@ -348,8 +359,11 @@ notrace void fabstat_probe_issue(void *data, struct request *rq)
 notrace void fabstat_probe_complete(void *data, struct request *rq, fabstat_status_t status,
 				    unsigned int nr_bytes)
 {
-	if (fabstat_done_wanted())
+	if (static_branch_unlikely(&fabstat_detail))
 		request_complete_in_detail(NULL, rq, status, nr_bytes);
+	else if (trace_slow_enabled())
+		/* Nor is the tracepoint alone. */
+		request_complete_slowly(NULL, rq, status, nr_bytes);
 	else if (static_branch_unlikely(&fabstat_timekeeper))
 		request_complete_by_timekeeper(NULL, rq, status, nr_bytes);
 	else

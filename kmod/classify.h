@@ -141,6 +141,7 @@ enum fabstat_event {
 
 /* Classes of requests by size: up to 4, 32 and 256 KiB, and above. */
 #define FABSTAT_SIZE_CLASSES	4
+#define FABSTAT_FIRST_SIZE	4096
 #define FABSTAT_SIZE_NAMES	{ "4KiB", "32KiB", "256KiB", "above" }
 
 /* Returns true if requests of kind @op are told apart by size. */
@@ -152,7 +153,7 @@ static inline bool fabstat_has_size(unsigned int op)
 /* Returns the class of a request of @bytes. */
 static inline unsigned int fabstat_size_class(unsigned int bytes)
 {
-	return bytes <= 4096 ? 0 : 1 + (bytes > 32768) + (bytes > 262144);
+	return bytes <= FABSTAT_FIRST_SIZE ? 0 : 1 + (bytes > 32768) + (bytes > 262144);
 }
 
 /* The classes of errors, which are counted per op as well; contiguous among the events. */

@@ -21,9 +21,12 @@
 /* So many looks in a row must find a counter that is to be used again. */
 #define LOOKS	3
 
-/* A look at CLOCK_MONOTONIC is good for so long, unless it was interrupted: took a 64th of that. */
-#define LOOK_NS		(100 * NSEC_PER_USEC)
-#define INTERRUPTED_SHIFT	6
+/* A look at CLOCK_MONOTONIC is good for so long, unless it took a 256th of that: an interrupt. */
+#define LOOK_NS		(400 * NSEC_PER_USEC)
+#define INTERRUPTED_SHIFT	8
+
+/* By so much stamp_mult is shorter than mult. */
+#define SHORTER_BY	(1U << (FABSTAT_CLOCK_SHIFT - FABSTAT_STAMP_SHIFT))
 
 struct fabstat_clock fabstat_clock;
 DEFINE_STATIC_KEY_TRUE(fabstat_timekeeper);
@@ -105,7 +108,7 @@ void fabstat_clock_init(void)
 	fabstat_clock.mult = mult;
 	fabstat_clock.offset_ns = to_ns - fabstat_ticks_to_ns(to_cycles);
 	fabstat_clock.look_ticks = ((u64)LOOK_NS << FABSTAT_CLOCK_SHIFT) / fabstat_clock.mult;
-	fabstat_clock.stamp_mult = mult >> (FABSTAT_CLOCK_SHIFT - FABSTAT_STAMP_SHIFT);
+	fabstat_clock.stamp_mult = DIV_ROUND_CLOSEST(mult, SHORTER_BY);
 	fabstat_clock.changes = to_changes;
 	fabstat_clock.seen_cycles = to_cycles;
 	fabstat_clock.seen_ns = to_ns;

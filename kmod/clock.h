@@ -75,8 +75,8 @@ static inline u64 fabstat_time_ns(u64 ticks)
 /*
  * What leads from ticks to CLOCK_MONOTONIC, in which the block layer stamps requests. To ask the
  * timekeeper each time would cost a fifth of what a request may. Each CPU asks again when its last
- * look is a tenth of a millisecond old: meanwhile the two clocks part by 50 ns if NTP corrects one
- * by the 500 ppm that it may at most, and by 10 ns because stamp_mult is short.
+ * look is 0.4 ms old: meanwhile the two clocks part by 200 ns if NTP corrects one by the 500 ppm
+ * that it may at most, by a tenth of that as a rule, and by 15 ns because stamp_mult is short.
  *
  * It is kept in ns << FABSTAT_STAMP_SHIFT, of which the lower 64 bits are right whatever overflows:
  * 48 bits of ns, so that times of up to 39 hours follow from two stamps.

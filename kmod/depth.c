@@ -11,11 +11,12 @@ void fabstat_depth_peak(struct fabstat_depth *depth, u32 now, u32 limit, u64 tic
 	if (now > READ_ONCE(depth->highest))
 		WRITE_ONCE(depth->highest, now);
 	WRITE_ONCE(depth->limit, limit);
-	if (now >= limit)
-		cmpxchg64(&depth->limit_since, 0, ticks);
+	/* Who has left since @now was counted saw no time that it could end. */
+	if (now >= limit && !cmpxchg64(&depth->limit_since, 0, ticks))
+		fabstat_depth_left_limit(depth, ticks);
 }
 
-/* The depth was at its limit before the request that just left. */
+/* The depth was at its limit, and need not be any more. */
 void fabstat_depth_left_limit(struct fabstat_depth *depth, u64 ticks)
 {
 	u64 since;

@@ -21,8 +21,8 @@ struct fabstat_done {
 };
 
 /*
- * Enters that a request of kind @op, which was never sent back, was issued at @now after @wait_ns.
- * Returns false, and enters nothing, if something is missing.
+ * Enters that a request of kind @op, which was never sent back, was issued at @now after @wait_ns,
+ * which a histogram has room for. Returns false, and enters nothing, if something is missing.
  */
 static __always_inline bool fabstat_detail_enter(const struct fabstat_place *place,
 						 unsigned int op, u64 wait_ns, u64 now)
@@ -30,9 +30,6 @@ static __always_inline bool fabstat_detail_enter(const struct fabstat_place *pla
 	struct fabstat_extra *extra = READ_ONCE(place->piece->extra);
 	struct fabstat_histogram *waits;
 
-	/* A time out of range stands for any that is not known, or below 0. */
-	if (unlikely(wait_ns >> FABSTAT_LIMIT_SHIFT))
-		return false;
 	if (unlikely(extra == fabstat_no_extra))
 		return false;
 	waits = READ_ONCE(*(place->cpu->histogram[FABSTAT_WAIT] + op));
@@ -48,27 +45,31 @@ static __always_inline bool fabstat_detail_enter(const struct fabstat_place *pla
 }
 
 /*
- * Returns true if the request that was issued at @issued, and took @ns, is none of the slowest and
- * has all its details.
+ * Returns true if the request at @place, which took @ns, is none of the slowest and has all its
+ * details.
  */
-static __always_inline bool fabstat_detail_ordinary(const struct fabstat_place *place, u64 issued,
-						    u64 ns)
+static __always_inline bool fabstat_detail_ordinary(const struct fabstat_place *place, u64 ns)
 {
 	struct fabstat_extra *extra = READ_ONCE(place->piece->extra) + place->index;
 
-	/* It may have been issued before this was switched on. */
-	return likely(extra->issued == issued) &&
+	/*
+	 * It may have been issued before this was switched on. When it was is read once more, which
+	 * costs less than to keep it.
+	 */
+	return likely(extra->issued == READ_ONCE(place->slot->issued)) &&
 	       likely(ns + extra->wait_ns <= READ_ONCE(place->dev->slow_floor_ns));
 }
 
-/* Returns the histogram of requests of kind @op and as long as this one; NULL: there is none. */
+/* Returns the histogram of requests of kind @op and of @bytes; NULL: there is none. */
 static __always_inline struct fabstat_histogram *
-fabstat_detail_sizes(const struct fabstat_place *place, unsigned int op)
+fabstat_detail_sizes(const struct fabstat_place *place, unsigned int op, unsigned int bytes)
 {
-	if (unlikely(!fabstat_has_size(op)))
-		return NULL;
-	return READ_ONCE(*(*(place->cpu->histogram + FABSTAT_SIZES +
-			     fabstat_size_class(place->slot->bytes)) + op));
+	struct fabstat_histogram **sizes = place->cpu->histogram[FABSTAT_SIZES] + op;
+
+	/* The most frequent class is the first; kinds without sizes have no histogram in any. */
+	if (bytes > FABSTAT_FIRST_SIZE)
+		sizes += fabstat_size_class(bytes) * FABSTAT_OPS;
+	return READ_ONCE(*sizes);
 }
 
 void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq, u64 now);

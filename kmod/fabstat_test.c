@@ -115,6 +115,10 @@ static void check_depth(struct kunit *test)
 	for (i = 0; i < 3; i++)
 		fabstat_depth_leave(depth, 2000);
 	CHECK(!atomic_read(&depth->now) && atomic64_read(&depth->at_limit_ns) == 700, 700);
+	/* Another CPU's request left when this one had reached the limit and not said so yet. */
+	atomic_set(&depth->now, 4);
+	fabstat_depth_peak(depth, 5, 5, 3000);
+	CHECK(!depth->limit_since && atomic64_read(&depth->at_limit_ns) == 700, 3000);
 }
 
 static struct kunit_case cases[] = {

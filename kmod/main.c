@@ -51,7 +51,7 @@
 #define SCAN_PERIOD	HZ
 
 static bool enabled = true;
-static bool loaded;	/* fabstat_lock; until then the parameter is only noted */
+static bool loaded;	/* fabstat_lock; before and after, parameters are only noted */
 static struct dentry *dir;
 
 /* Switches counting on or off; while it is off no probe is attached. fabstat_lock. */
@@ -149,7 +149,8 @@ static int target_set(const char *value, const struct kernel_param *param)
 		return err;
 	mutex_lock(&fabstat_lock);
 	err = fabstat_attach_target(on);
-	if (!on || err)
+	/* While the module goes fabstat_exit() frees what would be forgotten here. */
+	if (loaded && (!on || err))
 		fabstat_target_forget_all();
 	mutex_unlock(&fabstat_lock);
 	return err;
@@ -185,6 +186,11 @@ static int __init fabstat_init(void)
 		goto free_reserve;
 
 	dir = debugfs_create_dir(KBUILD_MODNAME, NULL);
+	if (IS_ERR(dir)) {
+		err = PTR_ERR(dir);
+		pr_err("no directory in debugfs, which the counters are read from: %d\n", err);
+		goto exit_attach;
+	}
 	debugfs_create_file("stats", 0400, dir, NULL, &fabstat_stats_fops);
 	debugfs_create_file("stats.bin", 0400, dir, NULL, &fabstat_typed_fops);
 	debugfs_create_file("slowest", 0400, dir, NULL, &fabstat_slowest_fops);
@@ -204,6 +210,7 @@ static int __init fabstat_init(void)
 
 remove_files:
 	debugfs_remove_recursive(dir);
+exit_attach:
 	fabstat_attach_exit();
 	fabstat_devices_exit();
 	fabstat_target_exit();

@@ -43,16 +43,19 @@ static void count_event(struct scsi_cmnd *cmd, enum fabstat_event event, bool re
 		place.slot->refusal = event + 1;
 }
 
-/* The target's answer. __scsi_queue_insert() clears it before the request is requeued. */
-void fabstat_probe_scsi_done(void *data, struct scsi_cmnd *cmd)
+/* Apart, so that it costs a command that was not refused no place on the stack; see block.c. */
+static noinline notrace __noclone void scsi_done_refused(void *data, struct scsi_cmnd *cmd)
 {
-	enum fabstat_event event = fabstat_status_event(cmd->result & 0xff);
-
-	if (likely(event == FABSTAT_EVENTS))
-		return;
 	fabstat_probe_enter();
-	count_event(cmd, event, true);
+	count_event(cmd, fabstat_status_event(cmd->result & 0xff), true);
 	fabstat_probe_leave();
+}
+
+/* The target's answer. __scsi_queue_insert() clears it before the request is requeued. */
+notrace void fabstat_probe_scsi_done(void *data, struct scsi_cmnd *cmd)
+{
+	if (unlikely(fabstat_status_event(cmd->result & 0xff) != FABSTAT_EVENTS))
+		scsi_done_refused(NULL, cmd);
 }
 
 /* The driver did not take the command. */

@@ -6,21 +6,14 @@
 #include "detail.h"
 #include "trace.h"
 
-/* Returns true if somebody wants to know of each completion; a jump that is patched out if not. */
-static __always_inline bool fabstat_done_wanted(void)
-{
-	return static_branch_unlikely(&fabstat_detail) || trace_slow_enabled();
-}
-
 extern unsigned int fabstat_slow_ms;
 
-/* Returns true if nobody is to be told of the request that was issued at @issued and took @ns. */
-static __always_inline bool fabstat_done_ordinary(const struct fabstat_place *place, u64 issued,
-						  u64 ns)
+/* Returns true if nobody is to be told of the request at @place, which took @ns. */
+static __always_inline bool fabstat_done_ordinary(const struct fabstat_place *place, u64 ns)
 {
 	if (trace_slow_enabled() && ns >= (u64)READ_ONCE(fabstat_slow_ms) * NSEC_PER_MSEC)
 		return false;
-	return fabstat_detail_ordinary(place, issued, ns);
+	return fabstat_detail_ordinary(place, ns);
 }
 
 void fabstat_tell_done(const struct fabstat_place *place, const struct fabstat_done *done);

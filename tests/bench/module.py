@@ -30,6 +30,7 @@ BARS = {
     ("scsi_debug", "off"): 20,
     ("lio_loop", "off"): 20,
     ("null_blk", "detail"): 300,
+    ("scsi_debug", "detail"): 300,
     ("null_blk", "ceiling"): 250,
 }
 TIMEKEEPER_BAR = 350

@@ -69,6 +69,29 @@ field() {
 	all_books_close
 }
 
+@test "a flush that fails is one error, and so are data that fail under one: nothing is unmatched" {
+	thorough
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
+	[ -d /sys/kernel/debug/scsi_debug ] || skip "scsi_debug injects single errors from Linux 6.7 on"
+	echo "write back" > "/sys/block/$disk/queue/write_cache"
+	modprobe null_blk nr_devices=0
+	dir=/sys/kernel/config/nullb/nullb0
+	mkdir $dir
+	[ -e $dir/fua ] || skip "null_blk does without FUA from Linux 6.11 on"
+	echo 2 > $dir/queue_mode; echo 64 > $dir/size; echo 1 > $dir/memory_backed; echo 1 > $dir/cache_size
+	echo 0 > $dir/fua; echo +0-7 > $dir/badblocks; echo 1 > $dir/power
+	wait_for test -b /dev/nullb0
+	load_fabstat
+	inject "$disk" "2 -1 0x35 0 0 0x2 0x4 0x44 0"
+	! python3 -c 'import os, sys; os.fsync(os.open(sys.argv[1], os.O_RDWR))' "/dev/$disk" || return 1
+	expect "$disk" 'flush.errors == 1 and write.errors == 0 and books and d.in_flight == 0' \
+		'not events["never_issued"] and not events["unmatched"]'
+	! dd if=/dev/zero of=/dev/nullb0 bs=4k count=1 oflag=direct,dsync status=none || return 1
+	dd if=/dev/zero of=/dev/nullb0 bs=4k count=1 seek=8 oflag=direct,dsync status=none
+	expect nullb0 'write.completed == 2 and write.errors == 1 and flush.completed and flush.errors == 0' \
+		'not events["never_issued"] and not events["unmatched"] and books and d.in_flight == 0'
+}
+
 all_books_close() {
 	expect "$disk" 'all(hist(op).count == ops[op].completed for op in ops)' \
 		'all(hist(op, "total").count == ops[op].completed for op in ops)' \
