@@ -7,6 +7,7 @@
  */
 #include <linux/fs.h>
 #include <linux/module.h>
+#include <linux/sched/mm.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
@@ -176,10 +177,12 @@ static int stuck_show(struct seq_file *m, void *unused)
 	struct stuck_list list = {
 		.threshold_ns = (u64)READ_ONCE(fabstat_stuck_ms) * NSEC_PER_MSEC,
 	};
-	unsigned int i, shown;
+	unsigned int i, shown, noio;
 	int err = 0;
 
 	mutex_lock(&fabstat_lock);
+	/* Memory that must be written out first may wait for the very requests that are to be shown. */
+	noio = memalloc_noio_save();
 	list.now = fabstat_ticks();
 	list.now_monotonic_ns = ktime_get_ns();
 	fill_list(&list);
@@ -202,6 +205,7 @@ static int stuck_show(struct seq_file *m, void *unused)
 		show_request(m, &list.request[i]);
 	kvfree(list.request);
 unlock:
+	memalloc_noio_restore(noio);
 	mutex_unlock(&fabstat_lock);
 	return err;
 }
