@@ -181,7 +181,7 @@ static int stuck_show(struct seq_file *m, void *unused)
 	int err = 0;
 
 	mutex_lock(&fabstat_lock);
-	/* Memory that must be written out first may wait for the very requests that are to be shown. */
+	/* What is written out for memory may wait for the requests that are to be shown. */
 	noio = memalloc_noio_save();
 	list.now = fabstat_ticks();
 	list.now_monotonic_ns = ktime_get_ns();
