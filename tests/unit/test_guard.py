@@ -202,11 +202,12 @@ def test_a_queue_that_was_followed_once_is_not_followed_to_what_it_grows_to(
 
 @pytest.mark.parametrize(("least_ms", "moved_ms"), [(40, None), (400, 400)])
 def test_where_nobody_told_a_rate_a_queue_is_told_from_a_path_by_the_least_round_trip(
-    least_ms: float, moved_ms: float | None
+    monkeypatch: pytest.MonkeyPatch, least_ms: float, moved_ms: float | None
 ) -> None:
     """So it is after `tune`, which plans for the speed of a NIC."""
     path = SeenPath(RoundTrip(40))
     for turn in range(6):
+        monkeypatch.setattr(time, "monotonic", lambda at_s=turn: float(at_s))
         path.look([connection(400, 11_900_000 * turn, least_ms=least_ms)], None)
     assert path.trip.moved_to_ms == moved_ms
 
