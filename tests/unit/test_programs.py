@@ -116,3 +116,21 @@ def test_on_our_terminal_it_has_our_session_and_our_output(capfd: pytest.Capture
 
 def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "userspace")}
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel shares CPUs out by process alone")
+def test_what_is_launched_in_a_session_of_its_own_is_as_nice_as_who_launched_it() -> None:
+    """The kernel shares CPUs out by session, and a new one is at 0: guests of `nice fabtune run` had a full share."""
+    text = """
+import os, sys
+from pathlib import Path
+from fabtune.host.run import launch
+mine = os.nice(1)
+process = launch(["sleep", "600"])
+print(Path(f"/proc/{process.pid}/autogroup").read_text().split()[-1], mine)
+process.kill()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "userspace")}
+    command = [sys.executable, "-c", text]
+    told = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.split()
+    assert told[0] == told[1] != "0"

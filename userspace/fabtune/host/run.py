@@ -4,6 +4,7 @@
 Its failure becomes a readable error.
 """
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -121,13 +122,18 @@ def launch(
         words = [require("setpriv", "util-linux"), "--pdeathsig", dies_by, *_WITH_PARENT, str(os.getpid()), *words]
     sink: IO[bytes] | int = subprocess.DEVNULL if log is None else log
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             words, env=env, cwd=cwd, pass_fds=pass_fds, start_new_session=not on_terminal,
             stdin=None if on_terminal else subprocess.DEVNULL,
             stdout=None if on_terminal else sink, stderr=log if on_terminal else sink,
         )  # fmt: skip
     except OSError as error:
         raise _not_started(words, error) from None
+    if (niceness := os.nice(0)) and not on_terminal:
+        # Where the kernel shares CPUs out by session (sched_autogroup) a new one is at 0, however nice its processes.
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{process.pid}/autogroup").write_text(str(niceness))
+    return process
 
 
 def ended(process: "Process[bytes]", within_s: float) -> bool:
