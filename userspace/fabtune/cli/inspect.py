@@ -158,12 +158,11 @@ def run_lint(args: argparse.Namespace) -> int:
             table.print_json({"host": facts.host.name, **told, "findings": [one.as_json() for one in findings]})
         else:
             _show_findings(findings)
+    if hidden:
+        console.say(f"fabtune: {hidden}: sudo fabtune lint")
     if any(one.severity != SEVERITIES[-1] for one in findings):
         return ExitCode.DRIFT
-    if not hidden:
-        return ExitCode.DONE
-    console.say(f"fabtune: {hidden}: sudo fabtune lint")
-    return ExitCode.CANNOT_TELL
+    return ExitCode.CANNOT_TELL if hidden else ExitCode.DONE
 
 
 def _planned(netns: str) -> "list[ToldPath]":
