@@ -137,7 +137,7 @@ lab-debug-kernels: deps-lab ## build the kernels with sanitizers, PREEMPT_RT and
 check-sanitizers: lab-debug-kernels ## every suite of the module on those kernels (out/sanitizers/summary.json)
 	$(PYTHON) tests/vm/sanitizers.py --out $(OUT)/sanitizers
 
-check-model: deps-lab ## the module's books against a model fed by blktrace, on four stacks (REQUESTS=1000000, SEED=1; out/model/model.json)
+check-model: deps-lab ## the module's books against a model fed by blktrace, on four stacks (REQUESTS=1000000, SEED=1; out/model/model.json); resumes
 	$(PYTHON) tests/vm/model.py --requests $(REQUESTS) --seed $(SEED) --out $(OUT)/model
 
 lab-shell: deps-lab ## enter a booted guest with the iSCSI topology up

@@ -14,49 +14,57 @@ sys.path.insert(0, str(PACKAGE.parents[1] / "tests/vm"))
 import model as check_model  # noqa: E402
 
 
-def _row(directory: Path, requests: int, of: str) -> Path:
-    file = directory / "model.json"
-    file.write_text(json.dumps({"stack": "iscsi", "requests": requests, "differences": 0, "digest": of}))
-    return file
-
-
-def test_a_stack_is_kept_with_its_requests_and_its_code_alone(tmp_path: Path) -> None:
-    file = _row(tmp_path, 1000, "this module")
-    assert check_model.kept(file, 1000, "this module")
-    assert check_model.kept(file, 1001, "this module") is None
-    assert check_model.kept(file, 1000, "another module") is None
-    assert check_model.kept(tmp_path / "none.json", 1, "this module") is None
+def test_what_is_of_other_code_is_not_kept(tmp_path: Path) -> None:
+    file = tmp_path / "model.json"
+    assert check_model.kept(file, "this module") is None
+    file.write_text(json.dumps({"requests": 1000, "digest": "this module"}))
+    assert check_model.kept(file, "this module")
+    assert check_model.kept(file, "another module") is None
 
 
 def test_the_digest_names_the_module_the_model_and_the_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = check_model.digest(1)
-    assert check_model.digest(2) != before == check_model.digest(1)
+    before = check_model.digest("1.1")
+    assert check_model.digest("1.2") != before == check_model.digest("1.1")
     guest = tmp_path / "model_guest.py"
     guest.write_text("another model")
     monkeypatch.setattr(check_model, "_GUEST", guest)
-    assert check_model.digest(1) != before
+    assert check_model.digest("1.1") != before
     monkeypatch.setattr(check_model, "source_digest", lambda: "another module")
-    assert check_model.digest(1) != before
+    assert check_model.digest("1.1") != before
 
 
-def test_what_is_missing_is_said_and_only_the_rest_is_measured(
+def test_a_run_goes_on_where_it_stopped_and_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    measured = []
+    measured: list[tuple[str, int]] = []
 
-    def measure(stack: str, requests: int, seed: int, directory: Path, of: str) -> bool:
-        measured.append(stack)
+    def measure(stack: str, requests: int, seed: str, directory: Path) -> dict[str, object] | None:
+        measured.append((stack, requests))
+        if len(measured) == 2:
+            return None
         directory.mkdir(parents=True)
-        _row(directory, requests, of)
-        return True
+        # Guests end with the round that has the last request.
+        row = {"requests": requests + 1, "differences": 0, "rounds": 1, "found": [], "digest": check_model.digest(seed)}
+        (directory / "model.json").write_text(json.dumps(row))
+        return row
 
     monkeypatch.setattr(check_model, "measure", measure)
-    asked = ["model.py", "--out", str(tmp_path), "--requests", "10"]
+    monkeypatch.setattr(check_model, "PIECE", 10)
+    asked = ["model.py", "--out", str(tmp_path), "--requests", "25"]
     monkeypatch.setattr(sys, "argv", [*asked, "iscsi"])
+    assert check_model.main() == 1
+    assert "not all are measured: scsi_debug, multipath, iscsi, nvme-tcp" in capsys.readouterr().out
     assert check_model.main() == 0
-    assert "not measured yet: scsi_debug, multipath, nvme-tcp" in capsys.readouterr().out
+    assert measured == [("iscsi", 10), ("iscsi", 10), ("iscsi", 10), ("iscsi", 3)]
     monkeypatch.setattr(sys, "argv", asked)
     assert check_model.main() == 0
-    assert measured == ["iscsi", "scsi_debug", "multipath", "nvme-tcp"]
     found = json.loads((tmp_path / "model.json").read_text())
-    assert (found["requests"], found["differences"], found["missing"]) == (40, 0, [])
+    assert (found["requests"], found["differences"], found["missing"]) == (4 * 26, 0, [])
+    assert len(measured) == 4 + 3 * 3
+
+
+def test_a_difference_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"requests": 10, "differences": 1, "rounds": 1, "found": ["read issued: 9, the model says 10"]}
+    monkeypatch.setattr(check_model, "measure", lambda *_: row)
+    monkeypatch.setattr(sys, "argv", ["model.py", "--out", str(tmp_path), "--requests", "10"])
+    assert check_model.main() == 1

@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Random load and random trouble, counted by the module and by a model that blktrace feeds, on each kind of stack.
 
-One guest a stack, on the virtual clock.  Writes model.json into DIR: `requests` and `differences` in all, and by stack.
-A stack that DIR has, of this module, model and seed and with as many requests, is not measured again.
-Exits 1 for any difference.
+Guests of so many requests each, on the virtual clock, until each stack has its requests.  Writes model.json into DIR:
+`requests` and `differences` in all, and by stack.  What DIR has of this module, model and seed is not measured again:
+a run goes on where it was stopped.  Exits 1 for any difference.
 """
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,37 +24,64 @@ sys.path.insert(0, str(TOP / "userspace"))
 from fabtune.lab.module import source_digest  # noqa: E402
 
 STACKS = ("scsi_debug", "multipath", "iscsi", "nvme-tcp")
+PIECE = 50_000
 TIMEOUT_S = 4 * 3600
 _GUEST = TOP / "tests/vm/model_guest.py"
+Row = dict[str, Any]
 
 
-def digest(seed: int) -> str:
+def digest(seed: str) -> str:
     """Return what names the module, the model and the draw."""
     return hashlib.sha256(f"{source_digest()} {_GUEST.read_text()} {seed}".encode()).hexdigest()
 
 
-def kept(file: Path, requests: int, of: str) -> dict[str, Any] | None:
-    """Return the row of a stack in `file` that need not be measured again, if there is one."""
-    row: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    return row if row.get("digest") == of and row["requests"] >= requests else None
+def kept(file: Path, of: str) -> Row | None:
+    """Return what a guest left in `file` if it need not be run again."""
+    row: Row = json.loads(file.read_text()) if file.exists() else {}
+    return row if row.get("digest") == of else None
 
 
-def measure(stack: str, requests: int, seed: int, directory: Path, of: str) -> bool:
-    """Run the guest of `stack`, and keep its row in `directory`; return whether it ended well."""
+def measure(stack: str, requests: int, seed: str, directory: Path) -> Row | None:
+    """Run a guest of `stack`; return what it counted, which `directory` keeps, or None when it did not end well."""
+    file, of = directory / "model.json", digest(seed)
     # What an earlier guest left there is not this one's.
-    (directory / "model.json").unlink(missing_ok=True)
+    file.unlink(missing_ok=True)
     done = subprocess.run(
         ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", "trixie", "--clock", "virtual",
          "--memory-mib", "3072", "--timeout-s", str(TIMEOUT_S), "--out", str(directory),
-         str(_GUEST), stack, str(requests), str(seed)],
+         str(_GUEST), stack, str(requests), seed],
         cwd=TOP, env={**os.environ, "PYTHONPATH": str(TOP / "userspace")}, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     if done.returncode:
         print(f"{stack}: the guest ended with exit {done.returncode} (see {directory})", file=sys.stderr)
-        return False
-    file = directory / "model.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"digest": of}))
-    return True
+        return None
+    row: Row = json.loads(file.read_text()) | {"digest": of}
+    file.write_text(json.dumps(row))
+    return row
+
+
+def pieces(stack: str, requests: int, seed: int, out: Path, anew: bool) -> Iterator[Row]:
+    """Yield what each guest of a stack counted until it has so many requests; those that are not kept run if `anew`."""
+    left = requests
+    for number in itertools.count(1):
+        if left <= 0:
+            return
+        directory, one = out / stack / str(number), f"{seed}.{number}"
+        piece = kept(directory / "model.json", digest(one))
+        if piece is None and anew:
+            piece = measure(stack, min(PIECE, left), one, directory)
+        if piece is None:
+            return
+        left -= piece["requests"]
+        yield piece
+
+
+def total(stack: str, requests: int, seed: int, out: Path, anew: bool = False) -> Row:
+    """Return what the guests of a stack counted together."""
+    row: Row = {"stack": stack, "requests": 0, "differences": 0, "rounds": 0, "found": []}
+    for piece in pieces(stack, requests, seed, out, anew):
+        row |= {key: row[key] + piece[key] for key in ("requests", "differences", "rounds", "found")}
+    return row
 
 
 def main() -> int:
@@ -65,22 +94,17 @@ def main() -> int:
     args = parser.parse_args()
     if unknown := set(args.stacks) - set(STACKS):
         parser.error(f"{', '.join(sorted(unknown))}: expected {', '.join(STACKS)}")
-    out, of = args.out.resolve(), digest(args.seed)
-    places = {stack: out / stack / "model.json" for stack in STACKS}
-    for stack in args.stacks or STACKS:
-        if kept(places[stack], args.requests, of):
-            print(f"{stack}: kept from an earlier run")
-        elif not measure(stack, args.requests, args.seed, out / stack, of):
-            return 1
-    rows = {stack: row for stack, file in places.items() if (row := kept(file, args.requests, of))}
-    missing = [stack for stack in STACKS if stack not in rows]
-    total = {key: sum(row[key] for row in rows.values()) for key in ("requests", "differences")}
-    document = total | {"seed": args.seed, "missing": missing, "stacks": list(rows.values())}
+    out = args.out.resolve()
+    asked = args.stacks or STACKS
+    rows = [total(stack, args.requests, args.seed, out, anew=stack in asked) for stack in STACKS]
+    whole: Row = {key: sum(row[key] for row in rows) for key in ("requests", "differences")}
+    missing = [row["stack"] for row in rows if row["requests"] < args.requests]
+    document = whole | {"seed": args.seed, "missing": missing, "stacks": rows}
     (out / "model.json").write_text(json.dumps(document, indent=2) + "\n")
-    print(f"{total['requests']} requests, {total['differences']} differences")
+    print(f"{whole['requests']} requests, {whole['differences']} differences")
     if missing:
-        print(f"not measured yet: {', '.join(missing)}")
-    return 1 if total["differences"] else 0
+        print(f"not all are measured: {', '.join(missing)}")
+    return 1 if whole["differences"] or set(missing) & set(asked) else 0
 
 
 if __name__ == "__main__":

@@ -270,7 +270,7 @@ def one_round(stack: Stack, requests: int, chance: random.Random) -> tuple[int, 
 
 
 def main() -> None:
-    stack, requests, chance = Stack(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
+    stack, requests, chance = Stack(sys.argv[1]), int(sys.argv[2]), random.Random(sys.argv[3])
     run("insmod", "/fabtune/kmod/fabstat.ko")
     stack.once()
     seen, found, rounds = 0, [], 0
