@@ -206,23 +206,23 @@ def kinds(points: Sequence[Point]) -> str:
     return table(("RTT ms", *(f"{target}, `{profile}`" for target, profile in columns), "bound"), rows)
 
 
-def over(factor: str, *more: str, across: str = "profile") -> Callable[[Sequence[Point]], str]:
-    """Return the table with a row for each value of `factor`, a column for each of `across`, read / write.
+def over(factor: str, *more: str) -> Callable[[Sequence[Point]], str]:
+    """Return the table with a row for each value of `factor`, a column for each profile, read / write.
 
-    The bound's column follows, then for each of the figures `more` a column for each of `across` as well.
+    The bound's column follows, then for each of the figures `more` a column for each profile as well.
     """
 
     def rows(points: Sequence[Point]) -> str:
-        names = list(dict.fromkeys(point[across] for point in points))
+        names = list(dict.fromkeys(point["profile"] for point in points))
         values = list(dict.fromkeys(point[factor] for point in points))
         cells = []
         for value in values:
             row = {factor: value}
             cells.append((
                 f"{value:g}" if isinstance(value, float) else str(value),
-                *(both(points, **{across: name}, **row) for name in names),
+                *(both(points, profile=name, **row) for name in names),
                 f"{by(points, **row)['bound_mb_per_s']:.1f}",
-                *(both(points, key, **{across: name}, **row) for key in more for name in names),
+                *(both(points, key, profile=name, **row) for key in more for name in names),
             ))  # fmt: skip
         titles = (f"`{name}` {COLUMNS[key][0]}" for key in more for name in names)
         return table((COLUMNS.get(factor, (factor,))[0], *(f"`{name}`" for name in names), "bound", *titles), cells)
@@ -270,7 +270,7 @@ TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
     "demo": gains, "wan-rtt": profiles, "wan-loss": losses, "wan-far": shares,
     "target-kinds": kinds, "wan-jitter": over("jitter"), "wan-shared": over("buffer"),
     "wan-buffer": over("buffer", "cpu_s_per_gb"),
-    "wan-cross": over("cross"), "wan-deep": shares, "wan-known": over("rtt_ms", across="known"),
+    "wan-cross": over("cross"), "wan-deep": shares, "wan-known": over("rtt_ms"),
     "path-cut": listed("cut", "mb_per_s", "paths_failed", "oldest_s"),
     "queue-full": listed("task_set_full", "mb_per_s", "queue_full", "oldest_s", "depth_after"),
     "multipath": listed("sessions", "mb_per_s"), "mptio": listed("workload", "threads", "mb_per_s"),
