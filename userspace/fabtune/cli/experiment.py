@@ -11,7 +11,7 @@ from pathlib import Path
 from fabtune import progress
 from fabtune.cli import table
 from fabtune.errors import ExitCode, InputError
-from fabtune.experiment import batch, definition, fleet, inventory, publish, results
+from fabtune.experiment import batch, definition, earlier, fleet, inventory, publish, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.publish import Published
@@ -60,12 +60,15 @@ def run_experiment(args: argparse.Namespace) -> int:
             shown = publish.of_lab(wanted, batch.summary_of(runs), verdicts, _command(args), out)
             _show(shown, verdicts, args.json)
             code = _code(verdicts)
+        earlier.drop([run.directory for run in runs], out)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_kept(runs, args)) from None
     finally:
         # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
         for complaint in publish.write_tree(wanted, out, _command(args), named, in_suite=args.out is None):
             print(f"fabtune: {complaint.said}", file=sys.stderr)
+        if kept := earlier.said(out):
+            print(f"fabtune: {kept}", file=sys.stderr)
     return code
 
 

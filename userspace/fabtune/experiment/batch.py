@@ -19,7 +19,7 @@ import attrs
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment import expect
+from fabtune.experiment import earlier, expect
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.present import images_of, look_anew, origin_now
 from fabtune.experiment.settings import ops_of
@@ -69,6 +69,11 @@ class Run:
         return f"{self.combination.name} run {self.number}"
 
     @property
+    def tree(self) -> Path:
+        """The directory of the experiment that the run is one of."""
+        return self.directory.parent.parent
+
+    @property
     def settings(self) -> Settings:
         """The combination's settings; each run has the seed that follows the last one's."""
         settings = self.combination.settings
@@ -79,9 +84,14 @@ class Run:
         """What the run comes from if it is measured now."""
         return origin_now(self.settings, self.clock, self.hosts)
 
+    @property
+    def ended(self) -> bool:
+        """Whether there is what a run leaves that ended well, of whatever it came."""
+        return any((self.directory / name).exists() for name in (keptrun.NOTE, keptrun.POINTS))
+
     def state(self) -> RunState:
         """Return what became of the run: one that would not come out as it stands there is refused."""
-        if not any((self.directory / name).exists() for name in (keptrun.NOTE, keptrun.POINTS)):
+        if not self.ended:
             return RunState("failed" if keptrun.names_of(self.directory) else "not run")
         try:
             kept, points = keptrun.read(self.directory)
@@ -127,20 +137,21 @@ def run_all(
 ) -> list[Point]:
     """Run what is not there yet, `jobs` guests at a time (0: one a core), and return all points in the order of `runs`.
 
-    Without `resume` everything runs anew; with it, what came from something else does, and is named.  Raises
-    FabtuneError naming every run that failed, after the others have ended; an interrupt stops the guests at once and
-    loses only their runs.
+    Without `resume` everything runs anew; with it, what came from something else does, and is named.  What was there is
+    put aside once there are images to measure with.  Raises FabtuneError naming every run that failed, after the others
+    have ended; an interrupt stops the guests at once and loses only their runs.
     """
     waiting = to_measure(runs, resume=resume, progress=progress)
-    for run in waiting:
-        if why := fabrics.find(run.settings.fabric).MISSING:
-            _say_missing(run, why)
+    missing = [run for run in waiting if fabrics.find(run.settings.fabric).MISSING]
     waiting = [run for run in waiting if not fabrics.find(run.settings.fabric).MISSING]
     suites = dict.fromkeys(name for run in waiting for name in images_of(run.settings))
     workers = jobs or os.cpu_count() or 1
     progress.begin([step for suite in suites for step in expected_steps(suite)])
     progress.begin([(run.name, EXPECTED_RUN_S) for run in waiting], at_once=workers)
     images = {suite: build_image(suite, progress) for suite in suites} if waiting else {}
+    make_room((*missing, *waiting))
+    for run in missing:
+        _say_missing(run, fabrics.find(run.settings.fabric).MISSING)
     if definition.clock == "real":
         waiting = interleave.in_random_blocks(waiting, lambda run: run.number)
     failures = _run_waiting(definition, waiting, images, workers, progress)
@@ -150,13 +161,11 @@ def run_all(
 
 
 def to_measure(runs: Sequence[Run], *, resume: bool, progress: Progress) -> list[Run]:
-    """Return the runs to measure: all, which are deleted, or with `resume` those that are not there as they would be.
+    """Return the runs to measure: all, or with `resume` those that are not there as they would be.
 
-    Of the latter those are named that left something; it stays until the run has ended.
+    Of the latter those are named that left something.
     """
     if not resume:
-        for run in runs:
-            shutil.rmtree(run.directory, ignore_errors=True)
         return list(runs)
     waiting = []
     for run in runs:
@@ -166,6 +175,15 @@ def to_measure(runs: Sequence[Run], *, resume: bool, progress: Progress) -> list
         if state.status != "measured":
             waiting.append(run)
     return waiting
+
+
+def make_room(runs: Sequence[Run]) -> None:
+    """Put aside what is there of `runs`, which are about to be measured; what did not end well is removed."""
+    for run in runs:
+        if run.ended:
+            earlier.put_aside([run.directory], run.tree)
+        elif run.directory.exists():
+            shutil.rmtree(run.directory)
 
 
 def summary_of(runs: Sequence[Run]) -> list[Summary]:
@@ -232,8 +250,6 @@ def _run_one(
         )
         outcome = run_guest(machine, job, draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop)
         ended = outcome.exit_status == 0 and (draft / keptrun.POINTS).exists()
-        # Nothing of an earlier run stays beside the new one's files.
-        shutil.rmtree(run.directory, ignore_errors=True)
         shutil.copytree(draft, run.directory)
         if not ended:
             (run.directory / keptrun.POINTS).unlink(missing_ok=True)

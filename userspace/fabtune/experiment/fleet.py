@@ -10,7 +10,6 @@ import configparser
 import json
 import os
 import re
-import shutil
 import signal
 import tempfile
 import time
@@ -21,7 +20,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment.batch import Run, to_measure
+from fabtune.experiment.batch import Run, make_room, to_measure
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
@@ -89,6 +88,7 @@ def run_all(
     interrupted one too, the profile is taken back on every host that can be reached.
     """
     waiting = to_measure(runs, resume=resume, progress=progress)
+    make_room(waiting)
     progress.begin([(run.name, _expected_s(run)) for run in waiting])
     failures = []
     for run in interleave.in_random_blocks(waiting, lambda run: run.number):
@@ -108,8 +108,6 @@ def _expected_s(run: Run) -> float:
 
 
 def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: bool) -> None:
-    # Nothing of an earlier run stays beside the new one's files.
-    shutil.rmtree(run.directory, ignore_errors=True)
     run.directory.mkdir(parents=True)
     settings = run.settings
     path = {key: definition.fixed[key] for key in ("rtt", "rate") if key in definition.fixed}

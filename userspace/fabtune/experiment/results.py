@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import attrs
 
 from fabtune.errors import InputError
+from fabtune.experiment import earlier
 from fabtune.experiment.batch import Run, runs_of
 from fabtune.experiment.definition import Definition
 from fabtune.host import files
@@ -70,9 +71,8 @@ def keep_points(points: Sequence[Point], out: Path) -> Path:
 
 
 def withdraw(out: Path) -> None:
-    """Remove what shows the runs of an experiment that is about to be measured: they will not be those any more."""
-    for name in (SUMMARY, *VIEWS):
-        (out / name).unlink(missing_ok=True)
+    """Put aside what shows the runs of an experiment that is about to be measured: they will not be those any more."""
+    earlier.put_aside([out / name for name in (SUMMARY, *VIEWS)], out)
 
 
 def keep_index(definition: Definition, out: Path, command: str, hosts: tuple[str, ...] = ()) -> ExperimentIndex:

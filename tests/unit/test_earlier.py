@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An experiment measured anew: what was there is kept until the new runs are, and nothing reads it meanwhile."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from run_records import make_record
+
+from fabtune.cli.main import main
+from fabtune.errors import ExitCode, FabtuneError
+from fabtune.experiment import batch, definition
+from fabtune.lab.image import find_image
+from fabtune.measure import keptrun, recordfile
+from fabtune.model.results import Point
+
+TEXT = 'summary = "s"\nseeds = 1\n[factors]\nprofile = ["untouched", "wan"]\nrtt = ["20ms", "50ms"]\n'
+OLD, NEW = 100.0, 7.0
+
+
+def _point(profile: str, rtt_ms: float, mb_per_s: float) -> Point:
+    figures = {"mb_per_s": mb_per_s, "bound_mb_per_s": 119.5, "fraction_of_bound": mb_per_s / 119.5}
+    return Point({"profile": profile, "rtt_ms": rtt_ms, "op": "read", **figures})
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A whole tree of one run a combination, in out/exp, with its summary."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exp.toml").write_text(TEXT)
+    wanted = definition.load("exp.toml")
+    for run in batch.runs_of(wanted, wanted.combinations(), Path("out/exp")):
+        label, rtt_ms = run.settings.profile, run.settings.rtt_ms
+        recordfile.write(make_record(OLD, label=label, path={"rtt_ms": rtt_ms}), run.directory / "read.run.json.gz")
+        run.keep([_point(label, rtt_ms, OLD)])
+    assert main(["run", "exp.toml", "--resume"]) == ExitCode.DONE
+    return tmp_path / "out/exp"
+
+
+def _runs(tree: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(tree)): path.read_bytes() for path in sorted(tree.glob("*/run-1/*.json*"))}
+
+
+@pytest.fixture
+def guests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Guests that measure at once, as many as the list's number says; then somebody presses Ctrl-C."""
+    left = [1]
+
+    def guest(machine: Any, _job: Path, draft: Path, **_others: object) -> SimpleNamespace:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        draft.mkdir()
+        (draft / "points.json").write_text(keptrun.as_text([_point("untouched", 20.0, NEW)]))
+        return SimpleNamespace(exit_status=0)
+
+    monkeypatch.setattr(batch, "build_module", lambda _image: None)
+    monkeypatch.setattr(batch, "build_image", lambda name, _progress: find_image(name))
+    monkeypatch.setattr(batch, "write_job", lambda *_words, **_others: None)
+    monkeypatch.setattr(batch, "run_guest", guest)
+    return left
+
+
+def test_without_an_image_no_result_is_lost(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All runs were deleted before their images were built, and summary.json with them."""
+    before, summary = _runs(tree), (tree / "summary.json").read_bytes()
+
+    def no_image(*_: object) -> None:
+        raise FabtuneError("no image: the archive does not answer")
+
+    monkeypatch.setattr(batch, "build_image", no_image)
+    assert main(["run", "exp.toml"]) == ExitCode.FAILED
+    assert _runs(tree) == before
+    assert (tree / ".earlier/summary.json").read_bytes() == summary
+    told = capsys.readouterr().err
+    assert "what was there before is kept in out/exp/.earlier until the runs in its place are measured" in told
+    assert main(["run", "exp.toml", "--resume"]) == ExitCode.DONE
+    assert (tree / "summary.json").read_bytes() == summary and not (tree / ".earlier").exists()
+
+
+def test_an_interrupt_leaves_the_earlier_runs_out_of_sight_until_all_are_measured(
+    tree: Path, guests: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = _runs(tree)
+    assert main(["run", "exp.toml", "--jobs", "1"]) == ExitCode.INTERRUPTED
+    assert _runs(tree / ".earlier") == before
+    told = capsys.readouterr().err
+    assert "1 of 4 runs is kept" in told and "kept in out/exp/.earlier" in told
+    # Nobody takes them for results of today.
+    assert main(["report", "out/exp"]) == ExitCode.USAGE
+    assert "no run records" in capsys.readouterr().err
+    # Begun once more, they are what the earlier ones are still, not the one that was measured since.
+    guests[0] = 1
+    assert main(["run", "exp.toml", "--jobs", "1"]) == ExitCode.INTERRUPTED
+    assert _runs(tree / ".earlier") == before
+    guests[0] = 1
+    assert main(["run", "exp.toml", "--only", "profile=wan", "--only", "rtt=50ms"]) == ExitCode.DONE
+    assert len(_runs(tree / ".earlier")) == len(before) * 3 // 4
+    guests[0] = 2
+    assert main(["run", "exp.toml", "--resume"]) == ExitCode.DONE
+    assert not (tree / ".earlier").exists()
+
+
+def test_a_run_that_fails_takes_nothing_from_the_earlier_ones(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, guests: list[int]
+) -> None:
+    before = _runs(tree)
+
+    def crashed(_machine: object, _job: Path, draft: Path, **_others: object) -> SimpleNamespace:
+        draft.mkdir()
+        (draft / "output.log").write_text("Kernel panic\n")
+        return SimpleNamespace(exit_status=1)
+
+    monkeypatch.setattr(batch, "run_guest", crashed)
+    assert main(["run", "exp.toml", "--jobs", "1"]) == ExitCode.FAILED
+    assert _runs(tree / ".earlier") == before
+    assert {path.name for path in tree.glob("*/run-1/*")} == {"output.log", "index.html"}
