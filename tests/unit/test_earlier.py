@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """An experiment measured anew: what was there is kept until the new runs are, and nothing reads it meanwhile."""
 
+import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,3 +120,30 @@ def test_a_run_that_fails_takes_nothing_from_the_earlier_ones(
     assert main(["run", "exp.toml", "--jobs", "1"]) == ExitCode.FAILED
     assert _runs(tree / ".earlier") == before
     assert {path.name for path in tree.glob("*/run-1/*")} == {"output.log", "index.html"}
+
+
+def test_part_of_an_experiment_takes_nothing_from_the_summary_of_all(
+    tree: Path, guests: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --only one of four points, summary.json and the page lost the other three, whose runs were all there."""
+    only = ["run", "exp.toml", "--only", "profile=untouched", "--only", "rtt=20ms"]
+    assert main(only) == ExitCode.DONE
+    rows = {(one["profile"], one["rtt_ms"]): one["mb_per_s"] for one in json.loads((tree / "summary.json").read_text())}
+    others = {("untouched", 50.0): OLD, ("wan", 20.0): OLD, ("wan", 50.0): OLD}
+    assert rows == {("untouched", 20.0): NEW, **others}
+    told = capsys.readouterr()
+    assert "3 runs of other combinations, which were there before, are shown as well" in " ".join(told.out.split())
+    for page in ("figures.html", "index.html"):
+        text = (tree / page).read_text()
+        assert "fabtune run exp.toml" in text and "exp.toml --only" not in text
+    assert "3 runs of other combinations" in (tree / "figures.html").read_text()
+
+
+def test_a_part_is_called_one(tree: Path, guests: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of runs that are not there, or are not those of the definition any more, nothing was said."""
+    shutil.rmtree(tree / "profile=wan,rtt=20ms")
+    (tree / "profile=wan,rtt=50ms/run-1/run.json").unlink()
+    assert main(["run", "exp.toml", "--only", "profile=untouched", "--only", "rtt=20ms"]) == ExitCode.DONE
+    said = "2 of 4 runs of the experiment are not there, or not to be used"
+    assert said in " ".join(capsys.readouterr().out.split()) and said in (tree / "figures.html").read_text()
+    assert len(json.loads((tree / "summary.json").read_text())) == 2

@@ -247,7 +247,7 @@ def test_what_is_published_is_in_tables_sentences_points_and_page(plot: str, tmp
     wanted = definition.load(str(tmp_path / "exp.toml"))
     lost = [({"profile": "wan", "rtt": "50ms"}, Point({"fabric": "fc", "op": "read", "missing": "no adapter"}))]
     found = summarise([*runs("untouched", 4.3, 4.4, 4.2), *runs("wan", 81.0, 81.2, 80.8), *(lost if plot else [])])
-    shown = publish.of_lab(wanted, found, (), "fabtune run exp", tmp_path)
+    shown = publish.of_lab(wanted, found, (), "", "fabtune run exp", tmp_path)
     html = shown.page.read_text()
     assert shown.page == tmp_path / "figures.html" and "fabtune run exp" in html and "far away" in html
     assert "81.0" in html and any("81.00" in row for one in shown.tables for row in one.shown())

@@ -40,6 +40,7 @@ def run_experiment(args: argparse.Namespace) -> int:
         batch.check_profiles(wanted, cells)
     named = hosts.initiators if hosts else ()
     runs = batch.runs_of(wanted, cells, out, named)
+    every = batch.runs_of(wanted, wanted.combinations(), out, named)
     if args.dry_run:
         if args.resume:
             runs = batch.to_measure(runs, resume=True, progress=progress.for_stderr())
@@ -48,35 +49,36 @@ def run_experiment(args: argparse.Namespace) -> int:
         raise InputError(f"--out {out}: is not a directory")
     out.mkdir(parents=True, exist_ok=True)
     results.withdraw(out)
-    code = ExitCode.DONE
     try:
+        show = progress.for_stderr()
         if hosts:
-            show = progress.for_stderr()
             fleet.run_all(wanted, runs, hosts, allow_relogin=args.allow_relogin, resume=args.resume, progress=show)
-            _show(publish.of_fleet(batch.summary_of(runs), out), (), args.json)
         else:
-            batch.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr(), jobs=args.jobs)
-            verdicts = batch.judge(wanted, runs)
-            shown = publish.of_lab(wanted, batch.summary_of(runs), verdicts, _command(args), out)
-            _show(shown, verdicts, args.json)
-            code = _code(verdicts)
+            batch.run_all(wanted, runs, resume=args.resume, progress=show, jobs=args.jobs)
+        # Whatever part was asked for, what the tree has of the rest stays in view.
+        points, verdicts, part = batch.summary_of(every), batch.judge(wanted, every), batch.said_of_part(runs, every)
+        if hosts:
+            shown = publish.of_fleet(points, part, out)
+        else:
+            shown = publish.of_lab(wanted, points, verdicts, part, _shown(args, runs, every), out)
+        _show(shown, verdicts, args.json)
         earlier.drop([run.directory for run in runs], out)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_kept(runs, args)) from None
     finally:
         # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
-        for complaint in publish.write_tree(wanted, out, _command(args), named, in_suite=args.out is None):
+        for complaint in publish.write_tree(wanted, out, _shown(args, runs, every), named, in_suite=args.out is None):
             print(f"fabtune: {complaint.said}", file=sys.stderr)
         if kept := earlier.said(out):
             print(f"fabtune: {kept}", file=sys.stderr)
-    return code
+    return _code(verdicts)
 
 
 def _kept(runs: list[batch.Run], args: argparse.Namespace) -> str:
     """Return what an interrupted experiment leaves, and how to go on with it."""
     measured = sum(run.state().status == "measured" for run in runs)
     how = [*(["--out", str(args.out)] if args.out else []), *(["--jobs", str(args.jobs)] if args.jobs else [])]
-    go_on = shlex.join([*shlex.split(_command(args)), *how, *(["--json"] if args.json else []), "--resume"])
+    go_on = shlex.join([*shlex.split(_command(args, args.only)), *how, *(["--json"] if args.json else []), "--resume"])
     return f"{measured} of {counted(len(runs), 'run')} {'is' if measured == 1 else 'are'} kept; go on with `{go_on}`"
 
 
@@ -108,6 +110,8 @@ def _show(shown: Published, verdicts: Sequence[JudgedExpectation], as_json: bool
             table.report_table(one)
         for text in shown.texts:
             table.paragraph(text, after="")
+    if shown.part:
+        print(table.told(shown.part), file=sys.stderr if as_json else sys.stdout)
     for verdict in verdicts:
         said = f"{WORDS[verdict.holds]}: {verdict.says} ({verdict.found})"
         print(table.told(said), file=sys.stderr if as_json else sys.stdout)
@@ -115,10 +119,16 @@ def _show(shown: Published, verdicts: Sequence[JudgedExpectation], as_json: bool
         print(f"page: {shown.page}\npoints: {shown.kept}", file=sys.stderr)
 
 
-def _command(args: argparse.Namespace) -> str:
+def _shown(args: argparse.Namespace, runs: Sequence[batch.Run], every: Sequence[batch.Run]) -> str:
+    """Return the command that makes all that is shown: with runs beside those asked for, it is that of the whole."""
+    asked = {run.directory for run in runs}
+    return _command(args, () if any(run.ended and run.directory not in asked for run in every) else args.only)
+
+
+def _command(args: argparse.Namespace, only: Sequence[str]) -> str:
     return shlex.join(
         [
-            "fabtune", "run", args.experiment, *(word for only in args.only for word in ("--only", only)),
+            "fabtune", "run", args.experiment, *(word for one in only for word in ("--only", one)),
             *(["--fleet", str(args.fleet)] if args.fleet else []), *(["--allow-relogin"] if args.allow_relogin else []),
         ]
     )  # fmt: skip

@@ -36,6 +36,7 @@ from fabtune.measure import interleave, keptrun
 from fabtune.model.factors import Settings
 from fabtune.model.origin import Origin
 from fabtune.model.results import Point, Status
+from fabtune.model.units import counted
 from fabtune.progress import Progress
 
 # A guest that measures one combination took this long at most on 2 cores; only the time shown as left depends on it.
@@ -189,6 +190,20 @@ def make_room(runs: Sequence[Run]) -> None:
 def summary_of(runs: Sequence[Run]) -> list[Summary]:
     """Return one row a combination and direction: what its runs with all seeds say together."""
     return summarise([(run.combination.factors, point) for run in runs for point in run.points()])
+
+
+def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
+    """Return in words what is shown but was not asked for, and what is not; `runs` of `every` were asked for."""
+    asked = {run.directory for run in runs}
+    there = {run.directory for run in every if run.state().status == "measured"}
+    said = []
+    if others := len(there - asked):
+        was, are = ("which was", "is") if others == 1 else ("which were", "are")
+        said.append(f"{counted(others, 'run')} of other combinations, {was} there before, {are} shown as well")
+    if len(there) < len(every):
+        missing = f"{len(every) - len(there)} of {len(every)} runs of the experiment"
+        said.append(f"{missing} are not there, or not to be used")
+    return "; ".join(said)
 
 
 def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpectation]:

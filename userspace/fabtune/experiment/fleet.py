@@ -22,6 +22,7 @@ import attrs
 from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment.batch import Run, make_room, to_measure
 from fabtune.experiment.definition import Definition
+from fabtune.experiment.expect import EVERY_HOST
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.host.run import ended, launch, require, tail
@@ -156,7 +157,7 @@ def _measure(run: Run, inventory: Inventory) -> list[Point]:
 
 
 def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
-    """Return one point a host, and their sum under the host name ``all``."""
+    """Return one point a host, and their sum under the name EVERY_HOST."""
     found: list[Point] = []
     latencies: dict[str, list[measured.Latencies]] = {}
     for host in inventory.initiators:
@@ -198,7 +199,7 @@ def _sum(points: Sequence[Point], latencies: Sequence[measured.Latencies]) -> Po
     return Point(
         {
             "profile": points[0]["profile"],
-            "host": "all",
+            "host": EVERY_HOST,
             "op": points[0]["op"],
             "mb_per_s": round(sum(one.number("mb_per_s") for one in points), 2),
             **{key: _rounded(None if ns is None else ns / 1e6) for key, ns in values.items()},
