@@ -20,6 +20,7 @@ from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment import earlier, expect
+from fabtune.experiment.clients import path_told
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.present import images_of, look_anew, origin_now
 from fabtune.experiment.settings import ops_of
@@ -189,7 +190,15 @@ def make_room(runs: Sequence[Run]) -> None:
 
 def summary_of(runs: Sequence[Run]) -> list[Summary]:
     """Return one row a combination and direction: what its runs with all seeds say together."""
-    return summarise([(run.combination.factors, point) for run in runs for point in run.points()])
+    return summarise([(run.combination.factors, _with_line(run, point)) for run in runs for point in run.points()])
+
+
+def _with_line(run: Run, point: Point) -> Point:
+    """Return a point that has a bound with the payload that its line carries this way, for what it is worth."""
+    if point.get("bound_mb_per_s") is None:
+        return point
+    told = path_told(run.settings, run.settings.op if run.settings.op == "mixed" else point["op"])
+    return point | {"line_mb_per_s": round(told.network.goodput_bytes_per_s / 1e6, 2)} if told.network else point
 
 
 def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:

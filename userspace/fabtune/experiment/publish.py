@@ -9,8 +9,10 @@ import attrs
 from fabtune.experiment import results
 from fabtune.experiment.definition import Axes, Definition
 from fabtune.experiment.expect import JudgedExpectation
+from fabtune.experiment.present import images_of
+from fabtune.experiment.settings import parse_settings
 from fabtune.experiment.summary import Summary
-from fabtune.lab.recipe import SUITES, recipe_for
+from fabtune.lab.recipe import recipe_for
 from fabtune.measure import resulttree
 from fabtune.measure.resulttree import Complaint
 from fabtune.model.results import Point
@@ -62,7 +64,7 @@ def of_lab(
         "source": wanted.source,
         "clock": wanted.clock,
         "seeds": wanted.seeds,
-        "image": f"{SUITES[0]} {recipe_for(SUITES[0]).digest}",
+        "image": ", ".join(_images(wanted, found)),
     }
     if part:
         facts |= {"runs": part}
@@ -86,6 +88,14 @@ def of_lab(
         page=figure.write(rows, factors, _plot(wanted, wanted.plot), said, facts, [command], out),
         kept=kept,
     )
+
+
+def _images(wanted: Definition, found: Sequence[Summary]) -> list[str]:
+    """Return the images that roots and kernels came from, each by its name and its recipe's digest."""
+    settings = [parse_settings(wanted.fixed | one.factors, str(wanted.path)) for one in found]
+    return [
+        f"{name} {recipe_for(name).digest}" for name in dict.fromkeys(n for one in settings for n in images_of(one))
+    ]
 
 
 def _plot(wanted: Definition, axes: Axes) -> figure.Plot:

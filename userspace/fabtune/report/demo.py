@@ -302,5 +302,5 @@ def _where(heading: str, point: Point) -> str:
 
 
 def _reach(heading: str, point: Point) -> Reach:
-    link = by_link(point["bound_mb_per_s"], (point.get("rate_mbit") or 0) * 1e6 / 8)
+    link = by_link(point["bound_mb_per_s"], point.get("line_mb_per_s") or 0)
     return Reach(where=_where(heading, point), share=point["fraction_of_bound"], by_link=link)

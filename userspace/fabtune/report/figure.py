@@ -177,7 +177,7 @@ def _answers(
         reached = [
             Reach(
                 where=_place(row, varying), share=row["fraction_of_bound"],
-                by_link=by_link(row["bound_mb_per_s"], float(row.get("rate_mbit") or 0) * 1e6 / 8),
+                by_link=by_link(row["bound_mb_per_s"], row.get("line_mb_per_s") or 0),
             )
             for row in bound
         ]  # fmt: skip

@@ -198,7 +198,7 @@ def _reached(group: Sequence[Cell]) -> list[Reach]:
     for cell in group:
         network, bound, rate = cell.runs[0][0].path.network, cell.bound_mb_per_s, cell.median("mb_per_s")
         if network and bound and rate is not None:
-            link = by_link(bound, network.rate_bytes_per_s, network.mtu)
+            link = by_link(bound, network.goodput_bytes_per_s / 1e6)
             found.append(Reach(where=_where(cell), share=rate / bound, by_link=link))
     return found
 
