@@ -291,8 +291,7 @@ def test_what_limits_is_told_by_what_the_line_itself_carries(
     found = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     for run in found:
         reached = {"mb_per_s": bound, "bound_mb_per_s": bound, "fraction_of_bound": 1.0}
-        told = {"profile": "wan", "rtt_ms": run.settings.rtt_ms, "op": "read", "rate_mbit": 1000.0}
-        run.keep([Point(told) | reached])
+        run.keep([Point({"profile": "wan", "rtt_ms": run.settings.rtt_ms, "op": "read"}) | reached])
     shown = publish.of_lab(wanted, batch.summary_of(found), (), "", "fabtune run exp", tmp_path)
     assert re.search(f"What limits now.*?: {limit}: ", shown.page.read_text(), re.DOTALL)
 
