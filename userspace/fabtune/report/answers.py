@@ -244,7 +244,7 @@ def of_limits(name: str, reached: Sequence[Reach]) -> Answer:
 
 
 def by_link(bound_mb_per_s: float, line_mb_per_s: float) -> bool:
-    """Tell whether a bound is that of a link that carries so much payload (0: not known), not of what is outstanding."""
+    """Tell whether a bound is that of a link with this payload (0: not known), and not of what is outstanding."""
     return line_mb_per_s > 0 and bound_mb_per_s >= _AT_LINK * line_mb_per_s
 
 
