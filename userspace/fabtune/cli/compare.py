@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _load(path: Path) -> "list[RunRecord]":
-    from fabtune.measure import keptrun, recordfile, resulttree
+    from fabtune.measure import failedruns, keptrun, recordfile, resulttree
 
     if not path.is_dir():
         if (path.parent / keptrun.NOTE).exists():
@@ -26,7 +26,7 @@ def _load(path: Path) -> "list[RunRecord]":
         if not complaint.usable:
             raise InputError(complaint.why)
         print(f"fabtune: {complaint.why}", file=sys.stderr)
-    return [recordfile.read(one) for one in recordfile.find(path)]
+    return [recordfile.read(one) for one in recordfile.find(path)] + failedruns.records(path)
 
 
 def run_compare(args: argparse.Namespace) -> int:

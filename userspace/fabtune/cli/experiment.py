@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fabtune import progress
 from fabtune.cli import table
-from fabtune.errors import ExitCode, InputError
+from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.experiment import batch, definition, earlier, fleet, inventory, publish, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
@@ -64,7 +64,9 @@ def run_experiment(args: argparse.Namespace) -> int:
         _show(shown, verdicts, args.json)
         earlier.drop([run.directory for run in runs], out)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept(runs, args)) from None
+        raise KeyboardInterrupt(_kept(runs, args, "go on")) from None
+    except batch.RunsFailedError as error:
+        raise FabtuneError(f"{error}\n{_kept(runs, args, 'measure the rest')}") from None
     finally:
         # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
         for complaint in publish.write_tree(wanted, out, _shown(args, runs, every), named, in_suite=args.out is None):
@@ -74,12 +76,12 @@ def run_experiment(args: argparse.Namespace) -> int:
     return _code(verdicts)
 
 
-def _kept(runs: list[batch.Run], args: argparse.Namespace) -> str:
-    """Return what an interrupted experiment leaves, and how to go on with it."""
+def _kept(runs: list[batch.Run], args: argparse.Namespace, what: str) -> str:
+    """Return what an experiment leaves that did not reach its end, and how to do `what` then."""
     measured = sum(run.state().status == "measured" for run in runs)
     how = [*(["--out", str(args.out)] if args.out else []), *(["--jobs", str(args.jobs)] if args.jobs else [])]
     go_on = shlex.join([*shlex.split(_command(args, args.only)), *how, *(["--json"] if args.json else []), "--resume"])
-    return f"{measured} of {counted(len(runs), 'run')} {'is' if measured == 1 else 'are'} kept; go on with `{go_on}`"
+    return f"{measured} of {counted(len(runs), 'run')} {'is' if measured == 1 else 'are'} kept; {what} with `{go_on}`"
 
 
 def _code(verdicts: list[JudgedExpectation]) -> ExitCode:

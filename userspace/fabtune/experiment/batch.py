@@ -23,7 +23,7 @@ from fabtune.experiment import earlier, expect
 from fabtune.experiment.clients import path_told
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.present import images_of, look_anew, origin_now
-from fabtune.experiment.settings import ops_of
+from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.experiment.summary import Summary, summarise
 from fabtune.experiment.tuners import TUNERS
 from fabtune.lab import fabrics
@@ -44,11 +44,13 @@ from fabtune.progress import Progress
 EXPECTED_RUN_S = 75.0
 # 128 sessions logging in, in a guest that shares its core, are the slowest of the shipped ones.
 _TIMEOUT_S = 1800.0
+# What a guest said.
+_LOG = "output.log"
 
 
 @attrs.frozen
 class RunState:
-    """What became of a run; `why` says what speaks against the files of one that is refused."""
+    """What became of a run; `why` says what speaks against the files of one that is refused, or ended a failed one."""
 
     status: Status
     points: tuple[Point, ...] = ()
@@ -94,7 +96,8 @@ class Run:
     def state(self) -> RunState:
         """Return what became of the run: one that would not come out as it stands there is refused."""
         if not self.ended:
-            return RunState("failed" if keptrun.names_of(self.directory) else "not run")
+            left = keptrun.names_of(self.directory)
+            return RunState("failed", why=_last_said(self.directory)) if left else RunState("not run")
         try:
             kept, points = keptrun.read(self.directory)
         except InputError as error:
@@ -112,6 +115,13 @@ class Run:
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / keptrun.POINTS).write_text(keptrun.as_text(points))
         keptrun.seal(self.directory, self.origin)
+
+
+def _last_said(directory: Path) -> str:
+    """Return the last line that a guest said in a run that failed; nothing where there is none."""
+    log = directory / _LOG
+    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+    return lines[-1].strip() if lines else ""
 
 
 def runs_of(definition: Definition, cells: Sequence[Combination], out: Path, hosts: tuple[str, ...] = ()) -> list[Run]:
@@ -140,8 +150,8 @@ def run_all(
     """Run what is not there yet, `jobs` guests at a time (0: one a core), and return all points in the order of `runs`.
 
     Without `resume` everything runs anew; with it, what came from something else does, and is named.  What was there is
-    put aside once there are images to measure with.  Raises FabtuneError naming every run that failed, after the others
-    have ended; an interrupt stops the guests at once and loses only their runs.
+    put aside once there are images to measure with.  Raises RunsFailedError naming every one that failed, after the
+    others have ended; an interrupt stops the guests at once and loses only their runs.
     """
     waiting = to_measure(runs, resume=resume, progress=progress)
     missing = [run for run in waiting if fabrics.find(run.settings.fabric).MISSING]
@@ -156,10 +166,18 @@ def run_all(
         _say_missing(run, fabrics.find(run.settings.fabric).MISSING)
     if definition.clock == "real":
         waiting = interleave.in_random_blocks(waiting, lambda run: run.number)
-    failures = _run_waiting(definition, waiting, images, workers, progress)
-    if failures:
-        raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
+    refuse_failures(_run_waiting(definition, waiting, images, workers, progress), runs)
     return [point for run in runs for point in run.points()]
+
+
+class RunsFailedError(FabtuneError):
+    """Runs of an experiment failed; the message says which and why."""
+
+
+def refuse_failures(failures: Sequence[str], runs: Sequence[Run]) -> None:
+    """Raise RunsFailedError where of `runs` some failed, as `failures` say."""
+    if failures:
+        raise RunsFailedError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
 
 
 def to_measure(runs: Sequence[Run], *, resume: bool, progress: Progress) -> list[Run]:
@@ -190,7 +208,13 @@ def make_room(runs: Sequence[Run]) -> None:
 
 def summary_of(runs: Sequence[Run]) -> list[Summary]:
     """Return one row a combination and direction: what its runs with all seeds say together."""
-    return summarise([(run.combination.factors, _with_line(run, point)) for run in runs for point in run.points()])
+    rows = [(run.combination.factors, _with_line(run, point)) for run in runs for point in run.points()]
+    return summarise(rows, [run.combination.factors for run in failed(runs)])
+
+
+def failed(runs: Sequence[Run]) -> list[Run]:
+    """Return those of `runs` that failed."""
+    return [run for run in runs if run.state().status == "failed"]
 
 
 def _with_line(run: Run, point: Point) -> Point:
@@ -209,16 +233,24 @@ def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
     if others := len(there - asked):
         was, are = ("which was", "is") if others == 1 else ("which were", "are")
         said.append(f"{counted(others, 'run')} of other combinations, {was} there before, {are} shown as well")
-    if len(there) < len(every):
-        missing = f"{len(every) - len(there)} of {len(every)} runs of the experiment"
-        said.append(f"{missing} are not there, or not to be used")
+    if missing := len(every) - len(there):
+        ended = f" ({number} failed)" if (number := len(failed(every))) else ""
+        are = "is" if missing == 1 else "are"
+        said.append(f"{missing} of {len(every)} runs of the experiment {are} not there, or not to be used{ended}")
     return "; ".join(said)
 
 
 def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpectation]:
     """Return what became of everything that `definition` expects of its figures."""
     rows = [point | run.combination.factors for run in runs for point in run.points()]
+    rows += [_untold(run, way) for run in failed(runs) for op in ops_of(run.settings) for way in ways_of(op)]
     return [expect.judge(one, rows, definition.factors) for one in definition.expect]
+
+
+def _untold(run: Run, way: str) -> Point:
+    """Return the point of a run that failed: it tells nothing, and is missed."""
+    host = {"host": expect.EVERY_HOST} if run.hosts else {}
+    return Point({"op": way, "seed": run.settings.seed, **host, **run.combination.factors})
 
 
 def _say_missing(run: Run, why: str) -> None:
@@ -277,7 +309,7 @@ def _run_one(
         shutil.copytree(draft, run.directory)
         if not ended:
             (run.directory / keptrun.POINTS).unlink(missing_ok=True)
-            said = (draft / "output.log").read_text(errors="replace").strip().splitlines()[-6:]
+            said = (draft / _LOG).read_text(errors="replace").strip().splitlines()[-6:]
             raise FabtuneError("\n  ".join([f"exit {outcome.exit_status} (files in {run.directory})", *said]))
         keptrun.seal(run.directory, made_from)
 

@@ -20,7 +20,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment.batch import Run, make_room, to_measure
+from fabtune.experiment.batch import Run, make_room, refuse_failures, to_measure
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import EVERY_HOST
 from fabtune.experiment.inventory import Inventory
@@ -85,7 +85,7 @@ def run_all(
 ) -> list[Point]:
     """Run what is not there yet, one after another in random blocks, and return all points in the order of `runs`.
 
-    Raises FabtuneError naming every host that failed; the others' records stay.  After each run, a failed or
+    Raises RunsFailedError naming every host that failed; the others' records stay.  After each run, a failed or
     interrupted one too, the profile is taken back on every host that can be reached.
     """
     waiting = to_measure(runs, resume=resume, progress=progress)
@@ -98,8 +98,7 @@ def run_all(
                 _run(definition, run, inventory, allow_relogin)
         except FabtuneError as error:
             failures.append(f"{run.name}: {error}")
-    if failures:
-        raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
+    refuse_failures(failures, runs)
     return [point for run in runs for point in run.points()]
 
 

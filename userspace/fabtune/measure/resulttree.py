@@ -120,7 +120,7 @@ def _check_index(path: Path, directory: Path, sound: Mapping[Path, Kept]) -> lis
 def _against(entry: RunEntry, run: Path, there: Kept | None) -> str:
     """Return what the files in `run` say against an index's `entry`; nothing where they agree, or were refused."""
     if entry.status != "measured":
-        return entry.why if there else ""
+        return entry.why if there and entry.status == "refused" else ""
     if there is None:
         return "" if any((run / name).exists() for name in (keptrun.NOTE, keptrun.POINTS)) else "missing"
     kept, points = there
