@@ -26,7 +26,7 @@ def _load(path: Path) -> "list[RunRecord]":
         if not complaint.usable:
             raise InputError(complaint.why)
         print(f"fabtune: {complaint.why}", file=sys.stderr)
-    return [recordfile.read(one) for one in recordfile.find(path)] + failedruns.records(path)
+    return [recordfile.read(one) for one in recordfile.find(path)] + failedruns.stand_ins(path)
 
 
 def run_compare(args: argparse.Namespace) -> int:

@@ -23,12 +23,7 @@ from fabtune.report.figure import WORDS
 def run_experiment(args: argparse.Namespace) -> int:
     """Run one experiment; exit 0 when every combination was measured and the figures are as expected."""
     if args.experiment is None:
-        found = [(name, definition.load(name).summary) for name in definition.names()]
-        if args.json:
-            table.print_json({"experiments": [{"experiment": name, "summary": text} for name, text in found]})
-            return ExitCode.DONE
-        table.table(("experiment", "summary"), found, wrapped="summary")
-        return ExitCode.DONE
+        return _list(args.json)
     wanted = definition.load(args.experiment)
     cells = wanted.combinations(args.only)
     out = args.out or Path("out") / wanted.name
@@ -71,9 +66,18 @@ def run_experiment(args: argparse.Namespace) -> int:
         # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
         for complaint in publish.write_tree(wanted, out, _shown(args, runs, every), named, in_suite=args.out is None):
             print(f"fabtune: {complaint.said}", file=sys.stderr)
-        if kept := earlier.said(out):
+        if kept := earlier.where_kept(out):
             print(f"fabtune: {kept}", file=sys.stderr)
     return _code(verdicts)
+
+
+def _list(as_json: bool) -> int:
+    found = [(name, definition.load(name).summary) for name in definition.names()]
+    if as_json:
+        table.print_json({"experiments": [{"experiment": name, "summary": text} for name, text in found]})
+    else:
+        table.table(("experiment", "summary"), found, wrapped="summary")
+    return ExitCode.DONE
 
 
 def _kept(runs: list[batch.Run], args: argparse.Namespace, what: str) -> str:

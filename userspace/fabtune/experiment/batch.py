@@ -209,10 +209,10 @@ def make_room(runs: Sequence[Run]) -> None:
 def summary_of(runs: Sequence[Run]) -> list[Summary]:
     """Return one row a combination and direction: what its runs with all seeds say together."""
     rows = [(run.combination.factors, _with_line(run, point)) for run in runs for point in run.points()]
-    return summarise(rows, [run.combination.factors for run in failed(runs)])
+    return summarise(rows, [run.combination.factors for run in failed_runs(runs)])
 
 
-def failed(runs: Sequence[Run]) -> list[Run]:
+def failed_runs(runs: Sequence[Run]) -> list[Run]:
     """Return those of `runs` that failed."""
     return [run for run in runs if run.state().status == "failed"]
 
@@ -234,7 +234,7 @@ def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
         was, are = ("which was", "is") if others == 1 else ("which were", "are")
         said.append(f"{counted(others, 'run')} of other combinations, {was} there before, {are} shown as well")
     if missing := len(every) - len(there):
-        ended = f" ({number} failed)" if (number := len(failed(every))) else ""
+        ended = f" ({number} failed)" if (number := len(failed_runs(every))) else ""
         are = "is" if missing == 1 else "are"
         said.append(f"{missing} of {len(every)} runs of the experiment {are} not there, or not to be used{ended}")
     return "; ".join(said)
@@ -243,7 +243,7 @@ def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
 def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpectation]:
     """Return what became of everything that `definition` expects of its figures."""
     rows = [point | run.combination.factors for run in runs for point in run.points()]
-    rows += [_untold(run, way) for run in failed(runs) for op in ops_of(run.settings) for way in ways_of(op)]
+    rows += [_untold(run, way) for run in failed_runs(runs) for op in ops_of(run.settings) for way in ways_of(op)]
     return [expect.judge(one, rows, definition.factors) for one in definition.expect]
 
 

@@ -38,7 +38,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def said(out: Path) -> str:
+def where_kept(out: Path) -> str:
     """Return where what was there before is; nothing where there is none."""
     kept = out / DIRECTORY
     return f"what was there before is kept in {kept} until the runs in its place are measured" if kept.exists() else ""

@@ -21,7 +21,7 @@ def find(directory: Path) -> list[tuple[Path, str]]:
     return [(run, f"{why}; {again}") for _, _, run, why, again in _failed(directory)]
 
 
-def records(directory: Path) -> list[RunRecord]:
+def stand_ins(directory: Path) -> list[RunRecord]:
     """Return, of each failed run at and below `directory`, what it lacks of the records of others with its settings.
 
     These are without figures; each says why, and how to measure it again.
@@ -39,7 +39,7 @@ def _failed(directory: Path) -> Iterator[tuple[CombinationEntry, RunEntry, Path,
     """Go through the failed runs at and below `directory`, with why, and how to measure them again."""
     # Of one combination or run, the experiment's index stands above.
     above = [path for up in (directory.parent, directory.parent.parent) if (path := up / resulttree.INDEX).is_file()]
-    for path in [*recordfile.below(directory, resulttree.INDEX), *above]:
+    for path in [*recordfile.seen_below(directory, resulttree.INDEX), *above]:
         try:
             index = resulttree.read_index(path)
         except InputError:

@@ -10,7 +10,7 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.host import userfile
 from fabtune.measure import keptrun, recordfile
-from fabtune.measure.recordfile import below
+from fabtune.measure.recordfile import seen_below
 from fabtune.model.factors import FACTORS
 from fabtune.model.origin import KeptRun, Origin, digest_of, mixed
 from fabtune.model.results import EXPERIMENT, FORMAT, SUITE, ExperimentIndex, Point, RunEntry, SuiteIndex
@@ -66,7 +66,7 @@ def check(directory: Path) -> list[Complaint]:
     found: list[Complaint] = []
     sound: dict[Path, Kept] = {}
     old: dict[Path, int] = {}
-    for run in sorted({path.parent for name in (keptrun.NOTE, keptrun.POINTS) for path in below(directory, name)}):
+    for run in sorted({path.parent for name in (keptrun.NOTE, keptrun.POINTS) for path in seen_below(directory, name)}):
         if not (run / keptrun.NOTE).exists():
             old[run.parent.parent] = old.get(run.parent.parent, 0) + 1
             continue
@@ -77,7 +77,7 @@ def check(directory: Path) -> list[Complaint]:
     for top, count in old.items():
         why = f"{top}: {count} runs without {keptrun.NOTE}: nothing says which settings, image and code they came from"
         found.append(Complaint(_relative(top, directory), why, usable=True))
-    for path in below(directory, INDEX):
+    for path in seen_below(directory, INDEX):
         found += _check_index(path, directory, sound)
     found += _copies(directory)
     tops: dict[Path, list[Origin]] = {}
@@ -91,7 +91,7 @@ def check(directory: Path) -> list[Complaint]:
 def _copies(directory: Path) -> list[Complaint]:
     first: dict[str, Path] = {}
     found = []
-    for path in below(directory, f"*{recordfile.SUFFIX}"):
+    for path in seen_below(directory, f"*{recordfile.SUFFIX}"):
         if path.is_file() and (same := first.setdefault(digest_of(path.read_bytes()), path)) != path:
             why = f"{path}: a copy of {same}, which counts once"
             found.append(Complaint(_relative(path, directory), why))

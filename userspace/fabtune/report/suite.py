@@ -68,7 +68,7 @@ def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[
             unreadable.append((name, str(error)))
     if not found:
         raise InputError(unreadable[0][1])
-    found += [attrs.evolve(one, file=_within(directory, one.file)) for one in failedruns.records(directory)]
+    found += [attrs.evolve(one, file=_within(directory, one.file)) for one in failedruns.stand_ins(directory)]
     found.sort(key=lambda one: natural(one.file))
     said = [f"{run}: failed: {why}" for run, why in failedruns.find(directory)]
     return found, unreadable, [*(one.why for one in complaints if one.usable), *said]
