@@ -87,9 +87,9 @@ def keep_suite(directory: Path) -> tuple[SuiteIndex, list[Complaint]]:
 
     Raises InputError when there is none that can.
     """
-    suite = of_suite(directory)
+    suite, wrong = of_suite(directory)
     write(suite, directory)
-    return suite, _read_all(directory)[1]
+    return suite, wrong
 
 
 def _entry(run: Run, out: Path) -> RunEntry:
@@ -106,8 +106,8 @@ def _entry(run: Run, out: Path) -> RunEntry:
     )
 
 
-def of_suite(directory: Path) -> SuiteIndex:
-    """Return the index of the experiments right below `directory` that can be read, in name order.
+def of_suite(directory: Path) -> tuple[SuiteIndex, list[Complaint]]:
+    """Return the index of the experiments right below `directory` that can be read, in name order, and which cannot.
 
     Raises InputError when there is none.
     """
@@ -127,7 +127,7 @@ def of_suite(directory: Path) -> SuiteIndex:
                 runs={status: statuses.count(status) for status in get_args(Status)},
             )
         )
-    return SuiteIndex(name=directory.resolve().name, experiments=tuple(experiments))
+    return SuiteIndex(name=directory.resolve().name, experiments=tuple(experiments)), wrong
 
 
 def _read_all(directory: Path) -> tuple[list[tuple[Path, ExperimentIndex]], list[Complaint]]:
