@@ -15,7 +15,7 @@ from run_records import make_record
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.experiment import batch, definition
-from fabtune.measure import recordfile
+from fabtune.measure import failedruns, recordfile
 from fabtune.model.results import Point
 
 TEXT = """summary = "s"
@@ -71,8 +71,9 @@ def test_a_summary_beside_a_failed_run_is_no_verdict(tree: Path, capsys: pytest.
     assert main(["run", "exp.toml", "--only", "profile=untouched", "--resume"]) == ExitCode.CANNOT_TELL
     told = " ".join(capsys.readouterr().out.split())
     assert "cannot tell: wan is faster (1 of 6 runs of a point do not tell mb_per_s" in told
-    assert "1 of 12 runs of the experiment is not there, or not to be used (1 failed)" in told
-    assert "1 of 6 runs of wan failed" in _first_screen(tree / "figures.html")
+    assert "1 of 12 runs of the experiment is not there, or not to be used (failed: profile=wan run 2)" in told
+    said = _first_screen(tree / "figures.html")
+    assert "1 of 6 runs of wan failed" in said and "(failed: profile=wan run 2): --resume without --only" in said
 
 
 def test_a_report_counts_a_run_that_left_no_record(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +90,14 @@ def test_a_comparison_of_two_combinations_counts_it_too(tree: Path, capsys: pyte
     assert main(["compare", *sides]) == ExitCode.CANNOT_TELL
     told = " ".join(capsys.readouterr().out.split())
     assert "1 of 6 runs of wan failed; the others are no fair sample" in told and "measures it again alone" in told
+
+
+@pytest.mark.parametrize("place", ["out/exp", "out", "out/exp/profile=wan", "out/exp/profile=wan/run-2/.."])
+def test_it_is_found_once_from_wherever_one_looks(place: str, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    (found,) = failedruns.stand_ins(Path())
+    assert not found.complete and found.failed and found.label == "wan"
+    assert [run.resolve() for run, _ in failedruns.find(Path())] == [Path(found.file).parent.resolve()]
 
 
 def test_a_run_measured_since_is_no_failed_one(tree: Path) -> None:

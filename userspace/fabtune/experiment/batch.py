@@ -44,6 +44,8 @@ from fabtune.progress import Progress
 EXPECTED_RUN_S = 75.0
 # 128 sessions logging in, in a guest that shares its core, are the slowest of the shipped ones.
 _TIMEOUT_S = 1800.0
+# So many runs are named.
+_NAMED = 3
 # What a guest said.
 _LOG = "output.log"
 
@@ -234,9 +236,12 @@ def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
         was, are = ("which was", "is") if others == 1 else ("which were", "are")
         said.append(f"{counted(others, 'run')} of other combinations, {was} there before, {are} shown as well")
     if missing := len(every) - len(there):
-        ended = f" ({number} failed)" if (number := len(failed_runs(every))) else ""
+        names = [run.name for run in failed_runs(every)]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        which = f" (failed: {'; '.join(names[:_NAMED])}{more})" if names else ""
         are = "is" if missing == 1 else "are"
-        said.append(f"{missing} of {len(every)} runs of the experiment {are} not there, or not to be used{ended}")
+        left = f"{missing} of {len(every)} runs of the experiment {are} not there, or not to be used{which}"
+        said.append(f"{left}: --resume without --only measures what is missing")
     return "; ".join(said)
 
 

@@ -16,9 +16,20 @@ from fabtune.model.results import CombinationEntry, ExperimentIndex, RunEntry
 from fabtune.model.runrecord import RunRecord, StepResult
 
 
+@attrs.frozen
+class _Failed:
+    """A failed run: its entry in the index that stands in `top`, its directory, why it failed and how to repeat it."""
+
+    cell: CombinationEntry
+    entry: RunEntry
+    top: Path
+    directory: Path
+    problem: str
+
+
 def find(directory: Path) -> list[tuple[Path, str]]:
     """Return the runs at and below `directory` that failed, each with why and how to measure it again."""
-    return [(run, f"{why}; {again}") for _, _, run, why, again in _failed(directory)]
+    return [(one.directory, one.problem) for one in _failed(directory)]
 
 
 def stand_ins(directory: Path) -> list[RunRecord]:
@@ -26,20 +37,20 @@ def stand_ins(directory: Path) -> list[RunRecord]:
 
     These are without figures; each says why, and how to measure it again.
     """
-    found = []
-    for cell, entry, run, why, again in _failed(directory):
-        top = run.parent.parent
-        for name, like in _of_others(cell, top).items():
-            if not (run / name).exists():
-                found.append(_without_figures(recordfile.read(like), entry, run / name, f"{why}; {again}"))
-    return found
+    return [
+        _without_figures(recordfile.read(like), one, name)
+        for one in _failed(directory)
+        for name, like in _of_others(one).items()
+        if not (one.directory / name).exists()
+    ]
 
 
-def _failed(directory: Path) -> Iterator[tuple[CombinationEntry, RunEntry, Path, str, str]]:
-    """Go through the failed runs at and below `directory`, with why, and how to measure them again."""
+def _failed(directory: Path) -> Iterator[_Failed]:
+    """Go through the failed runs at and below `directory`."""
+    place = directory.resolve()
     # Of one combination or run, the experiment's index stands above.
-    above = [path for up in (directory.parent, directory.parent.parent) if (path := up / resulttree.INDEX).is_file()]
-    for path in [*recordfile.seen_below(directory, resulttree.INDEX), *above]:
+    above = [path for up in (place.parent, place.parent.parent) if (path := up / resulttree.INDEX).is_file()]
+    for path in [*recordfile.seen_below(place, resulttree.INDEX), *above]:
         try:
             index = resulttree.read_index(path)
         except InputError:
@@ -47,34 +58,37 @@ def _failed(directory: Path) -> Iterator[tuple[CombinationEntry, RunEntry, Path,
             continue
         if not isinstance(index, ExperimentIndex):
             continue
-        command = [*shlex.split(index.commands[0] if index.commands else ""), "--out", str(path.parent), "--resume"]
+        top = path.parent
+        out = directory / top.relative_to(place) if top.is_relative_to(place) else top
+        command = [*shlex.split(index.commands[0] if index.commands else "fabtune run"), "--out", str(out), "--resume"]
         again = f"`{shlex.join(command)}` measures it again alone"
         for cell in index.combinations:
             for entry in cell.runs:
-                run = path.parent / entry.directory
+                run = top / entry.directory
                 # One that has been measured since the index was written is none.
-                if entry.status == "failed" and run.is_relative_to(directory) and not (run / keptrun.NOTE).exists():
-                    yield cell, entry, run, entry.why or "the run failed", again
+                if entry.status == "failed" and run.is_relative_to(place) and not (run / keptrun.NOTE).exists():
+                    shown = directory / run.relative_to(place)
+                    yield _Failed(cell, entry, top, shown, f"{entry.why or 'the run failed'}; {again}")
 
 
-def _of_others(cell: CombinationEntry, top: Path) -> dict[str, Path]:
-    """Return the records that runs of a combination leave which end well, by their name within the run."""
-    measured = (entry for entry in cell.runs if entry.status == "measured")
+def _of_others(one: _Failed) -> dict[str, Path]:
+    """Return the records that runs with the same settings leave which end well, by their name within the run."""
     return {
         name: path
-        for entry in measured
+        for entry in one.cell.runs
+        if entry.status == "measured"
         for name in entry.files
-        if name.endswith(recordfile.SUFFIX) and (path := top / entry.directory / name).is_file()
+        if name.endswith(recordfile.SUFFIX) and (path := one.top / entry.directory / name).is_file()
     }
 
 
-def _without_figures(like: RunRecord, entry: RunEntry, path: Path, problem: str) -> RunRecord:
+def _without_figures(like: RunRecord, one: _Failed, name: str) -> RunRecord:
     steps = (
-        StepResult(one.name, one.parameters, phase=one.phase, depth=one.depth, closed_loop=one.closed_loop, job=one.job)
-        for one in like.steps
+        StepResult(s.name, s.parameters, phase=s.phase, depth=s.depth, closed_loop=s.closed_loop, job=s.job)
+        for s in like.steps
     )
-    around = {"settings": dict(entry.settings)} if "settings" in like.environment else {}
+    around = {"settings": dict(one.entry.settings)} if "settings" in like.environment else {}
     return attrs.evolve(
-        like, file=str(path), steps=tuple(steps), complete=False, problem=problem, environment=around, proof=(),
-        events=(), round_trips_ms=(), path_mtu_bytes=None, path_mtu_verdict="",
+        like, file=str(one.directory / name), steps=tuple(steps), complete=False, problem=one.problem,
+        environment=around, proof=(), events=(), round_trips_ms=(), path_mtu_bytes=None, path_mtu_verdict="",
     )  # fmt: skip

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Trees of results as files: indexes are read, and what stands in a tree is held against what it says of itself."""
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,6 +87,21 @@ def check(directory: Path) -> list[Complaint]:
     for top, origins in tops.items():
         found += [Complaint(_relative(top, directory), f"{top}: {why}", usable=True) for why in mixed(origins)]
     return sorted(found, key=lambda one: one.place)
+
+
+def origins_at(place: Path) -> dict[Path, Origin]:
+    """Return what the runs came from that the records at and below `place` are of, by the run's directory.
+
+    Of records that are no experiment's, and of notes that `check` complains about, it is not known.
+    """
+    records = seen_below(place, f"*{recordfile.SUFFIX}") if place.is_dir() else [place]
+    # A fleet's run has a directory for each host.
+    above = dict.fromkeys(up for path in records for up in (path.parent, path.parent.parent))
+    found = {}
+    for run in above:
+        with contextlib.suppress(InputError):
+            found[run] = keptrun.read_note(run).origin
+    return found
 
 
 def _copies(directory: Path) -> list[Complaint]:

@@ -100,7 +100,7 @@ def write(points: Sequence[Point], facts: page.Facts, commands: Sequence[str], o
     """Write ``figures.html`` to `out_dir` and return its path.
 
     `facts` say what the figures hold for (kernel, seed, image, clock, ...), shown in the order given; `commands`
-    are those that made the figures.
+    are those that made the figures.  What is missing, `runs`, stands at the top as well.
     Raises InputError when a point lacks a key, OSError when the file cannot be written.
     """
     sections = []
@@ -110,7 +110,7 @@ def write(points: Sequence[Point], facts: page.Facts, commands: Sequence[str], o
     why = _why_section(points)
     html = page.render(
         "Block throughput over a WAN, before and after tuning",
-        "",
+        str(facts.get("runs", "")),
         [*sections, why] if why else sections,
         facts,
         commands,

@@ -115,7 +115,7 @@ def write(
     """Write ``figures.html`` to `out` and return its path.
 
     `verdicts` are (what was expected, whether it holds, what was found); of the `facts`, ``experiment`` is the
-    page's title and ``source`` stands below it.
+    page's title and ``source`` stands below it, with what is missing, ``runs``.
     """
     sections = []
     series_names = dict.fromkeys(str(row[plot.series]) for row in rows if plot.series)
@@ -128,8 +128,9 @@ def write(
     columns = (Column("expected", "expected"), Column("found", "found"))
     said = tuple((says, f"{WORDS[holds]}: {found}") for says, holds, found in verdicts)
     sections.append(page.Section("Expected", tables=(Table("What the figures must look like", columns, said),)))
+    lead = ". ".join(str(facts[name]) for name in ("source", "runs") if facts.get(name))
     html = page.render(
-        str(facts["experiment"]), str(facts.get("source", "")), sections, facts, commands,
+        str(facts["experiment"]), lead, sections, facts, commands,
         answers=_answers(rows, factors, verdicts),
     )  # fmt: skip
     return page.write(html, out / "figures.html")

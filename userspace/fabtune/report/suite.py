@@ -14,6 +14,7 @@ from fabtune.errors import InputError
 from fabtune.measure import checks, failedruns, recordfile, resulttree
 from fabtune.model import typed
 from fabtune.model.judgement import LEAST
+from fabtune.model.origin import mixed
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report import (
@@ -71,6 +72,10 @@ def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[
     found += [attrs.evolve(one, file=_within(directory, one.file)) for one in failedruns.stand_ins(directory)]
     found.sort(key=lambda one: natural(one.file))
     said = [f"{run}: failed: {why}" for run, why in failedruns.find(directory)]
+    origins = resulttree.origins_at(directory)
+    if len({run.parent.parent for run in origins}) > 1:
+        # Of each experiment by itself this is said already.
+        said += [f"{directory}: {why}" for why in mixed(list(origins.values()))]
     return found, unreadable, [*(one.why for one in complaints if one.usable), *said]
 
 
