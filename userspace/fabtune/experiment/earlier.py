@@ -10,15 +10,11 @@ DIRECTORY = ".earlier"
 
 
 def put_aside(paths: Iterable[Path], out: Path) -> None:
-    """Move those of `paths`, all below `out`, that are there to its DIRECTORY.
-
-    What that holds already came from runs that all ended; of what was begun since, nothing takes its place.
-    """
+    """Move those of `paths`, all below `out`, that are there to its DIRECTORY, in the place of what that holds of them."""
     for path in paths:
-        kept = out / DIRECTORY / path.relative_to(out)
-        if kept.exists():
-            _remove(path)
-        elif path.exists():
+        if path.exists():
+            kept = out / DIRECTORY / path.relative_to(out)
+            _remove(kept)
             kept.parent.mkdir(parents=True, exist_ok=True)
             path.rename(kept)
 
