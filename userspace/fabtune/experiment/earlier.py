@@ -10,7 +10,7 @@ DIRECTORY = ".earlier"
 
 
 def put_aside(paths: Iterable[Path], out: Path) -> None:
-    """Move those of `paths`, all below `out`, that are there to its DIRECTORY, in the place of what that holds of them."""
+    """Move those of `paths`, all below `out`, that are there to its DIRECTORY, over what that holds of them."""
     for path in paths:
         if path.exists():
             kept = out / DIRECTORY / path.relative_to(out)

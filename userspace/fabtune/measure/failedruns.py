@@ -68,7 +68,7 @@ def _failed(directory: Path) -> Iterator[_Failed]:
                 # One that has been measured since the index was written is none.
                 if entry.status == "failed" and run.is_relative_to(place) and not (run / keptrun.NOTE).exists():
                     shown = directory / run.relative_to(place)
-                    yield _Failed(cell, entry, top, shown, f"{entry.why or 'the run failed'}; {again}")
+                    yield _Failed(cell, entry, top, shown, f"{entry.why or 'the run did not end well'}; {again}")
 
 
 def _of_others(one: _Failed) -> dict[str, Path]:
