@@ -124,12 +124,16 @@ def test_who_ends_with_failed_runs_says_how_to_measure_only_these_again(
     assert "11 of 12 runs are kept; measure the rest with `fabtune run exp.toml --resume`" in told
 
 
-def test_an_interleaved_session_names_its_failed_run_first(tmp_path: Path) -> None:
+def test_an_interleaved_session_names_its_failed_run_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for pair in range(6):
         for label, rate in (("default", 100.0), ("wan", 300.0)):
             made = make_record(rate + pair, label, pair, complete=(pair, label) != (3, "wan"), start=pair)
-            recordfile.write(made, tmp_path / f"{pair}-{label}.run.json.gz")
+            recordfile.write(made, tmp_path / label / f"{pair}.run.json.gz")
     assert main(["report", str(tmp_path)]) == ExitCode.DONE
     said = _first_screen(tmp_path / "report.html")
-    assert "Not used: 3-wan.run.json.gz (incomplete: fio ended)." in said
+    assert "Not used: wan/3.run.json.gz (incomplete: fio ended)." in said
     assert "A pair is not measured again alone: fabtune ab makes a whole session." in said
+    capsys.readouterr()
+    assert main(["compare", str(tmp_path / "default"), str(tmp_path / "wan")]) == ExitCode.CANNOT_TELL
+    told = " ".join(capsys.readouterr().out.split())
+    assert "wan/3.run.json.gz" in told and "A pair is not measured again alone: `fabtune ab` makes a whole" in told

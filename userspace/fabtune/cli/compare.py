@@ -69,6 +69,9 @@ def show(outcome: "Comparison", as_json: bool) -> None:
     if outcome.invalid:
         reasons = (Column("not used", "record"), Column("why", "why"))
         report_table(Table("Runs that are not valid", reasons, outcome.invalid))
+        # The table names them; what can be done about it stands below.
+        for note in verdict_table.not_used(outcome)[1:]:
+            paragraph(note)
     if outcome.differences:
         columns = (Column("differs", "what"), Column(outcome.a, "a"), Column(outcome.b, "b"))
         report_table(Table("What else differed", columns, outcome.differences))
