@@ -298,3 +298,25 @@ def test_what_is_wrong_with_a_neighbour_does_not_end_an_experiment(
     assert main(["report", "--tree", "out"]) == ExitCode.FAILED
     assert "not used: out/other/index.json: damaged or cut short" in capsys.readouterr().err
     assert "exp" in (tree / "index.html").read_text()
+
+
+def test_runs_by_different_clocks_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`compare` held one second of a virtual clock against one of a real one, and `report` of both trees mixed them."""
+    first, second = (tmp_path / name for name in ("first", "second"))
+    for place, clock in ((first, "virtual"), (second, "real")):
+        place.mkdir()
+        tree = make_tree(place)
+        for run in tree.glob("*/run-*"):
+            record = recordfile.read(run / RECORD)
+            (run / RECORD).chmod(0o644)
+            (run / RECORD).unlink()
+            recordfile.write(attrs.evolve(record, file="", started_unix_s=float(clock == "real")), run / RECORD)
+            resealed(run, clock=clock)
+        set_key(tree / "index.json", clock, "clock")
+    a, b = (str(place / "exp/profile=wan") for place in (first, second))
+    assert main(["compare", a, a]) == ExitCode.CANNOT_TELL
+    capsys.readouterr()
+    assert main(["compare", a, b]) == ExitCode.USAGE
+    assert f"{a} was measured by the virtual clock, {b} by the real one" in capsys.readouterr().err
+    main(["report", str(tmp_path)])
+    assert f"{tmp_path}: runs of 2 kinds of clock together: virtual, real" in capsys.readouterr().err

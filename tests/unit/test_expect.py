@@ -215,3 +215,13 @@ def test_a_figure_that_some_seeds_do_not_tell_is_not_judged_by_the_others() -> N
     judged = expect.judge(limit, some, FACTORS)
     assert judged.holds is None and judged.measured
     assert judged.found == "2 of 5 runs of a point do not tell p99_ms; the others are no fair sample"
+
+
+def test_of_a_fleet_a_statement_is_about_the_sum_or_about_the_host_that_it_names() -> None:
+    of = {"fabric": "iscsi", "targets": "1", "op": "read", "seed": 1}
+    found = [of | {"host": host, "mb_per_s": rate} for host, rate in (("a", 100.0), ("b", 50.0), ("all", 150.0))]
+    judged = [expect.judge(parsed(where=where, at_least=120.0), found, FACTORS) for where in ({}, {"host": "a"})]
+    assert [(one.holds, one.found) for one in judged] == [
+        (True, "at 1 of 6 combinations: 150"),
+        (False, "at 1 of 6 combinations: 100"),
+    ]

@@ -84,3 +84,36 @@ def test_a_law_that_is_a_power_is_drawn_as_its_curve() -> None:
     assert len(curve) > 40
     assert all(abs(y - 8 / x**0.5) < 1e-9 for x, y in curve)
     assert figure._power_law(((0.0, 9.0), (1.0, 8.0))) == ((0.0, 9.0), (1.0, 8.0))
+
+
+def test_what_has_no_place_in_a_drawing_has_a_drawing_of_its_own(tmp_path: Path) -> None:
+    """Depths 1 and 32 were one curve, through the mean of their medians: 16 MB/s, which neither reached."""
+    rows = [
+        {"size": size, "depth": depth, "fabric": "iscsi", "op": "read", "mb_per_s": rate}
+        | {"mb_per_s_low": rate - 1, "mb_per_s_high": rate + 1}
+        for depth, rates in (("1", (2.0, 20.0)), ("32", (30.0, 110.0)))
+        for size, rate in zip(("4KiB", "64KiB"), rates, strict=True)
+    ]
+    factors = ("fabric", "size", "depth")
+    html = figure.write(rows, factors, PLOT, [], {"experiment": "fabrics"}, [], tmp_path).read_text()
+    titles = re.findall(r"<title>(read, [^<]*)", html)
+    assert titles == ["read, depth 1: mb_per_s over size", "read, depth 32: mb_per_s over size"]
+    # Intervals were drawn nowhere.
+    assert [one.count('class="span"') for one in html.split("<svg")[1:]] == [2, 2]
+
+
+def test_the_law_of_each_curve_is_its_own_where_they_differ() -> None:
+    """With loss as what tells curves apart, Mathis' curve was drawn once, through the mean of both."""
+    rows = [
+        {"rtt": rtt, "loss": loss, "op": "read", "mb_per_s": 1.0, "mathis_mb_per_s": mathis}
+        for loss, laws in (("1%", (4.0, 2.0)), ("4%", (2.0, 1.0)))
+        for rtt, mathis in zip(("10ms", "20ms"), laws, strict=True)
+    ]
+    plot = figure.Plot("rtt", "mb_per_s", "loss", {"10ms": 10.0, "20ms": 20.0}, log=False)
+    found = figure._laws(rows, plot)
+    assert [(one.name, one.points[0], one.points[-1]) for one in found] == [
+        ("one Reno connection (Mathis), 1%", (10.0, 4.0), (20.0, 2.0)),
+        ("one Reno connection (Mathis), 4%", (10.0, 2.0), (20.0, 1.0)),
+    ]
+    (alike,) = figure._laws(rows[:2], plot)
+    assert alike.name == "one Reno connection (Mathis)"

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from run_records import make_record
 
+from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment import batch, definition, fleet, inventory
 from fabtune.measure import recordfile
+from fabtune.model.results import Point
 from fabtune.progress import Progress
 
 pytestmark = pytest.mark.skipif(shutil.which("ansible-inventory") is None, reason="ansible-core is not installed")
@@ -174,3 +176,28 @@ def test_no_more_hosts_at_once_than_memory_is_there_for(tmp_path: Path, monkeypa
     (tmp_path / "meminfo").write_text("MemFree:  1000 kB\nMemAvailable:    1048576 kB\n")
     monkeypatch.setattr(fleet, "_MEMINFO", tmp_path / "meminfo")
     assert fleet._at_once(hosts) == 20
+
+
+@pytest.mark.parametrize(("at_least", "code", "said"), [(140, 0, "as expected"), (160, 1, "NOT AS EXPECTED")])
+def test_what_a_definition_expects_is_judged_of_all_hosts_together(
+    at_least: int, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Of a fleet nothing was judged, nor said not to be: `run --fleet` ended with 0 whatever came out."""
+    path = tmp_path / "exp.toml"
+    text = '[factors]\nprofile = ["wan"]\n[fixed]\nop = "read"\n'
+    path.write_text(f'seeds = 1\n{text}[[expect]]\nsays = "a fast fleet"\nat_least = {at_least}\n')
+    hosts = "[initiators]\na fabtune_device=/dev/sdb\nb fabtune_device=/dev/sdb\n[targets]\nt\n"
+
+    def measured(_: object, run: batch.Run, *rest: object) -> None:
+        points = []
+        for host, rate in (("a", 100.0), ("b", 50.0), ("all", 150.0)):
+            points.append(Point({"profile": "wan", "host": host, "op": "read", "mb_per_s": rate}))
+            if host != "all":
+                recordfile.write(make_record(rate), run.directory / host / f"read{recordfile.SUFFIX}")
+        run.keep(points)
+
+    monkeypatch.setattr(fleet, "_run", measured)
+    asked = ["run", str(path), "--fleet", str(_inventory(tmp_path, hosts)), "--out", str(tmp_path / "out")]
+    assert main(asked) == code
+    assert f"{said}: a fast fleet (150)" in capsys.readouterr().out

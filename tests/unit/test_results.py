@@ -15,7 +15,7 @@ from fabtune.cli.main import main
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition, results
 from fabtune.measure import recordfile, resulttree
-from fabtune.model.results import FORMAT, Point
+from fabtune.model.results import FORMAT, ExperimentIndex, Point, SuiteIndex
 from fabtune.report import results_pages as pages
 
 POINT: dict[str, float | str | None] = {"profile": "wan", "rtt_ms": 50.0, "op": "read", "mb_per_s": 119.5}
@@ -60,7 +60,7 @@ def _links(page: Path) -> list[str]:
 def test_every_page_is_reached_from_the_top_and_every_link_holds_after_a_move(tmp_path: Path) -> None:
     first = _tree(tmp_path / "suite", "one")
     _tree(tmp_path / "suite", "two")
-    suite = results.of_suite(first.parent)
+    suite, _ = results.of_suite(first.parent)
     results.write(suite, first.parent)
     pages.write_suite(suite, first.parent)
     shutil.move(first.parent, tmp_path / "moved, elsewhere")
@@ -92,7 +92,7 @@ def test_the_index_tells_measured_failed_and_not_run_apart(tmp_path: Path) -> No
     assert [dict(one) for one in measured.points] == [POINT]
     assert measured.files == ("points.json", "read.run.json.gz")
     assert (out / measured.directory / "points.json").exists()
-    suite = results.of_suite(out.parent)
+    suite, _ = results.of_suite(out.parent)
     assert suite.experiments[0].runs == {"measured": 1, "failed": 1, "refused": 0, "not run": 2}
 
 
@@ -127,6 +127,24 @@ def test_report_tree_joins_experiments_to_a_suite(tmp_path: Path, capsys: pytest
     (suite / "one/index.json").write_text('{"schema": "other"}')
     assert main(["report", "--tree", str(suite)]) == 2
     assert "one/index.json: schema is 'other'" in capsys.readouterr().err
+
+
+def test_a_suite_is_made_of_one_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes were read once more for what is wrong: one written meanwhile was both shown and called damaged."""
+    suite = _tree(tmp_path / "suite", "one").parent
+    _tree(suite, "two")
+    (suite / "two/index.json").write_text("{")
+    asked: list[str] = []
+    real = resulttree.read_index
+
+    def read(path: Path) -> ExperimentIndex | SuiteIndex:
+        asked.append(path.parent.name)
+        return real(path)
+
+    monkeypatch.setattr(resulttree, "read_index", read)
+    index, wrong = results.keep_suite(suite)
+    assert asked == ["one", "two"]
+    assert [one.name for one in index.experiments] == ["one"] and [one.place for one in wrong] == ["two/index.json"]
 
 
 def test_points_stand_beside_the_factors_that_they_do_not_name_themselves(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs over several seeds: medians, intervals, groups, gains against the right row, and statements judged by them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fabtune.errors import ExitCode
 from fabtune.experiment import batch, definition, expect, publish
 from fabtune.experiment.summary import summarise
 from fabtune.lab import topology
+from fabtune.lab.recipe import recipe_for
 from fabtune.measure import keptrun, recordfile
 from fabtune.model.results import Point
 from fabtune.model.runrecord import Value
@@ -247,7 +249,7 @@ def test_what_is_published_is_in_tables_sentences_points_and_page(plot: str, tmp
     wanted = definition.load(str(tmp_path / "exp.toml"))
     lost = [({"profile": "wan", "rtt": "50ms"}, Point({"fabric": "fc", "op": "read", "missing": "no adapter"}))]
     found = summarise([*runs("untouched", 4.3, 4.4, 4.2), *runs("wan", 81.0, 81.2, 80.8), *(lost if plot else [])])
-    shown = publish.of_lab(wanted, found, (), "fabtune run exp", tmp_path)
+    shown = publish.of_lab(wanted, found, (), "", "fabtune run exp", tmp_path)
     html = shown.page.read_text()
     assert shown.page == tmp_path / "figures.html" and "fabtune run exp" in html and "far away" in html
     assert "81.0" in html and any("81.00" in row for one in shown.tables for row in one.shown())
@@ -266,3 +268,41 @@ def test_a_figure_that_some_seeds_do_not_tell_is_not_that_of_the_others() -> Non
     assert found.point["mb_per_s"] == 20.0 and found.point["seeds"] == 5
     assert found.point["p99_ms"] is None and "p99_ms_low" not in found.point
     assert summarise(rows[:3])[0].point["p99_ms"] == 5.1
+
+
+@pytest.mark.parametrize("plot", ["", '[plot]\nx = "rtt"\nseries = "profile"\n'])
+@pytest.mark.parametrize(
+    ("path", "bound", "limit"),
+    [
+        ("mtu = 9000", 117.9, "queue depth and round trip"),
+        ("mtu = 9000", 124.0, "the link"),
+        ("mtu = 576", 110.9, "the link"),
+        ('rate_back = "20mbit"', 2.39, "the link"),
+        ("", 119.5, "the link"),
+    ],
+)
+def test_what_limits_is_told_by_what_the_line_itself_carries(
+    path: str, bound: float, limit: str, plot: str, tmp_path: Path
+) -> None:
+    """Each line was taken for one of MTU 1500, and as fast back as forth: a full one's bound was the queue's."""
+    text = f'seeds = 1\n[factors]\nprofile = ["wan"]\nrtt = ["1ms", "2ms"]\n[fixed]\nop = "read"\n{path}\n{plot}'
+    (tmp_path / "exp.toml").write_text(text)
+    wanted = definition.load(str(tmp_path / "exp.toml"))
+    found = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    for run in found:
+        reached = {"mb_per_s": bound, "bound_mb_per_s": bound, "fraction_of_bound": 1.0}
+        run.keep([Point({"profile": "wan", "rtt_ms": run.settings.rtt_ms, "op": "read"}) | reached])
+    shown = publish.of_lab(wanted, batch.summary_of(found), (), "", "fabtune run exp", tmp_path)
+    assert re.search(f"What limits now.*?: {limit}: ", shown.page.read_text(), re.DOTALL)
+
+
+def test_a_page_names_each_image_that_a_root_or_a_kernel_came_from(tmp_path: Path) -> None:
+    """Of three kernels, and of a target of its own, the first suite's image was named alone."""
+    factors = 'kernel = ["trixie", "sid"]\ntarget = ["lio", "tgt"]\n'
+    (tmp_path / "exp.toml").write_text(f'[factors]\n{factors}[plot]\nx = "kernel"\nseries = "target"\n')
+    wanted = definition.load(str(tmp_path / "exp.toml"))
+    rows = [(one.factors, Point({"op": "read", "mb_per_s": 1.0})) for one in wanted.combinations()]
+    html = publish.of_lab(wanted, summarise(rows), (), "", "fabtune run exp", tmp_path).page.read_text()
+    for name in ("trixie", "sid", "trixie+tgt"):
+        assert f"{name} {recipe_for(name).digest}" in html
+    assert f"bookworm {recipe_for('bookworm').digest}" not in html

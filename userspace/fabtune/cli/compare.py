@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _load(path: Path) -> "list[RunRecord]":
-    from fabtune.measure import keptrun, recordfile, resulttree
+    from fabtune.measure import failedruns, keptrun, recordfile, resulttree
 
     if not path.is_dir():
         if (path.parent / keptrun.NOTE).exists():
@@ -24,15 +24,29 @@ def _load(path: Path) -> "list[RunRecord]":
         return [recordfile.read(path)]
     for complaint in resulttree.check(path):
         if not complaint.usable:
-            raise InputError(complaint.why)
+            raise InputError(f"{complaint.why}; `fabtune report {path}` shows the others")
         print(f"fabtune: {complaint.why}", file=sys.stderr)
-    return [recordfile.read(one) for one in recordfile.find(path)]
+    return [recordfile.read(one) for one in recordfile.find(path)] + failedruns.stand_ins(path)
+
+
+def _refuse_clocks(a: Path, b: Path) -> None:
+    """Raise InputError where one side is known to have been measured by another clock than the other."""
+    from fabtune.measure import resulttree
+
+    clocks = [sorted({one.clock for one in resulttree.origins_at(side).values()}) for side in (a, b)]
+    if all(clocks) and clocks[0] != clocks[1]:
+        ours, theirs = (" and ".join(names) for names in clocks)
+        raise InputError(
+            f"{a} was measured by the {ours} clock, {b} by the {theirs} one: times of one say nothing about times of "
+            "the other; measure both by one (`clock` in the experiment's definition)"
+        )
 
 
 def run_compare(args: argparse.Namespace) -> int:
     """Hold records against records; the exit code says how it went."""
     from fabtune.report import compare
 
+    _refuse_clocks(args.a, args.b)
     outcome = compare.compare_sets(_load(args.a), _load(args.b), practical=args.practical)
     with console.reader_may_leave():
         show(outcome, args.json)
@@ -55,6 +69,9 @@ def show(outcome: "Comparison", as_json: bool) -> None:
     if outcome.invalid:
         reasons = (Column("not used", "record"), Column("why", "why"))
         report_table(Table("Runs that are not valid", reasons, outcome.invalid))
+        # The table names them; what can be done about it stands below.
+        for note in verdict_table.not_used(outcome)[1:]:
+            paragraph(note)
     if outcome.differences:
         columns = (Column("differs", "what"), Column(outcome.a, "a"), Column(outcome.b, "b"))
         report_table(Table("What else differed", columns, outcome.differences))

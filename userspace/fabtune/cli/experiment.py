@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fabtune import progress
 from fabtune.cli import table
-from fabtune.errors import ExitCode, InputError
-from fabtune.experiment import batch, definition, fleet, inventory, publish, results
+from fabtune.errors import ExitCode, FabtuneError, InputError
+from fabtune.experiment import batch, definition, earlier, fleet, inventory, publish, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.publish import Published
@@ -23,12 +23,7 @@ from fabtune.report.figure import WORDS
 def run_experiment(args: argparse.Namespace) -> int:
     """Run one experiment; exit 0 when every combination was measured and the figures are as expected."""
     if args.experiment is None:
-        found = [(name, definition.load(name).summary) for name in definition.names()]
-        if args.json:
-            table.print_json({"experiments": [{"experiment": name, "summary": text} for name, text in found]})
-            return ExitCode.DONE
-        table.table(("experiment", "summary"), found, wrapped="summary")
-        return ExitCode.DONE
+        return _list(args.json)
     wanted = definition.load(args.experiment)
     cells = wanted.combinations(args.only)
     out = args.out or Path("out") / wanted.name
@@ -40,6 +35,7 @@ def run_experiment(args: argparse.Namespace) -> int:
         batch.check_profiles(wanted, cells)
     named = hosts.initiators if hosts else ()
     runs = batch.runs_of(wanted, cells, out, named)
+    every = batch.runs_of(wanted, wanted.combinations(), out, named)
     if args.dry_run:
         if args.resume:
             runs = batch.to_measure(runs, resume=True, progress=progress.for_stderr())
@@ -48,33 +44,48 @@ def run_experiment(args: argparse.Namespace) -> int:
         raise InputError(f"--out {out}: is not a directory")
     out.mkdir(parents=True, exist_ok=True)
     results.withdraw(out)
-    code = ExitCode.DONE
     try:
+        show = progress.for_stderr()
         if hosts:
-            show = progress.for_stderr()
             fleet.run_all(wanted, runs, hosts, allow_relogin=args.allow_relogin, resume=args.resume, progress=show)
-            _show(publish.of_fleet(batch.summary_of(runs), out), (), args.json)
         else:
-            batch.run_all(wanted, runs, resume=args.resume, progress=progress.for_stderr(), jobs=args.jobs)
-            verdicts = batch.judge(wanted, runs)
-            shown = publish.of_lab(wanted, batch.summary_of(runs), verdicts, _command(args), out)
-            _show(shown, verdicts, args.json)
-            code = _code(verdicts)
+            batch.run_all(wanted, runs, resume=args.resume, progress=show, jobs=args.jobs)
+        # Whatever part was asked for, what the tree has of the rest stays in view.
+        points, verdicts, part = batch.summary_of(every), batch.judge(wanted, every), batch.said_of_part(runs, every)
+        if hosts:
+            shown = publish.of_fleet(points, part, out)
+        else:
+            shown = publish.of_lab(wanted, points, verdicts, part, _shown(args, runs, every), out)
+        _show(shown, verdicts, args.json)
+        earlier.drop([run.directory for run in runs], out)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept(runs, args)) from None
+        raise KeyboardInterrupt(_kept(runs, args, "go on")) from None
+    except batch.RunsFailedError as error:
+        raise FabtuneError(f"{error}\n{_kept(runs, args, 'measure the rest')}") from None
     finally:
         # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
-        for complaint in publish.write_tree(wanted, out, _command(args), named, in_suite=args.out is None):
+        for complaint in publish.write_tree(wanted, out, _shown(args, runs, every), named, in_suite=args.out is None):
             print(f"fabtune: {complaint.said}", file=sys.stderr)
-    return code
+        if kept := earlier.where_kept(out):
+            print(f"fabtune: {kept}", file=sys.stderr)
+    return _code(verdicts)
 
 
-def _kept(runs: list[batch.Run], args: argparse.Namespace) -> str:
-    """Return what an interrupted experiment leaves, and how to go on with it."""
+def _list(as_json: bool) -> int:
+    found = [(name, definition.load(name).summary) for name in definition.names()]
+    if as_json:
+        table.print_json({"experiments": [{"experiment": name, "summary": text} for name, text in found]})
+    else:
+        table.table(("experiment", "summary"), found, wrapped="summary")
+    return ExitCode.DONE
+
+
+def _kept(runs: list[batch.Run], args: argparse.Namespace, what: str) -> str:
+    """Return what an experiment leaves that did not reach its end, and how to do `what` then."""
     measured = sum(run.state().status == "measured" for run in runs)
     how = [*(["--out", str(args.out)] if args.out else []), *(["--jobs", str(args.jobs)] if args.jobs else [])]
-    go_on = shlex.join([*shlex.split(_command(args)), *how, *(["--json"] if args.json else []), "--resume"])
-    return f"{measured} of {counted(len(runs), 'run')} {'is' if measured == 1 else 'are'} kept; go on with `{go_on}`"
+    go_on = shlex.join([*shlex.split(_command(args, args.only)), *how, *(["--json"] if args.json else []), "--resume"])
+    return f"{measured} of {counted(len(runs), 'run')} {'is' if measured == 1 else 'are'} kept; {what} with `{go_on}`"
 
 
 def _code(verdicts: list[JudgedExpectation]) -> ExitCode:
@@ -105,6 +116,8 @@ def _show(shown: Published, verdicts: Sequence[JudgedExpectation], as_json: bool
             table.report_table(one)
         for text in shown.texts:
             table.paragraph(text, after="")
+    if shown.part:
+        print(table.told(shown.part), file=sys.stderr if as_json else sys.stdout)
     for verdict in verdicts:
         said = f"{WORDS[verdict.holds]}: {verdict.says} ({verdict.found})"
         print(table.told(said), file=sys.stderr if as_json else sys.stdout)
@@ -112,10 +125,16 @@ def _show(shown: Published, verdicts: Sequence[JudgedExpectation], as_json: bool
         print(f"page: {shown.page}\npoints: {shown.kept}", file=sys.stderr)
 
 
-def _command(args: argparse.Namespace) -> str:
+def _shown(args: argparse.Namespace, runs: Sequence[batch.Run], every: Sequence[batch.Run]) -> str:
+    """Return the command that makes all that is shown: with runs beside those asked for, it is that of the whole."""
+    asked = {run.directory for run in runs}
+    return _command(args, () if any(run.ended and run.directory not in asked for run in every) else args.only)
+
+
+def _command(args: argparse.Namespace, only: Sequence[str]) -> str:
     return shlex.join(
         [
-            "fabtune", "run", args.experiment, *(word for only in args.only for word in ("--only", only)),
+            "fabtune", "run", args.experiment, *(word for one in only for word in ("--only", one)),
             *(["--fleet", str(args.fleet)] if args.fleet else []), *(["--allow-relogin"] if args.allow_relogin else []),
         ]
     )  # fmt: skip

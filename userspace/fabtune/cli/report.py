@@ -18,6 +18,8 @@ def run_report(args: argparse.Namespace) -> int:
     records, unreadable, remarks = suite.load(args.directory)
     for _, why in unreadable:
         print(f"fabtune: not used: {why}", file=sys.stderr)
+    if unreadable:
+        print("fabtune: runs of an experiment that are not used are measured again by `run --resume`", file=sys.stderr)
     for why in remarks:
         print(f"fabtune: {why}", file=sys.stderr)
     code = ExitCode.FAILED if unreadable else ExitCode.DONE

@@ -143,5 +143,6 @@ def _returned(on: str, first: Target, written: bool) -> Target:
         )
     reasons = targets.who_holds(place) if written and place.kind == "device" else []
     if reasons:
-        raise FabtuneError(f"{on} was taken into use since the session began: {'; '.join(reasons)}")
+        why = "; ".join(reasons)
+        raise FabtuneError(f"{on} was taken into use since the session began: {why}; free it and begin a new session")
     return place

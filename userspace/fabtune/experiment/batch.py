@@ -19,10 +19,11 @@ import attrs
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment import expect
+from fabtune.experiment import earlier, expect
+from fabtune.experiment.clients import path_told
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.present import images_of, look_anew, origin_now
-from fabtune.experiment.settings import ops_of
+from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.experiment.summary import Summary, summarise
 from fabtune.experiment.tuners import TUNERS
 from fabtune.lab import fabrics
@@ -36,17 +37,22 @@ from fabtune.measure import interleave, keptrun
 from fabtune.model.factors import Settings
 from fabtune.model.origin import Origin
 from fabtune.model.results import Point, Status
+from fabtune.model.units import counted
 from fabtune.progress import Progress
 
 # A guest that measures one combination took this long at most on 2 cores; only the time shown as left depends on it.
 EXPECTED_RUN_S = 75.0
 # 128 sessions logging in, in a guest that shares its core, are the slowest of the shipped ones.
 _TIMEOUT_S = 1800.0
+# So many runs are named.
+_NAMED = 3
+# What a guest said.
+_LOG = "output.log"
 
 
 @attrs.frozen
 class RunState:
-    """What became of a run; `why` says what speaks against the files of one that is refused."""
+    """What became of a run; `why` says what speaks against the files of one that is refused, or ended a failed one."""
 
     status: Status
     points: tuple[Point, ...] = ()
@@ -69,6 +75,11 @@ class Run:
         return f"{self.combination.name} run {self.number}"
 
     @property
+    def tree(self) -> Path:
+        """The directory of the experiment that the run is one of."""
+        return self.directory.parent.parent
+
+    @property
     def settings(self) -> Settings:
         """The combination's settings; each run has the seed that follows the last one's."""
         settings = self.combination.settings
@@ -79,10 +90,16 @@ class Run:
         """What the run comes from if it is measured now."""
         return origin_now(self.settings, self.clock, self.hosts)
 
+    @property
+    def ended(self) -> bool:
+        """Whether there is what a run leaves that ended well, of whatever it came."""
+        return any((self.directory / name).exists() for name in (keptrun.NOTE, keptrun.POINTS))
+
     def state(self) -> RunState:
         """Return what became of the run: one that would not come out as it stands there is refused."""
-        if not any((self.directory / name).exists() for name in (keptrun.NOTE, keptrun.POINTS)):
-            return RunState("failed" if keptrun.names_of(self.directory) else "not run")
+        if not self.ended:
+            left = keptrun.names_of(self.directory)
+            return RunState("failed", why=_last_said(self.directory)) if left else RunState("not run")
         try:
             kept, points = keptrun.read(self.directory)
         except InputError as error:
@@ -100,6 +117,13 @@ class Run:
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / keptrun.POINTS).write_text(keptrun.as_text(points))
         keptrun.seal(self.directory, self.origin)
+
+
+def _last_said(directory: Path) -> str:
+    """Return the last line that a guest said in a run that failed; nothing where there is none."""
+    log = directory / _LOG
+    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+    return lines[-1].strip() if lines else ""
 
 
 def runs_of(definition: Definition, cells: Sequence[Combination], out: Path, hosts: tuple[str, ...] = ()) -> list[Run]:
@@ -127,36 +151,43 @@ def run_all(
 ) -> list[Point]:
     """Run what is not there yet, `jobs` guests at a time (0: one a core), and return all points in the order of `runs`.
 
-    Without `resume` everything runs anew; with it, what came from something else does, and is named.  Raises
-    FabtuneError naming every run that failed, after the others have ended; an interrupt stops the guests at once and
-    loses only their runs.
+    Without `resume` everything runs anew; with it, what came from something else does, and is named.  What was there is
+    put aside once there are images to measure with.  Raises RunsFailedError naming every one that failed, after the
+    others have ended; an interrupt stops the guests at once and loses only their runs.
     """
     waiting = to_measure(runs, resume=resume, progress=progress)
-    for run in waiting:
-        if why := fabrics.find(run.settings.fabric).MISSING:
-            _say_missing(run, why)
+    missing = [run for run in waiting if fabrics.find(run.settings.fabric).MISSING]
     waiting = [run for run in waiting if not fabrics.find(run.settings.fabric).MISSING]
     suites = dict.fromkeys(name for run in waiting for name in images_of(run.settings))
     workers = jobs or os.cpu_count() or 1
     progress.begin([step for suite in suites for step in expected_steps(suite)])
     progress.begin([(run.name, EXPECTED_RUN_S) for run in waiting], at_once=workers)
     images = {suite: build_image(suite, progress) for suite in suites} if waiting else {}
+    make_room((*missing, *waiting))
+    for run in missing:
+        _say_missing(run, fabrics.find(run.settings.fabric).MISSING)
     if definition.clock == "real":
         waiting = interleave.in_random_blocks(waiting, lambda run: run.number)
-    failures = _run_waiting(definition, waiting, images, workers, progress)
-    if failures:
-        raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
+    refuse_failures(_run_waiting(definition, waiting, images, workers, progress), runs)
     return [point for run in runs for point in run.points()]
 
 
-def to_measure(runs: Sequence[Run], *, resume: bool, progress: Progress) -> list[Run]:
-    """Return the runs to measure: all, which are deleted, or with `resume` those that are not there as they would be.
+class RunsFailedError(FabtuneError):
+    """Runs of an experiment failed; the message says which and why."""
 
-    Of the latter those are named that left something; it stays until the run has ended.
+
+def refuse_failures(failures: Sequence[str], runs: Sequence[Run]) -> None:
+    """Raise RunsFailedError where of `runs` some failed, as `failures` say."""
+    if failures:
+        raise RunsFailedError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
+
+
+def to_measure(runs: Sequence[Run], *, resume: bool, progress: Progress) -> list[Run]:
+    """Return the runs to measure: all, or with `resume` those that are not there as they would be.
+
+    Of the latter those are named that left something.
     """
     if not resume:
-        for run in runs:
-            shutil.rmtree(run.directory, ignore_errors=True)
         return list(runs)
     waiting = []
     for run in runs:
@@ -168,15 +199,63 @@ def to_measure(runs: Sequence[Run], *, resume: bool, progress: Progress) -> list
     return waiting
 
 
+def make_room(runs: Sequence[Run]) -> None:
+    """Put aside what is there of `runs`, which are about to be measured; what did not end well is removed."""
+    for run in runs:
+        if run.ended:
+            earlier.put_aside([run.directory], run.tree)
+        elif run.directory.exists():
+            shutil.rmtree(run.directory)
+
+
 def summary_of(runs: Sequence[Run]) -> list[Summary]:
     """Return one row a combination and direction: what its runs with all seeds say together."""
-    return summarise([(run.combination.factors, point) for run in runs for point in run.points()])
+    rows = [(run.combination.factors, _with_line(run, point)) for run in runs for point in run.points()]
+    return summarise(rows, [run.combination.factors for run in failed_runs(runs)])
+
+
+def failed_runs(runs: Sequence[Run]) -> list[Run]:
+    """Return those of `runs` that failed."""
+    return [run for run in runs if run.state().status == "failed"]
+
+
+def _with_line(run: Run, point: Point) -> Point:
+    """Return a point that has a bound with the payload that its line carries this way, for what it is worth."""
+    if point.get("bound_mb_per_s") is None:
+        return point
+    told = path_told(run.settings, run.settings.op if run.settings.op == "mixed" else point["op"])
+    return point | {"line_mb_per_s": round(told.network.goodput_bytes_per_s / 1e6, 2)} if told.network else point
+
+
+def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
+    """Return in words what is shown but was not asked for, and what is not; `runs` of `every` were asked for."""
+    asked = {run.directory for run in runs}
+    there = {run.directory for run in every if run.state().status == "measured"}
+    said = []
+    if others := len(there - asked):
+        was, are = ("which was", "is") if others == 1 else ("which were", "are")
+        said.append(f"{counted(others, 'run')} of other combinations, {was} there before, {are} shown as well")
+    if missing := len(every) - len(there):
+        names = [run.name for run in failed_runs(every)]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        which = f" (failed: {'; '.join(names[:_NAMED])}{more})" if names else ""
+        are = "is" if missing == 1 else "are"
+        left = f"{missing} of {len(every)} runs of the experiment {are} not there, or not to be used{which}"
+        said.append(f"{left}: --resume without --only measures what is missing")
+    return "; ".join(said)
 
 
 def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpectation]:
     """Return what became of everything that `definition` expects of its figures."""
     rows = [point | run.combination.factors for run in runs for point in run.points()]
+    rows += [_untold(run, way) for run in failed_runs(runs) for op in ops_of(run.settings) for way in ways_of(op)]
     return [expect.judge(one, rows, definition.factors) for one in definition.expect]
+
+
+def _untold(run: Run, way: str) -> Point:
+    """Return the point of a run that failed: it tells nothing, and is missed."""
+    host = {"host": expect.EVERY_HOST} if run.hosts else {}
+    return Point({"op": way, "seed": run.settings.seed, **host, **run.combination.factors})
 
 
 def _say_missing(run: Run, why: str) -> None:
@@ -232,12 +311,10 @@ def _run_one(
         )
         outcome = run_guest(machine, job, draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop)
         ended = outcome.exit_status == 0 and (draft / keptrun.POINTS).exists()
-        # Nothing of an earlier run stays beside the new one's files.
-        shutil.rmtree(run.directory, ignore_errors=True)
         shutil.copytree(draft, run.directory)
         if not ended:
             (run.directory / keptrun.POINTS).unlink(missing_ok=True)
-            said = (draft / "output.log").read_text(errors="replace").strip().splitlines()[-6:]
+            said = (draft / _LOG).read_text(errors="replace").strip().splitlines()[-6:]
             raise FabtuneError("\n  ".join([f"exit {outcome.exit_status} (files in {run.directory})", *said]))
         keptrun.seal(run.directory, made_from)
 

@@ -22,6 +22,9 @@ from fabtune.model.results import PointRow
 from fabtune.model.statistics import mean_interval
 from fabtune.model.untouched import refuse_default
 
+# How a fleet calls the point of all hosts together.
+EVERY_HOST = "all"
+
 
 class Text(str):
     """A factor's value as a definition writes it: text, or a number as its digits."""
@@ -80,8 +83,11 @@ def judge(
     """Return whether `rows`, a point of a run each, are as expected; `factors` gives the order of each one's values.
 
     A statement holds, or does not, where the whole interval over the seeds says so; all intervals of one statement
-    together are wrong in at most 5 % of all cases.  One seed has no interval: it is taken at its word.
+    together are wrong in at most 5 % of all cases.  One seed has no interval: it is taken at its word.  Of a fleet the
+    statement is about all hosts together, unless it names the `host`.
     """
+    if not any("host" in side for side in _sides(expectation)):
+        rows = [row for row in rows if row.get("host", EVERY_HOST) == EVERY_HOST]
     named = {*expectation.of, *expectation.to, *([expectation.along] if expectation.along else [])}
     kept = [name for name in (*factors, "op") if name not in named and name != "seed"]
     cells: dict[tuple[str, ...], list[PointRow]] = {}

@@ -10,7 +10,6 @@ import configparser
 import json
 import os
 import re
-import shutil
 import signal
 import tempfile
 import time
@@ -21,8 +20,9 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment.batch import Run, to_measure
+from fabtune.experiment.batch import Run, make_room, refuse_failures, to_measure
 from fabtune.experiment.definition import Definition
+from fabtune.experiment.expect import EVERY_HOST
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
 from fabtune.host.run import ended, launch, require, tail
@@ -85,10 +85,11 @@ def run_all(
 ) -> list[Point]:
     """Run what is not there yet, one after another in random blocks, and return all points in the order of `runs`.
 
-    Raises FabtuneError naming every host that failed; the others' records stay.  After each run, a failed or
+    Raises RunsFailedError naming every host that failed; the others' records stay.  After each run, a failed or
     interrupted one too, the profile is taken back on every host that can be reached.
     """
     waiting = to_measure(runs, resume=resume, progress=progress)
+    make_room(waiting)
     progress.begin([(run.name, _expected_s(run)) for run in waiting])
     failures = []
     for run in interleave.in_random_blocks(waiting, lambda run: run.number):
@@ -97,8 +98,7 @@ def run_all(
                 _run(definition, run, inventory, allow_relogin)
         except FabtuneError as error:
             failures.append(f"{run.name}: {error}")
-    if failures:
-        raise FabtuneError(f"{len(failures)} of {len(runs)} runs failed:\n" + "\n".join(failures))
+    refuse_failures(failures, runs)
     return [point for run in runs for point in run.points()]
 
 
@@ -108,8 +108,6 @@ def _expected_s(run: Run) -> float:
 
 
 def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: bool) -> None:
-    # Nothing of an earlier run stays beside the new one's files.
-    shutil.rmtree(run.directory, ignore_errors=True)
     run.directory.mkdir(parents=True)
     settings = run.settings
     path = {key: definition.fixed[key] for key in ("rtt", "rate") if key in definition.fixed}
@@ -158,7 +156,7 @@ def _measure(run: Run, inventory: Inventory) -> list[Point]:
 
 
 def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
-    """Return one point a host, and their sum under the host name ``all``."""
+    """Return one point a host, and their sum under the name EVERY_HOST."""
     found: list[Point] = []
     latencies: dict[str, list[measured.Latencies]] = {}
     for host in inventory.initiators:
@@ -200,7 +198,7 @@ def _sum(points: Sequence[Point], latencies: Sequence[measured.Latencies]) -> Po
     return Point(
         {
             "profile": points[0]["profile"],
-            "host": "all",
+            "host": EVERY_HOST,
             "op": points[0]["op"],
             "mb_per_s": round(sum(one.number("mb_per_s") for one in points), 2),
             **{key: _rounded(None if ns is None else ns / 1e6) for key, ns in values.items()},

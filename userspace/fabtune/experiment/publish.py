@@ -9,14 +9,15 @@ import attrs
 from fabtune.experiment import results
 from fabtune.experiment.definition import Axes, Definition
 from fabtune.experiment.expect import JudgedExpectation
+from fabtune.experiment.present import images_of
+from fabtune.experiment.settings import parse_settings
 from fabtune.experiment.summary import Summary
-from fabtune.lab.recipe import SUITES, recipe_for
+from fabtune.lab.recipe import recipe_for
 from fabtune.measure import resulttree
 from fabtune.measure.resulttree import Complaint
 from fabtune.model.results import Point
 from fabtune.report import answers, demo, figure, results_pages, suite
-from fabtune.report.page import Facts
-from fabtune.report.table import Column, Table, decimals
+from fabtune.report.table import Cell, Column, Table, decimals
 
 _FLEET = (
     Column("profile", "profile"),
@@ -35,33 +36,45 @@ _FLEET = (
 
 @attrs.frozen(kw_only=True)
 class Published:
-    """The points of an experiment, what a terminal shows of them, and the files that were written."""
+    """The points of an experiment, what a terminal shows of them, and the files that were written.
+
+    `part` says which runs were not asked for, and which are not there; empty where neither is so.
+    """
 
     points: tuple[Point, ...]
     tables: tuple[Table, ...]
     texts: tuple[str, ...] = ()
+    part: str
     page: Path
     kept: Path
 
 
 def of_lab(
-    wanted: Definition, found: Sequence[Summary], verdicts: Sequence[JudgedExpectation], command: str, out: Path
+    wanted: Definition,
+    found: Sequence[Summary],
+    verdicts: Sequence[JudgedExpectation],
+    part: str,
+    command: str,
+    out: Path,
 ) -> Published:
     """Write points and page of what was measured in the lab to `out`; `command` is the one that asked for it."""
     points = tuple(one.published for one in found)
-    facts: Facts = {
+    facts: dict[str, Cell] = {
         "experiment": wanted.summary,
         "source": wanted.source,
         "clock": wanted.clock,
         "seeds": wanted.seeds,
-        "image": f"{SUITES[0]} {recipe_for(SUITES[0]).digest}",
+        "image": ", ".join(_images(wanted, found)),
     }
+    if part:
+        facts |= {"runs": part}
     kept = results.keep_points(points, out)
     if not wanted.plot:
         return Published(
             points=points,
             tables=tuple(demo.tables(points)),
             texts=(*demo.group_notes(points), *answers.as_lines(demo.answers(points))),
+            part=part,
             page=demo.write(points, facts, [command], out),
             kept=kept,
         )
@@ -71,9 +84,18 @@ def of_lab(
         points=points,
         tables=(figure.table(wanted.summary, rows, factors),),
         texts=tuple(figure.reasons(rows, factors)),
+        part=part,
         page=figure.write(rows, factors, _plot(wanted, wanted.plot), said, facts, [command], out),
         kept=kept,
     )
+
+
+def _images(wanted: Definition, found: Sequence[Summary]) -> list[str]:
+    """Return the images that roots and kernels came from, each by its name and its recipe's digest."""
+    settings = [parse_settings(wanted.fixed | one.factors, str(wanted.path)) for one in found]
+    return [
+        f"{name} {recipe_for(name).digest}" for name in dict.fromkeys(n for one in settings for n in images_of(one))
+    ]
 
 
 def _plot(wanted: Definition, axes: Axes) -> figure.Plot:
@@ -81,7 +103,7 @@ def _plot(wanted: Definition, axes: Axes) -> figure.Plot:
     return figure.Plot(axes.x, axes.y, axes.series, numbers, min(numbers.values()) > 0 and not words, words)
 
 
-def of_fleet(found: Sequence[Summary], out: Path) -> Published:
+def of_fleet(found: Sequence[Summary], part: str, out: Path) -> Published:
     """Write points and report of what a fleet's hosts measured to `out`."""
     points = tuple(one.published for one in found)
     kept = results.keep_points(points, out)
@@ -89,6 +111,7 @@ def of_fleet(found: Sequence[Summary], out: Path) -> Published:
     return Published(
         points=points,
         tables=(Table("All initiators at once", _FLEET, rows, group_by=2),),
+        part=part,
         page=suite.write(*suite.load(out), ["fabtune", "report", str(out)], out / "report.html"),
         kept=kept,
     )

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import attrs
 
 from fabtune.errors import InputError
+from fabtune.experiment import earlier
 from fabtune.experiment.batch import Run, runs_of
 from fabtune.experiment.definition import Definition
 from fabtune.host import files
@@ -70,9 +71,8 @@ def keep_points(points: Sequence[Point], out: Path) -> Path:
 
 
 def withdraw(out: Path) -> None:
-    """Remove what shows the runs of an experiment that is about to be measured: they will not be those any more."""
-    for name in (SUMMARY, *VIEWS):
-        (out / name).unlink(missing_ok=True)
+    """Put aside what shows the runs of an experiment that is about to be measured: they will not be those any more."""
+    earlier.put_aside([out / name for name in (SUMMARY, *VIEWS)], out)
 
 
 def keep_index(definition: Definition, out: Path, command: str, hosts: tuple[str, ...] = ()) -> ExperimentIndex:
@@ -87,9 +87,9 @@ def keep_suite(directory: Path) -> tuple[SuiteIndex, list[Complaint]]:
 
     Raises InputError when there is none that can.
     """
-    suite = of_suite(directory)
+    suite, wrong = of_suite(directory)
     write(suite, directory)
-    return suite, _read_all(directory)[1]
+    return suite, wrong
 
 
 def _entry(run: Run, out: Path) -> RunEntry:
@@ -106,8 +106,8 @@ def _entry(run: Run, out: Path) -> RunEntry:
     )
 
 
-def of_suite(directory: Path) -> SuiteIndex:
-    """Return the index of the experiments right below `directory` that can be read, in name order.
+def of_suite(directory: Path) -> tuple[SuiteIndex, list[Complaint]]:
+    """Return the index of the experiments right below `directory` that can be read, in name order, and which cannot.
 
     Raises InputError when there is none.
     """
@@ -127,7 +127,7 @@ def of_suite(directory: Path) -> SuiteIndex:
                 runs={status: statuses.count(status) for status in get_args(Status)},
             )
         )
-    return SuiteIndex(name=directory.resolve().name, experiments=tuple(experiments))
+    return SuiteIndex(name=directory.resolve().name, experiments=tuple(experiments)), wrong
 
 
 def _read_all(directory: Path) -> tuple[list[tuple[Path, ExperimentIndex]], list[Complaint]]:

@@ -58,7 +58,7 @@ def check_settings(settings: Settings, where: str) -> None:
     if settings.size_bytes % 512 or not 512 <= settings.size_bytes <= 16 * 2**20:
         raise InputError(f"{where}: size = {settings.size_bytes} bytes: expected a multiple of 512 up to 16MiB")
     if settings.loss > 0.5:
-        raise InputError(f"{where}: loss = {settings.loss:.0%}: no login survives more than 50%")
+        raise InputError(f"{where}: loss = {settings.loss:.0%}: expected at most 50%, since no login survives more")
     _check_fabric(settings, where)
     if settings.workload not in (known := ("net", *workload.names())):
         raise InputError(f"{where}: no workload '{settings.workload}': known are {', '.join(known)}")

@@ -37,11 +37,15 @@ def rounded_of(figure: str) -> float:
 
 @attrs.frozen
 class Summary:
-    """One combination and direction over its seeds: the factors as written, and the point that stands for its runs."""
+    """One combination and direction over its seeds: the factors as written, and the point that stands for its runs.
+
+    Beside these, so many runs `failed`.
+    """
 
     factors: dict[str, str]
     point: Point
     by_seed: dict[int, float]
+    failed: int = 0
 
     @property
     def row(self) -> Point:
@@ -54,25 +58,39 @@ class Summary:
         return Point(dict(self.point.unsaid(self.factors))) | self.point
 
     @property
+    def unfair(self) -> str:
+        """Why its runs are no fair sample; nothing where they are."""
+        runs = f"{self.failed} of {self.failed + len(self.by_seed)} runs of {self.point.get('profile')}"
+        return f"{runs} failed; the others are no fair sample" if self.failed else ""
+
+    @property
     def _others(self) -> tuple[str, ...]:
         """All that two rows have in common of which one shows what the other's profile gained."""
         texts = (text for name, text in self.factors.items() if name not in ("profile", "known"))
         return (*texts, str(self.point.get("op")), str(self.point.get("host")))
 
 
-def summarise(rows: Sequence[tuple[Mapping[str, str], Point]]) -> list[Summary]:
+def summarise(
+    rows: Sequence[tuple[Mapping[str, str], Point]], failed: Sequence[Mapping[str, str]] = ()
+) -> list[Summary]:
     """Return the (factors, point) of single runs as one row a combination and direction, in the order given.
 
     A row of another profile than the first is judged against that of the same other factors: `untouched`, else
     ``default``, else whichever profile comes first.  All of them are judged together, so that their number makes no
-    difference certain.
+    difference certain.  What runs with the factors of one that `failed` tell is no verdict.
     """
+    failures = [_told(factors) for factors in failed]
     cells: dict[tuple[object, ...], list[tuple[dict[str, str], Point]]] = {}
     for factors, point in rows:
-        told = {name: text for name, text in factors.items() if name != _OF_SEED}
+        told = _told(factors)
         cells.setdefault((*told.values(), point.get("op"), point.get("host")), []).append((told, point))
     found = [_summary(mine[0][0], [point for _, point in mine]) for mine in cells.values()]
-    return _with_gains(found)
+    return _with_gains([attrs.evolve(row, failed=failures.count(row.factors)) for row in found])
+
+
+def _told(factors: Mapping[str, str]) -> dict[str, str]:
+    """Return the factors that tell rows apart."""
+    return {name: text for name, text in factors.items() if name != _OF_SEED}
 
 
 def _summary(factors: dict[str, str], points: Sequence[Point]) -> Summary:
@@ -143,7 +161,7 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
         seeds = sorted(row.by_seed.keys() & base.by_seed.keys()) if base and base is not row else []
         if base and seeds:
             a, b = (tuple(one.by_seed[seed] for seed in seeds) for one in (base, row))
-            held.append((row, Sides(a=a, b=b, better=1, paired=True)))
+            held.append((row, Sides(a=a, b=b, better=1, paired=True, unfair=base.unfair or row.unfair)))
     judged = judge_together([sides for _, sides in held])
     gains = {}
     for (row, sides), judgement in zip(held, judged, strict=True):

@@ -84,11 +84,17 @@ def read(path: Path) -> RunRecord:
     return attrs.evolve(runrecord.read(data, str(path)), file=str(path))
 
 
+def seen_below(directory: Path, pattern: str) -> list[Path]:
+    """Return what matches `pattern` below `directory`, in name order; what is out of sight there is no result."""
+    found = sorted(directory.rglob(pattern))
+    return [path for path in found if not any(part[0] == "." for part in path.relative_to(directory).parts)]
+
+
 def find(directory: Path) -> list[Path]:
     """Return the run records below `directory`, in name order.  Raises InputError when there is none."""
     if not directory.is_dir():
         raise InputError(f"{directory}: not a directory; expected one with files *{SUFFIX}")
-    found = sorted(directory.rglob(f"*{SUFFIX}"))
+    found = seen_below(directory, f"*{SUFFIX}")
     if not found:
         raise InputError(f"{directory}: no run records (*{SUFFIX}) here; make some with `fabtune measure`")
     return found

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Trees of results as files: indexes are read, and what stands in a tree is held against what it says of itself."""
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.host import userfile
 from fabtune.measure import keptrun, recordfile
+from fabtune.measure.recordfile import seen_below
 from fabtune.model.factors import FACTORS
 from fabtune.model.origin import KeptRun, Origin, digest_of, mixed
 from fabtune.model.results import EXPERIMENT, FORMAT, SUITE, ExperimentIndex, Point, RunEntry, SuiteIndex
@@ -65,7 +67,7 @@ def check(directory: Path) -> list[Complaint]:
     found: list[Complaint] = []
     sound: dict[Path, Kept] = {}
     old: dict[Path, int] = {}
-    for run in sorted({path.parent for name in (keptrun.NOTE, keptrun.POINTS) for path in directory.rglob(name)}):
+    for run in sorted({path.parent for name in (keptrun.NOTE, keptrun.POINTS) for path in seen_below(directory, name)}):
         if not (run / keptrun.NOTE).exists():
             old[run.parent.parent] = old.get(run.parent.parent, 0) + 1
             continue
@@ -76,7 +78,7 @@ def check(directory: Path) -> list[Complaint]:
     for top, count in old.items():
         why = f"{top}: {count} runs without {keptrun.NOTE}: nothing says which settings, image and code they came from"
         found.append(Complaint(_relative(top, directory), why, usable=True))
-    for path in sorted(directory.rglob(INDEX)):
+    for path in seen_below(directory, INDEX):
         found += _check_index(path, directory, sound)
     found += _copies(directory)
     tops: dict[Path, list[Origin]] = {}
@@ -87,10 +89,25 @@ def check(directory: Path) -> list[Complaint]:
     return sorted(found, key=lambda one: one.place)
 
 
+def origins_at(place: Path) -> dict[Path, Origin]:
+    """Return what the runs came from that the records at and below `place` are of, by the run's directory.
+
+    Of records that are no experiment's, and of notes that `check` complains about, it is not known.
+    """
+    records = seen_below(place, f"*{recordfile.SUFFIX}") if place.is_dir() else [place]
+    # A fleet's run has a directory for each host.
+    above = dict.fromkeys(up for path in records for up in (path.parent, path.parent.parent))
+    found = {}
+    for run in above:
+        with contextlib.suppress(InputError):
+            found[run] = keptrun.read_note(run).origin
+    return found
+
+
 def _copies(directory: Path) -> list[Complaint]:
     first: dict[str, Path] = {}
     found = []
-    for path in sorted(directory.rglob(f"*{recordfile.SUFFIX}")):
+    for path in seen_below(directory, f"*{recordfile.SUFFIX}"):
         if path.is_file() and (same := first.setdefault(digest_of(path.read_bytes()), path)) != path:
             why = f"{path}: a copy of {same}, which counts once"
             found.append(Complaint(_relative(path, directory), why))
@@ -119,7 +136,7 @@ def _check_index(path: Path, directory: Path, sound: Mapping[Path, Kept]) -> lis
 def _against(entry: RunEntry, run: Path, there: Kept | None) -> str:
     """Return what the files in `run` say against an index's `entry`; nothing where they agree, or were refused."""
     if entry.status != "measured":
-        return entry.why if there else ""
+        return entry.why if there and entry.status == "refused" else ""
     if there is None:
         return "" if any((run / name).exists() for name in (keptrun.NOTE, keptrun.POINTS)) else "missing"
     kept, points = there

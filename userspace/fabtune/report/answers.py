@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 
 from fabtune.model.judgement import PRACTICAL, Verdict
-from fabtune.model.path import NetworkPath
 from fabtune.report.page import Answer
 from fabtune.report.table import percent, times, times_within
 
@@ -244,10 +243,9 @@ def of_limits(name: str, reached: Sequence[Reach]) -> Answer:
     return Answer("What limits now?", f"{name}: {'; '.join(said)}." if said else "Not known: no bound without a path.")
 
 
-def by_link(bound_mb_per_s: float, rate_bytes_per_s: float, mtu: int = 1500) -> bool:
-    """Tell whether a bound is that of the link and not of what is outstanding; not where its rate is not known."""
-    line = NetworkPath(0, rate_bytes_per_s, mtu).goodput_bytes_per_s
-    return rate_bytes_per_s > 0 and bound_mb_per_s * 1e6 >= _AT_LINK * line
+def by_link(bound_mb_per_s: float, line_mb_per_s: float) -> bool:
+    """Tell whether a bound is that of a link with this payload (0: not known), and not of what is outstanding."""
+    return line_mb_per_s > 0 and bound_mb_per_s >= _AT_LINK * line_mb_per_s
 
 
 def merged(found: Sequence[Answer], names: Sequence[str]) -> list[Answer]:

@@ -119,7 +119,8 @@ def _refuse(sides: Sequence[Sequence[RunRecord]]) -> None:
         raise InputError("nothing to compare: each side needs at least one run record")
     workloads = {record.workload.name for side in sides for record in side}
     if len(workloads) > 1:
-        raise InputError(f"cannot compare different workloads: {', '.join(sorted(workloads))}")
+        names = ", ".join(sorted(workloads))
+        raise InputError(f"cannot compare different workloads: {names}; give each side records of one, and of the same")
 
 
 def _rules(records: Sequence[RunRecord], practical: float | None) -> Rules:

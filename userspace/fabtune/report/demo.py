@@ -100,7 +100,7 @@ def write(points: Sequence[Point], facts: page.Facts, commands: Sequence[str], o
     """Write ``figures.html`` to `out_dir` and return its path.
 
     `facts` say what the figures hold for (kernel, seed, image, clock, ...), shown in the order given; `commands`
-    are those that made the figures.
+    are those that made the figures.  What is missing, `runs`, stands at the top as well.
     Raises InputError when a point lacks a key, OSError when the file cannot be written.
     """
     sections = []
@@ -110,7 +110,7 @@ def write(points: Sequence[Point], facts: page.Facts, commands: Sequence[str], o
     why = _why_section(points)
     html = page.render(
         "Block throughput over a WAN, before and after tuning",
-        "",
+        str(facts.get("runs", "")),
         [*sections, why] if why else sections,
         facts,
         commands,
@@ -302,5 +302,5 @@ def _where(heading: str, point: Point) -> str:
 
 
 def _reach(heading: str, point: Point) -> Reach:
-    link = by_link(point["bound_mb_per_s"], (point.get("rate_mbit") or 0) * 1e6 / 8)
+    link = by_link(point["bound_mb_per_s"], point.get("line_mb_per_s") or 0)
     return Reach(where=_where(heading, point), share=point["fraction_of_bound"], by_link=link)

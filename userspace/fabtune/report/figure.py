@@ -115,21 +115,22 @@ def write(
     """Write ``figures.html`` to `out` and return its path.
 
     `verdicts` are (what was expected, whether it holds, what was found); of the `facts`, ``experiment`` is the
-    page's title and ``source`` stands below it.
+    page's title and ``source`` stands below it, with what is missing, ``runs``.
     """
     sections = []
     series_names = dict.fromkeys(str(row[plot.series]) for row in rows if plot.series)
     look = looks(series_names or dict.fromkeys(str(row["op"]) for row in rows))
     for op in dict.fromkeys(str(row["op"]) for row in rows):
         every = [row for row in rows if row["op"] == op]
-        figures = _figures(op, every, plot, look)
+        figures = _figures(op, every, factors, plot, look)
         notes = tuple(_seed_notes(every, factors))
         sections.append(page.Section(op, figures=figures, tables=(table(op, every, factors),), notes=notes))
     columns = (Column("expected", "expected"), Column("found", "found"))
     said = tuple((says, f"{WORDS[holds]}: {found}") for says, holds, found in verdicts)
     sections.append(page.Section("Expected", tables=(Table("What the figures must look like", columns, said),)))
+    lead = ". ".join(str(facts[name]) for name in ("source", "runs") if facts.get(name))
     html = page.render(
-        str(facts["experiment"]), str(facts.get("source", "")), sections, facts, commands,
+        str(facts["experiment"]), lead, sections, facts, commands,
         answers=_answers(rows, factors, verdicts),
     )  # fmt: skip
     return page.write(html, out / "figures.html")
@@ -177,7 +178,7 @@ def _answers(
         reached = [
             Reach(
                 where=_place(row, varying), share=row["fraction_of_bound"],
-                by_link=by_link(row["bound_mb_per_s"], float(row.get("rate_mbit") or 0) * 1e6 / 8),
+                by_link=by_link(row["bound_mb_per_s"], row.get("line_mb_per_s") or 0),
             )
             for row in bound
         ]  # fmt: skip
@@ -200,20 +201,30 @@ def _place(row: PointRow, names: Sequence[str]) -> str:
     return " ".join(f"{name} {row[name]}" if name != "op" else str(row[name]) for name in names if name in row) or "all"
 
 
-def _figures(op: str, every: Sequence[PointRow], plot: Plot, look: Mapping[str, int]) -> tuple[page.Figure, ...]:
-    """Return the drawing of one direction and, where x is a load, that of latency beside it."""
+def _figures(
+    op: str, every: Sequence[PointRow], factors: Sequence[str], plot: Plot, look: Mapping[str, int]
+) -> tuple[page.Figure, ...]:
+    """Return the drawings of one direction: one for each point of the factors that it has no place for."""
+    names = [name for name in factors if name not in (plot.x, plot.series)]
+    varying = [name for name in names if len({str(row.get(name)) for row in every}) > 1]
+    parts: dict[str, list[PointRow]] = {}
+    for row in every:
+        parts.setdefault(f"{op}, {_place(row, varying)}" if varying else op, []).append(row)
+    return tuple(one for title, part in parts.items() for one in _drawings(title, op, part, plot, look))
+
+
+def _drawings(title: str, op: str, part: Sequence[PointRow], plot: Plot, look: Mapping[str, int]) -> list[page.Figure]:
+    """Return the drawing of rows that differ in x and curve alone and, where x is a load, that of latency beside it."""
     figures = []
     for key in (plot.y, *(("p99_ms",) if plot.x in LOADS and plot.y != "p99_ms" else ())):
-        mine = [row for row in every if row.get(key) is not None]
+        mine = [row for row in part if row.get(key) is not None]
         series = _series(op, mine, attrs.evolve(plot, y=key), look)
         if not any(len(one.points) > 1 for one in series):
             continue
-        caption = f"{op}: {key} over {plot.x}. Marks are medians over the seeds, bars their 95 % intervals."
+        caption = f"{title}: {key} over {plot.x}. Marks are medians over the seeds, bars their 95 % intervals."
         if key == "mb_per_s":
             most = max(y for one in series for _, y in one.points)
-            if lossy := [row for row in mine if row.get(_MATHIS) is not None]:
-                law = _power_law(_curve(lossy, _MATHIS, plot))
-                series = [*series, Series("one Reno connection (Mathis)", law, "bound", look=None)]
+            series = [*series, *_laws(mine, plot)]
             limits = sorted(
                 {(plot.x_values[str(r[plot.x])], r["bound_mb_per_s"]) for r in mine if r.get("bound_mb_per_s")}
             )
@@ -221,9 +232,22 @@ def _figures(op: str, every: Sequence[PointRow], plot: Plot, look: Mapping[str, 
                 series = [*series, Series("bound", tuple(limits), "limits", look=None)]
             elif limits:
                 caption += f" The bound, up to {max(y for _, y in limits):.4g} MB/s, lies far above the drawing."
-        chart = line_chart(f"{op}: {key} over {plot.x}", series, _x_axis(plot), Axis(_label(key)))
+        chart = line_chart(f"{title}: {key} over {plot.x}", series, _x_axis(plot), Axis(_label(key)))
         figures.append(page.Figure(chart, caption))
-    return tuple(figures)
+    return figures
+
+
+def _laws(rows: Sequence[PointRow], plot: Plot) -> list[Series]:
+    """Return Mathis' curve where packets are lost: once where all curves of a drawing have it in common."""
+    lossy: dict[str, list[PointRow]] = {}
+    for row in rows:
+        if row.get(_MATHIS) is not None:
+            lossy.setdefault(str(row[plot.series]) if plot.series else "", []).append(row)
+    found = {name: _power_law(_curve(mine, _MATHIS, plot)) for name, mine in lossy.items()}
+    of_all = "one Reno connection (Mathis)"
+    if len(set(found.values())) < 2:
+        return [Series(of_all, law, "bound", look=None) for law in set(found.values())]
+    return [Series(f"{of_all}, {name}", law, "bound", look=None) for name, law in found.items()]
 
 
 def _series(op: str, mine: Sequence[PointRow], plot: Plot, look: Mapping[str, int]) -> list[Series]:
@@ -262,18 +286,15 @@ def _label(key: str) -> str:
 
 
 def _curve(rows: Sequence[PointRow], y: str, plot: Plot) -> tuple[tuple[float, float], ...]:
-    """Return (x, mean of y) in rising order of x: where more than x and the curve vary, several rows share a place."""
-    points: dict[float, list[float]] = {}
-    for row in rows:
-        points.setdefault(plot.x_values[str(row[plot.x])], []).append(float(row[y]))
-    return tuple((x, sum(values) / len(values)) for x, values in sorted(points.items()))
+    """Return (x, y) in rising order of x, which tells the rows of one curve apart."""
+    return tuple(sorted((plot.x_values[str(row[plot.x])], float(row[y])) for row in rows))
 
 
 def _spans(rows: Sequence[PointRow], plot: Plot) -> tuple[tuple[float, float, float], ...]:
-    """Return (x, low, high) of the rows with an interval; none where several rows share a place."""
-    found = [
+    """Return (x, low, high) of the rows with an interval."""
+    found = (
         (plot.x_values[str(row[plot.x])], float(row[f"{plot.y}_low"]), float(row[f"{plot.y}_high"]))
         for row in rows
         if row.get(f"{plot.y}_low") is not None
-    ]
-    return tuple(sorted(found)) if len({x for x, *_ in found}) == len(found) else ()
+    )
+    return tuple(sorted(found))

@@ -11,12 +11,26 @@ from pathlib import Path
 import attrs
 
 from fabtune.errors import InputError
-from fabtune.measure import checks, recordfile, resulttree
+from fabtune.measure import checks, failedruns, recordfile, resulttree
 from fabtune.model import typed
 from fabtune.model.judgement import LEAST
+from fabtune.model.origin import mixed
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
-from fabtune.report import around, fabric, latency, laws, openloops, overtime, page, paired, reasons, runs, throughput
+from fabtune.report import (
+    around,
+    fabric,
+    latency,
+    laws,
+    openloops,
+    overtime,
+    page,
+    paired,
+    reasons,
+    runs,
+    throughput,
+    verdict_table,
+)
 from fabtune.report import cells as cell_sets
 from fabtune.report.answers import (
     CpuPerGb,
@@ -40,7 +54,7 @@ from fabtune.report.table import Column, Table
 def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[str]]:
     """Return the records below `directory` to be used; for the others place and reason; what else must be said.
 
-    Raises InputError when there is none to be used.
+    Of a run that failed there is a record without figures.  Raises InputError when there is none to be used.
     """
     found = []
     complaints = resulttree.check(directory)
@@ -53,10 +67,20 @@ def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[
             found.append(attrs.evolve(recordfile.read(path), file=name))
         except InputError as error:
             unreadable.append((name, str(error)))
-    found.sort(key=lambda one: natural(one.file))
     if not found:
         raise InputError(unreadable[0][1])
-    return found, unreadable, [one.why for one in complaints if one.usable]
+    found += [attrs.evolve(one, file=_within(directory, one.file)) for one in failedruns.stand_ins(directory)]
+    found.sort(key=lambda one: natural(one.file))
+    said = [f"{run}: failed: {why}" for run, why in failedruns.find(directory)]
+    origins = resulttree.origins_at(directory)
+    if len({run.parent.parent for run in origins}) > 1:
+        # Of each experiment by itself this is said already.
+        said += [f"{directory}: {why}" for why in mixed(list(origins.values()))]
+    return found, unreadable, [*(one.why for one in complaints if one.usable), *said]
+
+
+def _within(directory: Path, name: str) -> str:
+    return str(Path(name).relative_to(directory))
 
 
 def render(
@@ -130,7 +154,7 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
         counts = f"{min(runs)}" if min(runs) == max(runs) else f"{min(runs)} to {max(runs)}"
         plural = "" if counts == "1" else "s"
         what = f"pair{plural}" if outcome.paired else f"run{plural} a side"
-        sure = _how_sure(outcome, f"{counts} {what} a point")
+        sure = " ".join([_how_sure(outcome, f"{counts} {what} a point"), *verdict_table.not_used(outcome)])
         found += of_gains(f"{workload}, {outcome.b}{session}", outcome.a, _gains(outcome), sure)
         found += costs[outcome.a][outcome.b]
         if any(reached.values()):
@@ -198,7 +222,7 @@ def _reached(group: Sequence[Cell]) -> list[Reach]:
     for cell in group:
         network, bound, rate = cell.runs[0][0].path.network, cell.bound_mb_per_s, cell.median("mb_per_s")
         if network and bound and rate is not None:
-            link = by_link(bound, network.rate_bytes_per_s, network.mtu)
+            link = by_link(bound, network.goodput_bytes_per_s / 1e6)
             found.append(Reach(where=_where(cell), share=rate / bound, by_link=link))
     return found
 

@@ -114,6 +114,16 @@ def notes(outcome: Comparison) -> list[str]:
     ]
 
 
+def not_used(outcome: Comparison) -> list[str]:
+    """Return sentences that name the runs that took no part, why, and what can be done about it."""
+    if not outcome.invalid:
+        return []
+    said = [f"Not used: {_some([f'{record} ({why})' for record, why in outcome.invalid])}."]
+    if outcome.paired == "session":
+        said.append("A pair is not measured again alone: `fabtune ab` makes a whole session.")
+    return said
+
+
 def _apart(outcome: Comparison) -> Iterable[str]:
     """Say which primary figures fall into two groups, and of which one run alone differs."""
     for row in outcome.primary:

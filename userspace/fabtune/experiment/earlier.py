@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an experiment's directory held before: kept in it, out of sight, until the runs that replace it are measured."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+# Whoever looks for results passes over names that begin with a dot.
+DIRECTORY = ".earlier"
+
+
+def put_aside(paths: Iterable[Path], out: Path) -> None:
+    """Move those of `paths`, all below `out`, that are there to its DIRECTORY, over what that holds of them."""
+    for path in paths:
+        if path.exists():
+            kept = out / DIRECTORY / path.relative_to(out)
+            _remove(kept)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(kept)
+
+
+def drop(paths: Iterable[Path], out: Path) -> None:
+    """Remove what was put aside of `paths`, which were made anew; the views of all go with the last of the runs."""
+    for path in paths:
+        _remove(out / DIRECTORY / path.relative_to(out))
+    if not any(out.glob(f"{DIRECTORY}/*/*")):
+        _remove(out / DIRECTORY)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def where_kept(out: Path) -> str:
+    """Return where what was there before is; nothing where there is none."""
+    kept = out / DIRECTORY
+    return f"what was there before is kept in {kept} until the runs in its place are measured" if kept.exists() else ""
