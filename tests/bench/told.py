@@ -31,7 +31,7 @@ _MEASURING = ("told_guest.py", "told.guest", "tune_guest.py")
 _FOUND = "FOUND"
 # What tune says of what was told and is contradicted (why.summing_up, autotune.view, .told and .climb).
 _SAYS = (
-    "judged without it", "or it is not the line's rate", "was planned for a round trip of",
+    "judged without it", "it is not the line's rate", "was planned for a round trip of",
     "held to a pace below what the line carries",
 )  # fmt: skip
 _RULES = frozenset(one.id for one in vars(told_paths).values() if isinstance(one, Rule))

@@ -77,6 +77,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(View, "missing", [])
         monkeypatch.setattr(View, "rate_doubts", [])
         monkeypatch.setattr(View, "pace_doubts", [])
+        monkeypatch.setattr(View, "rates_above", lambda *_: [])
         monkeypatch.setattr(climbing, "rtt_doubts", lambda: [])
         step = stepping.TuningStep
         monkeypatch.setattr(step, "_rows", lambda self, end: ["a row"])
@@ -356,6 +357,14 @@ def test_a_rate_below_what_passes_is_said() -> None:
 def test_a_queue_on_a_line_that_is_not_full_as_told_may_be_others_or_the_wrong_rate() -> None:
     (told,) = said_of_path(limited_by(paced_line(2000), "competing-traffic"))
     assert "a line of 2000 Mb/s (--rate) has a queue while sda moves 188" in told and "not the line's rate" in told
+
+
+def test_a_line_whose_queue_overflowed_far_below_the_rate_that_was_told_is_none_of_that_rate() -> None:
+    first, last = paced_line(2000), paced_line(None)
+    found = climbing.Climb(first, last, Aim(Goal.THROUGHPUT), shown_bit_per_s=200e6)
+    (said,) = climbing._of_path(found)
+    assert said.startswith("a line of 2000 Mb/s (--rate) lost") and "at 200.0 Mb/s" in said
+    assert climbing._of_path(attrs.evolve(found, shown_bit_per_s=1900e6)) == []
 
 
 def test_a_line_that_pacing_fills_may_carry_more_than_was_told() -> None:

@@ -24,7 +24,10 @@ _SHOWN = frozenset({OVERFLOW, PATH_QUEUE})
 
 @attrs.define
 class Climb:
-    """All steps, and why there are no more; `first` and `last` are what was seen before and after all of them."""
+    """All steps, and why there are no more; `first` and `last` are what was seen before and after all of them.
+
+    `shown_bit_per_s` is what the line showed to carry, where a step that stays paces to that.
+    """
 
     first: View
     last: View
@@ -32,6 +35,7 @@ class Climb:
     ended: str = ""
     steps: list[Climbed] = attrs.field(factory=list)
     remarks: list[str] = attrs.field(factory=list)
+    shown_bit_per_s: float | None = None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -92,7 +96,9 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             progress(f"step {len(found.steps)} {told}")
             now = found.last = after if climbed.kept else now
             tried |= set() if climbed.kept else set(step.limiters)
-            tried |= {TOLD_PACE} if climbed.kept and _SHOWN.intersection(step.limiters) else set()
+            if climbed.kept and _SHOWN.intersection(step.limiters):
+                found.shown_bit_per_s = step.wanted.reason.rate_bit_per_s
+                tried.add(TOLD_PACE)
         else:
             found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
 
@@ -106,8 +112,10 @@ def _of_path(found: Climb) -> list[str]:
             "the connections were held to a pace below what the line carries: the rate that it came from is not the "
             "line's"
         )
-    if not any(one.kept and _SHOWN.intersection(one.limiters) for one in found.steps):
-        told += found.last.rate_doubts
+    if found.shown_bit_per_s is not None:
+        told += found.first.rates_above(found.shown_bit_per_s)
+    else:
+        told += found.last.rate_doubts or found.first.rate_doubts
         # Without it they were no faster: the line carries no more.
         known = any(one.outcome.throughput.verdict in (Verdict.SAME, Verdict.WORSE) for one in unpaced)
         told += [] if known else found.last.pace_doubts

@@ -15,7 +15,7 @@ from fabtune.tune.lift import with_known_rate
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 from fabtune.why.limiters.congestion import LOSS
-from fabtune.why.limiters.line import COMPETING, PACED_OR_LINE, PACING
+from fabtune.why.limiters.line import COMPETING, OURS, PACED_OR_LINE, PACING
 from fabtune.why.one_way import OneWay
 from fabtune.why.slices import paced_to
 
@@ -135,6 +135,15 @@ class View:
             f"{told} is full because this host's or the target's connections are paced to it: it may carry more"
             for way, told in self._told
             if way.at_the_bound and _is_paced(way, self._of(way))
+        ]
+
+    def rates_above(self, shown_bit_per_s: float) -> list[str]:
+        """Return a sentence on each rate of the line that was told and is not that at which its queue overflowed."""
+        return [
+            f"{told} lost what did not fit into its queue at {shown_bit_per_s / 1e6:.1f} Mb/s: others have the "
+            "rest, or it is not the line's rate"
+            for way, told in self._told
+            if shown_bit_per_s < OURS * 8 * (self._of(way).rate_bytes_per_s or 0.0)
         ]
 
     @property
