@@ -309,7 +309,11 @@ def test_a_pace_is_not_taken_away_to_make_requests_short_nor_where_this_climb_ha
 def test_what_is_paced_is_tried_without_at_the_end_that_sends() -> None:
     found = paced_line(200)
     assert _PACED.fget(found) == found.ways
-    assert _PACED.fget(limited_by(paced_line(2000), "pacing")) and _PACED.fget(paced_line(None))
+    below = limited_by(paced_line(2000), "pacing")
+    assert _PACED.fget(below) and _PACED.fget(paced_line(None))
+    # A part of the line for each session (busy_sessions) is what was asked for.
+    part = tuple(attrs.evolve(one, rate_by="told to the profile in force") for one in below.seen)
+    assert not _PACED.fget(attrs.evolve(below, seen=part))
     assert not _PACED.fget(limited_by(paced_line(2000), "receive-window"))
     (step,) = wanted._without_pace(found, found.ways)
     (share,) = step.reason.shares

@@ -18,6 +18,7 @@ from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING, OURS, PACED_OR_LINE, PACING
 from fabtune.why.one_way import OneWay
 from fabtune.why.slices import paced_to
+from fabtune.why.summing_up import RATE_OPTION
 
 # Bytes come in bursts: over this long, and this many round trips, a rate is one.
 _BLOCK_S, _BLOCK_RTTS = 1.0, 4
@@ -168,7 +169,10 @@ def _rate_doubt(way: Judged, told: str) -> str:
 
 
 def _is_paced(way: Judged, seen: Observation) -> bool:
-    if way.first.limiter in (PACING.name, PACED_OR_LINE.name):
+    if way.first.limiter == PACING.name:
+        # Below the rate that the profile in force was told it is meant to be: a part of the line for each session.
+        return seen.rate_by == RATE_OPTION
+    if way.first.limiter == PACED_OR_LINE.name:
         return True
     one_way = OneWay(seen, way.way)
     samples = one_way.sender.socket.samples if one_way.sender and one_way.sender.socket else ()
