@@ -27,6 +27,7 @@ from fabtune.measure.request_times import DiskTimes
 from fabtune.model import typed
 from fabtune.model.observation import DiskSample, Observation
 from fabtune.tune import journal
+from fabtune.tune.lift import TO_PROFILE
 from fabtune.tune.transaction import IN_FORCE
 from fabtune.why.judging import Judged, Share, judged
 from fabtune.why.summing_up import with_rate
@@ -312,7 +313,7 @@ def test_what_is_paced_is_tried_without_at_the_end_that_sends() -> None:
     below = limited_by(paced_line(2000), "pacing")
     assert _PACED.fget(below) and _PACED.fget(paced_line(None))
     # A part of the line for each session (busy_sessions) is what was asked for.
-    part = tuple(attrs.evolve(one, rate_by="told to the profile in force") for one in below.seen)
+    part = tuple(attrs.evolve(one, rate_by=TO_PROFILE) for one in below.seen)
     assert not _PACED.fget(attrs.evolve(below, seen=part))
     assert not _PACED.fget(limited_by(paced_line(2000), "receive-window"))
     (step,) = wanted._without_pace(found, found.ways)

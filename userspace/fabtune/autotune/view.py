@@ -11,14 +11,13 @@ from fabtune.measure.look import Look
 from fabtune.measure.request_times import RequestTimes
 from fabtune.model.observation import WAYS, DiskSample, Observation
 from fabtune.model.path import LINUX_FRAMING
-from fabtune.tune.lift import with_known_rate
+from fabtune.tune.lift import TO_PROFILE, with_known_rate
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING, OURS, PACED_OR_LINE, PACING
 from fabtune.why.one_way import OneWay
 from fabtune.why.slices import paced_to
-from fabtune.why.summing_up import RATE_OPTION
 
 # Bytes come in bursts: over this long, and this many round trips, a rate is one.
 _BLOCK_S, _BLOCK_RTTS = 1.0, 4
@@ -171,7 +170,7 @@ def _rate_doubt(way: Judged, told: str) -> str:
 def _is_paced(way: Judged, seen: Observation) -> bool:
     if way.first.limiter == PACING.name:
         # Below the rate that the profile in force was told it is meant to be: a part of the line for each session.
-        return seen.rate_by == RATE_OPTION
+        return seen.rate_by != TO_PROFILE
     if way.first.limiter == PACED_OR_LINE.name:
         return True
     one_way = OneWay(seen, way.way)

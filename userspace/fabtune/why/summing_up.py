@@ -10,8 +10,6 @@ from fabtune.why.judging import Judged, judged
 
 # Beyond this round trip some link that this host does not see is likely to be the slowest.
 SITE_RTT_MS = 2.0
-# Who told a rate to the command itself.
-RATE_OPTION = "--rate"
 # What may pass of a rate, within what samples are off.
 _TOO_MUCH = 1.02
 # Less of the time than this is not worth a line.
@@ -19,7 +17,7 @@ _WORTH = 0.005
 
 
 def with_rate(
-    seen: Observation, told_bytes_per_s: float | None, rate_by: str = RATE_OPTION, said: str = "as --rate says"
+    seen: Observation, told_bytes_per_s: float | None, rate_by: str = "--rate", said: str = "as --rate says"
 ) -> Observation:
     """Return `seen` with the line's rate as `rate_by` told it, else the NICs' on a path with no slower link likely.
 
