@@ -7,13 +7,12 @@ cell, fabtune or this measurement has changed since.  Cells above 300 Mb/s have 
 """
 
 import argparse
-import hashlib
 import json
 import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,11 @@ import attrs
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 
+import kept_cells  # noqa: E402
+from kept_cells import kept, measure_all  # noqa: E402
 from lab_run import lab_run  # noqa: E402
 from tune_cells import Cell, cells  # noqa: E402
 
-from fabtune.experiment.present import code_digest, look_anew  # noqa: E402
 from fabtune.model.path import NetworkPath, bound_bytes_per_s  # noqa: E402
 from fabtune.model.untouched import UNTOUCHED  # noqa: E402
 
@@ -42,9 +42,7 @@ _MEASURING = ("tune_guest.py", "tune.guest")
 
 def code() -> str:
     """Return the digest of what measures, as it is now: fabtune, and the guest's part of this."""
-    look_anew()
-    parts = [code_digest(), *((Path(__file__).parent / name).read_text() for name in _MEASURING), *WAYS]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return kept_cells.code(_MEASURING, *WAYS)
 
 
 def bound(cell: Cell) -> float:
@@ -53,8 +51,9 @@ def bound(cell: Cell) -> float:
     return bound_bytes_per_s(path, _SIZE_BYTES, _DEPTH)
 
 
-def measure(cell: Cell, file: Path, suite: str) -> None:
-    """Run `cell` in a guest of its own and keep what it gives in `file`.  Raises RuntimeError for one that fails."""
+def measure(place: Path, suite: str, cell: Cell) -> None:
+    """Run `cell` in a guest of its own and keep what it gives in `place`.  Raises RuntimeError for one that fails."""
+    file = place / f"{cell.name}.json"
     told = json.dumps(attrs.asdict(cell) | {"mtu": cell.mtu})
     said, digest = file.with_suffix(".log"), cell.digest(f"{code()} {suite}")
     with said.open("w") as log:
@@ -65,24 +64,6 @@ def measure(cell: Cell, file: Path, suite: str) -> None:
         raise RuntimeError(f"{cell.name}: exit {done.returncode}; what its guest said is in {said}")
     document = {"digest": digest, "cell": attrs.asdict(cell), "ways": ways}
     file.write_text(json.dumps(document) + "\n")
-
-
-def measure_all(wanted: Sequence[Cell], place: Path, suite: str, jobs: int) -> list[str]:
-    """Measure so many at a time and return which guests failed, and how; Ctrl-C keeps what is done."""
-    failures = []
-    with ThreadPoolExecutor(jobs) as guests:
-        try:
-            for one, run in [(one, guests.submit(measure, one, place / f"{one.name}.json", suite)) for one in wanted]:
-                try:
-                    run.result()
-                    print(f"{one.name}: measured", flush=True)
-                except RuntimeError as error:
-                    failures.append(str(error))
-        except BaseException:
-            # The guests that run were interrupted, too; no further one starts.
-            guests.shutdown(wait=False, cancel_futures=True)
-            raise
-    return failures
 
 
 def row(cell: Cell, ways: dict[str, Any]) -> dict[str, Any]:
@@ -151,9 +132,7 @@ def show(found: Sequence[tuple[Cell, dict[str, Any]]]) -> None:
             f"{told['fraction_of_bound']:.3f}", f"{told['fraction_of_best_peer']:.3f}", str(told["steps"]),
             f"{ways[TUNE]['took_s']:.0f}", f"{below_s(ways):.1f}",
         ])  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for texts in rows:
-        print("  ".join(text.rjust(width) for text, width in zip(texts, widths, strict=True)))
+    print(kept_cells.table(rows))
     for name in ("fraction_of_bound", "fraction_of_untouched", "fraction_of_best_peer"):
         values = [row(cell, ways)[name] for cell, ways in found]
         print(f"{name}: median {statistics.median(values):.3f}, least {min(values):.3f}")
@@ -175,7 +154,7 @@ def main() -> int:
     now = f"{code()} {asked.suite}"
     wanted = [] if asked.judge_only else [one for one in chosen if not kept(place, one, one.digest(now))]
     print(f"{len(chosen)} cells, {len(wanted)} to measure", flush=True)
-    failures = measure_all(wanted, place, asked.suite, asked.jobs)
+    failures = measure_all(wanted, partial(measure, place, asked.suite), asked.jobs)
     current = [one for one in cells() if asked.judge_only or kept(place, one, one.digest(now))]
     found = {one: read for one in current if (read := read_ways(place, one))}
     (asked.out / "tune.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
@@ -196,14 +175,7 @@ def verdicts(chosen: Sequence[Cell], found: Mapping[Cell, dict[str, Any]]) -> li
 
 def read_ways(place: Path, cell: Cell) -> dict[str, Any]:
     """Return what is kept of a cell, however old; nothing without it."""
-    file = place / f"{cell.name}.json"
-    return dict(json.loads(file.read_text())["ways"]) if file.exists() else {}
-
-
-def kept(place: Path, cell: Cell, digest: str) -> bool:
-    """Tell whether a cell is there as it would be measured now."""
-    file = place / f"{cell.name}.json"
-    return file.exists() and bool(json.loads(file.read_text())["digest"] == digest)
+    return dict(kept_cells.read(place, cell).get("ways", {}))
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def load(disk: str, op: str) -> Iterator[None]:
         running.wait()
 
 
-def _measured(path: topology.EmulatedPath, disk: str) -> dict[str, Any]:
+def measured(path: topology.EmulatedPath, disk: str) -> dict[str, Any]:
     """Return the bytes per second of the load that is there, once it has been there for a while, and each reading."""
     time.sleep(_RAMP_S + 10 * path.rtt_ms / 1e3)
     topology.lose_anew(path)
@@ -101,17 +101,17 @@ def turns(seen: list[tuple[float, int]], begun_s: float) -> list[list[float]]:
     ]
 
 
-def _tuned(path: topology.EmulatedPath, disk: str) -> dict[str, Any]:
-    """Run `fabtune tune` beside the load; return what it did, how long it took and what moved meanwhile."""
+def tuned(path: topology.EmulatedPath, disk: str, *told: str) -> dict[str, Any]:
+    """Run `fabtune tune`, `told` so much, beside the load; return what it did, how long it took and what moved."""
     time.sleep(_RAMP_S + 10 * path.rtt_ms / 1e3)
     topology.lose_anew(path)
     moved, begun_s = Moved(disk), time.monotonic()
-    words = ["fabtune", "tune", "--yes", "--target-netns", topology.TARGET, "--json"]
+    words = ["fabtune", "tune", "--yes", "--target-netns", topology.TARGET, *told, "--json"]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     seen, took_s = moved.stop(), time.monotonic() - begun_s
     print(done.stdout, flush=True)
-    told = json.loads(done.stdout)
-    return {"exit": done.returncode, "took_s": took_s, "told": told, "moved": turns(seen, begun_s)}
+    said = json.loads(done.stdout)
+    return {"exit": done.returncode, "took_s": took_s, "told": said, "moved": turns(seen, begun_s)}
 
 
 def _sysctls() -> dict[tuple[str | None, str], str]:
@@ -143,9 +143,9 @@ def _way(testbed: Testbed, way: str) -> dict[str, Any]:
     testbed.settings = attrs.evolve(testbed.settings, profile=UNTOUCHED if way == _TUNE else way)
     (disk,) = testbed.tune()
     with load(disk, testbed.settings.op):
-        told = _tuned(testbed.path, disk) if way == _TUNE else {}
+        told = tuned(testbed.path, disk) if way == _TUNE else {}
         # What moved while it tuned is what counts of tune's readings.
-        found |= _measured(testbed.path, disk) | told
+        found |= measured(testbed.path, disk) | told
     print(f"{way}: {found['bytes_per_s'] / 1e6:.2f} MB/s", flush=True)
     if way not in TUNERS:
         status = launch(["fabtune", "revert", "--allow-relogin"], on_terminal=True).wait()
@@ -157,6 +157,14 @@ def _way(testbed: Testbed, way: str) -> dict[str, Any]:
     return found
 
 
+def queue(testbed: Testbed, bdps: float) -> None:
+    """Give the bottleneck a queue of so many BDP, and as many packets as any device has."""
+    path = testbed.path
+    queue_bytes = bdps * path.rate_bit_per_s / 8 * path.rtt_ms / 1e3
+    testbed.path = replace(path, buffer_bytes=max(math.ceil(queue_bytes), _LEAST_QUEUE_PACKETS * path.mtu))
+    topology.shape(testbed.path)
+
+
 def main() -> None:
     """Run one cell."""
     cell, ways = json.loads(sys.argv[1]), sys.argv[2:]
@@ -165,11 +173,7 @@ def main() -> None:
         "rate": f"{cell['rate_mbit']}mbit", "mtu": str(cell["mtu"]), "op": cell["op"], "seed": str(cell["seed"]),
     }  # fmt: skip
     testbed = Testbed(factors.parse(texts, "a cell"))
-    path = testbed.path
-    queue_bytes = cell["buffer_bdp"] * path.rate_bit_per_s / 8 * path.rtt_ms / 1e3
-    least = _LEAST_QUEUE_PACKETS * path.mtu
-    testbed.path = replace(path, buffer_bytes=max(math.ceil(queue_bytes), least))
-    topology.shape(testbed.path)
+    queue(testbed, cell["buffer_bdp"])
     for way in ways:
         print("WAY", json.dumps(_way(testbed, way)), flush=True)
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import pytest
@@ -14,7 +15,7 @@ from test_stat import histogram
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
-from fabtune.autotune import view, wanted
+from fabtune.autotune import told, view, wanted
 from fabtune.autotune.climb import AT_THE_BOUND, INTERRUPTED, NO_MORE_STEPS, NOTHING_LEFT, climb
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.step import ClimbAsked
@@ -25,12 +26,16 @@ from fabtune.host import systemd
 from fabtune.measure.request_times import DiskTimes
 from fabtune.model import typed
 from fabtune.model.observation import DiskSample, Observation
+from fabtune.tune import journal
+from fabtune.tune.lift import TO_PROFILE
+from fabtune.tune.transaction import IN_FORCE
 from fabtune.why.judging import Judged, Share, judged
 from fabtune.why.summing_up import with_rate
 
 # As it is, without what tests put in its place.
 _TOLD_BY_LOSS = View.__dict__["delivered_bit_per_s"]
 _FILLED = View.__dict__["filled_bit_per_s"]
+_PACED = View.__dict__["paced"]
 ASKED = ClimbAsked((), None, None, 4.0, 8)
 
 
@@ -72,6 +77,9 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(View, "seen", [None], raising=False)
         monkeypatch.setattr(View, "missing", [])
         monkeypatch.setattr(View, "rate_doubts", [])
+        monkeypatch.setattr(View, "pace_doubts", [])
+        monkeypatch.setattr(View, "rates_above", lambda *_: [])
+        monkeypatch.setattr(climbing, "rtt_doubts", lambda: [])
         step = stepping.TuningStep
         monkeypatch.setattr(step, "_rows", lambda self, end: ["a row"])
         monkeypatch.setattr(step, "_write", lambda self: found.acts.append("write"))
@@ -111,6 +119,7 @@ def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Views without observations know neither round trip nor rate."""
     for name in ("rtt_ms", "rate_bit_per_s", "filled_bit_per_s", "overflowing_bit_per_s", "delivered_bit_per_s"):
         monkeypatch.setattr(View, name, None)
+    monkeypatch.setattr(View, "paced", ())
 
 
 def test_what_is_better_stays_and_the_next_limiter_is_lifted(climber: Make) -> None:
@@ -258,8 +267,91 @@ def test_what_a_lossy_path_delivers_at_most_is_told_of_its_fastest_samples() -> 
     assert _TOLD_BY_LOSS.fget(View((full,), tuple(judged(full)), ())) is None
 
 
+@pytest.fixture
+def pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads of 10 MB/s are held to a pace."""
+    monkeypatch.setattr(View, "paced", property(lambda self: self.ways if self.bytes_per_s == 10e6 else ()))
+
+
+@pytest.mark.usefixtures("pace")
+def test_where_only_a_pace_fills_the_line_it_is_tried_without(climber: Make) -> None:
+    """`apply wan --rate 80mbit` on a line of 1 Gb/s: as told it is full, and ten times as much would pass."""
+    made = climber([seen(10, "line", lifts=()), seen(100, "line", lifts=())])
+    found = climb(ASKED, nobody)
+    assert made.acts == ["write", "confirm"] and found.ended == AT_THE_BOUND
+    assert [one.limiters for one in found.steps] == [("told-pace",)] and found.last.bytes_per_s == 100e6
+    assert any("held to a pace below what the line carries" in one for one in found.remarks)
+
+
+@pytest.mark.usefixtures("pace")
+def test_a_pace_that_is_the_lines_comes_back_and_is_no_longer_doubted(
+    climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = climber([seen(10, "line", lifts=()), seen(10, "line", lifts=())])
+    monkeypatch.setattr(View, "pace_doubts", ["it may carry more"])
+    found = climb(ASKED, nobody)
+    assert made.acts == ["write", "take back"] and found.ended == AT_THE_BOUND
+    assert [one.kept for one in found.steps] == [False] and "it may carry more" not in found.remarks
+
+
+@pytest.mark.usefixtures("pace")
+def test_a_pace_is_not_taken_away_to_make_requests_short_nor_where_this_climb_has_set_it(
+    climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aim, paced = Aim(Goal.LATENCY), seen(10, "line", lifts=())
+    monkeypatch.setattr(wanted, "_shorter_queues", lambda *_: ())
+    looks: list[View | BaseException] = [seen(5, "loss"), seen(10, "line", lifts=())]
+    climber(looks)
+    assert list(wanted.wanted_steps(paced, aim, ())) == []
+    monkeypatch.setattr(View, "overflowing_bit_per_s", 100e6)
+    assert [one.limiters for one in climb(ASKED, nobody).steps] == [("queue-overflow",)]
+
+
+def test_what_is_paced_is_tried_without_at_the_end_that_sends() -> None:
+    found = paced_line(200)
+    assert _PACED.fget(found) == found.ways
+    below = limited_by(paced_line(2000), "pacing")
+    assert _PACED.fget(below) and _PACED.fget(paced_line(None))
+    # A part of the line for each session (busy_sessions) is what was asked for.
+    part = tuple(attrs.evolve(one, rate_by=TO_PROFILE) for one in below.seen)
+    assert not _PACED.fget(attrs.evolve(below, seen=part))
+    assert not _PACED.fget(limited_by(paced_line(2000), "receive-window"))
+    (step,) = wanted._without_pace(found, found.ways)
+    (share,) = step.reason.shares
+    assert share.ends == ("target",) and step.estimated and step.reason.profile == "unpaced"
+
+
 def said_of_path(found: View) -> list[str]:
     return climbing._of_path(climbing.Climb(found, found, Aim(Goal.THROUGHPUT)))
+
+
+def in_force(rtt_ms: float, netns: str = "") -> SimpleNamespace:
+    """A transaction of `wan`, planned for such a round trip."""
+    return SimpleNamespace(
+        profile="wan", state=IN_FORCE, header=SimpleNamespace(rtt_ms=rtt_ms, netns=netns, roles=("initiator",))
+    )
+
+
+@pytest.mark.parametrize(("told_ms", "said"), [(50.0, False), (45.0, False), (5.0, True), (500.0, True)])
+def test_a_round_trip_that_was_told_and_that_no_connection_has_is_said(
+    told_ms: float, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "transactions", lambda: [in_force(told_ms), in_force(1000.0, "target")])
+    sockets = [SimpleNamespace(min_rtt_ms=one) for one in (5.0, 50.0)]
+    monkeypatch.setattr(told, "HostSnapshot", lambda: SimpleNamespace(sockets=sockets))
+    expected = f"profile 'wan' was planned for a round trip of {told_ms:g} ms, and the connections have 50.0 ms"
+    assert told.rtt_doubts() == [expected] * said
+    # One that is not known may be any.
+    sockets[0].min_rtt_ms = 0.0
+    assert told.rtt_doubts() == []
+
+
+def test_who_may_not_read_the_journal_tunes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> list[object]:
+        raise FabtuneError("no")
+
+    monkeypatch.setattr(journal, "transactions", refuse)
+    assert told.rtt_doubts() == []
 
 
 def test_a_rate_below_what_passes_is_said() -> None:
@@ -270,6 +362,14 @@ def test_a_rate_below_what_passes_is_said() -> None:
 def test_a_queue_on_a_line_that_is_not_full_as_told_may_be_others_or_the_wrong_rate() -> None:
     (told,) = said_of_path(limited_by(paced_line(2000), "competing-traffic"))
     assert "a line of 2000 Mb/s (--rate) has a queue while sda moves 188" in told and "not the line's rate" in told
+
+
+def test_a_line_whose_queue_overflowed_far_below_the_rate_that_was_told_is_none_of_that_rate() -> None:
+    first, last = paced_line(2000), paced_line(None)
+    found = climbing.Climb(first, last, Aim(Goal.THROUGHPUT), shown_bit_per_s=200e6)
+    (said,) = climbing._of_path(found)
+    assert said.startswith("a line of 2000 Mb/s (--rate) lost") and "at 200.0 Mb/s" in said
+    assert climbing._of_path(attrs.evolve(found, shown_bit_per_s=1900e6)) == []
 
 
 def test_a_line_that_pacing_fills_may_carry_more_than_was_told() -> None:

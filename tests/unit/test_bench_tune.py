@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 import tune as bench  # noqa: E402
+from kept_cells import kept  # noqa: E402
 from tune_cells import cells  # noqa: E402
 
 from fabtune.model.untouched import UNTOUCHED  # noqa: E402
@@ -55,11 +56,11 @@ def test_the_cells_fill_the_space_that_was_asked_for() -> None:
 
 def test_a_cell_is_measured_again_where_it_or_the_code_has_changed(tmp_path: Path) -> None:
     digest = _CLEAN.digest("the code")
-    assert not bench.kept(tmp_path, _CLEAN, digest)
+    assert not kept(tmp_path, _CLEAN, digest)
     (tmp_path / f"{_CLEAN.name}.json").write_text(json.dumps({"digest": digest}))
-    assert bench.kept(tmp_path, _CLEAN, digest)
-    assert not bench.kept(tmp_path, _CLEAN, _CLEAN.digest("other code"))
-    assert not bench.kept(tmp_path, _CLEAN, attrs.evolve(_CLEAN, loss=0.1).digest("the code"))
+    assert kept(tmp_path, _CLEAN, digest)
+    assert not kept(tmp_path, _CLEAN, _CLEAN.digest("other code"))
+    assert not kept(tmp_path, _CLEAN, attrs.evolve(_CLEAN, loss=0.1).digest("the code"))
 
 
 def test_a_row_has_the_keys_that_were_agreed_on() -> None:

@@ -446,3 +446,27 @@ def test_what_an_apply_wrote_that_waits_to_be_confirmed_is_not_undone(
     assert tree.read_text(host / _IDLE) == "1" and len(journal.transactions()) == 2
     assert main(["apply", "--again"]) in (0, 3)
     assert tree.read_text(host / _IDLE) == "1"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_path_of_an_estimated_rate_is_followed_where_no_nic_tells_its_speed(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kept: bool
+) -> None:
+    """As `fabtune tune` plans on virtio: nobody vouches for the rate, and nothing else tells one."""
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    plan = str(tmp_path / "plan.toml")
+    assert main(["revert"]) == 0
+    assert main(["plan", *APPLY[1:], "--estimated", "--out", plan]) == 0
+    assert main(["apply", "--plan", plan]) in (0, 4)
+    (applied,) = (one for one in journal.transactions() if one.open_steps)
+    assert applied.header.rate_bit_per_s is None and most(host) == 10_000_000
+    if not kept:
+        # As an older fabtune wrote it.
+        begin, rest = applied.path.read_text().split("\n", 1)
+        line = {key: value for key, value in json.loads(begin).items() if key != "estimated_bit_per_s"}
+        applied.path.write_text(f"{json.dumps(line)}\n{rest}")
+    path_ms(80)
+    told = looked(Guard(heal=True), 6)
+    assert kinds(told) == ["path-moved", "followed" if kept else "not-followed"]
+    assert most(host) == (20_000_000 if kept else 10_000_000)
+    assert kept or "the rate that it was planned for was an estimate" in told[1].text

@@ -89,6 +89,25 @@ window() {
 	kill -0 "$LOAD"
 }
 
+@test "a pace of a rate that was told too low is not the bound: what is faster without it stays so, and that is said" {
+	told="--rtt 100ms --rate 20mbit"
+	fabtune apply wan --role target --netns target $told || [ $? -eq 4 ]
+	fabtune apply wan --role initiator --allow-relogin $told
+	DISK=$(basename /sys/class/iscsi_session/session*/device/target*/*/block/*)
+	under_load randread 32
+	fabtune tune --yes --for 8s --target-netns target --json > tune.json
+	cat tune.json
+	[ "$(of '["first_bytes_per_s"] < 2.6e6')" = True ]
+	[ "$(of '["steps"][0]["limiters"][0]')" = told-pace ]
+	[ "$(of '["steps"][0]["kept"]')" = True ]
+	[ "$(of '["last_bytes_per_s"] > 8e6')" = True ]
+	grep -q "held to a pace below what the line carries" tune.json
+	rest
+	fabtune revert --allow-relogin || [ $? -eq 4 ]
+	DISK=$(basename /sys/class/iscsi_session/session*/device/target*/*/block/*)
+	SID=$(basename /sys/class/iscsi_session/session*)
+}
+
 @test "one request at a time is the load's own doing: nothing is written" {
 	under_load randread 1
 	run -0 fabtune tune --yes --for 4s --target-netns target

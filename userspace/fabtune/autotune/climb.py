@@ -7,20 +7,27 @@ import attrs
 
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.step import ClimbAsked, Climbed, TuningStep
+from fabtune.autotune.told import rtt_doubts
 from fabtune.autotune.view import View
-from fabtune.autotune.wanted import OVERFLOW, PATH_QUEUE
+from fabtune.autotune.wanted import OVERFLOW, PATH_QUEUE, TOLD_PACE
 from fabtune.errors import ExitCode
 from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
+from fabtune.model.judgement import Verdict
 from fabtune.tune.far_end import FarEnd
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
 INTERRUPTED = "ended before its last step could be judged"
+# What a step of this climb paced to is what the line itself showed.
+_SHOWN = frozenset({OVERFLOW, PATH_QUEUE})
 
 
 @attrs.define
 class Climb:
-    """All steps, and why there are no more; `first` and `last` are what was seen before and after all of them."""
+    """All steps, and why there are no more; `first` and `last` are what was seen before and after all of them.
+
+    `shown_bit_per_s` is what the line showed to carry, where a step that stays paces to that.
+    """
 
     first: View
     last: View
@@ -28,6 +35,7 @@ class Climb:
     ended: str = ""
     steps: list[Climbed] = attrs.field(factory=list)
     remarks: list[str] = attrs.field(factory=list)
+    shown_bit_per_s: float | None = None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -54,6 +62,8 @@ def climb(
     found = Climb(now, now, aim)
     if aim.by_times:
         found.remarks.append(_whose(aim, now))
+    # What a step of this climb is told is what it measured.
+    found.remarks += rtt_doubts()
     if not systemd.manages_host():
         found.remarks.append("no systemd runs here: a step that a power cut interrupts is left to `fabtune revert`")
     try:
@@ -85,7 +95,10 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             told = "stays; `fabtune revert` takes it back" if climbed.kept else "is taken back"
             progress(f"step {len(found.steps)} {told}")
             now = found.last = after if climbed.kept else now
-            tried |= set(step.limiters) if not climbed.kept else set()
+            tried |= set() if climbed.kept else set(step.limiters)
+            if climbed.kept and _SHOWN.intersection(step.limiters):
+                found.shown_bit_per_s = step.wanted.reason.rate_bit_per_s
+                tried.add(TOLD_PACE)
         else:
             found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
 
@@ -93,9 +106,19 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
 def _of_path(found: Climb) -> list[str]:
     """Return a sentence on each thing that is not known of the path, or not as somebody told it."""
     told = [f"not seen: {text}" for one in (found.first, found.last) for text in one.missing]
-    # What a step of this climb paced to is what the line itself showed.
-    shown = any(one.kept and {OVERFLOW, PATH_QUEUE} & {*one.limiters} for one in found.steps)
-    told += [] if shown else found.last.rate_doubts
+    unpaced = [one for one in found.steps if TOLD_PACE in one.limiters]
+    if any(one.kept for one in unpaced):
+        told.append(
+            "the connections were held to a pace below what the line carries: the rate that it came from is not the "
+            "line's"
+        )
+    if found.shown_bit_per_s is not None:
+        told += found.first.rates_above(found.shown_bit_per_s)
+    else:
+        told += found.last.rate_doubts or found.first.rate_doubts
+        # Without it they were no faster: the line carries no more.
+        known = any(one.outcome.throughput.verdict in (Verdict.SAME, Verdict.WORSE) for one in unpaced)
+        told += [] if known else found.last.pace_doubts
     if rate := found.last.filled_bit_per_s:
         told.append(
             f"the line is full with {rate / 1e6:.1f} Mb/s of these sessions; what others send over it, if they do, is "

@@ -11,11 +11,11 @@ from fabtune.measure.look import Look
 from fabtune.measure.request_times import RequestTimes
 from fabtune.model.observation import WAYS, DiskSample, Observation
 from fabtune.model.path import LINUX_FRAMING
-from fabtune.tune.lift import with_known_rate
+from fabtune.tune.lift import TO_PROFILE, with_known_rate
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 from fabtune.why.limiters.congestion import LOSS
-from fabtune.why.limiters.line import COMPETING
+from fabtune.why.limiters.line import COMPETING, OURS, PACED_OR_LINE, PACING
 from fabtune.why.one_way import OneWay
 from fabtune.why.slices import paced_to
 
@@ -116,26 +116,67 @@ class View:
         return list(dict.fromkeys(text for one in self.seen for text in one.missing))
 
     @property
+    def paced(self) -> tuple[Judged, ...]:
+        """The directions in which no more leaves than this host or the target was told to let leave.
+
+        Whether the line carries more nobody knows: none of it waits on the path.
+        """
+        return tuple(way for way in self.ways if _is_paced(way, self._of(way)))
+
+    @property
     def rate_doubts(self) -> list[str]:
+        """A sentence on each rate of the line that was told and that a queue on the path contradicts."""
+        return [text for way, told in self._told if (text := _rate_doubt(way, told))]
+
+    @property
+    def pace_doubts(self) -> list[str]:
         """A sentence on each rate of the line that was told and that nothing seen here confirms."""
-        by_name = {one.device: one for one in self.seen}
-        found = ((one, by_name[one.device]) for one in self.ways if by_name[one.device].rate_bytes_per_s)
-        return [text for way, seen in found if (text := _rate_doubt(way, seen))]
+        return [
+            f"{told} is full because this host's or the target's connections are paced to it: it may carry more"
+            for way, told in self._told
+            if way.at_the_bound and _is_paced(way, self._of(way))
+        ]
+
+    def rates_above(self, shown_bit_per_s: float) -> list[str]:
+        """Return a sentence on each rate of the line that was told and is not that at which its queue overflowed."""
+        return [
+            f"{told} lost what did not fit into its queue at {shown_bit_per_s / 1e6:.1f} Mb/s: others have the "
+            "rest, or it is not the line's rate"
+            for way, told in self._told
+            if shown_bit_per_s < OURS * 8 * (self._of(way).rate_bytes_per_s or 0.0)
+        ]
+
+    @property
+    def _told(self) -> list[tuple[Judged, str]]:
+        """Each direction whose line's rate was told, and as what."""
+        pairs = ((way, self._of(way)) for way in self.ways)
+        return [
+            (way, f"a line of {8 * one.rate_bytes_per_s / 1e6:g} Mb/s ({one.rate_by})")
+            for way, one in pairs
+            if one.rate_bytes_per_s
+        ]
+
+    def _of(self, way: Judged) -> Observation:
+        return next(one for one in self.seen if one.device == way.device)
 
 
-def _rate_doubt(way: Judged, seen: Observation) -> str:
-    told = f"a line of {8 * (seen.rate_bytes_per_s or 0) / 1e6:g} Mb/s ({seen.rate_by})"
-    if way.first.limiter == COMPETING.name:
-        moves = f"{8 * way.bytes_per_s / 1e6:.1f} Mb/s"
-        return (
-            f"{told} has a queue while {way.device} moves {moves}: others have the rest, or it is not the line's rate"
-        )
+def _rate_doubt(way: Judged, told: str) -> str:
+    if way.first.limiter != COMPETING.name:
+        return ""
+    moves = f"{8 * way.bytes_per_s / 1e6:.1f} Mb/s"
+    return f"{told} has a queue while {way.device} moves {moves}: others have the rest, or it is not the line's rate"
+
+
+def _is_paced(way: Judged, seen: Observation) -> bool:
+    if way.first.limiter == PACING.name:
+        # Below the rate that the profile in force was told it is meant to be: a part of the line for each session.
+        return seen.rate_by != TO_PROFILE
+    if way.first.limiter == PACED_OR_LINE.name:
+        return True
     one_way = OneWay(seen, way.way)
     samples = one_way.sender.socket.samples if one_way.sender and one_way.sender.socket else ()
     paced = one_way.qdisc_rate is not None or any(paced_to(one) is not None for one in samples)
-    if way.at_the_bound and paced and not one_way.queued_bytes_per_s:
-        return f"{told} is full because this host's or the target's connections are paced to it: it may carry more"
-    return ""
+    return way.at_the_bound and paced and not one_way.queued_bytes_per_s
 
 
 def _carried(way: OneWay) -> float:

@@ -7,19 +7,21 @@ import attrs
 
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.view import View
-from fabtune.model.observation import ENDS, INITIATOR
+from fabtune.model.observation import ENDS, INITIATOR, TARGET
 from fabtune.tune.lift import Limited, Reason, profile_for
 from fabtune.why.judging import Judged, Share
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.summing_up import nic_bytes_per_s
 
-# What paces, and what bounds the requests that queue.
-_WAN, _SHORT_QUEUE = "wan", "short-queue"
+# What paces, what takes that away, and what bounds the requests that queue.
+_WAN, _UNPACED, _SHORT_QUEUE = "wan", "unpaced", "short-queue"
 # Where not even a NIC tells how fast it is.
 _MOST_GAIN = 100
 OVERFLOW, QUEUED_REQUESTS, PATH_QUEUE = "queue-overflow", "queued-requests", "path-queue"
+TOLD_PACE = "told-pace"
 _AS_SHOWN = "wire_overhead=0"
-_PACING = ("connection.pacing", "qdisc.kind", "qdisc.maxrate")
+_PACES = ("connection.pacing", "qdisc.maxrate")
+_PACING = (*_PACES, "qdisc.kind")
 # So much under way fills the line whatever bursts it comes in; more is a queue.
 _BDPS, _REQUESTS = 2, 2
 
@@ -41,6 +43,9 @@ def wanted_steps(now: View, aim: Aim, tried: Collection[str]) -> Iterator[Wanted
         yield from _shorter_queues(now, aim, tried)
     # At the bound nothing is to be lifted.
     yield from _lifting(now, tried)
+    # Without a pace no request is shorter.
+    if aim.goal is not Goal.LATENCY and TOLD_PACE not in tried:
+        yield from _without_pace(now, now.paced)
     if aim.goal is Goal.BOTH:
         yield from _shorter_queues(now, aim, tried)
 
@@ -65,6 +70,24 @@ def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> 
     if rate is not None and shares and OVERFLOW not in tried:
         # A rate that payload showed has no room for what Linux does not count of a packet: it shows in the payload.
         yield Wanted(Reason(_WAN, rate, (), shares, whose), settings=(_AS_SHOWN,))
+
+
+def _without_pace(now: View, paced: Sequence[Judged]) -> Iterator[Wanted]:
+    """Yield what takes the pace away from what is `paced`: it was told, or written for another path.
+
+    Whether the line carries more shows in nothing else.  Limits that somebody set by hand are not fabtune's to write.
+    """
+    shares = {
+        id(way): Share(
+            TOLD_PACE, 1.0, "a pace that was told", lifts=_PACES,
+            ends=(TARGET if way.way == "read" else INITIATOR,), profile=_UNPACED,
+        )
+        for way in paced
+    }  # fmt: skip
+    if shares:
+        whose = _disks(now, lambda way: [shares[id(way)]] if id(way) in shares else [])
+        every = tuple(dict.fromkeys(shares.values()))
+        yield Wanted(Reason(_UNPACED, _rate_to_plan_for(now), (), every, whose), estimated=True)
 
 
 def _among(shares: Sequence[Share]) -> Callable[[Judged], Sequence[Share]]:

@@ -9,6 +9,7 @@ applied whole.
 
 from collections.abc import Callable
 
+from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Facts
 from fabtune.tune import confirm, journal, memory
 from fabtune.tune.apply import Result, apply
@@ -16,7 +17,7 @@ from fabtune.tune.held import holds, in_force
 from fabtune.tune.journal import Transaction
 from fabtune.tune.locate import Locator
 from fabtune.tune.pending import Leave
-from fabtune.tune.plan import Plan, Row, has_default
+from fabtune.tune.plan import PathUnknownError, Plan, Row, has_default
 from fabtune.tune.request import plan_for, request
 
 LIVE = "live"
@@ -57,8 +58,18 @@ def follow(applied: Transaction, rtt_ms: float, progress: Callable[[str], None])
 def _planned(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
     header = applied.header
     role = header.roles[0] if len(header.roles) == 1 else "both"
-    rate = None if header.rate_bit_per_s is None else f"{header.rate_bit_per_s:.0f}bit"
-    return plan_for(request(header.profile, role, header.netns, f"{rtt_ms:.3f}ms", rate, []))
+    known = header.rate_bit_per_s or header.estimated_bit_per_s
+    rate = None if known is None else f"{known:.0f}bit"
+    estimated = header.estimated_bit_per_s is not None
+    asked = request(header.profile, role, header.netns, f"{rtt_ms:.3f}ms", rate, [], estimated=estimated)
+    try:
+        return plan_for(asked)
+    except PathUnknownError as error:
+        # The round trip is known: an older fabtune kept no estimate of the rate.
+        raise FabtuneError(
+            "the rate that it was planned for was an estimate, which its journal does not have, and no NIC tells its "
+            "speed; apply it anew with --rate"
+        ) from error
 
 
 def place_of(row: Row) -> tuple[str, str, str, str]:

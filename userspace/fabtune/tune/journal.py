@@ -265,6 +265,8 @@ def begin(plan: "Plan", host: Host) -> tuple[Writer, Transaction]:
     directory = state_dir() / "journal"
     try:
         name = _new_name(path.stem for path in directory.glob("*.jsonl"))
+        rate_bit_per_s = plan.path.rate_bytes_per_s * 8 if plan.path else None
+        estimated = plan.path is not None and plan.path.estimated
         header = BeginLine(
             version=VERSION,
             transaction=name,
@@ -277,9 +279,10 @@ def begin(plan: "Plan", host: Host) -> tuple[Writer, Transaction]:
             netns=plan.netns,
             rtt_ms=plan.path.rtt_s * 1e3 if plan.path else None,
             # Whoever reads it takes it for the line's: an estimate is none.
-            rate_bit_per_s=plan.path.rate_bytes_per_s * 8 if plan.path and not plan.path.estimated else None,
+            rate_bit_per_s=None if estimated else rate_bit_per_s,
             note=plan.note,
             whole=plan.whole,
+            estimated_bit_per_s=rate_bit_per_s if estimated else None,
         )
         writer = Writer(directory / f"{name}.jsonl")
         writer.append(header)

@@ -28,6 +28,8 @@ from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
 _WIDE_MS = 1.0
 # A transaction that goes back unless it is confirmed.
 _TRIED = "unconfirmed"
+# Who a rate of the line was told to, where no NIC tells it, nor who asks.
+TO_PROFILE = "told to the profile in force"
 # What each network namespace has its own of.
 _OF_NETWORK = ("netns", "nic", "route", "connection")
 _NOT_KNOWN = "it is not known whether a session that is limited by it uses this one"
@@ -204,7 +206,7 @@ def _with_applied(seen: Observation, applied: Iterable[_Applied]) -> Observation
     rate = next((one.rate_bytes_per_s for one in applied if one.for_path_of(seen)), None)
     # A plan that was told none took the NIC's, which a long path need not have.
     if rate is not None and (is_near(seen) or rate != nic_bytes_per_s(seen)):
-        return with_rate(seen, rate, "told to the profile in force", "as told to the profile in force")
+        return with_rate(seen, rate, TO_PROFILE, f"as {TO_PROFILE}")
     return with_rate(seen, None)
 
 

@@ -77,6 +77,8 @@ class BeginLine:
     note: str = omitted("")
     # Whether it was all that the profile says, with no parameter set: what was not needed is meant, too.
     whole: bool = omitted(False)
+    # The rate that was planned for where nobody vouches for it: who plans anew needs it, and takes it for no line's.
+    estimated_bit_per_s: float | None = omitted(None)
 
 
 @attrs.frozen

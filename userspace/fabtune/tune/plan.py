@@ -128,7 +128,9 @@ def make_plan(
             try:
                 found = list(_rows(entry, role, facts, variables))
             except _PathNeededError as error:
-                raise InputError(f"{_what_is_missing(facts)} (profile '{profile.name}' needs it for {error})") from None
+                raise PathUnknownError(
+                    f"{_what_is_missing(facts)} (profile '{profile.name}' needs it for {error})"
+                ) from None
             for row in found:
                 key = row.tunable.name, row.device.key if row.device else None
                 rows[key] = _stricter(rows[key], row) if key in rows else row
@@ -293,6 +295,10 @@ def _rounded(value: float, tunable: Tunable, down: bool) -> int:
     step = tunable.multiple_of
     steps = math.floor(value / step) if down else math.ceil(value / step)
     return int(steps) * step
+
+
+class PathUnknownError(InputError):
+    """A profile needs a path, and round trip or rate of it are neither given nor told by this host."""
 
 
 class _PathNeededError(InputError):

@@ -3,22 +3,17 @@
 
 from collections.abc import Iterator
 
-from fabtune.lint.rule import Case, Scene, ToldPath, case, rule
+from fabtune.lint.rule import Case, Scene, case, rule
 from fabtune.model.one_path import alike
+from fabtune.tune.planned_paths import longest_ms
 
 
-def _longest_ms(scene: Scene) -> float | None:
-    """Return the longest of the least round trips of storage's connections, None where one of them is not known."""
-    found = [one.min_rtt_ms for one in scene.facts.sockets]
-    return max(found) if found and all(found) else None
-
-
-def _wrong(scene: Scene) -> Iterator[tuple[ToldPath, float]]:
-    """Yield each path with another round trip than connections have, and theirs: plans are for the longest."""
-    seen_ms = _longest_ms(scene)
+def _round_trips(scene: Scene, *, longer: bool) -> Iterator[Case]:
+    """Yield each path told with a round trip that connections do not have, theirs `longer` than it or shorter."""
+    seen_ms = longest_ms(scene.facts.sockets)
     for one in scene.told:
-        if seen_ms is not None and not alike(one.rtt_ms, seen_ms):
-            yield one, seen_ms
+        if seen_ms is not None and (seen_ms > one.rtt_ms) == longer and not alike(one.rtt_ms, seen_ms):
+            yield case(one.told, told_ms=one.rtt_ms, seen_ms=seen_ms)
 
 
 @rule(
@@ -30,9 +25,7 @@ def _wrong(scene: Scene) -> Iterator[tuple[ToldPath, float]]:
 )
 def path_longer_than_told(scene: Scene) -> Iterator[Case]:
     """What was planned for a shorter path holds a longer one back."""
-    for one, seen_ms in _wrong(scene):
-        if seen_ms > one.rtt_ms:
-            yield case(one.told, told_ms=one.rtt_ms, seen_ms=seen_ms)
+    yield from _round_trips(scene, longer=True)
 
 
 @rule(
@@ -44,9 +37,7 @@ def path_longer_than_told(scene: Scene) -> Iterator[Case]:
 )
 def path_shorter_than_told(scene: Scene) -> Iterator[Case]:
     """What was planned for a longer path makes queues on a shorter one."""
-    for one, seen_ms in _wrong(scene):
-        if seen_ms < one.rtt_ms:
-            yield case(one.told, told_ms=one.rtt_ms, seen_ms=seen_ms)
+    yield from _round_trips(scene, longer=False)
 
 
 @rule(

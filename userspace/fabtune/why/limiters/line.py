@@ -17,7 +17,7 @@ _FILLS = 0.95
 # With more of it nobody gains by what could be sent in the gaps.
 _NO_ROOM = 0.95
 # With this much of a line that has a queue, and no less, nobody else's traffic matters.
-_OURS = 0.8
+OURS = 0.8
 # With so much of what passes while a queue stands, the line is full without one, too.
 _AS_QUEUED = 0.97
 # Others' share of the line from which on they matter.
@@ -73,7 +73,7 @@ def _line(moment: Moment) -> float:
     full = share >= FULL or moment.one_way.carried_bytes_per_s >= FULL * (moment.one_way.goodput or math.inf)
     if full and share < _NO_ROOM and _asked_for(moment):
         return 0.0
-    return float(full or (share >= _OURS and moment.queued_on_path))
+    return float(full or (share >= OURS and moment.queued_on_path))
 
 
 def _asked_for(moment: Moment) -> bool:
@@ -116,15 +116,15 @@ def _competing(moment: Moment) -> float:
     if share is None:
         return 0.0
     others = one_way.others_bytes_per_s / (one_way.goodput or math.inf)
-    if others >= _OTHERS and share + others >= _OURS:
+    if others >= _OTHERS and share + others >= OURS:
         return 1.0
     # From the receiver alone a queue at the sender's own host looks the same.
-    return float(moment.sender is not None and share < _OURS and moment.queued_on_path)
+    return float(moment.sender is not None and share < OURS and moment.queued_on_path)
 
 
 def _unseen(moment: Moment) -> float:
     share = moment.line_share
-    return float(moment.sender is None and share is not None and share < _OURS and moment.queued_on_path)
+    return float(moment.sender is None and share is not None and share < OURS and moment.queued_on_path)
 
 
 PACING = Limiter(

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Cells that are measured in a guest each, and again only where they, fabtune or the measurement have changed."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TOP / "userspace")]
+
+import attrs  # noqa: E402
+
+from fabtune.experiment.present import code_digest, look_anew  # noqa: E402
+
+
+class Cell(Protocol):
+    """What is measured in a guest of its own."""
+
+    @property
+    def name(self) -> str:
+        """A name for files."""
+
+
+_C = TypeVar("_C", bound=Cell)
+
+
+def code(files: Sequence[str], *words: str) -> str:
+    """Return the digest of what measures, as it is now: fabtune, the guest's part in `files` here, and `words`."""
+    look_anew()
+    parts = [code_digest(), *((Path(__file__).parent / name).read_text() for name in files), *words]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def digest(cell: "attrs.AttrsInstance", measuring: str) -> str:
+    """Return what makes a cell's figures what they are, with the digest `measuring` of what measures."""
+    return hashlib.sha256(json.dumps([attrs.asdict(cell), measuring], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def measure_all(wanted: Sequence[_C], measure: Callable[[_C], None], jobs: int) -> list[str]:
+    """Measure so many at a time and return which guests failed, and how; Ctrl-C keeps what is done."""
+    failures = []
+    with ThreadPoolExecutor(jobs) as guests:
+        try:
+            for one, run in [(one, guests.submit(measure, one)) for one in wanted]:
+                try:
+                    run.result()
+                    print(f"{one.name}: measured", flush=True)
+                except RuntimeError as error:
+                    failures.append(str(error))
+        except BaseException:
+            # The guests that run were interrupted, too; no further one starts.
+            guests.shutdown(wait=False, cancel_futures=True)
+            raise
+    return failures
+
+
+def read(place: Path, cell: Cell) -> dict[str, Any]:
+    """Return what is kept of a cell, however old; nothing without it."""
+    file = place / f"{cell.name}.json"
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+def kept(place: Path, cell: Cell, now: str) -> bool:
+    """Tell whether a cell is there as it would be measured now, which is what its digest `now` says."""
+    return bool(read(place, cell).get("digest") == now)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of words as lines with columns, the first row their headings."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(word.rjust(width) for word, width in zip(row, widths, strict=True)) for row in rows)

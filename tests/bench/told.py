@@ -1,0 +1,156 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What `fabtune lint` and `fabtune tune` make of 30 paths that were told wrongly on purpose, and what that costs.
+
+Writes told.json, a row a cell.  What a guest measured of a cell is kept in OUT/told, and measured again only where the
+cell, fabtune or this measurement has changed since.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import kept_cells
+from kept_cells import kept, measure_all
+from lab_run import lab_run
+from told_cells import Cell, cells
+
+from fabtune.lint.rule import Rule
+from fabtune.lint.rules import told_paths
+
+TOP = Path(__file__).resolve().parents[2]
+# What is demanded of untouched, at each step that stays and at the end, and of tune's time.
+UNTOUCHED, MOST_STEPS = 0.95, 8
+_MEASURING = ("told_guest.py", "told.guest", "tune_guest.py")
+_FOUND = "FOUND"
+# What tune says of what was told and is contradicted (why.summing_up, autotune.view, .told and .climb).
+_SAYS = (
+    "judged without it", "it is not the line's rate", "was planned for a round trip of",
+    "held to a pace below what the line carries",
+)  # fmt: skip
+_RULES = frozenset(one.id for one in vars(told_paths).values() if isinstance(one, Rule))
+
+
+def measure(place: Path, suite: str, cell: Cell) -> None:
+    """Run `cell` in a guest of its own and keep what it gives in `place`.  Raises RuntimeError for one that fails."""
+    said, digest = place / f"{cell.name}.log", cell.digest(code(suite))
+    with said.open("w") as log:
+        done = lab_run("told.guest", json.dumps(attrs.asdict(cell)), seed=cell.seed, suite=suite, log=log)
+    lines = (line.partition(" ") for line in said.read_text(errors="replace").splitlines())
+    found = [json.loads(content) for kind, _, content in lines if kind == _FOUND]
+    if done.returncode or len(found) != 1:
+        raise RuntimeError(f"{cell.name}: exit {done.returncode}; what its guest said is in {said}")
+    document = {"digest": digest, "cell": attrs.asdict(cell), "found": found[0]}
+    (place / f"{cell.name}.json").write_text(json.dumps(document) + "\n")
+
+
+def code(suite: str) -> str:
+    """Return the digest of what measures, as it is now."""
+    return f"{kept_cells.code(_MEASURING)} {suite}"
+
+
+def lint_noticed(found: Mapping[str, Any]) -> bool:
+    """Tell whether lint named what was told."""
+    return not _RULES.isdisjoint(found["lint"])
+
+
+def tune_noticed(found: Mapping[str, Any]) -> bool:
+    """Tell whether tune said that what was told is contradicted."""
+    return any(text in remark for remark in found["tune"]["told"]["remarks"] for text in _SAYS)
+
+
+def fraction(found: Mapping[str, Any]) -> float:
+    """Return the least share of untouched at any step that stays, and at the end."""
+    held = [one["after_bytes_per_s"] for one in found["tune"]["told"]["steps"] if one["kept"]]
+    return float(min([*held, found["end"]["bytes_per_s"]]) / found["untouched"]["bytes_per_s"])
+
+
+def row(cell: Cell, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what told.json says of a cell."""
+    return {
+        "rtt_ms": cell.rtt_ms, "rate_mbit": cell.rate_mbit, "told_rtt_ms": cell.told_rtt_ms,
+        "told_rate_mbit": cell.told_rate_mbit, "told": cell.told, "op": cell.op, "lint_noticed": lint_noticed(found),
+        "tune_noticed": tune_noticed(found), "fraction_of_untouched": round(fraction(found), 4),
+        "fraction_before_tune": round(found["told"]["bytes_per_s"] / found["untouched"]["bytes_per_s"], 4),
+        "steps": len(found["tune"]["told"]["steps"]), "seeds": [cell.seed],
+    }  # fmt: skip
+
+
+def missed(cell: Cell, found: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each bar that a cell misses: what the rules promise to notice, and no harm."""
+    told, one = [], row(cell, found)
+    # Nobody is accused where nothing can be seen.
+    for name, expected in (("lint", cell.for_lint(found["nic_mbit"])), ("tune", cell.for_tune)):
+        if one[f"{name}_noticed"] != expected:
+            told.append(f"{name} {'does not name' if expected else 'names'} what was told")
+    if one["fraction_of_untouched"] < UNTOUCHED:
+        told.append(f"{one['fraction_of_untouched']:.3f} of untouched, {UNTOUCHED} demanded")
+    if one["steps"] > MOST_STEPS:
+        told.append(f"{one['steps']} steps, {MOST_STEPS} allowed")
+    if found["tune"]["exit"]:
+        told.append(f"tune ended with {found['tune']['exit']}: {found['tune']['told'].get('ended', '')}")
+    return [f"{cell.name} ({cell.told}): {text}" for text in told]
+
+
+def verdicts(chosen: Sequence[Cell], found: Mapping[Cell, Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each bar that is missed or that nothing was measured for."""
+    told = [text for one in chosen if one in found for text in missed(one, found[one])]
+    told += [f"{one.name}: not measured" for one in chosen if one not in found]
+    return told or ["no cell was chosen"] * (not chosen)
+
+
+def shown(found: Mapping[Cell, Mapping[str, Any]]) -> str:
+    """Return a table of what each cell gave, in MB/s."""
+    rows = [["cell", "told", "ms", "Mb/s", "told ms", "told Mb/s", "op", "lint", "tune", "untouched", "told", "end",
+             "of untouched", "steps", "s"]]  # fmt: skip
+    for cell, one in found.items():
+        told = row(cell, one)
+        rows.append([
+            cell.name, cell.told, f"{cell.rtt_ms:g}", f"{cell.rate_mbit:g}", f"{cell.told_rtt_ms:g}",
+            f"{cell.told_rate_mbit:g}", cell.op,
+            *("yes" if told[f"{who}_noticed"] else "no" for who in ("lint", "tune")),
+            *(f"{one[when]['bytes_per_s'] / 1e6:.2f}" for when in ("untouched", "told", "end")),
+            f"{told['fraction_of_untouched']:.3f}", str(told["steps"]), f"{one['tune']['took_s']:.0f}",
+        ])  # fmt: skip
+    return kept_cells.table(rows)
+
+
+def main() -> int:
+    """Measure what is missing, then judge."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=TOP / "out/bench")
+    parser.add_argument("--suite", default="trixie", help="which Debian's kernel and open-iscsi")
+    parser.add_argument("--cells", type=int, help="the first so many cells alone: each kind comes early")
+    parser.add_argument("--only", action="append", help="cells of these names alone")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="guests at a time")
+    parser.add_argument("--judge-only", action="store_true", help="measure nothing: judge what is kept, however old")
+    asked = parser.parse_args()
+    place = asked.out / "told"
+    place.mkdir(parents=True, exist_ok=True)
+    chosen = [one for one in cells()[: asked.cells] if not asked.only or one.name in asked.only]
+    now = code(asked.suite)
+    current = {one for one in cells() if asked.judge_only or kept(place, one, one.digest(now))}
+    wanted = [one for one in chosen if one not in current and not asked.judge_only]
+    print(f"{len(chosen)} cells, {len(wanted)} to measure", flush=True)
+    failures = measure_all(wanted, partial(measure, place, asked.suite), asked.jobs)
+    current |= {one for one in wanted if kept(place, one, one.digest(now))}
+    found = {
+        one: dict(document["found"]) for one in cells() if one in current and (document := kept_cells.read(place, one))
+    }
+    (asked.out / "told.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
+    judged = {one: found[one] for one in chosen if one in found}
+    if judged:
+        print(shown(judged))
+    told = verdicts(chosen, found) + failures
+    print("\n".join(told) or f"{len(judged)} cells, all bars held")
+    return int(bool(told))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
