@@ -10,7 +10,7 @@ from fabtune.installed import PACKAGE
 sys.path.insert(0, str(PACKAGE.parents[1] / "tests/vm"))
 
 from model_guest import _CATEGORY, _COMPLETE, _ISSUE, _REQUEUE, _WRITE, Model  # noqa: E402
-from sanitizers import KERNELS, digest_of, files_of, job_of, reports_in, summary_of, to_run  # noqa: E402
+from sanitizers import KERNELS, digest_of, failed_tests, files_of, job_of, reports_in, summary_of, to_run  # noqa: E402
 
 LOG = """\
 [    1.000000] fabstat: loading out-of-tree module taints kernel.
@@ -105,3 +105,10 @@ def test_a_suite_says_which_guest_it_has_on_the_debug_kernels_and_runs_at_full_l
     suite.write_text("# guest: --suite trixie\n")
     job, length = job_of(suite, "kasan", 2)
     assert (job.options[2:6], length) == (("--clock", "real", "--smp", "2"), "short")
+
+
+def test_a_report_is_not_a_failed_test_besides() -> None:
+    complaint = "not ok - the kernel complained (see above and dmesg.txt)\n"
+    assert failed_tests(1, f"1..1\nok 1 a\n{complaint}") == 0
+    assert failed_tests(2, f"1..1\nnot ok 1 a\n{complaint}") == 1
+    assert failed_tests(1, "1..1\nnot ok 1 a\n") == 1
