@@ -116,6 +116,8 @@ stop_background() {
 
 @test "resets of NVMe controllers under load (50, in the short run 4): no error, books that balance on both paths" {
 	nvme_two_paths endurance
+	# Both carry the load.
+	echo round-robin > /sys/class/nvme-subsystem/nvme-subsys0/iopolicy
 	load_fabstat
 	background nvme0n1
 	under_way() { awk '{ exit $1 + $2 == 0 }' "$(compgen -G "/sys/class/nvme/nvme$1/nvme*c$1n1/inflight")"; }
