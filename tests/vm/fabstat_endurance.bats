@@ -8,7 +8,11 @@
 # turns FULL SHORT: how often, by the length of the run (run-bats sets LENGTH).
 turns() { if [ "${LENGTH:-short}" = full ]; then echo "$1"; else echo "$2"; fi; }
 
-guest() { /usr/bin/python3 /fabtune/tests/vm/"$@"; }
+# guest SCRIPT ARGUMENT...: runs it; what it says is in endurance.txt of the results as well.
+guest() (
+	set -o pipefail
+	/usr/bin/python3 /fabtune/tests/vm/"$@" | tee -a /results/endurance.txt
+)
 
 setup() {
 	load fabstat
@@ -35,7 +39,7 @@ background() {
 		jobs+=("--name=$disk" "--filename=/dev/$disk")
 	done
 	# It leaves a guest of one CPU the time for the rest.
-	fio --rw=randrw --bs=4k --iodepth=16 --direct=1 --ioengine=libaio --size=8m --rate_iops=200 --time_based --runtime=100000 \
+	fio --rw=randrw --bs=4k --iodepth=16 --direct=1 --ioengine=libaio --size=8m --rate_iops=80 --time_based --runtime=100000 \
 		--trigger-file=/tmp/stop --output=/tmp/fio.log "${jobs[@]}" &
 	load=$!
 }
