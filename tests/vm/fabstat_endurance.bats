@@ -2,11 +2,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest-full: --suite trixie --clock virtual
 # guest-sanitizers: --suite trixie --clock virtual
-# What is done very often, under load: loads, deletions, fail-overs, resets, and allocations that fail.  Each kernel of
-# `make check-sanitizers` does a fourth; the four together 1,000 loads, 10,000 deletions, 200 fail-overs, 200 resets.
+# What is done very often, under load: loads, deletions, fail-overs, resets, and allocations that fail.  The debug kernels
+# of `make check-sanitizers` do their parts of 1,000 loads, 10,000 deletions, 200 fail-overs and 200 resets.
 
-# turns FULL SHORT: how often, by the length of the run (run-bats sets LENGTH).
-turns() { if [ "${LENGTH:-short}" = full ]; then echo "$1"; else echo "$2"; fi; }
+# part ALL SHORT: how often, by the length of the run (run-bats sets LENGTH) and by how slow the kernel is: the parts of
+# the four debug kernels make ALL.
+part() {
+	local percent
+	[ "${LENGTH:-short}" = full ] || { echo "$2"; return; }
+	case $(uname -r) in
+		*-kasan | *-kcsan) percent=15 ;;
+		*-rt) percent=20 ;;
+		*) percent=50 ;;
+	esac
+	echo $(($1 * percent / 100))
+}
 
 # guest SCRIPT ARGUMENT...: runs it; what it says is in endurance.txt of the results as well.
 guest() (
@@ -50,25 +60,25 @@ stop_background() {
 	wait "$load" || { cat /tmp/fio.log; return 1; }
 }
 
-@test "loads and unloads under load (250, in the short run 6): no leak, and the books balance whenever it is switched off" {
+@test "loads and unloads under load (1,000 in all, in the short run 6): no leak, and the books balance whenever it is switched off" {
 	disk=$(scsi_debug_disk ndelay=5000000 dev_size_mb=16)
 	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec=5000000 nr_devices=1 gb=1
 	background "$disk" nullb0
 	guest endurance_guest.py loads 6
 	before=$(slab_kib)
-	guest endurance_guest.py loads "$(turns 250 6)"
+	guest endurance_guest.py loads "$(part 1000 6)"
 	stop_background
 	# RCU gives memory back late.
 	grown() { [ $(($(slab_kib) - before)) -lt 4096 ]; }
 	wait_for grown
 }
 
-@test "devices deleted under load (2,500, in the short run 80): no book is lost, memory comes back" {
+@test "devices deleted under load (10,000 in all, in the short run 80): no book is lost, memory comes back" {
 	load_fabstat
-	guest endurance_guest.py deletions "$(turns 2500 80)"
+	guest endurance_guest.py deletions "$(part 10000 80)"
 }
 
-@test "dm-multipath's fail-overs under load (50, in the short run 4): no error, no phantom, books that balance" {
+@test "dm-multipath's fail-overs under load (200 in all, in the short run 4): no error, no phantom, books that balance" {
 	modprobe sd_mod
 	modprobe scsi_debug add_host=2 vpd_use_hostno=0 dev_size_mb=16 ndelay=20000000
 	disks() { grep -l scsi_debug /sys/block/sd*/device/model | cut -d / -f 4; }
@@ -85,7 +95,7 @@ stop_background() {
 	background "$head"
 	under_way() { awk '{ exit $1 + $2 == 0 }' "/sys/block/${path[$1]}/inflight"; }
 	failed() { dmsetup status mp | grep -q " $(cat "/sys/block/${path[$1]}/dev") F "; }
-	for turn in $(seq "$(turns 50 4)"); do
+	for turn in $(seq "$(part 200 4)"); do
 		now=$(((turn + 1) % 2))
 		wait_for under_way $now
 		if [ $((turn % 4)) -lt 2 ]; then
@@ -102,7 +112,7 @@ stop_background() {
 	stop_background
 	dmsetup status mp
 	failures=$(dmsetup status mp | grep -oE ' [0-9]+:[0-9]+ [AF] [0-9]+' | awk '{ sum += $3 } END { print sum }')
-	[ "$failures" -ge "$(turns 50 4)" ]
+	[ "$failures" -ge "$(part 200 4)" ]
 	balanced
 	for disk in "${path[@]}"; do
 		expect "$disk" 'read.completed > 0 and write.completed > 0'
@@ -115,10 +125,12 @@ stop_background() {
 
 @test "an hour in which one of a hundred of its allocations fails (in the short run, two minutes): said, and no more than that" {
 	[ -d /sys/kernel/debug/failslab ] || skip "this kernel has no failslab"
-	guest failslab_guest.py "$(turns 3600 120)"
+	seconds=120
+	[ "${LENGTH:-short}" != full ] || seconds=3600
+	guest failslab_guest.py $seconds
 }
 
-@test "resets of NVMe controllers under load (50, in the short run 4): no error, books that balance on both paths" {
+@test "resets of NVMe controllers under load (200 in all, in the short run 4): no error, books that balance on both paths" {
 	nvme_two_paths endurance
 	# Both carry the load.
 	echo round-robin > /sys/class/nvme-subsystem/nvme-subsys0/iopolicy
@@ -126,7 +138,7 @@ stop_background() {
 	background nvme0n1
 	under_way() { awk '{ exit $1 + $2 == 0 }' "$(compgen -G "/sys/class/nvme/nvme$1/nvme*c$1n1/inflight")"; }
 	lives() { [ "$(cat "/sys/class/nvme/nvme$1/state")" = live ]; }
-	for turn in $(seq "$(turns 50 4)"); do
+	for turn in $(seq "$(part 200 4)"); do
 		number=$((turn % 2))
 		wait_for under_way $number
 		echo 1 > /sys/class/nvme/nvme$number/reset_controller
@@ -141,5 +153,5 @@ stop_background() {
 		failed_over=$((failed_over + $(seen "$path" 'events["failed_over"]')))
 	done
 	echo "$failed_over requests failed over"
-	[ "$failed_over" -ge "$(turns 50 4)" ]
+	[ "$failed_over" -ge "$(part 200 4)" ]
 }
