@@ -11,9 +11,9 @@ part() {
 	local percent
 	[ "${LENGTH:-short}" = full ] || { echo "$2"; return; }
 	case $(uname -r) in
-		*-kasan | *-kcsan) percent=15 ;;
+		*-scsi-builtin) percent=50 ;;
 		*-rt) percent=20 ;;
-		*) percent=50 ;;
+		*) percent=15 ;;
 	esac
 	echo $(($1 * percent / 100))
 }
