@@ -85,7 +85,7 @@ def lost_silently(done: dict[str, int], now: Snapshot, untracked_before: int) ->
 
 
 def one_life(flock: Flock, chance: random.Random, patient: Insistent) -> list[str]:
-    """Make the disks, use them for about a minute, some requests a second, and delete them; return what is wrong."""
+    """Make the disks, use them for a minute or two, now and then, and delete them; return what is wrong."""
     flock.make()
     disks, done = flock.disks(), dict[str, int]()
     untracked_before = int(patient.reading().module["untracked"])
@@ -97,7 +97,7 @@ def one_life(flock: Flock, chance: random.Random, patient: Insistent) -> list[st
         for name in ("stats", "stuck", "slowest", "target"):
             patient.do((FILES / name).read_text)
         wrong += unbalanced(patient.reading())
-        time.sleep(chance.random() * 20)
+        time.sleep(chance.random() * 40)
     wrong += lost_silently(done, patient.reading(), untracked_before)
     (SCSI_DEBUG / "opts").write_text("0")
     for parameter in ("enabled", "detail", "target"):
