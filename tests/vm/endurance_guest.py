@@ -69,7 +69,7 @@ def loads(turns: int) -> list[str]:
     for turn in range(turns):
         words = ["target=Y"] if turn % 4 == 0 else []
         run("insmod", "/fabtune/kmod/fabstat.ko", *words, *(["detail=Y"] if turn % 2 == 0 else []))
-        time.sleep(0.03)
+        time.sleep(0.1)
         if turn % 3 == 0:
             # Now nothing is in flight by the books, however busy the disks are: what was is forgotten.
             (PARAMETERS / "enabled").write_text("N")

@@ -52,7 +52,13 @@ background() {
 	fio --rw=randrw --bs=4k --iodepth=16 --direct=1 --ioengine=libaio --size=8m --rate_iops=80 --time_based --runtime=100000 \
 		--trigger-file=/tmp/stop --output=/tmp/fio.log "${jobs[@]}" &
 	load=$!
+	for disk in "$@"; do
+		wait_for busy "/sys/block/$disk"
+	done
 }
+
+# busy DIRECTORY: whether that disk of sysfs has requests in flight.
+busy() { awk '{ exit $1 + $2 == 0 }' "$1/inflight"; }
 
 # stop_background: and fails if the load has.
 stop_background() {
@@ -61,8 +67,8 @@ stop_background() {
 }
 
 @test "loads and unloads under load (1,000 in all, in the short run 6): no leak, and the books balance whenever it is switched off" {
-	disk=$(scsi_debug_disk ndelay=5000000 dev_size_mb=16)
-	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec=5000000 nr_devices=1 gb=1
+	disk=$(scsi_debug_disk ndelay=50000000 dev_size_mb=16)
+	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec=50000000 nr_devices=1 gb=1
 	background "$disk" nullb0
 	guest endurance_guest.py loads 6
 	before=$(slab_kib)
@@ -93,11 +99,10 @@ stop_background() {
 	wait_for test -b "/dev/$head"
 	load_fabstat
 	background "$head"
-	under_way() { awk '{ exit $1 + $2 == 0 }' "/sys/block/${path[$1]}/inflight"; }
 	failed() { dmsetup status mp | grep -q " $(cat "/sys/block/${path[$1]}/dev") F "; }
 	for turn in $(seq "$(part 200 4)"); do
 		now=$(((turn + 1) % 2))
-		wait_for under_way $now
+		wait_for busy "/sys/block/${path[$now]}"
 		if [ $((turn % 4)) -lt 2 ]; then
 			# What is under way comes back, what is sent from now on fails.
 			echo offline > "/sys/block/${path[$now]}/device/state"
@@ -106,7 +111,7 @@ stop_background() {
 		else
 			dmsetup message mp 0 "fail_path /dev/${path[$now]}"
 		fi
-		wait_for under_way $((1 - now))
+		wait_for busy "/sys/block/${path[$((1 - now))]}"
 		dmsetup message mp 0 "reinstate_path /dev/${path[$now]}"
 	done
 	stop_background
@@ -136,11 +141,10 @@ stop_background() {
 	echo round-robin > /sys/class/nvme-subsystem/nvme-subsys0/iopolicy
 	load_fabstat
 	background nvme0n1
-	under_way() { awk '{ exit $1 + $2 == 0 }' "$(compgen -G "/sys/class/nvme/nvme$1/nvme*c$1n1/inflight")"; }
 	lives() { [ "$(cat "/sys/class/nvme/nvme$1/state")" = live ]; }
 	for turn in $(seq "$(part 200 4)"); do
 		number=$((turn % 2))
-		wait_for under_way $number
+		wait_for busy "$(compgen -G "/sys/class/nvme/nvme$number/nvme*c${number}n1")"
 		echo 1 > /sys/class/nvme/nvme$number/reset_controller
 		wait_for lives $number
 	done
