@@ -79,7 +79,7 @@ stop_background() {
 	wait_for grown
 }
 
-@test "devices deleted under load (10,000 in all, in the short run 80): no book is lost, memory comes back" {
+@test "devices deleted under load (10,000 in all, in the short run 80): the books that are kept balance, memory comes back" {
 	load_fabstat
 	guest endurance_guest.py deletions "$(part 10000 80)"
 }
