@@ -137,7 +137,7 @@ bench-told: deps-lab ## what lint and `fabtune tune` make of 30 paths that were 
 lab-debug-kernels: deps-lab ## build the kernels with sanitizers, PREEMPT_RT and SCSI built in, once (minutes each)
 	@for kernel in kasan kcsan rt scsi-builtin; do $(FABTUNE) lab build --suite $$kernel || exit 1; done
 
-check-sanitizers: lab-debug-kernels ## every suite of the module on those kernels (out/sanitizers/summary.json)
+check-sanitizers: lab-debug-kernels ## every suite of the module on those kernels (out/sanitizers/summary.json); goes on where it stopped
 	$(PYTHON) tests/vm/sanitizers.py --out $(OUT)/sanitizers
 
 check-model: deps-lab ## the module's books against a model fed by blktrace, on four stacks (REQUESTS=1000000, SEED=1; out/model/model.json); resumes

@@ -83,13 +83,14 @@ static void check_wait(struct kunit *test)
 {
 	struct request *rq = kunit_kzalloc(test, sizeof(*rq), GFP_KERNEL);
 	u64 now = NSEC_PER_SEC;
+	u64 stamp = now << FABSTAT_STAMP_SHIFT;
 
 	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, rq);
-	CHECK(fabstat_waited_ns(rq, now) == FABSTAT_UNKNOWN, now);
+	CHECK(fabstat_waited_ns(rq, stamp) == FABSTAT_UNKNOWN, now);
 	rq->start_time_ns = now - 5;
-	CHECK(fabstat_waited_ns(rq, now) == 5, now);
+	CHECK(fabstat_waited_ns(rq, stamp) == 5, now);
 	/* The two clocks may differ by a moment. */
-	CHECK(fabstat_waited_ns(rq, now - 8) == -3, now);
+	CHECK(fabstat_waited_ns(rq, (now - 8) << FABSTAT_STAMP_SHIFT) == -3, now);
 }
 
 static void check_depth(struct kunit *test)

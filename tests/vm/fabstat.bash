@@ -36,6 +36,16 @@ expect() {
 	return 1
 }
 
+# balanced [DISK...]: fails, and shows the devices, unless all books balance and nothing is in flight.  At a quiet moment.
+balanced() {
+	/usr/bin/python3 /fabtune/tests/vm/books.py "$@"
+}
+
+# slab_kib: what the kernel has taken for itself, all of the module's memory included.
+slab_kib() {
+	awk '/^(SUnreclaim|Percpu):/ { sum += $2 } END { print sum }' /proc/meminfo
+}
+
 # wait_for COMMAND...: until it succeeds, one minute at most.
 wait_for() {
 	local deadline=$((SECONDS + 60))
@@ -93,4 +103,25 @@ exact() {
 # at_most NS: NS on the virtual clock, which has one CPU; by the real one, which several have, a delay may last longer.
 at_most() {
 	[ "$(nproc)" -eq 1 ] && echo "$1" || echo 1e18
+}
+
+# nvme_two_paths NQN: makes nvme0n1, a disk of two paths over the loopback whose requests take 20 ms each.
+nvme_two_paths() {
+	local number port target=/sys/kernel/config/nvmet/subsystems/$1
+	modprobe nvme_core multipath=Y
+	modprobe -a nvme_tcp nvmet_tcp
+	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec=20000000 nr_devices=1 gb=1
+	mkdir -p "$target/namespaces/1"
+	echo 1 > "$target/attr_allow_any_host"
+	echo /dev/nullb0 > "$target/namespaces/1/device_path"
+	echo 1 > "$target/namespaces/1/enable"
+	for number in 1 2; do
+		port=/sys/kernel/config/nvmet/ports/$number
+		mkdir "$port"
+		echo ipv4 > "$port/addr_adrfam"; echo tcp > "$port/addr_trtype"
+		echo 127.0.0.1 > "$port/addr_traddr"; echo $((4419 + number)) > "$port/addr_trsvcid"
+		ln -s "$target" "$port/subsystems/$1"
+		nvme connect --transport tcp --traddr 127.0.0.1 --trsvcid $((4419 + number)) --nqn "$1"
+	done
+	wait_for test -b /dev/nvme0n1
 }

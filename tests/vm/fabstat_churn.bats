@@ -35,10 +35,6 @@ background() {
 	done
 }
 
-slab_kib() {
-	awk '/^(SUnreclaim|Percpu):/ { sum += $2 } END { print sum }' /proc/meminfo
-}
-
 @test "loads and unloads under I/O (200, in the short run 5) on SCSI and null_blk: no leak, no warning" {
 	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
 	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1

@@ -69,28 +69,8 @@ multipath_of() {
 	done
 }
 
-# nvme_port NUMBER PORT: nvmet answers on that TCP port of the loopback.
-nvme_port() {
-	local port=/sys/kernel/config/nvmet/ports/$1
-	mkdir "$port"
-	echo ipv4 > "$port/addr_adrfam"; echo tcp > "$port/addr_trtype"
-	echo 127.0.0.1 > "$port/addr_traddr"; echo "$2" > "$port/addr_trsvcid"
-	ln -s /sys/kernel/config/nvmet/subsystems/stacks "$port/subsystems/stacks"
-	nvme connect --transport tcp --traddr 127.0.0.1 --trsvcid "$2" --nqn stacks
-}
-
 @test "NVMe multipath: what a reset sends to the other path is no completion, and no error" {
-	modprobe nvme_core multipath=Y
-	modprobe -a nvme_tcp nvmet_tcp
-	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec=20000000 nr_devices=1 gb=1
-	mkdir -p /sys/kernel/config/nvmet/subsystems/stacks/namespaces/1
-	cd /sys/kernel/config/nvmet/subsystems/stacks
-	echo 1 > attr_allow_any_host
-	echo /dev/nullb0 > namespaces/1/device_path
-	echo 1 > namespaces/1/enable
-	nvme_port 1 4420
-	nvme_port 2 4421
-	wait_for test -b /dev/nvme0n1
+	nvme_two_paths stacks
 	load_fabstat
 	# The resets below find requests of 20 ms each under way.
 	fio --name=load --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --rw=randread --bs=4k --iodepth=32 --number_ios=3000 \

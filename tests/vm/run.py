@@ -113,14 +113,14 @@ class Result:
         return self.well and not self.failed
 
 
-def run(job: Job, out: Path, length: str) -> Result:
+def run(job: Job, out: Path, length: str, timeout_s: int = TIMEOUT_S) -> Result:
     """Run `job` once; its TAP goes to tap.log in a directory of `out`."""
     directory = out / job.name
     directory.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     log = directory / "tap.log"
     command = [
-        *LAB_RUN, "--timeout-s", str(TIMEOUT_S), "--out", str(directory), *job.options,
+        *LAB_RUN, "--timeout-s", str(timeout_s), "--out", str(directory), *job.options,
         str(TOP / "tests/vm/run-bats"), length, *(str(file.relative_to(TOP)) for file in (job.file, *job.beside)),
     ]  # fmt: skip
     if job.on_host:

@@ -34,7 +34,7 @@ _NEEDED_BYTES = 6 * 2**30
 
 def find_debug_kernel(name: str) -> Image:
     """Return the kernel `name`, one of DEBUG_KERNELS.  Raises InputError when it has not been built."""
-    image = Image(_directory(name), name)
+    image = Image(directory_of(name), name)
     if not (image.directory / "image.json").exists():
         raise InputError(
             f"--kernel-suite {name}: that kernel has not been built here; "
@@ -45,7 +45,7 @@ def find_debug_kernel(name: str) -> Image:
 
 def build_debug_kernel(name: str, progress: Progress) -> Image:
     """Return the kernel `name`, built when the cache has none.  Raises FabtuneError with the compiler's last lines."""
-    target = _directory(name)
+    target = directory_of(name)
     with locked(f"image-{name}"):
         if not (target / "image.json").exists():
             require_space(target.parent, _NEEDED_BYTES, f"building the {name} kernel")
@@ -56,6 +56,14 @@ def build_debug_kernel(name: str, progress: Progress) -> Image:
                 _pack(root, release, draft)
                 (draft / "image.json").write_text(json.dumps({"suite": name, "kernel_release": release}))
     return Image(target, name)
+
+
+def directory_of(name: str) -> Path:
+    """Return where the kernel `name` is kept, built or not; it is named after all that it is made of."""
+    if name not in DEBUG_KERNELS:
+        raise InputError(f"kernel '{name}': expected one of {', '.join(DEBUG_KERNELS)}")
+    text = _fragments(name) + _TOOLS.digest
+    return cache_dir() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def wanted_options(name: str) -> dict[str, str]:
@@ -78,13 +86,6 @@ def missing_options(name: str, config: str) -> list[str]:
 
 def _fragments(name: str) -> str:
     return "".join((_FRAGMENTS / f"{part}.config").read_text() for part in ("base", name))
-
-
-def _directory(name: str) -> Path:
-    if name not in DEBUG_KERNELS:
-        raise InputError(f"kernel '{name}': expected one of {', '.join(DEBUG_KERNELS)}")
-    text = _fragments(name) + _TOOLS.digest
-    return cache_dir() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _compile(name: str, root: Path, tree: Path) -> str:
