@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """When connections are made anew in place, and when not; what is promised of it, and what of a confirmation."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from fabtune.host import iscsid, systemd, tree
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session
 from fabtune.model.device import Device
-from fabtune.tune import armed, carry, confirm, journal, pending, reconnect
+from fabtune.tune import armed, carry, confirm, journal, owed, pending, reconnect, successor
 from fabtune.tune.pending import RECONNECT, Leave, Pending
 from fabtune.tune.plan import CHANGE, Plan, Row, narrowed
 
@@ -129,7 +130,7 @@ def test_whatever_fails_after_iscsid_s_start_is_no_reconnect(monkeypatch: pytest
         raise FabtuneError("no sockets")
 
     monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
-    monkeypatch.setattr(iscsid, "start_anew", lambda daemon, wait_s: None)
+    monkeypatch.setattr(iscsid, "start_anew", lambda daemon: None)
     monkeypatch.setattr(carry, "of", lambda session: {})
     monkeypatch.setattr(reconnect, "_watch", fail)
     with pytest.raises(reconnect.NotReconnectedError, match="no sockets"):
@@ -139,6 +140,37 @@ def test_whatever_fails_after_iscsid_s_start_is_no_reconnect(monkeypatch: pytest
 def a_row(name: str, now: str, wanted: str) -> Row:
     tunable = shipped_catalog().tunables[name]
     return Row(tunable, "initiator", Device("host", "host", "host"), now, wanted, CHANGE, "a test")
+
+
+def test_time_in_which_iscsid_still_looks_at_disks_is_no_pause_and_uses_up_no_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [100.0]
+    back_s: list[float] = []
+
+    def spend(seconds: float) -> None:
+        now_s[0] += seconds
+
+    def start_anew(daemon: Daemon) -> None:
+        # Its end alone takes longer than all sessions may take afterwards.
+        spend(reconnect.GRACE_S + 5)
+        back_s.append(now_s[0] + 2)
+
+    monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
+    monkeypatch.setattr(iscsid, "let_look", lambda daemon, wait_s: spend(60))
+    monkeypatch.setattr(iscsid, "start_anew", start_anew)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "sleep", spend)
+    monkeypatch.setattr(reconnect, "live_sessions", lambda: [SESSION])
+    monkeypatch.setattr(reconnect, "_logged_in_anew", lambda now, ended: {1} if now_s[0] >= back_s[0] else set())
+    monkeypatch.setattr(reconnect, "_wait_for_disks", lambda: None)
+    monkeypatch.setattr(owed, "give_values_back", lambda boot_id, progress: None)
+    monkeypatch.setattr(carry, "of", lambda session: {})
+    monkeypatch.setattr(carry, "follow_record", lambda kept, session: [])
+    monkeypatch.setattr(successor, "connecting", lambda session, kept, since: None)
+    found = reconnect.connect_anew([SESSION], 1.0, lambda text: None, lambda line: None)
+    assert [one.label for one in found] == [SESSION.label]
+    assert found[0].pause_s == pytest.approx(reconnect.GRACE_S + 5 + 2, abs=0.2)
 
 
 def test_a_ceiling_that_is_lowered_concerns_the_whole_host() -> None:

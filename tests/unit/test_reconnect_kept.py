@@ -47,7 +47,7 @@ def test_what_was_set_by_hand_stands_in_the_journal_until_it_is_back() -> None:
 def test_it_is_journalled_before_iscsid_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[lines.Line] = []
 
-    def start_anew(daemon: Daemon, wait_s: float) -> None:
+    def start_anew(daemon: Daemon) -> None:
         assert [one.kept for one in told if isinstance(one, KeptLine)] == [KEPT]
         raise FabtuneError("ended")
 

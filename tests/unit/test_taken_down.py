@@ -110,7 +110,7 @@ def test_a_session_that_is_not_back_is_named_with_its_state(host: Path, monkeypa
 def test_what_the_journal_has_of_a_session_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[lines.Line] = []
 
-    def start_anew(daemon: Daemon, wait_s: float) -> None:
+    def start_anew(daemon: Daemon) -> None:
         raise FabtuneError("ended")
 
     monkeypatch.setattr(iscsid, "running", lambda: NEW)
@@ -385,7 +385,7 @@ def test_an_iscsid_that_comes_up_late_is_started_once_more(
     monkeypatch.setattr(reconnect, "why_not", lambda *_: "")
     called: list[Daemon] = []
 
-    def start_anew(daemon: Daemon, wait_s: float) -> None:
+    def start_anew(daemon: Daemon) -> None:
         called.append(daemon)
         now[0] = None
         raise iscsid.EndedError("iscsid was ended and has not come up again")

@@ -9,3 +9,13 @@ until_true() {
 		sleep 0.1
 	done
 }
+
+# carries BYTES_PER_S: whether more than that passes for a second, by the file's own `moved`, in sectors: after slow start it does
+# in the end, even where chance ended that early.
+carries() {
+	local began_ns begun
+	began_ns=$(date +%s%N)
+	begun=$(moved)
+	sleep 1
+	[ $((512 * ($(moved) - begun) * 1000 / (($(date +%s%N) - began_ns) / 1000000))) -gt "$1" ]
+}

@@ -54,15 +54,6 @@ moved() {
 	awk '{ print $3 + $7 }' "/sys/block/$DISK/stat"
 }
 
-# fills: whether the line of 50 Mb/s is full for a second, as it is in the end even where chance ended slow start early.
-fills() {
-	local began_ns begun
-	began_ns=$(date +%s%N)
-	begun=$(moved)
-	sleep 1
-	[ $((512 * ($(moved) - begun) * 1000 / (($(date +%s%N) - began_ns) / 1000000))) -gt 5600000 ]
-}
-
 rest() {
 	[ -z "${LOAD:-}" ] || { kill "$LOAD" && wait "$LOAD"; } 2>/dev/null || true
 	LOAD=""
@@ -168,7 +159,7 @@ planned() {
 	fabtune apply wan --role initiator $path --yes >/dev/null
 	login
 	under_load randread 256k 32
-	until_true fills
+	until_true "carries 5600000"
 	says line line
 	[ -z "$(planned)" ]
 	grep -q "fill the line" why.json

@@ -205,17 +205,24 @@ class EndedError(FabtuneError):
     """iscsid was told to end, and no other one is there."""
 
 
-def start_anew(daemon: Daemon, wait_s: float) -> None:
-    """End `daemon` and start it as it was started, and wait until the new one is there.
+def let_look(daemon: Daemon, wait_s: float) -> None:
+    """Wait until no child of `daemon` looks at disks, so long at most: its sessions carry on meanwhile.
 
-    A child that looks at disks is waited for, so long: while it waits for one no signal ends it, and no other iscsid
-    starts beside it.  Raises EndedError, or FabtuneError where it was left as it is.
+    While it waits for one no signal ends it, and no other iscsid starts beside it.  Raises FabtuneError where one does
+    not end.
     """
     deadline = time.monotonic() + wait_s
     while looks_at_disks(daemon):
         if time.monotonic() > deadline:
             raise FabtuneError("iscsid looks at a disk that does not answer, and was left as it is")
         time.sleep(0.1)
+
+
+def start_anew(daemon: Daemon) -> None:
+    """End `daemon`, which looks at no disk, start it as it was started, and wait until the new one is there.
+
+    Raises EndedError, or FabtuneError where it was left as it is.
+    """
     for asking in _asking(daemon):
         # The next iscsid asks for all of them.
         with contextlib.suppress(ProcessLookupError):

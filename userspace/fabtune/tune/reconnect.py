@@ -243,9 +243,10 @@ def connect_anew(
     kept = {one.sid: carry.of(one) for one in others}
     for one in others:
         log(successor.connecting(one, kept[one.sid], daemon.since))
+    iscsid.let_look(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S)
     begun_s = time.monotonic()
     try:
-        iscsid.start_anew(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S)
+        iscsid.start_anew(daemon)
     except iscsid.EndedError as error:
         # It may come up yet, and has read the new records then.
         raise NotReconnectedError(str(error)) from error
@@ -272,8 +273,12 @@ def _wait_for_disks() -> None:
 
 
 def _watch(sessions: Sequence[Session], ended: Daemon, begun_s: float, limit_s: float) -> list[Reconnected]:
-    """Wait until each session is logged in by another iscsid than the one that has `ended`."""
+    """Wait until each session is logged in by another iscsid than the one that has `ended`, so long from now.
+
+    Their pause has `begun_s` before that.
+    """
     found: dict[int, Reconnected] = {}
+    deadline = time.monotonic() + limit_s
     wanted = {one.sid: one.label for one in sessions}
     while len(found) < len(wanted):
         pause_s = time.monotonic() - begun_s
@@ -281,7 +286,7 @@ def _watch(sessions: Sequence[Session], ended: Daemon, begun_s: float, limit_s: 
         for sid in _logged_in_anew(now, ended):
             if sid in wanted:
                 found.setdefault(sid, Reconnected(wanted[sid], pause_s))
-        if pause_s > limit_s:
+        if time.monotonic() > deadline:
             states = {one.sid: one.state or "in an unknown state" for one in now}
             late = [f"{label} ({states.get(sid, 'gone')})" for sid, label in wanted.items() if sid not in found]
             raise NotReconnectedError(f"not back {pause_s:.0f} s after iscsid was started anew: {', '.join(late)}")
