@@ -14,6 +14,7 @@ setup_file() {
 
 setup() {
 	load common
+	load climbing
 	load until
 	DISK=$(basename /sys/class/iscsi_session/session*/device/target*/*/block/*)
 	SID=$(basename /sys/class/iscsi_session/session*)
@@ -24,36 +25,12 @@ teardown() {
 	fabtune revert --reconnect >/dev/null 2>&1 || true
 }
 
-# under_load KIND DEPTH: returns when slow start is over, as 6 MB have passed.
-under_load() {
-	fio --name=x --filename="/dev/$DISK" --direct=1 --ioengine=libaio --rw="$1" --bs=256k --iodepth="$2" --size=900m \
-		--time_based --runtime=3600 >/dev/null 2>&1 3>&- 4>&- &
-	LOAD=$!
-	local begun
-	begun=$(moved)
-	until_true "[ \$((\$(moved) - $begun)) -gt 12000 ]"
-}
-
-moved() {
-	awk '{ print $3 + $7 }' "/sys/block/$DISK/stat"
-}
-
 # rests: whether nothing has moved for a second.
 rests() {
 	local before
 	before=$(moved)
 	sleep 1
 	[ "$(moved)" = "$before" ]
-}
-
-rest() {
-	[ -z "${LOAD:-}" ] || { kill "$LOAD" && wait "$LOAD"; } 2>/dev/null || true
-	LOAD=""
-}
-
-# of KEY: a value of the document that tune printed.
-of() {
-	python3 -c 'import json, sys; print(eval("document" + sys.argv[1], {"document": json.load(open("tune.json"))}))' "$1"
 }
 
 window() {
@@ -87,27 +64,6 @@ window() {
 	run -0 fabtune revert --reconnect
 	[ "$(window)" = 524288 ]
 	kill -0 "$LOAD"
-}
-
-@test "a pace of a rate that was told too low is not the bound: what is faster without it stays so, and that is said" {
-	told="--rtt 100ms --rate 20mbit"
-	fabtune apply wan --role target --netns target $told || [ $? -eq 4 ]
-	fabtune apply wan --role initiator --allow-relogin $told
-	DISK=$(basename /sys/class/iscsi_session/session*/device/target*/*/block/*)
-	under_load randread 32
-	# As fast as the pace lets it.
-	until_true "carries 2200000"
-	fabtune tune --yes --for 8s --target-netns target --json > tune.json
-	cat tune.json
-	[ "$(of '["first_bytes_per_s"] < 2.6e6')" = True ]
-	[ "$(of '["steps"][0]["limiters"][0]')" = told-pace ]
-	[ "$(of '["steps"][0]["kept"]')" = True ]
-	[ "$(of '["last_bytes_per_s"] > 8e6')" = True ]
-	grep -q "held to a pace below what the line carries" tune.json
-	rest
-	fabtune revert --allow-relogin || [ $? -eq 4 ]
-	DISK=$(basename /sys/class/iscsi_session/session*/device/target*/*/block/*)
-	SID=$(basename /sys/class/iscsi_session/session*)
 }
 
 @test "one request at a time is the load's own doing: nothing is written" {
