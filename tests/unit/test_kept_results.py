@@ -115,7 +115,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for run in runs:
         rate = 20.0 if run.settings.profile == "wan" else 10.0
         told: dict[str, Value | None] = {"profile": run.settings.profile, "op": "read", "seed": run.settings.seed}
-        run.keep([Point(told | {"mb_per_s": rate + run.settings.seed / 10})])
+        run.keep([Point(told | {"mb_per_s": rate + run.settings.seed / 10, "bound_mb_per_s": 119.5})])
     results.keep_index(wanted, tmp_path / "exp", "fabtune run exp")
     results.keep_points([one.published for one in batch.summary_of(runs)], tmp_path / "exp")
     return tmp_path / "exp"
@@ -128,6 +128,8 @@ def test_kept_is_what_the_runs_left(
     sound = figures.read(figures.keep(tree, tmp_path / "kept"))
     assert [point["mb_per_s"] for point in sound.points] == [10.2, 20.2] and not capsys.readouterr().err
     points = json.loads((tree / "summary.json").read_text())
+    # The summary has more than the runs told: that comes from the settings.
+    assert all("line_mb_per_s" in point for point in points)
     points[0]["mb_per_s"] = 99.9
     (tree / "summary.json").write_text(json.dumps(points))
     assert figures.read(figures.keep(tree, tmp_path / "kept")).points == sound.points
