@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Cells that are measured in a guest each, and again only where they, fabtune or the measurement have changed."""
 
+import argparse
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +28,18 @@ class Cell(Protocol):
 
 
 _C = TypeVar("_C", bound=Cell)
+
+
+def options(description: str | None, first: str) -> argparse.ArgumentParser:
+    """Return what a bench of cells may be asked; `first` says of the first cells what they are good for alone."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", type=Path, default=TOP / "out/bench")
+    parser.add_argument("--suite", default="trixie", help="which Debian's kernel and open-iscsi")
+    parser.add_argument("--cells", type=int, help=f"the first so many cells alone: {first}")
+    parser.add_argument("--only", action="append", help="cells of these names alone")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="guests at a time")
+    parser.add_argument("--judge-only", action="store_true", help="measure nothing: judge what is kept, however old")
+    return parser
 
 
 def code(files: Sequence[str], *words: str) -> str:

@@ -6,9 +6,7 @@ Writes told.json, a row a cell.  What a guest measured of a cell is kept in OUT/
 cell, fabtune or this measurement has changed since.
 """
 
-import argparse
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -123,14 +121,7 @@ def shown(found: Mapping[Cell, Mapping[str, Any]]) -> str:
 
 def main() -> int:
     """Measure what is missing, then judge."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=TOP / "out/bench")
-    parser.add_argument("--suite", default="trixie", help="which Debian's kernel and open-iscsi")
-    parser.add_argument("--cells", type=int, help="the first so many cells alone: each kind comes early")
-    parser.add_argument("--only", action="append", help="cells of these names alone")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="guests at a time")
-    parser.add_argument("--judge-only", action="store_true", help="measure nothing: judge what is kept, however old")
-    asked = parser.parse_args()
+    asked = kept_cells.options(__doc__, "each kind comes early").parse_args()
     place = asked.out / "told"
     place.mkdir(parents=True, exist_ok=True)
     chosen = [one for one in cells()[: asked.cells] if not asked.only or one.name in asked.only]
