@@ -187,6 +187,17 @@ int fabstat_attach(void)
 	return err;
 }
 
+/* Attaches what could not be attached when its module came. Called once a second. */
+void fabstat_attach_late(void)
+{
+	unsigned int i;
+
+	mutex_lock(&attach_lock);
+	for (i = 0; wanted && i < ARRAY_SIZE(hooks); i++)
+		hook_attach(&hooks[i]);
+	mutex_unlock(&attach_lock);
+}
+
 /*
  * Says whether commands that this host serves as a target are to be seen; when it returns after an
  * off, no probe on them is running. Returns 0 or -errno, with none of those probes attached.

@@ -9,6 +9,7 @@ int fabstat_attach_init(void);
 void fabstat_attach_exit(void);
 int fabstat_attach(void);
 void fabstat_detach(void);
+void fabstat_attach_late(void);
 int fabstat_attach_target(bool on);
 bool fabstat_attached(void);
 u64 fabstat_attached_since_ns(void);

@@ -50,12 +50,12 @@
 
 #define SCAN_PERIOD	HZ
 
-static bool enabled = true;
+static bool enabled = true;	/* whether to count; fabstat_attached(): whether it does */
 static bool loaded;	/* fabstat_lock; before and after, parameters are only noted */
 static struct dentry *dir;
 
-/* Switches counting on or off; while it is off no probe is attached. fabstat_lock. */
-static int fabstat_switch(bool on)
+/* Begins to count or ends it; while it is off no probe is attached. fabstat_lock. */
+static int fabstat_count_on(bool on)
 {
 	int err = 0;
 
@@ -69,8 +69,6 @@ static int fabstat_switch(bool on)
 		fabstat_forget_all();
 		fabstat_target_forget_all();
 	}
-	if (!err)
-		enabled = on;
 	return err;
 }
 
@@ -80,17 +78,16 @@ static int fabstat_switch(bool on)
  */
 static void fabstat_change_clock(bool to_counter)
 {
-	bool was_enabled = enabled;
-
-	if (was_enabled)
-		fabstat_switch(false);
+	if (enabled)
+		fabstat_count_on(false);
 	fabstat_devices_close_ticks();
 	if (to_counter)
 		fabstat_clock_init();
 	else
 		fabstat_clock_fall_back();
-	if (was_enabled && loaded)
-		fabstat_switch(true);
+	/* What fails for want of memory now is tried again at each look. */
+	if (enabled && loaded)
+		fabstat_count_on(true);
 	pr_info("the kernel's clock has changed, timing with the %s\n",
 		fabstat_clock.counter ? "cycle counter" : "timekeeper");
 }
@@ -103,6 +100,9 @@ static void fabstat_scan(struct work_struct *work)
 		fabstat_change_clock(false);
 	else if (fabstat_clock_found())
 		fabstat_change_clock(true);
+	else if (enabled && loaded && !fabstat_attached())
+		fabstat_count_on(true);
+	fabstat_attach_late();
 	fabstat_devices_scan();
 	fabstat_target_scan();
 	if (fabstat_memory_eased()) {
@@ -123,10 +123,10 @@ static int enabled_set(const char *value, const struct kernel_param *param)
 	if (err)
 		return err;
 	mutex_lock(&fabstat_lock);
-	if (!loaded)
+	if (loaded && on != fabstat_attached())
+		err = fabstat_count_on(on);
+	if (!err)
 		enabled = on;
-	else if (on != enabled)
-		err = fabstat_switch(on);
 	mutex_unlock(&fabstat_lock);
 	return err;
 }

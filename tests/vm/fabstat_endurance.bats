@@ -135,6 +135,12 @@ stop_background() {
 	guest failslab_guest.py $seconds
 }
 
+@test "probes that could not be attached for want of memory, at a change of the clock or when SCSI came, are attached later" {
+	[ -d /sys/kernel/debug/failslab ] || skip "this kernel has no failslab"
+	! [ -e /sys/module/scsi_mod ] || modprobe -r sd_mod scsi_mod
+	guest failslab_guest.py again
+}
+
 @test "resets of NVMe controllers under load (200 in all, in the short run 4): no error, books that balance on both paths" {
 	nvme_two_paths endurance
 	# Both carry the load.

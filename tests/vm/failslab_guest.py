@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An hour in which one of a hundred allocations of the module fails, in a guest whose kernel has failslab.
+"""Allocations of the module fail, in a guest whose kernel has failslab.
 
-Usage: failslab_guest.py SECONDS.  Disks come and go under load that is refused now and then, files are read, and probes
-are taken off and put on again.  Prints what is wrong, and exits 1 then.
+Usage: failslab_guest.py SECONDS | again.  For SECONDS one of a hundred fails while disks come and go under load that is
+refused now and then, files are read, and probes are taken off and put on again.  Or all fail while probes are to be
+attached that nobody waits for.  Prints what is wrong, and exits 1 then.
 """
 
 import errno
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +28,7 @@ _Result = TypeVar("_Result")
 
 FILES = Path("/sys/kernel/debug/fabstat")
 FAILSLAB = Path("/sys/kernel/debug/failslab")
+CLOCKS = Path("/sys/devices/system/clocksource")
 _MOST_FAILURES = 1_000_000
 
 
@@ -114,8 +117,32 @@ def one_life(flock: Flock, chance: random.Random, patient: Insistent) -> list[st
     return wrong + unbalanced(patient.reading())
 
 
-def main() -> int:
-    seconds, chance, patient = float(sys.argv[1]), random.Random(1), Insistent()
+def attach_again() -> list[str]:
+    """Let no probe be attached when SCSI comes, nor when the clock changes; return what is wrong afterwards."""
+
+    def refused(name: str) -> bool:
+        log = subprocess.run(["dmesg"], capture_output=True, check=True, text=True).stdout
+        return f"cannot attach to {name}: -12" in log
+
+    run("insmod", "/fabtune/kmod/fabstat.ko")
+    current = next(CLOCKS.glob("clocksource*/current_clocksource"))
+    others = set(current.with_name("available_clocksource").read_text().split()) - {current.read_text().strip()}
+    # Nor can the module's files be opened meanwhile.
+    with failing(100):
+        run("modprobe", "scsi_mod")
+        until(lambda: refused("scsi_dispatch_cmd_done"), "a probe on SCSI that is not to be had")
+    until(lambda: snapshot().module["scsi"] == "1", "the probes on SCSI")
+    with failing(100):
+        current.write_text(min(others))
+        until(lambda: refused("block_rq_complete"), "a clock that is left without probes")
+    until(lambda: snapshot().module["enabled"] == "1", "the probes by the other clock")
+    wanted = (PARAMETERS / "enabled").read_text().strip()
+    return [] if wanted == "Y" else [f"enabled={wanted}"]
+
+
+def for_long(seconds: float) -> list[str]:
+    """Let one of a hundred allocations fail for `seconds`; return what is wrong."""
+    chance, patient = random.Random(1), Insistent()
     run("insmod", "/fabtune/kmod/fabstat.ko")
     flock, wrong, lives = Flock(hosts=1, luns=4, null_disks=2), list[str](), 0
     flock.load()
@@ -135,6 +162,11 @@ def main() -> int:
     # What probes are refused is counted; the rest was in the context of who opened a file or wrote a parameter.
     if not 0 < refused <= failed:
         wrong.append("memory refused is not what failed")
+    return wrong
+
+
+def main() -> int:
+    wrong = attach_again() if sys.argv[1] == "again" else for_long(float(sys.argv[1]))
     print(*wrong, sep="\n")
     return 1 if wrong else 0
 

@@ -26,6 +26,10 @@ from fabtune.stat.snapshot import OPS, TIMES
 
 # Columns that the table of devices takes, target and portal apart; on a narrower terminal it is shaped differently.
 _WIDE = 104
+NOT_COUNTING = (
+    "Nothing is being counted: fabstat is switched off (enabled=N), or its probes could not be attached, which the "
+    "kernel's log says and which is tried again."
+)
 _ERROR_NOTE = "Times are in ms, at most 3.2 % off (0.03 us below 1 us): the middle of a histogram's bucket."
 
 
@@ -68,7 +72,7 @@ def _path(device: CountedDevice) -> str:
 def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
     """Print one row for each device and kind of request."""
     if latest.module["enabled"] != "1":
-        print("fabstat is switched off (enabled=N): nothing is being counted")
+        paragraph(NOT_COUNTING)
     if unseen := _unseen(interval, latest):
         paragraph(unseen)
     if not devices:
