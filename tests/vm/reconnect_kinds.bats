@@ -171,3 +171,31 @@ states() {
 	iscsiadm -m session -r "$(basename $(session | cut -d' ' -f2) | tr -dc 0-9)" --logout
 	record node.session.nr_sessions 1
 }
+
+@test "an fq taken from under BBR leaves a connection that nobody paces: it is due for a new one, CUBIC's is not" {
+	cat > fq.toml <<-'EOF'
+		summary = "pacing by the qdisc"
+		[initiator."qdisc.kind"]
+		value = "fq"
+		why = "a test"
+	EOF
+	port() { cat /sys/class/iscsi_connection/connection*/local_port; }
+	send() { dd if=/dev/zero of="/dev/$DISK" bs=64k count=16 oflag=direct status=none; }
+	run -0 fabtune apply ./fq.toml --role initiator
+	send
+	run -0 fabtune revert
+	modprobe tcp_bbr
+	route=$(ip -oneline route show 10.2.0.0/24)
+	ip route change $route congctl bbr
+	iscsiadm -m node -u
+	iscsiadm -m node -l
+	until_true '[ -b "/dev/$DISK" ]'
+	run -0 fabtune apply ./fq.toml --role initiator
+	send
+	before=$(port)
+	run -4 fabtune revert
+	[ "$(port)" = "$before" ]
+	run -0 fabtune revert --reconnect
+	[ "$(port)" != "$before" ]
+	ip route change $route
+}

@@ -50,6 +50,8 @@ class TcpSocket:
     sndbuf_limited_us: int = 0
     acked_bytes: int = 0
     received_bytes: int = 0
+    # What SO_MAX_PACING_RATE allows; None: it was not set, or is not told.
+    max_pacing_bytes_per_s: int | None = None
 
     @property
     def path_rtt_ms(self) -> float:
@@ -151,6 +153,7 @@ def _socket(message: bytes) -> TcpSocket:
     receive, send = struct.unpack_from("=4xI4xI", memory) if len(memory) >= 16 else (0, 0)
     # struct tcp_info, which only ever grows at its end.
     least_us, delivery_bytes_per_s = _number("=I", info, 148), _number("=Q", info, 160)
+    most_bytes_per_s = _number("=Q", info, 112)
     return TcpSocket(
         local=_address(family, local),
         remote=_address(family, remote),
@@ -173,6 +176,7 @@ def _socket(message: bytes) -> TcpSocket:
         sndbuf_limited_us=_number("=Q", info, 184),
         acked_bytes=_number("=Q", info, 120),
         received_bytes=_number("=Q", info, 128),
+        max_pacing_bytes_per_s=most_bytes_per_s if 0 < most_bytes_per_s < 2**64 - 1 else None,
     )
 
 

@@ -14,7 +14,7 @@ from fabtune.host import targets
 from fabtune.host.sessions import Session, live_sessions, why_waits
 from fabtune.model.device import Device
 from fabtune.model.units import counted
-from fabtune.tune import armed, confirm, fault, journal, owed, pending, reconnect, relogin, signals, taken_down
+from fabtune.tune import armed, confirm, fault, journal, owed, pending, reconnect, relogin, signals, taken_down, unpaced
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
     AppliedLine,
@@ -168,6 +168,7 @@ class _Apply:
                 self._write(row)
         written = [step for step in self.transaction.steps if not step.claim]
         needed = pending.needed(written, self.plan.roles, self.host.boot_id)
+        needed += unpaced.by_writing(written, self.plan.roles, self.transaction.header.netns, self.host.boot_id)
         self.result.pending = pending.merge(carried, needed)
         self._journal_pending(self.result.pending)
         if self.leave.reconnect:

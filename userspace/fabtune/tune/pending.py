@@ -146,6 +146,13 @@ def _add_initiators(found: dict[tuple[str, str, str], Pending], device: Device, 
         _add(found, Pending(TARGET_RELOGIN, initiator, f"initiator {initiator}", sid, boot_id))
 
 
+def of_initiators(group: Device, boot_id: str) -> list[Pending]:
+    """Return that every initiator that is logged in to the portal group `group` must log in again."""
+    found: dict[tuple[str, str, str], Pending] = {}
+    _add_initiators(found, group, boot_id)
+    return list(found.values())
+
+
 def _srp_logins() -> list[tuple[str, str, str]]:
     """Return (port id, login, name) of each SRP port this initiator is logged in to.
 

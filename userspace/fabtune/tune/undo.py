@@ -10,7 +10,7 @@ from fabtune.catalog.profile import available
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
-from fabtune.tune import armed, journal, owed, pending, reconnect, relogin, signals, taken_down
+from fabtune.tune import armed, journal, owed, pending, reconnect, relogin, signals, taken_down, unpaced
 from fabtune.tune.journal import Logout, Transaction, Writer
 from fabtune.tune.pending import Leave, Pending
 from fabtune.tune.reconnect import Reconnected
@@ -95,7 +95,8 @@ def _due(transaction: Transaction, boot_id: str, outcomes: list[StepOutcome]) ->
     before = {(one.identity, one.sid) for one in waits if not one.reconnected}
     roles = transaction.header.roles
     felt = [one for one in pending.needed(record, roles, boot_id) if (one.identity, one.sid) not in before]
-    return pending.merge(felt, pending.needed([step for step in back if step not in record], roles, boot_id))
+    others = pending.merge(felt, pending.needed([step for step in back if step not in record], roles, boot_id))
+    return pending.merge(others, unpaced.by_undoing(back, roles, transaction.header.netns, boot_id))
 
 
 def _untold(chosen: list[Transaction], outcomes: dict[str, dict[int, StepOutcome]], boot_id: str) -> list[Pending]:
