@@ -30,7 +30,7 @@ PACKAGES_DEB := dpkg-dev debhelper dh-dkms dh-python pandoc clang libbpf-dev
 PACKAGES_JUDGE := lintian rpm rpmlint mandoc zsh fish
 
 .DEFAULT_GOAL := help
-.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune bench-guard bench-told lab-shell lab-debug-kernels check-sanitizers check-model check-ops \
+.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune bench-guard bench-told lab-shell lab-debug-kernels lab-uml-virtual check-sanitizers check-model check-ops \
 	deps-lab deps-ops deps-test devtools install uninstall clean distclean
 
 .PHONY: deb install-doc uninstall-manual
@@ -125,17 +125,20 @@ bench-cut-off: deps-lab ## 100 hosts that an unconfirmed apply cuts off, struck 
 bench-why: deps-lab ## whether why names the true limiter and whatif foretells what lifting it brings (out/bench/why.json); resumes
 	$(PYTHON) tests/bench/why.py --out $(OUT)/bench
 
-bench-tune: deps-lab deps-test ## what `fabtune tune`, told nothing, reaches on 64 paths beside other ways (out/bench/tune.json; CELLS=6 for the first six); resumes
+bench-tune: deps-lab deps-test lab-uml-virtual ## what `fabtune tune`, told nothing, reaches on 64 paths beside other ways (out/bench/tune.json; CELLS=6 for the first six); resumes
 	$(PYTHON) tests/bench/tune.py --out $(OUT)/bench $(if $(CELLS),--cells $(CELLS))
 
-bench-guard: deps-lab ## how soon a load has its line again when its path steps 5, 150, 20 ms under `fabtune guard --heal` (out/bench/path-steps.json; HOLD=3600 for an hour's rest)
+bench-guard: deps-lab lab-uml-virtual ## how soon a load has its line again when its path steps 5, 150, 20 ms under `fabtune guard --heal` (out/bench/path-steps.json; HOLD=3600 for an hour's rest)
 	$(PYTHON) tests/bench/path_steps.py --out $(OUT)/bench $(if $(HOLD),--hold $(HOLD))
 
-bench-told: deps-lab ## what lint and `fabtune tune` make of 30 paths that were told wrongly on purpose (out/bench/told.json; CELLS=6 for the first six); resumes
+bench-told: deps-lab lab-uml-virtual ## what lint and `fabtune tune` make of 30 paths that were told wrongly on purpose (out/bench/told.json; CELLS=6 for the first six); resumes
 	$(PYTHON) tests/bench/told.py --out $(OUT)/bench $(if $(CELLS),--cells $(CELLS))
 
 lab-debug-kernels: deps-lab ## build the kernels with sanitizers, PREEMPT_RT and SCSI built in, once (minutes each)
 	@for kernel in kasan kcsan rt scsi-builtin; do $(FABTUNE) lab build --suite $$kernel || exit 1; done
+
+lab-uml-virtual: deps-lab ## build User Mode Linux with a virtual clock, on which benches of cells run, once (minutes)
+	@$(FABTUNE) lab build --suite uml-virtual
 
 check-sanitizers: lab-debug-kernels ## every suite of the module on those kernels (out/sanitizers/summary.json); goes on where it stopped
 	$(PYTHON) tests/vm/sanitizers.py --out $(OUT)/sanitizers

@@ -15,6 +15,7 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace")]
 
 import attrs  # noqa: E402
+from lab_run import ACCELS  # noqa: E402
 
 from fabtune.experiment.present import code_digest, look_anew  # noqa: E402
 
@@ -35,6 +36,10 @@ def options(description: str | None, first: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, default=TOP / "out/bench")
     parser.add_argument("--suite", default="trixie", help="which Debian's kernel and open-iscsi")
+    parser.add_argument(
+        "--accel", default="uml", choices=ACCELS,
+        help="uml: User Mode Linux, a minute for a cell, without what needs BPF trampolines; tcg: an emulated CPU",
+    )  # fmt: skip
     parser.add_argument("--cells", type=int, help=f"the first so many cells alone: {first}")
     parser.add_argument("--only", action="append", help="cells of these names alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="guests at a time")

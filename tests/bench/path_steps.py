@@ -17,7 +17,7 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 
-from lab_run import lab_run  # noqa: E402
+from lab_run import ACCELS, lab_run  # noqa: E402
 
 from fabtune.model.path import NetworkPath, bound_bytes_per_s  # noqa: E402
 
@@ -62,13 +62,17 @@ def main() -> int:
     parser.add_argument("--suite", default="trixie")
     parser.add_argument("--hold", type=float, default=60.0, help="how long the path rests at the end, in seconds")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--accel", default="uml", choices=ACCELS, help="User Mode Linux, or an emulated CPU")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     rows, problems = [], []
     for op in ("read", "write"):
         for told_mbit in (LINE_MBIT, 10 * LINE_MBIT):
             words = (op, str(told_mbit), str(asked.hold))
-            done = lab_run("path-steps.guest", *words, seed=asked.seed, suite=asked.suite, timeout_s=20000)
+            done = lab_run(
+                "path-steps.guest", *words,
+                seed=asked.seed, suite=asked.suite, timeout_s=20000, accel=asked.accel,
+            )  # fmt: skip
             lines = [line.partition(" ") for line in done.stdout.splitlines()]
             steps = [json.loads(content) for kind, _, content in lines if kind == "STEP"]
             told = [json.loads(content) for kind, _, content in lines if kind == "TOLD"]

@@ -35,11 +35,12 @@ _SAYS = (
 _RULES = frozenset(one.id for one in vars(told_paths).values() if isinstance(one, Rule))
 
 
-def measure(place: Path, suite: str, cell: Cell) -> None:
+def measure(place: Path, suite: str, accel: str, cell: Cell) -> None:
     """Run `cell` in a guest of its own and keep what it gives in `place`.  Raises RuntimeError for one that fails."""
-    said, digest = place / f"{cell.name}.log", cell.digest(code(suite))
+    said, digest = place / f"{cell.name}.log", cell.digest(code(suite, accel))
     with said.open("w") as log:
-        done = lab_run("told.guest", json.dumps(attrs.asdict(cell)), seed=cell.seed, suite=suite, log=log)
+        told = json.dumps(attrs.asdict(cell))
+        done = lab_run("told.guest", told, seed=cell.seed, suite=suite, log=log, accel=accel)
     lines = (line.partition(" ") for line in said.read_text(errors="replace").splitlines())
     found = [json.loads(content) for kind, _, content in lines if kind == _FOUND]
     if done.returncode or len(found) != 1:
@@ -48,9 +49,9 @@ def measure(place: Path, suite: str, cell: Cell) -> None:
     (place / f"{cell.name}.json").write_text(json.dumps(document) + "\n")
 
 
-def code(suite: str) -> str:
+def code(suite: str, accel: str) -> str:
     """Return the digest of what measures, as it is now."""
-    return f"{kept_cells.code(_MEASURING)} {suite}"
+    return f"{kept_cells.code(_MEASURING)} {suite} {accel}"
 
 
 def lint_noticed(found: Mapping[str, Any]) -> bool:
@@ -125,11 +126,11 @@ def main() -> int:
     place = asked.out / "told"
     place.mkdir(parents=True, exist_ok=True)
     chosen = [one for one in cells()[: asked.cells] if not asked.only or one.name in asked.only]
-    now = code(asked.suite)
+    now = code(asked.suite, asked.accel)
     current = {one for one in cells() if asked.judge_only or kept(place, one, one.digest(now))}
     wanted = [one for one in chosen if one not in current and not asked.judge_only]
     print(f"{len(chosen)} cells, {len(wanted)} to measure", flush=True)
-    failures = measure_all(wanted, partial(measure, place, asked.suite), asked.jobs)
+    failures = measure_all(wanted, partial(measure, place, asked.suite, asked.accel), asked.jobs)
     current |= {one for one in wanted if kept(place, one, one.digest(now))}
     found = {
         one: dict(document["found"]) for one in cells() if one in current and (document := kept_cells.read(place, one))

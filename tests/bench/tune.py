@@ -31,6 +31,8 @@ TUNE = "tune"
 # bpftune's daemon comes last: it leaves no untouched host behind.
 PEERS = ("wan", "wan-lossy", "fasterdata", "bpftune")
 WAYS = (UNTOUCHED, TUNE, *PEERS)
+# It needs BPF trampolines, which User Mode Linux has not.
+_NOT_ON_UML = "bpftune"
 _DEPTH, _SIZE_BYTES = 32, 256 * 1024
 # What is demanded: of the bound without loss and with it, of the best other way, of untouched meanwhile, of its time.
 CLEAN, LOSSY, PEER, MEANWHILE, MOST_BELOW_S, MOST_S, MOST_STEPS = 0.97, 0.9, 0.98, 0.98, 2.0, 90.0, 8
@@ -38,9 +40,14 @@ _MEAN_S = 1.0
 _MEASURING = ("tune_guest.py", "tune.guest")
 
 
-def code() -> str:
+def code(suite: str, accel: str) -> str:
     """Return the digest of what measures, as it is now: fabtune, and the guest's part of this."""
-    return kept_cells.code(_MEASURING, *WAYS)
+    return f"{kept_cells.code(_MEASURING, *ways_in(accel))} {suite} {accel}"
+
+
+def ways_in(accel: str) -> list[str]:
+    """Return the ways that there are in guests of this kind."""
+    return [way for way in WAYS if accel != "uml" or way != _NOT_ON_UML]
 
 
 def bound(cell: Cell) -> float:
@@ -49,16 +56,16 @@ def bound(cell: Cell) -> float:
     return bound_bytes_per_s(path, _SIZE_BYTES, _DEPTH)
 
 
-def measure(place: Path, suite: str, cell: Cell) -> None:
+def measure(place: Path, suite: str, accel: str, cell: Cell) -> None:
     """Run `cell` in a guest of its own and keep what it gives in `place`.  Raises RuntimeError for one that fails."""
     file = place / f"{cell.name}.json"
     told = json.dumps(attrs.asdict(cell) | {"mtu": cell.mtu})
-    said, digest = file.with_suffix(".log"), cell.digest(f"{code()} {suite}")
+    said, digest = file.with_suffix(".log"), cell.digest(code(suite, accel))
     with said.open("w") as log:
-        done = lab_run("tune.guest", told, *WAYS, seed=cell.seed, suite=suite, log=log)
+        done = lab_run("tune.guest", told, *ways_in(accel), seed=cell.seed, suite=suite, log=log, accel=accel)
     lines = (line.partition(" ") for line in said.read_text(errors="replace").splitlines())
     ways = {one["way"]: one for kind, _, content in lines if kind == "WAY" and (one := json.loads(content))}
-    if done.returncode or set(ways) != set(WAYS):
+    if done.returncode or set(ways) != set(ways_in(accel)):
         raise RuntimeError(f"{cell.name}: exit {done.returncode}; what its guest said is in {said}")
     document = {"digest": digest, "cell": attrs.asdict(cell), "ways": ways}
     file.write_text(json.dumps(document) + "\n")
@@ -119,14 +126,15 @@ def missed(cell: Cell, ways: dict[str, Any]) -> list[str]:
 
 def show(found: Sequence[tuple[Cell, dict[str, Any]]]) -> None:
     """Print what each way gave in each cell, in MB/s."""
-    headers = ["cell", "ms", "loss %", "BDP", "Mb/s", "op", "bound", *WAYS]
+    shown = [way for way in WAYS if all(way in ways for _, ways in found)]
+    headers = ["cell", "ms", "loss %", "BDP", "Mb/s", "op", "bound", *shown]
     headers += ["of bound", "of best", "steps", "s", "below s"]
     rows = [headers]
     for cell, ways in found:
         told = row(cell, ways)
         rows.append([
             cell.name, f"{cell.rtt_ms:g}", f"{100 * cell.loss:g}", f"{cell.buffer_bdp:g}", f"{cell.rate_mbit:g}",
-            cell.op, f"{bound(cell) / 1e6:.2f}", *(f"{ways[way]['bytes_per_s'] / 1e6:.2f}" for way in WAYS),
+            cell.op, f"{bound(cell) / 1e6:.2f}", *(f"{ways[way]['bytes_per_s'] / 1e6:.2f}" for way in shown),
             f"{told['fraction_of_bound']:.3f}", f"{told['fraction_of_best_peer']:.3f}", str(told["steps"]),
             f"{ways[TUNE]['took_s']:.0f}", f"{below_s(ways):.1f}",
         ])  # fmt: skip
@@ -142,10 +150,10 @@ def main() -> int:
     place = asked.out / "tune"
     place.mkdir(parents=True, exist_ok=True)
     chosen = [one for one in cells()[: asked.cells] if not asked.only or one.name in asked.only]
-    now = f"{code()} {asked.suite}"
+    now = code(asked.suite, asked.accel)
     wanted = [] if asked.judge_only else [one for one in chosen if not kept(place, one, one.digest(now))]
     print(f"{len(chosen)} cells, {len(wanted)} to measure", flush=True)
-    failures = measure_all(wanted, partial(measure, place, asked.suite), asked.jobs)
+    failures = measure_all(wanted, partial(measure, place, asked.suite, asked.accel), asked.jobs)
     current = [one for one in cells() if asked.judge_only or kept(place, one, one.digest(now))]
     found = {one: read for one in current if (read := read_ways(place, one))}
     (asked.out / "tune.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")

@@ -11,8 +11,8 @@ import pytest
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import run
 from fabtune.installed import PACKAGE
-from fabtune.lab import cache, debug_kernel, image, initramfs, job, topology, vm
-from fabtune.lab.recipe import DEBUG_KERNELS, SUITES, recipe_for
+from fabtune.lab import cache, debug_kernel, image, initramfs, job, own_kernel, topology, uml_virtual, vm
+from fabtune.lab.recipe import DEBUG_KERNELS, SUITES, UML_VIRTUAL, recipe_for
 
 
 def _tree(base: Path, mtime: int) -> Path:
@@ -135,21 +135,23 @@ def test_a_point_whose_path_misbehaved_fails(
 
 
 def test_a_debug_kernel_without_a_wanted_option_is_noticed() -> None:
-    wanted = debug_kernel.wanted_options("scsi-builtin")
+    wanted = own_kernel.wanted_options("scsi-builtin")
     assert wanted["CONFIG_SCSI"] == "y" and wanted["CONFIG_CPU_MITIGATIONS"] == "n"
     config = "".join(f"{key}={value}\n" if value != "n" else f"# {key} is not set\n" for key, value in wanted.items())
-    assert debug_kernel.missing_options("scsi-builtin", config) == []
-    assert debug_kernel.missing_options("scsi-builtin", config.replace("CONFIG_SCSI=y", "CONFIG_SCSI=m")) == [
+    assert own_kernel.missing_options("scsi-builtin", config) == []
+    assert own_kernel.missing_options("scsi-builtin", config.replace("CONFIG_SCSI=y", "CONFIG_SCSI=m")) == [
         "CONFIG_SCSI=y"
     ]
 
 
-def test_every_debug_kernel_has_a_fragment() -> None:
-    for name in DEBUG_KERNELS:
-        assert len(debug_kernel.wanted_options(name)) > 80
+def test_every_kernel_of_our_own_has_a_fragment() -> None:
+    for name in (*DEBUG_KERNELS, UML_VIRTUAL):
+        assert len(own_kernel.wanted_options(name)) > 80
 
 
-def test_a_debug_kernel_that_was_not_built_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_kernel_that_was_not_built_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(InputError, match="lab build --suite rt"):
         debug_kernel.find_debug_kernel("rt")
+    with pytest.raises(InputError, match="lab build --suite uml-virtual"):
+        uml_virtual.find_virtual_uml()

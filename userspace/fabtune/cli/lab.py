@@ -11,12 +11,14 @@ from pathlib import Path
 from fabtune import progress
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.lab.accel import choose_accelerator
-from fabtune.lab.debug_kernel import EXPECTED_S, build_debug_kernel, find_debug_kernel
+from fabtune.lab.debug_kernel import build_debug_kernel, find_debug_kernel
 from fabtune.lab.image import Image, build_image, expected_steps, remove_images
 from fabtune.lab.job import write_job
 from fabtune.lab.module import build_module
-from fabtune.lab.recipe import DEBUG_KERNELS, SUITES
+from fabtune.lab.own_kernel import EXPECTED_S
+from fabtune.lab.recipe import DEBUG_KERNELS, SUITES, UML_VIRTUAL
 from fabtune.lab.uml import build_uml, make_state
+from fabtune.lab.uml_virtual import build_virtual_uml, find_virtual_uml
 from fabtune.lab.vm import Machine, run_guest, start
 
 
@@ -40,12 +42,13 @@ def _machine(args: argparse.Namespace) -> tuple[Machine, Path | None]:
 
 
 def _uml_machine(args: argparse.Namespace) -> Machine:
-    if args.clock != "real" or args.smp != 1 or args.kernel_suite or args.device:
-        raise InputError("--accel uml: needs --clock real and one CPU, brings its own kernel and takes no QEMU devices")
+    if args.smp != 1 or args.kernel_suite or args.device:
+        raise InputError("--accel uml: has one CPU, brings its own kernel and takes no QEMU devices")
+    virtual = find_virtual_uml() if args.clock == "virtual" else None
     image, host = _images([args.suite, SUITES[0]])
     return Machine(
-        image, clock="real", accelerator="uml", memory_mib=args.memory_mib, append=args.append,
-        uml=(build_uml(host), host),
+        image, clock=args.clock, accelerator="uml", memory_mib=args.memory_mib, append=args.append,
+        uml=(virtual or build_uml(), host),
     )  # fmt: skip
 
 
@@ -57,10 +60,15 @@ def _images(suites: list[str]) -> tuple[Image, Image]:
 
 
 def run_build(args: argparse.Namespace) -> int:
-    """Make an image, or a debug kernel, and the module for it."""
-    if args.suite in DEBUG_KERNELS:
-        show = progress.for_stderr()
+    """Make an image, or a kernel, and the module for it."""
+    show = progress.for_stderr()
+    if args.suite in (*DEBUG_KERNELS, UML_VIRTUAL):
         show.begin([(f"building the {args.suite} kernel", EXPECTED_S)])
+    if args.suite == UML_VIRTUAL:
+        directory, release = build_virtual_uml(show)
+        print(f"{args.suite}: kernel {release}, program {directory / 'linux.uml'}")
+        return ExitCode.DONE
+    if args.suite in DEBUG_KERNELS:
         image = build_debug_kernel(args.suite, show)
     else:
         image, _ = _images([args.suite, args.suite])

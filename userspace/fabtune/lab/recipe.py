@@ -15,6 +15,8 @@ IMAGES = (*SUITES, *(f"{SUITES[0]}+{extra}" for extra in (*(kind.package for kin
                                                           *_EXTRAS)))  # fmt: skip
 # Kernels with sanitizers, which stand in for an image's.
 DEBUG_KERNELS = ("kasan", "kcsan", "rt", "scsi-builtin")
+# User Mode Linux with a virtual clock.
+UML_VIRTUAL = "uml-virtual"
 
 # The kernel, what compiles a module for it, and what a guest needs to boot, without systemd or with it.
 _BASE = (

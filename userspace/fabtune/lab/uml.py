@@ -3,10 +3,10 @@
 
 Debian's own package (from sid: it needs a kernel of 6.16 or newer to run its user space under seccomp, and to know
 how large a present CPU's registers are), with any suite's root.  It has LIO, open-iscsi, dm-multipath, netem and all
-else that tuning touches, but neither the virtual clock nor RDMA, NVMe, null_blk or fabstat.ko, and one CPU.
+else that tuning touches, but neither RDMA, NVMe, null_blk nor fabstat.ko, and one CPU.  It has no virtual clock:
+uml_virtual.py makes one that has.
 """
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -19,7 +19,7 @@ from fabtune.lab import apt, initramfs
 from fabtune.lab.cache import cache_dir, delete_tree, locked, making
 from fabtune.lab.image import Image
 
-_SUITE = "sid"
+SUITE = "sid"
 _PACKAGE = "user-mode-linux"
 # Where the guest's kernel finds what it needs on the host, inside the root that it runs in.
 _PROGRAM, _GUEST_ROOT, _JOB, _STATE = "media", "srv", "mnt", "opt"
@@ -27,18 +27,16 @@ _PROGRAM, _GUEST_ROOT, _JOB, _STATE = "media", "srv", "mnt", "opt"
 _STATE_BYTES = 512 * 2**20
 
 
-def build_uml(tools: Image) -> Path:
-    """Return the directory with the kernel program, its modules and its first initramfs, from the cache if there.
+def build_uml() -> Path:
+    """Return the directory with the kernel program and its modules, from the cache if there.
 
-    `tools` brings busybox.  Raises FabtuneError when the package cannot be had.
+    Raises FabtuneError when the package cannot be had.
     """
-    first = (initramfs.GUEST_DIR / "init-uml").read_bytes()
-    target = cache_dir() / f"uml-{_SUITE}-{hashlib.sha256(first).hexdigest()[:8]}"
+    target = cache_dir() / f"uml-{SUITE}"
     with locked("uml"):
         if not target.exists():
             with making(target) as draft:
                 _download(draft)
-                _write_initramfs(tools, draft)
     return target
 
 
@@ -48,7 +46,7 @@ def _download(draft: Path) -> None:
         scratch = Path(name)
         (scratch / "lists/partial").mkdir(parents=True)
         (scratch / "cache").mkdir()
-        listing = f"deb [signed-by={archive.keyring}] {archive.uri} {_SUITE} main\n"
+        listing = f"deb [signed-by={archive.keyring}] {archive.uri} {SUITE} main\n"
         (scratch / "sources.list").write_text(listing)
         options = [
             f"Dir::Etc::SourceList={scratch}/sources.list", "Dir::Etc::SourceParts=/nonexistent",
@@ -60,7 +58,7 @@ def _download(draft: Path) -> None:
         for action in (["update"], ["download", _PACKAGE]):
             run(
                 ["env", "--chdir", scratch, "apt-get", "-q", *words, *action],
-                what=f"fetching {_PACKAGE} of {_SUITE}",
+                what=f"fetching {_PACKAGE} of {SUITE}",
             )
         package = next(scratch.glob(f"{_PACKAGE}_*.deb"))
         run(["dpkg-deb", "--extract", package, scratch / "root"], what=f"unpacking {_PACKAGE}")
@@ -68,14 +66,15 @@ def _download(draft: Path) -> None:
         shutil.move(scratch / "root/usr/lib/uml/modules", draft / "modules")
 
 
-def _write_initramfs(tools: Image, draft: Path) -> None:
-    stage = draft / "stage"
+def _write_initramfs(tools: Image, target: Path) -> None:
+    """Write the first initramfs to `target`, with the busybox of `tools`."""
+    stage = target.with_suffix(".stage")
     for directory in ("bin", "dev", "proc", "sys", "layers", "new"):
         (stage / directory).mkdir(parents=True)
     shutil.copy(tools.root / "usr/bin/busybox", stage / "bin/busybox")
     shutil.copy(initramfs.GUEST_DIR / "init-uml", stage / "init")
     (stage / "init").chmod(0o755)
-    initramfs.pack(stage, draft / "initramfs.cpio")
+    initramfs.pack(stage, target)
     delete_tree(stage)
 
 
@@ -94,17 +93,20 @@ def make_state(path: Path) -> None:
 
 def start(
     uml: Path, host: Image, guest: Image, *, memory_mib: int, append: str, job: Path, ttys: Sequence[str], log: Path,
-    state: Path | None = None,
+    state: Path | None = None, virtual: bool = False,
 ) -> "Process[bytes]":  # fmt: skip
     """Start a guest with `guest`'s root and return its process, which dies with this one.
 
     The program needs a newer C library than a stable host has: it runs inside `host`'s root, in a mount namespace
     of its own, and leaves no mount behind however it ends.  `ttys` are QEMU's chardev definitions.
-    What the guest writes stays in `state`, if it is given, and systemd is the guest's init.
+    What the guest writes stays in `state`, if it is given, and systemd is the guest's init.  `virtual` starts its clock
+    as a virtual one, which takes a `uml` that has it.
     """
     directory = log.parent
     joined = directory / "uml.cpio"
-    joined.write_bytes((uml / "initramfs.cpio").read_bytes() + job.read_bytes())
+    _write_initramfs(host, joined)
+    with joined.open("ab") as whole:
+        whole.write(job.read_bytes())
     root = host.root
     mounts = [
         ["mount", "--bind", str(guest.root), f"{root}/{_GUEST_ROOT}"],
@@ -121,7 +123,9 @@ def start(
         channels = [_channel(tty, opened) for tty in ttys]
         kernel = [
             f"/{_PROGRAM}/linux.uml", f"mem={memory_mib}M", f"initrd=/{_JOB}/{joined.name}", "seccomp=auto",
-            "con=null", f"con0={channels[0]}", *(f"ssl{n}={channel}" for n, channel in enumerate(channels) if n),
+            "con=null", f"con0={channels[0]}", "ssl=null",
+            *(f"ssl{n}={channel}" for n, channel in enumerate(channels) if n),
+            *(["time-travel=inf-cpu"] if virtual else []),
             "panic=-1", "quiet", "loglevel=4", *append.split(),
         ]  # fmt: skip
         script = "".join(f"{_quoted(words)} && " for words in mounts) + f'exec chroot {_quoted([str(root)])} "$@"'

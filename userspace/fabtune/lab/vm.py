@@ -3,6 +3,7 @@
 
 Two clocks.  virtual: TCG with instruction counting on one vCPU; guest time advances by executed
 instructions and jumps over idle time, so the same inputs give the same bytes.
+On User Mode Linux computing takes no time at all, and chance comes from the host.
 real: KVM where a probe guest boots under it, else TCG, with as many vCPUs as asked for.
 """
 
@@ -100,7 +101,7 @@ def start(machine: Machine, job: Path, ttys: Sequence[str], log: Path) -> "Proce
         return uml.start(
             program, host, machine.image,
             memory_mib=machine.memory_mib, append=machine.append, job=job, ttys=ttys, log=log,
-            state=machine.state,
+            state=machine.state, virtual=machine.clock == "virtual",
         )  # fmt: skip
     joined = log.parent / "initramfs.cpio"
     with joined.open("wb") as whole:
