@@ -36,6 +36,8 @@ from fabtune.why.summing_up import with_rate
 _TOLD_BY_LOSS = View.__dict__["delivered_bit_per_s"]
 _FILLED = View.__dict__["filled_bit_per_s"]
 _PACED = View.__dict__["paced"]
+_LOSSY_LINE = View.__dict__["lossy_line_bit_per_s"]
+_LOSES_LITTLE = View.loses_little
 ASKED = ClimbAsked((), None, None, 4.0, 8)
 
 
@@ -117,9 +119,59 @@ Make = Callable[[list[View | BaseException]], Climber]
 @pytest.fixture(autouse=True)
 def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Views without observations know neither round trip nor rate."""
-    for name in ("rtt_ms", "rate_bit_per_s", "filled_bit_per_s", "overflowing_bit_per_s", "delivered_bit_per_s"):
+    for name in (
+        "rtt_ms",
+        "rate_bit_per_s",
+        "filled_bit_per_s",
+        "overflowing_bit_per_s",
+        "delivered_bit_per_s",
+        "lossy_line_bit_per_s",
+    ):
         monkeypatch.setattr(View, name, None)
     monkeypatch.setattr(View, "paced", ())
+    monkeypatch.setattr(View, "loses_little", lambda self, way: False)
+
+
+def delivering(found: View, *shares_of_20_mb: float, sent_again: int) -> View:
+    """Return `found`, of 20 MB/s, with a sender that delivered such shares of that, in turn, and sent bytes again."""
+    (one,) = found.seen
+    end = one.sender("read")
+    assert end is not None and end.socket is not None
+    samples = tuple(
+        attrs.evolve(
+            sample, delivery_bytes_per_s=int(20e6 * shares_of_20_mb[turn % len(shares_of_20_mb)]), app_limited=False,
+            retransmitted_bytes=sent_again * turn,
+        )
+        for turn, sample in enumerate(end.socket.samples)
+    )  # fmt: skip
+    target = attrs.evolve(end, socket=attrs.evolve(end.socket, samples=samples))
+    way = attrs.evolve(found.ways[0], bytes_per_s=20e6, session_bytes_per_s=20e6)
+    return View((attrs.evolve(one, target=target),), (way,), found.blocks_bytes_per_s)
+
+
+def test_a_full_line_that_loses_is_paced_to_what_it_delivers_at_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a queue that overflows now and then leaves it idle, though it is full on average."""
+    monkeypatch.setattr(View, "filled_bit_per_s", 160e6)
+    monkeypatch.setattr(View, "lossy_line_bit_per_s", _LOSSY_LINE)
+    full = limited_by(paced_line(None), "line")
+    found = delivering(full, 0.9, 1.05, sent_again=1448)
+    (step,) = wanted.wanted_steps(found, Aim(Goal.THROUGHPUT), set())
+    share = step.reason.shares[0]
+    assert share.limiter == "queue-overflow" and share.ends == ("target",) and step.reason.profile == "wan"
+    # Headers and framing; a little below what showed.
+    assert step.reason.rate_bit_per_s == pytest.approx(0.985 * 8 * 21e6 * 1514 / 1448, rel=1e-3)
+    for quiet in (delivering(full, 0.9, 1.05, sent_again=0), delivering(full, 0.99, 1.01, sent_again=1448)):
+        assert list(wanted.wanted_steps(quiet, Aim(Goal.THROUGHPUT), set())) == []
+
+
+def test_losses_that_cost_nothing_are_not_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "loses_little", _LOSES_LITTLE)
+    found = paced_line(None)
+    share = Share("loss", 1.0, "loss", lifts=("route.congctl",), ends=("target",))
+    lossy = attrs.evolve(found, ways=tuple(attrs.evolve(one, shares=(share,)) for one in found.ways))
+    assert list(wanted.wanted_steps(delivering(lossy, 1.0, 1.01, sent_again=1448), Aim(Goal.THROUGHPUT), set())) == []
+    (step,) = wanted.wanted_steps(delivering(lossy, 0.9, 1.1, sent_again=1448), Aim(Goal.THROUGHPUT), set())
+    assert step.reason.shares[0].limiter == "loss"
 
 
 def test_what_is_better_stays_and_the_next_limiter_is_lifted(climber: Make) -> None:

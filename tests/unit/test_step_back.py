@@ -27,6 +27,8 @@ SEEN = View((), (), ())
 class Far:
     """The target's host: what happens while a step is taken back there, and what is left to be said."""
 
+    owes_logins = False
+
     def __init__(self, left: str = "", meanwhile: Callable[[], None] = lambda: None) -> None:
         self.left, self.meanwhile = left, meanwhile
 
@@ -44,7 +46,7 @@ def undone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def undo(_: None, name: str, *__: object) -> object:
         names.append(name)
-        return SimpleNamespace(reconnected=(), problems=[], outcomes=[])
+        return SimpleNamespace(reconnected=(), problems=[], outcomes=[], pending=[])
 
     monkeypatch.setattr(taken_back, "undo", undo)
     return names
@@ -86,7 +88,7 @@ def test_ctrl_c_while_a_step_goes_back_is_not_taken_for_its_success(monkeypatch:
             ctrl_c()
             if not stop.wanted:
                 back.append(name)
-        return SimpleNamespace(reconnected=(), problems=[], outcomes=[])
+        return SimpleNamespace(reconnected=(), problems=[], outcomes=[], pending=[])
 
     monkeypatch.setattr(taken_back, "undo", undo)
     monkeypatch.setattr(TuningStep, "_write", lambda self: None)
@@ -109,10 +111,26 @@ def test_a_value_that_does_not_go_back_is_no_step_taken_back(monkeypatch: pytest
     def undo(_: None, name: str, *__: object) -> object:
         if name == "busy":
             raise FabtuneError("another fabtune (process 7) is changing this host")
-        return SimpleNamespace(reconnected=("sda",), problems=[], outcomes=[outcome])
+        return SimpleNamespace(reconnected=("sda",), problems=[], outcomes=[outcome], pending=[])
 
     monkeypatch.setattr(taken_back, "undo", undo)
-    connected, left = taken_back.here(["busy", "refused"], lambda _: None)
-    assert connected and len(left) == 2
+    back = taken_back.here(["busy", "refused"], lambda _: None)
+    left = back.left
+    assert back.connected and not back.due and len(left) == 2
     assert "busy is not taken back: another fabtune" in left[0] and "revert --transaction busy" in left[0]
     assert "nic.rx_ring of eth0, which is 512, was not taken back: the driver refuses" in left[1]
+
+
+@pytest.mark.parametrize("where", ["here", "there", "nowhere"])
+def test_who_is_due_for_a_new_connection_since_a_step_went_back_gets_it(
+    monkeypatch: pytest.MonkeyPatch, undone: list[str], where: str
+) -> None:
+    """A step that counted at once may be felt only by new connections when it is gone: fq under BBR."""
+    anew: list[str] = []
+    due = SimpleNamespace(reconnected=(), problems=[], outcomes=[], pending=["a login"] if where == "here" else [])
+    monkeypatch.setattr(taken_back, "undo", lambda *_: due)
+    monkeypatch.setattr(TuningStep, "_connect_anew", lambda self: anew.append("anew"))
+    far = Far()
+    far.owes_logins = where == "there"
+    assert written(far)._take_back() == ""
+    assert anew == ([] if where == "nowhere" else ["anew"])

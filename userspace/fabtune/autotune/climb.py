@@ -98,7 +98,7 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             tried |= set() if climbed.kept else set(step.limiters)
             if climbed.kept and _SHOWN.intersection(step.limiters):
                 found.shown_bit_per_s = step.wanted.reason.rate_bit_per_s
-                tried.add(TOLD_PACE)
+                tried |= {TOLD_PACE, OVERFLOW}
         else:
             found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
 

@@ -232,15 +232,16 @@ class TuningStep:
             self.progress("taking the step back")
         with signals.held_back():
             left = [self._take_back_away()]
-            connected, not_back = taken_back.here(names, self.progress)
-            if self.pause_s and not connected:
+            back = taken_back.here(names, self.progress)
+            due = self.pause_s or back.due or (self._far and self._far.owes_logins)
+            if due and not back.connected:
                 try:
                     self._connect_anew()
                 except (FabtuneError, OSError) as error:
-                    not_back.append(str(error))
-        for text in not_back:
+                    back.left.append(str(error))
+        for text in back.left:
             self.progress(text)
-        return "; ".join(filter(None, [*left, *not_back]))
+        return "; ".join(filter(None, [*left, *back.left]))
 
     def _take_back_away(self) -> str:
         """Take back what was written at a target on another host; return why it is not, where it is not."""

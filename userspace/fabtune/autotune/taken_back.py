@@ -3,6 +3,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+import attrs
+
 from fabtune.errors import FabtuneError
 from fabtune.tune.pending import Leave
 from fabtune.tune.undo import Report, undo
@@ -11,13 +13,21 @@ from fabtune.tune.undo import Report, undo
 _BACK = ("restored", "already", "passed-on", "gone")
 
 
-def here(names: Sequence[str], progress: Callable[[str], None]) -> tuple[bool, list[str]]:
+@attrs.frozen
+class TakenBack:
+    """What came of it: whether connections were made anew, or still are to be, and a sentence on each thing left."""
+
+    connected: bool
+    due: bool
+    left: list[str]
+
+
+def here(names: Sequence[str], progress: Callable[[str], None]) -> TakenBack:
     """Take back the transactions `names`, connecting anew in place with the last of them.
 
-    Return whether that was done, and a sentence for each thing that is not as it was: one that fails keeps none of the
-    others.
+    One that fails keeps none of the others.
     """
-    connected, left = False, list[str]()
+    connected, due, left = False, False, list[str]()
     for name in names:
         by_hand = f"`fabtune revert --transaction {name}` tries again"
         try:
@@ -26,8 +36,10 @@ def here(names: Sequence[str], progress: Callable[[str], None]) -> tuple[bool, l
             left.append(f"{name} is not taken back: {error}; {by_hand}")
             continue
         connected = connected or bool(report.reconnected)
+        # A target of this host owes its initiators' logins, which new connections of theirs bring.
+        due = due or bool(report.pending)
         left += [f"{text}; {by_hand}" for text in _not_back(report)]
-    return connected, left
+    return TakenBack(connected, due and not connected, left)
 
 
 def _not_back(report: Report) -> Iterator[str]:

@@ -22,6 +22,8 @@ from fabtune.why.slices import paced_to
 # Bytes come in bursts: over this long, and this many round trips, a rate is one.
 _BLOCK_S, _BLOCK_RTTS = 1.0, 4
 _TCP_IP_HEADERS = 52
+# Of what a full line carries on average; less is what tuning may leave.
+_WORTH_MORE = 1.02
 # One sample of so many is often enough for no accident of acknowledgements that come in a bunch.
 _OFTEN = 10
 
@@ -81,6 +83,28 @@ class View:
         """What the line delivered when it delivered most, where packets are lost: its rate if its queue is short."""
         found = [_often_reached(one) for one in self._lossy]
         return max((self._on_the_wire(one) for one in found if one), default=None)
+
+    @property
+    def lossy_line_bit_per_s(self) -> float | None:
+        """What a line delivered when it delivered most that nobody told the rate of, and that is full but for losses.
+
+        None where nothing was sent again, or the load has that much of it on average.
+        """
+        if not self.filled_bit_per_s:
+            return None
+        way = OneWay(self._of(self.main), self.main.way)
+        socket = way.sender.socket if way.sender else None
+        most = _often_reached(way) if socket and socket.grown("retransmitted_bytes") else None
+        worth = most is not None and most > _WORTH_MORE * self.main.bytes_per_s
+        return self._on_the_wire(most) if most is not None and worth else None
+
+    def loses_little(self, way: Judged) -> bool:
+        """Tell whether a direction that losses limit has as much, all the same, as its sender ever delivered.
+
+        Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.
+        """
+        most = _often_reached(OneWay(self._of(way), way.way))
+        return most is not None and max(way.bytes_per_s, way.session_bytes_per_s) * _WORTH_MORE > most
 
     @property
     def _lossy(self) -> list[OneWay]:

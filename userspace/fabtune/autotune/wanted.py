@@ -20,6 +20,8 @@ _MOST_GAIN = 100
 OVERFLOW, QUEUED_REQUESTS, PATH_QUEUE = "queue-overflow", "queued-requests", "path-queue"
 TOLD_PACE = "told-pace"
 _AS_SHOWN = "wire_overhead=0"
+# What a line showed when it delivered most is a little above what it carries: paced to that its queue overflows still.
+_BELOW = 0.985
 _PACES = ("connection.pacing", "qdisc.maxrate")
 _PACING = (*_PACES, "qdisc.kind")
 # So much under way fills the line whatever bursts it comes in; more is a queue.
@@ -41,8 +43,9 @@ def wanted_steps(now: View, aim: Aim, tried: Collection[str]) -> Iterator[Wanted
     """Yield what may serve `aim` and was not tried yet; not every one has anything to write."""
     if aim.goal is Goal.LATENCY:
         yield from _shorter_queues(now, aim, tried)
-    # At the bound nothing is to be lifted.
+    # At the bound nothing is to be lifted; but a line that is full on average may lose, and be idle now and then.
     yield from _lifting(now, tried)
+    yield from _against_overflow(now, tried, now.lossy_line_bit_per_s)
     # Without a pace no request is shorter.
     if aim.goal is not Goal.LATENCY and TOLD_PACE not in tried:
         yield from _without_pace(now, now.paced)
@@ -53,7 +56,12 @@ def wanted_steps(now: View, aim: Aim, tried: Collection[str]) -> Iterator[Wanted
 def _lifting(now: View, tried: Collection[str]) -> Iterator[Wanted]:
     """Yield what lifts the limiters of now, those first that take most of the time."""
     yield from _against_overflow(now, tried, now.overflowing_bit_per_s)
-    shares = tuple(share for way in now.ways for share in way.liftable if share.lifts and share.limiter not in tried)
+    shares = tuple(
+        share
+        for way in now.ways
+        for share in way.liftable
+        if share.lifts and share.limiter not in tried and not (share.limiter == LOSS.name and now.loses_little(way))
+    )
     profile = profile_for(now.seen[0], shares)
     # Where there is nothing to write against the largest ones, the others may have something.
     for first in range(len(shares)):
@@ -69,7 +77,7 @@ def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> 
     shares = tuple(share for way in now.ways for share in _overflowing(way))
     if rate is not None and shares and OVERFLOW not in tried:
         # A rate that payload showed has no room for what Linux does not count of a packet: it shows in the payload.
-        yield Wanted(Reason(_WAN, rate, (), shares, whose), settings=(_AS_SHOWN,))
+        yield Wanted(Reason(_WAN, _BELOW * rate, (), shares, whose), settings=(_AS_SHOWN,))
 
 
 def _without_pace(now: View, paced: Sequence[Judged]) -> Iterator[Wanted]:
@@ -95,6 +103,9 @@ def _among(shares: Sequence[Share]) -> Callable[[Judged], Sequence[Share]]:
 
 
 def _overflowing(way: Judged) -> list[Share]:
+    if way.at_the_bound:
+        sender = TARGET if way.way == "read" else INITIATOR
+        return [Share(OVERFLOW, 1.0, "a queue on the path that overflows", lifts=_PACING, ends=(sender,), profile=_WAN)]
     lossy = (share for share in way.liftable if share.limiter == LOSS.name)
     return [attrs.evolve(share, limiter=OVERFLOW, lifts=_PACING, profile=_WAN) for share in lossy]
 

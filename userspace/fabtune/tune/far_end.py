@@ -65,6 +65,8 @@ class FarEnd:
             raise InputError(f"--target-host {host}: expected the name or address of a host")
         require("ssh", "openssh-client")
         self.host = host
+        # Whether initiators must log in, or connect, anew before what was taken back there is felt.
+        self.owes_logins = False
         self._mark = f"from {os.uname().nodename}, {secrets.token_hex(8)}"
 
     def check(self) -> None:
@@ -113,6 +115,7 @@ class FarEnd:
         ours = [one for one in self._past() if one.note == self._mark and one.state == _UNCONFIRMED]
         wanted = [one.transaction for one in ours if one.transaction != name] + ([name] if name else [])
         done = {one: self._run(["revert", "--transaction", one]) for one in wanted}
+        self.owes_logins = any(one.status == ExitCode.NEEDS_ACTION for one in done.values())
         left = [one.transaction for one in self._past() if one.state != _TAKEN_BACK] if wanted else []
         for one in wanted:
             if one in left:
