@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Loops of fabstat_endurance.bats, in one process: a program started is dear in a guest.
 
-Usage: endurance_guest.py loads TURNS | deletions DEVICES.  Prints what is wrong, and exits 1 then.
+Usage: endurance_guest.py loads TURNS SECONDS | deletions DEVICES.  Prints what is wrong, and exits 1 then.
 """
 
 import math
@@ -62,14 +62,17 @@ def together(*works: Callable[[], object]) -> None:
         raise errors[0]
 
 
-def loads(turns: int) -> list[str]:
-    """Load and unload the module under the caller's load, with everything on or not, switched off in between or not."""
+def loads(turns: int, seconds: float) -> list[str]:
+    """Load the module for `seconds` each turn and unload it, all under the caller's load.
+
+    With everything on or not, and switched off in between or not.
+    """
     wrong: list[str] = []
     completed = forgotten = 0
     for turn in range(turns):
         words = ["target=Y"] if turn % 4 == 0 else []
         run("insmod", "/fabtune/kmod/fabstat.ko", *words, *(["detail=Y"] if turn % 2 == 0 else []))
-        time.sleep(0.1)
+        time.sleep(seconds)
         if turn % 3 == 0:
             # Now nothing is in flight by the books, however busy the disks are: what was is forgotten.
             (PARAMETERS / "enabled").write_text("N")
@@ -208,8 +211,8 @@ def deletions(devices: int) -> list[str]:
 
 
 def main() -> int:
-    what = {"loads": loads, "deletions": deletions}[sys.argv[1]]
-    wrong = what(int(sys.argv[2]))
+    what, times, *seconds = sys.argv[1:]
+    wrong = loads(int(times), *map(float, seconds)) if what == "loads" else deletions(int(times))
     print(*wrong, sep="\n")
     return 1 if wrong else 0
 

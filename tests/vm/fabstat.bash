@@ -105,12 +105,12 @@ at_most() {
 	[ "$(nproc)" -eq 1 ] && echo "$1" || echo 1e18
 }
 
-# nvme_two_paths NQN: makes nvme0n1, a disk of two paths over the loopback whose requests take 20 ms each.
+# nvme_two_paths NQN [MS]: makes nvme0n1, a disk of two paths over the loopback whose requests take 20 ms each, or MS.
 nvme_two_paths() {
 	local number port target=/sys/kernel/config/nvmet/subsystems/$1
 	modprobe nvme_core multipath=Y
 	modprobe -a nvme_tcp nvmet_tcp
-	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec=20000000 nr_devices=1 gb=1
+	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec="${2:-20}000000" nr_devices=1 gb=1
 	mkdir -p "$target/namespaces/1"
 	echo 1 > "$target/attr_allow_any_host"
 	echo /dev/nullb0 > "$target/namespaces/1/device_path"

@@ -28,8 +28,8 @@ from fabtune.lab.debug_kernel import directory_of  # noqa: E402
 from fabtune.lab.module import source_digest  # noqa: E402
 
 KERNELS = ("kasan", "kcsan", "rt", "scsi-builtin")
-# At full length, on a busy computer.
-LONGEST_S = 4 * run.TIMEOUT_S
+# At full length, with KASAN, on a busy computer.
+LONGEST_S = 8 * run.TIMEOUT_S
 # One CPU has the virtual clock, which leaves nothing to chance; several have the real one.
 ONE_CPU, CPUS = "--suite trixie --clock virtual", "--suite trixie --clock real --smp {smp}"
 _BEGINS = re.compile(
