@@ -170,8 +170,9 @@ def test_losses_that_cost_nothing_are_not_lifted(monkeypatch: pytest.MonkeyPatch
     share = Share("loss", 1.0, "loss", lifts=("route.congctl",), ends=("target",))
     lossy = attrs.evolve(found, ways=tuple(attrs.evolve(one, shares=(share,)) for one in found.ways))
     assert list(wanted.wanted_steps(delivering(lossy, 1.0, 1.01, sent_again=1448), Aim(Goal.THROUGHPUT), set())) == []
-    (step,) = wanted.wanted_steps(delivering(lossy, 0.9, 1.1, sent_again=1448), Aim(Goal.THROUGHPUT), set())
-    assert step.reason.shares[0].limiter == "loss"
+    for telling in ((0.9, 1.1), (0.5, 0.7)):
+        (step,) = wanted.wanted_steps(delivering(lossy, *telling, sent_again=1448), Aim(Goal.THROUGHPUT), set())
+        assert step.reason.shares[0].limiter == "loss"
 
 
 def test_what_is_better_stays_and_the_next_limiter_is_lifted(climber: Make) -> None:

@@ -101,10 +101,11 @@ class View:
     def loses_little(self, way: Judged) -> bool:
         """Tell whether a direction that losses limit has as much, all the same, as its sender ever delivered.
 
-        Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.
+        Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.  Where the few
+        samples that tell a rate are all below the mean they do not tell the line's.
         """
-        most = _often_reached(OneWay(self._of(way), way.way))
-        return most is not None and max(way.bytes_per_s, way.session_bytes_per_s) * _WORTH_MORE > most
+        most, mean = _often_reached(OneWay(self._of(way), way.way)), max(way.bytes_per_s, way.session_bytes_per_s)
+        return most is not None and mean / _WORTH_MORE < most < mean * _WORTH_MORE
 
     @property
     def _lossy(self) -> list[OneWay]:
