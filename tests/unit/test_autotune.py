@@ -25,7 +25,7 @@ from fabtune.errors import CannotTellError, ExitCode, FabtuneError
 from fabtune.host import systemd
 from fabtune.measure.request_times import DiskTimes
 from fabtune.model import typed
-from fabtune.model.observation import DiskSample, Observation
+from fabtune.model.observation import Observation
 from fabtune.tune import journal
 from fabtune.tune.lift import TO_PROFILE
 from fabtune.tune.transaction import IN_FORCE
@@ -170,8 +170,9 @@ def test_losses_that_cost_nothing_are_not_lifted(monkeypatch: pytest.MonkeyPatch
     share = Share("loss", 1.0, "loss", lifts=("route.congctl",), ends=("target",))
     lossy = attrs.evolve(found, ways=tuple(attrs.evolve(one, shares=(share,)) for one in found.ways))
     assert list(wanted.wanted_steps(delivering(lossy, 1.0, 1.01, sent_again=1448), Aim(Goal.THROUGHPUT), set())) == []
-    (step,) = wanted.wanted_steps(delivering(lossy, 0.9, 1.1, sent_again=1448), Aim(Goal.THROUGHPUT), set())
-    assert step.reason.shares[0].limiter == "loss"
+    for telling in ((0.9, 1.1), (0.5, 0.7)):
+        (step,) = wanted.wanted_steps(delivering(lossy, *telling, sent_again=1448), Aim(Goal.THROUGHPUT), set())
+        assert step.reason.shares[0].limiter == "loss"
 
 
 def test_what_is_better_stays_and_the_next_limiter_is_lifted(climber: Make) -> None:
@@ -305,9 +306,28 @@ def test_what_no_setting_lifts_ends_it(climber: Make) -> None:
 
 
 def test_a_rate_is_taken_over_whole_blocks_of_all_disks() -> None:
-    disks = [[DiskSample(0.2 * turn, 1000 * turn, 0, 0) for turn in range(16)] for _ in range(2)]
+    disks = [[(0.2 * turn, 1000 * turn) for turn in range(16)] for _ in range(2)]
     assert view._blocks(disks, 1.0) == pytest.approx([10_000.0] * 3)
     assert view._blocks([], 1.0) == []
+
+
+def test_a_rate_is_its_connections_where_they_carry_nothing_else_and_the_disks_else() -> None:
+    """A disk counts whole requests: a gain of some percent hides behind one more or less in a second."""
+    (one,) = paced_line(None).seen
+    (connection,) = view._moving([one])
+    assert one.initiator.socket is not None
+    first, last = one.initiator.socket.samples[0], one.initiator.socket.samples[-1]
+    assert connection[-1] == (last.at_s, last.sent_bytes + last.received_bytes) and connection[0][0] == first.at_s
+    disk = [(sample.at_s, sample.read_bytes + sample.write_bytes) for sample in one.disk.samples]
+    for other in (
+        attrs.evolve(one, session=attrs.evolve(one.session, disks=("sda", "sdz"))),
+        attrs.evolve(one, session=attrs.evolve(one.session, connections=2)),
+        attrs.evolve(one, initiator=attrs.evolve(one.initiator, socket=None)),
+    ):
+        assert view._moving([other]) == [disk]
+    # Two disks of one session have one connection.
+    both = attrs.evolve(one, session=attrs.evolve(one.session, disks=(one.device, "sdb")))
+    assert view._moving([both, attrs.evolve(both, device="sdb")]) == [connection]
 
 
 def test_what_a_lossy_path_delivers_at_most_is_told_of_its_fastest_samples() -> None:

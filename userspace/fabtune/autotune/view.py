@@ -9,7 +9,7 @@ from fabtune.autotune.goal import Block
 from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
 from fabtune.measure.request_times import RequestTimes
-from fabtune.model.observation import WAYS, DiskSample, Observation
+from fabtune.model.observation import WAYS, Observation
 from fabtune.model.path import LINUX_FRAMING
 from fabtune.tune.lift import TO_PROFILE, with_known_rate
 from fabtune.why import words
@@ -101,10 +101,11 @@ class View:
     def loses_little(self, way: Judged) -> bool:
         """Tell whether a direction that losses limit has as much, all the same, as its sender ever delivered.
 
-        Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.
+        Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.  Where the few
+        samples that tell a rate are all below the mean they do not tell the line's.
         """
-        most = _often_reached(OneWay(self._of(way), way.way))
-        return most is not None and max(way.bytes_per_s, way.session_bytes_per_s) * _WORTH_MORE > most
+        most, mean = _often_reached(OneWay(self._of(way), way.way)), max(way.bytes_per_s, way.session_bytes_per_s)
+        return most is not None and mean / _WORTH_MORE < most < mean * _WORTH_MORE
 
     @property
     def _lossy(self) -> list[OneWay]:
@@ -238,23 +239,32 @@ def see(
         raise FabtuneError("nothing moves on these disks: put them under their load, and tune them then")
     rtts_s = [one.rtt_ms / 1e3 for one in seen if one.rtt_ms]
     block_s = max([_BLOCK_S, *(_BLOCK_RTTS * rtt_s for rtt_s in rtts_s)])
-    blocks = tuple(_blocks([one.disk.samples for one in seen], block_s))
+    blocks = tuple(_blocks(_moving(seen), block_s))
     return View(seen, ways, blocks, tuple(times.blocks()) if times else ())
 
 
-def _blocks(disks: Sequence[Sequence[DiskSample]], block_s: float) -> list[float]:
-    """Return the bytes per second of all disks together, block by block."""
+def _moving(seen: Sequence[Observation]) -> list[Sequence[tuple[float, int]]]:
+    """Return what moved until when (s, bytes), by connection where those carry these disks alone, else by disk.
+
+    A disk counts whole requests: of the few that make up a block, one more or less hides a gain of some percent.
+    """
+    named = {one.device for one in seen}
+    sockets = {(end.local, end.remote): end for one in seen if (end := one.initiator.socket)}
+    whole = (named.issuperset(one.session.disks) and one.session.connections == 1 for one in seen)
+    if all(one.initiator.socket for one in seen) and all(whole):
+        return [[(one.at_s, one.sent_bytes + one.received_bytes) for one in end.samples] for end in sockets.values()]
+    return [[(one.at_s, one.read_bytes + one.write_bytes) for one in which.disk.samples] for which in seen]
+
+
+def _blocks(moving: Sequence[Sequence[tuple[float, int]]], block_s: float) -> list[float]:
+    """Return the bytes per second of everything that moves together, block by block."""
     found: list[float] = []
-    turns = list(zip(*disks, strict=False))
+    turns = list(zip(*moving, strict=False))
     begun = turns[0] if turns else ()
     for turn in turns[1:]:
-        elapsed_s = turn[0].at_s - begun[0].at_s
+        elapsed_s = turn[0][0] - begun[0][0]
         if elapsed_s >= block_s:
-            moved = sum(_bytes(now) - _bytes(then) for now, then in zip(turn, begun, strict=True))
+            moved = sum(now - then for (_, now), (_, then) in zip(turn, begun, strict=True))
             found.append(max(moved, 1) / elapsed_s)
             begun = turn
     return found
-
-
-def _bytes(sample: DiskSample) -> int:
-    return sample.read_bytes + sample.write_bytes
