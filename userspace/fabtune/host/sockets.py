@@ -50,8 +50,8 @@ class TcpSocket:
     sndbuf_limited_us: int = 0
     acked_bytes: int = 0
     received_bytes: int = 0
-    # What SO_MAX_PACING_RATE allows; None: it was not set, or is not told.
-    max_pacing_bytes_per_s: int | None = None
+    # What SO_MAX_PACING_RATE allows; 0: it was not set, or is not told.
+    max_pacing_bytes_per_s: int = 0
 
     @property
     def path_rtt_ms(self) -> float:
@@ -176,7 +176,7 @@ def _socket(message: bytes) -> TcpSocket:
         sndbuf_limited_us=_number("=Q", info, 184),
         acked_bytes=_number("=Q", info, 120),
         received_bytes=_number("=Q", info, 128),
-        max_pacing_bytes_per_s=most_bytes_per_s if 0 < most_bytes_per_s < 2**64 - 1 else None,
+        max_pacing_bytes_per_s=most_bytes_per_s if most_bytes_per_s < 2**64 - 1 else 0,
     )
 
 

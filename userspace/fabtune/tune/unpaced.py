@@ -57,4 +57,4 @@ def _due(moves: Iterable[tuple[str, str]], roles: Collection[str], netns: str, b
 
 def is_paced(one: TcpSocket) -> bool:
     """Tell whether the connection asks for pacing."""
-    return one.congestion_control == _PACES or one.max_pacing_bytes_per_s is not None
+    return one.congestion_control == _PACES or one.max_pacing_bytes_per_s > 0
