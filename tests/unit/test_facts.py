@@ -19,6 +19,9 @@ from fabtune.model.device import Device
 from fabtune.tune import path_choice as tune_path
 from fabtune.tune.revert import Locator
 
+# asm-generic/socket.h; Python has no name for it.
+_SO_MAX_PACING_RATE = 47
+
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -42,7 +45,12 @@ def test_a_session_finds_its_own_socket() -> None:
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(b"x" * 1000)
             mine = [s for s in sockets.established() if s.local_port == client.getsockname()[1]]
+            client.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, 125_000)
+            paced = [s for s in sockets.established() if s.local_port == client.getsockname()[1]]
     assert len(mine) == 1
+    assert (mine[0].max_pacing_bytes_per_s, paced[0].max_pacing_bytes_per_s) == (0, 125_000)
+    # As records have it.
+    assert all(isinstance(told, int | float | str) for told in vars(mine[0]).values())
     assert (mine[0].remote, mine[0].remote_port) == ("127.0.0.1", port)
     assert 0 < mine[0].path_rtt_ms < 1000
     assert mine[0].receive_buffer_bytes > 0 and mine[0].congestion_control
