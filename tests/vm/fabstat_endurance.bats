@@ -78,12 +78,14 @@ stop_background() {
 
 @test "loads and unloads under load (1,000 in all, in the short run 6): no leak, and the books balance whenever it is switched off" {
 	ms=$(under_way_ms 50)
+	# A load stays for two requests.
+	seconds=$(awk "BEGIN { print 2 * $ms / 1000 }")
 	disk=$(scsi_debug_disk ndelay="${ms}000000" dev_size_mb=16)
 	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec="${ms}000000" nr_devices=1 gb=1
 	background "$disk" nullb0
-	guest endurance_guest.py loads 6 $(awk "BEGIN { print 2 * $ms / 1000 }")
+	guest endurance_guest.py loads 6 "$seconds"
 	before=$(slab_kib)
-	guest endurance_guest.py loads "$(part 1000 6)" $(awk "BEGIN { print 2 * $ms / 1000 }")
+	guest endurance_guest.py loads "$(part 1000 6)" "$seconds"
 	stop_background
 	# RCU gives memory back late.
 	grown() { [ $(($(slab_kib) - before)) -lt 4096 ]; }

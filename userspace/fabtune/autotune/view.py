@@ -95,8 +95,9 @@ class View:
         way = OneWay(self._of(self.main), self.main.way)
         socket = way.sender.socket if way.sender else None
         most = _often_reached(way) if socket and socket.grown("retransmitted_bytes") else None
-        worth = most is not None and most > _WORTH_MORE * self.main.bytes_per_s
-        return self._on_the_wire(most) if most is not None and worth else None
+        if most is None or most <= _WORTH_MORE * self.main.bytes_per_s:
+            return None
+        return self._on_the_wire(most)
 
     def loses_little(self, way: Judged) -> bool:
         """Tell whether a direction that losses limit has as much, all the same, as its sender ever delivered.

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from fabtune.errors import InputError
-from fabtune.lab.cache import locked, making, require_space
+from fabtune.lab.cache import delete_tree, locked, making, require_space
 from fabtune.lab.image import tool_root
 from fabtune.lab.own_kernel import COMPILER, NEEDED_BYTES, OwnKernel, compile_kernel
 from fabtune.lab.recipe import UML_VIRTUAL, Recipe
@@ -43,5 +43,7 @@ def build_virtual_uml(progress: Progress) -> tuple[Path, str]:
                 shutil.copy(root / _KERNEL.tree.relative_to("/") / "linux", draft / "linux.uml")
                 modules = Path("media/lib/modules") / release
                 shutil.copytree(root / modules, draft / "modules" / release, ignore=shutil.ignore_patterns("build"))
+                # No module is compiled for it.
+                delete_tree(root / _KERNEL.tree.relative_to("/"))
                 (draft / "image.json").write_text(json.dumps({"suite": UML_VIRTUAL, "kernel_release": release}))
     return target, json.loads((target / "image.json").read_text())["kernel_release"]
