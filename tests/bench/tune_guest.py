@@ -33,7 +33,7 @@ from fabtune.model.untouched import UNTOUCHED
 _TUNE = "tune"
 _DEPTH, _SIZE = 32, "256k"
 # Load before the measured part and that part: cubic needs its time to grow after a loss, a large request is a lump.
-_RAMP_S, _MEASURED_S = 6.0, 10.0
+_RAMP_S, _MEASURED_S = 6.0, 20.0
 _LOOK_EVERY_S, _SECTOR = 0.25, 512
 # No device queues less than this, whatever share of a short path's BDP that is.
 _LEAST_QUEUE_PACKETS = 16

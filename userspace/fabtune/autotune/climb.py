@@ -6,10 +6,11 @@ from collections.abc import Callable
 import attrs
 
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
+from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.step import ClimbAsked, Climbed, TuningStep
 from fabtune.autotune.told import rtt_doubts
 from fabtune.autotune.view import View
-from fabtune.autotune.wanted import OVERFLOW, PATH_QUEUE, TOLD_PACE
+from fabtune.autotune.wanted import OVERFLOW, PATH_QUEUE, PROBING, TOLD_PACE
 from fabtune.errors import ExitCode
 from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
@@ -19,7 +20,7 @@ from fabtune.tune.far_end import FarEnd
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
 INTERRUPTED = "ended before its last step could be judged"
 # What a step of this climb paced to is what the line itself showed.
-_SHOWN = frozenset({OVERFLOW, PATH_QUEUE})
+_SHOWN = frozenset({OVERFLOW, PATH_QUEUE, PROBING})
 
 
 @attrs.define
@@ -36,6 +37,7 @@ class Climb:
     steps: list[Climbed] = attrs.field(factory=list)
     remarks: list[str] = attrs.field(factory=list)
     shown_bit_per_s: float | None = None
+    learnt: Learnt = attrs.field(factory=Learnt)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -58,6 +60,10 @@ def climb(
         FarEnd(asked.target_host).check()
     progress(f"looking for {asked.seconds:g} s ...")
     now = asked.look()
+    if now.nearly_full:
+        # What losses leave goes up and down for many round trips, and little is to be gained: that takes longer to see.
+        progress(f"looking for {asked.seconds:g} s more ...")
+        now = asked.look().behind(now)
     aim = _aim(asked.goal, now)
     found = Climb(now, now, aim)
     if aim.by_times:
@@ -83,22 +89,24 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
     """Take step after step, and note them and why there are no more in `found`."""
     now = found.first
     # What did not help once is not tried again.
-    tried: set[str] = set()
+    learnt = found.learnt
+    learnt.saw(now)
     while not found.ended:
         progress(now.verdict)
-        step = TuningStep.next(asked, found.aim, now, tried, progress)
+        step = TuningStep.next(asked, found.aim, now, learnt, progress)
         if step and len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
         elif step:
             climbed, after = step.take()
             found.steps.append(climbed)
+            learnt.saw(after)
             told = "stays; `fabtune revert` takes it back" if climbed.kept else "is taken back"
             progress(f"step {len(found.steps)} {told}")
             now = found.last = after if climbed.kept else now
-            tried |= set() if climbed.kept else set(step.limiters)
+            learnt.tried |= set() if climbed.kept else set(step.limiters)
             if climbed.kept and _SHOWN.intersection(step.limiters):
                 found.shown_bit_per_s = step.wanted.reason.rate_bit_per_s
-                tried |= {TOLD_PACE, OVERFLOW}
+                learnt.tried |= {TOLD_PACE, OVERFLOW}
         else:
             found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
 

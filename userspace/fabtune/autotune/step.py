@@ -6,12 +6,13 @@ once, and by connections made anew under their sessions.
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
 from fabtune.autotune import taken_back, view
-from fabtune.autotune.goal import Aim, Goal, JudgedStep
+from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
+from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of, watched
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted, wanted_steps
@@ -21,8 +22,10 @@ from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
 from fabtune.model.judgement import Judgement
+from fabtune.model.observation import INITIATOR
 from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals
 from fabtune.tune.far_end import FarEnd
+from fabtune.tune.lift import Reason
 from fabtune.tune.pending import RECONNECT
 from fabtune.tune.plan import Row
 from fabtune.tune.saved_plan import SavedPlan
@@ -76,7 +79,7 @@ class Climbed:
             "before_bytes_per_s": round(self.before_bytes_per_s), "after_bytes_per_s": round(self.after_bytes_per_s),
             **_judged_json("", found.throughput),
             **({"before_p99_ms": self.before_p99_ms, "after_p99_ms": self.after_p99_ms} if found.p99 else {}),
-            **_judged_json("p99_", found.p99), **_judged_json("p50_", found.p50),
+            **_judged_json("p99_", found.p99), **_judged_json("p50_", found.p50), **_judged_json("sent_", found.sent),
             "pause_s": round(self.pause_s, 3), "kept": self.kept,
         }  # fmt: skip
 
@@ -105,7 +108,10 @@ class TuningStep:
     made_away: str | None = None
     written: list[str] = attrs.field(factory=list)
     pause_s: float = 0.0
-    # What each end's plan is, as long as this step has written nothing.
+    # When its connections were made, 0 before.
+    _since_s: float = 0.0
+    # Whether it is felt by connections made anew, and what each end's plan is as long as it has written nothing.
+    _connects: bool = False
     _plans: dict[str, SavedPlan] = attrs.field(factory=dict)
     _far: FarEnd | None = None
     # Whether the target's host was asked to keep what was written there.
@@ -113,10 +119,10 @@ class TuningStep:
 
     @classmethod
     def next(
-        cls, asked: ClimbAsked, aim: Aim, now: View, tried: Collection[str], progress: Callable[[str], None]
+        cls, asked: ClimbAsked, aim: Aim, now: View, learnt: Learnt, progress: Callable[[str], None]
     ) -> "TuningStep | None":
         """Return the first step that serves `aim`, was not tried yet and has something to write, None without one."""
-        steps = (cls(asked, aim, now, wanted, progress) for wanted in wanted_steps(now, aim, tried))
+        steps = (cls(asked, aim, now, wanted, progress) for wanted in wanted_steps(now, aim, learnt))
         return next((one for one in steps if one._any_rows()), None)
 
     @property
@@ -137,18 +143,28 @@ class TuningStep:
 
     def _any_rows(self) -> bool:
         """Tell whether there is anything to write."""
-        return any(self._rows(one) for one in self._ends())
+        rows = [row for one in self._ends() for row in self._rows(one)]
+        self._connects = any(row.tunable.effect != AT_ONCE for row in rows)
+        if self._connects:
+            # More is written then.
+            self._plans.clear()
+        return bool(rows)
 
     def _rows(self, end: TunedEnd) -> list[Row]:
         # What has nothing to do with an end is not asked there.
-        if not any(end.role in share.ends for share in self.wanted.reason.shares):
+        pauses = self._connects and end.role == INITIATOR
+        if not pauses and not any(end.role in share.ends for share in self._reason.shares):
             return []
         return changes_of(self._plan(end).rows)
+
+    @property
+    def _reason(self) -> Reason:
+        return self.wanted.whole if self._connects else self.wanted.reason
 
     def _plan(self, end: TunedEnd) -> SavedPlan:
         if end.role not in self._plans:
             one = self.wanted
-            lifting = Lifting(one.reason, self.before.rtt_ms, one.estimated, one.settings, one.disks)
+            lifting = Lifting(self._reason, self.before.rtt_ms, one.estimated, one.settings, one.disks, self._connects)
             self._plans[end.role] = end.plan(lifting)
         return self._plans[end.role]
 
@@ -156,9 +172,9 @@ class TuningStep:
         """Write, look and judge; keep what is better, else take it back."""
         try:
             self._write()
-            time.sleep(max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3))
+            self._settle()
             after = self.asked.look()
-            was, came = (self.aim.figures(one.blocks_bytes_per_s, one.times) for one in (self.before, after))
+            was, came = map(self._figures, (self.before, after))
             outcome = self.aim.outcome(was, came)
             kept = outcome.serves(self.aim.goal)
             if kept:
@@ -172,6 +188,15 @@ class TuningStep:
             self.limiters, tuple(self.written), self.before.bytes_per_s, after.bytes_per_s,
             self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept,
         ), after  # fmt: skip
+
+    def _settle(self) -> None:
+        """Wait until a new connection has found its window; iscsid's looks at disks have taken some of that time."""
+        settled_s = max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3)
+        time.sleep(max(0.0, (self._since_s or time.monotonic()) + settled_s - time.monotonic()))
+
+    def _figures(self, seen: View) -> Figures:
+        sent = seen.sent_per_arrived if self.wanted.spares else ()
+        return self.aim.figures(seen.blocks_bytes_per_s, seen.times, sent)
 
     def _write(self) -> None:
         connected, waits = False, False
@@ -212,6 +237,7 @@ class TuningStep:
     def _felt(self, anew: Sequence[reconnect.Reconnected], left: Sequence[pending.Pending]) -> None:
         """Note the pause.  Raises FabtuneError where what was written is not felt."""
         self.pause_s = max([self.pause_s, *(one.pause_s for one in anew)])
+        self._since_s = max([self._since_s, *(one.since_s for one in anew)])
         for one in left:
             if one.action == RECONNECT and one.reason:
                 raise FabtuneError(f"{one.label} cannot be connected anew in place: {one.reason}")

@@ -71,6 +71,7 @@ def _as_json(found: Climb) -> dict[str, Json]:
         "ended": found.ended,
         "verdict": found.last.verdict,
         "at_the_bound": found.last.at_the_bound,
+        "line_shown_bit_per_s": round(found.learnt.line_bit_per_s) or None,
         "steps": [one.as_json() for one in found.steps],
         "remarks": list(found.remarks),
     }

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a climb has learnt of the path from all its looks, those at steps that were taken back included."""
+
+import attrs
+
+from fabtune.autotune.view import View
+
+# What fills a line with so much to spare does not hang on how well the losses of a few seconds tell the path's.
+_SPARE = 1.5
+# So much sent again is the queue's doing.
+_WASTED = 0.003
+
+
+@attrs.define
+class Learnt:
+    """What did not help, the most that the line showed to carry in bit/s, and the least share of packets lost."""
+
+    tried: set[str] = attrs.field(factory=set)
+    line_bit_per_s: float = 0.0
+    least_lost: float = 1.0
+
+    def saw(self, view: View) -> None:
+        """Learn from one look."""
+        self.line_bit_per_s = max(self.line_bit_per_s, view.shown_bit_per_s or 0.0)
+        if shown := view.shown:
+            self.least_lost = min(self.least_lost, shown.lost)
+
+    def probed_in_vain(self, view: View, but_for: float) -> bool:
+        """Tell whether a congestion control probes for more than its line has, where cubic would fill that as well.
+
+        Of the line it then has all but that share at most.
+        """
+        shown = view.shown
+        if shown is None or not shown.probed or not self.line_bit_per_s:
+            return False
+        # What loses little does not overfill a queue.
+        if shown.lost < _WASTED:
+            return False
+        share = shown.mean_bytes_per_s / shown.most_bytes_per_s * (view.shown_bit_per_s or 0.0) / self.line_bit_per_s
+        line = shown.mean_bytes_per_s / share
+        return share < 1 - but_for and shown.cubic_bytes_per_s(self.least_lost) >= _SPARE * line
