@@ -8,7 +8,7 @@ from test_autotune import limited_by, no_path, paced_line  # noqa: F401
 from fabtune.autotune import wanted
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.shown_line import shown_line
+from fabtune.autotune.shown_line import blocks_sent_per_arrived, shown_line
 from fabtune.autotune.view import View
 from fabtune.model.observation import SocketSample
 from fabtune.why.judging import Share
@@ -68,7 +68,24 @@ def test_what_a_line_shows_is_what_arrived_in_its_best_moments() -> None:
     assert not shown.full(but_for=0.2) and shown.full(but_for=0.5)
     # A kernel that does not tell it shows nothing.
     (one,) = paced_line(None).seen
-    assert shown_line(OneWay(one, "read")) is None
+    assert shown_line([OneWay(one, "read")]) is None
+
+
+@pytest.mark.usefixtures("lines")
+def test_sessions_that_share_a_line_show_it_together_and_disks_of_one_session_once() -> None:
+    found = delivering(paced_line(None), 1.0, 1.0, sent_again=1448)
+    (one,) = found.seen
+    assert one.target is not None and one.target.socket is not None
+    socket = attrs.evolve(one.target.socket, remote="192.0.2.1:1")
+    other = attrs.evolve(one, device="sdb", target=attrs.evolve(one.target, socket=socket))
+    same = attrs.evolve(one, device="sdc")
+    ways = [OneWay(each, "read") for each in (one, other, same)]
+    shown = shown_line(ways)
+    assert shown is not None and shown.mean_bytes_per_s == pytest.approx(40e6, rel=0.02)
+    assert max(blocks_sent_per_arrived(ways)) == pytest.approx(1 + 1448 / (20e6 * 0.2), abs=1e-4)
+    # Where one of them is not seen nobody knows the sum.
+    unseen = attrs.evolve(other, target=None)
+    assert shown_line([*ways, OneWay(unseen, "read")]) is None
 
 
 @pytest.mark.usefixtures("lines")

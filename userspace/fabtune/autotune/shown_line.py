@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a line that nobody told the rate of shows of itself in what its connection's sender knows to have arrived."""
+"""What a line that nobody told the rate of shows of itself in what its connections' senders know to have arrived."""
 
 import bisect
 from collections.abc import Sequence
@@ -46,35 +46,60 @@ class ShownLine:
         return loss_bytes_per_s(self.mss_bytes, self.rtt_s, lost, "cubic")
 
 
-def shown_line(way: OneWay) -> ShownLine | None:
-    """Return what a direction's sender saw arrive; None where it was not seen, or nothing arrived."""
-    socket = way.sender.socket if way.sender else None
-    arrived = _arrived_bytes(socket) if socket else []
-    if not socket or not arrived:
+def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
+    """Return what the senders of one direction saw arrive, together; None where one was not seen, or nothing arrived.
+
+    Sessions that share a line show its rate in their sum alone; those that do not show more than any line has.
+    """
+    sockets = _senders(ways)
+    arrived = _arrived_together(sockets)
+    if not arrived or not arrived[-1][1]:
         return None
     (first_s, _), (last_s, whole) = arrived[0], arrived[-1]
-    mean = whole / (last_s - first_s)
-    rates = sorted((later - now) / (later_s - now_s) for (now_s, now), (later_s, later) in _windows(arrived, way.rtt_s))
-    again = socket.grown("retransmitted_bytes")
+    mean, rtt_s = whole / (last_s - first_s), ways[0].rtt_s
+    rates = sorted((later - now) / (later_s - now_s) for (now_s, now), (later_s, later) in _windows(arrived, rtt_s))
+    again, mss = sum(one.grown("retransmitted_bytes") for one in sockets), max(one.mss_bytes for one in sockets)
     return ShownLine(
-        mean, rates[-1 - len(rates) // _OFTEN] if rates else mean, max(again / socket.mss_bytes, _NONE_LOST)
-        / (whole / socket.mss_bytes), again > 0, socket.congestion_control == _PROBES, socket.mss_bytes, way.rtt_s,
+        mean, rates[-1 - len(rates) // _OFTEN] if rates else mean, max(again, _NONE_LOST * mss) / whole, again > 0,
+        any(one.congestion_control == _PROBES for one in sockets), mss, rtt_s,
     )  # fmt: skip
 
 
-def blocks_sent_per_arrived(way: OneWay) -> list[float]:
-    """Return what the sender sent for what arrived of it, in windows that follow each other."""
-    socket = way.sender.socket if way.sender else None
-    arrived = _arrived_bytes(socket) if socket else []
-    if not socket or not arrived:
-        return []
-    again = {one.at_s: one.retransmitted_bytes for one in socket.samples}
-    found, until_s = list[float](), arrived[0][0]
-    for (now_s, now), (later_s, later) in _windows(arrived, way.rtt_s):
+def blocks_sent_per_arrived(ways: Sequence[OneWay]) -> list[float]:
+    """Return what the senders of one direction sent for what arrived of it, in windows that follow each other."""
+    sockets = _senders(ways)
+    arrived = _arrived_together(sockets)
+    again = [[(one.at_s, float(one.retransmitted_bytes)) for one in socket.samples] for socket in sockets]
+    found, until_s = list[float](), 0.0
+    for (now_s, now), (later_s, later) in _windows(arrived, ways[0].rtt_s):
         if now_s >= until_s and later > now:
-            found.append(1 + (again[later_s] - again[now_s]) / (later - now))
+            sent = sum(_at(one, later_s) - _at(one, now_s) for one in again)
+            found.append(1 + sent / (later - now))
             until_s = later_s
     return found
+
+
+def _senders(ways: Sequence[OneWay]) -> list[SocketSeen]:
+    """Return each connection that sends in one of `ways` once, disks may share it; none where one is not seen."""
+    ends = [one.sender.socket if one.sender else None for one in ways]
+    found = {(one.local, one.remote): one for one in ends if one}
+    return list(found.values()) if all(ends) else []
+
+
+def _arrived_together(sockets: Sequence[SocketSeen]) -> list[tuple[float, float]]:
+    """Return the payload of all that had arrived, by time of the first one's samples."""
+    each = [_arrived_bytes(one) for one in sockets]
+    times = [at_s for at_s, _ in each[0]] if each and all(each) else []
+    return [(at_s, sum(_at(one, at_s) for one in each)) for at_s in times]
+
+
+def _at(counts: Sequence[tuple[float, float]], at_s: float) -> float:
+    """Return what a count was at a time, from the looks around it."""
+    place = bisect.bisect_left(counts, (at_s,))
+    if place in (0, len(counts)) or counts[place][0] == at_s:
+        return counts[min(place, len(counts) - 1)][1]
+    (before_s, before), (after_s, after) = counts[place - 1 : place + 1]
+    return before + (after - before) * (at_s - before_s) / (after_s - before_s)
 
 
 def _arrived_bytes(socket: SocketSeen) -> list[tuple[float, float]]:

@@ -37,7 +37,7 @@ class View:
     blocks_bytes_per_s: tuple[float, ...]
     # How long requests took, where that was asked for.
     times: tuple[Block, ...] = ()
-    # What the sender of the direction that moved most sent for what arrived of it.
+    # What the senders of the direction that moved most sent for what arrived of it.
     sent_per_arrived: tuple[float, ...] = ()
 
     def behind(self, earlier: "View") -> "View":
@@ -90,8 +90,7 @@ class View:
     @property
     def nearly_full(self) -> bool:
         """Whether a load that loses packets is near what the line delivers at its best all the same."""
-        found = [one for one in map(shown_line, self.lossy) if one]
-        return bool(found) and all(one.full(but_for=_NEARLY) for one in found)
+        return bool(self.lossy) and self.shown is not None and self.shown.full(but_for=_NEARLY)
 
     @property
     def lossy_line(self) -> bool:
@@ -102,8 +101,8 @@ class View:
 
     @property
     def shown(self) -> ShownLine | None:
-        """What the sender of the direction that moved most shows of the line."""
-        return shown_line(self.main_way)
+        """What the senders of the direction that moved most show of the line."""
+        return shown_line(self.main_ways)
 
     @property
     def shown_bit_per_s(self) -> float | None:
@@ -111,9 +110,9 @@ class View:
         return self._on_the_wire(self.shown.most_bytes_per_s) if self.shown else None
 
     @property
-    def main_way(self) -> OneWay:
-        """The direction that moved most, with what was seen of it."""
-        return self.one_way(self.main)
+    def main_ways(self) -> list[OneWay]:
+        """What was seen of all that moves in the direction that moved most."""
+        return [self.one_way(one) for one in self.ways if one.way == self.main.way]
 
     def one_way(self, way: Judged) -> OneWay:
         """Return what was seen of a direction."""
@@ -124,7 +123,7 @@ class View:
 
         Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.
         """
-        shown = shown_line(OneWay(self._of(way), way.way))
+        shown = shown_line([self.one_way(way)])
         return shown is not None and shown.full(but_for=_WORTH_MORE)
 
     @property
@@ -255,7 +254,7 @@ def see(
     block_s = max([_BLOCK_S, seconds / _BLOCKS, *(_BLOCK_RTTS * rtt_s for rtt_s in rtts_s)])
     blocks = tuple(_blocks(_moving(seen), block_s))
     found = View(seen, ways, blocks, tuple(times.blocks()) if times else ())
-    return attrs.evolve(found, sent_per_arrived=tuple(blocks_sent_per_arrived(found.main_way)))
+    return attrs.evolve(found, sent_per_arrived=tuple(blocks_sent_per_arrived(found.main_ways)))
 
 
 def _moving(seen: Sequence[Observation]) -> list[Sequence[tuple[float, int]]]:
