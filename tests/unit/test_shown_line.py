@@ -159,3 +159,54 @@ def test_what_would_limit_next_is_written_with_what_takes_new_connections() -> N
     assert {("tcp.wmem_max", "target"), ("tcp.rmem_max", "initiator"), ("qdisc.kind", "target")} <= beside
     assert ("tcp.rmem_max", "target") not in beside and step.reason.tunables == {"route.congctl"}
     assert step.whole.tunables >= {"route.congctl", "tcp.wmem_max"}
+
+
+def queued(found: View, mb_per_s: float, *, congctl: str = "cubic", rtt_ms: float = 30.0) -> View:
+    """Return a look at so many MB/s, of a sender with more to send, behind round trips of 20 ms without a queue."""
+    seen_at = delivering(found, mb_per_s / 20, mb_per_s / 20, sent_again=1448, congctl=congctl)
+    (one,) = seen_at.seen
+    assert one.target is not None and one.target.socket is not None
+    samples = tuple(
+        attrs.evolve(
+            sample, rtt_ms=rtt_ms, min_rtt_ms=20.0, rtt_deviation_ms=1.0, in_flight_bytes=10**5, notsent_bytes=10**5
+        )
+        for sample in one.target.socket.samples
+    )
+    target = attrs.evolve(one.target, socket=attrs.evolve(one.target.socket, samples=samples))
+    return attrs.evolve(seen_at, seen=(attrs.evolve(one, target=target),))
+
+
+@pytest.mark.usefixtures("lines")
+def test_whoever_has_less_than_the_line_while_a_queue_stands_shares_it_and_bbr_does_not_take_the_rest() -> None:
+    """Beside one flow of cubic bbr would leave that a tenth: 10.7 of 12 MB/s instead of 4.1."""
+    found = paced_line(None)
+    share = Share("loss", 1.0, "loss", lifts=("route.congctl",), ends=("target",))
+    lossy = attrs.evolve(found, ways=tuple(attrs.evolve(one, shares=(share,)) for one in found.ways))
+    before, with_bbr = queued(lossy, 5.0), queued(lossy, 18.0, congctl="bbr")
+    learnt = Learnt()
+    learnt.saw(before)
+    assert not learnt.others
+    learnt.saw(with_bbr)
+    assert learnt.others and learnt.unfair(with_bbr) and not learnt.unfair(queued(lossy, 18.0))
+    (step,) = wanted.wanted_steps(before, Aim(Goal.THROUGHPUT), learnt)
+    assert [one.limiter for one in step.reason.shares] == ["competing-traffic"] * 2
+    assert "route.congctl" not in step.whole.tunables and "tcp.wmem_max" in step.whole.tunables
+    # Whoever asks for all has it.
+    learnt.friendly = False
+    assert not learnt.unfair(with_bbr)
+    limiters = [one.reason.shares[0].limiter for one in wanted.wanted_steps(before, Aim(Goal.THROUGHPUT), learnt)]
+    assert limiters and "competing-traffic" not in limiters
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_line_that_a_short_window_or_jitter_leaves_empty_is_not_shared() -> None:
+    found = paced_line(None)
+    for before in (
+        queued(found, 5.0, rtt_ms=21.0),
+        queued(found, 5.0, rtt_ms=24.0),
+        delivering(found, 0.25, sent_again=0),
+    ):
+        learnt = Learnt()
+        learnt.saw(before)
+        learnt.saw(queued(found, 18.0, congctl="bbr"))
+        assert not learnt.others

@@ -16,6 +16,7 @@ from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
 from fabtune.model.judgement import Verdict
 from fabtune.tune.far_end import FarEnd
+from fabtune.why.limiters.line import COMPETING
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
 INTERRUPTED = "ended before its last step could be judged"
@@ -65,7 +66,7 @@ def climb(
         progress(f"looking for {asked.seconds:g} s more ...")
         now = asked.look().behind(now)
     aim = _aim(asked.goal, now)
-    found = Climb(now, now, aim)
+    found = Climb(now, now, aim, learnt=Learnt(friendly=asked.friendly))
     if aim.by_times:
         found.remarks.append(_whose(aim, now))
     # What a step of this climb is told is what it measured.
@@ -99,11 +100,12 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
         elif step:
             climbed, after = step.take()
             found.steps.append(climbed)
-            learnt.saw(after)
             told = "stays; `fabtune revert` takes it back" if climbed.kept else "is taken back"
             progress(f"step {len(found.steps)} {told}")
             now = found.last = after if climbed.kept else now
             learnt.tried |= set() if climbed.kept else set(step.limiters)
+            # What a line that others use has for these sessions changes by itself: no step follows it.
+            learnt.tried |= {COMPETING.name}.intersection(step.limiters)
             if climbed.kept and _SHOWN.intersection(step.limiters):
                 found.shown_bit_per_s = step.wanted.reason.rate_bit_per_s
                 learnt.tried |= {TOLD_PACE, OVERFLOW}
@@ -114,6 +116,8 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
 def _of_path(found: Climb) -> list[str]:
     """Return a sentence on each thing that is not known of the path, or not as somebody told it."""
     told = [f"not seen: {text}" for one in (found.first, found.last) for text in one.missing]
+    if found.learnt.yields:
+        told.append(_shared(found.learnt))
     unpaced = [one for one in found.steps if TOLD_PACE in one.limiters]
     if any(one.kept for one in unpaced):
         told.append(
@@ -133,6 +137,15 @@ def _of_path(found: Climb) -> list[str]:
             "not in that (--rate tells)"
         )
     return list(dict.fromkeys(told))
+
+
+def _shared(learnt: Learnt) -> str:
+    """Return a sentence on the others that use the line."""
+    ours, line = (8 * one / 1e6 for one in (learnt.queued_bytes_per_s, learnt.line_bytes_per_s))
+    return (
+        f"others use the line: these sessions had {ours:.1f} Mb/s of its {line:.1f} or more while a queue stood on it; "
+        "what would leave others less than half as much as these sessions have does not stay (--unfair keeps it)"
+    )
 
 
 def _whose(aim: Aim, first: View) -> str:

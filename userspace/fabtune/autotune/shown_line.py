@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from fabtune.model.capacity import loss_bytes_per_s
-from fabtune.model.observation import SocketSeen
+from fabtune.model.observation import SocketSample, SocketSeen
 from fabtune.why.one_way import OneWay
 
 # Acknowledgements come in bunches: over this long, and this many round trips, what arrives is a rate.  A line with a
@@ -17,6 +17,10 @@ _WINDOW_S, _WINDOW_RTTS = 0.5, 2
 _OFTEN = 10
 # Where none of all segments was lost, half of one may have been.
 _NONE_LOST = 0.5
+# A queue makes round trips longer than they vary by themselves, and than this share of them (jitter that keeps packets
+# in order looks like a short one); there for that share of a look at least it says what the line leaves a sender that
+# has this much waiting of what is in flight.
+_DEVIATIONS, _LONGER, _FOR_LONG, _WAITING = 4, 0.35, 0.6, 0.5
 # A congestion control that makes losses of its own by probing for more.
 _PROBES = "bbr"
 
@@ -36,6 +40,8 @@ class ShownLine:
     probed: bool
     mss_bytes: int
     rtt_s: float
+    # What arrived while more was to be sent and a queue stood on the path, None where that was not for long.
+    queued_bytes_per_s: float | None
 
     def full(self, but_for: float) -> bool:
         """Tell whether the mean is the most but for that share of it."""
@@ -61,8 +67,25 @@ def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
     again, mss = sum(one.grown("retransmitted_bytes") for one in sockets), max(one.mss_bytes for one in sockets)
     return ShownLine(
         mean, rates[-1 - len(rates) // _OFTEN] if rates else mean, max(again, _NONE_LOST * mss) / whole, again > 0,
-        any(one.congestion_control == _PROBES for one in sockets), mss, rtt_s,
+        any(one.congestion_control == _PROBES for one in sockets), mss, rtt_s, _queued(sockets[0], arrived),
     )  # fmt: skip
+
+
+def _queued(socket: SocketSeen, arrived: Sequence[tuple[float, float]]) -> float | None:
+    """Return what arrived per second while `socket` had more to send and a queue stood on the path."""
+    looks = zip(socket.samples, socket.samples[1:], strict=False)
+    moments = [(one.at_s, two.at_s) for one, two in looks if _waits(one) and _waits(two)]
+    queued_s = sum(end_s - begun_s for begun_s, end_s in moments)
+    if queued_s < max(_FOR_LONG * socket.elapsed_s, _WINDOW_S):
+        return None
+    return sum(_at(arrived, end_s) - _at(arrived, begun_s) for begun_s, end_s in moments) / queued_s
+
+
+def _waits(one: SocketSample) -> bool:
+    deviation_ms = one.rtt_deviation_ms
+    if deviation_ms is None or not one.in_flight_bytes or one.notsent_bytes < _WAITING * one.in_flight_bytes:
+        return False
+    return one.rtt_ms - one.min_rtt_ms >= max(_DEVIATIONS * deviation_ms, _LONGER * one.min_rtt_ms)
 
 
 def blocks_sent_per_arrived(ways: Sequence[OneWay]) -> list[float]:

@@ -48,6 +48,8 @@ class ClimbAsked:
     # The host that the target is, where that is another one.
     target_host: str = ""
     goal: Goal = Goal.THROUGHPUT
+    # Whether others that use the line, too, are to keep their part of it.
+    friendly: bool = True
 
     def look(self) -> View:
         """Look at these disks.  Raises as `view.see` does."""
@@ -70,6 +72,8 @@ class Climbed:
     outcome: JudgedStep
     pause_s: float
     kept: bool
+    # Whether it would have left others that use the line less than half of what it brought.
+    unfair: bool = False
 
     def as_json(self) -> dict[str, Json]:
         """Return it with stable keys."""
@@ -81,6 +85,7 @@ class Climbed:
             **({"before_p99_ms": self.before_p99_ms, "after_p99_ms": self.after_p99_ms} if found.p99 else {}),
             **_judged_json("p99_", found.p99), **_judged_json("p50_", found.p50), **_judged_json("sent_", found.sent),
             "pause_s": round(self.pause_s, 3), "kept": self.kept,
+            "unfair": self.unfair,
         }  # fmt: skip
 
 
@@ -101,6 +106,7 @@ class TuningStep:
     asked: ClimbAsked
     aim: Aim
     before: View
+    learnt: Learnt
     wanted: Wanted
     progress: Callable[[str], None]
     # The transactions of this host, and that of the target's where it is another one.
@@ -122,7 +128,7 @@ class TuningStep:
         cls, asked: ClimbAsked, aim: Aim, now: View, learnt: Learnt, progress: Callable[[str], None]
     ) -> "TuningStep | None":
         """Return the first step that serves `aim`, was not tried yet and has something to write, None without one."""
-        steps = (cls(asked, aim, now, wanted, progress) for wanted in wanted_steps(now, aim, learnt))
+        steps = (cls(asked, aim, now, learnt, wanted, progress) for wanted in wanted_steps(now, aim, learnt))
         return next((one for one in steps if one._any_rows()), None)
 
     @property
@@ -176,7 +182,9 @@ class TuningStep:
             after = self.asked.look()
             was, came = map(self._figures, (self.before, after))
             outcome = self.aim.outcome(was, came)
-            kept = outcome.serves(self.aim.goal)
+            self.learnt.saw(after)
+            unfair = self.learnt.unfair(after)
+            kept = outcome.serves(self.aim.goal) and not unfair
             if kept:
                 self._keep()
         except BaseException:
@@ -186,7 +194,7 @@ class TuningStep:
             raise FabtuneError(left)
         return Climbed(
             self.limiters, tuple(self.written), self.before.bytes_per_s, after.bytes_per_s,
-            self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept,
+            self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept, unfair,
         ), after  # fmt: skip
 
     def _settle(self) -> None:

@@ -12,6 +12,7 @@ from fabtune.model.observation import ENDS, INITIATOR, TARGET
 from fabtune.tune.lift import Limited, Reason, profile_for
 from fabtune.why.judging import Judged, Share
 from fabtune.why.limiters.congestion import CONGESTION, LOSS, SLOW_START
+from fabtune.why.limiters.line import COMPETING
 from fabtune.why.limiters.requests import R2T
 from fabtune.why.limiters.windows import BUFFER, WINDOW
 from fabtune.why.one_way import OneWay
@@ -31,6 +32,7 @@ _WORTH = 0.02
 _PACES = ("connection.pacing", "qdisc.maxrate")
 _SPACED = "qdisc.kind"
 _PACING = (*_PACES, _SPACED)
+_AGGRESSIVE = {LOSS.name, CONGESTION.name, OVERFLOW}
 # So much under way fills the line whatever bursts it comes in; more is a queue.
 _BDPS, _REQUESTS = 2, 2
 
@@ -62,11 +64,13 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
         yield from _shorter_queues(now, aim, tried)
     # At the bound nothing is to be lifted; but a line that is full on average may lose, and be idle now and then.
     yield from _lifting(now, learnt)
-    if now.lossy_line:
+    if learnt.yields and COMPETING.name not in tried:
+        yield _against(now, _sharing)
+    if now.lossy_line and not learnt.yields:
         yield from _against_overflow(now, tried, learnt.line_bit_per_s)
-    if now.lossy_line and LOSS.name not in tried:
+    if now.lossy_line and LOSS.name not in tried and not learnt.yields:
         yield _against(now, _lost)
-    if PROBING not in tried and learnt.probed_in_vain(now, but_for=_WORTH):
+    if PROBING not in tried and not learnt.yields and learnt.probed_in_vain(now, but_for=_WORTH):
         yield _without_probing(now, learnt.line_bit_per_s)
     # Without a pace no request is shorter.
     if aim.goal is not Goal.LATENCY and TOLD_PACE not in tried:
@@ -77,7 +81,8 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
 
 def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     """Yield what lifts the limiters of now, those first that take most of the time."""
-    tried = learnt.tried
+    # What takes no loss for congestion leaves others little, and a pace would keep to what they have left.
+    tried = learnt.tried | (_AGGRESSIVE if learnt.yields else set())
     yield from _against_overflow(now, tried, now.overflowing_bit_per_s)
     shares = tuple(
         share
@@ -115,6 +120,13 @@ def _beside(one_way: OneWay, shares: Sequence[Share]) -> list[Share]:
         (LOSS.lifts if any(one.limiter == CONGESTION.name for one in shares) else (), (sender,)),
     ]  # fmt: skip
     return [attrs.evolve(shares[0], lifts=names, ends=ends) for names, ends in lifts if names and shares]
+
+
+def _sharing(way: Judged) -> list[Share]:
+    """Return what lets a direction have its part of a line that others use, too: its window as far as losses let it."""
+    sender = TARGET if way.way == "read" else INITIATOR
+    share = Share(COMPETING.name, 1.0, "others' traffic", lifts=BUFFER.lifts, ends=(sender,), profile=_WAN)
+    return [share, attrs.evolve(share, lifts=WINDOW.lifts, ends=tuple(one for one in ENDS if one != sender))]
 
 
 def _lost(way: Judged) -> list[Share]:
