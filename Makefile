@@ -30,7 +30,7 @@ PACKAGES_DEB := dpkg-dev debhelper dh-dkms dh-python pandoc clang libbpf-dev
 PACKAGES_JUDGE := lintian rpm rpmlint mandoc zsh fish
 
 .DEFAULT_GOAL := help
-.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune bench-guard bench-told lab-shell lab-debug-kernels lab-uml-virtual check-sanitizers check-model check-ops \
+.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune bench-guard bench-told bench-share lab-shell lab-debug-kernels lab-uml-virtual check-sanitizers check-model check-ops \
 	deps-lab deps-ops deps-test devtools install uninstall clean distclean
 
 .PHONY: deb install-doc uninstall-manual
