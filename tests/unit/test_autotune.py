@@ -211,6 +211,17 @@ def test_where_a_queue_stood_losses_are_its_own_and_pacing_is_tried_before_anoth
     assert [one.limiters for one in found.steps] == [("queue-overflow",), ("loss",)]
 
 
+def test_a_window_that_kept_losses_small_gives_way_to_what_minds_them_less(
+    climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it cubic loses more and is slower: that says nothing against larger windows with bbr."""
+    monkeypatch.setattr(wanted, "_lost", lambda way: [Share("loss", 1.0, "loss", lifts=("route.congctl",))])
+    made = climber([seen(10, "receive-window"), seen(5, "loss"), seen(20, "line")])
+    found = climb(ASKED, nobody)
+    assert made.acts == ["write", "take back", "write", "confirm"]
+    assert [one.limiters for one in found.steps] == [("receive-window",), ("loss",)]
+
+
 def test_where_no_queue_was_seen_pacing_is_tried_when_nothing_else_is_left(
     climber: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from test_autotune import limited_by, no_path, paced_line  # noqa: F401
 from fabtune.autotune import wanted
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.shown_line import blocks_sent_per_arrived, shown_line
+from fabtune.autotune.shown_line import blocks_sent_again, shown_line
 from fabtune.autotune.view import View
 from fabtune.model.observation import SocketSample
 from fabtune.why.judging import Share
@@ -18,10 +18,12 @@ from fabtune.why.one_way import OneWay
 _OWN = {name: View.__dict__[name] for name in ("shown", "shown_bit_per_s", "lossy_line", "loses_little")}
 
 
-def delivering(found: View, *shares_of_20_mb: float, sent_again: int, congctl: str = "cubic") -> View:
+def delivering(
+    found: View, *shares_of_20_mb: float, sent_again: int, congctl: str = "cubic", sampled: float = 1.0
+) -> View:
     """Return `found` with a sender of which such shares of 20 MB/s arrived, in parts of the look that are as long.
 
-    It sent that share of them again, by bytes.
+    It sends so many bytes again between two samples, which show `sampled` times the rate.
     """
     (one,) = found.seen
     end = one.sender("read")
@@ -34,7 +36,8 @@ def delivering(found: View, *shares_of_20_mb: float, sent_again: int, congctl: s
         samples.append(
             attrs.evolve(
                 sample, delivered_segments=round(arrived / 1448) + 2**32 - 5000, sent_bytes=round(arrived),
-                retransmitted_bytes=sent_again * turn,
+                retransmitted_bytes=sent_again * turn, app_limited=False,
+                delivery_bytes_per_s=int(20e6 * share * sampled),
             )
         )  # fmt: skip
     socket = attrs.evolve(end.socket, samples=tuple(samples), congestion_control=congctl)
@@ -82,7 +85,7 @@ def test_sessions_that_share_a_line_show_it_together_and_disks_of_one_session_on
     ways = [OneWay(each, "read") for each in (one, other, same)]
     shown = shown_line(ways)
     assert shown is not None and shown.mean_bytes_per_s == pytest.approx(40e6, rel=0.02)
-    assert max(blocks_sent_per_arrived(ways)) == pytest.approx(1 + 1448 / (20e6 * 0.2), abs=1e-4)
+    assert max(blocks_sent_again(ways)) == pytest.approx(0.05 + 1448 / (20e6 * 0.2), abs=1e-4)
     # Where one of them is not seen nobody knows the sum.
     unseen = attrs.evolve(other, target=None)
     assert shown_line([*ways, OneWay(unseen, "read")]) is None
@@ -114,8 +117,9 @@ def test_losses_that_cost_nothing_are_not_lifted() -> None:
     lossy = attrs.evolve(found, ways=tuple(attrs.evolve(one, shares=(share,)) for one in found.ways))
     little = [one.reason.shares[0].limiter for one in wanted_of(delivering(lossy, 1.0, 1.01, sent_again=1448))]
     assert little == ["queue-overflow"]
-    for telling in ((0.9, 1.1), (0.5, 0.7)):
-        found = delivering(lossy, *telling, sent_again=1448)
+    # Of the last a sawtooth of a few round trips, which half a second hides.
+    for *telling, sampled in ((0.9, 1.1, 1.0), (0.5, 0.7, 1.0), (1.0, 1.0, 1.06)):
+        found = delivering(lossy, *telling, sent_again=1448, sampled=sampled)
         assert [one.reason.shares[0].limiter for one in wanted_of(found)] == ["loss", "queue-overflow"]
 
 
@@ -140,11 +144,11 @@ def test_bbr_that_overfills_a_queue_gives_way_to_cubic_where_the_path_itself_los
 
 def test_a_step_that_sends_less_again_for_as_much_stays() -> None:
     aim = Aim(Goal.THROUGHPUT)
-    before = aim.figures((10e6, 10.1e6, 9.9e6, 10e6), (), (1.04, 1.05, 1.045, 1.05))
+    before = aim.figures((10e6, 10.1e6, 9.9e6, 10e6), (), (0.09, 0.1, 0.095, 0.1))
     for rates, sent, kept in (
-        ((10e6, 10.05e6, 10.1e6, 10e6), (1.0, 1.0001, 1.0, 1.0), True),
-        ((10e6, 10.05e6, 10.1e6, 10e6), (1.04, 1.05, 1.05, 1.04), False),
-        ((9e6, 9.05e6, 9.1e6, 9e6), (1.0, 1.0001, 1.0, 1.0), False),
+        ((10e6, 10.05e6, 10.1e6, 10e6), (0.05, 0.0501, 0.05, 0.05), True),
+        ((10e6, 10.05e6, 10.1e6, 10e6), (0.09, 0.1, 0.1, 0.09), False),
+        ((9e6, 9.05e6, 9.1e6, 9e6), (0.05, 0.0501, 0.05, 0.05), False),
     ):
         assert aim.outcome(before, aim.figures(rates, (), sent)).serves(Goal.THROUGHPUT) is kept
 

@@ -104,6 +104,8 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             progress(f"step {len(found.steps)} {told}")
             now = found.last = after if climbed.kept else now
             learnt.tried |= set() if climbed.kept else set(step.limiters)
+            # A small window keeps a load from losing much: without it losses are what is to be lifted, too.
+            learnt.behind_losses = not climbed.kept and bool(after.lossy)
             # What a line that others use has for these sessions changes by itself: no step follows it.
             learnt.tried |= {COMPETING.name}.intersection(step.limiters)
             if climbed.kept and _SHOWN.intersection(step.limiters):

@@ -38,14 +38,14 @@ class Figures:
     bytes_per_s: tuple[float, ...]
     p50_ms: tuple[float, ...] = ()
     p99_ms: tuple[float, ...] = ()
-    sent_per_arrived: tuple[float, ...] = ()
+    sent_again_shares: tuple[float, ...] = ()
 
 
 @attrs.frozen
 class JudgedStep:
     """One look against another: throughput, and where times are judged the p99 and the median beside it.
 
-    `sent` is what was sent for what arrived, where that is judged as well.
+    `sent` is what was sent again, where that is judged as well.
     """
 
     throughput: Judgement
@@ -86,11 +86,11 @@ class Aim:
         return self.goal is not Goal.THROUGHPUT
 
     def figures(
-        self, bytes_per_s: Sequence[float], blocks: Sequence[Block], sent_per_arrived: Sequence[float] = ()
+        self, bytes_per_s: Sequence[float], blocks: Sequence[Block], sent_again_shares: Sequence[float] = ()
     ) -> Figures:
         """Return what is judged of a look; what was sent again by throughput alone."""
         if not self.by_times:
-            return Figures(tuple(bytes_per_s), sent_per_arrived=tuple(sent_per_arrived))
+            return Figures(tuple(bytes_per_s), sent_again_shares=tuple(sent_again_shares))
         joined = joined_blocks(blocks, self.disks)
         middle, tail = (
             tuple(found for one in joined if (found := one.percentile_ms(percent)) is not None) for percent in (50, 99)
@@ -117,8 +117,8 @@ class Aim:
         if self.by_times:
             times = ((before.p99_ms, after.p99_ms), (before.p50_ms, after.p50_ms))
             sides += [Sides(a=a, b=b, better=-1, paired=False, rounded=ALIKE / 2) for a, b in times]
-        elif before.sent_per_arrived and after.sent_per_arrived:
-            sides.append(Sides(a=before.sent_per_arrived, b=after.sent_per_arrived, better=-1, paired=False))
+        elif before.sent_again_shares and after.sent_again_shares:
+            sides.append(Sides(a=before.sent_again_shares, b=after.sent_again_shares, better=-1, paired=False))
             speed, sent = judge_together(sides)
             return JudgedStep(speed, sent=sent)
         return JudgedStep(*judge_together(sides))

@@ -24,6 +24,8 @@ class Learnt:
     """
 
     tried: set[str] = attrs.field(factory=set)
+    # Whether a step was taken back behind which losses held the load.
+    behind_losses: bool = False
     # Whether others that use the line are to keep their part of it.
     friendly: bool = True
     line_bit_per_s: float = 0.0

@@ -21,6 +21,8 @@ _NONE_LOST = 0.5
 # in order looks like a short one); there for that share of a look at least it says what the line leaves a sender that
 # has this much waiting of what is in flight.
 _DEVIATIONS, _LONGER, _FOR_LONG, _WAITING = 4, 0.35, 0.6, 0.5
+# Sent again: differences count that are a fiftieth of this, a thousandth of what arrives.
+_HARDLY = 0.05
 # A congestion control that makes losses of its own by probing for more.
 _PROBES = "bbr"
 
@@ -42,10 +44,16 @@ class ShownLine:
     rtt_s: float
     # What arrived while more was to be sent and a queue stood on the path, None where that was not for long.
     queued_bytes_per_s: float | None
+    # What the sender's kernel estimates of single round trips, in a tenth of the samples or more; 0 where it does not.
+    sampled_bytes_per_s: float
 
     def full(self, but_for: float) -> bool:
         """Tell whether the mean is the most but for that share of it."""
         return self.mean_bytes_per_s >= (1 - but_for) * self.most_bytes_per_s
+
+    def steady(self, but_for: float) -> bool:
+        """Tell whether single round trips were no faster than the mean but for that share of them."""
+        return self.mean_bytes_per_s >= (1 - but_for) * self.sampled_bytes_per_s
 
     def cubic_bytes_per_s(self, lost: float) -> float:
         """Return what cubic would carry at most where the path itself loses that share."""
@@ -68,7 +76,13 @@ def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
     return ShownLine(
         mean, rates[-1 - len(rates) // _OFTEN] if rates else mean, max(again, _NONE_LOST * mss) / whole, again > 0,
         any(one.congestion_control == _PROBES for one in sockets), mss, rtt_s, _queued(sockets[0], arrived),
+        sum(map(_sampled, sockets)),
     )  # fmt: skip
+
+
+def _sampled(socket: SocketSeen) -> float:
+    rates = sorted(one.delivery_bytes_per_s for one in socket.samples if not one.app_limited)
+    return float(rates[-1 - len(rates) // _OFTEN]) if rates else 0.0
 
 
 def _queued(socket: SocketSeen, arrived: Sequence[tuple[float, float]]) -> float | None:
@@ -88,8 +102,11 @@ def _waits(one: SocketSample) -> bool:
     return one.rtt_ms - one.min_rtt_ms >= max(_DEVIATIONS * deviation_ms, _LONGER * one.min_rtt_ms)
 
 
-def blocks_sent_per_arrived(ways: Sequence[OneWay]) -> list[float]:
-    """Return what the senders of one direction sent for what arrived of it, in windows that follow each other."""
+def blocks_sent_again(ways: Sequence[OneWay]) -> list[float]:
+    """Return what the senders of one direction sent again for what arrived of it, in windows that follow each other.
+
+    It has a share added to it beside which less is of no account: so that nothing sent again compares with something.
+    """
     sockets = _senders(ways)
     arrived = _arrived_together(sockets)
     again = [[(one.at_s, float(one.retransmitted_bytes)) for one in socket.samples] for socket in sockets]
@@ -97,7 +114,7 @@ def blocks_sent_per_arrived(ways: Sequence[OneWay]) -> list[float]:
     for (now_s, now), (later_s, later) in _windows(arrived, ways[0].rtt_s):
         if now_s >= until_s and later > now:
             sent = sum(_at(one, later_s) - _at(one, now_s) for one in again)
-            found.append(1 + sent / (later - now))
+            found.append(sent / (later - now) + _HARDLY)
             until_s = later_s
     return found
 

@@ -203,7 +203,7 @@ class TuningStep:
         time.sleep(max(0.0, (self._since_s or time.monotonic()) + settled_s - time.monotonic()))
 
     def _figures(self, seen: View) -> Figures:
-        sent = seen.sent_per_arrived if self.wanted.spares else ()
+        sent = seen.sent_again_shares if self.wanted.spares else ()
         return self.aim.figures(seen.blocks_bytes_per_s, seen.times, sent)
 
     def _write(self) -> None:

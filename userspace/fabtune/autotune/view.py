@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import attrs
 
 from fabtune.autotune.goal import Block
-from fabtune.autotune.shown_line import ShownLine, blocks_sent_per_arrived, shown_line
+from fabtune.autotune.shown_line import ShownLine, blocks_sent_again, shown_line
 from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
 from fabtune.measure.request_times import RequestTimes
@@ -26,6 +26,8 @@ _BLOCK_S, _BLOCK_RTTS, _BLOCKS = 1.0, 4, 7
 _TCP_IP_HEADERS = 52
 # Of what a line carries; less is what tuning may leave.  And so much that its queue, not its losses, may hold a load.
 _WORTH_MORE, _NEARLY = 0.02, 0.1
+# What single round trips show is a little above what a line carries.
+_SAMPLED = 0.03
 
 
 @attrs.frozen
@@ -37,14 +39,14 @@ class View:
     blocks_bytes_per_s: tuple[float, ...]
     # How long requests took, where that was asked for.
     times: tuple[Block, ...] = ()
-    # What the senders of the direction that moved most sent for what arrived of it.
-    sent_per_arrived: tuple[float, ...] = ()
+    # What the senders of the direction that moved most sent again for what arrived of it (`blocks_sent_again`).
+    sent_again_shares: tuple[float, ...] = ()
 
     def behind(self, earlier: "View") -> "View":
         """Return this look with the figures of an earlier one at the same values, to be judged by both."""
         return attrs.evolve(
             self, blocks_bytes_per_s=earlier.blocks_bytes_per_s + self.blocks_bytes_per_s,
-            times=earlier.times + self.times, sent_per_arrived=earlier.sent_per_arrived + self.sent_per_arrived,
+            times=earlier.times + self.times, sent_again_shares=earlier.sent_again_shares + self.sent_again_shares,
         )  # fmt: skip
 
     @property
@@ -124,7 +126,8 @@ class View:
         Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.
         """
         shown = shown_line([self.one_way(way)])
-        return shown is not None and shown.full(but_for=_WORTH_MORE)
+        # A sawtooth of few round trips shows in single ones alone.
+        return shown is not None and shown.full(but_for=_WORTH_MORE) and shown.steady(but_for=_SAMPLED)
 
     @property
     def lossy(self) -> list[OneWay]:
@@ -254,7 +257,7 @@ def see(
     block_s = max([_BLOCK_S, seconds / _BLOCKS, *(_BLOCK_RTTS * rtt_s for rtt_s in rtts_s)])
     blocks = tuple(_blocks(_moving(seen), block_s))
     found = View(seen, ways, blocks, tuple(times.blocks()) if times else ())
-    return attrs.evolve(found, sent_per_arrived=tuple(blocks_sent_per_arrived(found.main_ways)))
+    return attrs.evolve(found, sent_again_shares=tuple(blocks_sent_again(found.main_ways)))
 
 
 def _moving(seen: Sequence[Observation]) -> list[Sequence[tuple[float, int]]]:

@@ -68,7 +68,7 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
         yield _against(now, _sharing)
     if now.lossy_line and not learnt.yields:
         yield from _against_overflow(now, tried, learnt.line_bit_per_s)
-    if now.lossy_line and LOSS.name not in tried and not learnt.yields:
+    if (now.lossy_line or learnt.behind_losses) and LOSS.name not in tried and not learnt.yields:
         yield _against(now, _lost)
     if PROBING not in tried and not learnt.yields and learnt.probed_in_vain(now, but_for=_WORTH):
         yield _without_probing(now, learnt.line_bit_per_s)
