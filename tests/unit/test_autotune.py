@@ -54,8 +54,10 @@ class Climber:
         self.acts: list[str] = []
         # What stays of a step on a host that does not answer.
         self.left = ""
+        self.looks_s: list[object] = []
 
-    def look(self, *_: object, **__: object) -> View:
+    def look(self, *words: object, **_: object) -> View:
+        self.looks_s.append(words[3])
         found = next(self.looks)
         if isinstance(found, BaseException):
             raise found
@@ -209,6 +211,18 @@ def test_where_a_queue_stood_losses_are_its_own_and_pacing_is_tried_before_anoth
     found = climb(ASKED, nobody)
     assert made.acts == ["write", "take back", "write", "confirm"]
     assert [one.limiters for one in found.steps] == [("queue-overflow",), ("loss",)]
+
+
+@pytest.mark.parametrize(("after_mb_per_s", "kept", "looks_s"), [(2, False, [10, 4]), (20, True, [10, 4, 10])])
+def test_what_a_new_connection_makes_far_slower_is_not_looked_at_for_long(
+    climber: Make, monkeypatch: pytest.MonkeyPatch, after_mb_per_s: float, kept: bool, looks_s: list[float]
+) -> None:
+    after = [seen(after_mb_per_s, "loss", lifts=()) for _ in range(2)]
+    made = climber([seen(10, "receive-window"), *after])
+    connects = SimpleNamespace(tunable=SimpleNamespace(effect="new-connections"))
+    monkeypatch.setattr(stepping.TuningStep, "_rows", lambda self, end: [connects])
+    (step,) = climb(attrs.evolve(ASKED, seconds=10.0, most_steps=1), nobody).steps
+    assert (step.kept, made.looks_s) == (kept, looks_s)
 
 
 def test_a_window_that_kept_losses_small_gives_way_to_what_minds_them_less(

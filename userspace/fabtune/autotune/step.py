@@ -32,6 +32,8 @@ from fabtune.tune.saved_plan import SavedPlan
 
 # A new connection has found its window by then.
 _SETTLE_S, _SETTLE_RTTS = 2.0, 30
+# What a new connection has made far slower than it ever was is not looked at for longer than this.
+_GLANCE_S, _FAR_SLOWER = 4.0, 0.7
 # An unconfirmed step goes back after so much more than the look at it takes.
 _SPARE_S = 60.0
 
@@ -51,11 +53,16 @@ class ClimbAsked:
     # Whether others that use the line, too, are to keep their part of it.
     friendly: bool = True
 
-    def look(self) -> View:
-        """Look at these disks.  Raises as `view.see` does."""
+    def look(self, seconds: float = 0.0) -> View:
+        """Look at these disks, for as long as was asked for unless told otherwise.  Raises as `view.see` does."""
         by_times = self.goal is not Goal.THROUGHPUT
         return view.see(
-            self.disks, self.target_netns, self.target_host, self.seconds, self.rate_bit_per_s, with_times=by_times
+            self.disks,
+            self.target_netns,
+            self.target_host,
+            seconds or self.seconds,
+            self.rate_bit_per_s,
+            with_times=by_times,
         )
 
 
@@ -179,7 +186,7 @@ class TuningStep:
         try:
             self._write()
             self._settle()
-            after = self.asked.look()
+            after = self._glance() or self.asked.look()
             was, came = map(self._figures, (self.before, after))
             outcome = self.aim.outcome(was, came)
             self.learnt.saw(after)
@@ -201,6 +208,13 @@ class TuningStep:
         """Wait until a new connection has found its window; iscsid's looks at disks have taken some of that time."""
         settled_s = max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3)
         time.sleep(max(0.0, (self._since_s or time.monotonic()) + settled_s - time.monotonic()))
+
+    def _glance(self) -> View | None:
+        """Return a short look where a new connection is far slower than the load ever was before, else nothing."""
+        if not self._connects or self.aim.by_times or self.asked.seconds <= _GLANCE_S:
+            return None
+        found, slowest = self.asked.look(_GLANCE_S), min(self.before.blocks_bytes_per_s, default=0.0)
+        return found if found.bytes_per_s < _FAR_SLOWER * slowest else None
 
     def _figures(self, seen: View) -> Figures:
         sent = seen.sent_again_shares if self.wanted.spares else ()
