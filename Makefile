@@ -30,7 +30,7 @@ PACKAGES_DEB := dpkg-dev debhelper dh-dkms dh-python pandoc clang libbpf-dev
 PACKAGES_JUDGE := lintian rpm rpmlint mandoc zsh fish
 
 .DEFAULT_GOAL := help
-.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune bench-guard bench-told lab-shell lab-debug-kernels lab-uml-virtual check-sanitizers check-model check-ops \
+.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune bench-guard bench-told bench-share lab-shell lab-debug-kernels lab-uml-virtual check-sanitizers check-model check-ops \
 	deps-lab deps-ops deps-test devtools install uninstall clean distclean
 
 .PHONY: deb install-doc uninstall-manual
@@ -94,7 +94,7 @@ check-harm: deps-lab ## random sequences on random hosts, kill points and boots 
 	@mkdir -p $(OUT)/harm
 	$(PYTHON) tests/harm/harm.py --sequences $(SEQUENCES) --seed $(SEED) --out $(OUT)/harm
 
-bench: bench-plan bench-module bench-wan bench-power bench-experiments bench-tune bench-guard bench-told ## all long measurements
+bench: bench-plan bench-module bench-wan bench-power bench-experiments bench-tune bench-guard bench-told bench-share ## all long measurements
 
 bench-plan: deps-test ## CPU seconds of plan, show, lint and verify beside 64 sessions, and of --version, against their bars
 	$(PYTHON) tests/bench/plan.py
@@ -127,6 +127,9 @@ bench-why: deps-lab ## whether why names the true limiter and whatif foretells w
 
 bench-tune: deps-lab deps-test lab-uml-virtual ## what `fabtune tune`, told nothing, reaches on 64 paths beside other ways (out/bench/tune.json; CELLS=6 for the first six); resumes
 	$(PYTHON) tests/bench/tune.py --out $(OUT)/bench $(if $(CELLS),--cells $(CELLS))
+
+bench-share: deps-lab lab-uml-virtual ## what `fabtune tune` leaves a neighbour's flow of a line, and how evenly four sessions share one (out/bench/share.json); resumes
+	$(PYTHON) tests/bench/share.py --out $(OUT)/bench
 
 bench-guard: deps-lab lab-uml-virtual ## how soon a load has its line again when its path steps 5, 150, 20 ms under `fabtune guard --heal` (out/bench/path-steps.json; HOLD=3600 for an hour's rest)
 	$(PYTHON) tests/bench/path_steps.py --out $(OUT)/bench $(if $(HOLD),--hold $(HOLD))

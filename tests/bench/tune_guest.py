@@ -33,7 +33,7 @@ from fabtune.model.untouched import UNTOUCHED
 _TUNE = "tune"
 _DEPTH, _SIZE = 32, "256k"
 # Load before the measured part and that part: cubic needs its time to grow after a loss, a large request is a lump.
-_RAMP_S, _MEASURED_S = 6.0, 10.0
+_RAMP_S, _MEASURED_S = 6.0, 20.0
 _LOOK_EVERY_S, _SECTOR = 0.25, 512
 # No device queues less than this, whatever share of a short path's BDP that is.
 _LEAST_QUEUE_PACKETS = 16
@@ -62,7 +62,7 @@ class Moved:
         return self.seen
 
 
-def _bytes_per_s(seen: list[tuple[float, int]]) -> float:
+def bytes_per_s(seen: list[tuple[float, int]]) -> float:
     (first_s, first), (last_s, last) = seen[0], seen[-1]
     return (last - first) / (last_s - first_s)
 
@@ -89,7 +89,7 @@ def measured(path: topology.EmulatedPath, disk: str) -> dict[str, Any]:
     moved, begun_s = Moved(disk), time.monotonic()
     time.sleep(_MEASURED_S)
     seen = moved.stop()
-    return {"bytes_per_s": round(_bytes_per_s(seen)), "moved": turns(seen, begun_s)}
+    return {"bytes_per_s": round(bytes_per_s(seen)), "moved": turns(seen, begun_s)}
 
 
 def turns(seen: list[tuple[float, int]], begun_s: float) -> list[list[float]]:

@@ -58,7 +58,7 @@ def test_a_number_is_what_a_kernel_can_hold(text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["default", "lan", "lan-jumbo", "low-latency", "srp", "wan", "wan-lossy", "wan-satellite"]
+    "name", ["default", "lan", "lan-jumbo", "low-latency", "srp", "wan", "wan-clean", "wan-lossy", "wan-satellite"]
 )
 def test_the_shipped_profiles_speak_to_both_roles(name: str) -> None:
     profile = load_profile(name, shipped_catalog())

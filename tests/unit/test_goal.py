@@ -15,6 +15,7 @@ from test_stat import histogram, reading
 
 from fabtune.autotune import view
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep, beside_a_stream, joined_blocks
+from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.tuned_ends import Lifting, changes_of
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import PATH_QUEUE, QUEUED_REQUESTS, wanted_steps
@@ -161,7 +162,7 @@ def look_at(*seen: Observation) -> View:
 
 
 def against(aim: Aim, now: View, *tried: str) -> list[str]:
-    return [share.limiter for one in wanted_steps(now, aim, tried) for share in one.reason.shares]
+    return [share.limiter for one in wanted_steps(now, aim, Learnt(set(tried))) for share in one.reason.shares]
 
 
 def test_at_the_bound_queues_are_shortened_where_the_goal_is_latency() -> None:
@@ -177,13 +178,13 @@ def test_only_the_stream_is_left_fewer_requests_and_as_many_as_fill_the_path(mon
     stream = full_line("sdb")
     few = attrs.evolve(stream.disk.ways["read"], completed=10, moved_bytes=10 * 4096, total_ms=300.0)
     small = attrs.evolve(stream, device="sda", disk=attrs.evolve(stream.disk, ways={"read": few}))
-    found = next(wanted_steps(look_at(small, stream), Aim(LATENCY, frozenset({"sda"})), ()))
+    found = next(wanted_steps(look_at(small, stream), Aim(LATENCY, frozenset({"sda"})), Learnt()))
     assert found.disks == {"sdb"} and found.settings == ("io_size=262144", "streams=1")
     assert found.reason.rate_bit_per_s == pytest.approx(100e6) and not found.estimated
     # What a load has that does not fill the line is not the line's rate.
     slow = attrs.evolve(stream, rate_bytes_per_s=None, disk=attrs.evolve(stream.disk, elapsed_s=10.0))
     monkeypatch.setattr(View, "filled_bit_per_s", None)
-    assert next(wanted_steps(look_at(slow), Aim(LATENCY), ())).estimated
+    assert next(wanted_steps(look_at(slow), Aim(LATENCY), Learnt())).estimated
 
 
 def test_rows_of_other_disks_than_the_streams_are_left_alone() -> None:
@@ -203,7 +204,7 @@ def test_rows_of_other_disks_than_the_streams_are_left_alone() -> None:
 
 def test_other_sessions_than_those_that_are_tuned_are_left_alone() -> None:
     now = look_at(attrs.evolve(kept("untouched-read"), rate_bytes_per_s=25e6))
-    reason = next(wanted_steps(now, Aim(THROUGHPUT), ())).reason
+    reason = next(wanted_steps(now, Aim(THROUGHPUT), Learnt())).reason
     tunable = shipped_catalog().tunables["iscsi.tcp_window"]
     rows = [
         Row(tunable, "initiator", Device("record", f"{hosttree.iqn(one)},10.2.0.{one}:3260,default", f"{one}"),

@@ -312,7 +312,7 @@ def test_on_a_slow_path_a_full_queue_leaves_before_scsi_gives_up_and_a_dead_path
         assert int(row(plan, "iscsi.noop_timeout").wanted or 0) <= patience_s
 
 
-@pytest.mark.parametrize("name", ["lan", "low-latency", "wan", "wan-lossy", "wan-satellite"])
+@pytest.mark.parametrize("name", ["lan", "low-latency", "wan", "wan-clean", "wan-lossy", "wan-satellite"])
 def test_a_short_queue_is_not_raised_beyond_what_leaves_in_two_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from fabtune.autotune import step as stepping
 from fabtune.autotune import taken_back
 from fabtune.autotune.goal import Aim, Goal
+from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.step import ClimbAsked, TuningStep
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted
@@ -56,7 +57,7 @@ def written(far: Far) -> TuningStep:
     """A step that was written at both ends."""
     asked = ClimbAsked((), None, None, 4.0, 8, HOST)
     wanted = Wanted(Reason("wan", None, (), ()), estimated=True)
-    step = TuningStep(asked, Aim(Goal.THROUGHPUT), SEEN, wanted, lambda _: None)
+    step = TuningStep(asked, Aim(Goal.THROUGHPUT), SEEN, Learnt(), wanted, lambda _: None)
     step.made, step.made_away = ["here"], "there"
     step._far = cast(FarEnd, far)
     return step

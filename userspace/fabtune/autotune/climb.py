@@ -6,20 +6,22 @@ from collections.abc import Callable
 import attrs
 
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
+from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.step import ClimbAsked, Climbed, TuningStep
 from fabtune.autotune.told import rtt_doubts
 from fabtune.autotune.view import View
-from fabtune.autotune.wanted import OVERFLOW, PATH_QUEUE, TOLD_PACE
+from fabtune.autotune.wanted import OVERFLOW, PATH_QUEUE, PROBING, TOLD_PACE
 from fabtune.errors import ExitCode
 from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
 from fabtune.model.judgement import Verdict
 from fabtune.tune.far_end import FarEnd
+from fabtune.why.limiters.line import COMPETING
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
 INTERRUPTED = "ended before its last step could be judged"
 # What a step of this climb paced to is what the line itself showed.
-_SHOWN = frozenset({OVERFLOW, PATH_QUEUE})
+_SHOWN = frozenset({OVERFLOW, PATH_QUEUE, PROBING})
 
 
 @attrs.define
@@ -36,6 +38,7 @@ class Climb:
     steps: list[Climbed] = attrs.field(factory=list)
     remarks: list[str] = attrs.field(factory=list)
     shown_bit_per_s: float | None = None
+    learnt: Learnt = attrs.field(factory=Learnt)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -58,8 +61,12 @@ def climb(
         FarEnd(asked.target_host).check()
     progress(f"looking for {asked.seconds:g} s ...")
     now = asked.look()
+    if now.nearly_full:
+        # What losses leave goes up and down for many round trips, and little is to be gained: that takes longer to see.
+        progress(f"looking for {asked.seconds:g} s more ...")
+        now = asked.look().behind(now)
     aim = _aim(asked.goal, now)
-    found = Climb(now, now, aim)
+    found = Climb(now, now, aim, learnt=Learnt(friendly=asked.friendly))
     if aim.by_times:
         found.remarks.append(_whose(aim, now))
     # What a step of this climb is told is what it measured.
@@ -83,10 +90,11 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
     """Take step after step, and note them and why there are no more in `found`."""
     now = found.first
     # What did not help once is not tried again.
-    tried: set[str] = set()
+    learnt = found.learnt
+    learnt.saw(now)
     while not found.ended:
         progress(now.verdict)
-        step = TuningStep.next(asked, found.aim, now, tried, progress)
+        step = TuningStep.next(asked, found.aim, now, learnt, progress)
         if step and len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
         elif step:
@@ -95,10 +103,14 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             told = "stays; `fabtune revert` takes it back" if climbed.kept else "is taken back"
             progress(f"step {len(found.steps)} {told}")
             now = found.last = after if climbed.kept else now
-            tried |= set() if climbed.kept else set(step.limiters)
+            learnt.tried |= set() if climbed.kept else set(step.limiters)
+            # A small window keeps a load from losing much: without it losses are what is to be lifted, too.
+            learnt.behind_losses = not climbed.kept and bool(after.lossy)
+            # What a line that others use has for these sessions changes by itself: no step follows it.
+            learnt.tried |= {COMPETING.name}.intersection(step.limiters)
             if climbed.kept and _SHOWN.intersection(step.limiters):
                 found.shown_bit_per_s = step.wanted.reason.rate_bit_per_s
-                tried |= {TOLD_PACE, OVERFLOW}
+                learnt.tried |= {TOLD_PACE, OVERFLOW}
         else:
             found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
 
@@ -106,6 +118,8 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
 def _of_path(found: Climb) -> list[str]:
     """Return a sentence on each thing that is not known of the path, or not as somebody told it."""
     told = [f"not seen: {text}" for one in (found.first, found.last) for text in one.missing]
+    if found.learnt.yields:
+        told.append(_shared(found.learnt))
     unpaced = [one for one in found.steps if TOLD_PACE in one.limiters]
     if any(one.kept for one in unpaced):
         told.append(
@@ -125,6 +139,15 @@ def _of_path(found: Climb) -> list[str]:
             "not in that (--rate tells)"
         )
     return list(dict.fromkeys(told))
+
+
+def _shared(learnt: Learnt) -> str:
+    """Return a sentence on the others that use the line."""
+    ours, line = (8 * one / 1e6 for one in (learnt.queued_bytes_per_s, learnt.line_bytes_per_s))
+    return (
+        f"others use the line: these sessions had {ours:.1f} Mb/s of its {line:.1f} or more while a queue stood on it; "
+        "what would leave others less than half as much as these sessions have does not stay (--unfair keeps it)"
+    )
 
 
 def _whose(aim: Aim, first: View) -> str:

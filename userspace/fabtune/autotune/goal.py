@@ -38,26 +38,39 @@ class Figures:
     bytes_per_s: tuple[float, ...]
     p50_ms: tuple[float, ...] = ()
     p99_ms: tuple[float, ...] = ()
+    sent_again_shares: tuple[float, ...] = ()
 
 
 @attrs.frozen
 class JudgedStep:
-    """One look against another: throughput, and where times are judged the p99 and the median beside it."""
+    """One look against another: throughput, and where times are judged the p99 and the median beside it.
+
+    `sent` is what was sent again, where that is judged as well.
+    """
 
     throughput: Judgement
     p99: Judgement | None = None
     p50: Judgement | None = None
+    sent: Judgement | None = None
 
     def serves(self, goal: Goal) -> bool:
         """Tell whether a step that this came of is worth keeping."""
         speed, tail, middle = self.throughput, self.p99, self.p50
         if tail is None or middle is None:
-            return speed.verdict is Verdict.BETTER
+            return speed.verdict is Verdict.BETTER or self.spares
         if Verdict.WORSE in (tail.verdict, middle.verdict):
             return False
         if goal is Goal.LATENCY:
             return tail.verdict is Verdict.BETTER and speed.low is not None and speed.low >= LEAST_THROUGHPUT
         return speed.verdict is not Verdict.WORSE and Verdict.BETTER in (speed.verdict, tail.verdict)
+
+    @property
+    def spares(self) -> bool:
+        """Whether less is sent for what arrives, and throughput is not seen to suffer."""
+        if self.sent is None or self.throughput.low is None:
+            return False
+        slower = self.throughput.verdict is Verdict.WORSE
+        return self.sent.verdict is Verdict.BETTER and not slower and self.throughput.low >= LEAST_THROUGHPUT
 
 
 @attrs.frozen
@@ -72,10 +85,12 @@ class Aim:
         """Whether requests' times are judged."""
         return self.goal is not Goal.THROUGHPUT
 
-    def figures(self, bytes_per_s: Sequence[float], blocks: Sequence[Block]) -> Figures:
-        """Return what is judged of a look."""
+    def figures(
+        self, bytes_per_s: Sequence[float], blocks: Sequence[Block], sent_again_shares: Sequence[float] = ()
+    ) -> Figures:
+        """Return what is judged of a look; what was sent again by throughput alone."""
         if not self.by_times:
-            return Figures(tuple(bytes_per_s))
+            return Figures(tuple(bytes_per_s), sent_again_shares=tuple(sent_again_shares))
         joined = joined_blocks(blocks, self.disks)
         middle, tail = (
             tuple(found for one in joined if (found := one.percentile_ms(percent)) is not None) for percent in (50, 99)
@@ -102,6 +117,10 @@ class Aim:
         if self.by_times:
             times = ((before.p99_ms, after.p99_ms), (before.p50_ms, after.p50_ms))
             sides += [Sides(a=a, b=b, better=-1, paired=False, rounded=ALIKE / 2) for a, b in times]
+        elif before.sent_again_shares and after.sent_again_shares:
+            sides.append(Sides(a=before.sent_again_shares, b=after.sent_again_shares, better=-1, paired=False))
+            speed, sent = judge_together(sides)
+            return JudgedStep(speed, sent=sent)
         return JudgedStep(*judge_together(sides))
 
 

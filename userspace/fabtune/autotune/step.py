@@ -6,12 +6,13 @@ once, and by connections made anew under their sessions.
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
 from fabtune.autotune import taken_back, view
-from fabtune.autotune.goal import Aim, Goal, JudgedStep
+from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
+from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of, watched
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted, wanted_steps
@@ -21,14 +22,18 @@ from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
 from fabtune.model.judgement import Judgement
+from fabtune.model.observation import INITIATOR
 from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals
 from fabtune.tune.far_end import FarEnd
+from fabtune.tune.lift import Reason
 from fabtune.tune.pending import RECONNECT
 from fabtune.tune.plan import Row
 from fabtune.tune.saved_plan import SavedPlan
 
 # A new connection has found its window by then.
 _SETTLE_S, _SETTLE_RTTS = 2.0, 30
+# What a new connection has made far slower than it ever was is not looked at for longer than this.
+_GLANCE_S, _FAR_SLOWER = 4.0, 0.7
 # An unconfirmed step goes back after so much more than the look at it takes.
 _SPARE_S = 60.0
 
@@ -45,12 +50,19 @@ class ClimbAsked:
     # The host that the target is, where that is another one.
     target_host: str = ""
     goal: Goal = Goal.THROUGHPUT
+    # Whether others that use the line, too, are to keep their part of it.
+    friendly: bool = True
 
-    def look(self) -> View:
-        """Look at these disks.  Raises as `view.see` does."""
+    def look(self, seconds: float = 0.0) -> View:
+        """Look at these disks, for as long as was asked for unless told otherwise.  Raises as `view.see` does."""
         by_times = self.goal is not Goal.THROUGHPUT
         return view.see(
-            self.disks, self.target_netns, self.target_host, self.seconds, self.rate_bit_per_s, with_times=by_times
+            self.disks,
+            self.target_netns,
+            self.target_host,
+            seconds or self.seconds,
+            self.rate_bit_per_s,
+            with_times=by_times,
         )
 
 
@@ -67,6 +79,8 @@ class Climbed:
     outcome: JudgedStep
     pause_s: float
     kept: bool
+    # Whether it would have left others that use the line less than half of what it brought.
+    unfair: bool = False
 
     def as_json(self) -> dict[str, Json]:
         """Return it with stable keys."""
@@ -76,8 +90,9 @@ class Climbed:
             "before_bytes_per_s": round(self.before_bytes_per_s), "after_bytes_per_s": round(self.after_bytes_per_s),
             **_judged_json("", found.throughput),
             **({"before_p99_ms": self.before_p99_ms, "after_p99_ms": self.after_p99_ms} if found.p99 else {}),
-            **_judged_json("p99_", found.p99), **_judged_json("p50_", found.p50),
+            **_judged_json("p99_", found.p99), **_judged_json("p50_", found.p50), **_judged_json("sent_", found.sent),
             "pause_s": round(self.pause_s, 3), "kept": self.kept,
+            "unfair": self.unfair,
         }  # fmt: skip
 
 
@@ -98,6 +113,7 @@ class TuningStep:
     asked: ClimbAsked
     aim: Aim
     before: View
+    learnt: Learnt
     wanted: Wanted
     progress: Callable[[str], None]
     # The transactions of this host, and that of the target's where it is another one.
@@ -105,7 +121,10 @@ class TuningStep:
     made_away: str | None = None
     written: list[str] = attrs.field(factory=list)
     pause_s: float = 0.0
-    # What each end's plan is, as long as this step has written nothing.
+    # When its connections were made, 0 before.
+    _since_s: float = 0.0
+    # Whether it is felt by connections made anew, and what each end's plan is as long as it has written nothing.
+    _connects: bool = False
     _plans: dict[str, SavedPlan] = attrs.field(factory=dict)
     _far: FarEnd | None = None
     # Whether the target's host was asked to keep what was written there.
@@ -113,10 +132,10 @@ class TuningStep:
 
     @classmethod
     def next(
-        cls, asked: ClimbAsked, aim: Aim, now: View, tried: Collection[str], progress: Callable[[str], None]
+        cls, asked: ClimbAsked, aim: Aim, now: View, learnt: Learnt, progress: Callable[[str], None]
     ) -> "TuningStep | None":
         """Return the first step that serves `aim`, was not tried yet and has something to write, None without one."""
-        steps = (cls(asked, aim, now, wanted, progress) for wanted in wanted_steps(now, aim, tried))
+        steps = (cls(asked, aim, now, learnt, wanted, progress) for wanted in wanted_steps(now, aim, learnt))
         return next((one for one in steps if one._any_rows()), None)
 
     @property
@@ -137,18 +156,28 @@ class TuningStep:
 
     def _any_rows(self) -> bool:
         """Tell whether there is anything to write."""
-        return any(self._rows(one) for one in self._ends())
+        rows = [row for one in self._ends() for row in self._rows(one)]
+        self._connects = any(row.tunable.effect != AT_ONCE for row in rows)
+        if self._connects:
+            # More is written then.
+            self._plans.clear()
+        return bool(rows)
 
     def _rows(self, end: TunedEnd) -> list[Row]:
         # What has nothing to do with an end is not asked there.
-        if not any(end.role in share.ends for share in self.wanted.reason.shares):
+        pauses = self._connects and end.role == INITIATOR
+        if not pauses and not any(end.role in share.ends for share in self._reason.shares):
             return []
         return changes_of(self._plan(end).rows)
+
+    @property
+    def _reason(self) -> Reason:
+        return self.wanted.whole if self._connects else self.wanted.reason
 
     def _plan(self, end: TunedEnd) -> SavedPlan:
         if end.role not in self._plans:
             one = self.wanted
-            lifting = Lifting(one.reason, self.before.rtt_ms, one.estimated, one.settings, one.disks)
+            lifting = Lifting(self._reason, self.before.rtt_ms, one.estimated, one.settings, one.disks, self._connects)
             self._plans[end.role] = end.plan(lifting)
         return self._plans[end.role]
 
@@ -156,11 +185,13 @@ class TuningStep:
         """Write, look and judge; keep what is better, else take it back."""
         try:
             self._write()
-            time.sleep(max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3))
-            after = self.asked.look()
-            was, came = (self.aim.figures(one.blocks_bytes_per_s, one.times) for one in (self.before, after))
+            self._settle()
+            after = self._glance() or self.asked.look()
+            was, came = map(self._figures, (self.before, after))
             outcome = self.aim.outcome(was, came)
-            kept = outcome.serves(self.aim.goal)
+            self.learnt.saw(after)
+            unfair = self.learnt.unfair(after)
+            kept = outcome.serves(self.aim.goal) and not unfair
             if kept:
                 self._keep()
         except BaseException:
@@ -170,8 +201,24 @@ class TuningStep:
             raise FabtuneError(left)
         return Climbed(
             self.limiters, tuple(self.written), self.before.bytes_per_s, after.bytes_per_s,
-            self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept,
+            self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept, unfair,
         ), after  # fmt: skip
+
+    def _settle(self) -> None:
+        """Wait until a new connection has found its window; iscsid's looks at disks have taken some of that time."""
+        settled_s = max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3)
+        time.sleep(max(0.0, (self._since_s or time.monotonic()) + settled_s - time.monotonic()))
+
+    def _glance(self) -> View | None:
+        """Return a short look where a new connection is far slower than the load ever was before, else nothing."""
+        if not self._connects or self.aim.by_times or self.asked.seconds <= _GLANCE_S:
+            return None
+        found, slowest = self.asked.look(_GLANCE_S), min(self.before.blocks_bytes_per_s, default=0.0)
+        return found if found.bytes_per_s < _FAR_SLOWER * slowest else None
+
+    def _figures(self, seen: View) -> Figures:
+        sent = seen.sent_again_shares if self.wanted.spares else ()
+        return self.aim.figures(seen.blocks_bytes_per_s, seen.times, sent)
 
     def _write(self) -> None:
         connected, waits = False, False
@@ -212,6 +259,7 @@ class TuningStep:
     def _felt(self, anew: Sequence[reconnect.Reconnected], left: Sequence[pending.Pending]) -> None:
         """Note the pause.  Raises FabtuneError where what was written is not felt."""
         self.pause_s = max([self.pause_s, *(one.pause_s for one in anew)])
+        self._since_s = max([self._since_s, *(one.since_s for one in anew)])
         for one in left:
             if one.action == RECONNECT and one.reason:
                 raise FabtuneError(f"{one.label} cannot be connected anew in place: {one.reason}")

@@ -40,6 +40,8 @@ class Lifting:
     estimated: bool
     settings: tuple[str, ...] = ()
     disks: frozenset[str] = frozenset()
+    # Whether some end's rows come into force by a new connection.
+    connects: bool = False
 
     @property
     def tunables(self) -> frozenset[str]:
@@ -49,7 +51,7 @@ class Lifting:
     def in_place(self, saved: SavedPlan) -> SavedPlan:
         """Return `saved` with no rows but those that lift what limits, and are felt without a login."""
         rows = [self._left_alone(row) for row in self.reason.lifting(saved.rows) if row.tunable.effect in _IN_PLACE]
-        if any(row.tunable.effect != AT_ONCE for row in changes_of(rows)):
+        if self.connects:
             # What comes into force by a new connection should not take longer than it must.
             rows = ordered([*rows, *(row for row in saved.rows if row.tunable.name == _PAUSE)])
         return replace(saved, rows=tuple(rows))

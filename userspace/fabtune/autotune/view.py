@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import attrs
 
 from fabtune.autotune.goal import Block
+from fabtune.autotune.shown_line import ShownLine, blocks_sent_again, shown_line
 from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
 from fabtune.measure.request_times import RequestTimes
@@ -19,13 +20,14 @@ from fabtune.why.limiters.line import COMPETING, OURS, PACED_OR_LINE, PACING
 from fabtune.why.one_way import OneWay
 from fabtune.why.slices import paced_to
 
-# Bytes come in bursts: over this long, and this many round trips, a rate is one.
-_BLOCK_S, _BLOCK_RTTS = 1.0, 4
+# Bytes come in bursts: over this long, and this many round trips, a rate is one.  So few blocks are judged by their
+# means: whoever stops now and then is slower, which a median does not show.
+_BLOCK_S, _BLOCK_RTTS, _BLOCKS = 1.0, 4, 7
 _TCP_IP_HEADERS = 52
-# Of what a full line carries on average; less is what tuning may leave.
-_WORTH_MORE = 1.02
-# One sample of so many is often enough for no accident of acknowledgements that come in a bunch.
-_OFTEN = 10
+# Of what a line carries; less is what tuning may leave.  And so much that its queue, not its losses, may hold a load.
+_WORTH_MORE, _NEARLY = 0.02, 0.1
+# What single round trips show is a little above what a line carries.
+_SAMPLED = 0.03
 
 
 @attrs.frozen
@@ -37,6 +39,15 @@ class View:
     blocks_bytes_per_s: tuple[float, ...]
     # How long requests took, where that was asked for.
     times: tuple[Block, ...] = ()
+    # What the senders of the direction that moved most sent again for what arrived of it (`blocks_sent_again`).
+    sent_again_shares: tuple[float, ...] = ()
+
+    def behind(self, earlier: "View") -> "View":
+        """Return this look with the figures of an earlier one at the same values, to be judged by both."""
+        return attrs.evolve(
+            self, blocks_bytes_per_s=earlier.blocks_bytes_per_s + self.blocks_bytes_per_s,
+            times=earlier.times + self.times, sent_again_shares=earlier.sent_again_shares + self.sent_again_shares,
+        )  # fmt: skip
 
     @property
     def bytes_per_s(self) -> float:
@@ -75,41 +86,52 @@ class View:
 
         It shows while a queue stands on the path.
         """
-        found = [one.queued_bytes_per_s for one in self._lossy]
+        found = [one.queued_bytes_per_s for one in self.lossy]
         return max((self._on_the_wire(one) for one in found if one), default=None)
 
     @property
-    def delivered_bit_per_s(self) -> float | None:
-        """What the line delivered when it delivered most, where packets are lost: its rate if its queue is short."""
-        found = [_often_reached(one) for one in self._lossy]
-        return max((self._on_the_wire(one) for one in found if one), default=None)
+    def nearly_full(self) -> bool:
+        """Whether a load that loses packets is near what the line delivers at its best all the same."""
+        return bool(self.lossy) and self.shown is not None and self.shown.full(but_for=_NEARLY)
 
     @property
-    def lossy_line_bit_per_s(self) -> float | None:
-        """What a line delivered when it delivered most that nobody told the rate of, and that is full but for losses.
+    def lossy_line(self) -> bool:
+        """Whether a line of a rate that nobody told is full on average, and for losses less than it is at its best."""
+        shown = self.shown
+        lost = shown is not None and shown.sent_again and not shown.full(but_for=_WORTH_MORE)
+        return lost and self.filled_bit_per_s is not None
 
-        None where nothing was sent again, or the load has that much of it on average.
-        """
-        if not self.filled_bit_per_s:
-            return None
-        way = OneWay(self._of(self.main), self.main.way)
-        socket = way.sender.socket if way.sender else None
-        most = _often_reached(way) if socket and socket.grown("retransmitted_bytes") else None
-        if most is None or most <= _WORTH_MORE * self.main.bytes_per_s:
-            return None
-        return self._on_the_wire(most)
+    @property
+    def shown(self) -> ShownLine | None:
+        """What the senders of the direction that moved most show of the line."""
+        return shown_line(self.main_ways)
+
+    @property
+    def shown_bit_per_s(self) -> float | None:
+        """What the line carried in the best moments of the direction that moved most."""
+        return self._on_the_wire(self.shown.most_bytes_per_s) if self.shown else None
+
+    @property
+    def main_ways(self) -> list[OneWay]:
+        """What was seen of all that moves in the direction that moved most."""
+        return [self.one_way(one) for one in self.ways if one.way == self.main.way]
+
+    def one_way(self, way: Judged) -> OneWay:
+        """Return what was seen of a direction."""
+        return OneWay(self._of(way), way.way)
 
     def loses_little(self, way: Judged) -> bool:
         """Tell whether a direction that losses limit has as much, all the same, as its sender ever delivered.
 
-        Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.  Where the few
-        samples that tell a rate are all below the mean they do not tell the line's.
+        Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.
         """
-        most, mean = _often_reached(OneWay(self._of(way), way.way)), max(way.bytes_per_s, way.session_bytes_per_s)
-        return most is not None and mean / _WORTH_MORE < most < mean * _WORTH_MORE
+        shown = shown_line([self.one_way(way)])
+        # A sawtooth of few round trips shows in single ones alone.
+        return shown is not None and shown.full(but_for=_WORTH_MORE) and shown.steady(but_for=_SAMPLED)
 
     @property
-    def _lossy(self) -> list[OneWay]:
+    def lossy(self) -> list[OneWay]:
+        """The directions that losses hold back."""
         names = {way.way for way in self.ways if any(one.limiter == LOSS.name for one in way.liftable)}
         return [OneWay(one, name) for one in self.seen for name in sorted(names)]
 
@@ -209,13 +231,6 @@ def _carried(way: OneWay) -> float:
     return (way.latency_s or 0.0) * way.bytes_per_s
 
 
-def _often_reached(way: OneWay) -> float | None:
-    """Return the rate of delivery that the sender's socket tells in a tenth of the samples, or more."""
-    socket = way.sender.socket if way.sender else None
-    rates = sorted(one.delivery_bytes_per_s for one in socket.samples if not one.app_limited) if socket else []
-    return float(rates[-1 - len(rates) // _OFTEN]) if rates else None
-
-
 def see(
     names: Sequence[str],
     target_netns: str | None,
@@ -239,9 +254,10 @@ def see(
     if not ways:
         raise FabtuneError("nothing moves on these disks: put them under their load, and tune them then")
     rtts_s = [one.rtt_ms / 1e3 for one in seen if one.rtt_ms]
-    block_s = max([_BLOCK_S, *(_BLOCK_RTTS * rtt_s for rtt_s in rtts_s)])
+    block_s = max([_BLOCK_S, seconds / _BLOCKS, *(_BLOCK_RTTS * rtt_s for rtt_s in rtts_s)])
     blocks = tuple(_blocks(_moving(seen), block_s))
-    return View(seen, ways, blocks, tuple(times.blocks()) if times else ())
+    found = View(seen, ways, blocks, tuple(times.blocks()) if times else ())
+    return attrs.evolve(found, sent_again_shares=tuple(blocks_sent_again(found.main_ways)))
 
 
 def _moving(seen: Sequence[Observation]) -> list[Sequence[tuple[float, int]]]:

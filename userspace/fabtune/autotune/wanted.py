@@ -6,24 +6,33 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import attrs
 
 from fabtune.autotune.goal import Aim, Goal
+from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.view import View
 from fabtune.model.observation import ENDS, INITIATOR, TARGET
 from fabtune.tune.lift import Limited, Reason, profile_for
 from fabtune.why.judging import Judged, Share
-from fabtune.why.limiters.congestion import LOSS
+from fabtune.why.limiters.congestion import CONGESTION, LOSS, SLOW_START
+from fabtune.why.limiters.line import COMPETING
+from fabtune.why.limiters.requests import R2T
+from fabtune.why.limiters.windows import BUFFER, WINDOW
+from fabtune.why.one_way import OneWay
 from fabtune.why.summing_up import nic_bytes_per_s
 
 # What paces, what takes that away, and what bounds the requests that queue.
-_WAN, _UNPACED, _SHORT_QUEUE = "wan", "unpaced", "short-queue"
+_WAN, _CLEAN, _UNPACED, _SHORT_QUEUE = "wan", "wan-clean", "unpaced", "short-queue"
 # Where not even a NIC tells how fast it is.
 _MOST_GAIN = 100
 OVERFLOW, QUEUED_REQUESTS, PATH_QUEUE = "queue-overflow", "queued-requests", "path-queue"
-TOLD_PACE = "told-pace"
+TOLD_PACE, PROBING = "told-pace", "probing"
 _AS_SHOWN = "wire_overhead=0"
 # What a line showed when it delivered most is a little above what it carries: paced to that its queue overflows still.
-_BELOW = 0.985
+_BELOW = 0.99
+# Less of a line is not worth another congestion control.
+_WORTH = 0.02
 _PACES = ("connection.pacing", "qdisc.maxrate")
-_PACING = (*_PACES, "qdisc.kind")
+_SPACED = "qdisc.kind"
+_PACING = (*_PACES, _SPACED)
+_AGGRESSIVE = {LOSS.name, CONGESTION.name, OVERFLOW}
 # So much under way fills the line whatever bursts it comes in; more is a queue.
 _BDPS, _REQUESTS = 2, 2
 
@@ -37,15 +46,32 @@ class Wanted:
     estimated: bool = False
     settings: tuple[str, ...] = ()
     disks: frozenset[str] = frozenset()
+    # Whether it serves as well to send less again, and to be no slower.
+    spares: bool = False
+    # What is written with it where it is felt by a new connection, and not for its own sake.
+    beside: tuple[Share, ...] = ()
+
+    @property
+    def whole(self) -> Reason:
+        """The reason of everything that is written."""
+        return attrs.evolve(self.reason, shares=(*self.reason.shares, *self.beside))
 
 
-def wanted_steps(now: View, aim: Aim, tried: Collection[str]) -> Iterator[Wanted]:
+def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
     """Yield what may serve `aim` and was not tried yet; not every one has anything to write."""
+    tried = learnt.tried
     if aim.goal is Goal.LATENCY:
         yield from _shorter_queues(now, aim, tried)
     # At the bound nothing is to be lifted; but a line that is full on average may lose, and be idle now and then.
-    yield from _lifting(now, tried)
-    yield from _against_overflow(now, tried, now.lossy_line_bit_per_s)
+    yield from _lifting(now, learnt)
+    if learnt.yields and COMPETING.name not in tried:
+        yield _against(now, _sharing)
+    if now.lossy_line and not learnt.yields:
+        yield from _against_overflow(now, tried, learnt.line_bit_per_s)
+    if (now.lossy_line or learnt.behind_losses) and LOSS.name not in tried and not learnt.yields:
+        yield _against(now, _lost)
+    if PROBING not in tried and not learnt.yields and learnt.probed_in_vain(now, but_for=_WORTH):
+        yield _without_probing(now, learnt.line_bit_per_s)
     # Without a pace no request is shorter.
     if aim.goal is not Goal.LATENCY and TOLD_PACE not in tried:
         yield from _without_pace(now, now.paced)
@@ -53,8 +79,10 @@ def wanted_steps(now: View, aim: Aim, tried: Collection[str]) -> Iterator[Wanted
         yield from _shorter_queues(now, aim, tried)
 
 
-def _lifting(now: View, tried: Collection[str]) -> Iterator[Wanted]:
+def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     """Yield what lifts the limiters of now, those first that take most of the time."""
+    # What takes no loss for congestion leaves others little, and a pace would keep to what they have left.
+    tried = learnt.tried | (_AGGRESSIVE if learnt.yields else set())
     yield from _against_overflow(now, tried, now.overflowing_bit_per_s)
     shares = tuple(
         share
@@ -62,13 +90,58 @@ def _lifting(now: View, tried: Collection[str]) -> Iterator[Wanted]:
         for share in way.liftable
         if share.lifts and share.limiter not in tried and not (share.limiter == LOSS.name and now.loses_little(way))
     )
-    profile = profile_for(now.seen[0], shares)
     # Where there is nothing to write against the largest ones, the others may have something.
     for first in range(len(shares)):
-        reason = Reason(profile, _rate_to_plan_for(now), (), shares[first:], _disks(now, _among(shares[first:])))
-        yield Wanted(reason, estimated=now.rate_bit_per_s is None)
+        yield _against(now, _among(shares[first:]))
     # A queue too short to be seen overflows all the same.
-    yield from _against_overflow(now, tried, now.delivered_bit_per_s)
+    if now.lossy:
+        yield from _against_overflow(now, tried, learnt.line_bit_per_s or None)
+
+
+def _against(now: View, of: Callable[[Judged], Sequence[Share]]) -> Wanted:
+    """Return what lifts the shares `of` each direction."""
+    shares = tuple(dict.fromkeys(share for way in now.ways for share in of(way)))
+    beside = {id(way): _beside(now.one_way(way), of(way)) for way in now.ways}
+    whose = _disks(now, lambda way: [*of(way), *beside[id(way)]])
+    reason = Reason(profile_for(now.seen[0], shares), _rate_to_plan_for(now), (), shares, whose)
+    every = tuple(dict.fromkeys(share for found in beside.values() for share in found))
+    return Wanted(reason, estimated=now.rate_bit_per_s is None, beside=every)
+
+
+def _beside(one_way: OneWay, shares: Sequence[Share]) -> list[Share]:
+    """Return what a connection made anew anyway is given with it: what would limit next takes another one else.
+
+    Buffers, round trips for R2Ts, a beginning that does not stop early, and data that does not leave in bursts.
+    """
+    sender, receiver = (TARGET, INITIATOR) if one_way.way_name == "read" else (INITIATOR, TARGET)
+    lifts = [
+        ((*BUFFER.lifts, *SLOW_START.lifts, _SPACED), (sender,)), (WINDOW.lifts, (receiver,)),
+        (R2T.lifts if one_way.r2t_round_trips else (), ENDS),
+        (LOSS.lifts if any(one.limiter == CONGESTION.name for one in shares) else (), (sender,)),
+    ]  # fmt: skip
+    return [attrs.evolve(shares[0], lifts=names, ends=ends) for names, ends in lifts if names and shares]
+
+
+def _sharing(way: Judged) -> list[Share]:
+    """Return what lets a direction have its part of a line that others use, too: its window as far as losses let it."""
+    sender = TARGET if way.way == "read" else INITIATOR
+    share = Share(COMPETING.name, 1.0, "others' traffic", lifts=BUFFER.lifts, ends=(sender,), profile=_WAN)
+    return [share, attrs.evolve(share, lifts=WINDOW.lifts, ends=tuple(one for one in ENDS if one != sender))]
+
+
+def _lost(way: Judged) -> list[Share]:
+    """Return the share of what a line loses that is full on average: all that it has below its best."""
+    sender = TARGET if way.way == "read" else INITIATOR
+    return [Share(LOSS.name, 1.0, "packets lost", lifts=LOSS.lifts, ends=(sender,), profile=LOSS.profile)]
+
+
+def _without_probing(now: View, line_bit_per_s: float) -> Wanted:
+    """Return what fills the line as well without probing for more than it has."""
+    sender = TARGET if now.main.way == "read" else INITIATOR
+    lifts = (*_PACING, "route.congctl")
+    share = Share(PROBING, 1.0, "a congestion control that probes", lifts=lifts, ends=(sender,), profile=_CLEAN)
+    reason = Reason(_CLEAN, _BELOW * line_bit_per_s, (), (share,), _disks(now, lambda way: [share]))
+    return Wanted(reason, settings=(_AS_SHOWN,), spares=True)
 
 
 def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> Iterator[Wanted]:
@@ -77,7 +150,7 @@ def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> 
     shares = tuple(share for way in now.ways for share in _overflowing(way))
     if rate is not None and shares and OVERFLOW not in tried:
         # A rate that payload showed has no room for what Linux does not count of a packet: it shows in the payload.
-        yield Wanted(Reason(_WAN, _BELOW * rate, (), shares, whose), settings=(_AS_SHOWN,))
+        yield Wanted(Reason(_WAN, _BELOW * rate, (), shares, whose), settings=(_AS_SHOWN,), spares=True)
 
 
 def _without_pace(now: View, paced: Sequence[Judged]) -> Iterator[Wanted]:

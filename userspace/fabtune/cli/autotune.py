@@ -27,7 +27,14 @@ def run_tune(args: argparse.Namespace) -> int:
             console.say("nothing was changed")
             return ExitCode.DONE
     asked = ClimbAsked(
-        tuple(args.on), args.target_netns, rate, args.seconds, args.steps, args.target_host, Goal(args.goal)
+        tuple(args.on),
+        args.target_netns,
+        rate,
+        args.seconds,
+        args.steps,
+        args.target_host,
+        Goal(args.goal),
+        not args.unfair,
     )
     with own_load.loaded(load) if load else contextlib.nullcontext():
         found = climb(asked, console.say, lambda found: _tell(found, as_json=args.json))
@@ -71,6 +78,7 @@ def _as_json(found: Climb) -> dict[str, Json]:
         "ended": found.ended,
         "verdict": found.last.verdict,
         "at_the_bound": found.last.at_the_bound,
+        "line_shown_bit_per_s": round(found.learnt.line_bit_per_s) or None,
         "steps": [one.as_json() for one in found.steps],
         "remarks": list(found.remarks),
     }
@@ -99,7 +107,7 @@ def _row(one: Climbed) -> tuple[str, ...]:
     found, times = one.outcome, tuple[str, ...]()
     if found.p99 and found.p50:
         times = (_from_to(one.before_p99_ms, one.after_p99_ms), _ratio(found.p99), _ratio(found.p50))
-    kept = "kept" if one.kept else "taken back"
+    kept = "kept" if one.kept else "taken back: others' share" if one.unfair else "taken back"
     return ", ".join(one.limiters), ", ".join(one.written), rates, _ratio(found.throughput), *times, pause, kept
 
 

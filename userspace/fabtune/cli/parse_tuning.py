@@ -152,6 +152,11 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--confirm", metavar="NAME", help="allow WORKLOAD to overwrite this device, such as sdb")
     add_look(parser, 3, 600)
     parser.add_argument("--steps", type=_steps, default=8, metavar="N", help="the most steps (default: 8)")
+    parser.add_argument(
+        "--unfair",
+        action="store_true",
+        help="keep what leaves others that use the same line less than half as much, too",
+    )
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask first")
 
 

@@ -110,6 +110,8 @@ def _sample(told: Mapping[int, bytes], at_s: float) -> SocketSample:
         app_limited=bool(len(info) > 7 and info[7] & (1 if sys.byteorder == "little" else 0x80)),
         pacing_bytes_per_s=_u64(info, 104),
         max_pacing_bytes_per_s=_u64(info, 112),
+        delivered_segments=_u32(info, 192),
+        rtt_deviation_ms=(_u32(info, 72) or 0) / 1e3,
     )
 
 

@@ -57,6 +57,10 @@ class SocketSample:
     max_pacing_bytes_per_s: int | None
     # What the queueing discipline that its packets leave by let one flow, or all of them, have then.
     qdisc_bytes_per_s: float | None = None
+    # Those that are known to have arrived, what lies behind a gap included; cumulative in 32 bits.
+    delivered_segments: int | None = None
+    # How far round trips are from their mean (tcpi_rttvar).
+    rtt_deviation_ms: float | None = None
 
 
 @attrs.frozen

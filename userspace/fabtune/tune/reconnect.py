@@ -42,10 +42,14 @@ _BUSY_DISKS_WAIT_S = 120.0
 
 @dataclass(frozen=True)
 class Reconnected:
-    """A session with its new connection, and the longest that a request may have waited for it."""
+    """A session with its new connection, and the longest that a request may have waited for it.
+
+    `since_s` is when it was there (CLOCK_MONOTONIC).
+    """
 
     label: str
     pause_s: float
+    since_s: float = 0.0
 
     def as_json(self) -> dict[str, Json]:
         """Return it with stable keys."""
@@ -281,11 +285,12 @@ def _watch(sessions: Sequence[Session], ended: Daemon, begun_s: float, limit_s: 
     deadline = time.monotonic() + limit_s
     wanted = {one.sid: one.label for one in sessions}
     while len(found) < len(wanted):
-        pause_s = time.monotonic() - begun_s
+        now_s = time.monotonic()
+        pause_s = now_s - begun_s
         now = live_sessions()
         for sid in _logged_in_anew(now, ended):
             if sid in wanted:
-                found.setdefault(sid, Reconnected(wanted[sid], pause_s))
+                found.setdefault(sid, Reconnected(wanted[sid], pause_s, now_s))
         if time.monotonic() > deadline:
             states = {one.sid: one.state or "in an unknown state" for one in now}
             late = [f"{label} ({states.get(sid, 'gone')})" for sid, label in wanted.items() if sid not in found]

@@ -1,0 +1,145 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What `fabtune tune`, told nothing, leaves a neighbour's bulk flow of a line, and how evenly four sessions share one.
+
+Writes share.json, a row a cell.  What a guest measured of a cell is kept in OUT/share, and measured again only where
+the cell, fabtune or this measurement has changed since.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import kept_cells
+from kept_cells import kept, measure_all
+from lab_run import lab_run
+
+# Of a fair share at least, and of what the other has at most; how much less even than untouched sessions.
+LEAST_OF_FAIR, MOST_OF_OTHER, EVENLY = 0.5, 2.0, 0.98
+_MEASURING = ("share_guest.py", "share.guest", "tune_guest.py")
+# What a full packet of 1500 bytes takes of the emulated line, and has of payload.
+_WIRE, _PAYLOAD = 1514, 1448
+_FIRST_SEED = 3001
+_FIGURES = ("of_fair", "of_other", "evenness")
+
+
+@attrs.frozen
+class Cell:
+    """One line, and who shares it: sessions of ours, and a flow of others or none."""
+
+    rtt_ms: float
+    rate_mbit: float
+    buffer_bdp: float
+    op: str
+    sessions: int
+    cross: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """A name for files."""
+        return f"share-{self.seed - _FIRST_SEED:02}"
+
+    def digest(self, code: str) -> str:
+        """What makes its figures what they are, with the digest `code` of what measures."""
+        return kept_cells.digest(self, code)
+
+
+def cells() -> list[Cell]:
+    """Return every cell: a neighbour's flow of cubic first, then four sessions of one initiator."""
+    lines = [(20.0, 100.0, 1.0), (50.0, 80.0, 0.5), (100.0, 60.0, 2.0), (5.0, 100.0, 1.0)]
+    shared = [(1, "cubic"), (4, "none")]
+    found = [(*line, op, *who) for who in shared for line in lines for op in ("read", "write")]
+    return [Cell(*one, seed=_FIRST_SEED + number) for number, one in enumerate(found)]
+
+
+def code(suite: str, accel: str) -> str:
+    """Return the digest of what measures, as it is now."""
+    return f"{kept_cells.code(_MEASURING)} {suite} {accel}"
+
+
+def measure(place: Path, suite: str, accel: str, cell: Cell) -> None:
+    """Run `cell` in a guest of its own and keep what it gives in `place`.  Raises RuntimeError for one that fails."""
+    said, digest = place / f"{cell.name}.log", cell.digest(code(suite, accel))
+    with said.open("w") as log:
+        told = json.dumps(attrs.asdict(cell))
+        done = lab_run("share.guest", told, seed=cell.seed, suite=suite, log=log, accel=accel)
+    lines = (line.partition(" ") for line in said.read_text(errors="replace").splitlines())
+    ways = {one["way"]: one for kind, _, content in lines if kind == "WAY" and (one := json.loads(content))}
+    if done.returncode or len(ways) != 2:
+        raise RuntimeError(f"{cell.name}: exit {done.returncode}; what its guest said is in {said}")
+    document = {"digest": digest, "cell": attrs.asdict(cell), "ways": ways}
+    (place / f"{cell.name}.json").write_text(json.dumps(document) + "\n")
+
+
+def evenness(shares: Sequence[float]) -> float:
+    """Return Jain's index of shares: 1 where all are alike, 1/n where one has everything."""
+    return sum(shares) ** 2 / (len(shares) * sum(one * one for one in shares))
+
+
+def row(cell: Cell, ways: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what share.json says of a cell: of a fair half, of the other's, and how evenly sessions share."""
+    found: dict[str, Any] = attrs.asdict(cell)
+    for way, one in ways.items():
+        ours = sum(one["bytes_per_s"]) * _WIRE / _PAYLOAD
+        found[f"{way}_mb_per_s"] = round(sum(one["bytes_per_s"]) / 1e6, 3)
+        if cell.cross != "none":
+            found[f"{way}_of_fair"] = round(ours / (cell.rate_mbit * 1e6 / 8 / 2), 3)
+            found[f"{way}_of_other"] = round(ours / max(one["cross_bytes_per_s"], 1), 3)
+        else:
+            found[f"{way}_evenness"] = round(evenness(one["bytes_per_s"]), 4)
+    return found
+
+
+def missed(cell: Cell, ways: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each bar that a cell misses."""
+    found, told = row(cell, ways), []
+    if cell.cross != "none":
+        if found["tune_of_fair"] < LEAST_OF_FAIR:
+            told.append(f"{found['tune_of_fair']} of a fair share, {LEAST_OF_FAIR} demanded")
+        if found["tune_of_other"] > MOST_OF_OTHER:
+            told.append(f"{found['tune_of_other']} times the other's share, {MOST_OF_OTHER:g} allowed")
+    elif found["tune_evenness"] < EVENLY * found["untouched_evenness"]:
+        told.append(f"evenness {found['tune_evenness']}, untouched {found['untouched_evenness']}")
+    return [f"{cell.name}: {one}" for one in told]
+
+
+def show(found: Sequence[tuple[Cell, Mapping[str, Any]]]) -> None:
+    """Print what each has of the line."""
+    rows = [
+        ["cell", "ms", "Mb/s", "BDP", "op", "sessions", "beside", "untouched", "tune", "of fair", "of other", "even"]
+    ]
+    for cell, ways in found:
+        told = row(cell, ways)
+        pairs = [f"{told.get(f'untouched_{name}', '-')} {told.get(f'tune_{name}', '-')}" for name in _FIGURES]
+        rows.append([
+            cell.name, f"{cell.rtt_ms:g}", f"{cell.rate_mbit:g}", f"{cell.buffer_bdp:g}", cell.op, str(cell.sessions),
+            cell.cross, f"{told['untouched_mb_per_s']:.2f}", f"{told['tune_mb_per_s']:.2f}", *pairs,
+        ])  # fmt: skip
+    print(kept_cells.table(rows))
+
+
+def main() -> int:
+    """Measure what is missing, then judge."""
+    asked = kept_cells.options(__doc__, "a neighbour's flow").parse_args()
+    place = asked.out / "share"
+    place.mkdir(parents=True, exist_ok=True)
+    chosen = [one for one in cells()[: asked.cells] if not asked.only or one.name in asked.only]
+    now = code(asked.suite, asked.accel)
+    wanted = [] if asked.judge_only else [one for one in chosen if not kept(place, one, one.digest(now))]
+    print(f"{len(chosen)} cells, {len(wanted)} to measure", flush=True)
+    failures = measure_all(wanted, partial(measure, place, asked.suite, asked.accel), asked.jobs)
+    found = [(one, told["ways"]) for one in chosen if (told := kept_cells.read(place, one))]
+    (asked.out / "share.json").write_text(json.dumps([row(*one) for one in found], indent=1) + "\n")
+    show(found)
+    for text in (misses := [*failures, *(text for one in found for text in missed(*one))]):
+        print(text)
+    return bool(misses)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a climb has learnt of the path from all its looks, those at steps that were taken back included."""
+
+import math
+
+import attrs
+
+from fabtune.autotune.view import View
+
+# What fills a line with so much to spare does not hang on how well the losses of a few seconds tell the path's.
+_SPARE = 1.5
+# Whoever has less than this of the line while a queue stands on it shares it; with more than so much nobody else has
+# half as much.
+_ALONE, _FAIR = 0.75, 2 / 3
+# So much sent again is the queue's doing.
+_WASTED = 0.003
+
+
+@attrs.define
+class Learnt:
+    """What did not help, the most that the line showed to carry in bit/s, and the least share of packets lost.
+
+    `queued_bytes_per_s` is the least payload that passed while a queue stood on the path, of `line_bytes_per_s`.
+    """
+
+    tried: set[str] = attrs.field(factory=set)
+    # Whether a step was taken back behind which losses held the load.
+    behind_losses: bool = False
+    # Whether others that use the line are to keep their part of it.
+    friendly: bool = True
+    line_bit_per_s: float = 0.0
+    line_bytes_per_s: float = 0.0
+    queued_bytes_per_s: float = math.inf
+    least_lost: float = 1.0
+
+    def saw(self, view: View) -> None:
+        """Learn from one look."""
+        self.line_bit_per_s = max(self.line_bit_per_s, view.shown_bit_per_s or 0.0)
+        if shown := view.shown:
+            self.least_lost = min(self.least_lost, shown.lost)
+            self.line_bytes_per_s = max(self.line_bytes_per_s, shown.most_bytes_per_s)
+            self.queued_bytes_per_s = min(self.queued_bytes_per_s, shown.queued_bytes_per_s or math.inf)
+
+    @property
+    def others(self) -> bool:
+        """Whether others have sent over the line: what it carries was not all ours while a queue stood on it."""
+        return self.queued_bytes_per_s < _ALONE * self.line_bytes_per_s
+
+    @property
+    def yields(self) -> bool:
+        """Whether others use the line, and are to keep their part."""
+        return self.friendly and self.others
+
+    def unfair(self, view: View) -> bool:
+        """Tell whether a load has more than twice as much of a line that others use than they have left.
+
+        Only what takes no loss for congestion does: cubic gives way to others as they do to it.
+        """
+        shown = view.shown
+        if shown is None or not shown.probed:
+            return False
+        return self.yields and shown.mean_bytes_per_s > _FAIR * self.line_bytes_per_s
+
+    def probed_in_vain(self, view: View, but_for: float) -> bool:
+        """Tell whether a congestion control probes for more than its line has, where cubic would fill that as well.
+
+        Of the line it then has all but that share at most.
+        """
+        shown = view.shown
+        if shown is None or not shown.probed or not self.line_bit_per_s:
+            return False
+        # What loses little does not overfill a queue.
+        if shown.lost < _WASTED:
+            return False
+        share = shown.mean_bytes_per_s / shown.most_bytes_per_s * (view.shown_bit_per_s or 0.0) / self.line_bit_per_s
+        line = shown.mean_bytes_per_s / share
+        return share < 1 - but_for and shown.cubic_bytes_per_s(self.least_lost) >= _SPARE * line
