@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -26,6 +27,9 @@ class Cell(Protocol):
     @property
     def name(self) -> str:
         """A name for files."""
+
+    def digest(self, code: str) -> str:
+        """What makes its figures what they are, with the digest `code` of what measures."""
 
 
 _C = TypeVar("_C", bound=Cell)
@@ -86,6 +90,34 @@ def read(place: Path, cell: Cell) -> dict[str, Any]:
 def kept(place: Path, cell: Cell, now: str) -> bool:
     """Tell whether a cell is there as it would be measured now, which is what its digest `now` says."""
     return bool(read(place, cell).get("digest") == now)
+
+
+def gather(
+    asked: argparse.Namespace,
+    cells: Sequence[_C],
+    directory: str,
+    code_now: str,
+    measure: Callable[..., None],
+    part: str,
+) -> tuple[list[_C], dict[_C, Any], list[str]]:
+    """Measure what is missing of the chosen cells in OUT/`directory`, with `measure(place, suite, accel, cell)`.
+
+    Returns the chosen cells; `part` of what is kept of any cell as it is now, or however old to be judged only; and how
+    guests failed.
+    """
+    place = asked.out / directory
+    place.mkdir(parents=True, exist_ok=True)
+    chosen = [one for one in cells[: asked.cells] if not asked.only or one.name in asked.only]
+    missing = [] if asked.judge_only else [one for one in chosen if not kept(place, one, one.digest(code_now))]
+    print(f"{len(chosen)} cells, {len(missing)} to measure", flush=True)
+    failures = measure_all(missing, partial(measure, place, asked.suite, asked.accel), asked.jobs)
+    current = [one for one in cells if asked.judge_only or kept(place, one, one.digest(code_now))]
+    return chosen, {one: document[part] for one in current if (document := read(place, one))}, failures
+
+
+def not_measured(chosen: Sequence[_C], found: Collection[_C]) -> list[str]:
+    """Return a sentence for each chosen cell that nothing is kept of, or for there being none."""
+    return [f"{one.name}: not measured" for one in chosen if one not in found] or ["no cell was chosen"] * (not chosen)
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

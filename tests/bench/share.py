@@ -9,13 +9,11 @@ the cell, fabtune or this measurement has changed since.
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import kept_cells
-from kept_cells import kept, measure_all
 from lab_run import lab_run
 
 # Of a fair share at least, and of what the other has at most; how much less even than untouched sessions.
@@ -123,22 +121,24 @@ def show(found: Sequence[tuple[Cell, Mapping[str, Any]]]) -> None:
     print(kept_cells.table(rows))
 
 
+def verdicts(chosen: Sequence[Cell], found: Mapping[Cell, Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each bar that is missed or that nothing was measured for."""
+    told = [text for one in chosen if one in found for text in missed(one, found[one])]
+    return told + kept_cells.not_measured(chosen, found)
+
+
 def main() -> int:
     """Measure what is missing, then judge."""
     asked = kept_cells.options(__doc__, "a neighbour's flow").parse_args()
-    place = asked.out / "share"
-    place.mkdir(parents=True, exist_ok=True)
-    chosen = [one for one in cells()[: asked.cells] if not asked.only or one.name in asked.only]
     now = code(asked.suite, asked.accel)
-    wanted = [] if asked.judge_only else [one for one in chosen if not kept(place, one, one.digest(now))]
-    print(f"{len(chosen)} cells, {len(wanted)} to measure", flush=True)
-    failures = measure_all(wanted, partial(measure, place, asked.suite, asked.accel), asked.jobs)
-    found = [(one, told["ways"]) for one in chosen if (told := kept_cells.read(place, one))]
-    (asked.out / "share.json").write_text(json.dumps([row(*one) for one in found], indent=1) + "\n")
-    show(found)
-    for text in (misses := [*failures, *(text for one in found for text in missed(*one))]):
-        print(text)
-    return bool(misses)
+    chosen, found, failures = kept_cells.gather(asked, cells(), "share", now, measure, "ways")
+    (asked.out / "share.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
+    judged = [(one, found[one]) for one in chosen if one in found]
+    if judged:
+        show(judged)
+    told = verdicts(chosen, found) + failures
+    print("\n".join(told) or f"{len(judged)} cells, all bars held")
+    return int(bool(told))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,11 @@ cell, fabtune or this measurement has changed since.
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import kept_cells
-from kept_cells import kept, measure_all
 from lab_run import lab_run
 from told_cells import Cell, cells
 
@@ -100,8 +98,7 @@ def missed(cell: Cell, found: Mapping[str, Any]) -> list[str]:
 def verdicts(chosen: Sequence[Cell], found: Mapping[Cell, Mapping[str, Any]]) -> list[str]:
     """Return a sentence for each bar that is missed or that nothing was measured for."""
     told = [text for one in chosen if one in found for text in missed(one, found[one])]
-    told += [f"{one.name}: not measured" for one in chosen if one not in found]
-    return told or ["no cell was chosen"] * (not chosen)
+    return told + kept_cells.not_measured(chosen, found)
 
 
 def shown(found: Mapping[Cell, Mapping[str, Any]]) -> str:
@@ -123,18 +120,8 @@ def shown(found: Mapping[Cell, Mapping[str, Any]]) -> str:
 def main() -> int:
     """Measure what is missing, then judge."""
     asked = kept_cells.options(__doc__, "each kind comes early").parse_args()
-    place = asked.out / "told"
-    place.mkdir(parents=True, exist_ok=True)
-    chosen = [one for one in cells()[: asked.cells] if not asked.only or one.name in asked.only]
     now = code(asked.suite, asked.accel)
-    current = {one for one in cells() if asked.judge_only or kept(place, one, one.digest(now))}
-    wanted = [one for one in chosen if one not in current and not asked.judge_only]
-    print(f"{len(chosen)} cells, {len(wanted)} to measure", flush=True)
-    failures = measure_all(wanted, partial(measure, place, asked.suite, asked.accel), asked.jobs)
-    current |= {one for one in wanted if kept(place, one, one.digest(now))}
-    found = {
-        one: dict(document["found"]) for one in cells() if one in current and (document := kept_cells.read(place, one))
-    }
+    chosen, found, failures = kept_cells.gather(asked, cells(), "told", now, measure, "found")
     (asked.out / "told.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
     judged = {one: found[one] for one in chosen if one in found}
     if judged:

@@ -10,7 +10,6 @@ import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 
 import kept_cells  # noqa: E402
-from kept_cells import kept, measure_all  # noqa: E402
 from lab_run import lab_run  # noqa: E402
 from tune_cells import Cell, cells  # noqa: E402
 
@@ -147,15 +145,8 @@ def show(found: Sequence[tuple[Cell, dict[str, Any]]]) -> None:
 def main() -> int:
     """Measure what is missing, then judge."""
     asked = kept_cells.options(__doc__, "they fill the space, too").parse_args()
-    place = asked.out / "tune"
-    place.mkdir(parents=True, exist_ok=True)
-    chosen = [one for one in cells()[: asked.cells] if not asked.only or one.name in asked.only]
     now = code(asked.suite, asked.accel)
-    wanted = [] if asked.judge_only else [one for one in chosen if not kept(place, one, one.digest(now))]
-    print(f"{len(chosen)} cells, {len(wanted)} to measure", flush=True)
-    failures = measure_all(wanted, partial(measure, place, asked.suite, asked.accel), asked.jobs)
-    current = [one for one in cells() if asked.judge_only or kept(place, one, one.digest(now))]
-    found = {one: read for one in current if (read := read_ways(place, one))}
+    chosen, found, failures = kept_cells.gather(asked, cells(), "tune", now, measure, "ways")
     (asked.out / "tune.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
     judged = [(one, found[one]) for one in chosen if one in found]
     if judged:
@@ -168,13 +159,7 @@ def main() -> int:
 def verdicts(chosen: Sequence[Cell], found: Mapping[Cell, dict[str, Any]]) -> list[str]:
     """Return a sentence for each bar that is missed or that nothing was measured for."""
     told = [text for one in chosen if one in found for text in missed(one, found[one])]
-    told += [f"{one.name}: not measured" for one in chosen if one not in found]
-    return told or ["no cell was chosen"] * (not chosen)
-
-
-def read_ways(place: Path, cell: Cell) -> dict[str, Any]:
-    """Return what is kept of a cell, however old; nothing without it."""
-    return dict(kept_cells.read(place, cell).get("ways", {}))
+    return told + kept_cells.not_measured(chosen, found)
 
 
 if __name__ == "__main__":
