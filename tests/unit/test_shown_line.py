@@ -35,7 +35,7 @@ def delivering(
         arrived += 20e6 * share * elapsed_s
         samples.append(
             attrs.evolve(
-                sample, delivered_segments=round(arrived / 1448) + 2**32 - 5000, sent_bytes=round(arrived),
+                sample, delivered_segments=(round(arrived / 1448) + 2**32 - 5000) % 2**32, sent_bytes=round(arrived),
                 retransmitted_bytes=sent_again * turn, app_limited=False,
                 delivery_bytes_per_s=int(20e6 * share * sampled),
             )
