@@ -122,22 +122,26 @@ def _beside(one_way: OneWay, shares: Sequence[Share]) -> list[Share]:
     return [attrs.evolve(shares[0], lifts=names, ends=ends) for names, ends in lifts if names and shares]
 
 
+def _sender(way: Judged) -> str:
+    return TARGET if way.way == "read" else INITIATOR
+
+
 def _sharing(way: Judged) -> list[Share]:
     """Return what lets a direction have its part of a line that others use, too: its window as far as losses let it."""
-    sender = TARGET if way.way == "read" else INITIATOR
+    sender = _sender(way)
     share = Share(COMPETING.name, 1.0, "others' traffic", lifts=BUFFER.lifts, ends=(sender,), profile=_WAN)
     return [share, attrs.evolve(share, lifts=WINDOW.lifts, ends=tuple(one for one in ENDS if one != sender))]
 
 
 def _lost(way: Judged) -> list[Share]:
     """Return the share of what a line loses that is full on average: all that it has below its best."""
-    sender = TARGET if way.way == "read" else INITIATOR
+    sender = _sender(way)
     return [Share(LOSS.name, 1.0, "packets lost", lifts=LOSS.lifts, ends=(sender,), profile=LOSS.profile)]
 
 
 def _without_probing(now: View, line_bit_per_s: float) -> Wanted:
     """Return what fills the line as well without probing for more than it has."""
-    sender = TARGET if now.main.way == "read" else INITIATOR
+    sender = _sender(now.main)
     lifts = (*_PACING, "route.congctl")
     share = Share(PROBING, 1.0, "a congestion control that probes", lifts=lifts, ends=(sender,), profile=_CLEAN)
     reason = Reason(_CLEAN, _BELOW * line_bit_per_s, (), (share,), _disks(now, lambda way: [share]))
@@ -161,7 +165,7 @@ def _without_pace(now: View, paced: Sequence[Judged]) -> Iterator[Wanted]:
     shares = {
         id(way): Share(
             TOLD_PACE, 1.0, "a pace that was told", lifts=_PACES,
-            ends=(TARGET if way.way == "read" else INITIATOR,), profile=_UNPACED,
+            ends=(_sender(way),), profile=_UNPACED,
         )
         for way in paced
     }  # fmt: skip
@@ -177,7 +181,7 @@ def _among(shares: Sequence[Share]) -> Callable[[Judged], Sequence[Share]]:
 
 def _overflowing(way: Judged) -> list[Share]:
     if way.at_the_bound:
-        sender = TARGET if way.way == "read" else INITIATOR
+        sender = _sender(way)
         return [Share(OVERFLOW, 1.0, "a queue on the path that overflows", lifts=_PACING, ends=(sender,), profile=_WAN)]
     lossy = (share for share in way.liftable if share.limiter == LOSS.name)
     return [attrs.evolve(share, limiter=OVERFLOW, lifts=_PACING, profile=_WAN) for share in lossy]
