@@ -85,20 +85,22 @@ def row(cell: Cell, ways: dict[str, Any]) -> dict[str, Any]:
 def below_s(ways: dict[str, Any], way: str = TUNE) -> float:
     """Return the longest time for which `way` was below untouched, by the mean of each second's readings.
 
-    One reading alone says little: requests come in bursts, and one burst does not make up for seconds without.
+    One reading alone says little: requests come in bursts, and one burst does not make up for seconds without.  A
+    reading is below where each second is that has it, so that a stop is as long as it was, not a second longer; or
+    where nothing moved, whatever did before and behind.
     """
     least = MEANWHILE * ways[UNTOUCHED]["bytes_per_s"]
-    longest, since = 0.0, None
-    last_s = 0.0
-    recent: list[tuple[float, float]] = []
-    for at_s, rate in ways[way]["moved"]:
-        recent = [one for one in [*recent, (at_s, rate)] if one[0] > at_s - _MEAN_S]
-        if statistics.mean(one for _, one in recent) >= least:
-            since = None
-        elif since is None:
-            since = last_s
-        last_s = at_s
-        longest = max(longest, 0.0 if since is None else at_s - since)
+    moved = ways[way]["moved"]
+    below = [True] * len(moved)
+    for last, (at_s, _) in enumerate(moved):
+        second = [place for place in range(last + 1) if moved[place][0] > at_s - _MEAN_S]
+        if statistics.mean(moved[place][1] for place in second) >= least:
+            for place in second:
+                below[place] = False
+    longest, since_s = 0.0, 0.0
+    for (at_s, rate), low in zip(moved, below, strict=True):
+        since_s = since_s if low or not rate else at_s
+        longest = max(longest, at_s - since_s)
     return longest
 
 

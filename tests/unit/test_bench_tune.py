@@ -110,3 +110,11 @@ def test_what_was_not_measured_holds_no_bar() -> None:
     assert bench.verdicts([_CLEAN], {_CLEAN: _ways()}) == []
     assert bench.verdicts([_CLEAN, other], {_CLEAN: _ways()}) == [f"{other.name}: not measured"]
     assert bench.verdicts([], {}) == ["no cell was chosen"]
+
+
+@pytest.mark.parametrize("of_bound", [0.1, 1.0])
+@pytest.mark.parametrize("stopped_s", [0.0, 1.0, 3.0])
+def test_a_stop_of_the_load_is_as_long_as_it_was(stopped_s: float, of_bound: float) -> None:
+    whole = of_bound * bench.bound(_CLEAN)
+    moved = [[0.25 * turn, 0.0 if 10 < 0.25 * turn <= 10 + stopped_s else whole] for turn in range(100)]
+    assert bench.below_s(_ways(moved=moved)) == stopped_s

@@ -35,6 +35,7 @@ def _read(name: str) -> dict[str, object]:
 
 _KEPT = _read("observations.json.gz")
 _CAUSES = _read("observations-100mbit.json.gz")
+_BURSTS = _read("observations-bursts.json.gz")
 Put = Callable[[Observation], Observation]
 
 
@@ -276,3 +277,14 @@ def test_a_full_line_whose_queue_overflows_now_and_then_is_no_lossy_path(slower:
     (found,) = judged(attrs.evolve(seen, target=attrs.evolve(seen.target, socket=socket)))
     assert found.first.limiter == limiter
     assert found.at_the_bound is (limiter == "line")
+
+
+@pytest.mark.parametrize("name", ["r2t-bursts-write-40ms", "r2t-bursts-write-87ms"])
+def test_the_bursts_that_r2ts_ask_for_are_no_queue_that_a_full_line_has(name: str) -> None:
+    """Untouched writes over 176 and 87 Mb/s had 2/3 of it: the buffer was empty of what was not sent, and full."""
+    seen = typed.STRICT.read(Observation, _BURSTS[name], name)
+    assert seen.rate_bytes_per_s is None
+    (found,) = judged(seen)
+    assert not found.at_the_bound
+    among = {limiter for share in found.shares for limiter in share.among}
+    assert "send-buffer" in among, found.shares

@@ -12,7 +12,7 @@ from fabtune.model.observation import ENDS, INITIATOR, TARGET
 from fabtune.tune.lift import Limited, Reason, profile_for
 from fabtune.why.judging import Judged, Share
 from fabtune.why.limiters.congestion import CONGESTION, LOSS, SLOW_START
-from fabtune.why.limiters.line import COMPETING
+from fabtune.why.limiters.line import COMPETING, LINE_OR_BUFFER
 from fabtune.why.limiters.requests import R2T
 from fabtune.why.limiters.windows import BUFFER, WINDOW
 from fabtune.why.one_way import OneWay
@@ -93,6 +93,8 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     # Where there is nothing to write against the largest ones, the others may have something.
     for first in range(len(shares)):
         yield _against(now, _among(shares[first:]))
+    if LINE_OR_BUFFER.name not in tried and any(map(_perhaps_buffer, now.ways)):
+        yield _against(now, _perhaps_buffer)
     # A queue too short to be seen overflows all the same.
     if now.lossy:
         yield from _against_overflow(now, tried, learnt.line_bit_per_s or None)
@@ -131,6 +133,12 @@ def _sharing(way: Judged) -> list[Share]:
     sender = _sender(way)
     share = Share(COMPETING.name, 1.0, "others' traffic", lifts=BUFFER.lifts, ends=(sender,), profile=_WAN)
     return [share, attrs.evolve(share, lifts=WINDOW.lifts, ends=tuple(one for one in ENDS if one != sender))]
+
+
+def _perhaps_buffer(way: Judged) -> list[Share]:
+    """Return what lifts a buffer that lets data leave in bursts, where that or the line is what limits."""
+    found = [] if way.at_the_bound else [one for one in way.shares if one.limiter == LINE_OR_BUFFER.name]
+    return [attrs.evolve(one, lifts=BUFFER.lifts, ends=(_sender(way),)) for one in found]
 
 
 def _lost(way: Judged) -> list[Share]:

@@ -344,6 +344,10 @@ class Observation:
         size = one.request_bytes
         return requests * (sendable_bytes(round(size), self.bursts) if way == "write" and self.bursts else size)
 
+    def served_ms(self, way: str) -> float | None:
+        """Return a read's mean time at the target, None where nobody tells; a write's has its data's way in it."""
+        return self.served.mean_ms.get(way) if self.served and way == "read" else None
+
     @property
     def bursts(self) -> Bursts | None:
         """What the session agreed on that decides a write's round trips, None where it is not told."""

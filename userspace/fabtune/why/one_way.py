@@ -6,14 +6,16 @@ from functools import cached_property
 
 import attrs
 
-from fabtune.model.observation import TARGET, DiskSample, EndSeen, Observation, SocketSample, WaySeen
-from fabtune.model.path import LINUX_FRAMING, NetworkPath, write_round_trips
+from fabtune.model.observation import DiskSample, Observation, SocketSample, WaySeen
+from fabtune.model.path import LINUX_FRAMING, NetworkPath, sendable_bytes, write_round_trips
 from fabtune.why.slices import HELD_BACK, Parts, Slice, around, facing, nearest, paced_to, parted, usable
 
 # Rates are taken over at least this long, and this many round trips: bytes come in bursts.
 _RATE_S, _RATE_RTTS = 0.5, 4
 # A queue on the path that no burst of one segment batch explains.
 _QUEUE_BYTES, _QUEUE_SHARE = 128 << 10, 0.15
+# What R2Ts ask for leaves at once, and one may come while another's data still queues.
+_BURSTS = 2
 # A line carries this share of its goodput at least when it is full.
 FULL = 0.9
 # A queue that stands for this share of the look tells by what passes meanwhile what the line has for this connection.
@@ -211,6 +213,12 @@ class OneWay:
         return write_round_trips(round(self.way.request_bytes), bursts) - 1
 
     @cached_property
+    def r2t_burst_bytes(self) -> int:
+        """What a write sends at once when an R2T comes, 0 where none is waited for."""
+        asked = self.seen.bursts if self.r2t_round_trips else None
+        return sendable_bytes(round(self.way.request_bytes), asked) if asked else 0
+
+    @cached_property
     def qdisc_limit(self) -> float | None:
         """What the sender's queueing discipline lets pass, as payload."""
         rate = self.qdisc_rate
@@ -254,27 +262,11 @@ class OneWay:
         found = NetworkPath(0, rate_bytes_per_s, self.mtu, framing_bytes=LINUX_FRAMING).goodput_bytes_per_s
         return None if self.goodput and found >= _AS_THE_LINE * self.goodput else found
 
-    @property
-    def served_ms(self) -> float | None:
-        """A read's mean time at the target, None where nobody tells; a write's has its data's way in it."""
-        served = self.seen.served
-        return served.mean_ms.get(self.way_name) if served and self.way_name == "read" else None
-
     @cached_property
     def spins(self) -> bool:
         """Tell whether the initiator's worker spins on a full socket: its CPU is busy then, and does nothing."""
         full = _SPINS * self.mean("send_buffer_bytes")
         return self.way_name == "write" and self.mean("send_queue_bytes") >= full
-
-    def cpu(self, end: EndSeen | None) -> float:
-        """Return how busy the busiest of what carries data at `end` is: a thread, or a CPU's soft interrupts."""
-        if end is None:
-            return 0.0
-        names: tuple[str, ...] = ("iscsi_ttx", "iscsi_trx")
-        if end.end != TARGET:
-            names = () if self.spins else ("iscsi_q_",)
-        threads = [one.cpu_share for one in end.threads if any(name in one.name for name in names)]
-        return max([*threads, *end.softirq], default=0.0)
 
     def moments(self) -> Sequence["Moment"]:
         """Return the moments in order, of the sender's samples where it was seen, else of the receiver's."""
@@ -381,12 +373,20 @@ class Moment:
     @property
     def queued_on_path(self) -> bool:
         """Whether more waits on the path than its round trip holds, beyond the sender's own host."""
+        return self._on_path_bytes >= max(_QUEUE_BYTES, _QUEUE_SHARE * self.bytes_per_s * self.one_way.rtt_s)
+
+    @property
+    def _on_path_bytes(self) -> float:
         if not (known := self.sender or self.receiver) or not self.one_way.rtt_s:
-            return False
+            return 0.0
         more_s = known.mean("rtt_ms") / 1e3 - self.one_way.rtt_s
-        own_bytes = known.mean("below_tcp_bytes")
-        least = max(_QUEUE_BYTES, _QUEUE_SHARE * self.bytes_per_s * self.one_way.rtt_s)
-        return more_s * self.bytes_per_s - own_bytes >= least
+        return more_s * self.bytes_per_s - known.mean("below_tcp_bytes")
+
+    @property
+    def queued_bursts(self) -> bool:
+        """Whether what waits on the path may be what R2Ts asked for, sent at once by a buffer that holds no more."""
+        most = _BURSTS * self.one_way.r2t_burst_bytes if self.one_way.buffer_mostly_full else 0
+        return self.queued_on_path and self._on_path_bytes < most
 
     @property
     def backlogged(self) -> bool:

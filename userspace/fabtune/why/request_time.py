@@ -38,7 +38,8 @@ def parts_of(one_way: OneWay) -> list[Part]:
     path_ms, socket_ms, queues_ms = 1e3 * one_way.rtt_s, 1e3 * one_way.socket_s, _queues_ms(one_way)
     wire_ms = _wire_ms(one_way, socket_ms + queues_ms)
     # The block layer counts a disk's time in ticks; the target's own count, where there is one, is of all of it.
-    served_ms = math.inf if one_way.served_ms is None else one_way.served_ms
+    known_ms = one_way.seen.served_ms(one_way.way_name)
+    served_ms = math.inf if known_ms is None else known_ms
     told = [
         Part("held", max(0.0, whole_ms - (way.device_ms or whole_ms))),
         Part("queue", _queued_ms(one_way)),

@@ -67,13 +67,18 @@ def _line(moment: Moment) -> float:
     if share is None:
         # A queue that overflows drains, and the line is full all the same.
         queued = moment.one_way.queued_bytes_per_s or math.inf
-        return float(moment.queued_on_path or moment.bytes_per_s >= _AS_QUEUED * queued)
+        full = moment.queued_on_path or moment.bytes_per_s >= _AS_QUEUED * queued
+        return float(full and not moment.queued_bursts)
     # What it carried on the whole counts too: moments are uneven.  Acknowledgements of what comes the other way take a
     # little of it.
     full = share >= FULL or moment.one_way.carried_bytes_per_s >= FULL * (moment.one_way.goodput or math.inf)
     if full and share < _NO_ROOM and _asked_for(moment):
         return 0.0
     return float(full or (share >= OURS and moment.queued_on_path))
+
+
+def _bursts(moment: Moment) -> float:
+    return float(moment.line_share is None and moment.queued_bursts)
 
 
 def _asked_for(moment: Moment) -> bool:
@@ -140,6 +145,12 @@ PACED_OR_LINE = Limiter(
     subject=lambda one_way: f"{PACING.subject(one_way)}, or the line that it is set for (give --rate to tell)",
     among=("pacing", "line"),
 )  # fmt: skip
+# A buffer that is as long as the path sends no less, and looks the same.
+LINE_OR_BUFFER = Limiter(
+    name="cannot-tell-bursts", stage=LINE, order=6, claim=_bursts, evidence=_line_seen,
+    subject=lambda _: "the line, or the sender's buffer, which lets data leave in bursts (give --rate to tell)",
+    among=("line", "send-buffer"),
+)  # fmt: skip
 LINE_FULL = Limiter(name="line", stage=LINE, order=3, claim=_line, evidence=_line_seen, subject=_line_subject)
 COMPETING = Limiter(
     name="competing-traffic", stage=LINE, order=4, claim=_competing, evidence=_competing_seen,
@@ -152,4 +163,4 @@ QUEUED_SOMEWHERE = Limiter(
     among=("competing-traffic", "pacing"),
 )  # fmt: skip
 
-LIMITERS = (PACING, _EACH_PACED, PACED_OR_LINE, LINE_FULL, COMPETING, QUEUED_SOMEWHERE)
+LIMITERS = (PACING, _EACH_PACED, PACED_OR_LINE, LINE_OR_BUFFER, LINE_FULL, COMPETING, QUEUED_SOMEWHERE)

@@ -7,6 +7,7 @@ import attrs
 
 from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen, EndSeen
+from fabtune.why import cpu_busy
 from fabtune.why.limiter import HELD, OWED, Limiter
 from fabtune.why.limiters.requests import DEPTH_OR_LOAD, LOAD, depth_of
 from fabtune.why.limiters.requests import LIMITERS as REQUESTS
@@ -60,7 +61,7 @@ def _of_one_end(one_way: OneWay) -> str:
 
 def _who(one_way: OneWay) -> str:
     """Return the name of who has the requests meanwhile, as far as it can be told."""
-    if one_way.cpu(one_way.seen.initiator) >= _BUSY:
+    if cpu_busy.busiest(one_way, one_way.seen.initiator) >= _BUSY:
         return "initiator-cpu"
     resting = _rests(one_way, one_way.seen.initiator)
     target = one_way.seen.target
@@ -70,11 +71,12 @@ def _who(one_way: OneWay) -> str:
     unseen = "" if target and (target.socket or one_way.seen.session.rdma) else _of_one_end(one_way)
     if target is None:
         return unseen
-    if one_way.cpu(target) >= _BUSY:
+    if cpu_busy.busiest(one_way, target) >= _BUSY:
         return "target-cpu"
     if not _slowest(one_way) and not _rests(one_way, target):
         return "target-cpu" if resting else "cannot-tell-cpu"
-    if one_way.served_ms is not None and one_way.served_ms < _DISK_SHARE * _rest_ms(one_way):
+    served_ms = one_way.seen.served_ms(one_way.way_name)
+    if served_ms is not None and served_ms < _DISK_SHARE * _rest_ms(one_way):
         # The target answers at once; who has the rest of the time is not known.
         return unseen or "nobody"
     if not _slowest(one_way) and _backstore_seen(one_way):
@@ -149,10 +151,13 @@ def _no_rest_seen(one_way: OneWay) -> Iterator[Evidence]:
 
 def _target_seen(one_way: OneWay) -> Iterator[Evidence]:
     yield from _time_seen(one_way)
-    yield Evidence(TARGET, "busiest thread or CPU", f"{100 * one_way.cpu(one_way.seen.target):.0f} % of a CPU")
+    yield Evidence(
+        TARGET, "busiest thread or CPU", f"{100 * cpu_busy.busiest(one_way, one_way.seen.target):.0f} % of a CPU"
+    )
     yield from _cpus_seen(one_way.seen.target)
-    if one_way.served_ms is not None:
-        yield Evidence(TARGET, "a command's time at the target", f"{one_way.served_ms:.1f} ms")
+    served_ms = one_way.seen.served_ms(one_way.way_name)
+    if served_ms is not None:
+        yield Evidence(TARGET, "a command's time at the target", f"{served_ms:.1f} ms")
     disk = _slowest(one_way)
     if disk:
         mean_ms = disk.mean_ms.get(one_way.way_name, 0.0)
@@ -163,7 +168,9 @@ def _target_seen(one_way: OneWay) -> Iterator[Evidence]:
 
 def _initiator_seen(one_way: OneWay) -> Iterator[Evidence]:
     yield from _time_seen(one_way)
-    yield Evidence(INITIATOR, "busiest thread", f"{100 * one_way.cpu(one_way.seen.initiator):.0f} % of a CPU")
+    yield Evidence(
+        INITIATOR, "busiest thread", f"{100 * cpu_busy.busiest(one_way, one_way.seen.initiator):.0f} % of a CPU"
+    )
     yield Evidence(INITIATOR, "busiest CPU", f"{100 * max(one_way.seen.initiator.cpu_busy, default=0):.0f} %")
     digests = [
         name for name in ("HeaderDigest", "DataDigest") if "CRC" in one_way.seen.session.negotiated.get(name, "")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR
+from fabtune.why import cpu_busy
 from fabtune.why.limiter import HELD, LINE, Limiter, kib
 from fabtune.why.one_way import Moment, OneWay
 
@@ -141,7 +142,9 @@ def _slow_seen(one_way: OneWay) -> Iterator[Evidence]:
         value = f"{kib(held)} of {kib(samples[-1].receive_buffer_bytes)} wait to be fetched"
         yield Evidence(one_way.receiver.end, "receive queue", value)
         yield Evidence(
-            one_way.receiver.end, "busiest thread or CPU", f"{100 * one_way.cpu(one_way.receiver):.0f} % of a CPU"
+            one_way.receiver.end,
+            "busiest thread or CPU",
+            f"{100 * cpu_busy.busiest(one_way, one_way.receiver):.0f} % of a CPU",
         )
 
 
