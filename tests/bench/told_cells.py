@@ -48,9 +48,9 @@ class Cell:
         """Whether the round trip that is told cannot be this path's: closer ones are told roughly."""
         return not alike(self.rtt_ms, self.told_rtt_ms)
 
-    def rate_above(self, nic_mbit: float) -> bool:
-        """Whether no NIC of storage's sends so fast."""
-        return self.told_rate_mbit > _ABOVE_NIC * nic_mbit
+    def rate_above(self, nic_mbit: float | None) -> bool:
+        """Whether no NIC of storage's sends so fast, as far as their speed is known."""
+        return nic_mbit is not None and self.told_rate_mbit > _ABOVE_NIC * nic_mbit
 
     @property
     def wrong_rate(self) -> bool:
@@ -58,7 +58,7 @@ class Cell:
         too_low = self.rate_mbit > _TOO_MUCH * self.told_rate_mbit
         return too_low or self.rate_mbit < _OURS * self.told_rate_mbit
 
-    def for_lint(self, nic_mbit: float) -> bool:
+    def for_lint(self, nic_mbit: float | None) -> bool:
         """Whether lint's rules name what is told here: it sees round trips and NICs, and moves nothing itself."""
         return self.wrong_rtt or self.rate_above(nic_mbit)
 

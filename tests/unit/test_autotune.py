@@ -213,6 +213,17 @@ def test_where_a_queue_stood_losses_are_its_own_and_pacing_is_tried_before_anoth
     assert [one.limiters for one in found.steps] == [("queue-overflow",), ("loss",)]
 
 
+@pytest.mark.parametrize(("after_mb_per_s", "shown_bit_per_s"), [(10, 0.99 * 100e6), (5, None)])
+def test_a_line_that_is_as_full_when_paced_to_what_it_showed_has_shown_its_rate_though_the_pace_goes_back(
+    climber: Make, monkeypatch: pytest.MonkeyPatch, after_mb_per_s: float, shown_bit_per_s: float | None
+) -> None:
+    monkeypatch.setattr(View, "overflowing_bit_per_s", 100e6)
+    climber([seen(10, "loss"), seen(after_mb_per_s, "loss", lifts=())])
+    found = climb(attrs.evolve(ASKED, most_steps=1), nobody)
+    assert [one.kept for one in found.steps] == [False]
+    assert found.shown_bit_per_s == shown_bit_per_s
+
+
 @pytest.mark.parametrize(("after_mb_per_s", "kept", "looks_s"), [(2, False, [10, 4]), (20, True, [10, 4, 10])])
 def test_what_a_new_connection_makes_far_slower_is_not_looked_at_for_long(
     climber: Make, monkeypatch: pytest.MonkeyPatch, after_mb_per_s: float, kept: bool, looks_s: list[float]

@@ -28,7 +28,7 @@ _SHOWN = frozenset({OVERFLOW, PATH_QUEUE, PROBING})
 class Climb:
     """All steps, and why there are no more; `first` and `last` are what was seen before and after all of them.
 
-    `shown_bit_per_s` is what the line showed to carry, where a step that stays paces to that.
+    `shown_bit_per_s` is what the line showed to carry, where a step that paced to that stays, or was as fast.
     """
 
     first: View
@@ -108,9 +108,10 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             learnt.behind_losses = not climbed.kept and bool(after.lossy)
             # What a line that others use has for these sessions changes by itself: no step follows it.
             learnt.tried |= {COMPETING.name}.intersection(step.limiters)
-            if climbed.kept and _SHOWN.intersection(step.limiters):
-                found.shown_bit_per_s = step.wanted.reason.rate_bit_per_s
-                learnt.tried |= {TOLD_PACE, OVERFLOW}
+            if _SHOWN.intersection(step.limiters):
+                if climbed.kept or climbed.outcome.throughput.verdict is Verdict.SAME:
+                    found.shown_bit_per_s = step.wanted.reason.rate_bit_per_s
+                learnt.tried |= {TOLD_PACE, OVERFLOW} if climbed.kept else set()
         else:
             found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
 
