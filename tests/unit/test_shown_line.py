@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fabtune tune: what a line shows of its rate and losses, and what is tried of that."""
 
+import time
+
 import attrs
 import pytest
-from test_autotune import limited_by, no_path, paced_line  # noqa: F401
+from test_autotune import ASKED, limited_by, no_path, paced_line  # noqa: F401
 
 from fabtune.autotune import wanted
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.shown_line import blocks_sent_again, shown_line
+from fabtune.autotune.step import TuningStep
 from fabtune.autotune.view import View
 from fabtune.model.observation import SocketSample
+from fabtune.tune.lift import Reason
 from fabtune.why.judging import Share
 from fabtune.why.one_way import OneWay
 
@@ -105,6 +109,9 @@ def test_a_full_line_that_loses_is_paced_to_what_arrives_at_its_best_then_tried_
     # Headers and framing; a little below what showed.
     assert pace.reason.rate_bit_per_s == pytest.approx(0.99 * 8 * 21e6 * 1514 / 1448, rel=0.01)
     assert (bbr.reason.shares[0].limiter, bbr.reason.profile) == ("loss", "wan-lossy")
+    # bbr minds no overflow, and is idle now and then.
+    probing = wanted_of(delivering(full, 0.9, 1.05, sent_again=1448, congctl="bbr"))[0]
+    assert probing.reason.rate_bit_per_s == pytest.approx(pace.reason.rate_bit_per_s / 0.99)
     assert wanted_of(found, "queue-overflow", "loss") == []
     for quiet in (delivering(full, 0.9, 1.05, sent_again=0), delivering(full, 0.99, 1.01, sent_again=1448)):
         assert wanted_of(quiet) == []
@@ -165,17 +172,23 @@ def test_what_would_limit_next_is_written_with_what_takes_new_connections() -> N
     assert step.whole.tunables >= {"route.congctl", "tcp.wmem_max"}
 
 
-def queued(found: View, mb_per_s: float, *, congctl: str = "cubic", rtt_ms: float = 30.0) -> View:
-    """Return a look at so many MB/s, of a sender with more to send, behind round trips of 20 ms without a queue."""
+def queued(
+    found: View, mb_per_s: float, *, congctl: str = "cubic", rtt_ms: float = 30.0, wander_ms: float = 3.0
+) -> View:
+    """Return a look at so many MB/s, of a sender with more to send, behind round trips of 20 ms without a queue.
+
+    They vary by 1 ms from packet to packet, and by so much from sample to sample.
+    """
     seen_at = delivering(found, mb_per_s / 20, mb_per_s / 20, sent_again=1448, congctl=congctl)
     (one,) = seen_at.seen
     assert one.target is not None and one.target.socket is not None
     samples = tuple(
         attrs.evolve(
-            sample, rtt_ms=rtt_ms, min_rtt_ms=20.0, rtt_deviation_ms=1.0, in_flight_bytes=10**5, notsent_bytes=10**5
+            sample, rtt_ms=rtt_ms + (-1) ** turn * wander_ms, min_rtt_ms=20.0, rtt_deviation_ms=1.0,
+            in_flight_bytes=10**5, notsent_bytes=10**5,
         )
-        for sample in one.target.socket.samples
-    )
+        for turn, sample in enumerate(one.target.socket.samples)
+    )  # fmt: skip
     target = attrs.evolve(one.target, socket=attrs.evolve(one.target.socket, samples=samples))
     return attrs.evolve(seen_at, seen=(attrs.evolve(one, target=target),))
 
@@ -208,9 +221,29 @@ def test_a_line_that_a_short_window_or_jitter_leaves_empty_is_not_shared() -> No
     for before in (
         queued(found, 5.0, rtt_ms=21.0),
         queued(found, 5.0, rtt_ms=24.0),
+        # Jitter that keeps packets in order: all of them are as late as the latest.
+        queued(found, 5.0, wander_ms=1.0),
         delivering(found, 0.25, sent_again=0),
     ):
         learnt = Learnt()
         learnt.saw(before)
         learnt.saw(queued(found, 18.0, congctl="bbr"))
         assert not learnt.others
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_paced_sender_is_looked_at_when_it_has_grown_from_its_last_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 20 MB/s and 100 ms cubic takes 10 s for that (RFC 9438); bbr minds no loss, a new connection had none."""
+    monkeypatch.setattr(OneWay, "rtt_s", 0.1)
+    slept = list[float]()
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    for congctl, spares, connects in (
+        ("cubic", True, False), ("bbr", True, False), ("cubic", False, False), ("cubic", True, True),
+    ):  # fmt: skip
+        before = delivering(paced_line(None), 1.0, sent_again=1448, congctl=congctl)
+        step = wanted.Wanted(Reason("wan", 1e8, (), ()), spares=spares)
+        one = TuningStep(ASKED, Aim(Goal.THROUGHPUT), before, Learnt(), step, lambda _: None)
+        one._connects = connects
+        one._settle()
+    assert slept == [pytest.approx(10.12, rel=0.01), 2.0, 2.0, 2.0]

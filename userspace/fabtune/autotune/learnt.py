@@ -13,7 +13,7 @@ _SPARE = 1.5
 # half as much.
 _ALONE, _FAIR = 0.75, 2 / 3
 # So much sent again is the queue's doing.
-_WASTED = 0.003
+_WASTED = 0.0003
 
 
 @attrs.define

@@ -2,11 +2,12 @@
 """What a line that nobody told the rate of shows of itself in what its connections' senders know to have arrived."""
 
 import bisect
+import statistics
 from collections.abc import Sequence
 
 import attrs
 
-from fabtune.model.capacity import loss_bytes_per_s
+from fabtune.model.capacity import cubic_recovery_s, loss_bytes_per_s
 from fabtune.model.observation import SocketSample, SocketSeen
 from fabtune.why.one_way import OneWay
 
@@ -21,6 +22,9 @@ _NONE_LOST = 0.5
 # in order looks like a short one); there for that share of a look at least it says what the line leaves a sender that
 # has this much waiting of what is in flight.
 _DEVIATIONS, _LONGER, _FOR_LONG, _WAITING = 4, 0.35, 0.6, 0.5
+# A queue that others fill, too, wanders; jitter that keeps packets in order makes all of them late by nearly as much:
+# round trips differ less from moment to moment then than from packet to packet.
+_WANDERS = 1.5
 # Sent again: differences count that are a fiftieth of this, a thousandth of what arrives.
 _HARDLY = 0.05
 # A congestion control that makes losses of its own by probing for more.
@@ -59,6 +63,11 @@ class ShownLine:
         """Return what cubic would carry at most where the path itself loses that share."""
         return loss_bytes_per_s(self.mss_bytes, self.rtt_s, lost, "cubic")
 
+    @property
+    def recovery_s(self) -> float:
+        """How long its sender takes to fill the line again after a loss, where it takes losses for congestion."""
+        return 0.0 if self.probed else cubic_recovery_s(self.most_bytes_per_s * self.rtt_s / self.mss_bytes)
+
 
 def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
     """Return what the senders of one direction saw arrive, together; None where one was not seen, or nothing arrived.
@@ -90,9 +99,14 @@ def _queued(socket: SocketSeen, arrived: Sequence[tuple[float, float]]) -> float
     looks = zip(socket.samples, socket.samples[1:], strict=False)
     moments = [(one.at_s, two.at_s) for one, two in looks if _waits(one) and _waits(two)]
     queued_s = sum(end_s - begun_s for begun_s, end_s in moments)
-    if queued_s < max(_FOR_LONG * socket.elapsed_s, _WINDOW_S):
+    if queued_s < max(_FOR_LONG * socket.elapsed_s, _WINDOW_S) or not _wanders(socket):
         return None
     return sum(_at(arrived, end_s) - _at(arrived, begun_s) for begun_s, end_s in moments) / queued_s
+
+
+def _wanders(socket: SocketSeen) -> bool:
+    deviations_ms = [one.rtt_deviation_ms or 0.0 for one in socket.samples]
+    return statistics.pstdev(one.rtt_ms for one in socket.samples) >= _WANDERS * statistics.mean(deviations_ms)
 
 
 def _waits(one: SocketSample) -> bool:

@@ -205,8 +205,12 @@ class TuningStep:
         ), after  # fmt: skip
 
     def _settle(self) -> None:
-        """Wait until a new connection has found its window; iscsid's looks at disks have taken some of that time."""
-        settled_s = max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3)
+        """Wait until a new connection has found its window; iscsid's looks at disks have taken some of that time.
+
+        One that loses nothing any more has its window back when it has grown from its last loss.
+        """
+        shown = None if self._connects or not self.wanted.spares else self.before.shown
+        settled_s = max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3, shown.recovery_s if shown else 0.0)
         time.sleep(max(0.0, (self._since_s or time.monotonic()) + settled_s - time.monotonic()))
 
     def _glance(self) -> View | None:

@@ -161,8 +161,10 @@ def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> 
     whose = _disks(now, _overflowing)
     shares = tuple(share for way in now.ways for share in _overflowing(way))
     if rate is not None and shares and OVERFLOW not in tried:
+        # What probes takes no loss for congestion, and gives away some percent of its pace by itself.
+        below = 1.0 if now.shown and now.shown.probed else _BELOW
         # A rate that payload showed has no room for what Linux does not count of a packet: it shows in the payload.
-        yield Wanted(Reason(_WAN, _BELOW * rate, (), shares, whose), settings=(_AS_SHOWN,), spares=True)
+        yield Wanted(Reason(_WAN, below * rate, (), shares, whose), settings=(_AS_SHOWN,), spares=True)
 
 
 def _without_pace(now: View, paced: Sequence[Judged]) -> Iterator[Wanted]:

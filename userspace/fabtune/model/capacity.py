@@ -31,8 +31,8 @@ _MANAGEMENT_COMMANDS = 15
 _WINDOW_FIELD = 65535
 # Mathis et al. 1997, periodic loss, an acknowledgement for each segment: sqrt(3/2).
 _MATHIS = 1.22
-# RFC 9438, section 5.2, formula 6 with its constants C = 0.4 and beta = 0.7.
-_CUBIC = 1.054
+# RFC 9438, section 5.2, formula 6 with these constants.
+_CUBIC, _CUBIC_C, _CUBIC_BETA = 1.054, 0.4, 0.7
 # What bbr does not take for congestion (Cardwell et al. 2016, figure 8: full rate up to about this share).
 _BBR_LOSS = 0.15
 # The algorithms whose response to losses is known.
@@ -190,6 +190,11 @@ def loss_bytes_per_s(mss_bytes: int, rtt_s: float, loss: float, algorithm: str) 
     if algorithm != "cubic":
         return reno
     return max(reno, _CUBIC * mss_bytes / (math.pow(rtt_s, 0.25) * math.pow(loss, 0.75)))
+
+
+def cubic_recovery_s(window_segments: float) -> float:
+    """Return how long cubic takes to have the window back that it had before a loss (K of RFC 9438, 4.2)."""
+    return math.cbrt(window_segments * (1 - _CUBIC_BETA) / _CUBIC_C)
 
 
 def round_trips(way: str, request_bytes: float, bursts: Bursts | None) -> int:
