@@ -26,7 +26,7 @@ static void request_issue_anyhow(struct request *rq)
 	struct fabstat_place place;
 	u64 now;
 
-	if (!fabstat_make(rq, &place))
+	if (fabstat_ends_untold(rq) || !fabstat_make(rq, &place))
 		return;
 	if (!place.dev->nr_ready)
 		fabstat_identify(place.dev, rq);
@@ -189,21 +189,25 @@ static bool was_counted_before(struct request *rq, int error)
 static void request_complete_unissued(const struct fabstat_place *place, struct request *rq,
 				      int error, unsigned int nr_bytes)
 {
-	if (!nr_bytes && was_counted_before(rq, error))
-		return;
+	bool waits = place->slot && place->slot->issued == FABSTAT_PAST;
+
+	/* What was sent back, and is now sent another way, waits no more. */
 	if (place->slot) {
 		place->slot->issued = FABSTAT_IDLE;
 		place->slot->refusal = 0;
 		fabstat_retry_free(place->slot);
 	}
-	if (blk_mq_rq_state(rq) == MQ_RQ_IDLE) {
-		/* Given up while it waited for its first issue, or for another one. */
+	if (!nr_bytes && was_counted_before(rq, error))
+		return;
+	/* Given up while it waited for its first issue, or for another one; or seen to end only. */
+	if (waits || blk_mq_rq_state(rq) == MQ_RQ_IDLE || fabstat_nvme_never_sent(place->dev, rq))
 		fabstat_count(place->cpu, FABSTAT_NEVER_ISSUED);
-		count_failure(place->cpu, fabstat_op(rq), error ? fabstat_error_event(error) : 0,
-			      false);
-	} else {
+	else
 		fabstat_count(place->cpu, FABSTAT_UNMATCHED);
-	}
+	if (error)
+		count_failure(place->cpu, fabstat_op(rq),
+			      fabstat_nvme_error(place->dev, rq, fabstat_error_event(error)),
+			      false);
 }
 
 /* A driver took the request's data away from it to send them another way: nothing was moved. */

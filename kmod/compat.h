@@ -41,6 +41,16 @@ static inline struct gendisk *fabstat_disk(struct request *rq)
 #endif
 }
 
+/* The disk that @q has now, a key only; NULL: none, or nobody knows. */
+static inline const void *fabstat_queue_disk(struct request_queue *q)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 17, 0)
+	return READ_ONCE(q->disk);
+#else
+	return NULL;
+#endif
+}
+
 /* Since 5.15 a disk has a number that is never given twice. */
 static inline u64 fabstat_diskseq(struct gendisk *disk)
 {
@@ -158,6 +168,9 @@ static inline u8 fabstat_read_timekeeper(u64 *cycles, u64 *raw_ns)
  * by SRCU only, and have to disable it themselves before they touch per-CPU memory. Kbuild looks
  * which of the two this kernel does.
  */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 0, 0) && !defined(FABSTAT_PREEMPTIBLE_PROBES)
+#error "Kbuild has not found how this kernel protects probes"
+#endif
 #ifdef FABSTAT_PREEMPTIBLE_PROBES
 #define fabstat_probe_enter()	preempt_disable_notrace()
 #define fabstat_probe_leave()	preempt_enable_notrace()

@@ -15,12 +15,24 @@
 /* Of the 45 that one device could have on one CPU: with the counters these are 100 KiB. */
 #define MAX_HISTOGRAMS	24
 
-static DEFINE_PER_CPU(struct fabstat_histogram, spilled);
+/* Of its own: what modules have of per-CPU memory is short. */
+static struct fabstat_histogram __percpu *spilled;
+
+int fabstat_counters_init(void)
+{
+	spilled = alloc_percpu(struct fabstat_histogram);
+	return spilled ? 0 : -ENOMEM;
+}
+
+void fabstat_counters_exit(void)
+{
+	free_percpu(spilled);
+}
 
 /* Returns true if @histogram stands for one that CPU @cpu has no memory for. */
 bool fabstat_histogram_spills(const struct fabstat_histogram *histogram, unsigned int cpu)
 {
-	return histogram == per_cpu_ptr(&spilled, cpu);
+	return histogram == per_cpu_ptr(spilled, cpu);
 }
 
 static unsigned int nr_histograms(const struct fabstat_cpu *cpu)
@@ -45,11 +57,11 @@ struct fabstat_histogram *fabstat_histogram_make(struct fabstat_histogram **plac
 	if (room)
 		histogram = fabstat_alloc(sizeof(*histogram), FABSTAT_HISTOGRAM);
 	if (!histogram)
-		histogram = this_cpu_ptr(&spilled);
+		histogram = this_cpu_ptr(spilled);
 	winner = cmpxchg(place, NULL, histogram);
 	if (!winner)
 		return histogram;
-	if (histogram != this_cpu_ptr(&spilled))
+	if (histogram != this_cpu_ptr(spilled))
 		fabstat_free(histogram);
 	return winner;
 }
@@ -62,7 +74,7 @@ struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsi
 
 	histogram = fabstat_histogram_make(&cpu->histogram[kind][op],
 					   nr_histograms(cpu) < MAX_HISTOGRAMS);
-	if (histogram == this_cpu_ptr(&spilled))
+	if (histogram == this_cpu_ptr(spilled))
 		fabstat_count(cpu, FABSTAT_NO_HISTOGRAM);
 	return histogram;
 }
@@ -80,7 +92,7 @@ void fabstat_record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind 
 /* Lets the histogram at @place, of CPU @number, be asked for again if it was refused. */
 void fabstat_histogram_retry(struct fabstat_histogram **place, unsigned int number)
 {
-	struct fabstat_histogram *spill = per_cpu_ptr(&spilled, number);
+	struct fabstat_histogram *spill = per_cpu_ptr(spilled, number);
 
 	if (READ_ONCE(*place) == spill)
 		cmpxchg(place, spill, NULL);

@@ -65,6 +65,8 @@ struct fabstat_histogram *fabstat_histogram_make(struct fabstat_histogram **plac
 struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsigned int op,
 						   enum fabstat_kind kind);
 void fabstat_record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind kind, u64 ns);
+int fabstat_counters_init(void);
+void fabstat_counters_exit(void);
 bool fabstat_histogram_spills(const struct fabstat_histogram *histogram, unsigned int cpu);
 void fabstat_histogram_retry(struct fabstat_histogram **place, unsigned int number);
 void fabstat_cpu_retry(struct fabstat_cpu *cpu, unsigned int number);

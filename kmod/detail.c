@@ -42,14 +42,14 @@ static const struct kernel_param_ops detail_ops = { .set = detail_set, .get = de
 module_param_cb(detail, &detail_ops, NULL, 0644);
 MODULE_PARM_DESC(detail, "record queue wait, times by size and the slowest requests (default N)");
 
-/* Returns where details of the request at @place are kept, or NULL without memory. */
+/* Returns where details of the request at @place are kept. */
 static struct fabstat_extra *extra_of(const struct fabstat_place *place)
 {
 	struct fabstat_extra *extra = READ_ONCE(place->piece->extra);
 
 	if (extra == fabstat_no_extra)
 		extra = fabstat_extra_create(place->piece);
-	return extra ? extra + place->index : NULL;
+	return extra + place->index;
 }
 
 /* @rq was issued at @now, and is in the books. Called from probes. */
@@ -58,9 +58,11 @@ void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq,
 	const struct fabstat_retry *retry = fabstat_retry(place->slot);
 	s64 wait_ns = fabstat_waited_ns(rq, fabstat_monotonic(now));
 	struct fabstat_extra *extra = extra_of(place);
+	/* One that was only held back so far is issued for the first time. */
+	bool again = retry && retry->first_issue;
 	u8 op = place->slot->op;
 
-	if (retry || wait_ns == FABSTAT_UNKNOWN) {
+	if (again || wait_ns == FABSTAT_UNKNOWN) {
 		wait_ns = 0;
 	} else {
 		wait_ns = max_t(s64, wait_ns, 0);
@@ -69,10 +71,10 @@ void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq,
 	}
 	if (extra) {
 		/* What one that is issued again waited at first is known if that was seen. */
-		if (!retry || extra->issued < retry->first_issue)
-			extra->wait_ns = wait_ns;
-		extra->issued = now;
-		extra->cpu = raw_smp_processor_id();
+		if (!again || READ_ONCE(extra->issued) < retry->first_issue)
+			WRITE_ONCE(extra->wait_ns, wait_ns);
+		WRITE_ONCE(extra->issued, now);
+		WRITE_ONCE(extra->cpu, raw_smp_processor_id());
 	}
 }
 
@@ -85,7 +87,7 @@ void fabstat_detail_complete(const struct fabstat_place *place, const struct fab
 		fabstat_record(place->cpu, done->op,
 			       FABSTAT_SIZES + fabstat_size_class(place->slot->bytes), done->ns);
 	/* It may have been issued before this was switched on. */
-	if (extra && extra->issued != done->issued)
+	if (extra && READ_ONCE(extra->issued) != done->issued)
 		extra = NULL;
 	fabstat_slowest_note(place, done, extra);
 }

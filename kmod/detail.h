@@ -36,9 +36,9 @@ static __always_inline bool fabstat_detail_enter(const struct fabstat_place *pla
 	if (unlikely(!waits))
 		return false;
 	extra += place->index;
-	extra->issued = now;
-	extra->wait_ns = wait_ns;
-	extra->cpu = raw_smp_processor_id();
+	WRITE_ONCE(extra->issued, now);
+	WRITE_ONCE(extra->wait_ns, wait_ns);
+	WRITE_ONCE(extra->cpu, raw_smp_processor_id());
 	local64_add(wait_ns, place->cpu->wait_ns + op);
 	local64_inc(waits->bucket + fabstat_bucket_in_range(wait_ns));
 	return true;
@@ -56,8 +56,8 @@ static __always_inline bool fabstat_detail_ordinary(const struct fabstat_place *
 	 * It may have been issued before this was switched on. When it was is read once more, which
 	 * costs less than to keep it.
 	 */
-	return likely(extra->issued == READ_ONCE(place->slot->issued)) &&
-	       likely(ns + extra->wait_ns <= READ_ONCE(place->dev->slow_floor_ns));
+	return likely(READ_ONCE(extra->issued) == READ_ONCE(place->slot->issued)) &&
+	       likely(ns + READ_ONCE(extra->wait_ns) <= READ_ONCE(place->dev->slow_floor_ns));
 }
 
 /* Returns the histogram of requests of kind @op and of @bytes; NULL: there is none. */

@@ -269,7 +269,10 @@ void fabstat_devices_scan(void)
 	lockdep_assert_held(&fabstat_lock);
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
 		dev = fabstat_device(id);
-		if (!dev || !blk_queue_dying(dev->queue))
+		if (!dev)
+			continue;
+		fabstat_identify_anew(dev);
+		if (!blk_queue_dying(dev->queue))
 			continue;
 		if (dev->dying && fabstat_device_depth(dev) <= 0) {
 			set = device_unlink(dev);
@@ -293,7 +296,7 @@ void fabstat_devices_scan(void)
 void fabstat_devices_retry(void)
 {
 	struct fabstat_device *dev;
-	unsigned int id, cpu;
+	unsigned int id, cpu, queue;
 
 	lockdep_assert_held(&fabstat_lock);
 	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
@@ -303,6 +306,12 @@ void fabstat_devices_retry(void)
 		for_each_possible_cpu(cpu)
 			if (READ_ONCE(dev->cpu[cpu]))
 				fabstat_cpu_retry(dev->cpu[cpu], cpu);
+		for (queue = 0; queue < dev->nr_tables; queue++)
+			fabstat_table_retry(READ_ONCE(dev->sched[queue]));
+		for (queue = 0; queue < dev->set->nr_tables; queue++)
+			fabstat_table_retry(READ_ONCE(dev->set->table[queue]));
+		/* Its slowest requests may be kept, if they could not. */
+		cmpxchg(&dev->slow_floor_ns, U64_MAX, 0);
 	}
 }
 

@@ -60,6 +60,7 @@ struct fabstat_device {
 	u64 serial;			/* its name in the files, never given twice */
 	u64 seen_ns;			/* CLOCK_MONOTONIC_RAW of its first request */
 	struct fabstat_identity identity;
+	const void *disk;		/* that this is of; key only, never followed */
 	bool is_nvme;			/* once its disk is known */
 	bool dying;			/* seen dying at the previous scan */
 	u64 gone_ns;			/* when it was retired, 0: live */
@@ -120,6 +121,7 @@ struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set);
 
 /* identity.c */
 void fabstat_identify(struct fabstat_device *dev, struct request *rq);
+void fabstat_identify_anew(struct fabstat_device *dev);
 void fabstat_identify_forget_scsi(void);
 
 #endif

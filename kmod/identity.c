@@ -39,6 +39,20 @@ static void identify_scsi(struct fabstat_device *dev, struct scsi_device *sdev)
 }
 
 /*
+ * A queue may get another disk: SCSI's does when a driver is unbound and bound again. Its next
+ * request tells who it is then. fabstat_lock.
+ */
+void fabstat_identify_anew(struct fabstat_device *dev)
+{
+	const void *disk = fabstat_queue_disk(dev->queue);
+
+	if (!dev->identity.known || !disk || disk == dev->disk)
+		return;
+	dev->identity.known = false;
+	WRITE_ONCE(dev->nr_ready, 0);
+}
+
+/*
  * Fills in what @rq tells about @dev. Called for each request until the disk is registered. Two
  * CPUs that do so at once write the same; a reader may see some names before the others.
  */
@@ -71,6 +85,7 @@ void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 	}
 	/* A namespace (nvme0n1), or the hidden disk of a path to one (nvme0c1n1). */
 	dev->is_nvme = str_has_prefix(id->disk, "nvme") && isdigit(id->disk[4]);
+	dev->disk = disk;
 	id->known = true;
 	/* From here on requests take the fast path, which does not call this. */
 	smp_store_release(&dev->nr_ready, dev->nr_tables);

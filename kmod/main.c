@@ -15,6 +15,7 @@
  *	unseen		requests that no probe saw
  *	attach		tracepoints
  *	block, requeue, scsi, nvme, dm	probes
+ *	target_parts	the parts of a served command's time, on demand
  *	target, nexus	the other end: commands that this host serves, by session and LUN
  *	tell		the module's own tracepoints (trace.h)
  *	detail, slowest	what is recorded on demand: waits, sizes, outliers
@@ -39,11 +40,13 @@
 
 #include "attach.h"
 #include "clock.h"
+#include "counters.h"
 #include "device.h"
 #include "files.h"
 #include "memory.h"
 #include "nexus.h"
 #include "place.h"
+#include "probes.h"
 #include "reserve.h"
 #include "target.h"
 #include "unseen.h"
@@ -69,6 +72,7 @@ static int fabstat_count_on(bool on)
 		fabstat_forget_all();
 		fabstat_target_forget_all();
 	}
+	fabstat_target_parts_follow();
 	return err;
 }
 
@@ -103,6 +107,7 @@ static void fabstat_scan(struct work_struct *work)
 	else if (enabled && loaded && !fabstat_attached())
 		fabstat_count_on(true);
 	fabstat_attach_late();
+	fabstat_target_parts_follow();
 	fabstat_devices_scan();
 	fabstat_target_scan();
 	if (fabstat_memory_eased()) {
@@ -152,6 +157,8 @@ static int target_set(const char *value, const struct kernel_param *param)
 	/* While the module goes fabstat_exit() frees what would be forgotten here. */
 	if (loaded && (!on || err))
 		fabstat_target_forget_all();
+	if (loaded)
+		fabstat_target_parts_follow();
 	mutex_unlock(&fabstat_lock);
 	return err;
 }
@@ -166,6 +173,35 @@ static const struct kernel_param_ops target_ops = { .set = target_set, .get = ta
 module_param_cb(target, &target_ops, NULL, 0644);
 MODULE_PARM_DESC(target, "count what this host serves as a target, too (default N)");
 
+static int target_parts_set(const char *value, const struct kernel_param *param)
+{
+	bool on;
+	int err = kstrtobool(value, &on);
+
+	if (err)
+		return err;
+	mutex_lock(&fabstat_lock);
+	err = fabstat_target_parts_want(on);
+	if (loaded)
+		fabstat_target_parts_follow();
+	mutex_unlock(&fabstat_lock);
+	return err;
+}
+
+static int target_parts_get(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%c\n", fabstat_target_parts_wanted() ? 'Y' : 'N');
+}
+
+static const struct kernel_param_ops target_parts_ops = {
+	.set = target_parts_set,
+	.get = target_parts_get,
+};
+
+module_param_cb(target_parts, &target_parts_ops, NULL, 0644);
+MODULE_PARM_DESC(target_parts,
+		 "tell what of a served command's time was R2T's and the backstore's (default N)");
+
 static int __init fabstat_init(void)
 {
 	int err;
@@ -174,16 +210,22 @@ static int __init fabstat_init(void)
 		pr_err("this kernel has no debugfs, which the counters are read from\n");
 		return -EOPNOTSUPP;
 	}
-	err = fabstat_reserve_init();
+	err = fabstat_counters_init();
 	if (err)
 		return err;
+	err = fabstat_reserve_init();
+	if (err)
+		goto exit_counters;
 	fabstat_clock_init();
 	fabstat_devices_init();
 	err = fabstat_unseen_init();
 	if (!err)
-		err = fabstat_attach_init();
+		err = fabstat_dm_init();
 	if (err)
 		goto free_reserve;
+	err = fabstat_attach_init();
+	if (err)
+		goto exit_dm;
 
 	dir = debugfs_create_dir(KBUILD_MODNAME, NULL);
 	if (IS_ERR(dir)) {
@@ -201,6 +243,8 @@ static int __init fabstat_init(void)
 	if (enabled)
 		err = fabstat_attach();
 	loaded = !err;
+	if (loaded)
+		fabstat_target_parts_follow();
 	mutex_unlock(&fabstat_lock);
 	if (err)
 		goto remove_files;
@@ -214,8 +258,12 @@ exit_attach:
 	fabstat_attach_exit();
 	fabstat_devices_exit();
 	fabstat_target_exit();
+exit_dm:
+	fabstat_dm_exit();
 free_reserve:
 	fabstat_reserve_exit();
+exit_counters:
+	fabstat_counters_exit();
 	return err;
 }
 
@@ -228,9 +276,15 @@ static void __exit fabstat_exit(void)
 	debugfs_remove_recursive(dir);
 	fabstat_attach_exit();
 	cancel_delayed_work_sync(&scan_work);
+	/* The target's probes are off, and so these go. */
+	mutex_lock(&fabstat_lock);
+	fabstat_target_parts_follow();
+	mutex_unlock(&fabstat_lock);
 	fabstat_devices_exit();
 	fabstat_target_exit();
+	fabstat_dm_exit();
 	fabstat_reserve_exit();
+	fabstat_counters_exit();
 }
 
 module_init(fabstat_init);

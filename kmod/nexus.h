@@ -20,6 +20,13 @@ struct se_cmd;
 
 #define FABSTAT_MAX_NEXUSES	4096
 
+/* What a command passes between its coming and its answer. */
+enum fabstat_part {
+	FABSTAT_READY,		/* all of its data is there, the backstore has it */
+	FABSTAT_DONE,		/* the backstore has answered */
+	FABSTAT_PARTS,
+};
+
 /* One nexus on one CPU. Only that CPU writes it, with single instructions. */
 struct fabstat_nexus_cpu {
 	local64_t started[FABSTAT_OPS];
@@ -27,6 +34,8 @@ struct fabstat_nexus_cpu {
 	local64_t forgotten[FABSTAT_OPS];	/* started, and nobody saw the end */
 	local64_t bytes[FABSTAT_OPS];		/* completed with status GOOD */
 	local64_t target_ns[FABSTAT_OPS];	/* sum of start to completion */
+	local64_t passed[FABSTAT_PARTS][FABSTAT_OPS];
+	local64_t passed_ns[FABSTAT_PARTS][FABSTAT_OPS];	/* sum of start to there */
 	local64_t answers[FABSTAT_ANSWERS];	/* status other than GOOD */
 	local64_t unmatched;
 	local64_t untracked;
@@ -60,6 +69,7 @@ struct fabstat_nexus {
 	struct fabstat_nexus_key *key;		/* nexus_lock */
 	u64 at_target;				/* commands, at the last look; fabstat_lock */
 	u64 oldest;				/* when the oldest of them came, ticks */
+	u32 window;				/* commands that its session may have, by its ACL */
 	struct fabstat_nexus_names names;
 	struct fabstat_nexus_cpu *cpu[];
 };

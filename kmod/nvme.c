@@ -8,6 +8,7 @@
  * not relied on: it refines what the kernel itself made of it (fabstat_nvme_error_event()).
  */
 #include <linux/blk-mq.h>
+#include <linux/nvme.h>
 
 #include "compat.h"
 #include "counters.h"
@@ -53,6 +54,12 @@ enum fabstat_event fabstat_nvme_error(const struct fabstat_device *dev, struct r
 				      enum fabstat_event error)
 {
 	return dev->is_nvme ? fabstat_nvme_error_event(status_of(rq), error) : error;
+}
+
+/* Returns true if @rq ends because no controller could be sent it; it was never started. */
+bool fabstat_nvme_never_sent(const struct fabstat_device *dev, struct request *rq)
+{
+	return dev->is_nvme && status_of(rq) == NVME_SC_HOST_PATH_ERROR;
 }
 
 /* Notes why @rq, which had reached its controller, is sent again; its slot may be missing. */

@@ -23,15 +23,19 @@ void fabstat_probe_complete(void *data, struct request *rq, fabstat_status_t sta
 void fabstat_probe_requeue(void *data, struct request *rq);
 
 /* dm.c */
+int fabstat_dm_init(void);
+void fabstat_dm_exit(void);
 bool fabstat_is_clone(const struct request *rq);
 void fabstat_probe_remap(void *data, struct request *rq, dev_t from, sector_t sector);
 
 /* nvme.c */
 enum fabstat_event fabstat_nvme_error(const struct fabstat_device *dev, struct request *rq,
 				      enum fabstat_event error);
+bool fabstat_nvme_never_sent(const struct fabstat_device *dev, struct request *rq);
 void fabstat_nvme_note(const struct fabstat_place *place, struct request *rq);
 
 /* scsi.c */
+bool fabstat_ends_untold(const struct request *rq);
 enum fabstat_event fabstat_scsi_hold(struct scsi_device *sdev);
 void fabstat_probe_scsi_done(void *data, struct scsi_cmnd *cmd);
 void fabstat_probe_scsi_error(void *data, struct scsi_cmnd *cmd, int answer);

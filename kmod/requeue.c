@@ -45,17 +45,20 @@ static void remember(const struct fabstat_place *place, struct request *rq, bool
 static bool is_thrown_away(const struct fabstat_place *place, const struct request *rq,
 			   enum mq_rq_state state)
 {
-	return fabstat_is_clone(rq) && state != MQ_RQ_COMPLETE && !fabstat_retry(place->slot);
+	return fabstat_is_clone(rq) && state != MQ_RQ_COMPLETE &&
+	       !(rq->rq_flags & RQF_TIMED_OUT) && !fabstat_retry(place->slot);
 }
 
 /*
  * The state of a request when it is requeued tells who sent it back: IDLE, it was held back
  * before the driver saw it; IN_FLIGHT, the driver refused it; COMPLETE, it had reached the
- * target, which refused it or gave another answer that calls for a retry.
+ * target, which refused it or gave another answer that calls for a retry. SCSI sends one again
+ * whose time was up, and which it aborted, while it still is IN_FLIGHT.
  */
 static void request_requeue(struct request *rq)
 {
 	enum mq_rq_state state = blk_mq_rq_state(rq);
+	bool timed_out = rq->rq_flags & RQF_TIMED_OUT;
 	bool refusal = true;
 	enum fabstat_event reason;
 	struct fabstat_place place;
@@ -66,7 +69,7 @@ static void request_requeue(struct request *rq)
 	if (state == MQ_RQ_IDLE) {
 		fabstat_count(place.cpu, FABSTAT_REQUEUED_UNSTARTED);
 		reason = place.dev->sdev ? fabstat_scsi_hold(place.dev->sdev) : FABSTAT_HELD_OTHER;
-	} else if (state == MQ_RQ_IN_FLIGHT) {
+	} else if (state == MQ_RQ_IN_FLIGHT && !timed_out) {
 		reason = FABSTAT_REQUEUED_BY_DRIVER;
 	} else {
 		reason = FABSTAT_REQUEUED_BY_TARGET;
@@ -75,7 +78,7 @@ static void request_requeue(struct request *rq)
 			  place.slot->refusal != FABSTAT_NVME_ABORTED + 1;
 	}
 	fabstat_count(place.cpu, reason);
-	if (rq->rq_flags & RQF_TIMED_OUT)
+	if (timed_out)
 		fabstat_count(place.cpu, FABSTAT_TIMED_OUT);
 	if (!place.slot)
 		return;

@@ -4,6 +4,8 @@
  *
  * scsi_mod may be absent, and none of its symbols is used: everything is read through headers.
  */
+#include <linux/kernel.h>
+#include <linux/string.h>
 #include <scsi/scsi_cmnd.h>
 #include <scsi/scsi_device.h>
 #include <scsi/scsi_host.h>
@@ -12,6 +14,24 @@
 #include "counters.h"
 #include "place.h"
 #include "probes.h"
+
+/*
+ * Returns true if @rq is a command of SCSI's own that no probe sees end: since 6.18 those of a
+ * host's reserved tags are, which belong to no disk. What driver it is of nothing tells but names.
+ */
+bool fabstat_ends_untold(const struct request *rq)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 18, 0)
+	char name[sizeof("scsi_queue_rq")];
+
+	if (likely(!blk_mq_is_reserved_rq((struct request *)rq)))
+		return false;
+	snprintf(name, sizeof(name), "%ps", rq->q->mq_ops->queue_rq);
+	return !strcmp(name, "scsi_queue_rq");
+#else
+	return false;
+#endif
+}
 
 /* Returns why the midlayer held a request back, from what scsi_queue_rq() looks at. */
 enum fabstat_event fabstat_scsi_hold(struct scsi_device *sdev)

@@ -33,6 +33,8 @@ struct totals {
 	u64 forgotten[FABSTAT_OPS];
 	u64 bytes[FABSTAT_OPS];
 	u64 target_ns[FABSTAT_OPS];
+	u64 passed[FABSTAT_PARTS][FABSTAT_OPS];
+	u64 passed_ns[FABSTAT_PARTS][FABSTAT_OPS];
 	u64 answers[FABSTAT_ANSWERS];
 	u64 unmatched;
 	u64 untracked;
@@ -56,19 +58,23 @@ static void add_histogram(unsigned int op, const struct fabstat_histogram *histo
 /* A command is counted as completed before its time is: so the times are read first. */
 static void add_cpu(const struct fabstat_nexus_cpu *from, unsigned int cpu)
 {
-	unsigned int i;
+	unsigned int i, part;
 
 	for (i = 0; i < FABSTAT_OPS; i++) {
 		add_histogram(i, READ_ONCE(from->histogram[i]), cpu);
 		totals.bytes[i] += local64_read(&from->bytes[i]);
 		totals.target_ns[i] += local64_read(&from->target_ns[i]);
+		for (part = 0; part < FABSTAT_PARTS; part++)
+			totals.passed_ns[part][i] += local64_read(&from->passed_ns[part][i]);
 	}
 	for (i = 0; i < FABSTAT_ANSWERS; i++)
 		totals.answers[i] += local64_read(&from->answers[i]);
 	totals.unmatched += local64_read(&from->unmatched);
 	totals.untracked += local64_read(&from->untracked);
-	smp_rmb();	/* pairs with command_complete() */
+	smp_rmb();	/* pairs with command_complete() and fabstat_target_passes() */
 	for (i = 0; i < FABSTAT_OPS; i++) {
+		for (part = 0; part < FABSTAT_PARTS; part++)
+			totals.passed[part][i] += local64_read(&from->passed[part][i]);
 		totals.completed[i] += local64_read(&from->completed[i]);
 		totals.forgotten[i] += local64_read(&from->forgotten[i]);
 	}
@@ -121,9 +127,12 @@ static void show_op(struct seq_file *m, const struct fabstat_nexus *nexus, unsig
 {
 	if (!totals.started[op])
 		return;
-	seq_printf(m, "op id=%u op=%s started=%llu completed=%llu forgotten=%llu bytes=%llu target_ns=%llu\n",
+	seq_printf(m, "op id=%u op=%s started=%llu completed=%llu forgotten=%llu bytes=%llu target_ns=%llu",
 		   nexus->number, op_names[op], totals.started[op], totals.completed[op],
 		   totals.forgotten[op], totals.bytes[op], totals.target_ns[op]);
+	seq_printf(m, " ready=%llu ready_ns=%llu done=%llu done_ns=%llu\n",
+		   totals.passed[FABSTAT_READY][op], totals.passed_ns[FABSTAT_READY][op],
+		   totals.passed[FABSTAT_DONE][op], totals.passed_ns[FABSTAT_DONE][op]);
 	show_histogram(m, nexus, op);
 }
 
@@ -147,7 +156,8 @@ static void show_nexus(struct seq_file *m, const struct fabstat_nexus *nexus)
 	seq_printf(m, " lun=%llu seen_ns=%llu time_ns=%llu at_target=%llu oldest_ns=%llu",
 		   names->lun, nexus->seen_ns, fabstat_time_ns(now), nexus->at_target,
 		   nexus->at_target ? fabstat_ticks_to_ns(fabstat_elapsed(nexus->oldest, now)) : 0);
-	seq_printf(m, " unmatched=%llu untracked=%llu", totals.unmatched, totals.untracked);
+	seq_printf(m, " unmatched=%llu untracked=%llu window=%u", totals.unmatched,
+		   totals.untracked, READ_ONCE(nexus->window));
 	for (i = 0; i < FABSTAT_ANSWERS; i++)
 		seq_printf(m, " %s=%llu", answer_names[i], totals.answers[i]);
 	seq_putc(m, '\n');
@@ -164,7 +174,8 @@ static void show_header(struct seq_file *m)
 		   THIS_MODULE->version, fabstat_attached(), fabstat_target_wanted(),
 		   fabstat_attached_target(),
 		   fabstat_globals.loaded_ns, fabstat_time_ns(fabstat_ticks()));
-	seq_printf(m, " untracked=%llu crowded=%llu most=%u most_nexuses=%u memory_refused=%llu\n",
+	seq_printf(m, " parts=%d untracked=%llu crowded=%llu most=%u most_nexuses=%u memory_refused=%llu\n",
+		   fabstat_target_parts_seen(),
 		   fabstat_nexus_untracked(), fabstat_target_crowded(), FABSTAT_TARGET_COMMANDS,
 		   FABSTAT_MAX_NEXUSES, fabstat_memory_refused());
 	seq_puts(m, "buckets from_ns");

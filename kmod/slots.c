@@ -13,6 +13,11 @@
 #include "slots.h"
 
 struct fabstat_extra fabstat_no_extra[FABSTAT_CHUNK_SLOTS];
+/*
+ * Where there is no memory for details they go here, from all devices at once, so that the fast
+ * path stays as short as ever. Who finds another issue's knows it by its time.
+ */
+static struct fabstat_extra spilled[FABSTAT_CHUNK_SLOTS];
 
 struct fabstat_chunk fabstat_no_chunk = {
 	.slot = { [0 ... FABSTAT_CHUNK_SLOTS - 1] = { .issued = FABSTAT_PAST } },
@@ -67,15 +72,29 @@ struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag)
 	return chunk ? &chunk->slot[tag % FABSTAT_CHUNK_SLOTS] : NULL;
 }
 
-/* Returns the details of the requests in @piece, new; NULL without memory. Called from probes. */
+/* Returns the details of the requests in @piece, new or those of all. Called from probes. */
 struct fabstat_extra *fabstat_extra_create(struct fabstat_piece *piece)
 {
 	struct fabstat_extra *extra;
 
 	extra = fabstat_alloc(FABSTAT_CHUNK_SLOTS * sizeof(*extra), FABSTAT_HISTOGRAM);
-	if (!extra)
-		return NULL;
+	if (!extra) {
+		cmpxchg(&piece->extra, fabstat_no_extra, spilled);
+		return READ_ONCE(piece->extra);
+	}
 	return fabstat_publish(&piece->extra, fabstat_no_extra, extra);
+}
+
+/* Lets the requests in @table ask again for the details that they were refused. */
+void fabstat_table_retry(struct fabstat_table *table)
+{
+	unsigned int i;
+
+	if (table == &fabstat_no_table)
+		return;
+	for (i = 0; i < FABSTAT_CHUNKS; i++)
+		if (READ_ONCE(table->piece[i].extra) == spilled)
+			cmpxchg(&table->piece[i].extra, spilled, fabstat_no_extra);
 }
 
 /* Forgets what is remembered of a request that was sent back. A reader may still hold it. */
@@ -115,7 +134,7 @@ void fabstat_table_free(struct fabstat_table *table)
 	if (table == &fabstat_no_table)
 		return;
 	for (i = 0; i < FABSTAT_CHUNKS; i++) {
-		if (table->piece[i].extra != fabstat_no_extra)
+		if (table->piece[i].extra != fabstat_no_extra && table->piece[i].extra != spilled)
 			fabstat_free(table->piece[i].extra);
 		if (table->piece[i].chunk == &fabstat_no_chunk)
 			continue;

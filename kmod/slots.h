@@ -105,6 +105,7 @@ struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag);
 struct fabstat_extra *fabstat_extra_create(struct fabstat_piece *piece);
 void fabstat_table_walk(struct fabstat_table *table, unsigned int queue, fabstat_visit_t visit,
 			void *data);
+void fabstat_table_retry(struct fabstat_table *table);
 void fabstat_table_free(struct fabstat_table *table);
 void fabstat_retry_free(struct fabstat_slot *slot);
 

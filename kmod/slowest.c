@@ -53,8 +53,11 @@ static struct fabstat_slowest *slowest_of(struct fabstat_device *dev)
 	if (slowest)
 		return slowest;
 	slowest = fabstat_alloc(sizeof(*slowest), FABSTAT_HISTOGRAM);
-	if (!slowest)
+	if (!slowest) {
+		/* None is kept until there is memory to be had: fabstat_devices_retry(). */
+		cmpxchg(&dev->slow_floor_ns, 0, U64_MAX);
 		return NULL;
+	}
 	raw_spin_lock_init(&slowest->lock);
 	return fabstat_publish(&dev->slowest, NULL, slowest);
 }
@@ -100,7 +103,7 @@ static noinline void keep(const struct fabstat_place *place, const struct fabsta
 		.sector = place->slot->sector,
 		.bytes = place->slot->bytes,
 		.times = retry ? retry->times : 0,
-		.cpu = extra ? extra->cpu : NO_CPU,
+		.cpu = extra ? READ_ONCE(extra->cpu) : NO_CPU,
 		.queue = done->rq->mq_hctx->queue_num,
 		.op = done->op,
 		.error = done->error,
@@ -118,7 +121,7 @@ void fabstat_slowest_note(const struct fabstat_place *place, const struct fabsta
 			  const struct fabstat_extra *extra)
 {
 	const struct fabstat_retry *retry = fabstat_retry(place->slot);
-	u64 wait_ns = extra ? extra->wait_ns : 0;
+	u64 wait_ns = extra ? READ_ONCE(extra->wait_ns) : 0;
 	u64 total_ns = done->ns;
 
 	if (retry && retry->first_issue)

@@ -3,8 +3,7 @@
  * Probes on the target's core (LIO): the time of every command that this host serves.
  *
  * target_sequencer_start tells of a command that has come, target_cmd_complete of its answer,
- * before the fabric sends it. No tracepoint lies between the two, so what of the time was the
- * backstore's, and what a write waited for its data (R2T), cannot be told apart.
+ * before the fabric sends it. No tracepoint lies between the two: see target_parts.c.
  *
  *	command -> slot (by its address): when did it come, and of which nexus?
  *	             |
@@ -51,6 +50,7 @@ struct command_slot {
 	u64 started;		/* ticks */
 	struct fabstat_nexus *nexus;
 	u8 op;
+	u8 passed;		/* bits of enum fabstat_part */
 };
 
 struct command_bucket {
@@ -138,10 +138,15 @@ static __always_inline void slot_fill(struct command_slot *slot, const struct se
 				      struct fabstat_nexus *nexus, struct fabstat_nexus_cpu *cpu,
 				      u64 now)
 {
+	u32 window = cmd->se_sess->se_node_acl->queue_depth;
 	u8 op = fabstat_cdb_op(cmd->t_task_cdb);
 
+	/* It hardly ever changes, and all CPUs read it. */
+	if (unlikely(READ_ONCE(nexus->window) != window))
+		WRITE_ONCE(nexus->window, window);
 	WRITE_ONCE(slot->nexus, nexus);
 	WRITE_ONCE(slot->op, op);
+	WRITE_ONCE(slot->passed, 0);
 	local64_inc(cpu->started + op);
 	WRITE_ONCE(slot->started, now);
 	/* Who finds the command finds the slot filled in. */
@@ -284,6 +289,30 @@ slowly:
 	command_complete_slowly(cmd);
 }
 
+/*
+ * Enters that @cmd has come to the end of @part of its time. A command passes each once, before its
+ * answer, so its slot is its own. Called as if from an NMI, with preemption off.
+ */
+void fabstat_target_passes(const struct se_cmd *cmd, unsigned int part)
+{
+	struct command_slot *slot = slot_find(cmd);
+	struct fabstat_nexus_cpu *cpu;
+	u64 ns;
+	u8 op;
+
+	if (!slot || READ_ONCE(slot->passed) & BIT(part))
+		return;
+	cpu = fabstat_nexus_cpu_find(READ_ONCE(slot->nexus));
+	if (!cpu)
+		return;
+	WRITE_ONCE(slot->passed, READ_ONCE(slot->passed) | BIT(part));
+	op = READ_ONCE(slot->op);
+	ns = fabstat_ticks_to_ns(fabstat_elapsed(READ_ONCE(slot->started), fabstat_ticks()));
+	local64_inc(&cpu->passed[part][op]);
+	smp_wmb();	/* readers see no time without its command */
+	local64_add(ns, &cpu->passed_ns[part][op]);
+}
+
 notrace void fabstat_probe_target_start(void *data, struct se_cmd *cmd)
 {
 	fabstat_probe_enter();
@@ -331,21 +360,37 @@ static void slots_walk(visit_t visit)
 	}
 }
 
-static void visit_forget(struct command_slot *slot, const void *cmd, u64 now)
+static bool slot_is_stale(const struct command_slot *slot, u64 now)
 {
+	return fabstat_ticks_to_ns(fabstat_elapsed(READ_ONCE(slot->started), now)) > STALE_NS;
+}
+
+/* Forgets the command of @slot, if it is @cmd and, where only stale ones are asked for, stale. */
+static void slot_clear(struct command_slot *slot, const void *cmd, bool stale_only, u64 now)
+{
+	bool clear;
+
 	preempt_disable();
 	if (cmpxchg(&slot->cmd, cmd, &taken) == cmd) {
-		slot_forget(slot);
+		/* Its memory may just have been given to a command that came since. */
+		clear = !stale_only || slot_is_stale(slot, now);
+		if (clear)
+			slot_forget(slot);
 		/* Who takes the slot writes it after it was read here. */
-		smp_store_release(&slot->cmd, NULL);
+		smp_store_release(&slot->cmd, clear ? NULL : cmd);
 	}
 	preempt_enable();
 }
 
+static void visit_forget(struct command_slot *slot, const void *cmd, u64 now)
+{
+	slot_clear(slot, cmd, false, now);
+}
+
 static void visit_stale(struct command_slot *slot, const void *cmd, u64 now)
 {
-	if (fabstat_ticks_to_ns(fabstat_elapsed(READ_ONCE(slot->started), now)) > STALE_NS)
-		visit_forget(slot, cmd, now);
+	if (slot_is_stale(slot, now))
+		slot_clear(slot, cmd, true, now);
 }
 
 static void visit_count(struct command_slot *slot, const void *cmd, u64 now)

@@ -49,6 +49,20 @@ static bool look_at(FABSTAT_BUSY_ITER_ARGS)
 	return true;
 }
 
+/*
+ * Holds @q, whose driver does not free its tags then; false if it is going. Up to 5.18 the counter
+ * may be gone before its queue: not within a grace period from when the queue began to die.
+ */
+static bool queue_hold(struct request_queue *q)
+{
+	bool held;
+
+	rcu_read_lock();
+	held = !blk_queue_dying(q) && percpu_ref_tryget(&q->q_usage_counter);
+	rcu_read_unlock();
+	return held;
+}
+
 /* Calls @visit on each request that a driver has and the books do not. May sleep. */
 void fabstat_unseen_walk(fabstat_unseen_t visit, void *data)
 {
@@ -62,8 +76,7 @@ void fabstat_unseen_walk(fabstat_unseen_t visit, void *data)
 
 		walk.disk = dev_to_disk(device);
 		q = walk.disk->queue;
-		/* While it is held the queue's driver does not free its tags. */
-		if (!q || !q->mq_ops || !percpu_ref_tryget(&q->q_usage_counter))
+		if (!q || !q->mq_ops || !queue_hold(q))
 			continue;
 		blk_mq_tagset_busy_iter(q->tag_set, look_at, &walk);
 		percpu_ref_put(&q->q_usage_counter);

@@ -74,14 +74,49 @@ def test_the_table_names_initiator_and_lun_and_what_it_cannot_tell(capsys: pytes
     target_output.print_served(served_since_seen(now), now, everything=False)
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if " read " in line)
-    assert row.split()[:8] == ["3", "read", "10", "0.0", "1.00", "1.50", "1.50", "2"] and INITIATOR in shown
-    assert "cannot be told apart" in " ".join(shown.split())
+    assert row.split()[:11] == ["3", "read", "10", "0.0", "1.00", "-", "-", "1.50", "1.50", "2", "-"]
+    assert INITIATOR in shown and "is told after echo Y > " in " ".join(shown.split())
     none = parse_target(served(0, target=0).split("nexus ")[0])
     target_output.print_served(served_since_seen(none), none, everything=False)
     assert "target_core_mod) is not loaded" in capsys.readouterr().out
     off = parse_target(served(0, target=0, wanted=0).split("nexus ")[0])
     target_output.print_served(served_since_seen(off), off, everything=False)
     assert "not being counted: echo Y > /sys/module/fabstat/parameters/target" in capsys.readouterr().out
+
+
+def in_parts(reads: int, writes: int, *, time_ns: int = 2_000_000_000) -> str:
+    """A reading of a module that tells parts: 0.1 of a read's 1 ms and 3 of a write's 5 before the backstore has it."""
+    told = f"ready={reads} ready_ns={10**5 * reads} done={reads} done_ns={9 * 10**5 * reads}\n"
+    write = (
+        f"op id=1 op=write started={writes} completed={writes} forgotten=0 bytes={65536 * writes} "
+        f"target_ns={5 * 10**6 * writes} ready={writes} ready_ns={3 * 10**6 * writes} done={writes} "
+        f"done_ns={45 * 10**5 * writes}\nhistogram id=1 op=write time=target count={writes} 2:{writes}\n"
+        "nexus id=2 fabric=iSCSI initiator=iqn.2026-01.example:a isid=00023d01 target=iqn.2026-01.example:t tpg=tpgt_1 "
+        f"lun=4 seen_ns=1 time_ns={time_ns} at_target=3 oldest_ns=5 unmatched=0 untracked=0 window=128 "
+        "check_condition=0 busy=0 task_set_full=0 reservation_conflict=0 task_aborted=0 other_status=0\n"
+    )
+    read = f"target_ns={10**6 * reads}"
+    text = served(reads, time_ns=time_ns, more=write).replace(f"{read}\n", f"{read} {told}")
+    return text.replace("untracked=0 check_condition=4", "untracked=0 window=128 check_condition=4")
+
+
+def test_where_the_module_tells_them_the_parts_of_the_time_and_the_window_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path, text in zip(paths, (in_parts(10, 5), in_parts(110, 55, time_ns=3 * 10**9)), strict=True):
+        path.write_text(text)
+    assert main(["stat", "--target", "--json", "--diff", *map(str, paths)]) == 0
+    lun, other = json.loads(capsys.readouterr().out)["luns"]
+    read, write = lun["ops"]["read"], lun["ops"]["write"]
+    # Only a write waits for an R2T.
+    assert read["r2t_wait_ms"] is None and read["backstore_ms"] == pytest.approx(0.8)
+    assert write["r2t_wait_ms"] == pytest.approx(3) and write["backstore_ms"] == pytest.approx(1.5)
+    # One window for all LUNs of a session.
+    assert lun["window_granted"] == other["window_granted"] == 128 and lun["window_used"] == other["window_used"] == 5
+    assert main(["stat", "--target", "--diff", *map(str, paths)]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if " write " in line)
+    assert row.split()[1:6] == ["50", "3.3", "5.00", "3.00", "1.50"]
 
 
 def test_two_saved_readings_are_compared_on_the_command_line(
@@ -97,6 +132,7 @@ def test_two_saved_readings_are_compared_on_the_command_line(
     read = lun["ops"]["read"]
     assert read["iops"] == 100 and read["target_ms"]["mean"] == 1 and read["mean_at_target"] == pytest.approx(0.1)
     assert read["backstore_ms"] is None and read["r2t_wait_ms"] is None and lun["oldest_ms"] == 5
+    assert lun["window_granted"] is None and found["module"]["parts"] is False, "a module that does not tell"
     assert main(["stat", "--target", "sda"]) == 2
     assert "not disks such as 'sda'" in capsys.readouterr().err
     assert main(["stat", "--diff", *map(str, paths)]) == 2

@@ -264,6 +264,26 @@ print(*[(d["id"], d["ops"]["read"]["completed"]) for d in json.load(sys.stdin)["
 	gone
 }
 
+@test "a disk that its driver lets go of and takes again is the one that it is now" {
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
+	load_fabstat
+	load_disk "$disk" --rw=read --bs=4k --number_ios=10 --size=1m
+	name=$(basename "$(readlink -f "/sys/block/$disk/device")")
+	echo "$name" > /sys/bus/scsi/drivers/sd/unbind
+	gone() { [ ! -e "/sys/block/$disk" ]; }
+	wait_for gone
+	echo "$name" > /sys/bus/scsi/drivers/sd/bind
+	wait_for debug_disk
+	disk=$(debug_disk)
+	# Who looks for such changes does so once a second.
+	now() {
+		dd "if=/dev/$disk" of=/dev/null bs=4k count=1 iflag=direct status=none
+		grep -q "^device .*disk=$disk .*diskseq=$(cat "/sys/block/$disk/diskseq")\( \|$\)" /sys/kernel/debug/fabstat/stats
+	}
+	wait_for now
+	expect "$disk" 'read.completed > 10 and books'
+}
+
 @test "the memory ceiling is kept: histograms go first, then the counting of new devices, and both are said" {
 	thorough
 	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=4 gb=1

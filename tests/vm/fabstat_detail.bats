@@ -120,6 +120,25 @@ in_threads() {
 	PYTHON
 }
 
+@test "what is held back before its first issue has waited for it as any other" {
+	scsi_debug_disk delay=0 dev_size_mb=16 statistics=1 max_luns=2 > /dev/null
+	disks=($(grep -l scsi_debug /sys/block/sd*/device/model | cut -d / -f 4))
+	[ ${#disks[@]} -eq 2 ]
+	load_fabstat detail=Y
+	echo 20 > /sys/bus/pseudo/drivers/scsi_debug/every_nth
+	echo 0x8000 > /sys/bus/pseudo/drivers/scsi_debug/opts
+	# A busy host holds the requests of both its disks.
+	fio --rw=randread --bs=4k --iodepth=4 --number_ios=200 --size=8m --direct=1 --ioengine=libaio --output=/tmp/fio.log \
+		--name=a "--filename=/dev/${disks[0]}" --name=b "--filename=/dev/${disks[1]}"
+	echo 0 > /sys/bus/pseudo/drivers/scsi_debug/opts
+	held=0
+	for disk in "${disks[@]}"; do
+		expect "$disk" 'read.details["wait"].count == read.completed and books'
+		held=$((held + $(seen "$disk" 'events["held_backoff"]')))
+	done
+	[ "$held" -gt 0 ]
+}
+
 @test "an error is told among the slowest" {
 	disk=$(scsi_debug_disk ndelay=1000000 dev_size_mb=16)
 	requires_injection

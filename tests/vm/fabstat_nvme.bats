@@ -91,6 +91,26 @@ fails_to_read() {
 	echo optimized > $port/ana_groups/1/ana_state
 }
 
+@test "what fails because its controller is out of reach was never sent: an error, and none from before" {
+	serve "$(null_disk 0)"
+	nvme disconnect-all
+	nvme connect --transport tcp --traddr 127.0.0.1 --trsvcid 4420 --nqn classes --reconnect-delay 1 --ctrl-loss-tmo 600 \
+		--fast_io_fail_tmo 1
+	wait_for test -b /dev/nvme0n1
+	udevadm settle
+	dd if=/dev/nvme0n1 of=/dev/null iflag=direct bs=4k count=1 status=none
+	rm $port/subsystems/classes
+	reconnects() { [ "$(cat /sys/class/nvme/nvme0/state)" = connecting ]; }
+	wait_for reconnects
+	# The first one waits until nobody waits for the controller any more.
+	for block in 1 2 3 4 5; do fails_to_read $block; done
+	fabtune stat nvme0n1
+	expect nvme0n1 'read.errors == events["never_issued"] == events["error_transport"] >= 5 and events["unmatched"] == 0' \
+		'books and d.in_flight == 0 and read.completed > 0'
+	[ "$(fabtune stuck --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["requests"]))')" -eq 0 ]
+	ln -s $target $port/subsystems/classes
+}
+
 @test "what a reset of the controller aborts is sent again, or fails as aborted" {
 	serve "$(null_disk 20000000)"
 	under_way() { awk '{ exit $1 + $2 == 0 }' /sys/block/nvme0n1/inflight; }

@@ -120,6 +120,11 @@ ten_reads() {
 	echo 0 > /sys/bus/pseudo/drivers/scsi_debug/opts
 	expect "$disk" 'events["timeout"] >= 2 and events["timed_out"] == events["timeout"]' \
 		'books and d.in_flight == 0'
+	# The driver took them, and refused nothing.
+	expect "$disk" 'read.refused == 0 == events["requeued_by_driver"] and events["requeued_by_target"] == read.sent_back > 0'
+	# What the error handler sent to abort them is nobody's request, and is not under way for ever.
+	fabtune stuck --json > /tmp/stuck.json
+	python3 -c 'import json; assert not json.load(open("/tmp/stuck.json"))["requests"]' || { cat /tmp/stuck.json; return 1; }
 }
 
 @test "requests that a device set offline never saw" {

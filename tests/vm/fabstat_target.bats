@@ -137,13 +137,57 @@ remove_target() {
 		    print(name, theirs["target_ms"], ours["device_ms"]["mean"])
 		    assert theirs["started"] == theirs["completed"] == ours["completed"] >= count, (ours, theirs)
 		    assert theirs["bytes"] == ours["bytes"], (ours["bytes"], theirs["bytes"])
-		    assert theirs["forgotten"] == 0 and theirs["backstore_ms"] is None and theirs["r2t_wait_ms"] is None
+		    assert theirs["forgotten"] == 0
+		    # Nobody has asked for the parts.
+		    assert theirs["backstore_ms"] is None and theirs["r2t_wait_ms"] is None
 		    # Writes of 4 KiB carry their data along: no R2T.
 		    path_ms = ours["device_ms"]["mean"] - theirs["target_ms"]["mean"]
 		    assert 0 < theirs["target_ms"]["mean"] < ours["device_ms"]["mean"]
 		    assert abs(path_ms - rtt_ms) < 0.05 * rtt_ms, (name, path_ms)
 		    assert theirs["target_ms"]["p50"] <= theirs["target_ms"]["p99"] <= theirs["target_ms"]["max"]
 	PYTHON
+}
+
+@test "on demand the parts: what a write waited for its data, what the backstore took; and the window of its session" {
+	disk=$(disk)
+	echo Y > $PARAMETERS/target_parts
+	expect_served 'module["parts"] == "1"'
+	# Some of 256 KiB wait for R2Ts; reads of the disk's last MiB, which is slower, do not.
+	fabtune stat --target --save /tmp/target.before
+	load_disk "$disk" --rw=randwrite --bs=256k --iodepth=1 --number_ios=20 --size=64m
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=1 --number_ios=50 --offset=1023m --size=1m
+	fabtune stat --target --save /tmp/target.after
+	fabtune stat --target --diff /tmp/target.before /tmp/target.after
+	fabtune stat --target --diff /tmp/target.before /tmp/target.after --json > /tmp/target.json
+	expect_served 'books and all(op.ready == op.done for lun in luns for op in lun.ops.values())'
+	python3 - "$RTT_MS" "$(cat $TPG/attrib/default_cmdsn_depth)" <<-'PYTHON'
+		import json, sys
+		rtt_ms, depth = float(sys.argv[1]), int(sys.argv[2])
+		(lun,) = [one for one in json.load(open("/tmp/target.json"))["luns"] if "write" in one["ops"]]
+		read, write = lun["ops"]["read"], lun["ops"]["write"]
+		print(read, write, lun["window_granted"], lun["window_used"])
+		assert read["r2t_wait_ms"] is None and 1 <= read["backstore_ms"]
+		# The disk splits them; some of the parts are short enough to come along with their command.
+		assert 0.5 * rtt_ms <= write["r2t_wait_ms"] < 4 * rtt_ms
+		assert 0 < write["backstore_ms"] < 1
+		for op in (read, write):
+		    rest_ms = op["target_ms"]["mean"] - op["backstore_ms"] - (op["r2t_wait_ms"] or 0)
+		    assert 0 <= rest_ms < 0.2, op
+		assert (lun["window_granted"], lun["window_used"]) == (depth, 0)
+	PYTHON
+	# A window that commands fill is seen to be used.
+	stall
+	reads 8
+	wait_for at_the_target 8
+	fabtune stat --target --json > /tmp/target.json
+	python3 -c 'import json; assert [one["window_used"] for one in json.load(open("/tmp/target.json"))["luns"]] == [8]'
+	go_on
+	wait
+	echo N > $PARAMETERS/target_parts
+	expect_served 'module["parts"] == "0" and books'
+	before=$(served 'sum(op.done for op in ops)')
+	dd if=/dev/$disk of=/dev/null bs=4k count=10 iflag=direct status=none
+	[ "$(served 'sum(op.done for op in ops)')" -eq "$before" ]
 }
 
 @test "request by request, reads and writes: the target's time and the round trip are the disk's time, within 2 and 5 %" {
@@ -235,6 +279,11 @@ assert 0.99 <= write["target_ms"]["mean"] / float(sys.argv[1]) < 1.1, write["tar
 	iscsiadm -m node -I other -o delete
 	echo 1 > $TPG/attrib/cache_dynamic_acls
 	python3 -m fabtune.lab.guest login
+}
+
+# parts 0|1: whether the parts of a command's time are seen.
+parts() {
+	[ "$(served 'module["parts"]')" -eq "$1" ]
 }
 
 disk_there() {
@@ -333,11 +382,15 @@ aborting() {
 	python3 -m fabtune.lab.guest logout
 	rows=$(served 'len(luns)')
 	reads=$(served 'read.completed')
+	echo Y > $PARAMETERS/target_parts
 	remove_target
 	no_lio
 	expect_served 'module["target"] == "0" and books and all(lun.at_target == 0 for lun in luns)'
+	wait_for parts 0
 	modprobe iscsi_target_mod
 	expect_served 'module["target"] == "1"'
+	# Who looks for them does so once a second.
+	wait_for parts 1
 	mkdir -p $CONFIG/core/rd_mcp_0/disk
 	echo rd_pages=4096,rd_nullio=1 > $CONFIG/core/rd_mcp_0/disk/control
 	echo 1 > $CONFIG/core/rd_mcp_0/disk/enable
@@ -350,6 +403,7 @@ aborting() {
 	dd if="/dev/$disk" of=/dev/null bs=4k count=50 iflag=direct status=none
 	expect_served "len(luns) <= $rows + 1 and read.completed >= $reads + 50 and books"
 	expect_served 'luns[0].ops["read"].completed > 0 and module["untracked"] == "0"'
+	expect_served 'sum(op.done for op in ops) >= 50 and all(op.done >= op.ready for op in ops)'
 	python3 -m fabtune.lab.guest logout
 	rmmod fabstat
 }

@@ -10,10 +10,12 @@ from fabtune.stat import LunInterval, ServedOp, TargetInterval, TargetSnapshot
 from fabtune.stat.snapshot import OPS
 
 _SWITCH = "/sys/module/fabstat/parameters/target"
+_PARTS = "/sys/module/fabstat/parameters/target_parts"
 _NOTE = (
-    "Times are in ms from a command's coming to its answer, at most 3.2 % off; a write's have the wait for its data. "
-    "What of them was the backstore's, and what the wait for data (R2T), cannot be told apart here."
+    "Times are in ms from a command's coming to its answer, at most 3.2 % off; a write's have the wait for its data."
 )
+_TOLD = "Of the mean, R2T is the wait for a write's data, store what the backstore took."
+_UNTOLD = f"What of them was the backstore's, and what the wait for data (R2T), is told after echo Y > {_PARTS}."
 
 
 def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything: bool) -> None:
@@ -24,18 +26,22 @@ def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything
         print(f"a target's commands are not being counted: echo Y > {_SWITCH}")
     elif latest.module["target"] != "1":
         print("the kernel's target (LIO, target_core_mod) is not loaded: nothing is being served")
-    rows = [row for one in interval.luns for row in _rows(one, everything)]
+    rows = [row for one in interval.luns for row in _rows(interval, one, everything)]
     if not rows:
         print("no commands seen")
         return
-    headers = ("LUN", "op", "IOPS", "MB/s", "mean", "p50", "p99", "at target", "not good", "initiator, target")
+    headers = (
+        "LUN", "op", "IOPS", "MB/s", "mean", "R2T", "store", "p50", "p99", "at target", "window", "not good",
+        "initiator, target",
+    )  # fmt: skip
     table(headers, rows, wrapped=headers[-1])
     for sentence in _lost(interval, latest):
         paragraph(sentence)
-    paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_NOTE}")
+    told = any(op.ready for one in interval.luns for op in one.ops.values())
+    paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_NOTE} {_TOLD if told else _UNTOLD}")
 
 
-def _rows(one: LunInterval, everything: bool) -> list[tuple[str, ...]]:
+def _rows(interval: TargetInterval, one: LunInterval, everything: bool) -> list[tuple[str, ...]]:
     lun = one.lun
     isid = f" (session {lun.isid})" if lun.isid else ""
     path = f"{lun.initiator or 'unknown'}{isid}, {lun.target} {lun.tpg}".rstrip()
@@ -44,18 +50,26 @@ def _rows(one: LunInterval, everything: bool) -> list[tuple[str, ...]]:
         return []
     rows: list[tuple[str, ...]] = []
     for name in busy or ["-"]:
-        whole = ("", "", "") if rows else (str(lun.at_target), str(sum(one.answers.values())), path)
-        rows.append(("" if rows else str(lun.lun), name, *_figures(one, one.ops.get(name, ServedOp())), *whole))
+        window = "-" if lun.window is None else f"{interval.window_used(lun)} of {lun.window}"
+        whole = (str(lun.at_target), window, str(sum(one.answers.values())), path)
+        whole = ("", "", "", "") if rows else whole
+        rows.append(("" if rows else str(lun.lun), name, *_figures(one, name), *whole))
     return rows
 
 
-def _figures(one: LunInterval, op: ServedOp) -> tuple[str, ...]:
-    seconds = one.elapsed_ns / 1e9
+def _figures(one: LunInterval, name: str) -> tuple[str, ...]:
+    seconds, op = one.elapsed_ns / 1e9, one.ops.get(name, ServedOp())
     if not op.completed or not seconds:
-        return ("-",) * 5
+        return ("-",) * 7
     mean = three_digits(op.target_ns / op.completed / 1e6)
     rates = f"{op.completed / seconds:.0f}", f"{op.bytes / seconds / 1e6:.1f}"
-    return (*rates, mean, in_ms(op.histogram.percentile(50)), in_ms(op.histogram.percentile(99)))
+    parts = ("-" if ms is None else three_digits(ms) for ms in (_r2t_wait_ms(name, op), op.backstore_ms))
+    return (*rates, mean, *parts, in_ms(op.histogram.percentile(50)), in_ms(op.histogram.percentile(99)))
+
+
+def _r2t_wait_ms(name: str, op: ServedOp) -> float | None:
+    """Return the mean wait for a write's data; other commands have none to wait for."""
+    return op.ready_ms if name == "write" else None
 
 
 def _lost(interval: TargetInterval, latest: TargetSnapshot) -> list[str]:
@@ -86,15 +100,17 @@ def print_served_json(interval: TargetInterval, latest: TargetSnapshot, *, one_l
             "version": module["version"],
             "enabled": module["enabled"] == "1",
             "target": module["target"] == "1",
+            # Older modules do not tell.
+            "parts": module.get("parts") == "1",
             "untracked": int(module["untracked"]),
             "crowded": int(module["crowded"]),
         },
-        "luns": [_lun_json(one) for one in interval.luns],
+        "luns": [_lun_json(interval, one) for one in interval.luns],
     }
     print_json(data, one_line=one_line)
 
 
-def _lun_json(one: LunInterval) -> dict[str, Any]:
+def _lun_json(interval: TargetInterval, one: LunInterval) -> dict[str, Any]:
     lun = one.lun
     return {
         "id": lun.id,
@@ -107,15 +123,18 @@ def _lun_json(one: LunInterval) -> dict[str, Any]:
         "interval_s": one.elapsed_ns / 1e9,
         "at_target": lun.at_target,
         "oldest_ms": lun.oldest_ns / 1e6 if lun.at_target else None,
+        # Of the session, all of its LUNs together; iSCSI alone has a window.
+        "window_granted": lun.window,
+        "window_used": None if lun.window is None else interval.window_used(lun),
         "unmatched": lun.unmatched,
         "untracked": lun.untracked,
         "answers": dict(one.answers),
-        "ops": {name: _op_json(one, one.ops[name]) for name in OPS if name in one.ops},
+        "ops": {name: _op_json(one, name) for name in OPS if name in one.ops},
     }
 
 
-def _op_json(one: LunInterval, op: ServedOp) -> dict[str, Any]:
-    seconds = one.elapsed_ns / 1e9
+def _op_json(one: LunInterval, name: str) -> dict[str, Any]:
+    seconds, op = one.elapsed_ns / 1e9, one.ops[name]
     return {
         "started": op.started,
         "completed": op.completed,
@@ -125,7 +144,7 @@ def _op_json(one: LunInterval, op: ServedOp) -> dict[str, Any]:
         "bytes_per_s": op.bytes / seconds if seconds else 0.0,
         "mean_at_target": op.target_ns / one.elapsed_ns if one.elapsed_ns else 0.0,
         "target_ms": times_json(op.target_ns, op.completed, op.histogram),
-        # No tracepoint of the target's core tells them apart.
-        "backstore_ms": None,
-        "r2t_wait_ms": None,
+        # Means, where the parameter target_parts has them seen.
+        "backstore_ms": op.backstore_ms,
+        "r2t_wait_ms": _r2t_wait_ms(name, op),
     }

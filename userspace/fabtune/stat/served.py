@@ -22,7 +22,8 @@ class ServedOp:
     """One kind of command: `target_ns` is the sum, over completed ones, of the time from its coming to its answer.
 
     `forgotten` ones ended unseen: aborted in silence, or under way when the probes were taken off.
-    `bytes` are those of commands that were answered with GOOD.
+    `bytes` are those of commands that were answered with GOOD.  `ready` ones were seen to have all of their data,
+    `done` ones to be answered by the backstore; `ready_ns` and `done_ns` are the sums of the times until then.
     """
 
     started: int = 0
@@ -30,7 +31,23 @@ class ServedOp:
     forgotten: int = 0
     bytes: int = 0  # noqa: A003
     target_ns: int = 0
+    ready: int = 0
+    ready_ns: int = 0
+    done: int = 0
+    done_ns: int = 0
     histogram: Histogram = field(default_factory=lambda: Histogram(()))
+
+    @property
+    def ready_ms(self) -> float | None:
+        """The mean wait for data, None where it was not seen."""
+        return self.ready_ns / self.ready / 1e6 if self.ready else None
+
+    @property
+    def backstore_ms(self) -> float | None:
+        """The mean time in the backstore, None where it was not seen."""
+        if self.ready_ms is None or not self.done:
+            return None
+        return max(0.0, self.done_ns / self.done / 1e6 - self.ready_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +56,8 @@ class ServedLun:
 
     `isid` has the first eight digits of an iSCSI session's identifier, all that the target's core keeps; empty on
     other fabrics.  `at_target` commands have come and not been answered, the oldest `oldest_ns` ago.  `unmatched`
-    answers are to commands that were not seen to come.
+    answers are to commands that were not seen to come.  `window` is how many commands its session may have under way,
+    None where that is not told.
     """
 
     id: int
@@ -57,6 +75,7 @@ class ServedLun:
     untracked: int
     answers: Mapping[str, int]
     ops: Mapping[str, ServedOp]
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +103,10 @@ class TargetInterval:
 
     elapsed_ns: int
     luns: tuple[LunInterval, ...]
+
+    def window_used(self, lun: ServedLun) -> int:
+        """Return how many commands the session of `lun` has at the target now, of all its LUNs."""
+        return sum(one.lun.at_target for one in self.luns if _session(one.lun) == _session(lun))
 
 
 def target_snapshot(directory: Path = DIRECTORY) -> TargetSnapshot:
@@ -130,9 +153,17 @@ def served_since_seen(snapshot: TargetSnapshot) -> TargetInterval:
     return TargetInterval(snapshot.time_ns - snapshot.loaded_ns, luns)
 
 
+def _session(lun: ServedLun) -> tuple[str, ...]:
+    return (lun.fabric, lun.initiator, lun.isid, lun.target, lun.tpg)
+
+
 _TEXTS = ("fabric", "initiator", "isid", "target", "tpg")
 _NUMBERS = ("id", "lun", "seen_ns", "time_ns", "at_target", "oldest_ns", "unmatched", "untracked")
 _COUNTERS = tuple(one.name for one in fields(ServedOp) if one.name != "histogram")
+# What older modules do not tell.
+_PARTS = ("ready", "ready_ns", "done", "done_ns")
+# The fabric that has a window of commands for each session.
+_WINDOWED = "iSCSI"
 
 
 def _lun(lines: list[str], empty: Histogram) -> ServedLun:
@@ -147,13 +178,16 @@ def _lun(lines: list[str], empty: Histogram) -> ServedLun:
         kind = line.split(" ", 1)[0]
         if kind == "op":
             record = words(line)
-            counts[record["op"]] = {name: int(record[name]) for name in _COUNTERS}
+            counts[record["op"]] = {
+                name: int(record.get(name, 0) if name in _PARTS else record[name]) for name in _COUNTERS
+            }
         elif kind == "histogram":
             _, _, op, time, _, *buckets = line.split(" ")
             if time == "time=target":
                 histograms[op.removeprefix("op=")] = histogram_of(empty, buckets)
     ops = {op: ServedOp(**values, histogram=histograms.get(op, empty)) for op, values in counts.items()}
-    return ServedLun(**texts, **numbers, answers=answers, ops=ops)  # type: ignore[arg-type]
+    window = int(first["window"]) if "window" in first and texts["fabric"] == _WINDOWED else None
+    return ServedLun(**texts, **numbers, answers=answers, ops=ops, window=window)  # type: ignore[arg-type]
 
 
 def _subtract(after: ServedLun, before: ServedLun | None) -> LunInterval:
