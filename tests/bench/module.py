@@ -20,7 +20,7 @@ TOP = Path(__file__).resolve().parents[2]
 SUITES = ("trixie", "bookworm", "sid")
 # Instructions that fabstat may add to a request: as it is loaded, with enabled=N, with detail=Y, without memory for
 # histograms, and where the kernel's clock is not the CPU's counter.  With target=Y, what a command at the target adds
-# to that.
+# to that; target_parts=Y, which adds to this, has no bar.
 BARS = {
     ("null_blk", "fabstat"): 200,
     ("scsi_debug", "fabstat"): 280,
@@ -32,10 +32,11 @@ BARS = {
     ("null_blk", "detail"): 300,
     ("scsi_debug", "detail"): 300,
     ("null_blk", "ceiling"): 250,
+    ("null_blk", "detail-ceiling"): 300,
 }
 TIMEKEEPER_BAR = 350
 # What a tracer's figure is compared with, unless it is the bare request.
-BESIDE = {"target": "fabstat"}
+BESIDE = {"target": "fabstat", "target-parts": "target"}
 
 
 def measure(out: Path, suite: str) -> list[Row]:
@@ -80,7 +81,7 @@ def show(rows: list[Row]) -> bool:
     print(f"{'device':<12}{'clock':<10}{'tracer':<26}{'a request':>10}{'added':>8}{'x fabstat':>11}{'bar':>6}")
     missed = False
     for row in rows:
-        compared = row["tracer"] not in ("none", "off", "target") and row["ratio_to_fabstat"] is not None
+        compared = row["tracer"] not in ("none", "off", *BESIDE) and row["ratio_to_fabstat"] is not None
         ratio = f"{row['ratio_to_fabstat']:.1f}" if compared else ""
         verdict = ""
         if row["bar"] is not None:

@@ -28,10 +28,10 @@ NAMES = {"nullb0": "null_blk", "sda": "scsi_debug", "sdb": "lio_loop"}
 # which has an I/O scheduler: what the same probes added at depth 16 differed by up to 60 instructions between guests.
 DEPTHS = {"nullb0": 16, "sda": 1, "sdb": 1}
 # Who measures on LIO's loop: the others know nothing of targets.
-OF_TARGETS = ("none", "fabstat", "target", "off")
+OF_TARGETS = ("none", "fabstat", "target", "target-parts", "off")
 CONFIG = Path("/sys/kernel/config/target")
 # The kernel's own work in the background only ever adds: where tens of instructions count, the least of so many runs.
-REPEATS = {"none": 2, "fabstat": 2, "target": 2, "off": 2, "detail": 2, "ceiling": 2}
+REPEATS = {"none": 2, "fabstat": 2, "target": 2, "off": 2, "detail": 2, "ceiling": 2, "detail-ceiling": 2}
 
 
 def run(*command: str) -> str:
@@ -62,9 +62,10 @@ def timekeeper() -> Iterator[None]:
 
 @contextmanager
 def fabstat(
-    enabled: bool = True, *, target: bool = False, detail: bool = False, ceiling: bool = False
+    enabled: bool = True, *, target: bool = False, parts: bool = False, detail: bool = False, ceiling: bool = False
 ) -> Iterator[None]:
-    run("insmod", str(MODULE), f"detail={'Y' if detail else 'N'}", f"target={'Y' if target else 'N'}")
+    wanted = {"detail": detail, "target": target, "target_parts": parts}
+    run("insmod", str(MODULE), *(f"{name}={'Y' if on else 'N'}" for name, on in wanted.items()))
     if not enabled:
         ENABLED.write_text("N")
     if ceiling:
@@ -75,7 +76,10 @@ def fabstat(
     yield
     # A tracer that was not attached would cost nothing: the proof that it was, or was not.
     counted = "op=read issued=" in STATS.read_text()
-    served = "op=read started=" in STATS.with_name("target").read_text()
+    told = STATS.with_name("target").read_text()
+    served = "op=read started=" in told
+    if (" parts=1 " in told) != parts:
+        raise SystemExit(f"fabstat saw the parts of the target's time: {not parts}")
     if served != (target and enabled):
         raise SystemExit(f"fabstat counted what the target served: {served}")
     run("rmmod", "fabstat")
@@ -126,7 +130,7 @@ def measure(name: str) -> list[dict[str, object]]:
     """Return a row for each device, with the tracer `name` attached."""
     rows: list[dict[str, object]] = []
     for disk, reads in READS.items():
-        if name not in OF_TARGETS if NAMES[disk] == "lio_loop" else name == "target":
+        if name not in OF_TARGETS if NAMES[disk] == "lio_loop" else name.startswith("target"):
             continue
         figure = min(instructions_per_read(disk, reads) for _ in range(REPEATS.get(name, 1)))
         clock = CLOCKSOURCE.read_text().strip()
@@ -160,7 +164,9 @@ def main() -> None:
     export_loop()
     tracers = {
         "none": nothing(), "fabstat": fabstat(), "target": fabstat(target=True),
-        "off": fabstat(enabled=False, target=True), "detail": fabstat(detail=True), "ceiling": fabstat(ceiling=True),
+        "target-parts": fabstat(target=True, parts=True), "off": fabstat(enabled=False, target=True),
+        "detail": fabstat(detail=True), "ceiling": fabstat(ceiling=True),
+        "detail-ceiling": fabstat(detail=True, ceiling=True),
     }  # fmt: skip
     for tool, options in (("biolatency-libbpf", ((), ("-D", "-F"))), ("biolatency.bt", ((),))):
         path = shutil.which(tool)
