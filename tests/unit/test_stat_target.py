@@ -111,6 +111,7 @@ def test_where_the_module_tells_them_the_parts_of_the_time_and_the_window_are_sh
     read, write = lun["ops"]["read"], lun["ops"]["write"]
     # Only a write waits for an R2T.
     assert read["r2t_wait_ms"] is None and read["backstore_ms"] == pytest.approx(0.8)
+    assert parse_target(in_parts(10, 5).replace("done=10 ", "done=2 ")).luns[0].ops["read"].backstore_ms is None
     assert write["r2t_wait_ms"] == pytest.approx(3) and write["backstore_ms"] == pytest.approx(1.5)
     # One window for all LUNs of a session.
     assert lun["window_granted"] == other["window_granted"] == 128 and lun["window_used"] == other["window_used"] == 5

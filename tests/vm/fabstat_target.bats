@@ -159,7 +159,7 @@ remove_target() {
 	fabtune stat --target --save /tmp/target.after
 	fabtune stat --target --diff /tmp/target.before /tmp/target.after
 	fabtune stat --target --diff /tmp/target.before /tmp/target.after --json > /tmp/target.json
-	expect_served 'books and all(op.ready == op.done for lun in luns for op in lun.ops.values())'
+	expect_served 'books and all(lun.ops[name].ready == lun.ops[name].done for lun in luns for name in ("read", "write"))'
 	python3 - "$RTT_MS" "$(cat $TPG/attrib/default_cmdsn_depth)" <<-'PYTHON'
 		import json, sys
 		rtt_ms, depth = float(sys.argv[1]), int(sys.argv[2])
@@ -403,7 +403,7 @@ aborting() {
 	dd if="/dev/$disk" of=/dev/null bs=4k count=50 iflag=direct status=none
 	expect_served "len(luns) <= $rows + 1 and read.completed >= $reads + 50 and books"
 	expect_served 'luns[0].ops["read"].completed > 0 and module["untracked"] == "0"'
-	expect_served 'sum(op.done for op in ops) >= 50 and all(op.done >= op.ready for op in ops)'
+	expect_served 'sum(lun.ops["read"].done for lun in luns) == sum(lun.ops["read"].ready for lun in luns) >= 50'
 	python3 -m fabtune.lab.guest logout
 	rmmod fabstat
 }

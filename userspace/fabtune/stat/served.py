@@ -13,6 +13,8 @@ from fabtune.stat.snapshot import DIRECTORY, Taken, grouped, histogram_of, name_
 FORMAT_VERSION = 1
 _FIRST_LINE = f"# fabstat-target {FORMAT_VERSION}"
 
+# Of those under way at either end of an interval one part is counted, and another one not.
+_NEARLY_ALL = 0.9
 # Answers other than GOOD, by the names of SAM.
 ANSWERS = ("check_condition", "busy", "task_set_full", "reservation_conflict", "task_aborted", "other_status")
 
@@ -44,8 +46,11 @@ class ServedOp:
 
     @property
     def backstore_ms(self) -> float | None:
-        """The mean time in the backstore, None where it was not seen."""
-        if self.ready_ms is None or not self.done:
+        """The mean time in the backstore, None where it was not seen, or not of nearly all.
+
+        Others than reads and writes may be answered by the target's core itself.
+        """
+        if self.ready_ms is None or self.done < _NEARLY_ALL * self.ready:
             return None
         return max(0.0, self.done_ns / self.done / 1e6 - self.ready_ms)
 
