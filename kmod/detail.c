@@ -73,6 +73,9 @@ void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq,
 		/* What one that is issued again waited at first is known if that was seen. */
 		if (!again || READ_ONCE(extra->issued) < retry->first_issue)
 			WRITE_ONCE(extra->wait_ns, wait_ns);
+		else if (fabstat_extra_spills(extra))
+			/* That may be another device's. */
+			WRITE_ONCE(extra->wait_ns, 0);
 		WRITE_ONCE(extra->issued, now);
 		WRITE_ONCE(extra->cpu, raw_smp_processor_id());
 	}

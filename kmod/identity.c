@@ -46,6 +46,9 @@ void fabstat_identify_anew(struct fabstat_device *dev)
 {
 	const void *disk = fabstat_queue_disk(dev->queue);
 
+	/* The memory of one that is gone may be the next one's. */
+	if (!disk)
+		dev->disk = NULL;
 	if (!dev->identity.known || !disk || disk == dev->disk)
 		return;
 	dev->identity.known = false;

@@ -260,6 +260,28 @@ void fabstat_nexuses_retry(void)
 				fabstat_histogram_retry(&nexus->cpu[cpu]->histogram[op], cpu);
 }
 
+/*
+ * Gives every nexus counters of every CPU, on which a backstore may answer though no command comes
+ * there. fabstat_lock.
+ */
+void fabstat_nexuses_equip(void)
+{
+	struct fabstat_nexus_cpu *counters;
+	struct fabstat_nexus *nexus;
+	unsigned int i, cpu;
+
+	for (i = 0; (nexus = fabstat_nexus(i)); i++) {
+		for_each_online_cpu(cpu) {
+			if (READ_ONCE(nexus->cpu[cpu]))
+				continue;
+			counters = fabstat_alloc(sizeof(*counters), FABSTAT_BOOKS);
+			if (!counters)
+				return;
+			fabstat_publish(&nexus->cpu[cpu], NULL, counters);
+		}
+	}
+}
+
 static void nexus_free(struct fabstat_nexus *nexus)
 {
 	unsigned int cpu, op;

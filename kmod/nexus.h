@@ -90,6 +90,7 @@ struct fabstat_nexus *fabstat_nexus(unsigned int number);
 u64 fabstat_nexus_untracked(void);
 void fabstat_nexuses_invalidate(void);
 void fabstat_nexuses_retry(void);
+void fabstat_nexuses_equip(void);
 void fabstat_nexuses_exit(void);
 
 /* Returns this CPU's counters of @nexus, or NULL. Preemption is off. */

@@ -64,7 +64,7 @@ static void request_requeue(struct request *rq)
 	struct fabstat_place place;
 	u64 now, issued;
 
-	if (!fabstat_make(rq, &place))
+	if (fabstat_ends_untold(rq) || !fabstat_make(rq, &place))
 		return;
 	if (state == MQ_RQ_IDLE) {
 		fabstat_count(place.cpu, FABSTAT_REQUEUED_UNSTARTED);

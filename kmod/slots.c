@@ -72,6 +72,12 @@ struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag)
 	return chunk ? &chunk->slot[tag % FABSTAT_CHUNK_SLOTS] : NULL;
 }
 
+/* Returns true if @extra is where all devices' details go that there is no memory for. */
+bool fabstat_extra_spills(const struct fabstat_extra *extra)
+{
+	return extra >= spilled && extra < spilled + FABSTAT_CHUNK_SLOTS;
+}
+
 /* Returns the details of the requests in @piece, new or those of all. Called from probes. */
 struct fabstat_extra *fabstat_extra_create(struct fabstat_piece *piece)
 {

@@ -102,6 +102,7 @@ static inline struct fabstat_retry *fabstat_retry(const struct fabstat_slot *slo
 typedef void (*fabstat_visit_t)(struct fabstat_slot *slot, unsigned int queue, void *data);
 
 struct fabstat_slot *fabstat_slot_create(struct fabstat_table **place, int tag);
+bool fabstat_extra_spills(const struct fabstat_extra *extra);
 struct fabstat_extra *fabstat_extra_create(struct fabstat_piece *piece);
 void fabstat_table_walk(struct fabstat_table *table, unsigned int queue, fabstat_visit_t visit,
 			void *data);

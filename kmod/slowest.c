@@ -56,6 +56,9 @@ static struct fabstat_slowest *slowest_of(struct fabstat_device *dev)
 	if (!slowest) {
 		/* None is kept until there is memory to be had: fabstat_devices_retry(). */
 		cmpxchg(&dev->slow_floor_ns, 0, U64_MAX);
+		/* Unless another CPU had some meanwhile. */
+		if (READ_ONCE(dev->slowest))
+			cmpxchg(&dev->slow_floor_ns, U64_MAX, 0);
 		return NULL;
 	}
 	raw_spin_lock_init(&slowest->lock);

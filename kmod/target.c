@@ -68,6 +68,7 @@ static struct command_chunk *chunks[CHUNKS];
 static const char taken;
 
 static atomic64_t crowded;	/* commands that found no slot */
+static atomic64_t missed;	/* passages on a CPU that had no counters yet */
 
 /* Counts the command of @slot, which is taken, as one whose end was not seen. Preemption is off. */
 static void slot_forget(struct command_slot *slot)
@@ -290,8 +291,9 @@ slowly:
 }
 
 /*
- * Enters that @cmd has come to the end of @part of its time. A command passes each once, before its
- * answer, so its slot is its own. Called as if from an NMI, with preemption off.
+ * Enters that @cmd has come to the end of @part of its time, before its answer, so its slot is its
+ * own. COMPARE AND WRITE, which the backstore has twice, is left out. Called as if from an NMI,
+ * with preemption off.
  */
 void fabstat_target_passes(const struct se_cmd *cmd, unsigned int part)
 {
@@ -300,11 +302,13 @@ void fabstat_target_passes(const struct se_cmd *cmd, unsigned int part)
 	u64 ns;
 	u8 op;
 
-	if (!slot || READ_ONCE(slot->passed) & BIT(part))
+	if (!slot || READ_ONCE(slot->passed) & BIT(part) || *cmd->t_task_cdb == COMPARE_AND_WRITE)
 		return;
 	cpu = fabstat_nexus_cpu_find(READ_ONCE(slot->nexus));
-	if (!cpu)
+	if (!cpu) {
+		atomic64_inc(&missed);
 		return;
+	}
 	WRITE_ONCE(slot->passed, READ_ONCE(slot->passed) | BIT(part));
 	op = READ_ONCE(slot->op);
 	ns = fabstat_ticks_to_ns(fabstat_elapsed(READ_ONCE(slot->started), fabstat_ticks()));
@@ -432,6 +436,12 @@ void fabstat_target_look(void)
 u64 fabstat_target_crowded(void)
 {
 	return atomic64_read(&crowded);
+}
+
+/* Returns how many passages were not counted, as their CPU had no counters of their nexus yet. */
+u64 fabstat_target_missed(void)
+{
+	return atomic64_read(&missed);
 }
 
 /* The target's core is being unloaded; none of its commands is left. */

@@ -15,6 +15,7 @@ struct se_cmd;
 void fabstat_target_passes(const struct se_cmd *cmd, unsigned int part);
 
 u64 fabstat_target_crowded(void);
+u64 fabstat_target_missed(void);
 void fabstat_target_look(void);
 void fabstat_target_forget_all(void);
 void fabstat_target_scan(void);

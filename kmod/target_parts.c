@@ -35,6 +35,7 @@ struct passage {
 	kprobe_pre_handler_t handler;
 	struct kprobe probe;
 	bool registered;
+	bool missing;		/* in the target's core that is loaded */
 };
 
 static int ready_handler(struct kprobe *probe, struct pt_regs *regs)
@@ -69,12 +70,12 @@ static void passage_leave(struct passage *passage)
 	passage->registered = false;
 }
 
-/* Older kernels have not all of these functions, and none while the target is not loaded. */
+/* Older kernels have not all of these functions; to look for one in vain takes them long. */
 static void passage_watch(struct passage *passage)
 {
 	int err;
 
-	if (passage->registered)
+	if (passage->registered || passage->missing)
 		return;
 	passage->probe = (struct kprobe){
 		.symbol_name = passage->function,
@@ -82,6 +83,7 @@ static void passage_watch(struct passage *passage)
 	};
 	err = register_kprobe(&passage->probe);
 	passage->registered = !err;
+	passage->missing = err == -ENOENT;
 	if (err && err != -ENOENT)
 		pr_warn_once("cannot watch %s: %d\n", passage->function, err);
 }
@@ -96,9 +98,14 @@ void fabstat_target_parts_follow(void)
 	unsigned int i;
 
 	lockdep_assert_held(&fabstat_lock);
+	if (on)
+		fabstat_nexuses_equip();
 	for (i = 0; i < ARRAY_SIZE(passages); i++) {
 		if (!on || kprobe_gone(&passages[i].probe))
 			passage_leave(&passages[i]);
+		/* Another core may be loaded next. */
+		if (!on || !passages[0].registered)
+			passages[i].missing = false;
 		if (on)
 			passage_watch(&passages[i]);
 	}

@@ -76,6 +76,9 @@ def test_the_table_names_initiator_and_lun_and_what_it_cannot_tell(capsys: pytes
     row = next(line for line in shown.splitlines() if " read " in line)
     assert row.split()[:11] == ["3", "read", "10", "0.0", "1.00", "-", "-", "1.50", "1.50", "2", "-"]
     assert INITIATOR in shown and "is told after echo Y > " in " ".join(shown.split())
+    seen = parse_target(served(10).replace(" untracked=0 crowded", " parts=1 untracked=0 crowded"))
+    target_output.print_served(served_since_seen(seen), seen, everything=False)
+    assert "it is told for a time in which it was" in " ".join(capsys.readouterr().out.split())
     none = parse_target(served(0, target=0).split("nexus ")[0])
     target_output.print_served(served_since_seen(none), none, everything=False)
     assert "target_core_mod) is not loaded" in capsys.readouterr().out
@@ -112,6 +115,9 @@ def test_where_the_module_tells_them_the_parts_of_the_time_and_the_window_are_sh
     # Only a write waits for an R2T.
     assert read["r2t_wait_ms"] is None and read["backstore_ms"] == pytest.approx(0.8)
     assert parse_target(in_parts(10, 5).replace("done=10 ", "done=2 ")).luns[0].ops["read"].backstore_ms is None
+    # Most of them came before anybody looked.
+    (lun_now, _) = parse_target(in_parts(10, 5).replace("ready=5 ", "ready=4 ")).luns
+    assert lun_now.ops["write"].ready_ms is None and lun_now.ops["read"].ready_ms is not None
     assert write["r2t_wait_ms"] == pytest.approx(3) and write["backstore_ms"] == pytest.approx(1.5)
     # One window for all LUNs of a session.
     assert lun["window_granted"] == other["window_granted"] == 128 and lun["window_used"] == other["window_used"] == 5

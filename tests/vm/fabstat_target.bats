@@ -127,7 +127,7 @@ remove_target() {
 	expect_served 'luns[0].tpg == "tpgt_1" and luns[0].fabric == "iSCSI" and len(luns[0].isid) == 8'
 	fabtune stat --diff /tmp/disk.before /tmp/disk.after --json > /tmp/disk.json
 	fabtune stat --target --diff /tmp/target.before /tmp/target.after --json > /tmp/target.json
-	python3 - "$disk" "$RTT_MS" <<-'PYTHON'
+	python3 - "$disk" "$RTT_MS" "$(at_most 0.05)" <<-'PYTHON'
 		import json, sys
 		disk = next(one for one in json.load(open("/tmp/disk.json"))["devices"] if one["disk"] == sys.argv[1])
 		(lun,) = json.load(open("/tmp/target.json"))["luns"]
@@ -143,7 +143,7 @@ remove_target() {
 		    # Writes of 4 KiB carry their data along: no R2T.
 		    path_ms = ours["device_ms"]["mean"] - theirs["target_ms"]["mean"]
 		    assert 0 < theirs["target_ms"]["mean"] < ours["device_ms"]["mean"]
-		    assert abs(path_ms - rtt_ms) < 0.05 * rtt_ms, (name, path_ms)
+		    assert -0.05 < path_ms / rtt_ms - 1 < float(sys.argv[3]), (name, path_ms)
 		    assert theirs["target_ms"]["p50"] <= theirs["target_ms"]["p99"] <= theirs["target_ms"]["max"]
 	PYTHON
 }
@@ -160,19 +160,19 @@ remove_target() {
 	fabtune stat --target --diff /tmp/target.before /tmp/target.after
 	fabtune stat --target --diff /tmp/target.before /tmp/target.after --json > /tmp/target.json
 	expect_served 'books and all(lun.ops[name].ready == lun.ops[name].done for lun in luns for name in ("read", "write"))'
-	python3 - "$RTT_MS" "$(cat $TPG/attrib/default_cmdsn_depth)" <<-'PYTHON'
+	python3 - "$RTT_MS" "$(cat $TPG/attrib/default_cmdsn_depth)" "$(at_most 0.2)" <<-'PYTHON'
 		import json, sys
-		rtt_ms, depth = float(sys.argv[1]), int(sys.argv[2])
+		rtt_ms, depth, most_ms = float(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 		(lun,) = [one for one in json.load(open("/tmp/target.json"))["luns"] if "write" in one["ops"]]
 		read, write = lun["ops"]["read"], lun["ops"]["write"]
 		print(read, write, lun["window_granted"], lun["window_used"])
 		assert read["r2t_wait_ms"] is None and 1 <= read["backstore_ms"]
 		# The disk splits them; some of the parts are short enough to come along with their command.
-		assert 0.5 * rtt_ms <= write["r2t_wait_ms"] < 4 * rtt_ms
-		assert 0 < write["backstore_ms"] < 1
+		assert 0.5 * rtt_ms <= write["r2t_wait_ms"] < 5 * max(rtt_ms, most_ms)
+		assert 0 < write["backstore_ms"] < 5 * most_ms
 		for op in (read, write):
 		    rest_ms = op["target_ms"]["mean"] - op["backstore_ms"] - (op["r2t_wait_ms"] or 0)
-		    assert 0 <= rest_ms < 0.2, op
+		    assert 0 <= rest_ms < most_ms, op
 		assert (lun["window_granted"], lun["window_used"]) == (depth, 0)
 	PYTHON
 	# A window that commands fill is seen to be used.
@@ -209,8 +209,10 @@ remove_target() {
 	fabtune why "$disk" --for 2s --target-netns target --json > /tmp/why.json || [ $? -eq 5 ]
 	kill -INT $io
 	wait $io || true
-	python3 - <<-'PYTHON'
-		import json
+	python3 - "$(at_most 1)" <<-'PYTHON'
+		import json, sys
+		# Times of parts add up on the virtual clock; by the real one the two ends' looks begin and end apart.
+		loose = float(sys.argv[1])
 		(device,) = json.load(open("/tmp/why.json"))["devices"]
 		seen, (way,) = device["observation"], device["ways"]
 		(served,) = seen["target"]["served"]
@@ -218,17 +220,17 @@ remove_target() {
 		ours = seen["disk"]["ways"]["read"]
 		print(served, parts, ours, seen["target"]["backstores"])
 		# Those under way at either end of the look are in one count and not in the other.
-		assert abs(served["completed"]["read"] - ours["completed"]) <= 8
+		assert abs(served["completed"]["read"] - ours["completed"]) <= 8 * loose
 		# The block layer counts a disk's time in ticks of the clock.
-		assert 1 <= parts["backstore"] <= 1.2 * served["mean_ms"]["read"] < ours["device_ms"]
-		assert abs(parts["target"] + parts["backstore"] - served["mean_ms"]["read"]) < 0.02 * ours["device_ms"]
+		assert 1 <= parts["backstore"] <= 1.2 * served["mean_ms"]["read"] < ours["device_ms"] * loose
+		assert abs(parts["target"] + parts["backstore"] - served["mean_ms"]["read"]) < 0.02 * ours["device_ms"] * loose
 		# Each part is rounded to a us.
 		assert abs(sum(parts.values()) - (ours["block_ms"] or ours["total_ms"])) < 5e-4 * len(parts)
-		assert parts["rest"] < 0.1 * ours["device_ms"]
+		assert parts["rest"] < 0.1 * ours["device_ms"] * loose
 		# What counts in iSCSI's own queues takes its types from the running kernel: it must load on each of them.
 		assert not [one for one in seen["missing"] if "own iSCSI queue" in one], seen["missing"]
 		queues = [seen[end]["queue"]["read"] for end in ("initiator", "target")]
-		assert all(0 < one["sent_ms"] <= one["queued_ms"] < 0.1 * ours["device_ms"] for one in queues), queues
+		assert all(0 < one["sent_ms"] <= one["queued_ms"] < 0.1 * ours["device_ms"] * loose for one in queues), queues
 		assert abs(parts["queue"] - sum(one["queued_ms"] for one in queues)) <= 1e-3, (parts, queues)
 	PYTHON
 }

@@ -16,6 +16,10 @@ _NOTE = (
 )
 _TOLD = "Of the mean, R2T is the wait for a write's data, store what the backstore took."
 _UNTOLD = f"What of them was the backstore's, and what the wait for data (R2T), is told after echo Y > {_PARTS}."
+_FROM_NOW_ON = (
+    "What of them was the backstore's, and what the wait for data (R2T), was not seen of nearly all: it is told for "
+    "a time in which it was (--watch, or --save and --diff)."
+)
 
 
 def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything: bool) -> None:
@@ -37,8 +41,9 @@ def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything
     table(headers, rows, wrapped=headers[-1])
     for sentence in _lost(interval, latest):
         paragraph(sentence)
-    told = any(op.ready for one in interval.luns for op in one.ops.values())
-    paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_NOTE} {_TOLD if told else _UNTOLD}")
+    told = any(op.ready_ms is not None for one in interval.luns for op in one.ops.values())
+    parts = _TOLD if told else _FROM_NOW_ON if latest.module.get("parts") == "1" else _UNTOLD
+    paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_NOTE} {parts}")
 
 
 def _rows(interval: TargetInterval, one: LunInterval, everything: bool) -> list[tuple[str, ...]]:

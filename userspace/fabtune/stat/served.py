@@ -41,12 +41,13 @@ class ServedOp:
 
     @property
     def ready_ms(self) -> float | None:
-        """The mean wait for data, None where it was not seen."""
-        return self.ready_ns / self.ready / 1e6 if self.ready else None
+        """The mean wait for data, None where it was not seen of nearly all that were answered."""
+        seen = self.ready and self.ready >= _NEARLY_ALL * self.completed
+        return self.ready_ns / self.ready / 1e6 if seen else None
 
     @property
     def backstore_ms(self) -> float | None:
-        """The mean time in the backstore, None where it was not seen, or not of nearly all.
+        """The mean time in the backstore, None where it was not seen of nearly all.
 
         Others than reads and writes may be answered by the target's core itself.
         """
