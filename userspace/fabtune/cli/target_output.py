@@ -30,7 +30,8 @@ def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything
         print(f"a target's commands are not being counted: echo Y > {_SWITCH}")
     elif latest.module["target"] != "1":
         print("the kernel's target (LIO, target_core_mod) is not loaded: nothing is being served")
-    rows = [row for one in interval.luns for row in _rows(interval, one, everything)]
+    used = interval.windows_used()
+    rows = [row for one in interval.luns for row in _rows(one, used[one.lun.id], everything)]
     if not rows:
         print("no commands seen")
         return
@@ -46,7 +47,7 @@ def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything
     paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_NOTE} {parts}")
 
 
-def _rows(interval: TargetInterval, one: LunInterval, everything: bool) -> list[tuple[str, ...]]:
+def _rows(one: LunInterval, window_used: int, everything: bool) -> list[tuple[str, ...]]:
     lun = one.lun
     isid = f" (session {lun.isid})" if lun.isid else ""
     path = f"{lun.initiator or 'unknown'}{isid}, {lun.target} {lun.tpg}".rstrip()
@@ -55,7 +56,7 @@ def _rows(interval: TargetInterval, one: LunInterval, everything: bool) -> list[
         return []
     rows: list[tuple[str, ...]] = []
     for name in busy or ["-"]:
-        window = "-" if lun.window is None else f"{interval.window_used(lun)} of {lun.window}"
+        window = "-" if lun.window is None else f"{window_used} of {lun.window}"
         whole = (str(lun.at_target), window, str(sum(one.answers.values())), path)
         whole = ("", "", "", "") if rows else whole
         rows.append(("" if rows else str(lun.lun), name, *_figures(one, name), *whole))
@@ -98,7 +99,7 @@ def _lost(interval: TargetInterval, latest: TargetSnapshot) -> list[str]:
 
 def print_served_json(interval: TargetInterval, latest: TargetSnapshot, *, one_line: bool) -> None:
     """Print the same with stable keys, times in ms; on one line for a stream of them."""
-    module = latest.module
+    module, used = latest.module, interval.windows_used()
     data = {
         "interval_s": interval.elapsed_ns / 1e9,
         "module": {
@@ -110,12 +111,12 @@ def print_served_json(interval: TargetInterval, latest: TargetSnapshot, *, one_l
             "untracked": int(module["untracked"]),
             "crowded": int(module["crowded"]),
         },
-        "luns": [_lun_json(interval, one) for one in interval.luns],
+        "luns": [_lun_json(one, used[one.lun.id]) for one in interval.luns],
     }
     print_json(data, one_line=one_line)
 
 
-def _lun_json(interval: TargetInterval, one: LunInterval) -> dict[str, Any]:
+def _lun_json(one: LunInterval, window_used: int) -> dict[str, Any]:
     lun = one.lun
     return {
         "id": lun.id,
@@ -130,7 +131,7 @@ def _lun_json(interval: TargetInterval, one: LunInterval) -> dict[str, Any]:
         "oldest_ms": lun.oldest_ns / 1e6 if lun.at_target else None,
         # Of the session, all of its LUNs together; iSCSI alone has a window.
         "window_granted": lun.window,
-        "window_used": None if lun.window is None else interval.window_used(lun),
+        "window_used": None if lun.window is None else window_used,
         "unmatched": lun.unmatched,
         "untracked": lun.untracked,
         "answers": dict(one.answers),

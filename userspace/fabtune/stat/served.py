@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What this host has served as a target, by initiator and LUN: the module's file ``target``."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -110,9 +111,12 @@ class TargetInterval:
     elapsed_ns: int
     luns: tuple[LunInterval, ...]
 
-    def window_used(self, lun: ServedLun) -> int:
-        """Return how many commands the session of `lun` has at the target now, of all its LUNs."""
-        return sum(one.lun.at_target for one in self.luns if _session(one.lun) == _session(lun))
+    def windows_used(self) -> dict[int, int]:
+        """Return by LUN's id how many commands its session has at the target now, of all of the session's LUNs."""
+        used = Counter[tuple[str, ...]]()
+        for one in self.luns:
+            used[_session(one.lun)] += one.lun.at_target
+        return {one.lun.id: used[_session(one.lun)] for one in self.luns}
 
 
 def target_snapshot(directory: Path = DIRECTORY) -> TargetSnapshot:
