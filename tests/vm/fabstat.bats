@@ -238,7 +238,7 @@ test_in_flight() {
 	modprobe null_blk nr_devices=0
 	dir=/sys/kernel/config/nullb/nullb0
 	mkdir $dir
-	echo 2 > $dir/queue_mode; echo 64 > $dir/size; echo 2 > $dir/mbps; echo 1 > $dir/memory_backed
+	echo 2 > $dir/queue_mode; echo 64 > $dir/size; echo 5 > $dir/mbps; echo 1 > $dir/memory_backed
 	echo 1 > $dir/power
 	wait_for test -b /dev/nullb0
 	load_fabstat
