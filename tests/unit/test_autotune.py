@@ -224,6 +224,16 @@ def test_a_line_that_is_as_full_when_paced_to_what_it_showed_has_shown_its_rate_
     assert found.shown_bit_per_s == shown_bit_per_s
 
 
+def test_what_minds_losses_less_is_tried_again_under_a_pace_that_stays(
+    climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one it may have overfilled the queue."""
+    monkeypatch.setattr(View, "shown_bit_per_s", 100e6)
+    climber([seen(10, "loss"), seen(10, "loss"), seen(12, "loss"), seen(14, "line")])
+    steps = [(one.limiters, one.kept) for one in climb(ASKED, nobody).steps]
+    assert steps == [(("loss",), False), (("queue-overflow",), True), (("loss",), True)]
+
+
 @pytest.mark.parametrize(("after_mb_per_s", "kept", "looks_s"), [(2, False, [10, 4]), (20, True, [10, 4, 10])])
 def test_what_a_new_connection_makes_far_slower_is_not_looked_at_for_long(
     climber: Make, monkeypatch: pytest.MonkeyPatch, after_mb_per_s: float, kept: bool, looks_s: list[float]

@@ -6,16 +6,17 @@ from collections.abc import Callable
 import attrs
 
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
-from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.learnt import OVERFLOW, Learnt
 from fabtune.autotune.step import ClimbAsked, Climbed, TuningStep
 from fabtune.autotune.told import rtt_doubts
 from fabtune.autotune.view import View
-from fabtune.autotune.wanted import OVERFLOW, PATH_QUEUE, PROBING, TOLD_PACE
+from fabtune.autotune.wanted import PATH_QUEUE, PROBING, TOLD_PACE
 from fabtune.errors import ExitCode
 from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
 from fabtune.model.judgement import Verdict
 from fabtune.tune.far_end import FarEnd
+from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
@@ -103,15 +104,21 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             told = "stays; `fabtune revert` takes it back" if climbed.kept else "is taken back"
             progress(f"step {len(found.steps)} {told}")
             now = found.last = after if climbed.kept else now
-            learnt.tried |= set() if climbed.kept else set(step.limiters)
+            rate_bit_per_s = step.wanted.reason.rate_bit_per_s
+            beyond_shown = learnt.beyond_shown(rate_bit_per_s)
+            if not climbed.kept:
+                learnt.did_not_help(step.limiters, rate_bit_per_s)
             # A small window keeps a load from losing much: without it losses are what is to be lifted, too.
             learnt.behind_losses = not climbed.kept and bool(after.lossy)
             # What a line that others use has for these sessions changes by itself: no step follows it.
             learnt.tried |= {COMPETING.name}.intersection(step.limiters)
             if _SHOWN.intersection(step.limiters):
-                if climbed.kept or climbed.outcome.throughput.verdict is Verdict.SAME:
-                    found.shown_bit_per_s = step.wanted.reason.rate_bit_per_s
+                as_fast = climbed.outcome.throughput.verdict is Verdict.SAME and not beyond_shown
+                if climbed.kept or as_fast:
+                    found.shown_bit_per_s = rate_bit_per_s
                 learnt.tried |= {TOLD_PACE, OVERFLOW} if climbed.kept else set()
+                # Without a pace it may have overfilled the queue, and helped no one.
+                learnt.tried -= {LOSS.name} if climbed.kept else set()
         else:
             found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
 

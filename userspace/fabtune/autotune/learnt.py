@@ -2,6 +2,7 @@
 """What a climb has learnt of the path from all its looks, those at steps that were taken back included."""
 
 import math
+from collections.abc import Collection
 
 import attrs
 
@@ -12,8 +13,12 @@ _SPARE = 1.5
 # Whoever has less than this of the line while a queue stands on it shares it; with more than so much nobody else has
 # half as much.
 _ALONE, _FAIR = 0.75, 2 / 3
+# Single round trips that show so much more than arrives in any half second: data came in bursts, the line was idle
+# between them.
+_MORE = 0.08
 # So much sent again is the queue's doing.
 _WASTED = 0.0003
+OVERFLOW = "queue-overflow"
 
 
 @attrs.define
@@ -32,14 +37,34 @@ class Learnt:
     line_bytes_per_s: float = 0.0
     queued_bytes_per_s: float = math.inf
     least_lost: float = 1.0
+    # What single round trips showed, and whether a pace of that did not help.
+    glimpsed_bit_per_s: float = 0.0
+    glimpsed_in_vain: bool = False
 
     def saw(self, view: View) -> None:
         """Learn from one look."""
         self.line_bit_per_s = max(self.line_bit_per_s, view.shown_bit_per_s or 0.0)
         if shown := view.shown:
             self.least_lost = min(self.least_lost, shown.lost)
+            self.glimpsed_bit_per_s = max(self.glimpsed_bit_per_s, view.on_the_wire(shown.glimpsed_bytes_per_s))
             self.line_bytes_per_s = max(self.line_bytes_per_s, shown.most_bytes_per_s)
             self.queued_bytes_per_s = min(self.queued_bytes_per_s, shown.queued_bytes_per_s or math.inf)
+
+    @property
+    def pace_bit_per_s(self) -> float | None:
+        """What the line showed to carry as far as that is worth a pace, None where it showed nothing."""
+        glimpsed = not self.glimpsed_in_vain and self.glimpsed_bit_per_s > (1 + _MORE) * self.line_bit_per_s
+        return (self.glimpsed_bit_per_s if glimpsed else self.line_bit_per_s) or None
+
+    def beyond_shown(self, rate_bit_per_s: float | None) -> bool:
+        """Tell whether only single round trips have shown such a rate."""
+        return rate_bit_per_s is not None and 0 < self.line_bit_per_s < rate_bit_per_s
+
+    def did_not_help(self, limiters: Collection[str], rate_bit_per_s: float | None) -> None:
+        """Note that a step went back: it is not tried again, but for a pace of less than single round trips showed."""
+        too_fast = {OVERFLOW}.intersection(limiters) if self.beyond_shown(rate_bit_per_s) else set[str]()
+        self.glimpsed_in_vain |= bool(too_fast)
+        self.tried |= set(limiters) - too_fast
 
     @property
     def others(self) -> bool:

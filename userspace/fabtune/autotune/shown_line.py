@@ -3,7 +3,7 @@
 
 import bisect
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -50,6 +50,8 @@ class ShownLine:
     queued_bytes_per_s: float | None
     # What the sender's kernel estimates of single round trips, in a tenth of the samples or more; 0 where it does not.
     sampled_bytes_per_s: float
+    # The same where their data may have run out: those are least values, of which it keeps the highest.
+    glimpsed_bytes_per_s: float
 
     def full(self, but_for: float) -> bool:
         """Tell whether the mean is the most but for that share of it."""
@@ -80,17 +82,19 @@ def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
         return None
     (first_s, _), (last_s, whole) = arrived[0], arrived[-1]
     mean, rtt_s = whole / (last_s - first_s), ways[0].rtt_s
-    rates = sorted((later - now) / (later_s - now_s) for (now_s, now), (later_s, later) in _windows(arrived, rtt_s))
+    rates = [(later - now) / (later_s - now_s) for (now_s, now), (later_s, later) in _windows(arrived, rtt_s)]
     again, mss = sum(one.grown("retransmitted_bytes") for one in sockets), max(one.mss_bytes for one in sockets)
     return ShownLine(
-        mean, rates[-1 - len(rates) // _OFTEN] if rates else mean, max(again, _NONE_LOST * mss) / whole, again > 0,
+        mean, _often(rates) or mean, max(again, _NONE_LOST * mss) / whole, again > 0,
         any(one.congestion_control == _PROBES for one in sockets), mss, rtt_s, _queued(sockets[0], arrived),
-        sum(map(_sampled, sockets)),
+        sum(_often(one.delivery_bytes_per_s for one in each.samples if not one.app_limited) for each in sockets),
+        sum(_often(one.delivery_bytes_per_s for one in each.samples) for each in sockets),
     )  # fmt: skip
 
 
-def _sampled(socket: SocketSeen) -> float:
-    rates = sorted(one.delivery_bytes_per_s for one in socket.samples if not one.app_limited)
+def _often(found: Iterable[float]) -> float:
+    """Return what one in so many is at least, 0 of none."""
+    rates = sorted(found)
     return float(rates[-1 - len(rates) // _OFTEN]) if rates else 0.0
 
 

@@ -87,7 +87,7 @@ class View:
         It shows while a queue stands on the path.
         """
         found = [one.queued_bytes_per_s for one in self.lossy]
-        return max((self._on_the_wire(one) for one in found if one), default=None)
+        return max((self.on_the_wire(one) for one in found if one), default=None)
 
     @property
     def nearly_full(self) -> bool:
@@ -109,7 +109,13 @@ class View:
     @property
     def shown_bit_per_s(self) -> float | None:
         """What the line carried in the best moments of the direction that moved most."""
-        return self._on_the_wire(self.shown.most_bytes_per_s) if self.shown else None
+        return self.on_the_wire(self.shown.most_bytes_per_s) if self.shown else None
+
+    def on_the_wire(self, bytes_per_s: float) -> float:
+        """Return bit/s of the line for payload of such a rate."""
+        sockets = [end.socket for one in self.seen for end in (one.initiator, one.target) if end and end.socket]
+        mss = max((one.mss_bytes for one in sockets), default=1448)
+        return 8 * bytes_per_s * (mss + _TCP_IP_HEADERS + LINUX_FRAMING) / mss
 
     @property
     def main_ways(self) -> list[OneWay]:
@@ -145,18 +151,12 @@ class View:
         """What the requests of each disk that the driver was given carry, on average (Little)."""
         return {one.device: sum(_carried(OneWay(one, name)) for name in WAYS) for one in self.seen}
 
-    def _on_the_wire(self, bytes_per_s: float) -> float:
-        """Return bit/s of the line for payload of such a rate."""
-        sockets = [end.socket for one in self.seen for end in (one.initiator, one.target) if end and end.socket]
-        mss = max((one.mss_bytes for one in sockets), default=1448)
-        return 8 * bytes_per_s * (mss + _TCP_IP_HEADERS + LINUX_FRAMING) / mss
-
     @property
     def filled_bit_per_s(self) -> float | None:
         """The line's rate as a load that filled it shows it, None where it did not, or the rate was known."""
         if not self.at_the_bound or self.rate_bit_per_s is not None:
             return None
-        return self._on_the_wire(self.main.bytes_per_s)
+        return self.on_the_wire(self.main.bytes_per_s)
 
     @property
     def missing(self) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import attrs
 
 from fabtune.autotune.goal import Aim, Goal
-from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.learnt import OVERFLOW, Learnt
 from fabtune.autotune.view import View
 from fabtune.model.observation import ENDS, INITIATOR, TARGET
 from fabtune.tune.lift import Limited, Reason, profile_for
@@ -22,7 +22,7 @@ from fabtune.why.summing_up import nic_bytes_per_s
 _WAN, _CLEAN, _UNPACED, _SHORT_QUEUE = "wan", "wan-clean", "unpaced", "short-queue"
 # Where not even a NIC tells how fast it is.
 _MOST_GAIN = 100
-OVERFLOW, QUEUED_REQUESTS, PATH_QUEUE = "queue-overflow", "queued-requests", "path-queue"
+QUEUED_REQUESTS, PATH_QUEUE = "queued-requests", "path-queue"
 TOLD_PACE, PROBING = "told-pace", "probing"
 _AS_SHOWN = "wire_overhead=0"
 # What a line showed when it delivered most is a little above what it carries: paced to that its queue overflows still.
@@ -67,7 +67,7 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
     if learnt.yields and COMPETING.name not in tried:
         yield _against(now, _sharing)
     if now.lossy_line and not learnt.yields:
-        yield from _against_overflow(now, tried, learnt.line_bit_per_s)
+        yield from _against_overflow(now, tried, learnt.pace_bit_per_s)
     if (now.lossy_line or learnt.behind_losses) and LOSS.name not in tried and not learnt.yields:
         yield _against(now, _lost)
     if PROBING not in tried and not learnt.yields and learnt.probed_in_vain(now, but_for=_WORTH):
@@ -93,11 +93,20 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     # Where there is nothing to write against the largest ones, the others may have something.
     for first in range(len(shares)):
         yield _against(now, _among(shares[first:]))
+        yield from _wider(now, shares[first:], learnt.line_bit_per_s)
     if LINE_OR_BUFFER.name not in tried and any(map(_perhaps_buffer, now.ways)):
         yield _against(now, _perhaps_buffer)
     # A queue too short to be seen overflows all the same.
     if now.lossy:
-        yield from _against_overflow(now, tried, learnt.line_bit_per_s or None)
+        yield from _against_overflow(now, tried, learnt.pace_bit_per_s)
+
+
+def _wider(now: View, shares: Sequence[Share], line_bit_per_s: float) -> Iterator[Wanted]:
+    """Yield buffers for the rate at which data has arrived: that is no estimate, which memory would bound."""
+    held = [share for share in shares if share.limiter in (BUFFER.name, WINDOW.name)]
+    if held and line_bit_per_s and now.rate_bit_per_s is None:
+        found = _against(now, _among(held))
+        yield attrs.evolve(found, reason=attrs.evolve(found.reason, rate_bit_per_s=line_bit_per_s), estimated=False)
 
 
 def _against(now: View, of: Callable[[Judged], Sequence[Share]]) -> Wanted:
