@@ -273,6 +273,8 @@ class TuningStep:
         wanted = [pending.of_session(one, boot_id, RECONNECT) for one in live_sessions()]
         with journal.locked(), relogin.journalled() as log, signals.noted() as stop:
             self._felt(*reconnect.in_place(wanted, self.progress, log, stop))
+            # A signal that came meanwhile was held back.
+            stop.check()
 
     def _take_back(self) -> str:
         """Take back what this step wrote, the target's first: the initiator's new connections are to find it so.
