@@ -177,7 +177,8 @@ class TuningStep:
     def _plan(self, end: TunedEnd) -> SavedPlan:
         if end.role not in self._plans:
             one = self.wanted
-            lifting = Lifting(self._reason, self.before.rtt_ms, one.estimated, one.settings, one.disks, self._connects)
+            reason = self._reason
+            lifting = Lifting(reason, reason.rtt_ms, one.estimated, one.settings, one.disks, self._connects)
             self._plans[end.role] = end.plan(lifting)
         return self._plans[end.role]
 

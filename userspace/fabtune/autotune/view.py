@@ -71,8 +71,8 @@ class View:
 
     @property
     def rtt_ms(self) -> float | None:
-        """The least round trip seen."""
-        return min((one.rtt_ms for one in self.seen if one.rtt_ms), default=None)
+        """The longest of the paths' round trips."""
+        return max((one.rtt_ms for one in self.seen if one.rtt_ms), default=None)
 
     @property
     def rate_bit_per_s(self) -> float | None:
