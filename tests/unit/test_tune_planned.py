@@ -8,6 +8,7 @@ import pytest
 from test_autotune import ASKED, no_path, nobody, paced_line  # noqa: F401
 from test_shown_line import delivering
 
+from fabtune.autotune import climb as climbing
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.shown_line import shown_line
@@ -24,8 +25,8 @@ from fabtune.tune.saved_plan import SavedPlan
 from fabtune.why.judging import Share
 from fabtune.why.one_way import OneWay
 
-# As it is, without what tests put in its place.
-_RTT = View.__dict__["rtt_ms"]
+# As they are, without what tests put in their place.
+_RTT, _FILLED = View.__dict__["rtt_ms"], View.__dict__["filled_bit_per_s"]
 WINDOW = Share("receive-window", 1.0, "the window", lifts=("iscsi.tcp_window",), ends=("initiator",))
 SENT = Share("send-buffer", 1.0, "the target's send buffer", lifts=("tcp.wmem_max",), ends=("target",))
 
@@ -138,3 +139,56 @@ def test_the_room_for_a_stream_is_that_of_its_own_path(monkeypatch: pytest.Monke
     assert under_way(monkeypatch, now, {"sda": 2.5, "sdb": 2.5}) == (frozenset({"sdb"}), 0.1)
     # One value is written for all of them: the farthest must not run dry.
     assert under_way(monkeypatch, now, {"sda": 5, "sdb": 5}) == (frozenset({"sda", "sdb"}), 100.0)
+
+
+def sharing(*seen: Observation) -> View:
+    """A look at reads that fill a line together."""
+    line = Share("line", 1.0, "the line")
+    return limited(*seen, by={one.device: (line,) for one in seen})
+
+
+def connected(disk: str, port: int, portal: str = "10.2.0.1:3260") -> Observation:
+    """A session whose connection has this port of the initiator."""
+    seen = at(portal, disk, 20.0)
+    assert seen.initiator.socket is not None
+    socket = attrs.evolve(seen.initiator.socket, local=f"10.1.0.1:{port}")
+    return attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, socket=socket))
+
+
+FOUR = tuple(connected(f"sd{one}", 42000 + number) for number, one in enumerate("abcd"))
+
+
+def test_sessions_that_share_a_line_show_its_rate_in_their_sum_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "filled_bit_per_s", _FILLED)
+    now = sharing(*FOUR)
+    assert now.filled_bit_per_s == pytest.approx(now.on_the_wire(now.bytes_per_s))
+    (said,) = climbing._of_path(climbing.Climb(now, now, Aim(Goal.THROUGHPUT)))
+    assert said.startswith(f"the line is full with {now.on_the_wire(now.bytes_per_s) / 1e6:.1f} Mb/s of these sessions")
+    # Where they need not share one it is no line's rate.
+    apart = sharing(*FOUR[:3], connected("sdd", 42003, "10.3.0.1:3260"))
+    (said,) = climbing._of_path(climbing.Climb(apart, apart, Aim(Goal.THROUGHPUT)))
+    assert said.startswith("the line, or the lines of their portals together, is full with")
+
+
+def test_the_direction_that_moved_most_is_that_of_all_disks_together() -> None:
+    now = sharing(*FOUR)
+    rates = {"sda": ("read", 10e6), "sdb": ("read", 10e6), "sdc": ("read", 10e6), "sdd": ("write", 15e6)}
+    ways = (attrs.evolve(one, way=rates[one.device][0], bytes_per_s=rates[one.device][1]) for one in now.ways)
+    now = attrs.evolve(now, ways=tuple(ways))
+    assert now.main.way == "read" and len(now.main_ways) == 3
+
+
+@pytest.mark.parametrize(
+    ("seen", "busy"),
+    [(FOUR, 4), ((connected("sda", 42000), connected("sdb", 42000)), 1), (FOUR[:1], 1)],
+    ids=["four sessions", "two disks of one", "one"],
+)
+def test_each_of_the_connections_that_fill_a_line_together_is_paced_at_its_part(
+    monkeypatch: pytest.MonkeyPatch, seen: tuple[Observation, ...], busy: int
+) -> None:
+    monkeypatch.setattr(View, "filled_bit_per_s", _FILLED)
+    monkeypatch.setattr(View, "queue_on_path", True)
+    now = sharing(*seen)
+    (step,) = wanted_steps(now, Aim(Goal.LATENCY), Learnt({QUEUED_REQUESTS}))
+    assert step.reason.rate_bit_per_s == pytest.approx(now.on_the_wire(now.bytes_per_s))
+    assert f"busy_sessions={busy}" in step.settings

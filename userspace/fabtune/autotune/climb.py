@@ -142,9 +142,10 @@ def _of_path(found: Climb) -> list[str]:
         known = any(one.outcome.throughput.verdict in (Verdict.SAME, Verdict.WORSE) for one in unpaced)
         told += [] if known else found.last.pace_doubts
     if rate := found.last.filled_bit_per_s:
+        apart = len({one.session.portal for one in found.last.seen}) > 1
         told.append(
-            f"the line is full with {rate / 1e6:.1f} Mb/s of these sessions; what others send over it, if they do, is "
-            "not in that (--rate tells)"
+            f"the line{', or the lines of their portals together,' * apart} is full with {rate / 1e6:.1f} Mb/s of "
+            "these sessions; what others send over it, if they do, is not in that (--rate tells)"
         )
     return list(dict.fromkeys(told))
 

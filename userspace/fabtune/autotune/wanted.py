@@ -240,16 +240,23 @@ def _shorter_queues(now: View, aim: Aim, tried: Collection[str]) -> Iterator[Wan
     rate = now.rate_bit_per_s or now.filled_bit_per_s
     if rate is not None and now.queue_on_path and PATH_QUEUE not in tried:
         share = Share(PATH_QUEUE, 1.0, "a queue on the path", lifts=_PACING, ends=ENDS, profile=_WAN)
-        shown = () if now.rate_bit_per_s else (_AS_SHOWN,)
+        # What is told of a line holds for a connection that is busy alone; these were seen to fill it together.
+        busy = max(1, now.connections(_streams(now, aim)))
+        shown = () if now.rate_bit_per_s else (_AS_SHOWN, f"busy_sessions={busy}")
         yield Wanted(_reason(_WAN, rate, (share,), _disks(now, lambda _: [share])), settings=shown)
+
+
+def _streams(now: View, aim: Aim) -> frozenset[str]:
+    """Return the disks that stand beside no stream."""
+    every = frozenset(now.under_way_bytes)
+    return every - aim.disks or every
 
 
 def _fewer_under_way(now: View, aim: Aim) -> Iterator[Wanted]:
     """Yield what leaves so many requests of streams under way as the path of each has room for."""
     known = now.rate_bit_per_s or now.filled_bit_per_s
     rate = known or 8 * now.bytes_per_s
-    under_way = now.under_way_bytes
-    streams = frozenset(under_way) - aim.disks or frozenset(under_way)
+    under_way, streams = now.under_way_bytes, _streams(now, aim)
     sizes = {one.device: one.disk.request_bytes for one in now.seen}
     # They share the line.
     each_bytes_per_s = rate / 8 / len(streams)
