@@ -33,6 +33,11 @@ class Far:
 
     def __init__(self, left: str = "", meanwhile: Callable[[], None] = lambda: None) -> None:
         self.left, self.meanwhile = left, meanwhile
+        # Whether what was written there is still in force.
+        self.waits_for = True
+
+    def waits(self, _: str) -> bool:
+        return self.waits_for
 
     def given_back(self, *_: object) -> str:
         with signals.noted(second_raises=True) as stop:
