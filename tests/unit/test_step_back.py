@@ -159,3 +159,41 @@ def test_ctrl_c_while_connections_are_made_anew_ends_it_when_they_are_there(monk
     with pytest.raises(KeyboardInterrupt):
         step._connect_anew()
     assert step.pause_s == 3.2, "who goes back connects anew then, too"
+
+
+def look_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TuningStep, "_write", lambda self: None)
+    monkeypatch.setattr(stepping, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(ClimbAsked, "look", lambda self, *_: SEEN)
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        SimpleNamespace(name="here", closed=True, confirmed=False, unconfirmed=None),
+        SimpleNamespace(
+            name="here", closed=False, confirmed=False, unconfirmed=SimpleNamespace(boot_id="x", until_s=0.0)
+        ),
+    ],
+    ids=["taken back", "its time is up"],
+)
+def test_a_look_during_which_the_step_went_back_judges_nothing(
+    monkeypatch: pytest.MonkeyPatch, undone: list[str], back: SimpleNamespace
+) -> None:
+    look_is(monkeypatch)
+    monkeypatch.setattr(journal, "transactions", lambda: [back])
+    with pytest.raises(FabtuneError, match=r"here went back .* not judged"):
+        written(Far()).take()
+    assert undone == ["here"], "what is left of it goes, too"
+
+
+def test_a_step_that_went_back_on_the_targets_host_is_not_judged(
+    monkeypatch: pytest.MonkeyPatch, undone: list[str]
+) -> None:
+    look_is(monkeypatch)
+    monkeypatch.setattr(journal, "transactions", list)
+    far = Far()
+    far.waits_for = False
+    with pytest.raises(FabtuneError, match=r"there \(target.example\) went back"):
+        written(far).take()
+    assert undone == ["here"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""fabtune tune: a step has the time that it may take before it goes back by itself, and none is judged that did."""
+"""fabtune tune: a step has the time that it may take before it goes back by itself."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import attrs
 import pytest
 from test_autotune import ASKED, no_path, nobody, paced_line, seen  # noqa: F401
-from test_step_back import SEEN, Far, undone, written  # noqa: F401
 
 from fabtune.autotune import step as stepping
 from fabtune.autotune.goal import Aim, Goal
@@ -17,7 +16,6 @@ from fabtune.autotune.step import ClimbAsked, TuningStep
 from fabtune.autotune.tuned_ends import Wrote
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted
-from fabtune.errors import FabtuneError
 from fabtune.tune import journal, reconnect
 from fabtune.tune.lift import Reason
 from fabtune.tune.reconnect import Reconnected
@@ -101,41 +99,3 @@ def test_the_time_of_a_step_covers_how_long_cubic_needs_to_have_its_window_back(
     assert step._longest_s() >= 98.0 + ASKED.seconds
     # What counts at once waits for no connection.
     assert step._longest_s() < 98.0 + ASKED.seconds + 100.0
-
-
-def look_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TuningStep, "_write", lambda self: None)
-    monkeypatch.setattr(stepping, "_SETTLE_S", 0.0)
-    monkeypatch.setattr(ClimbAsked, "look", lambda self, *_: SEEN)
-
-
-@pytest.mark.parametrize(
-    "back",
-    [
-        SimpleNamespace(name="here", closed=True, confirmed=False, unconfirmed=None),
-        SimpleNamespace(
-            name="here", closed=False, confirmed=False, unconfirmed=SimpleNamespace(boot_id="x", until_s=0.0)
-        ),
-    ],
-    ids=["taken back", "its time is up"],
-)
-def test_a_look_during_which_the_step_went_back_judges_nothing(
-    monkeypatch: pytest.MonkeyPatch, undone: list[str], back: SimpleNamespace
-) -> None:
-    look_is(monkeypatch)
-    monkeypatch.setattr(journal, "transactions", lambda: [back])
-    with pytest.raises(FabtuneError, match=r"here went back .* not judged"):
-        written(Far()).take()
-    assert undone == ["here"], "what is left of it goes, too"
-
-
-def test_a_step_that_went_back_on_the_targets_host_is_not_judged(
-    monkeypatch: pytest.MonkeyPatch, undone: list[str]
-) -> None:
-    look_is(monkeypatch)
-    monkeypatch.setattr(journal, "transactions", list)
-    far = Far()
-    far.waits_for = False
-    with pytest.raises(FabtuneError, match=r"there \(target.example\) went back"):
-        written(far).take()
-    assert undone == ["here"]

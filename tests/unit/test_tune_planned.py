@@ -91,7 +91,7 @@ def test_a_step_is_planned_for_the_longest_path_that_it_lifts(
     step = next(wanted_steps(now, Aim(Goal.THROUGHPUT), Learnt()))
     assert (step.reason.rtt_ms, step.reason.profile) == (100.0, "wan")
     asked: list[Lifting] = []
-    monkeypatch.setattr(NearEnd, "plan", lambda self, lifting: asked.append(lifting) or None)
+    monkeypatch.setattr(NearEnd, "plan", lambda self, lifting: asked.append(lifting))
     TuningStep(ASKED, Aim(Goal.THROUGHPUT), now, Learnt(), step, nobody)._plan(NearEnd("target", ""))
     assert [one.rtt_ms for one in asked] == [100.0]
 
