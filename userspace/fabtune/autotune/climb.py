@@ -16,10 +16,12 @@ from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
 from fabtune.model.judgement import Verdict
 from fabtune.tune.far_end import FarEnd
+from fabtune.tune.lift import is_named
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
+UNDECIDED = "a step could not be judged (look longer, --for)"
 INTERRUPTED = "ended before its last step could be judged"
 # What a step of this climb paced to is what the line itself showed.
 _SHOWN = frozenset({OVERFLOW, PATH_QUEUE, PROBING})
@@ -43,9 +45,24 @@ class Climb:
 
     @property
     def exit_code(self) -> ExitCode:
-        """5 where nothing was changed and what limits cannot be told."""
-        told = any(share.limiter and not share.among for way in self.last.ways for share in way.shares[:1])
-        return ExitCode.DONE if told or self.steps else ExitCode.CANNOT_TELL
+        """5 where nothing stays, and what limits cannot be told, or whether a step helped."""
+        if any(one.kept for one in self.steps) or self.ended == AT_THE_BOUND:
+            return ExitCode.DONE
+        told = self.steps or any(map(is_named, self.last.ways))
+        return ExitCode.DONE if told and not any(map(self.undecided, self.steps)) else ExitCode.CANNOT_TELL
+
+    def undecided(self, step: Climbed) -> bool:
+        """Tell whether a step went back because it could not be judged."""
+        return not (step.kept or step.unfair) and step.outcome.undecided(self.aim.goal)
+
+    @property
+    def why_no_more(self) -> str:
+        """Why nothing is left to be tried: a full line is no answer to how long requests take."""
+        if self.last.at_the_bound and not self.aim.by_times:
+            return AT_THE_BOUND
+        if any(map(self.undecided, self.steps)):
+            return UNDECIDED
+        return AT_THE_BOUND if self.last.at_the_bound else NOTHING_LEFT
 
 
 def climb(
@@ -102,6 +119,7 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             climbed, after = step.take()
             found.steps.append(climbed)
             told = "stays; `fabtune revert` takes it back" if climbed.kept else "is taken back"
+            told = "could not be judged, and is taken back" if found.undecided(climbed) else told
             progress(f"step {len(found.steps)} {told}")
             now = found.last = after if climbed.kept else now
             rate_bit_per_s = step.wanted.reason.rate_bit_per_s
@@ -120,7 +138,7 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
                 # Without a pace it may have overfilled the queue, and helped no one.
                 learnt.tried -= {LOSS.name} if climbed.kept else set()
         else:
-            found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
+            found.ended = found.why_no_more
 
 
 def _of_path(found: Climb) -> list[str]:
@@ -142,9 +160,10 @@ def _of_path(found: Climb) -> list[str]:
         known = any(one.outcome.throughput.verdict in (Verdict.SAME, Verdict.WORSE) for one in unpaced)
         told += [] if known else found.last.pace_doubts
     if rate := found.last.filled_bit_per_s:
+        apart = len({one.session.portal for one in found.last.seen}) > 1
         told.append(
-            f"the line is full with {rate / 1e6:.1f} Mb/s of these sessions; what others send over it, if they do, is "
-            "not in that (--rate tells)"
+            f"the line{', or the lines of their portals together,' * apart} is full with {rate / 1e6:.1f} Mb/s of "
+            "these sessions; what others send over it, if they do, is not in that (--rate tells)"
         )
     return list(dict.fromkeys(told))
 

@@ -64,6 +64,11 @@ class JudgedStep:
             return tail.verdict is Verdict.BETTER and speed.low is not None and speed.low >= LEAST_THROUGHPUT
         return speed.verdict is not Verdict.WORSE and Verdict.BETTER in (speed.verdict, tail.verdict)
 
+    def undecided(self, goal: Goal) -> bool:
+        """Tell whether such a step would be worth keeping if what cannot be told of it were better."""
+        best = [_at_best(one) for one in (self.throughput, self.p99, self.p50) if one]
+        return not self.serves(goal) and JudgedStep(*best).serves(goal)
+
     @property
     def spares(self) -> bool:
         """Whether less is sent for what arrives, and throughput is not seen to suffer."""
@@ -71,6 +76,11 @@ class JudgedStep:
             return False
         slower = self.throughput.verdict is Verdict.WORSE
         return self.sent.verdict is Verdict.BETTER and not slower and self.throughput.low >= LEAST_THROUGHPUT
+
+
+def _at_best(found: Judgement) -> Judgement:
+    """Return a judgement as a longer look might give it."""
+    return attrs.evolve(found, verdict=Verdict.BETTER, low=1.0) if found.verdict is Verdict.CANNOT_TELL else found
 
 
 @attrs.frozen

@@ -83,7 +83,7 @@ def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
     if not arrived or not arrived[-1][1]:
         return None
     (first_s, _), (last_s, whole) = arrived[0], arrived[-1]
-    mean, rtt_s = whole / (last_s - first_s), ways[0].rtt_s
+    mean, rtt_s = whole / (last_s - first_s), _longest_s(ways)
     rates = [(later - now) / (later_s - now_s) for (now_s, now), (later_s, later) in _windows(arrived, rtt_s)]
     again, mss = sum(one.grown("retransmitted_bytes") for one in sockets), max(one.mss_bytes for one in sockets)
     return ShownLine(
@@ -92,6 +92,10 @@ def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
         sum(_often(one.delivery_bytes_per_s for one in each.samples if not one.app_limited) for each in sockets),
         sum(_often(one.delivery_bytes_per_s for one in each.samples) for each in sockets),
     )  # fmt: skip
+
+
+def _longest_s(ways: Sequence[OneWay]) -> float:
+    return max(one.rtt_s for one in ways)
 
 
 def _often(found: Iterable[float]) -> float:
@@ -137,7 +141,7 @@ def blocks_sent_again(ways: Sequence[OneWay]) -> list[float]:
     arrived = _arrived_together(sockets)
     again = [[(one.at_s, float(one.retransmitted_bytes)) for one in socket.samples] for socket in sockets]
     found, until_s = list[float](), 0.0
-    for (now_s, now), (later_s, later) in _windows(arrived, ways[0].rtt_s):
+    for (now_s, now), (later_s, later) in _windows(arrived, _longest_s(ways)):
         if now_s >= until_s and later > now:
             sent = sum(_at(one, later_s) - _at(one, now_s) for one in again)
             found.append(sent / (later - now) + _HARDLY)

@@ -23,7 +23,7 @@ from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
 from fabtune.model.judgement import Judgement
 from fabtune.model.observation import INITIATOR
-from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals
+from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals, unconfirmed
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
 from fabtune.tune.pending import RECONNECT
@@ -34,7 +34,8 @@ from fabtune.tune.saved_plan import SavedPlan
 _SETTLE_S, _SETTLE_RTTS = 2.0, 30
 # What a new connection has made far slower than it ever was is not looked at for longer than this.
 _GLANCE_S, _FAR_SLOWER = 4.0, 0.7
-# An unconfirmed step goes back after so much more than the look at it takes.
+# What plans and writes of both ends, and the confirmation, may take: an unconfirmed step goes back after so much more
+# than everything else takes that is waited for.
 _SPARE_S = 60.0
 
 
@@ -121,6 +122,8 @@ class TuningStep:
     made_away: str | None = None
     written: list[str] = attrs.field(factory=list)
     pause_s: float = 0.0
+    # After how long each end's part goes back unless it is confirmed.
+    _limit_s: float = 0.0
     # When its connections were made, 0 before.
     _since_s: float = 0.0
     # Whether it is felt by connections made anew, and what each end's plan is as long as it has written nothing.
@@ -177,7 +180,8 @@ class TuningStep:
     def _plan(self, end: TunedEnd) -> SavedPlan:
         if end.role not in self._plans:
             one = self.wanted
-            lifting = Lifting(self._reason, self.before.rtt_ms, one.estimated, one.settings, one.disks, self._connects)
+            reason = self._reason
+            lifting = Lifting(reason, reason.rtt_ms, one.estimated, one.settings, one.disks, self._connects)
             self._plans[end.role] = end.plan(lifting)
         return self._plans[end.role]
 
@@ -187,6 +191,7 @@ class TuningStep:
             self._write()
             self._settle()
             after = self._glance() or self.asked.look()
+            self._check_in_force()
             was, came = map(self._figures, (self.before, after))
             outcome = self.aim.outcome(was, came)
             self.learnt.saw(after)
@@ -204,14 +209,30 @@ class TuningStep:
             self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept, unfair,
         ), after  # fmt: skip
 
-    def _settle(self) -> None:
-        """Wait until a new connection has found its window; iscsid's looks at disks have taken some of that time.
+    def _check_in_force(self) -> None:
+        """Raise FabtuneError where some of what was written has gone back: what was seen since is not the step's."""
+        mine = [one for one in journal.transactions() if one.name in self.made]
+        back = [one.name for one in (*(one for one in mine if one.closed), *unconfirmed.overdue(mine))]
+        if self.made_away and self._far and not self._far.waits(self.made_away):
+            back.append(f"{self.made_away} ({self.asked.target_host})")
+        if back:
+            raise FabtuneError(
+                f"{', '.join(back)} went back while the step was looked at, as its time was up or by another hand: it "
+                "is not judged; tune again"
+            )
+
+    @property
+    def _settles_s(self) -> float:
+        """How long a new connection takes to find its window.
 
         One that loses nothing any more has its window back when it has grown from its last loss.
         """
         shown = None if self._connects or not self.wanted.spares else self.before.shown
-        settled_s = max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3, shown.recovery_s if shown else 0.0)
-        time.sleep(max(0.0, (self._since_s or time.monotonic()) + settled_s - time.monotonic()))
+        return max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3, shown.recovery_s if shown else 0.0)
+
+    def _settle(self) -> None:
+        """Wait until that is over; iscsid's looks at disks have taken some of that time."""
+        time.sleep(max(0.0, (self._since_s or time.monotonic()) + self._settles_s - time.monotonic()))
 
     def _glance(self) -> View | None:
         """Return a short look where a new connection is far slower than the load ever was before, else nothing."""
@@ -226,6 +247,7 @@ class TuningStep:
 
     def _write(self) -> None:
         connected, waits = False, False
+        self._limit_s = self._longest_s()
         for end in self._ends():
             rows = self._rows(end)
             if not rows:
@@ -248,9 +270,10 @@ class TuningStep:
         if waits and not connected:
             self._connect_anew()
 
-    @property
-    def _limit_s(self) -> float:
-        return self.asked.seconds + _SPARE_S
+    def _longest_s(self) -> float:
+        """Return how long it may take from its first write to its confirmation, if sessions come back at all."""
+        connect_s = reconnect.most_s(live_sessions()) + _GLANCE_S if self._connects else 0.0
+        return _SPARE_S + connect_s + self._settles_s + self.asked.seconds
 
     def _keep(self) -> None:
         """Confirm what was written, the end first that may be out of reach.  Raises FabtuneError."""
@@ -273,6 +296,8 @@ class TuningStep:
         wanted = [pending.of_session(one, boot_id, RECONNECT) for one in live_sessions()]
         with journal.locked(), relogin.journalled() as log, signals.noted() as stop:
             self._felt(*reconnect.in_place(wanted, self.progress, log, stop))
+            # A signal that came meanwhile was held back.
+            stop.check()
 
     def _take_back(self) -> str:
         """Take back what this step wrote, the target's first: the initiator's new connections are to find it so.

@@ -89,7 +89,7 @@ def _show(found: Climb) -> None:
     if found.steps:
         times = ("p99 ms", "ratio", "median") if aim.by_times else ()
         headers = ("step", "limited by", "written", "MB/s", "ratio", *times, "pause", "")
-        rows = [(str(number), *_row(one)) for number, one in enumerate(found.steps, 1)]
+        rows = [(str(number), *_row(one, found)) for number, one in enumerate(found.steps, 1)]
         table.table(headers, rows, wrapped="written")
     for remark in found.remarks:
         table.paragraph(remark)
@@ -101,13 +101,14 @@ def _show(found: Climb) -> None:
         table.paragraph("`fabtune history` lists what was written, `fabtune revert --reconnect` restores it")
 
 
-def _row(one: Climbed) -> tuple[str, ...]:
+def _row(one: Climbed, of: Climb) -> tuple[str, ...]:
     rates = f"{one.before_bytes_per_s / 1e6:.1f} -> {one.after_bytes_per_s / 1e6:.1f}"
     pause = f"{one.pause_s:.1f} s" if one.pause_s else "none"
     found, times = one.outcome, tuple[str, ...]()
+    why = "others' share" * one.unfair or "could not be judged" * of.undecided(one)
     if found.p99 and found.p50:
         times = (_from_to(one.before_p99_ms, one.after_p99_ms), _ratio(found.p99), _ratio(found.p50))
-    kept = "kept" if one.kept else "taken back: others' share" if one.unfair else "taken back"
+    kept = "kept" if one.kept else f"taken back: {why}" if why else "taken back"
     return ", ".join(one.limiters), ", ".join(one.written), rates, _ratio(found.throughput), *times, pause, kept
 
 
