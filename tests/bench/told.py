@@ -17,6 +17,7 @@ import kept_cells
 from lab_run import lab_run
 from told_cells import RATE, RTT, Cell, cells
 
+from fabtune.errors import ExitCode
 from fabtune.lint.rules import told_paths
 
 TOP = Path(__file__).resolve().parents[2]
@@ -100,7 +101,8 @@ def missed(cell: Cell, found: Mapping[str, Any]) -> list[str]:
         told.append(f"{one['fraction_of_untouched']:.3f} of untouched, {UNTOUCHED} demanded")
     if one["steps"] > MOST_STEPS:
         told.append(f"{one['steps']} steps, {MOST_STEPS} allowed")
-    if found["tune"]["exit"]:
+    # Of what cannot be told the other bars are judged as of all else.
+    if found["tune"]["exit"] not in (ExitCode.DONE, ExitCode.CANNOT_TELL):
         told.append(f"tune ended with {found['tune']['exit']}: {found['tune']['told'].get('ended', '')}")
     return [f"{cell.name} ({cell.told}): {text}" for text in told]
 

@@ -22,6 +22,7 @@ import kept_cells  # noqa: E402
 from lab_run import lab_run  # noqa: E402
 from tune_cells import Cell, cells  # noqa: E402
 
+from fabtune.errors import ExitCode  # noqa: E402
 from fabtune.model.path import NetworkPath, bound_bytes_per_s  # noqa: E402
 from fabtune.model.untouched import UNTOUCHED  # noqa: E402
 
@@ -137,7 +138,8 @@ def missed(cell: Cell, ways: dict[str, Any]) -> list[str]:
     elif found["below_untouched_at_its_least_s"] > MOST_BELOW_S:
         deep_s = found["below_untouched_at_its_least_s"]
         told.append(f"below untouched's worst second for {deep_s:.1f} s, {MOST_BELOW_S:g} allowed")
-    if ways[TUNE]["exit"]:
+    # Of what cannot be told the other bars are judged as of all else.
+    if ways[TUNE]["exit"] not in (ExitCode.DONE, ExitCode.CANNOT_TELL):
         told.append(f"tune ended with {ways[TUNE]['exit']}: {ways[TUNE]['told'].get('ended', '')}")
     return [f"{cell.name}: {one}" for one in told]
 

@@ -86,7 +86,8 @@ def test_a_row_has_the_keys_that_were_agreed_on() -> None:
             _ways(moved=[[0.25 * turn, 0.1 * bench.bound(_CLEAN) * (turn % 8 == 0)] for turn in range(100)]),
             ["below untouched for"],
         ),
-        (_ways(exit=5), ["tune ended with 5"]),
+        (_ways(exit=1), ["tune ended with 1"]),
+        (_ways(exit=5), []),
     ],
 )
 def test_each_bar_can_be_missed(ways: dict[str, Any], says: list[str]) -> None:
