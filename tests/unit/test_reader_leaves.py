@@ -71,9 +71,9 @@ def test_doctor_keeps_its_exit_code(
 ) -> None:
     hosttree.enter(hosttree.make(tmp_path / "root"), monkeypatch)
     monkeypatch.setattr(readiness, "exit_code", lambda _: ExitCode.NEEDS_ACTION)
-    for words in ([], ["--json"]):
+    for words in (["doctor"], ["doctor", "--json"]):
         nobody_reads()
-        assert main(["doctor", *words]) == ExitCode.NEEDS_ACTION
+        assert main(words) == ExitCode.NEEDS_ACTION
 
 
 def test_report_keeps_its_exit_code(
@@ -82,9 +82,9 @@ def test_report_keeps_its_exit_code(
     recordfile.keep(make_record(10), tmp_path)
     (tmp_path / "damaged.run.json.gz").write_text("no record")
     monkeypatch.setattr(suite, "write", lambda *_: "report.html")
-    for words in ([], ["--json"]):
+    for words in (["report", str(tmp_path)], ["report", str(tmp_path), "--json"]):
         nobody_reads()
-        assert main(["report", str(tmp_path), *words]) == ExitCode.FAILED
+        assert main(words) == ExitCode.FAILED
 
 
 def test_what_was_published_of_an_experiment_is_judged(nobody_reads: Callable[[], None], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fabtune.export import kept, verified
 from fabtune.export.guarded import Guarded, WatchedPath
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard.follow import LIVE, follow, place_of
-from fabtune.guard.round_trip import RoundTrip, has_moved
+from fabtune.guard.round_trip import has_moved
 from fabtune.guard.seen_path import SeenPath
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
@@ -171,9 +171,9 @@ class Guard:
             header = applied.header
             assert header.rtt_ms is not None
             key = header.profile, header.roles, header.netns
-            path = self._paths.get(key) or SeenPath(RoundTrip(header.rtt_ms))
-            if path.trip.planned_ms != header.rtt_ms:
-                path = attrs.evolve(path, trip=RoundTrip(header.rtt_ms), told_ms=None, tried_ms=None)
+            path = self._paths.get(key) or SeenPath(header.rtt_ms)
+            if path.planned_ms != header.rtt_ms:
+                path = attrs.evolve(path, planned_ms=header.rtt_ms, told_ms=None, tried_ms=None)
             present[key] = path
             try:
                 if found := _connections(header.netns, around):
@@ -184,16 +184,19 @@ class Guard:
         self._paths = present
 
     def _judged(self, applied: Transaction, path: SeenPath, progress: Callable[[str], None]) -> Iterator[Told]:
-        moved_ms, now_ms = path.trip.moved_to_ms, path.trip.now_ms
+        moved_ms, now_ms = path.moved_to_ms, path.now_ms
         name = _name(applied)
         if moved_ms is None:
             if path.told_ms is not None and now_ms is not None:
                 path.told_ms = None
-                yield Told("path-back", NOTICE, f"{name}: its round trip is {now_ms:.1f} ms, as planned, again")
+                text = f"its round trip is {now_ms:.1f} ms, as planned, again"
+                if has_moved(path.planned_ms, now_ms):
+                    text = f"the connection that had moved is gone, the longest of the others has {now_ms:.1f} ms"
+                yield Told("path-back", NOTICE, f"{name}: {text}")
             return
         if not _alike(path.told_ms, moved_ms):
             path.told_ms = moved_ms
-            planned = f"its values were planned for {path.trip.planned_ms:.1f} ms"
+            planned = f"its values were planned for {path.planned_ms:.1f} ms"
             yield Told("path-moved", WARNING, f"{name}: its round trip is {moved_ms:.1f} ms, {planned}")
         if self.heal:
             yield from self._follow(applied, path, moved_ms, progress)
@@ -235,9 +238,9 @@ class Guard:
 
     def _watched(self) -> list[WatchedPath]:
         return [
-            WatchedPath(profile, " and ".join(roles), netns, path.trip.planned_ms / 1e3, now_ms / 1e3)
+            WatchedPath(profile, " and ".join(roles), netns, path.planned_ms / 1e3, now_ms / 1e3)
             for (profile, roles, netns), path in self._paths.items()
-            if (now_ms := path.trip.now_ms) is not None
+            if (now_ms := path.now_ms) is not None
         ]
 
 
