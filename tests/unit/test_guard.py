@@ -381,13 +381,50 @@ def test_the_command_tells_lines_publishes_and_ends_with_3_where_something_is_no
 ) -> None:
     hosttree.put(host / _PROBING, "2")
     capsys.readouterr()
+    run = tree.ROOT / "run/fabtune"
+    looked(Guard(heal=False), 1)
+    assert json.loads((run / "guard.json").read_text())["heals"] is False
     assert main(["guard", "--for", "1ms", "--json"]) == 3
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["kind"] == "drift" and json.loads(line)["grade"] == "warning"
-    run = tree.ROOT / "run/fabtune"
-    assert json.loads((run / "guard.json").read_text())["heals"] is False
     assert json.loads((run / "verify.json").read_text())["drifted"] == {"tcp.mtu_probing": 1}
     assert main(["guard", "--every", "1ms"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "stays"), [(None, 0, False), (KeyboardInterrupt, 130, False), (OSError, 1, True)]
+)
+def test_a_watch_that_was_ended_leaves_no_metrics_behind_and_one_that_failed_does(
+    host: Path, monkeypatch: pytest.MonkeyPatch, ends: type[BaseException] | None, code: int, stays: bool
+) -> None:
+    """Metrics that grow old are how its failure is seen."""
+
+    now_s = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+        assert (tree.ROOT / "run/fabtune/guard.json").exists()
+        if ends:
+            raise ends
+
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "process_time", lambda: 0.0)
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert main(["guard", "--for", "3s", "--every", "1s"]) == code
+    assert (tree.ROOT / "run/fabtune/guard.json").exists() == stays
+
+
+def test_a_watch_may_begin_before_anything_is_applied(
+    tmp_path: Path, host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["revert"]) == 0
+    monkeypatch.setenv("FABTUNE_STATE_DIR", str(tmp_path / "nothing yet"))
+    guard = Guard(heal=False)
+    assert looked(guard, 3) == [] and not guard.uneasy
+    assert main(APPLY) in (0, 4)
+    assert looked(guard, 4) == []
+    path_ms(80)
+    assert kinds(looked(guard, 4)) == ["path-moved"]
 
 
 def test_a_value_that_somebody_undoes_again_and_again_is_left_to_him(

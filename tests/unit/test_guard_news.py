@@ -11,6 +11,7 @@ from fabtune.errors import FabtuneError
 from fabtune.export import kept
 from fabtune.guard import rounds
 from fabtune.guard.rounds import Guard, Told
+from fabtune.tune import again, journal
 from fabtune.tune.verify import Drift
 
 _GONE, _ANEW = (None, "the device is gone"), ("128", "the device was created again since")
@@ -100,8 +101,8 @@ def test_values_that_cannot_be_healed_are_told_once_while_it_lasts(
     def refused(*_: object, **__: object) -> None:
         raise FabtuneError("no")
 
-    monkeypatch.setattr(rounds.again, "write_again", refused)
-    monkeypatch.setattr(rounds.journal, "at_work", lambda: "")
+    monkeypatch.setattr(again, "write_again", refused)
+    monkeypatch.setattr(journal, "at_work", lambda: "")
     told = []
     for at_s in range(0, 7200, 30):
         monkeypatch.setattr(time, "monotonic", lambda at_s=at_s: float(at_s))

@@ -48,7 +48,8 @@ def test_guard_ends_with_what_it_has_seen(
     nobody_reads: Callable[[], None], monkeypatch: pytest.MonkeyPatch, uneasy: bool, code: ExitCode
 ) -> None:
     told = [Told("drift", WARNING, "a value differs")]
-    monkeypatch.setattr(guarding, "Guard", lambda heal: SimpleNamespace(look=lambda _: told, uneasy=uneasy))
+    guard = SimpleNamespace(look=lambda _: told, uneasy=uneasy, end=lambda: None)
+    monkeypatch.setattr(guarding, "Guard", lambda heal: guard)
     nobody_reads()
     assert main(["guard"]) == code
 

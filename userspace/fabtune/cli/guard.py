@@ -19,9 +19,14 @@ _PREFIX = {True: "<4>", False: "<5>"}
 def run_guard(args: argparse.Namespace) -> int:
     """Watch until a signal, or for a time: then exit 3 where something is not as applied."""
     guard = Guard(heal=args.heal)
-    # A reader who leaves ends it: nobody would hear what it tells.
-    with console.reader_may_leave():
-        _watch(guard, args)
+    try:
+        # A reader who leaves ends it: nobody would hear what it tells.
+        with console.reader_may_leave():
+            _watch(guard, args)
+    except KeyboardInterrupt:
+        guard.end()
+        raise
+    guard.end()
     return ExitCode.DRIFT if guard.uneasy else ExitCode.DONE
 
 

@@ -6,6 +6,7 @@ wrote, or that a path that moved needs by now and nobody has set: each time an o
 What somebody else has set stays his.
 """
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -97,6 +98,11 @@ class Guard:
         except OSError as error:
             told += self._once("not-published", f"{kept.runtime_dir()}: {error.strerror}: no metric shows it")
         return told
+
+    def end(self) -> None:
+        """Withdraw the watch from the metrics.  Of one that fails they stay, and grow old."""
+        with contextlib.suppress(OSError):
+            kept.unpublish(Guarded)
 
     def _publish(self) -> None:
         outcome = Guarded.of(time.time(), self.heal, self._healed, self._changes, self._watched())
