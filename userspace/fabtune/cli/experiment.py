@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fabtune import progress
-from fabtune.cli import table
+from fabtune.cli import console, table
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.experiment import batch, definition, earlier, fleet, inventory, publish, results
 from fabtune.experiment.definition import Definition
@@ -108,6 +108,7 @@ def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int, as_json:
     return ExitCode.DONE
 
 
+@console.reader_may_leave()
 def _show(shown: Published, verdicts: Sequence[JudgedExpectation], as_json: bool) -> None:
     if as_json:
         print(keptrun.as_text(shown.points), end="")

@@ -5,6 +5,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from fabtune.cli import console
 from fabtune.cli.table import print_json
 from fabtune.errors import ExitCode
 
@@ -23,11 +24,12 @@ def run_report(args: argparse.Namespace) -> int:
     for why in remarks:
         print(f"fabtune: {why}", file=sys.stderr)
     code = ExitCode.FAILED if unreadable else ExitCode.DONE
-    if args.json:
-        print_json([{"file": one.file} | runs.as_json(one) for one in records])
-        return code
-    command = ["fabtune", "report", str(args.directory)]
-    print(suite.write(records, unreadable, remarks, command, args.out or args.directory / "report.html"))
+    with console.reader_may_leave():
+        if args.json:
+            print_json([{"file": one.file} | runs.as_json(one) for one in records])
+        else:
+            command = ["fabtune", "report", str(args.directory)]
+            print(suite.write(records, unreadable, remarks, command, args.out or args.directory / "report.html"))
     return code
 
 
@@ -38,5 +40,6 @@ def _tree(directory: Path) -> int:
     written, complaints = publish.write_suite_tree(directory)
     for complaint in complaints:
         print(f"fabtune: {complaint.said}", file=sys.stderr)
-    print(written)
+    with console.reader_may_leave():
+        print(written)
     return ExitCode.DONE if all(one.usable for one in complaints) else ExitCode.FAILED
