@@ -21,6 +21,10 @@ from fabtune.why.limiters.line import COMPETING
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
 INTERRUPTED = "ended before its last step could be judged"
+_NO_SWITCH = (
+    "no systemd runs here: a step that a power cut or a kill interrupts stays, unjudged; `fabtune verify` names it then, "
+    "with what takes it back"
+)
 # What a step of this climb paced to is what the line itself showed.
 _SHOWN = frozenset({OVERFLOW, PATH_QUEUE, PROBING})
 
@@ -73,7 +77,9 @@ def climb(
     # What a step of this climb is told is what it measured.
     found.remarks += rtt_doubts()
     if not systemd.manages_host():
-        found.remarks.append("no systemd runs here: a step that a power cut interrupts is left to `fabtune revert`")
+        found.remarks.append(_NO_SWITCH)
+        # Whoever is killed later says nothing.
+        progress(_NO_SWITCH)
     try:
         _take_steps(asked, found, progress)
     except BaseException:

@@ -13,7 +13,7 @@ import attrs
 from fabtune.autotune import taken_back, view
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of, watched
+from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted, wanted_steps
 from fabtune.catalog.tunable import ROLES
@@ -257,7 +257,7 @@ class TuningStep:
         if self.made_away and self._far:
             self._perhaps_kept = True
             self._far.confirm(self.made_away)
-        if self.made and watched():
+        if self.made:
             confirm.accept(self.progress, self.made)
 
     def _felt(self, anew: Sequence[reconnect.Reconnected], left: Sequence[pending.Pending]) -> None:

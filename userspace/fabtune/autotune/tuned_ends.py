@@ -79,7 +79,10 @@ def changes_of(rows: Sequence[Row]) -> list[Row]:
 
 
 def watched() -> bool:
-    """Tell whether this host can take a step back after a power cut, too: only then the switch promises anything."""
+    """Tell whether this host can take a step back after a power cut, too: only then the switch promises anything.
+
+    Where it cannot, the journal alone says that a step was not judged.
+    """
     return systemd.manages_host()
 
 
@@ -122,7 +125,7 @@ class NearEnd:
         """Write it; the initiator's sessions are connected anew where that is due.  Raises FabtuneError."""
         done, result = carry_out(
             plan, persist=False, leave=Leave(reconnect=self.role == ROLES[0]),
-            confirm_within_s=limit_s if watched() else None, beside=beside, progress=progress,
+            confirm_within_s=limit_s if watched() else None, beside=beside, on_trial=True, progress=progress,
         )  # fmt: skip
         return Wrote(result.transaction, done.changes, result.reconnected, result.pending)
 

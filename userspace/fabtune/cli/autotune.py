@@ -15,6 +15,7 @@ from fabtune.model import units
 from fabtune.model.document import Json
 from fabtune.model.judgement import Judgement
 from fabtune.model.runrecord import PathTold
+from fabtune.tune import trial
 
 
 def run_tune(args: argparse.Namespace) -> int:
@@ -36,7 +37,7 @@ def run_tune(args: argparse.Namespace) -> int:
         Goal(args.goal),
         not args.unfair,
     )
-    with own_load.loaded(load) if load else contextlib.nullcontext():
+    with trial.alone(), own_load.loaded(load) if load else contextlib.nullcontext():
         found = climb(asked, console.say, lambda found: _tell(found, as_json=args.json))
     _tell(found, as_json=args.json)
     return found.exit_code

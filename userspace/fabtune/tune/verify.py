@@ -9,12 +9,13 @@ from fabtune.host import tree
 from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
-from fabtune.tune import journal, map_paths, owed, pending, persist
+from fabtune.tune import journal, map_paths, owed, pending, persist, trial
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_unseen
 from fabtune.tune.plan import Plan
 from fabtune.tune.revert import is_ours
-from fabtune.tune.unconfirmed import overdue
+from fabtune.tune.transaction import ON_TRIAL
+from fabtune.tune.unconfirmed import on_trial, overdue
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         *_lacking(everything, boot_id),
         *_unfinished(asked, busy),
         *_overdue(asked, busy),
+        *_on_trial(asked),
         *unfelt,
         *latest.values(),
     ]
@@ -176,6 +178,18 @@ def _overdue(asked: list[Transaction], busy: str) -> list[Drift]:
         Drift("apply", f"{one.profile} ({one.name})", "confirmed in time", "unconfirmed", False, note, due=True)
         for one in overdue(asked)
     ]
+
+
+def _on_trial(asked: list[Transaction]) -> list[Drift]:
+    """Return each step of a `fabtune tune` that nobody has judged: one that was killed leaves it so for good."""
+    busy = trial.at_work()
+    return [
+        Drift(
+            "apply", f"{one.profile} ({one.name})", "judged", ON_TRIAL, drifted=False,
+            note=f"is not judged yet: {busy}" if busy else trial.left(one.name), due=True,
+        )
+        for one in on_trial(asked)
+    ]  # fmt: skip
 
 
 def _completes(later: Transaction, one: Transaction) -> bool:
