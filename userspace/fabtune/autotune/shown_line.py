@@ -26,7 +26,7 @@ _DEVIATIONS, _LONGER, _FOR_LONG, _WAITING = 4, 0.35, 0.6, 0.5
 # round trips differ less from moment to moment then than from packet to packet.
 _WANDERS = 1.5
 # Sent again: differences count that are a fiftieth of this, a thousandth of what arrives.
-_HARDLY = 0.05
+HARDLY = 0.05
 # A congestion control that makes losses of its own by probing for more.
 _PROBES = "bbr"
 
@@ -132,7 +132,7 @@ def blocks_sent_again(ways: Sequence[OneWay]) -> list[float]:
     for (now_s, now), (later_s, later) in _windows(arrived, ways[0].rtt_s):
         if now_s >= until_s and later > now:
             sent = sum(_at(one, later_s) - _at(one, now_s) for one in again)
-            found.append(sent / (later - now) + _HARDLY)
+            found.append(sent / (later - now) + HARDLY)
             until_s = later_s
     return found
 

@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from fabtune.autotune import taken_back, view
+from fabtune.autotune.disturbed import Disturbance, Witness, other_disks
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.made import Made
 from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted, wanted_steps
@@ -81,6 +83,10 @@ class Climbed:
     kept: bool
     # Whether it would have left others that use the line less than half of what it brought.
     unfair: bool = False
+    # What else changed meanwhile, so that it could not be judged.
+    disturbance: Disturbance | None = None
+    # What it wrote, by transaction, in the order of writing.
+    made: tuple[Made, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
         """Return it with stable keys."""
@@ -93,6 +99,9 @@ class Climbed:
             **_judged_json("p99_", found.p99), **_judged_json("p50_", found.p50), **_judged_json("sent_", found.sent),
             "pause_s": round(self.pause_s, 3), "kept": self.kept,
             "unfair": self.unfair,
+            "disturbed_by": self.disturbance.why if self.disturbance else None,
+            "transactions": [one.transaction_json() for one in self.made],
+            "values": [value for one in self.made for value in one.values_json()],
         }  # fmt: skip
 
 
@@ -116,9 +125,12 @@ class TuningStep:
     learnt: Learnt
     wanted: Wanted
     progress: Callable[[str], None]
+    # What the journal had before the look that it is judged against.
+    witness: Witness = attrs.field(factory=Witness)
     # The transactions of this host, and that of the target's where it is another one.
     made: list[str] = attrs.field(factory=list)
     made_away: str | None = None
+    ends: list[Made] = attrs.field(factory=list)
     written: list[str] = attrs.field(factory=list)
     pause_s: float = 0.0
     # When its connections were made, 0 before.
@@ -132,10 +144,16 @@ class TuningStep:
 
     @classmethod
     def next(
-        cls, asked: ClimbAsked, aim: Aim, now: View, learnt: Learnt, progress: Callable[[str], None]
+        cls,
+        asked: ClimbAsked,
+        aim: Aim,
+        now: View,
+        learnt: Learnt,
+        progress: Callable[[str], None],
+        witness: Witness,
     ) -> "TuningStep | None":
         """Return the first step that serves `aim`, was not tried yet and has something to write, None without one."""
-        steps = (cls(asked, aim, now, learnt, wanted, progress) for wanted in wanted_steps(now, aim, learnt))
+        steps = (cls(asked, aim, now, learnt, wanted, progress, witness) for wanted in wanted_steps(now, aim, learnt))
         return next((one for one in steps if one._any_rows()), None)
 
     @property
@@ -185,10 +203,12 @@ class TuningStep:
         """Write, look and judge; keep what is better, else take it back."""
         try:
             self._write()
+            made = tuple(self.made)
+            self.witness.note(made)
             self._settle()
             after = self._glance() or self.asked.look()
-            was, came = map(self._figures, (self.before, after))
-            outcome = self.aim.outcome(was, came)
+            disturbance = other_disks(self.before, after) or self.witness.disturbance(made)
+            outcome = self._judge(after, disturbance)
             self.learnt.saw(after)
             unfair = self.learnt.unfair(after)
             kept = outcome.serves(self.aim.goal) and not unfair
@@ -197,12 +217,26 @@ class TuningStep:
         except BaseException:
             self._take_back()
             raise
-        if not kept and (left := self._take_back()):
-            raise FabtuneError(left)
+        if not kept:
+            if left := self._take_back():
+                raise FabtuneError(left)
+            self.witness.note(made)
         return Climbed(
             self.limiters, tuple(self.written), self.before.bytes_per_s, after.bytes_per_s,
             self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept, unfair,
+            disturbance, tuple(self.ends),
         ), after  # fmt: skip
+
+    def _judge(self, after: View, disturbance: Disturbance | None) -> JudgedStep:
+        was, came = map(self._figures, (self.before, after))
+        return self.aim.outcome(was, attrs.evolve(came, disturbed=disturbance.why if disturbance else ""))
+
+    def look_again(self) -> View:
+        """Look at the load as it is since the step went back."""
+        self.witness.renew()
+        self._since_s = time.monotonic()
+        self._settle()
+        return self.asked.look()
 
     def _settle(self) -> None:
         """Wait until a new connection has found its window; iscsid's looks at disks have taken some of that time.
@@ -239,6 +273,8 @@ class TuningStep:
                 self.made_away = wrote.transaction
             elif wrote.transaction:
                 self.made.append(wrote.transaction)
+            if wrote.transaction:
+                self.ends.append(Made(end.role, end.host, wrote.transaction, tuple(wrote.rows)))
             # What both ends share has another value now.
             self._plans.clear()
             self.written += dict.fromkeys(f"{end.role}: {row.tunable.name}" for row in wrote.rows)

@@ -123,11 +123,11 @@ class NearEnd:
 
     def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
         """Write it; the initiator's sessions are connected anew where that is due.  Raises FabtuneError."""
-        done, result = carry_out(
+        _, result = carry_out(
             plan, persist=False, leave=Leave(reconnect=self.role == ROLES[0]),
             confirm_within_s=limit_s if watched() else None, beside=beside, on_trial=True, progress=progress,
         )  # fmt: skip
-        return Wrote(result.transaction, done.changes, result.reconnected, result.pending)
+        return Wrote(result.transaction, result.written, result.reconnected, result.pending)
 
 
 class AwayTarget:

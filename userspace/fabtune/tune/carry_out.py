@@ -26,7 +26,8 @@ def carry_out(
     """Write the plan that `wanted` makes of this host; return it and what came of it.
 
     With `persist` what sets the values at boot is written too; `beside` are transactions that may wait to be confirmed
-    at the same time, `note` is kept with the transaction; `on_trial` it stays only if it is confirmed.  Raises FabtuneError, with nothing changed or all taken back.
+    at the same time, `note` is kept with the transaction; `on_trial` it stays only if it is confirmed.  Raises
+    FabtuneError, with nothing changed or all taken back.
     """
     progress = signals.unfailing(progress)
     with journal.locked():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Holds the host against the journal: which value is no longer what apply wrote."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from fabtune.errors import FabtuneError
@@ -101,6 +102,19 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         *unfelt,
         *latest.values(),
     ]
+
+
+def no_longer_held(names: Collection[str]) -> list[Drift]:
+    """Return each value of the transactions `names` that is not what they wrote, or cannot be read."""
+    present, boot_id = owners(), this_host().boot_id
+    steps = [
+        (step, Locator(one.header.netns))
+        for one in journal.transactions()
+        for step in one.open_steps
+        if one.name in names and not (step.disturbed or step.waiting)
+    ]
+    found = (_held(step, locate, present, boot_id) for step, locate in steps)
+    return [one for one in found if one.drifted]
 
 
 def _asked(transaction: Transaction, roles: tuple[str, ...], netns: str) -> bool:
