@@ -13,6 +13,7 @@ from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
 from fabtune.autotune.climb import climb
 from fabtune.autotune.disturbed import Witness, other_disks
+from fabtune.autotune.trend import explains
 from fabtune.autotune.view import View
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
@@ -100,3 +101,42 @@ def test_a_step_is_not_kept_for_what_somebody_else_wrote(
     found = climb(ONE_STEP, nobody)
     assert made.acts == ["take back"] and [one.kept for one in found.steps] == [False]
     assert found.steps[0].as_json()["disturbed_by"]
+
+
+def growing(from_mb_per_s: float) -> View:
+    """What a look sees of a load that grows by 1 % a block by itself."""
+    found = seen(from_mb_per_s, "receive-window")
+    rates = tuple(from_mb_per_s * 1e6 * 1.01**turn for turn in range(7))
+    way = attrs.evolve(found.main, bytes_per_s=sum(rates) / 7)
+    return attrs.evolve(found, ways=(way,), blocks_bytes_per_s=rates)
+
+
+def test_a_load_that_grows_by_itself_is_looked_at_for_longer_and_keeps_no_step_that_this_explains(
+    climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined = growing(12).behind(growing(11))
+    made = climber([growing(10), growing(11), growing(12), growing(13)])
+    monkeypatch.setattr(View, "behind", lambda *_: joined)
+    found = climb(ONE_STEP, nobody)
+    assert made.acts == ["write", "take back"] and not found.steps[0].kept
+    assert any("grew by itself" in one for one in found.remarks)
+
+
+def test_a_gain_beyond_what_a_load_grows_by_itself_stays_at_once(climber: Make) -> None:
+    made = climber([growing(10), growing(20)])
+    assert climb(ONE_STEP, nobody).steps[0].kept and made.looks_s == [4.0, 4.0]
+
+
+def test_what_a_longer_look_shows_to_be_no_trend_stays(climber: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined = moving(sda=11.3).behind(growing(11))
+    made = climber([growing(10), growing(11), moving(sda=11.3)])
+    monkeypatch.setattr(View, "behind", lambda *_: joined)
+    found = climb(ONE_STEP, nobody)
+    assert made.looks_s == [4.0, 4.0, 4.0] and found.steps[0].kept
+
+
+def test_a_connection_that_finds_its_window_is_no_load_that_grows_by_itself() -> None:
+    steady, grows = (10.0, 10.1, 9.9, 10.0, 10.1, 10.0), (10.5, 10.9, 11.3, 11.7, 12.0, 12.3)
+    assert not explains(steady, grows, 1.01)
+    assert explains(grows, tuple(rate * 1.2 for rate in grows), 1.01)
+    assert not explains(grows[:2], grows, 1.01)

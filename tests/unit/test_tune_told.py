@@ -100,7 +100,7 @@ def test_what_a_look_shows_of_the_path_is_said_with_how_far_it_goes(monkeypatch:
     monkeypatch.setattr(View, "shown", finding_shown(view))
     found = path_found(view)
     assert found.of == observed.device and found.rtt_least_ms == observed.rtt_ms
-    assert found.rtt_least_ms <= (found.rtt_median_ms or 0) <= (found.rtt_most_ms or 0)
+    assert (found.rtt_least_ms or 0) <= (found.rtt_median_ms or 0) <= (found.rtt_most_ms or 0)
     assert (found.arrived_bit_per_s or 0) <= (found.arrived_most_bit_per_s or 0)
     assert (found.sent_again_least_share, found.sent_again_most_share) == pytest.approx((0.0, 0.01))
     assert found.mss_bytes and f"MSS {found.mss_bytes} bytes" in found.in_words

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from fabtune.autotune import taken_back, view
+from fabtune.autotune import taken_back, trend, view
 from fabtune.autotune.disturbed import Disturbance, Witness, other_disks
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
@@ -23,7 +23,7 @@ from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
-from fabtune.model.judgement import Judgement
+from fabtune.model.judgement import Judgement, Verdict
 from fabtune.model.observation import INITIATOR
 from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals
 from fabtune.tune.far_end import FarEnd
@@ -206,9 +206,7 @@ class TuningStep:
             made = tuple(self.made)
             self.witness.note(made)
             self._settle()
-            after = self._glance() or self.asked.look()
-            disturbance = other_disks(self.before, after) or self.witness.disturbance(made)
-            outcome = self._judge(after, disturbance)
+            after, outcome, disturbance = self._seen_after(made)
             self.learnt.saw(after)
             unfair = self.learnt.unfair(after)
             kept = outcome.serves(self.aim.goal) and not unfair
@@ -226,6 +224,30 @@ class TuningStep:
             self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept, unfair,
             disturbance, tuple(self.ends),
         ), after  # fmt: skip
+
+    def _seen_after(self, made: Sequence[str]) -> tuple[View, JudgedStep, Disturbance | None]:
+        """Look at what the step came to; for longer where a load that grows by itself may be all of it."""
+        after = self._glance() or self.asked.look()
+        outcome, disturbance = self._compared(after, made)
+        if self._grows(after, outcome):
+            self.progress(f"the load may grow by itself; looking for {self.asked.seconds:g} s more ...")
+            after = self.asked.look().behind(after)
+            outcome, disturbance = self._compared(after, made)
+            if self._grows(after, outcome):
+                disturbance = Disturbance("the load grew by itself, before the step and after it, by as much")
+                outcome = self._judge(after, disturbance)
+        return after, outcome, disturbance
+
+    def _compared(self, after: View, made: Sequence[str]) -> tuple[JudgedStep, Disturbance | None]:
+        disturbance = other_disks(self.before, after) or self.witness.disturbance(made)
+        return self._judge(after, disturbance), disturbance
+
+    def _grows(self, after: View, outcome: JudgedStep) -> bool:
+        """Tell whether it counts as faster, and a load that grows by itself would be as much faster by now."""
+        speed = outcome.throughput
+        if speed.verdict is not Verdict.BETTER or speed.low is None:
+            return False
+        return trend.explains(self.before.blocks_bytes_per_s, after.blocks_bytes_per_s, speed.low)
 
     def _judge(self, after: View, disturbance: Disturbance | None) -> JudgedStep:
         was, came = map(self._figures, (self.before, after))
@@ -286,7 +308,8 @@ class TuningStep:
 
     @property
     def _limit_s(self) -> float:
-        return self.asked.seconds + _SPARE_S
+        # It may be looked at twice.
+        return 2 * self.asked.seconds + _SPARE_S
 
     def _keep(self) -> None:
         """Confirm what was written, the end first that may be out of reach.  Raises FabtuneError."""
