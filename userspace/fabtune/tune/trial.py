@@ -22,8 +22,12 @@ def _open(flags: int) -> int:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Be the only one to try steps on this host.  Raises FabtuneError where another is at work, or left one behind."""
-    with journal.locked():
+    try:
         fd = _open(os.O_RDWR | os.O_CREAT)
+    except OSError:
+        # Nothing was ever written here, or this user may not: that is made, or said.
+        with journal.locked():
+            fd = _open(os.O_RDWR | os.O_CREAT)
     try:
         if not _taken(fd):
             raise FabtuneError(at_work())
