@@ -19,9 +19,11 @@ from fabtune.autotune import told, view, wanted
 from fabtune.autotune.climb import AT_THE_BOUND, INTERRUPTED, NO_MORE_STEPS, NOTHING_LEFT, UNDECIDED, climb
 from fabtune.autotune.goal import Aim, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.path_found import PathFound
 from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.cli import autotune as cli
+from fabtune.cli import table
 from fabtune.errors import CannotTellError, ExitCode, FabtuneError
 from fabtune.host import systemd
 from fabtune.measure.request_times import DiskTimes
@@ -93,6 +95,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(time, "sleep", lambda _: None)
         monkeypatch.setattr(step, "_keep", lambda self: found.acts.append("confirm"))
         monkeypatch.setattr(systemd, "manages_host", lambda: True)
+        monkeypatch.setattr(cli, "path_found", lambda seen: PathFound(seen.main.device))
         return found
 
     return make
@@ -277,7 +280,7 @@ def test_what_stays_is_said_before_a_later_step_is_interrupted(climber: Make) ->
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         climb(ASKED, said.append)
-    assert [one for one in said if one.startswith("step ")] == ["step 1 stays; `fabtune revert` takes it back"]
+    assert [one for one in said if one.startswith("step ")] == ["step 1 stays"]
 
 
 @pytest.mark.parametrize("error", [FabtuneError("nothing moves"), KeyboardInterrupt()])
@@ -287,14 +290,14 @@ def test_the_steps_so_far_are_shown_where_the_load_ends_in_a_later_one(
     first: list[View | BaseException] = [seen(10, "receive-window"), error]
     climber([seen(10, "receive-window"), seen(20, "send-buffer"), error])
     with pytest.raises(type(error)):
-        climb(ASKED, nobody, lambda found: cli._tell(found, as_json=True))
+        climb(ASKED, nobody, lambda found: cli._tell(found, table.print_json, as_json=True))
     told = json.loads(capsys.readouterr().out)
     assert [one["kept"] for one in told["steps"]] == [True] and told["last_bytes_per_s"] == 20e6
     assert told["ended"] == INTERRUPTED
     # Nothing stays of a first step that could not be judged, and nothing is to be shown.
     climber(first)
     with pytest.raises(type(error)):
-        climb(ASKED, nobody, lambda found: cli._tell(found, as_json=True))
+        climb(ASKED, nobody, lambda found: cli._tell(found, table.print_json, as_json=True))
     assert capsys.readouterr().out == ""
 
 

@@ -170,9 +170,13 @@ def look_is(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "back",
     [
-        SimpleNamespace(name="here", closed=True, confirmed=False, unconfirmed=None),
+        SimpleNamespace(name="here", closed=True, confirmed=False, unconfirmed=None, open_steps=[]),
         SimpleNamespace(
-            name="here", closed=False, confirmed=False, unconfirmed=SimpleNamespace(boot_id="x", until_s=0.0)
+            name="here",
+            closed=False,
+            confirmed=False,
+            unconfirmed=SimpleNamespace(boot_id="x", until_s=0.0),
+            open_steps=[],
         ),
     ],
     ids=["taken back", "its time is up"],

@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import attrs
 
+from fabtune.autotune.disturbed import Witness, other_disks
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, Learnt
+from fabtune.autotune.made import take_back_commands
 from fabtune.autotune.step import ClimbAsked, Climbed, TuningStep
 from fabtune.autotune.told import rtt_doubts
 from fabtune.autotune.view import View
@@ -23,6 +25,10 @@ from fabtune.why.limiters.line import COMPETING
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
 UNDECIDED = "a step could not be judged (look longer, --for)"
 INTERRUPTED = "ended before its last step could be judged"
+_NO_SWITCH = (
+    "no systemd runs here: a step that a power cut or a kill interrupts stays, unjudged; `fabtune verify` names it "
+    "then, with what takes it back"
+)
 # What a step of this climb paced to is what the line itself showed.
 _SHOWN = frozenset({OVERFLOW, PATH_QUEUE, PROBING})
 
@@ -42,6 +48,12 @@ class Climb:
     remarks: list[str] = attrs.field(factory=list)
     shown_bit_per_s: float | None = None
     learnt: Learnt = attrs.field(factory=Learnt)
+    witness: Witness = attrs.field(factory=Witness)
+
+    @property
+    def take_back(self) -> list[str]:
+        """The commands that take back the steps that stay, and nothing else."""
+        return take_back_commands([one.made for one in self.steps if one.kept])
 
     @property
     def exit_code(self) -> ExitCode:
@@ -77,20 +89,24 @@ def climb(
         check_histograms()
     if asked.target_host:
         FarEnd(asked.target_host).check()
+    witness = Witness()
     progress(f"looking for {asked.seconds:g} s ...")
     now = asked.look()
     if now.nearly_full:
         # What losses leave goes up and down for many round trips, and little is to be gained: that takes longer to see.
         progress(f"looking for {asked.seconds:g} s more ...")
-        now = asked.look().behind(now)
+        again = asked.look()
+        now = again if other_disks(now, again) else again.behind(now)
     aim = _aim(asked.goal, now)
-    found = Climb(now, now, aim, learnt=Learnt(friendly=asked.friendly))
+    found = Climb(now, now, aim, learnt=Learnt(friendly=asked.friendly), witness=witness)
     if aim.by_times:
         found.remarks.append(_whose(aim, now))
     # What a step of this climb is told is what it measured.
     found.remarks += rtt_doubts()
     if not systemd.manages_host():
-        found.remarks.append("no systemd runs here: a step that a power cut interrupts is left to `fabtune revert`")
+        found.remarks.append(_NO_SWITCH)
+        # Whoever is killed later says nothing.
+        progress(_NO_SWITCH)
     try:
         _take_steps(asked, found, progress)
     except BaseException:
@@ -107,21 +123,27 @@ def climb(
 def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]) -> None:
     """Take step after step, and note them and why there are no more in `found`."""
     now = found.first
-    # What did not help once is not tried again.
-    learnt = found.learnt
+    # What did not help once is not tried again; what could not be judged for others' doing is, once.
+    learnt, once_more = found.learnt, set[tuple[str, ...]]()
     learnt.saw(now)
     while not found.ended:
         progress(now.verdict)
-        step = TuningStep.next(asked, found.aim, now, learnt, progress)
+        step = TuningStep.next(asked, found.aim, now, learnt, progress, found.witness)
         if step and len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
         elif step:
             climbed, after = step.take()
             found.steps.append(climbed)
-            told = "stays; `fabtune revert` takes it back" if climbed.kept else "is taken back"
-            told = "could not be judged, and is taken back" if found.undecided(climbed) else told
-            progress(f"step {len(found.steps)} {told}")
-            now = found.last = after if climbed.kept else now
+            progress(f"step {len(found.steps)} {_told(climbed, found.undecided(climbed))}")
+            if other := climbed.disturbance:
+                found.remarks.append(f"step {len(found.steps)} could not be judged, and went back: {other.why}")
+                progress(found.remarks[-1])
+                now = found.last = step.look_again()
+                if not (other.own or climbed.limiters in once_more):
+                    once_more.add(climbed.limiters)
+                    continue
+            elif climbed.kept:
+                now = found.last = after
             rate_bit_per_s = step.wanted.reason.rate_bit_per_s
             beyond_shown = learnt.beyond_shown(rate_bit_per_s)
             if not climbed.kept:
@@ -139,6 +161,14 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
                 learnt.tried -= {LOSS.name} if climbed.kept else set()
         else:
             found.ended = found.why_no_more
+
+
+def _told(climbed: Climbed, undecided: bool) -> str:
+    commands = " and ".join(f"`{one}`" for one in take_back_commands([climbed.made]))
+    takes = f"; {commands} take{'s' * (len(climbed.made) == 1)} it back" if commands else ""
+    if climbed.kept:
+        return f"stays{takes}"
+    return "could not be judged, and is taken back" if undecided else "is taken back"
 
 
 def _of_path(found: Climb) -> list[str]:

@@ -39,6 +39,8 @@ class Figures:
     p50_ms: tuple[float, ...] = ()
     p99_ms: tuple[float, ...] = ()
     sent_again_shares: tuple[float, ...] = ()
+    # Why they say nothing of a step alone.
+    disturbed: str = ""
 
 
 @attrs.frozen
@@ -123,12 +125,14 @@ class Aim:
 
     def outcome(self, before: Figures, after: Figures) -> JudgedStep:
         """Return how `after` compares with `before`: one family, so that all its figures together err rarely."""
-        sides = [Sides(a=before.bytes_per_s, b=after.bytes_per_s, better=1, paired=False)]
+        unfair = after.disturbed
+        sides = [Sides(a=before.bytes_per_s, b=after.bytes_per_s, better=1, paired=False, unfair=unfair)]
         if self.by_times:
             times = ((before.p99_ms, after.p99_ms), (before.p50_ms, after.p50_ms))
-            sides += [Sides(a=a, b=b, better=-1, paired=False, rounded=ALIKE / 2) for a, b in times]
+            sides += [Sides(a=a, b=b, better=-1, paired=False, rounded=ALIKE / 2, unfair=unfair) for a, b in times]
         elif before.sent_again_shares and after.sent_again_shares:
-            sides.append(Sides(a=before.sent_again_shares, b=after.sent_again_shares, better=-1, paired=False))
+            shares = before.sent_again_shares, after.sent_again_shares
+            sides.append(Sides(a=shares[0], b=shares[1], better=-1, paired=False, unfair=unfair))
             speed, sent = judge_together(sides)
             return JudgedStep(speed, sent=sent)
         return JudgedStep(*judge_together(sides))

@@ -28,7 +28,7 @@ _WANDERS = 1.5
 # Nearly all that its own pace lets pass.
 _PACED = 0.9
 # Sent again: differences count that are a fiftieth of this, a thousandth of what arrives.
-_HARDLY = 0.05
+HARDLY = 0.05
 # A congestion control that makes losses of its own by probing for more.
 _PROBES = "bbr"
 
@@ -144,7 +144,7 @@ def blocks_sent_again(ways: Sequence[OneWay]) -> list[float]:
     for (now_s, now), (later_s, later) in _windows(arrived, _longest_s(ways)):
         if now_s >= until_s and later > now:
             sent = sum(_at(one, later_s) - _at(one, now_s) for one in again)
-            found.append(sent / (later - now) + _HARDLY)
+            found.append(sent / (later - now) + HARDLY)
             until_s = later_s
     return found
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from fabtune.autotune import taken_back, view
+from fabtune.autotune import taken_back, trend, view
+from fabtune.autotune.disturbed import Disturbance, Witness, other_disks
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of, watched
+from fabtune.autotune.made import Made
+from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted, wanted_steps
 from fabtune.catalog.tunable import ROLES
@@ -21,7 +23,7 @@ from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
-from fabtune.model.judgement import Judgement
+from fabtune.model.judgement import Judgement, Verdict
 from fabtune.model.observation import INITIATOR
 from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals, unconfirmed
 from fabtune.tune.far_end import FarEnd
@@ -82,6 +84,10 @@ class Climbed:
     kept: bool
     # Whether it would have left others that use the line less than half of what it brought.
     unfair: bool = False
+    # What else changed meanwhile, so that it could not be judged.
+    disturbance: Disturbance | None = None
+    # What it wrote, by transaction, in the order of writing.
+    made: tuple[Made, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
         """Return it with stable keys."""
@@ -94,6 +100,9 @@ class Climbed:
             **_judged_json("p99_", found.p99), **_judged_json("p50_", found.p50), **_judged_json("sent_", found.sent),
             "pause_s": round(self.pause_s, 3), "kept": self.kept,
             "unfair": self.unfair,
+            "disturbed_by": self.disturbance.why if self.disturbance else None,
+            "transactions": [one.transaction_json() for one in self.made],
+            "values": [value for one in self.made for value in one.values_json()],
         }  # fmt: skip
 
 
@@ -117,9 +126,12 @@ class TuningStep:
     learnt: Learnt
     wanted: Wanted
     progress: Callable[[str], None]
+    # What the journal had before the look that it is judged against.
+    witness: Witness = attrs.field(factory=Witness)
     # The transactions of this host, and that of the target's where it is another one.
     made: list[str] = attrs.field(factory=list)
     made_away: str | None = None
+    ends: list[Made] = attrs.field(factory=list)
     written: list[str] = attrs.field(factory=list)
     pause_s: float = 0.0
     # After how long each end's part goes back unless it is confirmed.
@@ -135,10 +147,16 @@ class TuningStep:
 
     @classmethod
     def next(
-        cls, asked: ClimbAsked, aim: Aim, now: View, learnt: Learnt, progress: Callable[[str], None]
+        cls,
+        asked: ClimbAsked,
+        aim: Aim,
+        now: View,
+        learnt: Learnt,
+        progress: Callable[[str], None],
+        witness: Witness,
     ) -> "TuningStep | None":
         """Return the first step that serves `aim`, was not tried yet and has something to write, None without one."""
-        steps = (cls(asked, aim, now, learnt, wanted, progress) for wanted in wanted_steps(now, aim, learnt))
+        steps = (cls(asked, aim, now, learnt, wanted, progress, witness) for wanted in wanted_steps(now, aim, learnt))
         return next((one for one in steps if one._any_rows()), None)
 
     @property
@@ -189,11 +207,10 @@ class TuningStep:
         """Write, look and judge; keep what is better, else take it back."""
         try:
             self._write()
+            made = tuple(self.made)
+            self.witness.note(made)
             self._settle()
-            after = self._glance() or self.asked.look()
-            self._check_in_force()
-            was, came = map(self._figures, (self.before, after))
-            outcome = self.aim.outcome(was, came)
+            after, outcome, disturbance = self._seen_after(made)
             self.learnt.saw(after)
             unfair = self.learnt.unfair(after)
             kept = outcome.serves(self.aim.goal) and not unfair
@@ -202,11 +219,14 @@ class TuningStep:
         except BaseException:
             self._take_back()
             raise
-        if not kept and (left := self._take_back()):
-            raise FabtuneError(left)
+        if not kept:
+            if left := self._take_back():
+                raise FabtuneError(left)
+            self.witness.note(made)
         return Climbed(
             self.limiters, tuple(self.written), self.before.bytes_per_s, after.bytes_per_s,
             self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept, unfair,
+            disturbance, tuple(self.ends),
         ), after  # fmt: skip
 
     def _check_in_force(self) -> None:
@@ -220,6 +240,42 @@ class TuningStep:
                 f"{', '.join(back)} went back while the step was looked at, as its time was up or by another hand: it "
                 "is not judged; tune again"
             )
+
+    def _seen_after(self, made: Sequence[str]) -> tuple[View, JudgedStep, Disturbance | None]:
+        """Look at what the step came to; for longer where a load that grows by itself may be all of it."""
+        after = self._glance() or self.asked.look()
+        outcome, disturbance = self._compared(after, made)
+        if self._grows(after, outcome):
+            self.progress(f"the load may grow by itself; looking for {self.asked.seconds:g} s more ...")
+            after = self.asked.look().behind(after)
+            outcome, disturbance = self._compared(after, made)
+            if self._grows(after, outcome):
+                disturbance = Disturbance("the load grew by itself, before the step and after it, by as much")
+                outcome = self._judge(after, disturbance)
+        return after, outcome, disturbance
+
+    def _compared(self, after: View, made: Sequence[str]) -> tuple[JudgedStep, Disturbance | None]:
+        self._check_in_force()
+        disturbance = other_disks(self.before, after) or self.witness.disturbance(made)
+        return self._judge(after, disturbance), disturbance
+
+    def _grows(self, after: View, outcome: JudgedStep) -> bool:
+        """Tell whether it counts as faster, and a load that grows by itself would be as much faster by now."""
+        speed = outcome.throughput
+        if speed.verdict is not Verdict.BETTER or speed.low is None:
+            return False
+        return trend.explains(self.before.blocks_bytes_per_s, after.blocks_bytes_per_s, speed.low)
+
+    def _judge(self, after: View, disturbance: Disturbance | None) -> JudgedStep:
+        was, came = map(self._figures, (self.before, after))
+        return self.aim.outcome(was, attrs.evolve(came, disturbed=disturbance.why if disturbance else ""))
+
+    def look_again(self) -> View:
+        """Look at the load as it is since the step went back."""
+        self.witness.renew()
+        self._since_s = time.monotonic()
+        self._settle()
+        return self.asked.look()
 
     @property
     def _settles_s(self) -> float:
@@ -261,6 +317,8 @@ class TuningStep:
                 self.made_away = wrote.transaction
             elif wrote.transaction:
                 self.made.append(wrote.transaction)
+            if wrote.transaction:
+                self.ends.append(Made(end.role, end.host, wrote.transaction, tuple(wrote.rows)))
             # What both ends share has another value now.
             self._plans.clear()
             self.written += dict.fromkeys(f"{end.role}: {row.tunable.name}" for row in wrote.rows)
@@ -273,14 +331,15 @@ class TuningStep:
     def _longest_s(self) -> float:
         """Return how long it may take from its first write to its confirmation, if sessions come back at all."""
         connect_s = reconnect.most_s(live_sessions()) + _GLANCE_S if self._connects else 0.0
-        return _SPARE_S + connect_s + self._settles_s + self.asked.seconds
+        # It may be looked at twice.
+        return _SPARE_S + connect_s + self._settles_s + 2 * self.asked.seconds
 
     def _keep(self) -> None:
         """Confirm what was written, the end first that may be out of reach.  Raises FabtuneError."""
         if self.made_away and self._far:
             self._perhaps_kept = True
             self._far.confirm(self.made_away)
-        if self.made and watched():
+        if self.made:
             confirm.accept(self.progress, self.made)
 
     def _felt(self, anew: Sequence[reconnect.Reconnected], left: Sequence[pending.Pending]) -> None:

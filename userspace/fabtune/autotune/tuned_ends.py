@@ -91,7 +91,10 @@ def changes_of(rows: Sequence[Row]) -> list[Row]:
 
 
 def watched() -> bool:
-    """Tell whether this host can take a step back after a power cut, too: only then the switch promises anything."""
+    """Tell whether this host can take a step back after a power cut, too: only then the switch promises anything.
+
+    Where it cannot, the journal alone says that a step was not judged.
+    """
     return systemd.manages_host()
 
 
@@ -132,11 +135,11 @@ class NearEnd:
 
     def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
         """Write it; the initiator's sessions are connected anew where that is due.  Raises FabtuneError."""
-        done, result = carry_out(
+        _, result = carry_out(
             plan, persist=False, leave=Leave(reconnect=self.role == ROLES[0]),
-            confirm_within_s=limit_s if watched() else None, beside=beside, progress=progress,
+            confirm_within_s=limit_s if watched() else None, beside=beside, on_trial=True, progress=progress,
         )  # fmt: skip
-        return Wrote(result.transaction, done.changes, result.reconnected, result.pending)
+        return Wrote(result.transaction, result.written, result.reconnected, result.pending)
 
 
 class AwayTarget:
