@@ -95,9 +95,9 @@ def negotiated_bursts(result: StepResult) -> Bursts | None:
 
 
 def bursts_of(values: Mapping[str, str]) -> Bursts | None:
-    """Return negotiated values (RFC 7143 names) as bursts, None when one is missing."""
+    """Return negotiated values (RFC 7143 names) as bursts, None when one is missing or none that there can be."""
     try:
-        return Bursts(
+        found = Bursts(
             first_burst_bytes=int(values["FirstBurstLength"]),
             max_burst_bytes=int(values["MaxBurstLength"]),
             target_mrdsl_bytes=int(values["MaxXmitDataSegmentLength"]),
@@ -107,11 +107,14 @@ def bursts_of(values: Mapping[str, str]) -> Bursts | None:
         )
     except (KeyError, ValueError):
         return None
+    sizes = (found.first_burst_bytes, found.max_burst_bytes, found.target_mrdsl_bytes, found.outstanding_r2t)
+    return found if min(sizes) > 0 else None
 
 
 def _largest_request(record: RunRecord) -> int:
     """Return the bytes above which the kernel splits a request."""
-    return int(record.target.queue.get("max_sectors_kb", 2**21)) * 1024
+    said = record.target.queue.get("max_sectors_kb", "")
+    return int(said) * 1024 if said.isdecimal() and int(said) else 2**31
 
 
 def _bound(record: RunRecord, result: StepResult) -> LawCheck | None:

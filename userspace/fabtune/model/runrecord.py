@@ -6,6 +6,7 @@ Whatever measures makes a RunRecord, whatever reports reads one.  Of an unknown 
 
 import time
 from collections.abc import Mapping
+from typing import Annotated
 
 import attrs
 
@@ -16,7 +17,7 @@ from fabtune.model.judgement import Rules
 from fabtune.model.limits import Limits
 from fabtune.model.offered import Offered, Replayed
 from fabtune.model.outputs import FioOutput, Iperf3Output, Qdisc
-from fabtune.model.path import LINUX_FRAMING, NetworkPath
+from fabtune.model.path import LEAST_MTU, LINUX_FRAMING, NetworkPath
 
 SCHEMA = "fabtune-run/1"
 # Why a run that somebody ended is not complete.
@@ -24,9 +25,19 @@ INTERRUPTED = "interrupted by the user"
 # What the ids of a session's two parts end with.
 CALIBRATION, PAIRS = "-calibration", "-pairs"
 
+# More than any size, rate or number of requests that there is.
+_MOST = 2**63
+
+
+def _has_sizes(parameters: "dict[str, Value]") -> bool:
+    sizes = [value for name, value in parameters.items() if name.endswith(("_bytes", "_bytes_per_s"))]
+    return all(isinstance(one, int) and 1 <= one <= _MOST for one in sizes)
+
+
 # A sample's keys are PCP's metric names.
 Sample = dict[str, float]
 Value = int | float | str
+_Parameters = Annotated[dict[str, Value], typed.Check(_has_sizes, "sizes and rates (in bytes) as whole numbers from 1")]
 
 
 @attrs.frozen
@@ -157,10 +168,10 @@ class StepResult:
     """
 
     name: str
-    parameters: dict[str, Value]
+    parameters: _Parameters
     phase: str = ""
     cache: str | None = None
-    depth: int = 0
+    depth: Annotated[int, typed.between(0, _MOST)] = 0
     closed_loop: bool = False
     must_fail: str | None = None
     job: str = ""
@@ -330,12 +341,12 @@ class Draft:
 
 @attrs.frozen
 class _PathKeys:
-    """A path as the file has it."""
+    """A path as the file has it; bounds are divided by its rate and by what a packet has beside its headers."""
 
-    rtt_ms: float | None = typed.omitted()
-    rate_bytes_per_s: float | None = typed.omitted()
-    mtu: int | None = typed.omitted()
-    framing_bytes: int | None = typed.omitted()
+    rtt_ms: Annotated[float, typed.at_least(0)] | None = typed.omitted()
+    rate_bytes_per_s: Annotated[float, typed.at_least(1)] | None = typed.omitted()
+    mtu: Annotated[int, typed.between(LEAST_MTU, _MOST)] | None = typed.omitted()
+    framing_bytes: Annotated[int, typed.between(0, _MOST)] | None = typed.omitted()
 
 
 def _path_of(keys: _PathKeys) -> PathTold:
