@@ -261,7 +261,7 @@ CASES: dict[str, tuple[Break, str]] = {
     "a run said to have failed": (lambda t: set_key(t / "index.json", "failed", *INDEXED, "status"),
                                   f"{WAN_1}: index.json says 'failed', but it has been measured"),
     "index gone": (lambda t: (t / "index.json").unlink(), "exp: no index.json: nothing says which runs there should"),
-    "another's summary": (lambda t: (t / "summary.json").write_text('[{"mb_per_s": 999.0}]'), "summary.json: not what its"),
+    "another's summary": (lambda t: (t / "summary.json").write_text('[{"mb_per_s": 9.0}]'), "summary.json: not what"),
     # In the place of others, or among them.
     "run directories swapped": (swap_directories, f"{WAN_1}: the figures in index.json"),
     "note and points gone": (lose_note, f"{WAN_1}: missing: index.json calls it measured, and there is no run.json"),

@@ -4,6 +4,7 @@
 Whatever measures makes a RunRecord, whatever reports reads one.  Of an unknown key nothing is lost: it is kept.
 """
 
+import sys
 import time
 from collections.abc import Mapping
 from typing import Annotated
@@ -17,7 +18,7 @@ from fabtune.model.judgement import Rules
 from fabtune.model.limits import Limits
 from fabtune.model.offered import Offered, Replayed
 from fabtune.model.outputs import FioOutput, Iperf3Output, Qdisc
-from fabtune.model.path import LEAST_MTU, LINUX_FRAMING, NetworkPath
+from fabtune.model.path import LEAST_MTU, LINUX_FRAMING, MOST_MTU, NetworkPath
 
 SCHEMA = "fabtune-run/1"
 # Why a run that somebody ended is not complete.
@@ -31,13 +32,20 @@ _MOST = 2**63
 
 def _has_sizes(parameters: "dict[str, Value]") -> bool:
     sizes = [value for name, value in parameters.items() if name.endswith(("_bytes", "_bytes_per_s"))]
-    return all(isinstance(one, int) and 1 <= one <= _MOST for one in sizes)
+    return all(isinstance(one, int | float) and 1 <= one <= _MOST for one in sizes)
+
+
+def _is_finite(value: Json) -> bool:
+    if isinstance(value, Mapping | list):
+        return all(map(_is_finite, value.values() if isinstance(value, Mapping) else value))
+    return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
 
 
 # A sample's keys are PCP's metric names.
 Sample = dict[str, float]
 Value = int | float | str
-_Parameters = Annotated[dict[str, Value], typed.Check(_has_sizes, "sizes and rates (in bytes) as whole numbers from 1")]
+_Environment = Annotated[dict[str, Json], typed.Check(_is_finite, "finite numbers")]
+_Parameters = Annotated[dict[str, Value], typed.Check(_has_sizes, "sizes and rates in bytes as numbers from 1")]
 
 
 @attrs.frozen
@@ -267,7 +275,7 @@ class RunRecord:
     path: PathTold = PathTold()
     workload_text: str = ""
     versions: Versions = Versions()
-    environment: dict[str, Json] = attrs.field(factory=dict)
+    environment: _Environment = attrs.field(factory=dict)
     started_unix_s: float = 0.0
     steps: tuple[StepResult, ...] = ()
     ended_unix_s: float | None = typed.omitted()
@@ -345,7 +353,7 @@ class _PathKeys:
 
     rtt_ms: Annotated[float, typed.at_least(0)] | None = typed.omitted()
     rate_bytes_per_s: Annotated[float, typed.at_least(1)] | None = typed.omitted()
-    mtu: Annotated[int, typed.between(LEAST_MTU, _MOST)] | None = typed.omitted()
+    mtu: Annotated[int, typed.between(LEAST_MTU, MOST_MTU)] | None = typed.omitted()
     framing_bytes: Annotated[int, typed.between(0, _MOST)] | None = typed.omitted()
 
 
