@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from fabtune.errors import InputError
-from fabtune.model.path import LEAST_MTU, MOST_MTU
-from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms, parse_percent
+from fabtune.model.units import LEAST_MTU, MOST_MTU, parse_bit_per_s, parse_bytes, parse_ms, parse_percent
 
 T = TypeVar("T")
 

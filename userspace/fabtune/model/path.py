@@ -10,8 +10,6 @@ _MATHIS = 0.7
 # What a packet takes of a link beside itself: on real Ethernet header 14, checksum 4, preamble 8 and gap 12;
 # of a rate that netem or another shaper of Linux keeps the header alone.
 ETHERNET_FRAMING, LINUX_FRAMING = 38, 14
-# Less no link of IPv4 may have (RFC 791), and more than the loopback's none has.
-LEAST_MTU, MOST_MTU = 68, 65536
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from fabtune.model.judgement import Rules
 from fabtune.model.limits import Limits
 from fabtune.model.offered import Offered, Replayed
 from fabtune.model.outputs import FioOutput, Iperf3Output, Qdisc
-from fabtune.model.path import LEAST_MTU, LINUX_FRAMING, MOST_MTU, NetworkPath
+from fabtune.model.path import LINUX_FRAMING, NetworkPath
+from fabtune.model.units import LEAST_MTU, MOST_MTU
 
 SCHEMA = "fabtune-run/1"
 # Why a run that somebody ended is not complete.
