@@ -54,6 +54,27 @@ def of_record(record: RunRecord) -> list[LawCheck]:
                 check = law(record, result)
                 if check is not None:
                     found.append(check)
+    law, expected = "a run that reached its end did all of its steps", "figures of each, and no error"
+    return found + [LawCheck(step, law, FAIL, why, expected, voids=True) for step, why in left_undone(record)]
+
+
+def left_undone(record: RunRecord) -> list[tuple[str, str]]:
+    """Return the steps that a complete run did not do, or with an error, and why: it is as good as failed."""
+    if not record.complete:
+        return []
+    found = [("", record.problem)] if record.problem else []
+    if not record.steps and record.workload.name != "net":
+        found.append(("", "no step at all"))
+    for step in record.steps:
+        if step.skipped or step.must_fail:
+            continue
+        errors = step.document.errors
+        if step.problem:
+            found.append((step.name, step.problem))
+        elif errors:
+            found.append((step.name, f"fio ended with error {', '.join(errors)}"))
+        elif step.iperf3 is None and not step.document.jobs:
+            found.append((step.name, "nothing measured"))
     return found
 
 

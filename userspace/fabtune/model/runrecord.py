@@ -32,8 +32,9 @@ _MOST = 2**63
 
 
 def _has_sizes(parameters: "dict[str, Value]") -> bool:
-    sizes = [value for name, value in parameters.items() if name.endswith(("_bytes", "_bytes_per_s"))]
-    return all(isinstance(one, int | float) and 1 <= one <= _MOST for one in sizes)
+    # A window of 0 is the kernel's own.
+    least = {name: int(name == "block_bytes") for name in parameters if name.endswith(("_bytes", "_bytes_per_s"))}
+    return all(isinstance(one := parameters[name], int | float) and least[name] <= one <= _MOST for name in least)
 
 
 def _is_finite(value: Json) -> bool:
@@ -46,7 +47,7 @@ def _is_finite(value: Json) -> bool:
 Sample = dict[str, float]
 Value = int | float | str
 _Environment = Annotated[dict[str, Json], typed.Check(_is_finite, "finite numbers")]
-_Parameters = Annotated[dict[str, Value], typed.Check(_has_sizes, "sizes and rates in bytes as numbers from 1")]
+_Parameters = Annotated[dict[str, Value], typed.Check(_has_sizes, "sizes and rates in bytes as numbers")]
 
 
 @attrs.frozen
