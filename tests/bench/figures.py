@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TOP / "userspace"))
+sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).resolve().parent)]
 
 import kept_against  # noqa: E402
 

@@ -34,7 +34,8 @@ def points_apart(name: str, points: Sequence[Point]) -> list[str]:
     seeds = min((int(point["seeds"]) for point in points), default=0)
     found = []
     if missing:
-        found.append(f"{missing} of {counted(len(cells), 'combination')} of the definition are not in it")
+        are = "is" if missing == 1 else "are"
+        found.append(f"{missing} of {counted(len(cells), 'combination')} of the definition {are} not in it")
     if other:
         found.append(f"{other} of its {counted(len(points), 'point')} are of no combination of the definition")
     if seeds < wanted.seeds:
