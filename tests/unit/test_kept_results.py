@@ -184,11 +184,15 @@ def twice(index: Any) -> None:
     index["combinations"][1]["runs"] += index["combinations"][1]["runs"][:1] * 2
 
 
+def link_to_another(tree: Path) -> None:
+    shutil.rmtree(tree / "profile=wan/run-2")
+    (tree / "profile=wan/run-2").symlink_to("run-1")
+
+
 NOT_WHOLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another's name": (lambda t: edit(t / "index.json", lambda i: i.update(name="demo")), "testrun.xml: does not say"),
     "a run listed thrice": (lambda t: edit(t / "index.json", twice), "of 3 runs of .*wan it lists 1, 1, 1, 2, 3"),
-    "a run that is a link": (lambda t: (shutil.rmtree(t / "profile=wan/run-2"),
-                                        (t / "profile=wan/run-2").symlink_to("run-1")), "run-2 is a link to"),
+    "a run that is a link": (link_to_another, "run-2 is a link to"),
     "XML of another": (lambda t: (t / "testrun.xml").write_text("<testrun/>"), "testrun.xml: does not say"),
     "a record of no run": (lambda t: recordfile.write(make_record(50.0), t / "profile=wan/run-9/read.run.json.gz"),
                            "of no run of this experiment"),

@@ -22,7 +22,7 @@ from fabtune.model.runrecord import RunRecord
 from fabtune.report import compare, runs, suite, verdict_table
 
 BEFORE = Path(__file__).parent / "data/record-1.run.json.gz"
-ODD = (
+ODD: tuple[Any, ...] = (
     0,
     -1,
     1,

@@ -22,6 +22,7 @@ BYTES_TOLERANCE = 0.02
 DEPTH_TOLERANCE = 0.03
 R2T_TOLERANCE = 0.02
 ON_TIME_TOLERANCE = 0.1
+_ALL_STEPS = "a run that reached its end did all of its steps"
 # The basic header segment of every PDU (RFC 7143, 11.2); room for what is neither command nor data, such as pings.
 HEADER_BYTES = 48
 OTHER_BYTES = 4096
@@ -54,8 +55,10 @@ def of_record(record: RunRecord) -> list[LawCheck]:
                 check = law(record, result)
                 if check is not None:
                     found.append(check)
-    law, expected = "a run that reached its end did all of its steps", "figures of each, and no error"
-    return found + [LawCheck(step, law, FAIL, why, expected, voids=True) for step, why in left_undone(record)]
+    return found + [
+        LawCheck(step, _ALL_STEPS, FAIL, why, "figures of each, and no error", voids=True)
+        for step, why in left_undone(record)
+    ]
 
 
 def left_undone(record: RunRecord) -> list[tuple[str, str]]:

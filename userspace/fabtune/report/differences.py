@@ -93,8 +93,8 @@ def _told_to_fio(step: StepResult) -> list[str]:
 
 def _lines_apart(counts: Sequence[Counter[str]]) -> list[Counter[str]]:
     """Return loads by those lines alone that not all of them have."""
-    loads = {load: dict.fromkeys(load.split("\n")) for side in counts for load in side}
-    common = set.intersection(*map(set, loads.values()))
+    loads = {load: list(dict.fromkeys(load.split("\n"))) for side in counts for load in side}
+    common = {line for lines in loads.values() for line in lines if all(line in other for other in loads.values())}
     told = {load: ", ".join(line for line in lines if line not in common) or _ABSENT for load, lines in loads.items()}
     return [Counter({told[load]: count for load, count in side.items()}) for side in counts]
 
