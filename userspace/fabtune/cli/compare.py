@@ -14,19 +14,23 @@ if TYPE_CHECKING:
     from fabtune.report.compare import Comparison
 
 
-def _load(path: Path) -> "list[RunRecord]":
-    from fabtune.measure import failedruns, keptrun, recordfile, resulttree
+def _load(path: Path) -> "tuple[list[RunRecord], list[str]]":
+    """Return the records at `path`, and what must be said of them.
 
+    Raises InputError where one is not to be used: nobody may take the others for all there are.
+    """
+    from fabtune.experiment import derived
+    from fabtune.measure import failedruns, recordfile, resulttree
+
+    # One record of an experiment's run is not to be believed where the run as a whole is not.
+    complaints = derived.check(path) if path.is_dir() else resulttree.check_record(path)
+    for one in complaints:
+        if not one.usable:
+            raise InputError(f"{one.why}; `fabtune report` of the directory with all of them shows the others")
+    remarks = [one.why for one in complaints]
     if not path.is_dir():
-        if (path.parent / keptrun.NOTE).exists():
-            # One record of an experiment's run is not to be believed where the run as a whole is not.
-            keptrun.read(path.parent)
-        return [recordfile.read(path)]
-    for complaint in resulttree.check(path):
-        if not complaint.usable:
-            raise InputError(f"{complaint.why}; `fabtune report {path}` shows the others")
-        print(f"fabtune: {complaint.why}", file=sys.stderr)
-    return [recordfile.read(one) for one in recordfile.find(path)] + failedruns.stand_ins(path)
+        return [recordfile.read(path)], remarks
+    return [recordfile.read(one) for one in recordfile.find(path)] + failedruns.stand_ins(path), remarks
 
 
 def _refuse_clocks(a: Path, b: Path) -> None:
@@ -47,7 +51,10 @@ def run_compare(args: argparse.Namespace) -> int:
     from fabtune.report import compare
 
     _refuse_clocks(args.a, args.b)
-    outcome = compare.compare_sets(_load(args.a), _load(args.b), practical=args.practical)
+    (a, of_a), (b, of_b) = _load(args.a), _load(args.b)
+    for why in dict.fromkeys([*of_a, *of_b]):
+        print(f"fabtune: {why}", file=sys.stderr)
+    outcome = compare.compare_sets(a, b, practical=args.practical)
     with console.reader_may_leave():
         show(outcome, args.json)
     return outcome.exit_code

@@ -4,7 +4,7 @@
 import argparse
 from pathlib import Path
 
-from fabtune.cli.arguments import bit_per_s, count, counts, milliseconds, percent, seconds, sizes
+from fabtune.cli.arguments import bit_per_s, count, counts, milliseconds, mtu_bytes, percent, seconds, sizes
 from fabtune.model.untouched import UNTOUCHED
 
 
@@ -74,7 +74,9 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate", type=bit_per_s, metavar="RATE", help="rate of the path, such as 1gbit, to compute the bound"
     )
-    parser.add_argument("--mtu", type=int, default=1500, help="MTU of the path, to compute the bound (default: 1500)")
+    parser.add_argument(
+        "--mtu", type=mtu_bytes, default=1500, help="MTU of the path, to compute the bound (default: 1500)"
+    )
     parser.add_argument("--confirm", metavar="NAME", help="allow overwriting this device, such as sdb")
     parser.add_argument(
         "--keep-files", action="store_true", help="keep the files that a workload made in DIR for the next run"

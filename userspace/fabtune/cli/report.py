@@ -12,11 +12,13 @@ from fabtune.errors import ExitCode
 
 def run_report(args: argparse.Namespace) -> int:
     """Write the page of all records below a directory; exit 1 when one cannot be read."""
+    from fabtune.experiment import derived
     from fabtune.report import runs, suite
 
     if args.tree:
         return _tree(args.directory)
     records, unreadable, remarks = suite.load(args.directory)
+    remarks += [one.why for one in derived.remarks(args.directory)]
     for _, why in unreadable:
         print(f"fabtune: not used: {why}", file=sys.stderr)
     if unreadable:

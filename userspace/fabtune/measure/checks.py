@@ -22,6 +22,7 @@ BYTES_TOLERANCE = 0.02
 DEPTH_TOLERANCE = 0.03
 R2T_TOLERANCE = 0.02
 ON_TIME_TOLERANCE = 0.1
+_ALL_STEPS = "a run that reached its end did all of its steps"
 # The basic header segment of every PDU (RFC 7143, 11.2); room for what is neither command nor data, such as pings.
 HEADER_BYTES = 48
 OTHER_BYTES = 4096
@@ -54,6 +55,29 @@ def of_record(record: RunRecord) -> list[LawCheck]:
                 check = law(record, result)
                 if check is not None:
                     found.append(check)
+    return found + [
+        LawCheck(step, _ALL_STEPS, FAIL, why, "figures of each, and no error", voids=True)
+        for step, why in left_undone(record)
+    ]
+
+
+def left_undone(record: RunRecord) -> list[tuple[str, str]]:
+    """Return the steps that a complete run did not do, or with an error, and why: it is as good as failed."""
+    if not record.complete:
+        return []
+    found = [("", record.problem)] if record.problem else []
+    if not record.steps and record.workload.name != "net":
+        found.append(("", "no step at all"))
+    for step in record.steps:
+        if step.skipped or step.must_fail:
+            continue
+        errors = step.document.errors
+        if step.problem:
+            found.append((step.name, step.problem))
+        elif errors:
+            found.append((step.name, f"fio ended with error {', '.join(errors)}"))
+        elif step.iperf3 is None and not step.document.jobs:
+            found.append((step.name, "nothing measured"))
     return found
 
 
@@ -95,9 +119,9 @@ def negotiated_bursts(result: StepResult) -> Bursts | None:
 
 
 def bursts_of(values: Mapping[str, str]) -> Bursts | None:
-    """Return negotiated values (RFC 7143 names) as bursts, None when one is missing."""
+    """Return negotiated values (RFC 7143 names) as bursts, None when one is missing or none that there can be."""
     try:
-        return Bursts(
+        found = Bursts(
             first_burst_bytes=int(values["FirstBurstLength"]),
             max_burst_bytes=int(values["MaxBurstLength"]),
             target_mrdsl_bytes=int(values["MaxXmitDataSegmentLength"]),
@@ -107,11 +131,14 @@ def bursts_of(values: Mapping[str, str]) -> Bursts | None:
         )
     except (KeyError, ValueError):
         return None
+    sizes = (found.first_burst_bytes, found.max_burst_bytes, found.target_mrdsl_bytes, found.outstanding_r2t)
+    return found if min(sizes) > 0 else None
 
 
 def _largest_request(record: RunRecord) -> int:
     """Return the bytes above which the kernel splits a request."""
-    return int(record.target.queue.get("max_sectors_kb", 2**21)) * 1024
+    said = record.target.queue.get("max_sectors_kb", "")
+    return int(said) * 1024 if said.isdecimal() and int(said) else 2**31
 
 
 def _bound(record: RunRecord, result: StepResult) -> LawCheck | None:

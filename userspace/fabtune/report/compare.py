@@ -8,19 +8,15 @@ import attrs
 
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import checks, metrics
-from fabtune.model import runrecord
-from fabtune.model.document import Json
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord, StepResult, Value
+from fabtune.report import differences
 from fabtune.report.apart import point_settings, said_setting, settings_apart
 from fabtune.report.sample import Key, Sample, on_both_sides
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
 _PRIMARY = ("mb_per_s", "files_per_s")
 _COMPARED = (*_PRIMARY, "p50_ms", "p99_ms", "cpu_s_per_gb")
-
-# What a job says of its place and time, which the record has beside it.
-_WHERE_AND_HOW_LONG = ("filename", "directory", "runtime", "ramp_time")
 
 _Biases = Mapping[Key, tuple[float, float] | None]
 
@@ -53,7 +49,7 @@ class Comparison:
 
     `paired` says by what runs are paired: ``session``, ``seed``, or nothing.  `families` are the numbers of primary and
     of other figures that were judged together, those of further comparisons with the same A included.  So many runs
-    of B are `shared` with A.
+    of B are `shared` with A; `unlike` says of which side the runs differ among themselves, and in what.
     """
 
     a: str
@@ -66,6 +62,7 @@ class Comparison:
     families: tuple[int, int]
     same: "Comparison | None" = None
     shared: int = 0
+    unlike: tuple[str, ...] = ()
 
     @property
     def primary(self) -> list[FigureRow]:
@@ -190,15 +187,18 @@ def _comparison(
     names = _label(a, "the first"), _label(b, "the second")
     if names[0] == names[1]:
         names = f"{names[0]} (A)", f"{names[1]} (B)"
+    apart = _telling_apart(a, b)
+    found = differences.of_sides(a, b, lambda one: tuple(_step_name(one, step, apart) for step in one.steps))
     return Comparison(
         *names,
         rows=rows,
         invalid=tuple(invalid),
-        differences=tuple(differences(a[0], b[0])) if a and b else (),
+        differences=found.rows,
         rules=rules,
         paired=_paired_by(a, b) if any(row.sides.paired for row in rows) else "",
         families=families,
         shared=on_both_sides(b, a),
+        unlike=tuple(differences.sentence(name, keys) for name, keys in zip(names, found.unlike, strict=True) if keys),
     )
 
 
@@ -292,7 +292,11 @@ def _side(records: Sequence[RunRecord], otherwise: str, apart: Sequence[str]) ->
     return Sample(
         _label(used or records, otherwise),
         tuple((_place(one), figures(one, apart)) for one in used),
-        tuple(frozenset(_step_name(one, step, apart) for step in one.steps) for one in records if one.failed),
+        tuple(
+            frozenset(_step_name(one, step, apart) for step in one.steps)
+            for one in records
+            if one.failed or checks.left_undone(one)
+        ),
     )
 
 
@@ -333,42 +337,3 @@ def _sides(key: Key, better: int, of_a: Sample, of_b: Sample, bias: tuple[float,
         a=values_a, b=values_b, better=better, paired=bool(both), bias=bias,
         rounded=of_a.rounded(key) + of_b.rounded(key), unfair=of_a.unfair(key) or of_b.unfair(key),
     )  # fmt: skip
-
-
-def differences(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
-    """Return what else differed between two runs: everything read back, the host, the versions, the parameters."""
-    parts = ("environment", "versions", "host", "runtime_s", "ramp_s", "path", "target")
-    raw = (runrecord.as_json(side) for side in (a, b))
-    flat_a, flat_b = ({key: value for part in parts for key, value in _flat(part, side[part])} for side in raw)
-    # Each login is a session of its own; the size of a directory is the room that was left in it.
-    changing = {"target.sessions"} | ({"target.size_bytes"} if a.target.kind == "directory" else set())
-    keys = sorted((flat_a.keys() | flat_b.keys()) - changing)
-    return _loads_apart(a, b) + [
-        (key, flat_a.get(key, "absent"), flat_b.get(key, "absent"))
-        for key in keys
-        if flat_a.get(key) != flat_b.get(key)
-    ]
-
-
-def _loads_apart(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
-    """Return what fio was told otherwise in steps of the same name and parameters, but where and for how long."""
-    theirs = {(step.name, tuple(step.parameters.items())): step for step in b.steps}
-    found = []
-    for step in a.steps:
-        other = theirs.get((step.name, tuple(step.parameters.items())))
-        jobs = [_told_to_fio(step), _told_to_fio(other) if other else {}]
-        only = [", ".join(line for line in mine if line not in rest) for mine, rest in (jobs, jobs[::-1])]
-        if other and any(only):
-            found.append((f"load of {step.name}", only[0] or "absent", only[1] or "absent"))
-    return found
-
-
-def _told_to_fio(step: StepResult) -> dict[str, None]:
-    lines = dict.fromkeys(step.job.splitlines())
-    return {line: None for line in lines if line.partition("=")[0] not in _WHERE_AND_HOW_LONG}
-
-
-def _flat(prefix: str, value: Json) -> list[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        return [pair for key, one in value.items() for pair in _flat(f"{prefix}.{key}", one)]
-    return [(prefix, str(value))]

@@ -103,10 +103,11 @@ def _called(row: FigureRow) -> str:
 
 
 def notes(outcome: Comparison) -> list[str]:
-    """Return what the verdicts rest on: reasons, groups, pairing, test, looks, A against A."""
+    """Return what the verdicts rest on: reasons, groups, unlike runs, pairing, test, looks, A against A."""
     return [
         *reasons(outcome),
         *_apart(outcome),
+        *outcome.unlike,
         *_pairing(outcome),
         *_method(outcome),
         *_looks(outcome),
