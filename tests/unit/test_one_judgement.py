@@ -110,6 +110,90 @@ def test_runs_of_the_lab_are_paired_by_their_seed() -> None:
     assert outcome.paired == "seed" and found.verdict is Verdict.BETTER and found.low == pytest.approx(31)
 
 
+def renumbered(records: list[RunRecord], number: int, pair: int, side: str) -> list[RunRecord]:
+    """The records with pair `number` of a side called `pair`."""
+    return [
+        attrs.evolve(one, session=attrs.evolve(one.session, pair=pair))
+        if one.session and (one.session.pair, one.session.side) == (number, side)
+        else one
+        for one in records
+    ]
+
+
+def test_one_pair_that_is_there_twice_does_not_unpair_the_others() -> None:
+    """Ten pairs that drifted were "better"; with one number there twice it was Welch's t, and "cannot tell"."""
+    draw = random.Random(4)
+    whole = [
+        attrs.evolve(
+            make_record(rate * math.exp(0.03 * pair + draw.gauss(0, 0.005)), label),
+            session=SessionTurn("s-pairs", pair, side, Rules()),
+        )
+        for pair in range(10)
+        for side, label, rate in (("A", "default", 100), ("B", "wan", 105))
+    ]
+    for records in (whole, renumbered(whole, 1, 0, "B")):
+        outcome = compared(records)
+        (row,) = outcome.primary
+        assert outcome.paired == "session" and row.judgement.verdict is Verdict.BETTER
+    assert row.judgement.n == 8 and row.judgement.method == "signed ranks"
+    notes = verdict_table.notes(outcome)
+    assert (
+        "Left out of the pairs: pair 1 (there more than once on a side); 1 run of default (without a partner)." in notes
+    )
+    assert not any("not interleaved" in one for one in notes)
+
+
+def of_seeds(seeds: list[int | None], label: str, rate: float) -> list[RunRecord]:
+    return [
+        make_record(rate * (1 + (seed or 0) / 100), label, start=float(number),
+                    environment=None if seed is None else {"settings": {"seed": seed}})
+        for number, seed in enumerate(seeds)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seeds", "pairs", "said"),
+    [
+        ([1, 2, 3, 4, 5], 5, None),
+        ([1, 1, 2, 3, 4, 5], 4, "Left out of the pairs: seed 1 (there more than once on a side)."),
+        (
+            [None, None, 2, 3, 4, 5], 4,
+            "Left out of the pairs: 2 runs of wan (without pair or seed); 1 run of untouched (without a partner).",
+        ),
+        ([7, 8, 9], 0, None),
+        (
+            [1, 1, 2, 2, 3, 3], 0,
+            "Not paired, since without seeds 1, 2 and 3 (there more than once on a side) fewer than 3 pairs are left",
+        ),
+    ],
+)  # fmt: skip
+def test_what_pairs_is_paired_and_what_is_left_out_is_said(
+    seeds: list[int | None], pairs: int, said: str | None
+) -> None:
+    all_of_them = [1, 2, 3, 4, 5] if len(seeds) != 3 else [1, 2, 3]
+    outcome = compare.compare(of_seeds(list(all_of_them), "untouched", 100), of_seeds(seeds, "wan", 110))
+    (row,) = outcome.primary
+    assert len(row.pairs) == pairs and outcome.paired == ("seed" if pairs else "")
+    assert row.judgement.method == ("Student's t" if pairs else "Welch's t")
+    notes = verdict_table.notes(outcome)
+    told = [one for one in notes if "airs" in one and "are paired" not in one]
+    assert [one[: len(said)] for one in told] == [said] if said else not told
+    assert any("not interleaved" in one for one in notes) == (not pairs and not said)
+
+
+def test_a_loose_run_among_those_of_a_session_does_not_unpair_them() -> None:
+    outcome = compared(session(1.05))
+    mixed = compare.compare_sets(
+        *([*(one for one in session(1.05) if one.label == label), make_record(90, label, start=9.0)]
+          for label in ("default", "wan"))
+    )  # fmt: skip
+    assert mixed.primary[0].judgement == outcome.primary[0].judgement and mixed.paired == "session"
+    assert (
+        "Left out of the pairs: 1 run of default (without pair or seed); 1 run of wan (without pair or seed)."
+        in verdict_table.notes(mixed)
+    )
+
+
 def test_a_figure_of_two_groups_is_said_to_be_one() -> None:
     a = [make_record(rate) for rate in (97.7, 119.5, 119.4, 97.6, 119.5)]
     outcome = compare.compare(a, [make_record(118 + n, "wan") for n in range(5)])

@@ -66,7 +66,7 @@ class Ranked:
 
 @attrs.frozen
 class Student:
-    """A shift of means, of trimmed ones too, whose `estimate` has the standard `error`, with `df` degrees of freedom."""
+    """A shift of means, trimmed or not, whose `estimate` has the standard `error`, with `df` degrees of freedom."""
 
     method: str
     estimate: float

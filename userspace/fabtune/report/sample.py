@@ -8,11 +8,10 @@ import attrs
 from fabtune.measure.metrics import Metric
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
+from fabtune.report.pairing import Place, Valued
 
 # The step, with what tells it apart, and the key of the figure.
 Key = tuple[str, str]
-# What a run has in common with its partner of the other side; None where it has none.
-_Place = tuple[object, ...] | None
 
 
 @attrs.frozen
@@ -20,10 +19,10 @@ class Sample:
     """One side's runs: place and figures of those to be used, and the steps of those that failed."""
 
     name: str
-    used: tuple[tuple[_Place, dict[Key, Metric]], ...]
+    used: tuple[tuple[Place | None, dict[Key, Metric]], ...]
     failed: tuple[frozenset[str], ...]
 
-    def values(self, key: Key) -> list[tuple[_Place, float]]:
+    def values(self, key: Key) -> list[Valued]:
         """Return the figure `key` of each run that has it, with the run's place."""
         return [(place, found[key].value) for place, found in self.used if key in found]
 
