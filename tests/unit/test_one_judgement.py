@@ -64,6 +64,56 @@ def test_all_verbs_say_the_same_of_the_same_records(
     assert code == by_ab.exit_code == by_report.exit_code
 
 
+def kept(records: list[RunRecord], out: Path) -> Path:
+    """The directory that `ab` leaves, with both sides and A against A in it."""
+    for one in records:
+        assert one.session
+        part, side, pair = one.session.id.removeprefix(one.session.name), one.session.side, one.session.pair
+        recordfile.write(one, out / part.lstrip("-") / f"{pair:02d}-{side}-{one.session.name}.run.json.gz")
+    return out
+
+
+@pytest.mark.parametrize("same", [None, 1.0])
+@pytest.mark.parametrize("ratio", [0.95, 1.05])
+def test_what_ab_left_is_compared_as_it_lies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], same: float | None, ratio: float
+) -> None:
+    """`compare` took two paths, `ab` writes one directory: that twice was "no practical difference" of any session."""
+    records = session(ratio, same=same)
+    out, by_ab = str(kept(records, tmp_path / "runs")), compared(records)
+    assert main(["compare", out, "--json"]) == by_ab.exit_code
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads(verdict_table.as_json(by_ab)) and found["rows"][0]["verdict"] in ("better", "worse")
+    for other in (out, f"{tmp_path}/../{tmp_path.name}/runs"):
+        assert main(["compare", out, other]) == ExitCode.USAGE
+        assert f"the same path twice; `fabtune compare {out}` judges the sessions" in capsys.readouterr().err
+
+
+def test_each_session_in_a_directory_is_judged_and_the_gravest_decides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, ratio in (("first", 1.05), ("second", 0.95), ("third", 1.0)):
+        kept(session(ratio, name=name, noise=0.03 if name == "third" else 0.01), tmp_path / "runs")
+    assert main(["compare", str(tmp_path / "runs"), "--json"]) == ExitCode.DRIFT
+    found = [one["rows"][0]["verdict"] for one in json.loads(capsys.readouterr().out)]
+    assert found == ["better", "worse", "cannot tell"]
+    assert main(["compare", str(tmp_path / "runs")]) == ExitCode.DRIFT
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("Session")] == [
+        "Session first", "Session second", "Session third"
+    ]  # fmt: skip
+
+
+def test_one_path_without_a_whole_session_is_refused_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept([one for one in session(1.05) if one.session and one.session.side == "A"], tmp_path / "half")
+    recordfile.write(make_record(100), tmp_path / "loose" / "1.run.json.gz")
+    for place in ("half", "loose"):
+        assert main(["compare", str(tmp_path / place)]) == ExitCode.USAGE
+        said = capsys.readouterr().err
+        assert f"{tmp_path / place}: no session of `fabtune ab` with runs of both sides; give two paths" in said
+
+
 def test_the_bias_of_one_session_is_not_that_of_the_next() -> None:
     biased, plain = session(1.03, same=1.05, name="first", seed=2), session(1.03, name="second", seed=2)
     outcomes = [outcome for _, outcome in paired.outcomes([*biased, *plain])]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabtune.cli import console
-from fabtune.errors import InputError
+from fabtune.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from fabtune.model.runrecord import RunRecord
@@ -46,11 +46,39 @@ def run_compare(args: argparse.Namespace) -> int:
     """Hold records against records; the exit code says how it went."""
     from fabtune.report import compare
 
+    if args.b is None:
+        return _sessions(args.a, args.practical, as_json=args.json)
+    if args.a.resolve() == args.b.resolve():
+        raise InputError(
+            f"{args.a}: the same path twice; `fabtune compare {args.a}` judges the sessions of `fabtune ab` in it"
+        )
     _refuse_clocks(args.a, args.b)
     outcome = compare.compare_sets(_load(args.a), _load(args.b), practical=args.practical)
     with console.reader_may_leave():
         show(outcome, args.json)
     return outcome.exit_code
+
+
+def _sessions(place: Path, practical: float | None, *, as_json: bool) -> int:
+    """Hold B against A of each interleaved session at `place`; the gravest says how it went."""
+    from fabtune.cli.table import paragraph
+    from fabtune.report import compare, verdict_table
+
+    found = compare.compare_sessions(_load(place), practical=practical)
+    if not found:
+        raise InputError(
+            f"{place}: no session of `fabtune ab` with runs of both sides; give two paths to hold one against the other"
+        )
+    with console.reader_may_leave():
+        if as_json and len(found) > 1:
+            print(f"[{', '.join(verdict_table.as_json(one) for _, one in found)}]")
+        else:
+            for name, outcome in found:
+                if len(found) > 1:
+                    paragraph(f"Session {name}")
+                show(outcome, as_json)
+    codes = [outcome.exit_code for _, outcome in found]
+    return next((code for code in (ExitCode.DRIFT, ExitCode.CANNOT_TELL) if code in codes), ExitCode.DONE)
 
 
 def show(outcome: "Comparison", as_json: bool) -> None:

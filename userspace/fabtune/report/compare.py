@@ -153,6 +153,12 @@ def compare_session(records: Sequence[RunRecord], *, practical: float | None = N
     return compare(a, b, practical=practical, same=a_against_a(records, practical=practical)) if a and b else None
 
 
+def compare_sessions(records: Sequence[RunRecord], *, practical: float | None = None) -> list[tuple[str, Comparison]]:
+    """Return B against A of each interleaved session among `records` that has both sides, by the session's name."""
+    found = ((name, compare_session(mine, practical=practical)) for name, mine in split(records))
+    return [(name, one) for name, one in found if one]
+
+
 def a_against_a(records: Sequence[RunRecord], *, practical: float | None = None) -> Comparison | None:
     """Return what A against A of one session proves: the set-up's own bias; None where that was not measured."""
     sides = _of_sides(records, calibration=True)
