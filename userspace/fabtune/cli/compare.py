@@ -21,24 +21,27 @@ def _load(path: Path) -> "list[RunRecord]":
         if (path.parent / keptrun.NOTE).exists():
             # One record of an experiment's run is not to be believed where the run as a whole is not.
             keptrun.read(path.parent)
-        return [recordfile.read(path)]
+        return resulttree.with_clocks([recordfile.read(path)], path)
     for complaint in resulttree.check(path):
         if not complaint.usable:
             raise InputError(f"{complaint.why}; `fabtune report {path}` shows the others")
         print(f"fabtune: {complaint.why}", file=sys.stderr)
-    return [recordfile.read(one) for one in recordfile.find(path)] + failedruns.stand_ins(path)
+    records = [recordfile.read(one) for one in recordfile.find(path)] + failedruns.stand_ins(path)
+    return resulttree.with_clocks(records, path)
 
 
-def _refuse_clocks(a: Path, b: Path) -> None:
-    """Raise InputError where one side is known to have been measured by another clock than the other."""
-    from fabtune.measure import resulttree
+def _refuse_clocks(a: Path, ours: "list[RunRecord]", b: Path, theirs: "list[RunRecord]") -> None:
+    """Raise InputError where one side was measured by another clock than the other, or nothing says by which."""
+    from fabtune.measure import keptrun
+    from fabtune.report.sample import said_clocks
 
-    clocks = [sorted({one.clock for one in resulttree.origins_at(side).values()}) for side in (a, b)]
-    if all(clocks) and clocks[0] != clocks[1]:
-        ours, theirs = (" and ".join(names) for names in clocks)
+    clocks = [{one.clock for one in side if one.complete} for side in (ours, theirs)]
+    if len(clocks[0] | clocks[1]) > 1:
+        said = said_clocks(clocks[0], "clock"), said_clocks(clocks[1], "one")
         raise InputError(
-            f"{a} was measured by the {ours} clock, {b} by the {theirs} one: times of one say nothing about times of "
-            "the other; measure both by one (`clock` in the experiment's definition)"
+            f"{a} was measured {said[0]}, {b} {said[1]}: times of one say nothing about times of the other; measure "
+            "both by one (`clock` in the experiment's definition), and give records of the lab with the "
+            f"{keptrun.NOTE} that names theirs"
         )
 
 
@@ -52,8 +55,9 @@ def run_compare(args: argparse.Namespace) -> int:
         raise InputError(
             f"{args.a}: the same path twice; `fabtune compare {args.a}` judges the sessions of `fabtune ab` in it"
         )
-    _refuse_clocks(args.a, args.b)
-    outcome = compare.compare_sets(_load(args.a), _load(args.b), practical=args.practical)
+    a, b = _load(args.a), _load(args.b)
+    _refuse_clocks(args.a, a, args.b, b)
+    outcome = compare.compare_sets(a, b, practical=args.practical)
     with console.reader_may_leave():
         show(outcome, args.json)
     return outcome.exit_code

@@ -24,6 +24,9 @@ INTERRUPTED = "interrupted by the user"
 # What the ids of a session's two parts end with.
 CALIBRATION, PAIRS = "-calibration", "-pairs"
 
+# What a guest of the lab is called.
+LAB_GUEST = "fabtune-lab"
+
 # A sample's keys are PCP's metric names.
 Sample = dict[str, float]
 Value = int | float | str
@@ -241,7 +244,8 @@ class Captured:
 class RunRecord:
     """One run of a workload, or of the network alone, whole or as far as it came.
 
-    `environment` has every tunable read back, or the settings of an experiment; `file` is where it was read from.
+    `environment` has every tunable read back, or the settings of an experiment; `file` is where it was read from,
+    and `clock` by which it is known to have been measured, there and then.
     """
 
     workload: WorkloadUsed
@@ -271,6 +275,7 @@ class RunRecord:
     path_mtu_verdict: str = typed.omitted("")
     events: tuple[Event, ...] = typed.omitted(())
     file: str = typed.omitted("")
+    clock: str = typed.omitted("")
     others: Rest = Rest()
 
     @property

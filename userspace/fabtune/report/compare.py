@@ -15,7 +15,7 @@ from fabtune.model.runrecord import RunRecord, StepResult, Value
 from fabtune.report import pairing
 from fabtune.report.apart import point_settings, said_setting, settings_apart
 from fabtune.report.pairing import PairedBy, Pairing
-from fabtune.report.sample import Key, Sample, on_both_sides
+from fabtune.report.sample import Key, Sample, clocks_apart, on_both_sides
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
 _PRIMARY = ("mb_per_s", "files_per_s")
@@ -290,6 +290,7 @@ def _side(records: Sequence[RunRecord], otherwise: str, apart: Sequence[str]) ->
     return Sample(
         _label(used or records, otherwise),
         tuple((pairing.place_of(one), figures(one, apart)) for one in used),
+        tuple(one.clock for one in used),
         tuple(frozenset(_step_name(one, step, apart) for step in one.steps) for one in records if one.failed),
     )
 
@@ -325,7 +326,8 @@ def _sides(
     pairs = pairing.pair(of_a.values(key), of_b.values(key), pairing.names_apart(of_a.name, of_b.name))
     return pairs, Sides(
         a=pairs.a, b=pairs.b, better=better, paired=bool(pairs.by), bias=bias,
-        rounded=of_a.rounded(key) + of_b.rounded(key), unfair=of_a.unfair(key) or of_b.unfair(key),
+        rounded=of_a.rounded(key) + of_b.rounded(key),
+        unfair=clocks_apart(key, of_a, of_b) or of_a.unfair(key) or of_b.unfair(key),
     )  # fmt: skip
 
 
