@@ -391,8 +391,8 @@ def test_runs_of_a_fleet_are_by_the_real_clock(tmp_path: Path, capsys: pytest.Ca
     ]["clock"] == "real"  # fmt: skip
     for sealed in ("real", "virtual"):
         # Of older trees the note says virtual: nothing else is different, and nothing is measured again for that.
-        for run in (tmp_path / "fleet").glob("*/run-*"):
-            resealed(run, clock=sealed)
+        for place in (tmp_path / "fleet").glob("*/run-*"):
+            resealed(place, clock=sealed)
         assert {run.state().status for run in batch.runs_of(wanted, wanted.combinations(), tmp_path / "fleet", ("one",))
                 } == {"measured"}  # fmt: skip
         capsys.readouterr()
