@@ -58,9 +58,8 @@ class FigureRow:
 class Comparison:
     """B against A, named by their labels, judged by `rules`; `same` is A against A where that was measured.
 
-    `paired` says by what runs are paired.  `families` are the numbers of primary and
-    of other figures that were judged together, those of further comparisons with the same A included.  So many runs
-    of B are `shared` with A.
+    `paired` says by what runs are paired.  `families` are the numbers of primary and of other figures that were judged
+    together, those of further comparisons with the same A included.  So many runs of B are `shared` with A.
     """
 
     a: str
