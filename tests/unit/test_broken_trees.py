@@ -19,7 +19,10 @@ from fabtune.errors import ExitCode
 from fabtune.experiment import batch, definition, present, results
 from fabtune.measure import keptrun, recordfile
 from fabtune.model.results import Point
+from fabtune.model.runrecord import LAB_GUEST
+from fabtune.report import cells, suite
 
+TOP = Path(__file__).resolve().parents[2]
 TEXT = """summary = "s"
 seeds = 2
 [factors]
@@ -375,10 +378,11 @@ def test_what_is_refused_takes_no_part_in_the_report(tmp_path: Path, capsys: pyt
 
 def test_compare_refuses_what_report_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tree = make_tree(tmp_path)
-    assert main(["compare", str(tree), str(tree)]) == ExitCode.CANNOT_TELL
+    sides = str(tree), str(tree / "profile=wan")
+    assert main(["compare", *sides]) == ExitCode.CANNOT_TELL
     edited_record(tree / WAN_1 / RECORD)
     capsys.readouterr()
-    assert main(["compare", str(tree), str(tree)]) == 2
+    assert main(["compare", *sides]) == 2
     assert re.search(f"{WAN_1}/{RECORD}: not what the run left", capsys.readouterr().err)
 
 
@@ -466,9 +470,83 @@ def test_runs_by_different_clocks_are_not_compared(tmp_path: Path, capsys: pytes
             resealed(run, clock=clock)
         set_key(tree / "index.json", clock, "clock")
     a, b = (str(place / "exp/profile=wan") for place in (first, second))
-    assert main(["compare", a, a]) == ExitCode.CANNOT_TELL
+    assert main(["compare", f"{first}/exp/profile=untouched", a]) == ExitCode.CANNOT_TELL
     capsys.readouterr()
     assert main(["compare", a, b]) == ExitCode.USAGE
     assert f"{a} was measured by the virtual clock, {b} by the real one" in capsys.readouterr().err
     main(["report", str(tmp_path)])
     assert f"{tmp_path}: runs of 2 kinds of clock together: virtual, real" in capsys.readouterr().err
+
+
+def loose(place: Path, like: Path, host: str) -> str:
+    """A directory of the records in a tree as anybody has them who has them from `host`: without a note."""
+    for number, path in enumerate(sorted(like.rglob(f"*{recordfile.SUFFIX}"))):
+        record = recordfile.read(path)
+        host_used = attrs.evolve(record.host, name=host)
+        mine = attrs.evolve(record, file="", host=host_used, label="mine", started_unix_s=1.0 + number)
+        recordfile.write(mine, place / f"{number}{recordfile.SUFFIX}")
+    return str(place)
+
+
+def test_loose_records_are_not_compared_with_those_of_a_virtual_clock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Records of `measure` have no note, and so a host's were judged against those of a virtual clock."""
+    tree = make_tree(tmp_path)
+    virtual = str(tree / "profile=wan")
+    real, unknown = (loose(tmp_path / host, tree, host) for host in ("initiator", LAB_GUEST))
+    for a, b, said in (
+        (virtual, real, f"{virtual} was measured by the virtual clock, {real} by the real one: times of one say noth"),
+        (unknown, virtual, f"{unknown} was measured by a clock that nothing names, {virtual} by the virtual one: t"),
+        (unknown, real, f"{unknown} was measured by a clock that nothing names, {real} by the real one: times of one"),
+    ):
+        assert main(["compare", a, b]) == ExitCode.USAGE
+        assert said in capsys.readouterr().err
+    others = loose(tmp_path / "others", Path(real), "other-host")
+    assert main(["compare", real, others]) == ExitCode.CANNOT_TELL
+    # The lab's guests tell no clock by their records alone.
+    assert LAB_GUEST in (TOP / "userspace/fabtune/lab/guestfs/job-init").read_text()
+
+
+def test_a_report_judges_no_run_by_another_clock_than_the_other_side_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lab").mkdir()
+    tree = make_tree(tmp_path / "lab")
+    loose(tmp_path / "mine", tree, "initiator")
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "cannot tell: runs by the real clock and by the virtual clock" in page
+    records, _, _ = suite.load(tmp_path)
+    assert {(one.label, one.clock) for one in records} == {
+        ("untouched", "virtual"), ("wan", "virtual"), ("mine", "real")
+    }  # fmt: skip
+    # Neither do runs of one label count together that are by two clocks.
+    alike = [attrs.evolve(one, label="wan", host=records[0].host) for one in records]
+    assert [len(cell.runs) for cell in cells.cells(alike)] == [4, 4]
+
+
+def test_runs_of_a_fleet_are_by_the_real_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Hosts' runs were sealed "virtual", the definition's default, and judged against the lab's."""
+    (tmp_path / "exp.toml").write_text(TEXT)
+    wanted = definition.load(str(tmp_path / "exp.toml"))
+    for name, hosts in (("fleet", ("one",)), ("lab", ())):
+        out = tmp_path / name
+        runs = batch.runs_of(wanted, wanted.combinations(), out, hosts)
+        for number, run in enumerate(runs):
+            record = make_record(100.0 + number, run.settings.profile, start=float(len(hosts)))
+            recordfile.write(record, run.directory.joinpath(*hosts) / RECORD)
+            run.keep([Point({"profile": run.settings.profile, "op": "read", "mb_per_s": 100.0})])
+        results.write(results.of_experiment(wanted, runs, out, []), out)
+    assert json_of(tmp_path / "fleet/index.json")["clock"] == json_of(tmp_path / "fleet" / WAN_1 / "run.json")[
+        "origin"
+    ]["clock"] == "real"  # fmt: skip
+    for sealed in ("real", "virtual"):
+        # Of older trees the note says virtual: nothing else is different, and nothing is measured again for that.
+        for place in (tmp_path / "fleet").glob("*/run-*"):
+            resealed(place, clock=sealed)
+        assert {run.state().status for run in batch.runs_of(wanted, wanted.combinations(), tmp_path / "fleet", ("one",))
+                } == {"measured"}  # fmt: skip
+        capsys.readouterr()
+        assert main(["compare", str(tmp_path / "fleet"), str(tmp_path / "lab")]) == ExitCode.USAGE
+        assert "fleet was measured by the real clock, " in capsys.readouterr().err

@@ -12,7 +12,6 @@ from fabtune import progress
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.experiment import batch, definition, earlier, fleet, inventory, publish, results
-from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.publish import Published
 from fabtune.measure import keptrun
@@ -39,7 +38,7 @@ def run_experiment(args: argparse.Namespace) -> int:
     if args.dry_run:
         if args.resume:
             runs = batch.to_measure(runs, resume=True, progress=progress.for_stderr())
-        return _show_plan(wanted, runs, args.jobs or os.cpu_count() or 1, args.json)
+        return _show_plan(every[0].clock, runs, args.jobs or os.cpu_count() or 1, args.json)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     out.mkdir(parents=True, exist_ok=True)
@@ -95,7 +94,7 @@ def _code(verdicts: list[JudgedExpectation]) -> ExitCode:
     return ExitCode.CANNOT_TELL if any(one.holds is None and one.measured for one in verdicts) else ExitCode.DONE
 
 
-def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int, as_json: bool) -> int:
+def _show_plan(clock: str, runs: list[batch.Run], at_once: int, as_json: bool) -> int:
     if as_json:
         table.print_json(
             {"runs": [{"combination": one.combination.factors, "seed": one.settings.seed} for one in runs]}
@@ -104,7 +103,7 @@ def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int, as_json:
         for one in runs:
             print(one.name)
     seconds = len(runs) * batch.EXPECTED_RUN_S / at_once
-    print(f"{len(runs)} runs, about {seconds / 60:.0f} minutes on this machine ({wanted.clock} clock)", file=sys.stderr)
+    print(f"{len(runs)} runs, about {seconds / 60:.0f} minutes on this machine ({clock} clock)", file=sys.stderr)
     return ExitCode.DONE
 
 

@@ -91,8 +91,10 @@ def _workloads(parser: argparse.ArgumentParser) -> None:
 
 def _compare(parser: argparse.ArgumentParser) -> None:
     _add_judging(parser)
-    parser.add_argument("a", type=Path, metavar="A", help="a run record, or a directory of them")
-    parser.add_argument("b", type=Path, metavar="B", help="the same, to compare with A")
+    parser.add_argument(
+        "a", type=Path, metavar="A", help="a run record, or a directory of them; alone, one that `fabtune ab` left"
+    )
+    parser.add_argument("b", type=Path, nargs="?", metavar="B", help="a record or a directory, to compare with A")
     parser.set_defaults(handler="fabtune.cli.compare:run_compare")
 
 

@@ -127,9 +127,10 @@ def _last_said(directory: Path) -> str:
 
 
 def runs_of(definition: Definition, cells: Sequence[Combination], out: Path, hosts: tuple[str, ...] = ()) -> list[Run]:
-    """Return every run of `cells`, all with one seed before the next."""
+    """Return every run of `cells`, all with one seed before the next; no clock but the real one runs on `hosts`."""
+    clock = "real" if hosts else definition.clock
     return [
-        Run(cell, number, out / cell.name / f"run-{number}", definition.clock, hosts)
+        Run(cell, number, out / cell.name / f"run-{number}", clock, hosts)
         for number in range(1, definition.seeds + 1)
         for cell in cells
     ]

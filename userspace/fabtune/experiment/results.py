@@ -42,7 +42,7 @@ def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, comman
         name=definition.name,
         summary=definition.summary,
         source=definition.source,
-        clock=definition.clock,
+        clock=next((run.clock for run in runs), definition.clock),
         seeds=definition.seeds,
         factors={name: tuple(values) for name, values in definition.factors.items()},
         fixed=dict(definition.fixed),

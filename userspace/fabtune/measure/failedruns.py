@@ -38,9 +38,10 @@ def stand_ins(directory: Path) -> list[RunRecord]:
     These are without figures; each says why, and how to measure it again.
     """
     return [
-        _without_figures(recordfile.read(like), one, name)
+        _without_figures(like, one, name)
         for one in _failed(directory)
-        for name, like in _of_others(one).items()
+        for name, path in _of_others(one).items()
+        for like in resulttree.with_clocks([recordfile.read(path)], path)
         if not (one.directory / name).exists()
     ]
 

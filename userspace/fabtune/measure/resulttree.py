@@ -24,6 +24,7 @@ from fabtune.model.results import (
     RunEntry,
     SuiteIndex,
 )  # fmt: skip
+from fabtune.model.runrecord import LAB_GUEST, RunRecord
 
 INDEX = indexclaims.INDEX
 # A run's note and its points.
@@ -147,6 +148,21 @@ def origins_at(place: Path) -> dict[Path, Origin]:
     for run in above:
         with contextlib.suppress(InputError):
             found[run] = keptrun.read_note(run).origin
+    return found
+
+
+def with_clocks(records: Sequence[RunRecord], place: Path, top: Path = Path()) -> list[RunRecord]:
+    """Return `records`, read at or below `place`, each with its clock; their files are named from `top` on.
+
+    Of a lab's guest its run's note says it, and of a loose record nothing; a host has no clock but the real one.
+    """
+    origins = origins_at(place)
+    found = []
+    for record in records:
+        run = (top / record.file).parent
+        origin = origins.get(run) or origins.get(run.parent)
+        loose = record.clock or ("" if record.host.name == LAB_GUEST else "real")
+        found.append(attrs.evolve(record, clock=origin.told("clock") if origin else loose))
     return found
 
 

@@ -27,6 +27,9 @@ INTERRUPTED = "interrupted by the user"
 # What the ids of a session's two parts end with.
 CALIBRATION, PAIRS = "-calibration", "-pairs"
 
+# What a guest of the lab is called.
+LAB_GUEST = "fabtune-lab"
+
 # More than any size, rate or number of requests that there is.
 _MOST = 2**63
 
@@ -262,7 +265,8 @@ class Captured:
 class RunRecord:
     """One run of a workload, or of the network alone, whole or as far as it came.
 
-    `environment` has every tunable read back, or the settings of an experiment; `file` is where it was read from.
+    `environment` has every tunable read back, or the settings of an experiment; `file` is where it was read from,
+    and `clock` by which it is known to have been measured, there and then.
     """
 
     workload: WorkloadUsed
@@ -292,6 +296,7 @@ class RunRecord:
     path_mtu_verdict: str = typed.omitted("")
     events: tuple[Event, ...] = typed.omitted(())
     file: str = typed.omitted("")
+    clock: str = typed.omitted("")
     others: Rest = Rest()
 
     @property

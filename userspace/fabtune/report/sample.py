@@ -1,35 +1,39 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One side of a comparison: what its runs tell of each figure, and whether those that tell it stand for all."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 
 from fabtune.measure.metrics import Metric
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
+from fabtune.report.pairing import Place, Valued
 
 # The step, with what tells it apart, and the key of the figure.
 Key = tuple[str, str]
-# What a run has in common with its partner of the other side; None where it has none.
-_Place = tuple[object, ...] | None
 
 
 @attrs.frozen
 class Sample:
-    """One side's runs: place and figures of those to be used, and the steps of those that failed."""
+    """One side's runs: place and figures of those to be used, their clocks, and the steps of those that failed."""
 
     name: str
-    used: tuple[tuple[_Place, dict[Key, Metric]], ...]
+    used: tuple[tuple[Place | None, dict[Key, Metric]], ...]
+    clocks: tuple[str, ...]
     failed: tuple[frozenset[str], ...]
 
-    def values(self, key: Key) -> list[tuple[_Place, float]]:
+    def values(self, key: Key) -> list[Valued]:
         """Return the figure `key` of each run that has it, with the run's place."""
         return [(place, found[key].value) for place, found in self.used if key in found]
 
     def rounded(self, key: Key) -> float:
         """Return how far the figure may be off because of its bucket."""
         return max((found[key].rounded for _, found in self.used if key in found), default=0)
+
+    def clocks_of(self, key: Key) -> set[str]:
+        """Return by which clocks the figure `key` was measured; of a lab's loose record that is not known."""
+        return {clock for clock, (_, found) in zip(self.clocks, self.used, strict=True) if key in found}
 
     def unfair(self, key: Key) -> str:
         """Return why the runs that have the figure are no fair sample of all; nothing where they are.
@@ -52,6 +56,20 @@ class Sample:
         if lacking == len(mine):
             return f"no run of {self.name} tells it"
         return f"{lacking} of {counted(len(mine), 'run')} of {self.name} do not tell it; the others are no fair sample"
+
+
+def clocks_apart(key: Key, a: Sample, b: Sample) -> str:
+    """Return why the sides' figures `key` say nothing about one another, where they are not by one clock."""
+    clocks = a.clocks_of(key) | b.clocks_of(key)
+    if len(clocks) < 2:
+        return ""
+    return f"runs {said_clocks(clocks, 'clock')}: times of one say nothing about times of the other"
+
+
+def said_clocks(clocks: Collection[str], noun: str) -> str:
+    """Return by which clocks runs are; the first time that a sentence names any, its `noun` is clock, then one."""
+    unknown = "by a clock that nothing names" if noun == "clock" else f"by {noun} that nothing names"
+    return " and ".join(f"by the {clock} {noun}" if clock else unknown for clock in sorted(clocks))
 
 
 def on_both_sides(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> int:

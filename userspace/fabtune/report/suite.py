@@ -70,6 +70,7 @@ def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[
     if not found:
         raise InputError(unreadable[0][1])
     found += [attrs.evolve(one, file=_within(directory, one.file)) for one in failedruns.stand_ins(directory)]
+    found = resulttree.with_clocks(found, directory, directory)
     found.sort(key=lambda one: natural(one.file))
     said = [f"{run}: failed: {why}" for run, why in failedruns.find(directory)]
     origins = resulttree.origins_at(directory)
