@@ -21,6 +21,7 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "userspace"))
 
 from fabtune.errors import FabtuneError  # noqa: E402
+from fabtune.experiment import left_out  # noqa: E402
 from fabtune.experiment.summary import rounded_of, summarise  # noqa: E402
 from fabtune.measure import resulttree  # noqa: E402
 from fabtune.model import results  # noqa: E402
@@ -88,12 +89,13 @@ def _says(summary: Path, points: Sequence[results.Point]) -> bool:
 def keep(tree: Path, kept: Path) -> Path:
     """Take an experiment's results over, as its runs left them; no summary beside them is believed.
 
-    Raises ValueError when a run is missing, refused or of another origin.
+    Raises ValueError when a run is missing, refused, of another origin or left out.
     """
     index = resulttree.read_experiment(tree / resulttree.INDEX)
     runs = [run for cell in index.combinations for run in cell.runs]
     wrong = [one.why for one in resulttree.check(tree)]
     wrong += [f"{run.directory}: {run.status}" for run in runs if run.status != "measured"]
+    wrong += [f"{run.directory}: {why}" for run in runs for why in left_out.parted(tree / run.directory, ())[2]]
     if wrong:
         raise ValueError(f"{tree}: not kept: " + "; ".join(wrong[:5]))
     origins = [run.origin for run in runs if run.origin]

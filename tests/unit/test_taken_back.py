@@ -12,7 +12,7 @@ import pytest
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, FabtuneError
-from fabtune.experiment import alternation, batch, fleet, inventory
+from fabtune.experiment import alternation, batch, fleet, inventory, publish
 from fabtune.model.results import Point
 
 TEXT = 'seeds = 3\n[factors]\nprofile = ["wan"]\n[fixed]\nop = "read"\n'
@@ -122,6 +122,17 @@ def test_an_error_of_the_pages_hides_no_host(
     monkeypatch.setattr(batch.Run, "state", lambda _: _no_room())
     assert main(RUN) == ExitCode.FAILED
     assert f"not taken back everywhere: {NOT_BACK}" in capsys.readouterr().err
+
+
+def test_a_tree_that_cannot_be_written_hides_no_interrupt(
+    hosts: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who pressed Ctrl-C read of a full disk, and not how to go on."""
+    hosts.does = {"measure": _interrupt}
+    monkeypatch.setattr(publish, "write_tree", lambda *_, **__: _no_room())
+    assert main(RUN) == ExitCode.INTERRUPTED
+    told = capsys.readouterr().err
+    assert "No space left on device" in told and "0 of 3 runs are kept; go on with" in told
 
 
 SIDES = ["ab", "untouched", "wan", "xdd", "--switch", "/bin/true", "--calibrate", "0", "--pairs", "4", "--settle", "0s"]

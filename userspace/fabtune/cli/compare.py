@@ -26,7 +26,10 @@ def _load(path: Path) -> "list[RunRecord]":
         if not complaint.usable:
             raise InputError(f"{complaint.why}; `fabtune report {path}` shows the others")
         print(f"fabtune: {complaint.why}", file=sys.stderr)
-    return [recordfile.read(one) for one in recordfile.find(path)] + failedruns.stand_ins(path)
+    # Of a combination that failed whole these stand for all.
+    failed = failedruns.stand_ins(path)
+    found = recordfile.seen_below(path, f"*{recordfile.SUFFIX}") if failed else failedruns.records_at(path)
+    return [recordfile.read(one) for one in found] + failed
 
 
 def _refuse_clocks(a: Path, b: Path) -> None:

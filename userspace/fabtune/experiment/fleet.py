@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import tempfile
 import time
@@ -97,7 +98,7 @@ def run_all(
     other run is begun: it would be measured with a profile in force that it does not name.
     """
     waiting = to_measure(runs, resume=resume, progress=progress)
-    make_room(waiting)
+    make_room(waiting, resume=resume)
     progress.begin([(run.name, _expected_s(run)) for run in waiting])
     failures = []
     for run in interleave.in_random_blocks(waiting, lambda run: run.number):
@@ -125,7 +126,12 @@ def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: 
     path = {key: definition.fixed[key] for key in ("rtt", "rate") if key in definition.fixed}
     tuning: dict[str, Any] = {**path, "profile": settings.profile, "allow_relogin": allow_relogin}
     untouched = settings.profile == UNTOUCHED
-    run.keep(_measure(run, inventory) if untouched else _with_profile(run, inventory, tuning, progress))
+    try:
+        run.keep(_measure(run, inventory) if untouched else _with_profile(run, inventory, tuning, progress))
+    except KeyboardInterrupt:
+        # What somebody ended has not failed.
+        shutil.rmtree(run.directory)
+        raise
 
 
 def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any], progress: Progress) -> list[Point]:

@@ -206,8 +206,7 @@ def invalid_because(record: RunRecord) -> str:
     """Return why a record may not be compared, or nothing."""
     if not record.complete:
         return f"incomplete: {record.problem}"
-    broken = checks.voiding(record)
-    return "; ".join(f"{one.step}: broken law: {one.law} ({one.found}, expected {one.expected})" for one in broken)
+    return checks.void_because(record)
 
 
 def name(record: RunRecord) -> str:
