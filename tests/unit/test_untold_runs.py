@@ -151,6 +151,7 @@ def test_a_comparison_with_what_failed_whole_says_so(lab: Lab, capsys: pytest.Ca
     sides = [f"out/exp/profile={profile},rtt=100ms" for profile in RATES]
     assert main(["compare", *sides]) == ExitCode.CANNOT_TELL
     told = _said(capsys.readouterr().out)
+    assert told.startswith("wan (B) against untouched (A)")
     assert "3 of 3 runs of wan failed" in told and WHY in told and "measures it again alone" in told
 
 
@@ -259,3 +260,14 @@ def test_a_run_that_failed_first_is_said_to_have_done_so(lab: Lab, capsys: pytes
     assert f"{name}/run-2: failed before it was measured: {WHY}" in capsys.readouterr().err
     assert main(["run", "exp.toml"]) == ExitCode.DONE
     assert "failed before" not in capsys.readouterr().out
+
+
+def test_a_failed_run_lacks_what_others_of_its_kind_tell_and_no_more(lab: Lab) -> None:
+    """A load told to move data both ways may move it one way alone: of the other nothing is missed."""
+    Path("exp.toml").write_text(TEXT.replace('op = "read"\n', ""))
+    lab.fails = ALL_WAN_FAR
+    main(["run", "exp.toml"])
+    main(NEAR)
+    rows = json.loads(Path("out/exp/summary.json").read_text())
+    assert {one["op"] for one in rows} == {"read"} and len(rows) == 4
+    assert "loss" not in _rows()["wan", "100ms"]

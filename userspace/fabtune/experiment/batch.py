@@ -46,6 +46,8 @@ EXPECTED_RUN_S = 75.0
 _TIMEOUT_S = 1800.0
 # So many runs are named.
 _NAMED = 3
+# What a point says of where it is; all else are figures.
+_PLACE = frozenset((*common(Settings(), ""), "host"))
 # Why a run failed that left no word of it.
 _DID_NOT_END = "it did not end well"
 # What a guest said.
@@ -227,19 +229,36 @@ def summary_of(runs: Sequence[Run]) -> list[Summary]:
 
     Of runs that failed, and of those that are left out, there is a point that says so.
     """
+    states = [(run, run.state()) for run in runs]
     rows = []
-    for run in runs:
-        state = run.state()
+    for run, state in states:
         sound, out, _ = left_out.parted(run.directory, state.points)
         points = [Point({"seed": run.settings.seed}) | _with_line(run, point) for point in sound]
-        void = {(point.get("host"), point.get("op")) for point in out}
-        for place in _places(run):
-            if state.status == "failed":
-                points.append(place | {UNTOLD: FAILED})
-            elif (place.get("host"), place["op"]) in void:
-                points.append(place | {UNTOLD: LEFT_OUT})
+        if state.status == "failed":
+            points += [place | {UNTOLD: FAILED} for place in _like_others(run, states)]
+        points += [_only_place(point) | {UNTOLD: LEFT_OUT} for point in out]
         rows += [(run.combination.factors, point) for point in points]
     return summarise(rows)
+
+
+def _only_place(point: Point) -> Point:
+    """Return what a point says of where it is, without its figures."""
+    return Point({name: value for name, value in point.items() if name in _PLACE})
+
+
+def _like_others(run: Run, states: Sequence[tuple[Run, RunState]]) -> list[Point]:
+    """Return the points that a failed run lacks, as those of runs are that ended well: of what they are, and how told.
+
+    A mixed load may have moved data one way alone.
+    """
+    every = [(one, point) for one, state in states for point in state.points if "missing" not in point]
+    ways = {point.get("op") for one, point in every if one.settings.op == run.settings.op}
+    names = {name for _, point in every for name in point} or _PLACE
+    return [
+        Point({name: value for name, value in place.items() if name in names})
+        for place in _places(run)
+        if not ways or place["op"] in ways
+    ]
 
 
 def failed_runs(runs: Sequence[Run]) -> list[Run]:

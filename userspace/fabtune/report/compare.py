@@ -186,8 +186,10 @@ def _comparison(
     families: tuple[int, int],
 ) -> Comparison:
     invalid = [(name(record), why) for record in (*a, *b) if (why := invalid_because(record))]
-    a, b = ([record for record in side if not invalid_because(record)] for side in (a, b))
-    names = _label(a, "the first"), _label(b, "the second")
+    every = a, b
+    a, b = ([record for record in side if not invalid_because(record)] for side in every)
+    # Where no run is left its name is that of those that are not.
+    names = _label(a or every[0], "the first"), _label(b or every[1], "the second")
     if names[0] == names[1]:
         names = f"{names[0]} (A)", f"{names[1]} (B)"
     return Comparison(

@@ -39,6 +39,7 @@ from fabtune.report.table import Column, Table, decimals, plain, significant, ti
 # What places a point; one that tells no figure has these, and no others.
 _PLACE = ("profile", "rtt_ms", "op", "mb_per_s")
 KEYS = ("profile", "rtt_ms", "op", "mb_per_s", "bound_mb_per_s", "fraction_of_bound")
+_LIMITS = "What limits now?"
 OPS = {"read": "Reads", "write": "Writes"}
 # Factors that a table or its points have a place for; all others tell tables apart.
 _OWN = ("profile", "known", "rtt", "rate", "depth", "size", "op", "seed")
@@ -260,7 +261,8 @@ def answers(points: Sequence[Point]) -> list[Answer]:
         judged[name] = gains
         found += of_gains(name, profiles[0], gains, f"{seeds.capitalize()}; all points are judged together.{apart}")
         found += costs[name]
-        found.append(of_limits(name, [_reach(heading, point) for heading, point in mine if _told([point])]))
+        reached = [_reach(heading, point) for heading, point in mine if _told([point])]
+        found.append(of_limits(name, reached) if reached else Answer(_LIMITS, f"Not known: {name} tells no figure."))
     found = [*_why(points, profiles), *of_best(profiles[0], judged), *merged(found, profiles[1:])]
     if not found:
         found = [
