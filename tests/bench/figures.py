@@ -95,7 +95,7 @@ def keep(tree: Path, kept: Path) -> Path:
     runs = [run for cell in index.combinations for run in cell.runs]
     wrong = [one.why for one in resulttree.check(tree)]
     wrong += [f"{run.directory}: {run.status}" for run in runs if run.status != "measured"]
-    wrong += [f"{run.directory}: {why}" for run in runs for why in left_out.parted(tree / run.directory, ())[2]]
+    wrong += [f"{run.directory}: {why}" for run in runs for why in left_out.sifted(tree / run.directory, ())[2]]
     if wrong:
         raise ValueError(f"{tree}: not kept: " + "; ".join(wrong[:5]))
     origins = [run.origin for run in runs if run.origin]

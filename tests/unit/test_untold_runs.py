@@ -211,7 +211,7 @@ def test_a_host_that_cannot_be_right_takes_the_sum_with_it(tmp_path: Path) -> No
     for host, path in paths.items():
         recordfile.write(make_record(100.0, path=path), run / host / "read.run.json.gz")
     points = [Point({"op": op, "host": host}) for op in ("read", "write") for host in ("a", "b", "all")]
-    sound, void, whys = left_out.parted(run, points)
+    sound, void, whys = left_out.sifted(run, points)
     assert void == [points[1], points[2]] and sound == [points[0], *points[3:]]
     assert len(whys) == 1 and whys[0].startswith("b, read: broken law: no direction is faster")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment.taking_back import unstopped
+from fabtune.experiment.taking_back import taken_back_whole
 from fabtune.measure import interleave, measurement, recordfile, workload_run
 from fabtune.measure import target as targets
 from fabtune.measure.interleave import Turn
@@ -104,7 +104,7 @@ class Alternation:
         """Leave nothing applied; not even a second Ctrl-C stops that.  Says so and raises FabtuneError if it fails."""
         self._show.say(f"back to {UNTOUCHED}")
         contest, sids = self._contest, self._asked.place.sessions
-        left, interrupted = unstopped(lambda: switch(UNTOUCHED, contest.ends, contest.path, sids))
+        left, interrupted = taken_back_whole(lambda: switch(UNTOUCHED, contest.ends, contest.path, sids))
         if left:
             self._show.say(f"{left}; take the rest back with: fabtune revert --allow-relogin")
             raise FabtuneError(left)

@@ -232,7 +232,7 @@ def summary_of(runs: Sequence[Run]) -> list[Summary]:
     states = [(run, run.state()) for run in runs]
     rows = []
     for run, state in states:
-        sound, out, _ = left_out.parted(run.directory, state.points)
+        sound, out, _ = left_out.sifted(run.directory, state.points)
         points = [Point({"seed": run.settings.seed}) | _with_line(run, point) for point in sound]
         if state.status == "failed":
             points += [place | {UNTOLD: FAILED} for place in _like_others(run, states)]
@@ -282,7 +282,7 @@ def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
     if others := len(there - asked):
         was, are = ("which was", "is") if others == 1 else ("which were", "are")
         said.append(f"{counted(others, 'run')} of other combinations, {was} there before, {are} shown as well")
-    if out := [f"{run.name}: {why}" for run in every for why in left_out.parted(run.directory, run.points())[2]]:
+    if out := [f"{run.name}: {why}" for run in every for why in left_out.sifted(run.directory, run.points())[2]]:
         runs_are = f"{counted(len(out), 'run')} {'is' if len(out) == 1 else 'are'}"
         said.append(f"{runs_are} left out, {CANNOT_BE_RIGHT}: {_named(out)}")
     if before := [f"{run.name}: {run.failed_before}" for run in every if run.directory in there and run.failed_before]:
@@ -310,7 +310,7 @@ def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpe
     rows = []
     for run in runs:
         state = run.state()
-        points = _places(run) if state.status == "failed" else left_out.parted(run.directory, state.points)[0]
+        points = _places(run) if state.status == "failed" else left_out.sifted(run.directory, state.points)[0]
         rows += [point | run.combination.factors for point in points]
     return [expect.judge(one, rows, definition.factors) for one in definition.expect]
 

@@ -27,7 +27,7 @@ from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import EVERY_HOST
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
-from fabtune.experiment.taking_back import unstopped
+from fabtune.experiment.taking_back import taken_back_whole
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.installed import data_dir
 from fabtune.measure import interleave, measured, metrics, recordfile, workload
@@ -163,7 +163,7 @@ def _take_back(run: Run, inventory: Inventory, tuning: Mapping[str, Any], ended:
             signals.unfailing(progress.say)(f"{run.name}: {ended.splitlines()[0]}; taking the profile back ...")
         _play("revert", inventory, tuning, run.directory)
 
-    left, interrupted = unstopped(back)
+    left, interrupted = taken_back_whole(back)
     if left:
         command = ["ansible-playbook", "--inventory", str(inventory.path), "fabtune.fleet.revert"]
         command += ["--extra-vars", "allow_relogin=true"] if tuning["allow_relogin"] else []

@@ -11,7 +11,7 @@ from fabtune.measure import checks, recordfile
 from fabtune.model.results import Point
 
 
-def parted(directory: Path, points: Sequence[Point]) -> tuple[list[Point], list[Point], list[str]]:
+def sifted(directory: Path, points: Sequence[Point]) -> tuple[list[Point], list[Point], list[str]]:
     """Return those of a run's `points` that stand, those that are left out, and why, a sentence a record.
 
     A host that is left out takes the sum of all hosts with it.

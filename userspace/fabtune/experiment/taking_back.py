@@ -7,7 +7,7 @@ from fabtune.errors import FabtuneError
 from fabtune.tune import signals
 
 
-def unstopped(take_back: Callable[[], object]) -> tuple[str, bool]:
+def taken_back_whole(take_back: Callable[[], object]) -> tuple[str, bool]:
     """Call `take_back`, which no signal ends; return why not all is back, '' where it is, and whether a signal came."""
     left = ""
     try:

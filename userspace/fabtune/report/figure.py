@@ -151,15 +151,14 @@ def _answers(
 ) -> list[Answer]:
     """Return what stands first: what a profile gained, or whether all is as expected, how surely, and what limits."""
     shown = [row for row in rows if row.get("mb_per_s") is not None]
-    # Those too all of whose runs failed, or are left out: they count.
-    judged_of = [row for row in rows if row.get("mb_per_s") is not None or row.get("failed") or row.get("left_out")]
-    varying = _varying(judged_of, factors)
+    counting = _counting(rows)
+    varying = _varying(counting, factors)
     seeds = max((int(row.get("seeds") or 1) for row in shown), default=1)
     how_sure = f"Medians of {seeds} seeds with 95 % intervals." if seeds > 1 else "One seed: without intervals."
     found: list[Answer] = []
     judged: dict[str, list[Gain]] = {}
-    gaining = [row for row in judged_of if row.get("verdict")]
-    profiles = list(dict.fromkeys(str(row.get("profile")) for row in judged_of))
+    gaining = [row for row in counting if row.get("verdict")]
+    profiles = list(dict.fromkeys(str(row.get("profile")) for row in counting))
     base = baseline(profiles)
     told = [name for name in profiles if any(row.get("profile") == name for row in gaining)]
     costs = of_costs(base, {name: _cpu_per_gb(shown, name, varying) for name in profiles}, told)
@@ -194,10 +193,14 @@ def _answers(
             )
             for row in bound
         ]  # fmt: skip
-        found.append(
-            of_limits("All points" if not told else f"{' and '.join(told)} and what they are held against", reached)
-        )
+        whose = f"{' and '.join(told)} and what they are held against" if told else "All points"
+        found.append(of_limits(whose, reached))
     return found
+
+
+def _counting(rows: Sequence[PointRow]) -> list[PointRow]:
+    """Return the rows that tell a figure, or should: those too all of whose runs failed, or are left out."""
+    return [row for row in rows if row.get("mb_per_s") is not None or row.get("failed") or row.get("left_out")]
 
 
 def _cpu_per_gb(rows: Sequence[PointRow], profile: str, varying: Sequence[str]) -> dict[str, CpuPerGb | None]:
