@@ -24,7 +24,7 @@ sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).resolve().parent)]
 import kept_against  # noqa: E402
 
 from fabtune.errors import FabtuneError  # noqa: E402
-from fabtune.experiment import derived  # noqa: E402
+from fabtune.experiment import derived, left_out  # noqa: E402
 from fabtune.experiment.summary import rounded_of  # noqa: E402
 from fabtune.measure import resulttree  # noqa: E402
 from fabtune.model import results  # noqa: E402
@@ -83,13 +83,14 @@ def write(path: Path, points: Sequence[Point], origin: str) -> None:
 def keep(tree: Path, kept: Path) -> Path:
     """Take an experiment's results over, as its runs left them; no summary beside them is believed.
 
-    Raises ValueError when a run is missing, refused or of another origin, or the definition asks for more.
+    Raises ValueError when a run is missing, refused, of another origin or left out, or the definition asks for more.
     """
     index = resulttree.read_experiment(tree / resulttree.INDEX)
     runs = [run for cell in index.combinations for run in cell.runs]
     wrong = [one.why for one in resulttree.check(tree)]
     wrong += [f"{run.directory}: {run.status}" for run in runs if run.status != "measured"]
     wrong += [*derived.xml_apart(index, tree), *kept_against.tree_apart(index)]
+    wrong += [f"{run.directory}: {why}" for run in runs for why in left_out.sifted(tree / run.directory, ())[2]]
     if wrong:
         raise ValueError(f"{tree}: not kept: " + "; ".join(wrong[:5]))
     for why in derived.summary_apart(index, tree):

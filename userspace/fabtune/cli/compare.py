@@ -31,8 +31,10 @@ def _load(path: Path) -> "tuple[list[RunRecord], list[str]]":
     remarks = [one.why for one in complaints]
     if not path.is_dir():
         return resulttree.with_clocks([recordfile.read(path)], path), remarks
-    records = [recordfile.read(one) for one in recordfile.find(path)] + failedruns.stand_ins(path)
-    return resulttree.with_clocks(records, path), remarks
+    # Of a combination that failed whole these stand for all.
+    failed = failedruns.stand_ins(path)
+    found = recordfile.seen_below(path, f"*{recordfile.SUFFIX}") if failed else failedruns.records_at(path)
+    return resulttree.with_clocks([recordfile.read(one) for one in found] + failed, path), remarks
 
 
 def _refuse_clocks(a: Path, ours: "list[RunRecord]", b: Path, theirs: "list[RunRecord]") -> None:

@@ -12,6 +12,7 @@ from fabtune import progress
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.experiment import batch, definition, earlier, fleet, inventory, publish, results
+from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.publish import Published
 from fabtune.measure import keptrun
@@ -44,7 +45,29 @@ def run_experiment(args: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     results.withdraw(out)
     try:
-        show = progress.for_stderr()
+        verdicts = _measure(args, wanted, runs, every, hosts, out)
+    except BaseException:
+        # The tree shows which runs are there and which failed; what is wrong with it must not hide why it is so.
+        try:
+            _write_tree(args, wanted, runs, every, named, out)
+        except (FabtuneError, OSError) as error:
+            console.say(f"fabtune: {error}")
+        raise
+    _write_tree(args, wanted, runs, every, named, out)
+    return _code(verdicts)
+
+
+def _measure(
+    args: argparse.Namespace,
+    wanted: Definition,
+    runs: list[batch.Run],
+    every: list[batch.Run],
+    hosts: inventory.Inventory | None,
+    out: Path,
+) -> list[JudgedExpectation]:
+    """Measure `runs`, show them beside what is there of `every` other, and return what became of what is expected."""
+    show = progress.for_stderr()
+    try:
         if hosts:
             fleet.run_all(wanted, runs, hosts, allow_relogin=args.allow_relogin, resume=args.resume, progress=show)
         else:
@@ -61,13 +84,22 @@ def run_experiment(args: argparse.Namespace) -> int:
         raise KeyboardInterrupt(_kept(runs, args, "go on")) from None
     except batch.RunsFailedError as error:
         raise FabtuneError(f"{error}\n{_kept(runs, args, 'measure the rest')}") from None
-    finally:
-        # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
-        for complaint in publish.write_tree(wanted, out, _shown(args, runs, every), named, in_suite=args.out is None):
-            print(f"fabtune: {complaint.said}", file=sys.stderr)
-        if kept := earlier.where_kept(out):
-            print(f"fabtune: {kept}", file=sys.stderr)
-    return _code(verdicts)
+    return verdicts
+
+
+def _write_tree(
+    args: argparse.Namespace,
+    wanted: Definition,
+    runs: list[batch.Run],
+    every: list[batch.Run],
+    hosts: tuple[str, ...],
+    out: Path,
+) -> None:
+    """Write the pages and the index of what is there now; say what is wrong with it, and what is kept of earlier."""
+    for complaint in publish.write_tree(wanted, out, _shown(args, runs, every), hosts, in_suite=args.out is None):
+        print(f"fabtune: {complaint.said}", file=sys.stderr)
+    if kept := earlier.where_kept(out):
+        print(f"fabtune: {kept}", file=sys.stderr)
 
 
 def _list(as_json: bool) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from fabtune.errors import InputError
+from fabtune.experiment import left_out
 from fabtune.experiment.summary import Summary, summarise
 from fabtune.host import userfile
 from fabtune.measure import resulttree
@@ -79,13 +80,17 @@ def summary_of(index: ExperimentIndex) -> list[Summary]:
     """Return one row a combination and direction, of the runs as the index has them."""
     runs = [(cell.factors, run) for cell in index.combinations for run in cell.runs]
     rows = [(factors, point) for factors, run in runs for point in run.points]
-    return summarise(rows, [factors for factors, run in runs if run.status == "failed"])
+    return summarise(rows)
 
 
 def summary_apart(index: ExperimentIndex, top: Path) -> list[str]:
-    """Return that a summary is not what the runs beside it give; nothing where there is none."""
-    path = top / SUMMARY
-    if not path.exists() or _says(path, [one.published for one in summary_of(index)]):
+    """Return that a summary is not what the runs beside it give; nothing where there is none.
+
+    Beside runs that failed, or that are left out, the index alone does not give it.
+    """
+    path, runs = top / SUMMARY, [run for cell in index.combinations for run in cell.runs]
+    untold = any(run.status == "failed" or left_out.sifted(top / run.directory, run.points)[1] for run in runs)
+    if not path.exists() or untold or _says(path, [one.published for one in summary_of(index)]):
         return []
     return [f"{path}: not what its runs give by today's rules: not used"]
 

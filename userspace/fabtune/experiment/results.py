@@ -98,6 +98,7 @@ def _entry(run: Run, out: Path) -> RunEntry:
         files=tuple(keptrun.names_of(run.directory)),
         points=state.points,
         why=state.why,
+        failed_before=run.failed_before if state.status == "measured" else "",
         origin=state.origin,
     )
 

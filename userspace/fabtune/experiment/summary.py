@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.measure.measured import ALIKE
-from fabtune.model.judgement import ALPHA, Sides, judge_together
+from fabtune.model.judgement import ALPHA, Sides, failed_of, judge_together
 from fabtune.model.results import Point
 from fabtune.model.runrecord import Value
 from fabtune.model.statistics import groups_in, mean_interval, one_apart
+from fabtune.model.units import counted
 from fabtune.model.untouched import baseline
 
 # What is looked at first, and judged: declared before any run.
@@ -26,6 +27,8 @@ _MEASURED = (
     PRIMARY, "fraction_of_bound", "p50_ms", "p99_ms", "cpu_s_per_gb", "oldest_s", "slowest_mb_per_s", "files_per_s",
 )  # fmt: skip
 _OF_SEED, _LIMITS = "seed", "limits"
+# What a point without figures says of its run: that it failed, or that its own figures cannot be right.
+UNTOLD, FAILED, LEFT_OUT = "untold", "failed", "left_out"
 # Times are known to a bucket of fabstat at least, those of fio better.
 _ROUNDED = dict.fromkeys(("p50_ms", "p99_ms", "oldest_s"), ALIKE / 2)
 
@@ -35,17 +38,20 @@ def rounded_of(figure: str) -> float:
     return _ROUNDED.get(figure, 0.0)
 
 
+# Why runs are left out.
+CANNOT_BE_RIGHT = "since their own figures cannot be right"
+
+
 @attrs.frozen
 class Summary:
     """One combination and direction over its seeds: the factors as written, and the point that stands for its runs.
 
-    Beside these, so many runs `failed`.
+    The point has as ``failed`` and ``left_out`` how many others there are, and no figures where there are others alone.
     """
 
     factors: dict[str, str]
     point: Point
     by_seed: dict[int, float]
-    failed: int = 0
 
     @property
     def row(self) -> Point:
@@ -60,8 +66,18 @@ class Summary:
     @property
     def unfair(self) -> str:
         """Why its runs are no fair sample; nothing where they are."""
-        runs = f"{self.failed} of {self.failed + len(self.by_seed)} runs of {self.point.get('profile')}"
-        return f"{runs} failed; the others are no fair sample" if self.failed else ""
+        name, failed, out = str(self.point.get("profile")), *(int(self.point.number(one)) for one in (FAILED, LEFT_OUT))
+        runs = failed + out + int(self.point["seeds"])
+        said = [failed_of(failed, runs, name)] if failed else []
+        if out and failed + out == runs:
+            whose = counted(runs, "run")
+            said.append(f"{out} of {whose} of {name} {'is' if out == 1 else 'are'} left out, {CANNOT_BE_RIGHT}")
+        return "; ".join(said)
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is a figure to judge, or a run that should have left one."""
+        return bool(self.by_seed) or FAILED in self.point or LEFT_OUT in self.point
 
     @property
     def _others(self) -> tuple[str, ...]:
@@ -70,22 +86,19 @@ class Summary:
         return (*texts, str(self.point.get("op")), str(self.point.get("host")))
 
 
-def summarise(
-    rows: Sequence[tuple[Mapping[str, str], Point]], failed: Sequence[Mapping[str, str]] = ()
-) -> list[Summary]:
+def summarise(rows: Sequence[tuple[Mapping[str, str], Point]]) -> list[Summary]:
     """Return the (factors, point) of single runs as one row a combination and direction, in the order given.
 
     A row of another profile than the first is judged against that of the same other factors: `untouched`, else
     ``default``, else whichever profile comes first.  All of them are judged together, so that their number makes no
-    difference certain.  What runs with the factors of one that `failed` tell is no verdict.
+    difference certain.  A point that is UNTOLD stands for a run without figures: beside one that failed the others
+    are no verdict.
     """
-    failures = [_told(factors) for factors in failed]
     cells: dict[tuple[object, ...], list[tuple[dict[str, str], Point]]] = {}
     for factors, point in rows:
         told = _told(factors)
         cells.setdefault((*told.values(), point.get("op"), point.get("host")), []).append((told, point))
-    found = [_summary(mine[0][0], [point for _, point in mine]) for mine in cells.values()]
-    return _with_gains([attrs.evolve(row, failed=failures.count(row.factors)) for row in found])
+    return _with_gains([_summary(mine[0][0], [point for _, point in mine]) for mine in cells.values()])
 
 
 def _told(factors: Mapping[str, str]) -> dict[str, str]:
@@ -93,8 +106,12 @@ def _told(factors: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in factors.items() if name != _OF_SEED}
 
 
-def _summary(factors: dict[str, str], points: Sequence[Point]) -> Summary:
+def _summary(factors: dict[str, str], every: Sequence[Point]) -> Summary:
+    points = [point for point in every if UNTOLD not in point]
+    untold = [point[UNTOLD] for point in every if UNTOLD in point]
     merged: dict[str, Value | None] = {}
+    if not points:
+        merged = {name: value for name, value in every[0].items() if name not in (UNTOLD, _OF_SEED)} | {PRIMARY: None}
     for name in dict.fromkeys(name for point in points for name in point if name != _OF_SEED):
         values = [point[name] for point in points if point.get(name) is not None]
         if not values or not all(isinstance(value, int | float) for value in values):
@@ -110,6 +127,7 @@ def _summary(factors: dict[str, str], points: Sequence[Point]) -> Summary:
     if _LIMITS in merged:
         merged[_LIMITS] = _most_said([point for point in points if point.get(_LIMITS)])
     merged["seeds"] = len(points)
+    merged |= {kind: untold.count(kind) for kind in dict.fromkeys(untold)}
     by_seed = {
         int(point.get(_OF_SEED) or number): float(point[PRIMARY])
         for number, point in enumerate(points, 1)
@@ -158,14 +176,14 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
     held = []
     for row in rows:
         base = bases.get(row._others)
-        seeds = sorted(row.by_seed.keys() & base.by_seed.keys()) if base and base is not row else []
-        if base and seeds:
+        if base and base is not row and base.tells and row.tells:
+            seeds = sorted(row.by_seed.keys() & base.by_seed.keys())
             a, b = (tuple(one.by_seed[seed] for seed in seeds) for one in (base, row))
             held.append((row, Sides(a=a, b=b, better=1, paired=True, unfair=base.unfair or row.unfair)))
     judged = judge_together([sides for _, sides in held])
     gains = {}
     for (row, sides), judgement in zip(held, judged, strict=True):
-        gain = row.point[PRIMARY] / statistics.median(sides.a) if statistics.median(sides.a) else None
+        gain = row.point[PRIMARY] / statistics.median(sides.a) if sides.a and statistics.median(sides.a) else None
         gains[id(row)] = {
             "gain": _rounded(judgement.ratio or gain), "gain_low": _rounded(judgement.low),
             "gain_high": _rounded(judgement.high), "verdict": judgement.verdict.value, "why": judgement.why,

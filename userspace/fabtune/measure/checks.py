@@ -91,6 +91,12 @@ def voiding(record: RunRecord) -> list[LawCheck]:
     return [check for check in failed(record) if check.voids]
 
 
+def void_because(record: RunRecord) -> str:
+    """Return the laws for which `record` is left out, in words; nothing where there is none."""
+    broken = voiding(record)
+    return "; ".join(f"{one.step}: broken law: {one.law} ({one.found}, expected {one.expected})" for one in broken)
+
+
 def bound(record: RunRecord, result: StepResult, op: str, framing_bytes: int | None = None) -> float | None:
     """Return what path, depth, request size, bursts and disk allow in bytes/s, None when the path is not known.
 

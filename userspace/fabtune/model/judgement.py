@@ -17,6 +17,7 @@ import attrs
 
 from fabtune.model.statistics import Shift, holm, paired_t, signed_rank, trimmed_t, welch_t
 from fabtune.model.typed import between
+from fabtune.model.units import counted
 
 ALPHA = 0.05
 # A difference smaller than this is of no use to anybody.
@@ -112,6 +113,12 @@ class Judgement:
     def interval(self) -> tuple[float, float] | None:
         """The interval of the ratio."""
         return None if self.low is None or self.high is None else (self.low, self.high)
+
+
+def failed_of(failed: int, runs: int, name: str) -> str:
+    """Return why the runs of `name` are no fair sample of which some, or all, failed."""
+    said = f"{failed} of {counted(runs, 'run')} of {name} failed"
+    return said if failed == runs else f"{said}; the others are no fair sample"
 
 
 def judge_together(figures: Sequence[Sides], *, alpha: float = ALPHA, practical: float = PRACTICAL) -> list[Judgement]:

@@ -195,8 +195,10 @@ def _comparison(
     families: tuple[int, int],
 ) -> Comparison:
     invalid = [(name(record), why) for record in (*a, *b) if (why := invalid_because(record))]
-    a, b = ([record for record in side if not invalid_because(record)] for side in (a, b))
-    names = pairing.names_apart(_label(a, "the first"), _label(b, "the second"))
+    every = a, b
+    a, b = ([record for record in side if not invalid_because(record)] for side in every)
+    # Where no run is left its name is that of those that are not.
+    names = pairing.names_apart(_label(a or every[0], "the first"), _label(b or every[1], "the second"))
     apart = _telling_apart(a, b)
     found = differences.of_sides(a, b, lambda one: tuple(_step_name(one, step, apart) for step in one.steps))
     return Comparison(
@@ -216,8 +218,7 @@ def invalid_because(record: RunRecord) -> str:
     """Return why a record may not be compared, or nothing."""
     if not record.complete:
         return f"incomplete: {record.problem}"
-    broken = checks.voiding(record)
-    return "; ".join(f"{one.step}: broken law: {one.law} ({one.found}, expected {one.expected})" for one in broken)
+    return checks.void_because(record)
 
 
 def name(record: RunRecord) -> str:

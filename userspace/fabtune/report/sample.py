@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 import attrs
 
 from fabtune.measure.metrics import Metric
+from fabtune.model.judgement import failed_of
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report.pairing import Place, Valued
@@ -45,8 +46,7 @@ class Sample:
         here = [found for _, found in self.used if any(one == step for one, _ in found)]
         # One that failed before its first step failed at all of them.
         if failed := sum(not steps or step in steps for steps in self.failed):
-            runs = counted(len(here) + failed, "run")
-            return f"{failed} of {runs} of {self.name} failed; the others are no fair sample"
+            return failed_of(failed, len(here) + failed, self.name)
         # The same step may be run in one direction at a time: those runs tell nothing of the other.
         way = next((way for way in ("read_", "write_") if figure.startswith(way)), "")
         mine = [found for found in here if any(one == step and name.startswith(way) for one, name in found)]
