@@ -102,7 +102,7 @@ def keep(tree: Path, kept: Path) -> Path:
     origin = f"`{index.commands[0]}`, kernel {kernels}, {parts}, code {origins[0].code[:16]}"
     path = kept / f"{index.name}.json"
     made = time.strftime("%Y-%m-%d", time.gmtime())
-    write(path, [dict(one.published) for one in derived.summary_of(index)], f"{origin}, made {made}")
+    write(path, [dict(one.published) for one in derived.summary_in(index)], f"{origin}, made {made}")
     return path
 
 

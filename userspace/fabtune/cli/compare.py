@@ -24,7 +24,7 @@ def _load(path: Path) -> "tuple[list[RunRecord], list[str]]":
     from fabtune.measure import failedruns, recordfile, resulttree
 
     # One record of an experiment's run is not to be believed where the run as a whole is not.
-    complaints = derived.check(path) if path.is_dir() else resulttree.check_record(path)
+    complaints = derived.complaints(path) if path.is_dir() else resulttree.check_record(path)
     for one in complaints:
         if not one.usable:
             raise InputError(f"{one.why}; `fabtune report` of the directory with all of them shows the others")

@@ -23,7 +23,7 @@ _MAX_BYTES = 64 << 20
 _Canonical = tuple[str, tuple[tuple[str, str], ...], str, tuple[object, ...]]
 
 
-def check(directory: Path) -> list[Complaint]:
+def complaints(directory: Path) -> list[Complaint]:
     """Return all that is wrong with the results at and below `directory`, with what was made of them as well."""
     return sorted([*resulttree.check(directory), *remarks(directory)], key=lambda one: one.place)
 
@@ -76,7 +76,7 @@ def _label(element: ElementTree.Element) -> str:
     return f"the {element.tag} '{name}'" if name else f"the {element.tag}"
 
 
-def summary_of(index: ExperimentIndex) -> list[Summary]:
+def summary_in(index: ExperimentIndex) -> list[Summary]:
     """Return one row a combination and direction, of the runs as the index has them."""
     runs = [(cell.factors, run) for cell in index.combinations for run in cell.runs]
     rows = [(factors, point) for factors, run in runs for point in run.points]
@@ -90,7 +90,7 @@ def summary_apart(index: ExperimentIndex, top: Path) -> list[str]:
     """
     path, runs = top / SUMMARY, [run for cell in index.combinations for run in cell.runs]
     untold = any(run.status == "failed" or left_out.sifted(top / run.directory, run.points)[1] for run in runs)
-    if not path.exists() or untold or _says(path, [one.published for one in summary_of(index)]):
+    if not path.exists() or untold or _says(path, [one.published for one in summary_in(index)]):
         return []
     return [f"{path}: not what its runs give by today's rules: not used"]
 

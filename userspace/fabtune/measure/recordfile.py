@@ -76,7 +76,7 @@ def read(path: Path) -> RunRecord:
     return attrs.evolve(runrecord.read(data, str(path)), file=str(path))
 
 
-def digest(path: Path) -> str:
+def content_digest(path: Path) -> str:
     """Return a digest of what a record says, however it is packed and its keys are ordered.  Raises InputError."""
     try:
         return digest_of(json.dumps(_document(path), sort_keys=True).encode())

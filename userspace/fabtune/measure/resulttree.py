@@ -175,7 +175,7 @@ def _copies(directory: Path, complaints: Sequence[Complaint]) -> list[Complaint]
             continue
         # Of what is no record, whoever reads it says so.
         with contextlib.suppress(InputError):
-            if (same := first.setdefault(recordfile.digest(path), path)) != path:
+            if (same := first.setdefault(recordfile.content_digest(path), path)) != path:
                 why = f"{path}: a copy of {same}, which counts once"
                 found.append(Complaint(_relative(path, directory), why))
     return found
