@@ -469,8 +469,8 @@ def test_runs_by_different_clocks_are_not_compared(tmp_path: Path, capsys: pytes
             recordfile.write(attrs.evolve(record, file="", started_unix_s=float(clock == "real")), run / RECORD)
             resealed(run, clock=clock)
         index = json_of(tree / "index.json")
-        for run in (one for cell in index["combinations"] for one in cell["runs"]):
-            run["origin"]["clock"] = clock
+        for entry in (one for cell in index["combinations"] for one in cell["runs"]):
+            entry["origin"]["clock"] = clock
         put(tree / "index.json", index | {"clock": clock})
     a, b = (str(place / "exp/profile=wan") for place in (first, second))
     assert main(["compare", f"{first}/exp/profile=untouched", a]) == ExitCode.CANNOT_TELL
