@@ -290,7 +290,7 @@ def _side(records: Sequence[RunRecord], otherwise: str, apart: Sequence[str]) ->
     used = [one for one in records if not invalid_because(one)]
     return Sample(
         _label(used or records, otherwise),
-        tuple((pairing.place_of(one), figures(one, apart)) for one in used),
+        tuple((pairing.belonging_of(one), figures(one, apart)) for one in used),
         tuple(one.clock for one in used),
         tuple(
             frozenset(_step_name(one, step, apart) for step in one.steps)

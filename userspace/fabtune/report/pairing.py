@@ -17,7 +17,7 @@ _MOST_NAMED = 6
 
 
 @attrs.frozen
-class Place:
+class Belonging:
     """What a run has in common with its partner of the other side; `group` is an interleaved session's id, if any."""
 
     by: PairedBy
@@ -30,7 +30,7 @@ class Place:
         return self.number + (self.by == "session")
 
 
-Valued = tuple[Place | None, float]
+Valued = tuple[Belonging | None, float]
 
 
 @attrs.frozen
@@ -46,13 +46,13 @@ class Pairing:
     remark: str = ""
 
 
-def place_of(record: RunRecord) -> Place | None:
+def belonging_of(record: RunRecord) -> Belonging | None:
     """Return the place of a run in its session, or its seed in the lab; None where it has none."""
     if record.session:
-        return Place("session", record.session.pair, record.session.id)
+        return Belonging("session", record.session.pair, record.session.id)
     settings = record.environment.get("settings")
     seed = settings.get("seed") if isinstance(settings, Mapping) else None
-    return Place("seed", seed) if isinstance(seed, int) else None
+    return Belonging("seed", seed) if isinstance(seed, int) else None
 
 
 def names_apart(a: str, b: str) -> tuple[str, str]:
@@ -93,7 +93,7 @@ def pair(a: Sequence[Valued], b: Sequence[Valued], names: tuple[str, str]) -> Pa
     return Pairing(ours, theirs, remark=remark)
 
 
-def _named(places: Sequence[Place]) -> str:
+def _named(places: Sequence[Belonging]) -> str:
     """Return the first of several places by their numbers, and how many more there are."""
     what = "pair" if places[0].by == "session" else "seed"
     if len(places) == 1:

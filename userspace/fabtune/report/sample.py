@@ -9,7 +9,7 @@ from fabtune.measure.metrics import Metric
 from fabtune.model.judgement import failed_of
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
-from fabtune.report.pairing import Place, Valued
+from fabtune.report.pairing import Belonging, Valued
 
 # The step, with what tells it apart, and the key of the figure.
 Key = tuple[str, str]
@@ -20,7 +20,7 @@ class Sample:
     """One side's runs: place and figures of those to be used, their clocks, and the steps of those that failed."""
 
     name: str
-    used: tuple[tuple[Place | None, dict[Key, Metric]], ...]
+    used: tuple[tuple[Belonging | None, dict[Key, Metric]], ...]
     clocks: tuple[str, ...]
     failed: tuple[frozenset[str], ...]
 
