@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 _BEGINS = re.compile(
     r"BUG: |BUG \S+ \(|WARNING: |UBSAN: |INFO: (task|rcu|possible|trying)|INVALID|kernel BUG at|unreferenced object|"
-    r"Oops|ODEBUG: |general protection fault|list_(add|del) corruption|\[ cut here \]|debugfs: .*fabstat.*already present"
+    r"Oops|ODEBUG: |general protection fault|list_(add|del) corruption|\[ cut here \]|"
+    r"debugfs: .*fabstat.*already present"
 )
 # What may stand below a report's first lines and would begin one elsewhere.
 _SECOND = re.compile(r"\[ cut here \]|WARNING: CPU|kernel BUG at|Oops|general protection fault")
