@@ -36,7 +36,7 @@ def run(*command: str) -> None:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    for _ in range(6000):
+    for _ in range(30000):
         if condition():
             return
         time.sleep(0.02)
@@ -63,9 +63,9 @@ def together(*works: Callable[[], object]) -> None:
 
 
 def loads(turns: int, seconds: float) -> list[str]:
-    """Load the module for `seconds` each turn and unload it, all under the caller's load.
+    """Load the module for `seconds` each turn, read its books and unload it, all under the caller's load.
 
-    With everything on or not, and switched off in between or not.
+    With everything on or not, and unloaded while it is switched off, just on again, or has counted for a while since.
     """
     wrong: list[str] = []
     completed = forgotten = 0
@@ -73,18 +73,17 @@ def loads(turns: int, seconds: float) -> list[str]:
         words = ["target=Y"] if turn % 4 == 0 else []
         run("insmod", "/fabtune/kmod/fabstat.ko", *words, *(["detail=Y"] if turn % 2 == 0 else []))
         time.sleep(seconds)
-        if turn % 3 == 0:
-            # Now nothing is in flight by the books, however busy the disks are: what was is forgotten.
-            (PARAMETERS / "enabled").write_text("N")
-            reading = snapshot()
-            wrong += unbalanced(reading)
-            completed += sum(op.completed for device in reading.devices for op in device.ops.values())
-            forgotten += sum(device.forgotten for device in reading.devices)
-        if turn % 6 == 0:
+        # Now nothing is in flight by the books, however busy the disks are: what was is forgotten.
+        (PARAMETERS / "enabled").write_text("N")
+        reading = snapshot()
+        wrong += unbalanced(reading)
+        completed += sum(op.completed for device in reading.devices for op in device.ops.values())
+        forgotten += sum(device.forgotten for device in reading.devices)
+        if turn % 3:
             (PARAMETERS / "enabled").write_text("Y")
-            time.sleep(0.01)
+            time.sleep(seconds / 2 if turn % 3 == 1 else 0.01)
         run("rmmod", "fabstat")
-    print(f"{turns} loads and unloads, {completed} completed and {forgotten} forgotten in those looked at")
+    print(f"{turns} loads and unloads, {completed} completed and {forgotten} forgotten")
     return wrong if completed and forgotten else [*wrong, "there was no load"]
 
 
