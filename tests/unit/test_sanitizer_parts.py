@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is done very often is split over the debug kernels: nothing is lost, and what would see a defect does the most."""
+"""What is done very often is split over the debug kernels: nothing is lost, and what sees defects does the most."""
 
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
