@@ -5,12 +5,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fabtune.installed import PACKAGE
 
 sys.path.insert(0, str(PACKAGE.parents[1] / "tests/vm"))
 
 from model_guest import _CATEGORY, _COMPLETE, _ISSUE, _REQUEUE, _WRITE, Model  # noqa: E402
-from sanitizers import KERNELS, digest_of, failed_tests, files_of, job_of, reports_in, summary_of, to_run  # noqa: E402
+from reports import Reports, reports_in  # noqa: E402
+from run import counts_in  # noqa: E402
+from sanitizers import KERNELS, digest_of, failed_tests, files_of, job_of, summary_of, to_run  # noqa: E402
 
 LOG = """\
 [    1.000000] fabstat: loading out-of-tree module taints kernel.
@@ -29,13 +33,55 @@ unreferenced object 0xffff888 (size 64):
 
 
 def test_reports_that_name_fabstat_are_told_from_the_kernels_own() -> None:
-    ours, foreign = reports_in(LOG)
-    assert [report.split()[0] for report in ours] == ["BUG:", "UBSAN:", "unreferenced"]
-    assert len(foreign) == 1 and "tick_nohz" in foreign[0]
+    found = reports_in(LOG)
+    assert [report.split()[0] for report in found.ours] == ["BUG:", "UBSAN:", "unreferenced"]
+    assert not found.others and len(found.known) == 1 and "tick_nohz" in found.known[0]
 
 
 def test_a_quiet_log_has_no_report() -> None:
-    assert reports_in("[    1.0] fabstat: timing with the cycle counter\n") == ([], [])
+    assert reports_in("[    1.0] fabstat: timing with the cycle counter\n") == Reports()
+
+
+# What a guest with KASAN wrote when a use after free, a lost kzalloc and a bare rcu_dereference were planted in the
+# module's start; without the lines that any trace has.  Where the module was is run-bats' word.
+PLANTED = (Path(__file__).parent / "data/kasan-planted.dmesg").read_text()
+
+
+def test_reports_of_planted_defects_are_whole_and_the_modules_own() -> None:
+    found = reports_in(PLANTED)
+    assert not found.others and not found.known
+    assert ["Freed by task" in one for one in found.ours] == [False, True, False, False]
+    words = ("suspicious RCU", "use-after-free", "list_del corruption", "unreferenced")
+    assert all(word in one and "was at" not in one for word, one in zip(words, found.ours, strict=True))
+
+
+def test_a_leak_that_is_found_after_the_unload_is_told_by_where_the_module_was() -> None:
+    found = reports_in(PLANTED.replace("was at 0xffffffffa0090000", "was at 0xffffffffb0090000"))
+    assert len(found.ours) == 3 and [one.split()[0] for one in found.others] == ["unreferenced"]
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        # Lockdep has an empty line before each lock.
+        "WARNING: possible circular locking dependency detected\n\nbut task is already holding lock:\n"
+        "ffffffffc0 (fabstat_lock){+.+.}-{4:4}, at: stats_start+0x10/0x20 [fabstat]",
+        "INFO: trying to register non-static key.\n fabstat_make+0x1/0x2 [fabstat]",
+        "BUG kmalloc-64 (Tainted: G           O): Object already free\n\n fabstat_free+0x1/0x2 [fabstat]",
+        "list_add corruption. next->prev should be prev\n------------[ cut here ]------------\n"
+        "kernel BUG at lib/list_debug.c:29!\nOops: invalid opcode: 0000 [#1]\n fabstat_add+0x1/0x2 [fabstat]",
+        "BUG: unable to handle page fault for address: ffff\n#PF: supervisor read access\n#PF: error_code(0x0000)\n"
+        "PGD 0 P4D 0\nOops: Oops: 0000 [#1]\n fabstat_add+0x1/0x2 [fabstat]",
+        "debugfs: Directory 'fabstat' with parent '/' already present!",
+    ],
+)
+def test_each_kind_of_report_is_one_from_its_first_line_to_its_trace(report: str) -> None:
+    assert reports_in(f"[    1.0] quiet\n{report}\n---[ end trace 0000000000000000 ]---\n") == Reports(ours=[report])
+
+
+def test_a_report_that_names_nobody_counts_unless_it_is_a_known_one() -> None:
+    report = "WARNING: CPU: 0 PID: 1 at kernel/softirq.c:1\nModules linked in: fabstat(O)\nfabstat: timing"
+    assert reports_in(report) == Reports(others=[report])
 
 
 def test_the_model_counts_a_request_that_is_sent_back_and_one_that_comes_in_parts() -> None:
@@ -54,7 +100,10 @@ def test_the_model_counts_a_request_that_is_sent_back_and_one_that_comes_in_part
 
 
 def result(digest: str, failed: int = 0, reports: int = 0) -> dict[str, Any]:
-    return {"digest": digest, "failed": failed, "reports": ["BUG: "] * reports, "foreign": ["BUG: tick"]}
+    return {
+        "digest": digest, "failed": failed, "skipped": [], "reports": ["BUG: "] * reports, "others": [],
+        "foreign": ["BUG: tick"],
+    }  # fmt: skip
 
 
 DIGESTS = {"kasan": {"a.bats": "1", "b.bats": "2"}, "rt": {"a.bats": "3", "b.bats": "4"}}
@@ -80,6 +129,13 @@ def test_the_summary_is_of_all_that_is_kept_and_says_what_is_missing() -> None:
     }
 
 
+def test_the_summary_counts_reports_of_anybodys_and_names_what_was_skipped() -> None:
+    one = {**result("1", reports=1), "others": ["WARNING: "], "skipped": ["an hour"]}
+    assert summary_of({"kasan": {"a.bats": one}}, {"kasan": {"a.bats": "1"}}) == {
+        "kasan": {"suites": 1, "failed": 0, "reports": 2, "foreign": 1, "skipped": ["a.bats: an hour"]}
+    }
+
+
 def test_a_result_hangs_on_all_that_its_suite_loads_starts_and_imports(tmp_path: Path) -> None:
     texts = {
         "run-bats": "#!/bin/bash", "fabstat_x.bats": "setup() {\n\tload fabstat\n}\nguest loops.py 3\n",
@@ -99,16 +155,39 @@ def test_a_result_hangs_on_all_that_its_suite_loads_starts_and_imports(tmp_path:
 
 def test_a_suite_says_which_guest_it_has_on_the_debug_kernels_and_runs_at_full_length_there(tmp_path: Path) -> None:
     suite = tmp_path / "fabstat_x.bats"
-    suite.write_text("# guest: --suite trixie\n# guest-sanitizers: --suite trixie --clock virtual\n")
-    job, length = job_of(suite, "kasan", 2)
-    assert (job.options, length) == (("--suite", "trixie", "--clock", "virtual", "--kernel-suite", "kasan"), "full")
+    suite.write_text(
+        "# guest: --suite trixie\n# guest-sanitizers: --suite trixie --clock virtual\n"
+        "# guest-sanitizers kasan kcsan: --suite trixie --clock real --smp 2\n"
+    )
+    job, length = job_of(suite, "rt", 2)
+    assert (job.options[:6], length) == (("--suite", "trixie", "--clock", "virtual", "--kernel-suite", "rt"), "full")
+    for kernel in ("kasan", "kcsan"):
+        job, length = job_of(suite, kernel, 2)
+        assert (job.options[2:8], length) == (("--clock", "real", "--smp", "2", "--kernel-suite", kernel), "full")
     suite.write_text("# guest: --suite trixie\n")
     job, length = job_of(suite, "kasan", 2)
     assert (job.options[2:6], length) == (("--clock", "real", "--smp", "2"), "short")
 
 
-def test_a_report_is_not_a_failed_test_besides() -> None:
-    complaint = "not ok - the kernel complained (see above and dmesg.txt)\n"
-    assert failed_tests(1, f"1..1\nok 1 a\n{complaint}") == 0
-    assert failed_tests(2, f"1..1\nnot ok 1 a\n{complaint}") == 1
-    assert failed_tests(1, "1..1\nnot ok 1 a\n") == 1
+COMPLAINT = "not ok - the kernel complained (see above and dmesg.txt)\n"
+
+
+@pytest.mark.parametrize(
+    ("tap", "failed"),
+    [
+        (f"1..1\nok 1 a\n{COMPLAINT}", 0),
+        (f"1..1\nnot ok 1 a\n{COMPLAINT}", 1),
+        ("1..1\nnot ok 1 a\n", 1),
+        # One was never reached.
+        (f"1..3\nok 1 a\nok 2 b # skip no c\n{COMPLAINT}", 1),
+    ],
+)
+def test_a_report_is_not_a_failed_test_besides_and_hides_none(tap: str, failed: int) -> None:
+    assert failed_tests(counts_in(tap).failed, tap) == failed
+
+
+def test_a_guest_of_kasan_goes_on_reporting_after_its_first_report(tmp_path: Path) -> None:
+    suite = tmp_path / "fabstat_x.bats"
+    suite.write_text("# guest: --suite trixie\n")
+    assert job_of(suite, "kasan", 2)[0].options[-2:] == ("--append", "kasan_multi_shot")
+    assert "kasan_multi_shot" not in job_of(suite, "rt", 2)[0].options

@@ -41,6 +41,12 @@ balanced() {
 	/usr/bin/python3 /fabtune/tests/vm/books.py "$@"
 }
 
+# guest SCRIPT ARGUMENT...: runs it; what it says is in endurance.txt of the results as well.
+guest() (
+	set -o pipefail
+	/usr/bin/python3 /fabtune/tests/vm/"$@" | tee -a /results/endurance.txt
+)
+
 # slab_kib: what the kernel has taken for itself, all of the module's memory included.
 slab_kib() {
 	awk '/^(SUnreclaim|Percpu):/ { sum += $2 } END { print sum }' /proc/meminfo
@@ -96,7 +102,7 @@ load_disk() {
 # exact: skips a test of times on a kernel whose sanitizers stretch them.
 exact() {
 	case $(uname -r) in
-		*-kasan | *-kcsan | *-rt) skip "times here are the sanitizers'" ;;
+		*-kasan | *-kcsan | *-rt | *-scsi-builtin) skip "times here are the sanitizers'" ;;
 	esac
 }
 

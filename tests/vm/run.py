@@ -113,6 +113,27 @@ class Result:
         return self.well and not self.failed
 
 
+@dataclass(frozen=True)
+class Counts:
+    """How many tests a TAP says were planned, and what came of them."""
+
+    plan: int
+    passed: int
+    failed: int
+    skipped: int
+
+
+def counts_in(tap: str) -> Counts:
+    """Count the tests of `tap`; what failed besides them, as a kernel that complained, is a failure more."""
+    plan = sum(int(count) for count in re.findall(r"^1\.\.(\d+)$", tap, re.MULTILINE))
+    skipped = len(re.findall(r"^ok \d+ .*# skip", tap, re.MULTILINE | re.IGNORECASE))
+    reported = len(re.findall(r"^(?:not )?ok \d+", tap, re.MULTILINE))
+    passed = len(re.findall(r"^ok \d+", tap, re.MULTILINE)) - skipped
+    # Tests that the plan promised and nobody reported died with their guest.
+    failed = len(re.findall(r"^not ok", tap, re.MULTILINE)) + max(0, plan - reported)
+    return Counts(plan, passed, failed, skipped)
+
+
 def run(job: Job, out: Path, length: str, timeout_s: int = TIMEOUT_S) -> Result:
     """Run `job` once; its TAP goes to tap.log in a directory of `out`."""
     directory = out / job.name
@@ -135,15 +156,10 @@ def run(job: Job, out: Path, length: str, timeout_s: int = TIMEOUT_S) -> Result:
         # Its processes' CPU time shows what a job costs, however busy the computer is.
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    text = log.read_text(errors="replace")
-    plan = sum(int(count) for count in re.findall(r"^1\.\.(\d+)$", text, re.MULTILINE))
-    skipped = len(re.findall(r"^ok \d+ .*# skip", text, re.MULTILINE | re.IGNORECASE))
-    passed = len(re.findall(r"^ok \d+", text, re.MULTILINE)) - skipped
-    failed = len(re.findall(r"^not ok", text, re.MULTILINE))
-    # Tests that the plan promised and nobody reported died with their guest.
-    failed += max(0, plan - passed - skipped - failed)
-    well = process.returncode == 0 and plan > 0
-    return Result(passed, failed, skipped, well, time.monotonic() - started, usage.ru_utime + usage.ru_stime)
+    counts = counts_in(log.read_text(errors="replace"))
+    well = process.returncode == 0 and counts.plan > 0
+    seconds = time.monotonic() - started
+    return Result(counts.passed, counts.failed, counts.skipped, well, seconds, usage.ru_utime + usage.ru_stime)
 
 
 def lost_its_kernel(job: Job, out: Path) -> bool:

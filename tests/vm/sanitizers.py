@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs every suite of the module on the debug kernels, and counts what their sanitizers report.
 
-A report that names no function of fabstat's is the kernel's own: it is shown, and decides nothing.  It goes on where
-it stopped: DIR/results.json keeps what came of each suite on each kernel, and a suite is run again when the module,
-the suite, what it loads, its guest or the kernel is another one since, or with --again.  Whatever was asked for,
-summary.json has by kernel what is kept: `suites`, `failed`, `reports`, `foreign`, and the suites that are `missing`,
-where some are.  Exits 1 for a suite that failed and for each report.
+Every report counts, whomever it names, except the known ones of the kernel's own that reports.py lists: those are
+`foreign`, and decide nothing.  It goes on where it stopped: DIR/results.json keeps what came of each suite on each
+kernel, and a suite is run again when the module, the suite, what it loads, its guest, the kernel or reports.py is
+another one since, or with --again.  Whatever was asked for, summary.json has by kernel what is kept: `suites`,
+`failed`, `reports`, `foreign`, and where there are some the tests that were `skipped` and the suites that are
+`missing`.  Exits 1 for a suite that failed and for each report.
 
-A suite with a line `# guest-sanitizers: OPTIONS` runs at full length, in such a guest.
+A suite with a line `# guest-sanitizers: OPTIONS` runs at full length, in such a guest; one for some kernels alone is
+`# guest-sanitizers KERNEL...: OPTIONS`.
 """
 
 import argparse
@@ -20,6 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import reports
 import run
 
 sys.path.insert(0, str(run.TOP / "userspace"))
@@ -32,32 +35,9 @@ KERNELS = ("kasan", "kcsan", "rt", "scsi-builtin")
 LONGEST_S = 8 * run.TIMEOUT_S
 # One CPU has the virtual clock, which leaves nothing to chance; several have the real one.
 ONE_CPU, CPUS = "--suite trixie --clock virtual", "--suite trixie --clock real --smp {smp}"
-_BEGINS = re.compile(
-    r"BUG: |WARNING: |UBSAN: |INFO: (task|rcu|possible)|INVALID|kernel BUG at|unreferenced object|Oops|ODEBUG: "
-)
-# Lines that a report may take behind its title, and what ends it before.
-_LINES = 60
-_ENDS = re.compile(r"={20}|---\[ end trace|^\s*$")
-_STAMP = re.compile(r"^\[ *\d+\.\d+\](\[ *[TC]\d+\])? ?")
-
-
-def reports_in(text: str) -> tuple[list[str], list[str]]:
-    """Return the reports in a kernel log, those that name fabstat and the others."""
-    lines = [_STAMP.sub("", line) for line in text.splitlines()]
-    ours: list[str] = []
-    foreign: list[str] = []
-    number = 0
-    while number < len(lines):
-        if not _BEGINS.search(lines[number]):
-            number += 1
-            continue
-        end = number + 1
-        while end < min(len(lines), number + _LINES) and not (_ENDS.search(lines[end]) or _BEGINS.search(lines[end])):
-            end += 1
-        report = "\n".join(lines[number:end])
-        (ours if re.search(r"fabstat", report) else foreign).append(report)
-        number = end
-    return ours, foreign
+# More words for a kernel's command line: KASAN goes on after its first report, and kernels without it fence and poison
+# what they allocate.
+APPENDED = {"kasan": "kasan_multi_shot", "rt": "slub_debug=FZP", "scsi-builtin": "slub_debug=FZP"}
 
 
 # By kernel and suite what came of it, and the digest of all that it depends on.
@@ -81,12 +61,13 @@ def summary_of(kept: Results, digests: Digests) -> dict[str, dict[str, Any]]:
     summary: dict[str, dict[str, Any]] = {}
     for kernel, suites in digests.items():
         missing = [suite for suite in suites if (kernel, suite) in still_to_run]
-        results = [kept[kernel][suite] for suite in suites if suite not in missing]
+        results = {suite: kept[kernel][suite] for suite in suites if suite not in missing}
+        skipped = [f"{suite}: {test}" for suite, one in results.items() for test in one["skipped"]]
         summary[kernel] = {
-            "suites": len(results), "failed": sum(one["failed"] > 0 for one in results),
-            "reports": sum(len(one["reports"]) for one in results),
-            "foreign": sum(len(one["foreign"]) for one in results),
-            **({"missing": missing} if missing else {}),
+            "suites": len(results), "failed": sum(one["failed"] > 0 for one in results.values()),
+            "reports": sum(len(one["reports"]) + len(one["others"]) for one in results.values()),
+            "foreign": sum(len(one["foreign"]) for one in results.values()),
+            **({"skipped": skipped} if skipped else {}), **({"missing": missing} if missing else {}),
         }  # fmt: skip
     return summary
 
@@ -106,21 +87,28 @@ def files_of(suite: Path) -> list[Path]:
 
 def digest_of(kernel: str, job: run.Job) -> str:
     """Return a digest of all that decides what comes of `job`, other than fabtune's own reader."""
-    parts = [source_digest(), directory_of(kernel).name, *job.options]
+    parts = [source_digest(), directory_of(kernel).name, *job.options, Path(reports.__file__).read_text()]
     parts += [f"{path.name} {path.read_text()}" for path in files_of(job.file)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def job_of(file: Path, kernel: str, smp: int) -> tuple[run.Job, str]:
     """Return how `file` runs on `kernel`, and at which length."""
-    wanted = re.search(r"^# guest-sanitizers: (.*)$", file.read_text(), re.MULTILINE)
-    guest = wanted[1] if wanted else ONE_CPU if smp == 1 else CPUS.format(smp=smp)
-    return run.Job(file, (*guest.split(), "--kernel-suite", kernel)), "full" if wanted else "short"
+    said = re.findall(r"^# guest-sanitizers((?: [\w-]+)*): (.*)$", file.read_text(), re.MULTILINE)
+    wanted = {name: options for names, options in said for name in names.split() or [""]}
+    guest = wanted.get(kernel) or wanted.get("") or (ONE_CPU if smp == 1 else CPUS.format(smp=smp))
+    more = ("--append", APPENDED[kernel]) if kernel in APPENDED else ()
+    return run.Job(file, (*guest.split(), "--kernel-suite", kernel, *more)), "full" if wanted else "short"
+
+
+def complaints_in(tap: str) -> int:
+    """Return how often a guest ended badly for what its kernel wrote."""
+    return len(re.findall(r"^not ok - the kernel complained", tap, re.MULTILINE))
 
 
 def failed_tests(failed: int, tap: str) -> int:
-    """Return how many tests failed: a guest that ends badly for a report alone has not, whosever report it is."""
-    return failed - len(re.findall(r"^not ok - the kernel complained", tap, re.MULTILINE))
+    """Return how many tests failed: a guest that ends badly for a report alone has not, the report counts itself."""
+    return failed - complaints_in(tap)
 
 
 def measure(job: run.Job, length: str, out: Path) -> dict[str, Any]:
@@ -130,21 +118,25 @@ def measure(job: run.Job, length: str, out: Path) -> dict[str, Any]:
     log.unlink(missing_ok=True)
     result = run.run(job, out, length, LONGEST_S)
     tap = (out / job.name / "tap.log").read_text(errors="replace")
-    ours, others = reports_in(log.read_text(errors="replace")) if log.exists() else ([], [])
-    failed = failed_tests(result.failed, tap) or int(not log.exists())
+    found = reports.reports_in(log.read_text(errors="replace")) if log.exists() else reports.Reports()
+    died = not log.exists() or not (result.well or complaints_in(tap))
     return {
-        "passed": result.passed, "failed": failed, "skipped": result.skipped, "seconds": round(result.seconds),
-        "cpu_s": round(result.cpu_s), "reports": ours, "foreign": others,
+        "passed": result.passed, "failed": failed_tests(result.failed, tap) or int(died),
+        "skipped": re.findall(r"^ok \d+ (.*?) # skip", tap, re.MULTILINE | re.IGNORECASE),
+        "seconds": round(result.seconds), "cpu_s": round(result.cpu_s), "reports": found.ours, "others": found.others,
+        "foreign": found.known,
     }  # fmt: skip
 
 
 def say(kernel: str, job: run.Job, found: Mapping[str, Any], out: Path) -> None:
     """Print what came of `job`."""
-    counts = f"{found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped"
+    counts = f"{found['passed']} passed, {found['failed']} failed, {len(found['skipped'])} skipped"
     took = f"{found['seconds']} s, {found['cpu_s']} s of CPU"
-    print(f"{kernel} {job.file.stem}: {counts}, {len(found['reports'])} reports, {took}", flush=True)
-    for report in found["reports"]:
-        print("    " + report.replace("\n", "\n    "), flush=True)
+    count = len(found["reports"]) + len(found["others"])
+    print(f"{kernel} {job.file.stem}: {counts}, {count} reports, {took}", flush=True)
+    for names, title in (("reports", "names fabstat"), ("others", "does not name fabstat, and is no known one")):
+        for report in found[names]:
+            print(f"  A report that {title}:\n    " + report.replace("\n", "\n    "), flush=True)
     if found["failed"]:
         print(run.last_lines(out / job.name / "tap.log"), flush=True)
 
