@@ -125,7 +125,7 @@ Wrong = Callable[[DeviceInterval], DeviceInterval]
 
 
 def op_wrong(**changes: object) -> Wrong:
-    return lambda one: replace(one, ops=one.ops | {"read": replace(one.ops["read"], **changes)})  # type: ignore[arg-type]
+    return lambda one: replace(one, ops=one.ops | {"read": replace(one.ops["read"], **changes)})
 
 
 def histogram_wrong(time: str) -> Wrong:
@@ -150,7 +150,7 @@ def swapped(one: DeviceInterval) -> DeviceInterval:
 
 
 def device_wrong(**changes: object) -> Wrong:
-    return lambda one: replace(one, device=replace(one.device, **changes))  # type: ignore[arg-type]
+    return lambda one: replace(one, device=replace(one.device, **changes))
 
 
 EVENTS = (*parse(READING.read_text()).event_names, "nvme_aborted", "nvme_path", "nvme_not_ready")
@@ -163,7 +163,8 @@ WRONG: dict[str, Wrong] = {
     **{name: event_wrong(name) for name in EVENTS},
     "depth_ns": lambda one: replace(one, depth_ns=10**15), "at_limit_ns": lambda one: replace(one, at_limit_ns=10**12),
     "highest": device_wrong(highest=4000), "limit": device_wrong(limit=1), "in_flight": device_wrong(in_flight=1),
-    "forgotten": device_wrong(forgotten=1), "limit_of": device_wrong(limit_of="other"),
+    "forgotten": device_wrong(forgotten=1),
+    "limit_of": lambda one: device_wrong(limit_of="device" if one.device.limit_of == "queue" else "queue")(one),
 }  # fmt: skip
 
 

@@ -4,9 +4,10 @@
 The trace hangs on the tracepoints of the module itself; what was injected, fio and the disk's own statistics do not.
 """
 
+import math
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 sys.path.insert(0, "/fabtune/userspace")
 
@@ -16,15 +17,18 @@ from fabtune.stat import DeviceInterval, Histogram, Op  # noqa: E402
 
 # The two take their time a moment apart, in the order in which they were attached.
 APART_NS = 3000
+# Of a single request that is sent back: memory is taken for it, and an interrupt may come between the two.
+_INTERRUPT_NS = 30_000
 # An interrupt between the two ends a request before the one has seen the next, and after the other has.
 _APART_DEPTH = 1
 _SECTOR = 512
 
 NOT_KNOWN = {
+    "all but sums and fio's bytes of a removed disk": "its trace and its statistics go with it",
     "disk, hctl, driver, parent": "no event of blktrace names them; tests/vm/fabstat*.bats compare them with sysfs",
     "eh_wakeups": "the error handler is of the host, and no event of a disk tells of it",
     "held_*": "the trace tells that a request was held back, not why; their sum is compared",
-    "requeued_by_driver and _by_target of dm and NVMe": "nothing but the request's state tells them apart; their sum is",
+    "requeued_by_driver and _by_target of dm and NVMe": "nothing but the request's state tells them apart",
     "timeout, timed_out on iSCSI": "the transport forgives as many as it likes; none is injected there",
     "task_set_full and busy, each, on iSCSI": "the target gives what it likes; they are bounded by what it sent back",
     "nvme_*": "the controller's status is not in the trace; they are bounded by what it sent back",
@@ -75,7 +79,7 @@ class Known:
     kind: str = "scsi"
     path: bool = False
     highest_before: int = 0
-    injected: Mapping[str, int] | None = field(default_factory=dict)
+    injected: Mapping[str, int] | None = None
     loses: bool = False
     limits: tuple[int, int] | None = None
     stat: DiskStat | None = None
@@ -90,11 +94,35 @@ _Row = tuple[str, float, float, float]
 def differences(model: Model, one: DeviceInterval, known: Known) -> list[str]:
     """Return what the module counted otherwise than the model and those who know more."""
     rows = [row for rows in (_ops, _times, _depths, _events, _others) for row in rows(model, one, known)]
+    return _said(rows)
+
+
+def _said(rows: Iterable[_Row]) -> list[str]:
     return [
         f"{name}: {ours:.0f}, expected {low:.0f}" + (f" to {high:.0f}" if high != low else "")
         for name, ours, low, high in rows
         if not low <= ours <= high
     ]
+
+
+def differences_of_removed(one: DeviceInterval, fio: Mapping[str, int], most_bytes: int) -> list[str]:
+    """Return what does not add up of a device that was removed under a load: its trace goes with it, fio's bytes do not.
+
+    Each error may have cost `most_bytes` that fio does not count.
+    """
+    return _said(_removed(one, fio, most_bytes))
+
+
+def _removed(one: DeviceInterval, fio: Mapping[str, int], most_bytes: int) -> Iterator[_Row]:
+    ended = sum(op.completed + op.sent_back for op in one.ops.values()) + one.device.forgotten
+    yield _exact("issued", sum(op.issued for op in one.ops.values()), ended)
+    yield _exact("in flight", one.device.in_flight, 0)
+    for name in _NEVER:
+        yield _exact(name, one.events[name], 0)
+    for name, op in one.ops.items():
+        yield from _adds_up(name, op)
+        if name in fio:
+            yield f"{name} bytes beside fio's", op.bytes, fio[name], fio[name] + op.errors * most_bytes
 
 
 def _exact(name: str, ours: float, theirs: float) -> _Row:
@@ -116,14 +144,20 @@ def _ops(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
             yield _exact(f"{name} {key}", getattr(ours, key), getattr(theirs, key))
         errors = {key: count for key, count in ours.errors_by_class.items() if count}
         yield _exact(f"{name} errors", ours.errors, sum(theirs.errors.values()))
-        yield _exact(f"{name} errors by class", sum(errors.values()), ours.errors)
         refined = _UNTOLD if known.kind == "nvme" else ()
         for key in sorted({*errors, *theirs.errors} - {*refined}):
             yield _exact(f"{name} {key}", errors.get(key, 0), theirs.errors[key])
-        yield _exact(f"{name} errors of I/O", *(sum(of.get(key, 0) for key in refined) for of in (errors, theirs.errors)))
-        for key, count in (("device", theirs.completed), ("total", theirs.completed), ("refused", ours.refused)):
-            yield _exact(f"{name} in the histogram {key}", _count(ours, key), count)
-        yield _exact(f"{name} details, which are off", len(ours.details), 0)
+        yield _exact(
+            f"{name} errors of I/O", *(sum(of.get(key, 0) for key in refined) for of in (errors, theirs.errors))
+        )
+        yield from _adds_up(name, ours)
+
+
+def _adds_up(name: str, op: Op) -> Iterator[_Row]:
+    yield _exact(f"{name} errors by class", sum(op.errors_by_class.values()), op.errors)
+    for key, count in (("device", op.completed), ("total", op.completed), ("refused", op.refused)):
+        yield _exact(f"{name} in the histogram {key}", _count(op, key), count)
+    yield _exact(f"{name} details, which are off", len(op.details), 0)
 
 
 def _count(op: Op, time: str) -> int:
@@ -141,7 +175,7 @@ def _times(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
         least = 0 if known.path else max(0, theirs.retried - sent_again)
         yield f"{name} refused", ours.refused, least, theirs.retried
         exact = not known.path and not sent_again
-        slack = APART_NS * theirs.retried
+        slack = _INTERRUPT_NS * theirs.retried
         yield f"{name} refused_ns", ours.refused_ns, theirs.waited_ns - slack if exact else 0, theirs.waited_ns + slack
         yield from _percentiles(f"{name} device", ours.histograms.get("device"), theirs.times_ns)
         if not known.path:
@@ -150,12 +184,15 @@ def _times(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
 
 def _percentiles(name: str, histogram: Histogram | None, times_ns: list[int]) -> Iterator[_Row]:
     times = sorted(times_ns)
-    for percent in (1, 25, 50, 75, 90, 99, 100) if times and histogram else ():
+    # An interrupt between the two moves a few times far.
+    moved = 2 + len(times) // 100
+    for percent in (10, 25, 50, 75, 90) if times and histogram else ():
         assert histogram is not None
-        bucket = histogram.percentile(percent)
-        exact = times[max(0, -(-len(times) * percent // 100) - 1)]
+        bucket, rank = histogram.percentile(percent), max(0, -(-len(times) * percent // 100) - 1)
+        least = times[rank - moved] - APART_NS if rank >= moved else 0
+        most = times[rank + moved] + APART_NS if rank + moved < len(times) else math.inf
         if bucket:
-            yield f"{name} p{percent} ns, by the trace", exact, bucket.low_ns - APART_NS, bucket.high_ns + APART_NS
+            yield f"{name} p{percent} ns", min(max(bucket.low_ns, least), bucket.high_ns), least, most
 
 
 def _depths(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
@@ -170,14 +207,18 @@ def _depths(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
     yield "limit", device.limit, lowest, most
     # Of the ends of what is under way at once, those at the limit are seen a moment apart.
     slack = APART_NS * sum(count for depth, count in model.arrivals.items() if depth >= lowest - _APART_DEPTH)
-    at_least, at_most = (sum(ns for depth, ns in model.at_depth_ns.items() if depth >= limit) for limit in (most, lowest))
+    at_least, at_most = (
+        sum(ns for depth, ns in model.at_depth_ns.items() if depth >= limit) for limit in (most, lowest)
+    )
     yield "at_limit_ns", one.at_limit_ns, at_least - slack, at_most + slack
     for what, apart in (("limit_of", device.limit_of == "queue"), ("queues", bool(device.queues))):
         yield _exact(f"{what} tells queues apart", apart, known.kind != "scsi")
     if device.queues:
         yield _exact("in flight in all queues", sum(queue.in_flight for queue in device.queues), device.in_flight)
         for key in ("highest", "at_limit_ns"):
-            yield _exact(f"{key} of all queues", max(getattr(queue, key) for queue in device.queues), getattr(device, key))
+            yield _exact(
+                f"{key} of all queues", max(getattr(queue, key) for queue in device.queues), getattr(device, key)
+            )
 
 
 def _events(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
@@ -191,7 +232,12 @@ def _events(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
     yield _exact("requeued_unstarted", events["requeued_unstarted"], model.held)
     yield _exact("held", one.held, model.held)
     if not scsi or known.injected is None:
-        yield "task_set_full and busy", events["task_set_full"] + events["busy"], 0, by_target + model.errors if scsi else 0
+        yield (
+            "task_set_full and busy",
+            events["task_set_full"] + events["busy"],
+            0,
+            by_target + model.errors if scsi else 0,
+        )
     yield _exact("refusals by the driver", sum(events[name] for name in _BY_DRIVER), by_driver if scsi else 0)
     answers = sum(events.get(name, 0) for name in ("nvme_aborted", "nvme_path", "nvme_not_ready"))
     yield "answers of NVMe", answers, 0, by_target if known.kind == "nvme" else 0

@@ -21,17 +21,18 @@ from pathlib import Path
 
 sys.path[:0] = ["/fabtune/userspace", "/fabtune/tests/vm"]
 
-from books import unbalanced  # noqa: E402
 from model_books import Model, model_of  # noqa: E402
-from model_compare import DiskStat, Known, differences, disk_stat, since  # noqa: E402
+from model_compare import DiskStat, Known, differences, differences_of_removed, disk_stat, since  # noqa: E402
 from model_stacks import Stack, run, until  # noqa: E402
 from model_troubles import Troubles  # noqa: E402
 
-from fabtune.stat import DeviceInterval, Interval, Snapshot, diff, snapshot  # noqa: E402
+from fabtune.stat import DeviceInterval, Snapshot, diff, snapshot  # noqa: E402
 
 ROUND = 20_000
 # What is under way when its disk is removed.
 REMOVED = 500
+# Of a request: what a merged one may have.
+MOST_BYTES = 1 << 20
 _FIO = Path("/tmp/fio.json")
 
 
@@ -92,26 +93,49 @@ def read_once(device: str) -> int:
         os.close(handle)
 
 
+def ended(process: subprocess.Popen[bytes]) -> Counter[str]:
+    """Wait for fio; return the bytes that it moved, by op, and how often it flushed."""
+    process.wait()
+    said = _FIO.read_text()
+    job = json.loads(said[said.index("{") :])["jobs"][0]
+    return Counter(
+        read=int(job["read"]["io_bytes"]), write=int(job["write"]["io_bytes"]), flush=int(job["sync"]["total_ios"])
+    )
+
+
 def load(stack: Stack, requests: int, troubles: Troubles) -> Counter[str]:
     """Load the head, with trouble, until all `requests` are done; return the bytes that were moved, and the flushes."""
     process = fio(stack, requests, troubles.chance)
     while process.poll() is None:
         troubles.one()
-        time.sleep(troubles.chance.random() * 0.02)
+        go_on(stack, process, troubles.chance.randrange(20, 200))
     troubles.end()
-    job = json.loads(_FIO.read_text()[_FIO.read_text().index("{"):])["jobs"][0]
-    moved = Counter({op: job[op]["io_bytes"] for op in ("read", "write")}, flush=job["sync"]["total_ios"])
+    moved = ended(process)
     # The limits that the module shows are those of a last request.
     for device in stack.devices:
-        moved["read"] += read_once(device) if device == stack.head else 0 * read_once(device)
+        count = read_once(device)
+        if device == stack.head:
+            moved["read"] += count
     return moved
+
+
+def go_on(stack: Stack, process: subprocess.Popen[bytes], requests: int) -> None:
+    """Wait until so many more have ended, or nothing does for as long as it takes a lost command to be given up."""
+    file = Path(f"/sys/block/{stack.head}/stat")
+    before = sum(disk_stat(file.read_text()).requests.values())
+    for _ in range(40):
+        time.sleep(0.02)
+        if process.poll() is not None or sum(disk_stat(file.read_text()).requests.values()) >= before + requests:
+            return
 
 
 def stats(stack: Stack) -> dict[str, DiskStat]:
     return {device: disk_stat(Path(f"/sys/block/{device}/stat").read_text()) for device in stack.devices}
 
 
-def known(stack: Stack, troubles: Troubles, device: str, before: Snapshot, stat: DiskStat, moved: Counter[str]) -> Known:
+def known(
+    stack: Stack, troubles: Troubles, device: str, before: Snapshot, stat: DiskStat, moved: Counter[str]
+) -> Known:
     """Return what is known of a device after its load."""
     head, injector = device == stack.head, troubles.injectors.get(device)
     injected = injector.followed if injector else None
@@ -160,40 +184,38 @@ def add(seen: Seen, model: Model) -> None:
 
 
 def removal(stack: Stack, chance: random.Random, seen: Seen) -> None:
-    """Remove a disk under load, and compare what is left of its books with the model's."""
-    disk = chance.choice(stack.disks)
-    tracer = Tracer([disk])
-    before = snapshot()
-    number = latest(diff(before, before), disk).device.id
-    process = fio(stack, 100 * REMOVED, chance)
+    """Remove a disk under load; compare what is left of its books, and the head's with the model where it stays."""
+    disk, before = chance.choice(stack.disks), snapshot()
+    number = diff(before, before).device(disk).device.id
+    tracer = Tracer([stack.head]) if disk != stack.head else None
+    process = fio(stack, 4 * REMOVED, chance)
     until(lambda: issued(number, before) > REMOVED or process.poll() is not None, "a load to remove a disk from")
+    loaded = process.poll() is None
     stack.remove(disk)
-    if process.poll() is None:
-        process.wait() if stack.head == disk else process.terminate()
-    process.wait()
-    until(lambda: unbalanced_of(number) == [], f"the books of {disk} to balance")
-    after = snapshot()
-    one = next(one for one in diff(before, after).devices if one.device.id == number)
-    model = tracer.models()[disk]
-    found = differences(model, one, Known(kind=stack.kind(disk), path=disk != stack.head, highest_before=1 << 20,
-                                          injected=None))
-    seen.found += [f"{disk}, removed: {line}" for line in found if not line.startswith("highest")]
-    seen.troubles["removals"] += one.device.state != "live"
-    add(seen, model)
+    moved = ended(process)
+    until(lambda: of(number, before).device.state != "live", f"{disk} to go")
+    one = of(number, before)
+    if tracer:
+        # What its path had to move, another one may have.
+        model = tracer.models()[stack.head]
+        found = differences(
+            model, diff(before, snapshot()).device(stack.head), Known(kind="dm", highest_before=1 << 20)
+        )
+        seen.found += [f"{stack.head}, a path removed: {line}" for line in found if not line.startswith("highest")]
+        add(seen, model)
+    found = differences_of_removed(one, moved if not tracer else {}, MOST_BYTES)
+    seen.found += [f"{disk}, removed: {line}" for line in found]
+    seen.requests += one.completed
+    seen.troubles["removals"] += loaded
 
 
-def latest(interval: Interval, disk: str) -> DeviceInterval:
-    return interval.device(disk)
+def of(number: int, before: Snapshot) -> DeviceInterval:
+    """Return what has been counted since `before` of the device with that id, which may have been removed."""
+    return next(one for one in diff(before, snapshot()).devices if one.device.id == number)
 
 
 def issued(number: int, before: Snapshot) -> int:
-    one = next(one for one in diff(before, snapshot()).devices if one.device.id == number)
-    return sum(op.issued for op in one.ops.values())
-
-
-def unbalanced_of(number: int) -> list[str]:
-    reading = snapshot()
-    return [line for line in unbalanced(reading) if f"id {number})" in line]
+    return sum(op.issued for op in of(number, before).ops.values())
 
 
 def main() -> None:

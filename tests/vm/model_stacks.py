@@ -10,7 +10,9 @@ from pathlib import Path
 sys.path.insert(0, "/fabtune/userspace")
 
 SCSI_DEBUG = Path("/sys/bus/pseudo/drivers/scsi_debug")
-_ACL = Path("/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1/acls/iqn.2026-01.lab.fabtune:initiator")
+_ACL = Path(
+    "/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1/acls/iqn.2026-01.lab.fabtune:initiator"
+)
 
 
 def run(*command: str) -> str:
@@ -112,7 +114,9 @@ class Stack:
 def scsi_disks(wanted: int, delay_ns: int) -> list[str]:
     """Load scsi_debug; return its disks, each a host's, which have the same data."""
     run("modprobe", "sd_mod")
-    run("modprobe", "scsi_debug", f"ndelay={delay_ns}", "dev_size_mb=64", "max_queue=64", "lbpu=1", f"add_host={wanted}")
+    run(
+        "modprobe", "scsi_debug", f"ndelay={delay_ns}", "dev_size_mb=64", "max_queue=64", "lbpu=1", f"add_host={wanted}"
+    )
     found: list[str] = []
 
     def look() -> bool:
@@ -124,5 +128,9 @@ def scsi_disks(wanted: int, delay_ns: int) -> list[str]:
     for disk in found:
         run("dd", f"if=/dev/{disk}", "of=/dev/null", "bs=4k", "count=1", "status=none")
         # A command that is lost comes to its end in a second.
-        Path(f"/sys/block/{disk}/device/timeout").write_text("1")
+        device = Path(f"/sys/block/{disk}/device")
+        (device / "timeout").write_text("1")
+        # Nor is a disk given up whose commands are lost again and again.
+        for scsi_disk in device.glob("scsi_disk/*"):
+            (scsi_disk / "max_medium_access_timeouts").write_text("1000000")
     return found

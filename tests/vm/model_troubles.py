@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model_stacks import Stack, run
+from model_stacks import Stack
 
 _SG_IO, _NVME_IO, _BLKDISCARD = 0x2285, 0xC0484E43, 0x1277
 _SG_HEADER = struct.Struct("@iiBBHIPPPIIiPBBBBHHiII4x")
@@ -111,7 +111,9 @@ class Troubles:
         event = self.chance.choice(list(_RULES))
         # What fails to be written, fails for good; a medium fails to be read.
         command = _READ if event == "error_medium" else self.chance.choice((_READ, _WRITE))
-        self.injectors[disk].inject(event, self.chance.choice((1, 3, 10)), command)
+        # Each time that runs out takes a second, in which little else happens.
+        times = 1 if event == "timeout" else self.chance.choice((1, 3, 10))
+        self.injectors[disk].inject(event, times, command)
 
     def _depth(self, disk: str) -> None:
         file = self.stack.depth_file(disk)
@@ -155,7 +157,9 @@ class Troubles:
 
     def _discard(self, disk: str) -> None:
         offset = _DISCARD_AT + _DISCARD_BYTES * self.chance.randrange(16)
-        self._beside_load(lambda: _ioctl(f"/dev/{self.stack.head}", _BLKDISCARD, struct.pack("QQ", offset, _DISCARD_BYTES)))
+        self._beside_load(
+            lambda: _ioctl(f"/dev/{self.stack.head}", _BLKDISCARD, struct.pack("QQ", offset, _DISCARD_BYTES))
+        )
 
 
 def _ioctl(device: str, code: int, argument: bytes) -> None:
