@@ -106,7 +106,7 @@ def _said(rows: Iterable[_Row]) -> list[str]:
 
 
 def differences_of_removed(one: DeviceInterval, fio: Mapping[str, int], most_bytes: int) -> list[str]:
-    """Return what does not add up of a device that was removed under a load: its trace goes with it, fio's bytes do not.
+    """Return what does not add up of a device that was removed under a load: its trace goes with it, fio's bytes stay.
 
     Each error may have cost `most_bytes` that fio does not count.
     """
