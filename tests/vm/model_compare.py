@@ -212,7 +212,7 @@ def _depths(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
     )
     yield "at_limit_ns", one.at_limit_ns, at_least - slack, at_most + slack
     for what, apart in (("limit_of", device.limit_of == "queue"), ("queues", bool(device.queues))):
-        yield _exact(f"{what} tells queues apart", apart, known.kind != "scsi")
+        yield _exact(f"{what} tells queues apart", apart, known.kind == "nvme")
     if device.queues:
         yield _exact("in flight in all queues", sum(queue.in_flight for queue in device.queues), device.in_flight)
         for key in ("highest", "at_limit_ns"):
@@ -269,9 +269,12 @@ def _others(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
         for name, ours, theirs in _pairs(model, one):
             asked = known.flushes or 0 if name == "write" else 0
             ended = ours.completed + theirs.never_issued
-            if name in known.stat.requests:
+            # What dm throws away ends there, and its flushes do not.
+            more = theirs.sent_back + model.held if known.path else 0
+            if name in known.stat.requests and not (known.path and name == "flush"):
                 # A flush of nothing counts there as a write, too.
-                yield _exact(f"{name} beside the disk's statistics", ended + asked, known.stat.requests[name])
+                least = known.stat.requests[name] - asked
+                yield f"{name} beside the disk's statistics", ended, least - more, least
             if name in known.stat.bytes:
                 yield _exact(f"{name} bytes beside the disk's statistics", ours.bytes, known.stat.bytes[name])
     for name, count in (known.fio or {}).items():
