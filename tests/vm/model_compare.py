@@ -211,8 +211,10 @@ def _depths(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
         sum(ns for depth, ns in model.at_depth_ns.items() if depth >= limit) for limit in (most, lowest)
     )
     yield "at_limit_ns", one.at_limit_ns, at_least - slack, at_most + slack
-    for what, apart in (("limit_of", device.limit_of == "queue"), ("queues", bool(device.queues))):
-        yield _exact(f"{what} tells queues apart", apart, known.kind == "nvme")
+    apart = device.limit_of == "queue"
+    yield _exact("queues that are told apart", bool(device.queues), apart)
+    # With one queue there is nothing to tell apart.
+    yield "limit_of queue", apart, 0, known.kind == "nvme"
     if device.queues:
         yield _exact("in flight in all queues", sum(queue.in_flight for queue in device.queues), device.in_flight)
         for key in ("highest", "at_limit_ns"):

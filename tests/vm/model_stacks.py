@@ -48,7 +48,8 @@ class Stack:
     def once(self) -> None:
         """Do what is done once a guest."""
         if not self.local:
-            run(*self.lab, "up", "--rtt", "0ms", "--fabric", self.name, "--size-mib", "64")
+            # Without a round trip a request has ended before the next one comes.
+            run(*self.lab, "up", "--rtt", "1ms", "--fabric", self.name, "--size-mib", "64")
         if self.name == "iscsi":
             # What the initiator may have under way is its ACL's, which a window of the whole target group is not.
             (_ACL / "lun_0").mkdir(parents=True)

@@ -90,7 +90,7 @@ class Troubles:
         kinds: list[Callable[[str], None]] = [self._depth, self._passthrough]
         if stack.local:
             kinds += [self._inject, self._inject, self._inject]
-        if self.chance.random() < 0.2:
+        if self.chance.random() < 0.5:
             kinds.append(self._reset)
         if stack.name == "multipath":
             kinds.append(self._fail_over)
