@@ -193,7 +193,8 @@ def removal(stack: Stack, chance: random.Random, seen: Seen) -> None:
     until(lambda: issued(number, before) > REMOVED or process.poll() is not None, "a load to remove a disk from")
     loaded = process.poll() is None
     stack.remove(disk)
-    moved: dict[str, int] = ended(process)
+    moved = ended(process)
+    del moved["flush"]
     until(lambda: of(number, before).device.state != "live", f"{disk} to go")
     one = of(number, before)
     if tracer:
@@ -204,7 +205,7 @@ def removal(stack: Stack, chance: random.Random, seen: Seen) -> None:
         )
         seen.found += [f"{stack.head}, a path removed: {line}" for line in found if not line.startswith("highest")]
         add(seen, model)
-    found = differences_of_removed(one, {} if tracer else moved, MOST_BYTES)
+    found = differences_of_removed(one, moved if not tracer else Counter[str](), MOST_BYTES)
     seen.found += [f"{disk}, removed: {line}" for line in found]
     seen.requests += one.completed
     seen.troubles["removals"] += loaded
