@@ -4,6 +4,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,17 @@ from fabtune.installed import PACKAGE
 sys.path.insert(0, str(PACKAGE.parents[1] / "tests/vm"))
 
 import model as check_model  # noqa: E402
+
+LOCAL = check_model.TROUBLES["multipath"]
+
+
+def piece_of(stack: str, requests: int) -> dict[str, Any]:
+    """Return what a guest counted of a stack that all has been done to."""
+    troubles = dict.fromkeys(check_model.TROUBLES[stack], 1)
+    return {
+        "requests": requests, "differences": 0, "rounds": 1, "found": [], "errors": 2, "highest": 48,
+        "troubles": troubles,
+    }  # fmt: skip
 
 
 def test_what_is_of_other_code_is_not_kept(tmp_path: Path) -> None:
@@ -26,11 +38,14 @@ def test_the_digest_names_the_module_the_model_and_the_draw(tmp_path: Path, monk
     before = check_model.digest("1.1")
     assert check_model.digest("1.2") != before == check_model.digest("1.1")
     guest = tmp_path / "model_guest.py"
-    guest.write_text("another model")
+    guest.write_text("another guest")
     monkeypatch.setattr(check_model, "_GUEST", guest)
-    assert check_model.digest("1.1") != before
+    of_guest = check_model.digest("1.1")
+    assert of_guest != before
+    (tmp_path / "model_books.py").write_text("another model")
+    assert check_model.digest("1.1") != of_guest
     monkeypatch.setattr(check_model, "source_digest", lambda: "another module")
-    assert check_model.digest("1.1") != before
+    assert check_model.digest("1.1") not in (before, of_guest)
 
 
 def test_a_run_goes_on_where_it_stopped_and_says_what_is_missing(
@@ -44,7 +59,7 @@ def test_a_run_goes_on_where_it_stopped_and_says_what_is_missing(
             return None
         directory.mkdir(parents=True)
         # Guests end with the round that has the last request.
-        row = {"requests": requests + 1, "differences": 0, "rounds": 1, "found": [], "digest": check_model.digest(seed)}
+        row = piece_of(stack, requests + 1) | {"digest": check_model.digest(seed)}
         (directory / "model.json").write_text(json.dumps(row))
         return row
 
@@ -64,7 +79,31 @@ def test_a_run_goes_on_where_it_stopped_and_says_what_is_missing(
 
 
 def test_a_difference_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {"requests": 10, "differences": 1, "rounds": 1, "found": ["read issued: 9, the model says 10"]}
-    monkeypatch.setattr(check_model, "measure", lambda *_: row)
+    wrong = {"differences": 1, "found": ["read issued: 9, expected 10"]}
+    monkeypatch.setattr(check_model, "measure", lambda stack, *_: piece_of(stack, 10) | wrong)
     monkeypatch.setattr(sys, "argv", ["model.py", "--out", str(tmp_path), "--requests", "10"])
     assert check_model.main() == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({}, None), ({"highest": 15}, "16 in flight at once"), *(({"troubles": {name: 0}}, name) for name in LOCAL)],
+)
+def test_what_a_stack_can_do_and_did_not_is_no_success(
+    changed: dict[str, Any], said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def measure(stack: str, *_: object) -> dict[str, Any]:
+        piece = piece_of(stack, 10)
+        if stack != "multipath":
+            return piece
+        return piece | changed | {"troubles": piece["troubles"] | changed.get("troubles", {})}
+
+    monkeypatch.setattr(check_model, "measure", measure)
+    monkeypatch.setattr(sys, "argv", ["model.py", "--out", str(tmp_path), "--requests", "20"])
+    assert check_model.main() == bool(said)
+    document = json.loads((tmp_path / "model.json").read_text())
+    assert document["lacking"] == ({"multipath": [said]} if said else {})
+    assert not said or f"multipath was not tried: without {said}" in capsys.readouterr().out
+    assert [row["errors"] for row in document["stacks"]] == [4] * 4
+    assert document["stacks"][0]["troubles"]["removals"] == 2

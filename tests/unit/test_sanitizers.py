@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the runs on debug kernels and the model make of what kernels write."""
+"""What the runs on debug kernels make of what kernels write."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,6 @@ from fabtune.installed import PACKAGE
 
 sys.path.insert(0, str(PACKAGE.parents[1] / "tests/vm"))
 
-from model_guest import _CATEGORY, _COMPLETE, _ISSUE, _REQUEUE, _WRITE, Model  # noqa: E402
 from reports import Reports, reports_in  # noqa: E402
 from run import counts_in  # noqa: E402
 from sanitizers import KERNELS, digest_of, failed_tests, files_of, job_of, summary_of, to_run  # noqa: E402
@@ -82,21 +81,6 @@ def test_each_kind_of_report_is_one_from_its_first_line_to_its_trace(report: str
 def test_a_report_that_names_nobody_counts_unless_it_is_a_known_one() -> None:
     report = "WARNING: CPU: 0 PID: 1 at kernel/softirq.c:1\nModules linked in: fabstat(O)\nfabstat: timing"
     assert reports_in(report) == Reports(others=[report])
-
-
-def test_the_model_counts_a_request_that_is_sent_back_and_one_that_comes_in_parts() -> None:
-    model = Model()
-    read, write = 0, _WRITE << _CATEGORY
-    for event in (
-        (_ISSUE | read, 100, 8, 4096, 0), (_REQUEUE | read, 200, 8, 0, 0), (_ISSUE | read, 300, 8, 4096, 0),
-        (_COMPLETE | read, 450, 8, 4096, 0), (_ISSUE | write, 500, 64, 8192, 0), (_COMPLETE | write, 600, 64, 4096, 0),
-        (_COMPLETE | write, 900, 64, 4096, 5), (_COMPLETE | read, 950, 800, 4096, 0),
-    ):  # fmt: skip
-        model.event(*event)
-    reads, writes = model.ops["read"], model.ops["write"]
-    assert (reads.issued, reads.sent_back, reads.completed, reads.times_ns) == (2, 1, 1, [150])
-    assert (writes.issued, writes.completed, writes.bytes, writes.errors, writes.times_ns) == (1, 1, 8192, 1, [400])
-    assert (model.depth, model.highest, model.requeued) == (0, 1, 1)
 
 
 def result(digest: str, failed: int = 0, reports: int = 0) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 """Random load and random trouble, counted by the module and by a model that blktrace feeds, on each kind of stack.
 
 Guests of so many requests each, on the virtual clock, until each stack has its requests.  Writes model.json into DIR:
-`requests` and `differences` in all, and by stack.  What DIR has of this module, model and seed is not measured again:
-a run goes on where it was stopped.  Exits 1 for any difference.
+`requests` and `differences` in all, and by stack, with the `highest` number of requests in flight at once, the `errors`
+and how often each of the `troubles` took place.  What DIR has of this module, model and seed is not measured again: a
+run goes on where it was stopped.  Exits 1 for any difference, and where a stack lacked what it can do (`lacking`).
 """
 
 import argparse
@@ -14,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,12 +29,20 @@ STACKS = ("scsi_debug", "multipath", "iscsi", "nvme-tcp")
 PIECE = 50_000
 TIMEOUT_S = 4 * 3600
 _GUEST = TOP / "tests/vm/model_guest.py"
+# What a run must have had in flight at once, and what must have taken place, where the stack can do it.
+LEAST_DEPTH = 16
+_ALWAYS = ("refusals", "errors", "resets", "depths", "passthrough", "removals")
+_LOCAL = (*_ALWAYS, "timeouts", "flushes", "discards")
+TROUBLES = {
+    "scsi_debug": _LOCAL, "multipath": (*_LOCAL, "fail_overs"), "iscsi": _ALWAYS, "nvme-tcp": (*_ALWAYS, "flushes"),
+}  # fmt: skip
 Row = dict[str, Any]
 
 
 def digest(seed: str) -> str:
     """Return what names the module, the model and the draw."""
-    return hashlib.sha256(f"{source_digest()} {_GUEST.read_text()} {seed}".encode()).hexdigest()
+    texts = [file.read_text() for file in sorted((*_GUEST.parent.glob("model_*.py"), *_GUEST.parent.glob("books.py")))]
+    return hashlib.sha256(f"{source_digest()} {texts} {seed}".encode()).hexdigest()
 
 
 def kept(file: Path, of: str) -> Row | None:
@@ -78,10 +88,20 @@ def pieces(stack: str, requests: int, seed: int, out: Path, anew: bool) -> Itera
 
 def total(stack: str, requests: int, seed: int, out: Path, anew: bool = False) -> Row:
     """Return what the guests of a stack counted together."""
-    row: Row = {"stack": stack, "requests": 0, "differences": 0, "rounds": 0, "found": []}
+    row: Row = {"stack": stack, "requests": 0, "differences": 0, "rounds": 0, "errors": 0, "found": []}
+    troubles: Counter[str] = Counter()
+    highest = 0
     for piece in pieces(stack, requests, seed, out, anew):
-        row |= {key: row[key] + piece[key] for key in ("requests", "differences", "rounds", "found")}
-    return row
+        row |= {key: row[key] + piece[key] for key in ("requests", "differences", "rounds", "errors", "found")}
+        troubles.update(piece["troubles"])
+        highest = max(highest, piece["highest"])
+    return row | {"highest": highest, "troubles": troubles}
+
+
+def lacking(row: Row) -> list[str]:
+    """Return what a stack that has been measured can do, and what did not take place."""
+    found = [name for name in TROUBLES[row["stack"]] if not row["troubles"][name]]
+    return found + ([f"{LEAST_DEPTH} in flight at once"] if row["highest"] < LEAST_DEPTH else [])
 
 
 def main() -> int:
@@ -99,12 +119,15 @@ def main() -> int:
     rows = [total(stack, args.requests, args.seed, out, anew=stack in asked) for stack in STACKS]
     whole: Row = {key: sum(row[key] for row in rows) for key in ("requests", "differences")}
     missing = [row["stack"] for row in rows if row["requests"] < args.requests]
-    document = whole | {"seed": args.seed, "missing": missing, "stacks": rows}
+    idle = {row["stack"]: lacking(row) for row in rows if row["stack"] not in missing and lacking(row)}
+    document = whole | {"seed": args.seed, "missing": missing, "lacking": idle, "stacks": rows}
     (out / "model.json").write_text(json.dumps(document, indent=2) + "\n")
     print(f"{whole['requests']} requests, {whole['differences']} differences")
     if missing:
         print(f"not all are measured: {', '.join(missing)}")
-    return 1 if whole["differences"] or set(missing) & set(asked) else 0
+    for stack, found in idle.items():
+        print(f"{stack} was not tried: without {', '.join(found)}; ask for more --requests")
+    return 1 if whole["differences"] or idle or set(missing) & set(asked) else 0
 
 
 if __name__ == "__main__":
