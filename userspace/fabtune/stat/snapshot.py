@@ -20,6 +20,8 @@ _List = TypeVar("_List")
 DIRECTORY = Path("/sys/kernel/debug/fabstat")
 FORMAT_VERSION = 1
 _MAX_BYTES = 256 << 20
+# So many devices that are gone stay readable.
+_MOST_GONE = 16
 
 OPS = ("read", "write", "flush", "discard", "other")
 TIMES = ("device", "total", "refused")
@@ -131,7 +133,32 @@ def text_snapshot(directory: Path = DIRECTORY) -> Snapshot:
 
 def load(path: Path) -> Snapshot:
     """Read a reading that was saved to a file.  Raises InputError."""
-    return parse(saved_text(path, "stat --save"), str(path))
+    found = parse(saved_text(path, "stat --save"), str(path))
+    if lacks := _lacks(found):
+        raise InputError(f"{path}: cut short ({lacks}); expected all of a file saved by 'fabtune stat --save'")
+    return found
+
+
+def _lacks(found: Snapshot) -> str:
+    """Return what a reading that ends with a whole line has lost all the same, as far as that can be told."""
+    records = found.text.count("\ndevice ")
+    if found.module.get("ends") == "1":
+        return "" if found.text.endswith(f"\nend devices={records}\n") else "it has no end"
+    # Older modules write no end.
+    if found.text.count("\nevents ") != records:
+        return "no events of its last disk"
+    shown, seen = len(found.devices), int(found.module["devices_seen"])
+    # Only of devices that are gone, which come last, are the oldest left out.
+    any_gone = any(one.state == "gone" for one in found.devices)
+    if shown < min(seen, _MOST_GONE) or (shown < seen and not any_gone):
+        return f"{shown} of {seen} devices"
+    for one in found.devices:
+        if one.torn or one.events.get("no_histogram"):
+            continue
+        for name, op in one.ops.items():
+            if op.completed and not op.histograms["device"].counts:
+                return f"no times of {one.disk}'s {name} requests"
+    return ""
 
 
 def saved_text(path: Path, command: str) -> str:
@@ -167,10 +194,17 @@ def parse(text: str, source: str = "fabstat") -> Snapshot:
         raise InputError(f"{source}: expected '# fabstat {FORMAT_VERSION}' in the first line")
     if lines[0].split()[2:] != [str(FORMAT_VERSION)]:
         raise InputError(f"{source}: format '{lines[0][2:]}', this fabtune reads 'fabstat {FORMAT_VERSION}'")
+    check_ended(text, source)
     try:
         return _parse_records(lines[1:], text)
     except (KeyError, ValueError, IndexError, TypeError, StopIteration) as error:
         raise InputError(f"{source}: damaged or cut short ({error!r})") from None
+
+
+def check_ended(text: str, source: str) -> None:
+    """Raise InputError where `text` ends within a line: a number may have lost digits."""
+    if not text.endswith("\n"):
+        raise InputError(f"{source}: cut short: its last line has no end")
 
 
 def parse_list(
@@ -252,11 +286,11 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
             record = words(line)
             classes[record["op"]] = {key: int(value) for key, value in record.items() if key in events}
         elif kind == "histogram":
-            _, _, op, time, _, *buckets = line.split(" ")
-            histograms[op[3:]][time[5:]] = histogram_of(empty, buckets)
+            _, _, op, time, *counted = line.split(" ")
+            histograms[op[3:]][time[5:]] = histogram_of(empty, counted)
         elif kind == "detail":
-            _, _, op, what, *buckets = line.split(" ")
-            details.setdefault(op[3:], {})[what.partition("=")[2]] = histogram_of(empty, buckets)
+            _, _, op, what, *counted = line.split(" ")
+            details.setdefault(op[3:], {})[what.partition("=")[2]] = histogram_of(empty, counted)
         elif kind == "queue":
             record = words(line)
             queues.append(HardwareQueue(*(int(record[name]) for name in _QUEUE_FIELDS)))
@@ -269,8 +303,11 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
     return CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues))  # type: ignore[arg-type]
 
 
-def histogram_of(empty: Histogram, buckets: list[str]) -> Histogram:
+def histogram_of(empty: Histogram, counted: list[str]) -> Histogram:
     """Return what the last words of a record count, in the buckets of `empty`.  Raises ValueError."""
     # Keys of a newer module stand before the buckets.
-    pairs = (bucket.split(":") for bucket in buckets if "=" not in bucket)
-    return Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})
+    pairs = (bucket.split(":") for bucket in counted if "=" not in bucket)
+    found = Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})
+    if f"count={found.count}" not in counted:
+        raise ValueError(f"a histogram of {found.count}, not of as many as it says")
+    return found
