@@ -146,7 +146,7 @@ def test_where_the_module_writes_an_end_what_lacks_it_is_cut_short(tmp_path: Pat
     text = TEXTS["0.2.0"].replace("missing=-", "missing=- ends=1")
     path = tmp_path / "saved"
     path.write_text(text + "end devices=3\n")
-    assert load(path).devices == parse(TEXTS["0.2.0"]).devices
+    assert [one.ops for one in load(path).devices] == [one.ops for one in parse(TEXTS["0.2.0"]).devices]
     lines = text.splitlines(keepends=True)
     for number in range(len(lines) + 1):
         path.write_text("".join(lines[:number]))

@@ -19,8 +19,9 @@ from fabtune.stat import (
     StuckList,
     StuckRequest,
     endpoint,
-    head_of,
+    head_above,
     host_loads,
+    nr_requests,
 )
 from fabtune.stat.snapshot import OPS, TIMES
 
@@ -44,7 +45,7 @@ def _with_paths(interval: Interval, disk: str) -> list[DeviceInterval]:
     """Return the device called `disk`, and its paths where it has several.  Raises InputError."""
     head = disk.removeprefix("/dev/")
     live = (one for one in interval.devices if one.device.state != "gone")
-    paths = sorted((one for one in live if head_of(one.device.disk) == head), key=lambda one: one.device.disk)
+    paths = sorted((one for one in live if head_above(one.device) == head), key=lambda one: one.device.disk)
     try:
         return [interval.device(disk), *paths]
     except InputError:
@@ -65,7 +66,7 @@ def label(device: CountedDevice) -> str:
 
 
 def _path(device: CountedDevice) -> str:
-    end, head = endpoint(device), head_of(device.disk)
+    end, head = endpoint(device), head_above(device)
     return " ".join(word for word in (end.target, end.portal, f"path of {head}" if head else "") if word)
 
 
@@ -225,12 +226,13 @@ def _device_json(one: DeviceInterval) -> dict[str, Any]:
         "transport": end.transport,
         "target": end.target,
         "portal": end.portal,
-        "path_of": head_of(device.disk) or None,
+        "path_of": head_above(device) or None,
         "interval_s": one.elapsed_ns / 1e9,
         "in_flight": device.in_flight,
         "highest_depth": device.highest,
         "depth_limit": device.limit,
         "depth_limit_of": device.limit_of,
+        "nr_requests": nr_requests(device),
         "mean_depth": one.mean_depth,
         "at_limit_fraction": one.at_limit,
         "queue_full": one.queue_full,

@@ -7,7 +7,7 @@ since the module was loaded; fabtune.stat.interval subtracts two readings.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -67,6 +67,18 @@ class HardwareQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """What a host's sysfs said of a device when its reading was saved; empty, or None, where it said nothing."""
+
+    transport: str = ""
+    target: str = ""
+    portal: str = ""
+    path_of: str = ""
+    can_queue: int | None = None
+    nr_requests: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CountedDevice:
     """One block device: who it is, and everything counted of it.
 
@@ -75,7 +87,7 @@ class CountedDevice:
     `depth_ns` is the integral of the number of requests in flight over time, off by at most `depth_error_ns`; by any
     time where CPUs were found in the middle of an event (`torn`).  `highest`, `limit` and `at_limit_ns` are of the
     fullest hardware queue where each has a limit of its own (`limit_of` queue, the queues in `queues`), else the
-    device's.
+    device's.  `around` is what was saved with it; None of a reading of this host, whose sysfs is asked.
     """
 
     id: int
@@ -101,6 +113,7 @@ class CountedDevice:
     torn: int = 0
     limit_of: str = "device"
     queues: tuple[HardwareQueue, ...] = ()
+    around: Around | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +149,8 @@ def load(path: Path) -> Snapshot:
     found = parse(saved_text(path, "stat --save"), str(path))
     if lacks := _lacks(found):
         raise InputError(f"{path}: cut short ({lacks}); expected all of a file saved by 'fabtune stat --save'")
-    return found
+    # This host's sysfs knows nothing of another one's disks, nor of those that were here before.
+    return replace(found, devices=tuple(replace(one, around=one.around or Around()) for one in found.devices))
 
 
 def _lacks(found: Snapshot) -> str:
@@ -233,6 +247,11 @@ def name_of(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text) if "\\" in text else text
 
 
+def escaped(name: str) -> str:
+    """Return what stands in the file for `name`, or for none."""
+    return re.sub(r"[\s\\]", lambda found: f"\\{ord(found[0]):03o}", name) or "-"
+
+
 def _parse_records(lines: list[str], text: str) -> Snapshot:
     records = iter(lines)
     module = words(next(records))
@@ -259,7 +278,7 @@ def grouped(records: Iterator[str], first: str) -> Iterator[list[str]]:
 
 
 _TEXT_FIELDS = frozenset(("state", "disk", "dev", "hctl", "driver", "parent", "limit_of"))
-_DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - {"events", "ops", "queues"}  # type: ignore[attr-defined]
+_DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - {"events", "ops", "queues", "around"}  # type: ignore[attr-defined]
 _QUEUE_FIELDS = tuple(HardwareQueue.__slots__)  # type: ignore[attr-defined]
 _OP_FIELDS = frozenset(Op.__slots__) - {"errors_by_class", "histograms", "details"}  # type: ignore[attr-defined]
 
@@ -274,6 +293,7 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
     histograms: dict[str, dict[str, Histogram]] = {}
     details: dict[str, dict[str, Histogram]] = {}
     queues = []
+    around = None
     for line in lines[1:]:
         kind = line.split(" ", 1)[0]
         if kind == "events":
@@ -294,13 +314,22 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
         elif kind == "queue":
             record = words(line)
             queues.append(HardwareQueue(*(int(record[name]) for name in _QUEUE_FIELDS)))
+        elif kind == "around":
+            around = _around(words(line))
     ops = {}
     for name, values in counts.items():
         device = histograms[name].get("device", empty)
         # The module leaves the total times out while they equal the device times.
         times = {"device": device, "total": device, "refused": empty} | histograms[name]
         ops[name] = Op(**values, errors_by_class=classes.get(name, {}), histograms=times, details=details.get(name, {}))
-    return CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues))  # type: ignore[arg-type]
+    return CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues), around=around)  # type: ignore[arg-type]
+
+
+def _around(record: dict[str, str]) -> Around:
+    told = {name: value for name, value in record.items() if value != "-"}
+    names = (name_of(told.get(name, "")) for name in ("transport", "target", "portal", "path_of"))
+    numbers = (int(told[name]) if name in told else None for name in ("can_queue", "nr_requests"))
+    return Around(*names, *numbers)
 
 
 def histogram_of(empty: Histogram, counted: list[str]) -> Histogram:
