@@ -101,13 +101,14 @@ def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> Non
     chosen = stat_output.chosen_devices(interval, args.device, everything=args.all or args.json)
     # The slowest are those since a disk was first seen, of no shorter interval.
     kept = slowest() if not args.watch and not args.diff else None
-    requests = kept.requests if kept else ()
+    requests = kept.requests if kept else None
     if args.json:
         stat_output.print_interval_json(interval, chosen, latest, requests, one_line=bool(args.watch))
     elif args.device and not args.watch:
+        stat_output.print_unseen(chosen, latest)
         for device in chosen:
             stat_output.print_details(device)
-            slow_output.print_recorded(device, requests)
+            slow_output.print_recorded(device, requests or ())
     else:
         stat_output.print_table(interval, chosen, latest)
 

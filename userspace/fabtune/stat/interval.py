@@ -63,7 +63,11 @@ class DeviceInterval:
     @property
     def at_limit(self) -> float:
         """Fraction of the time that the device spent at its queue depth limit."""
-        return self.at_limit_ns / self.elapsed_ns if self.elapsed_ns else 0.0
+        return self.part(self.at_limit_ns)
+
+    def part(self, time_ns: int) -> float:
+        """Return which fraction of the interval `time_ns` is."""
+        return time_ns / self.elapsed_ns if self.elapsed_ns else 0.0
 
     @property
     def queue_full(self) -> int:
@@ -101,6 +105,10 @@ class Interval:
         if found:
             # A disk that is being removed may have left its name to another, which was seen later.
             return max(found, key=lambda one: one.device.id)
+        if any(one.device.disk == name for one in self.devices):
+            raise InputError(
+                f"device '{disk}' is gone: it was removed; 'fabtune stat --all' has what was counted of it"
+            )
         raise InputError(f"device '{disk}': fabstat has seen no request on it")
 
 
