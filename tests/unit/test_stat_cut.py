@@ -3,13 +3,14 @@
 
 from dataclasses import fields
 from pathlib import Path
+from struct import pack
 
 import pytest
 from test_stat_target import served
 
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
-from fabtune.stat import Interval, diff, load, parse, parse_target, target_diff
+from fabtune.stat import Interval, diff, load, parse, parse_target, parse_typed, target_diff
 from fabtune.stat.interval import since_seen
 
 DATA = Path(__file__).with_name("data")
@@ -159,3 +160,15 @@ def test_where_the_module_writes_an_end_what_lacks_it_is_cut_short(tmp_path: Pat
     assert parse_target(told + "end\n").luns == parse_target(served(10)).luns
     with pytest.raises(InputError, match="no end"):
         parse_target(told)
+
+
+def test_a_typed_reading_that_lacks_its_end_is_cut_short() -> None:
+    typed = (DATA / "fabstat-0.2.0.stats.bin").read_bytes()
+    header, _, _ = typed.partition(b"\0")
+    records = typed[len(header) // 8 * 8 + 8 :]
+    header = header.replace(b"missing=-", b"missing=- ends=0")
+    data = header + bytes(8 - len(header) % 8) + records
+    assert parse_typed(data + pack("=IIQ", 7, 16, 3)).devices == parse_typed(typed).devices
+    for cut in (data, data + pack("=IIQ", 7, 16, 4), data + pack("=IIQ", 7, 16, 3)[:8]):
+        with pytest.raises(InputError, match="cut short"):
+            parse_typed(cut)

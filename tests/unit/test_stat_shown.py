@@ -70,7 +70,7 @@ def test_what_binds_the_queue_is_shown(
     (tmp_path / "block/sda/queue/nr_requests").write_text("4\n")
     found = parse(reading([1000]))
     stat_output.print_details(since_seen(found).devices[0])
-    assert "limit 4 (nr_requests; the driver's is 32, and time at the limit is of that)" in " ".join(
+    assert "limit 4 (nr_requests; fabstat's is 32, and time at the limit is of that)" in " ".join(
         capsys.readouterr().out.split()
     )
     stat_output.print_table(since_seen(found), since_seen(found).devices, found)

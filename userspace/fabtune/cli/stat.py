@@ -43,8 +43,12 @@ def run_stat(args: argparse.Namespace) -> int:
     elif args.device:
         raise InputError(f"--target shows sessions of initiators, not disks such as '{args.device[0]}'; leave it out")
     else:
-        _run(args, target_snapshot, lambda now: now.text, load_target, target_diff, served_since_seen, _show_target)
+        _run(args, target_snapshot, _text, load_target, target_diff, served_since_seen, _show_target)
     return ExitCode.DONE
+
+
+def _text(reading: TargetSnapshot) -> str:
+    return reading.text
 
 
 def _run(

@@ -146,7 +146,7 @@ def _limit(device: CountedDevice) -> str:
 def _limit_told(device: CountedDevice) -> str:
     limit = _limit(device)
     if _binding(device) is not None:
-        limit = limit.replace(")", f"; the driver's is {device.limit}, and time at the limit is of that)")
+        limit = limit.replace(")", f"; fabstat's is {device.limit}, and time at the limit is of that)")
     return f"{limit} (changed since)" if device.highest > device.limit else limit
 
 

@@ -216,9 +216,9 @@ def _increase(before_ns: int, after_ns: int, modulus_ns: int) -> int:
 
 
 def _subtract_op(after: Op, before: Op, who: str, *, torn: bool) -> Op:
-    counters = ({name: getattr(op, name) for name in _COUNTERS} for op in (before, after))
+    then, now = ({name: getattr(op, name) for name in _COUNTERS} for op in (before, after))
     return Op(
-        **increases(*counters, who, torn=torn),
+        **increases(then, now, who, torn=torn),
         errors_by_class=increases(before.errors_by_class, after.errors_by_class, who, torn=torn),
         histograms={time: after.histograms[time] - before.histograms[time] for time in TIMES},
         details={

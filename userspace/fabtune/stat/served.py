@@ -13,6 +13,7 @@ from fabtune.stat.snapshot import (
     DIRECTORY,
     Taken,
     check_ended,
+    ends,
     grouped,
     histogram_of,
     name_of,
@@ -155,8 +156,7 @@ def parse_target(text: str, source: str = "target") -> TargetSnapshot:
         module = words(next(records))
         empty = Histogram(tuple(map(int, next(records).split(" ")[2:])))
         luns = tuple(_lun(group, empty) for group in grouped(records, "nexus "))
-        # Older modules write no end.
-        if module.get("ends") == "1" and lines[-1] != "end":
+        if ends(module, len(luns)) and lines[-1] != "end":
             raise ValueError("it has no end")
         return TargetSnapshot(int(module["time_ns"]), int(module["loaded_ns"]), module, luns, text)
     except (KeyError, ValueError, IndexError, TypeError, StopIteration) as error:
@@ -226,5 +226,5 @@ def _subtract(after: ServedLun, before: ServedLun | None) -> LunInterval:
 
 
 def _subtract_op(after: ServedOp, before: ServedOp, who: str) -> ServedOp:
-    counts = ({name: getattr(op, name) for name in _COUNTERS} for op in (before, after))
-    return ServedOp(**increases(*counts, who), histogram=after.histogram - before.histogram)
+    then, now = ({name: getattr(op, name) for name in _COUNTERS} for op in (before, after))
+    return ServedOp(**increases(then, now, who), histogram=after.histogram - before.histogram)

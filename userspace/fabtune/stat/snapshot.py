@@ -153,10 +153,15 @@ def load(path: Path) -> Snapshot:
     return replace(found, devices=tuple(replace(one, around=one.around or Around()) for one in found.devices))
 
 
+def ends(module: Mapping[str, str], records: int) -> bool:
+    """Tell whether a reading with that line of the module has an end: older modules write none, and none of nothing."""
+    return module.get("ends") == "1" or ("ends" in module and records > 0)
+
+
 def _lacks(found: Snapshot) -> str:
     """Return what a reading that ends with a whole line has lost all the same, as far as that can be told."""
     records = found.text.count("\ndevice ")
-    if found.module.get("ends") == "1":
+    if ends(found.module, records):
         return "" if found.text.endswith(f"\nend devices={records}\n") else "it has no end"
     # Older modules write no end.
     if found.text.count("\nevents ") != records:
@@ -327,9 +332,9 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
 
 def _around(record: dict[str, str]) -> Around:
     told = {name: value for name, value in record.items() if value != "-"}
-    names = (name_of(told.get(name, "")) for name in ("transport", "target", "portal", "path_of"))
-    numbers = (int(told[name]) if name in told else None for name in ("can_queue", "nr_requests"))
-    return Around(*names, *numbers)
+    names = {name: name_of(told.get(name, "")) for name in ("transport", "target", "portal", "path_of")}
+    numbers = {name: int(told[name]) if name in told else None for name in ("can_queue", "nr_requests")}
+    return Around(**names, **numbers)
 
 
 def histogram_of(empty: Histogram, counted: list[str]) -> Histogram:
