@@ -332,9 +332,11 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
 
 def _around(record: dict[str, str]) -> Around:
     told = {name: value for name, value in record.items() if value != "-"}
-    names = {name: name_of(told.get(name, "")) for name in ("transport", "target", "portal", "path_of")}
-    numbers = {name: int(told[name]) if name in told else None for name in ("can_queue", "nr_requests")}
-    return Around(**names, **numbers)
+    transport, target, portal, path_of = (
+        name_of(told.get(name, "")) for name in ("transport", "target", "portal", "path_of")
+    )
+    can_queue, nr_requests = (int(told[name]) if name in told else None for name in ("can_queue", "nr_requests"))
+    return Around(transport, target, portal, path_of, can_queue, nr_requests)
 
 
 def histogram_of(empty: Histogram, counted: list[str]) -> Histogram:
