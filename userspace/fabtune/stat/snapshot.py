@@ -283,7 +283,8 @@ def grouped(records: Iterator[str], first: str) -> Iterator[list[str]]:
 
 
 _TEXT_FIELDS = frozenset(("state", "disk", "dev", "hctl", "driver", "parent", "limit_of"))
-_DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - {"events", "ops", "queues", "around"}  # type: ignore[attr-defined]
+_OF_RECORDS = {"events", "ops", "queues", "around"}
+_DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - _OF_RECORDS  # type: ignore[attr-defined]
 _QUEUE_FIELDS = tuple(HardwareQueue.__slots__)  # type: ignore[attr-defined]
 _OP_FIELDS = frozenset(Op.__slots__) - {"errors_by_class", "histograms", "details"}  # type: ignore[attr-defined]
 
@@ -327,7 +328,8 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
         # The module leaves the total times out while they equal the device times.
         times = {"device": device, "total": device, "refused": empty} | histograms[name]
         ops[name] = Op(**values, errors_by_class=classes.get(name, {}), histograms=times, details=details.get(name, {}))
-    return CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues), around=around)  # type: ignore[arg-type]
+    found = CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues))  # type: ignore[arg-type]
+    return replace(found, around=around) if around else found
 
 
 def _around(record: dict[str, str]) -> Around:
