@@ -205,7 +205,7 @@ def test_a_reading_cut_short_or_damaged_is_refused_or_read_never_a_traceback(dat
 
 def test_total_times_that_the_module_leaves_out_are_the_device_times() -> None:
     lines = [line for line in reading([1000, 9000]).splitlines() if "time=total" not in line]
-    read = parse("\n".join(lines)).devices[0].ops["read"]
+    read = parse("\n".join(lines) + "\n").devices[0].ops["read"]
     assert read.histograms["total"].counts == read.histograms["device"].counts == histogram([1000, 9000]).counts
     assert read.histograms["refused"].count == 0
 

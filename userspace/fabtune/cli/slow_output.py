@@ -37,14 +37,14 @@ def print_recorded(one: DeviceInterval, requests: Sequence[SlowRequest]) -> None
     )
 
 
-def recorded_json(one: DeviceInterval, requests: Sequence[SlowRequest]) -> dict[str, Any]:
-    """Return the same with stable keys; times in ms."""
+def recorded_json(one: DeviceInterval, requests: Sequence[SlowRequest] | None) -> dict[str, Any]:
+    """Return the same with stable keys; times in ms.  `requests` are None where nobody asked for them."""
     return {
         "detail": {
             name: {key: _figures(histogram) for key, histogram in op.details.items() if key in DETAILS}
             for name, op in one.ops.items() if op.details
         },
-        "slowest": [
+        "slowest": None if requests is None else [
             {
                 "op": request.op, "time_s": request.time_ns / 1e9, "total_ms": request.total_ns / 1e6,
                 "device_ms": request.device_ns / 1e6, "wait_ms": request.wait_ns / 1e6, "sector": request.sector,

@@ -26,6 +26,7 @@ from fabtune.stat import (
     target_diff,
     target_snapshot,
     text_snapshot,
+    with_around,
 )
 
 _Reading = TypeVar("_Reading", Snapshot, TargetSnapshot)
@@ -38,17 +39,22 @@ def run_stat(args: argparse.Namespace) -> int:
         raise InputError("--count N needs --watch SECONDS")
     if not args.target:
         # A reading is kept as text, which every fabtune reads.
-        _run(args, text_snapshot if args.save else snapshot, load, diff, since_seen, _show)
+        _run(args, text_snapshot if args.save else snapshot, with_around, load, diff, since_seen, _show)
     elif args.device:
         raise InputError(f"--target shows sessions of initiators, not disks such as '{args.device[0]}'; leave it out")
     else:
-        _run(args, target_snapshot, load_target, target_diff, served_since_seen, _show_target)
+        _run(args, target_snapshot, _text, load_target, target_diff, served_since_seen, _show_target)
     return ExitCode.DONE
 
 
+def _text(reading: TargetSnapshot) -> str:
+    return reading.text
+
+
 def _run(
-    args: argparse.Namespace, read: Callable[[], _Reading], load_saved: Callable[[Path], _Reading],
-    between: Callable[[_Reading, _Reading], _Counted], since: Callable[[_Reading], _Counted],
+    args: argparse.Namespace, read: Callable[[], _Reading], to_save: Callable[[_Reading], str],
+    load_saved: Callable[[Path], _Reading], between: Callable[[_Reading, _Reading], _Counted],
+    since: Callable[[_Reading], _Counted],
     show: Callable[[_Counted, _Reading, argparse.Namespace], None],
 ) -> None:  # fmt: skip
     """Do it for one kind of reading."""
@@ -60,7 +66,7 @@ def _run(
     else:
         now = read()
         if args.save:
-            args.save.write_text(now.text)
+            args.save.write_text(to_save(now))
         else:
             show(since(now), now, args)
 
@@ -99,13 +105,14 @@ def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> Non
     chosen = stat_output.chosen_devices(interval, args.device, everything=args.all or args.json)
     # The slowest are those since a disk was first seen, of no shorter interval.
     kept = slowest() if not args.watch and not args.diff else None
-    requests = kept.requests if kept else ()
+    requests = kept.requests if kept else None
     if args.json:
         stat_output.print_interval_json(interval, chosen, latest, requests, one_line=bool(args.watch))
     elif args.device and not args.watch:
+        stat_output.print_unseen(chosen, latest)
         for device in chosen:
             stat_output.print_details(device)
-            slow_output.print_recorded(device, requests)
+            slow_output.print_recorded(device, requests or ())
     else:
         stat_output.print_table(interval, chosen, latest)
 

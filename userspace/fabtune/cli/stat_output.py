@@ -2,13 +2,13 @@
 """Prints what fabstat.ko has seen: one row a device, one screen a device, JSON."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fabtune.cli.percentiles import PERCENTS, in_ms, three_digits, times_json
 from fabtune.cli.slow_output import recorded_json
 from fabtune.cli.table import paragraph, print_json, room, table
-from fabtune.errors import InputError
 from fabtune.stat import (
     CountedDevice,
     DeviceInterval,
@@ -19,10 +19,13 @@ from fabtune.stat import (
     StuckList,
     StuckRequest,
     endpoint,
-    head_of,
+    head_above,
     host_loads,
+    kernel_names,
+    nr_requests,
+    with_paths,
 )
-from fabtune.stat.snapshot import OPS, TIMES
+from fabtune.stat.snapshot import OPS, TIMES, HardwareQueue
 
 # Columns that the table of devices takes, target and portal apart; on a narrower terminal it is shaped differently.
 _WIDE = 104
@@ -36,22 +39,15 @@ _ERROR_NOTE = "Times are in ms, at most 3.2 % off (0.03 us below 1 us): the midd
 def chosen_devices(interval: Interval, disks: Sequence[str], *, everything: bool) -> list[DeviceInterval]:
     """Return the devices named by `disks`, or those with requests, or all.  Raises InputError."""
     if disks:
-        return [one for disk in disks for one in _with_paths(interval, disk)]
+        return [one for disk in disks for one in _called(interval, disk)]
     return [one for one in interval.devices if everything or (one.device.state != "gone" and _busy(one))]
 
 
-def _with_paths(interval: Interval, disk: str) -> list[DeviceInterval]:
-    """Return the device called `disk`, and its paths where it has several.  Raises InputError."""
-    head = disk.removeprefix("/dev/")
-    live = (one for one in interval.devices if one.device.state != "gone")
-    paths = sorted((one for one in live if head_of(one.device.disk) == head), key=lambda one: one.device.disk)
-    try:
-        return [interval.device(disk), *paths]
-    except InputError:
-        # NVMe's multipath disk has no queue of its own.
-        if not paths:
-            raise
-        return paths
+def _called(interval: Interval, name: str) -> list[DeviceInterval]:
+    found, (block, disk) = with_paths(interval, name), kernel_names(interval, name)
+    if block != disk:
+        print(f"{block} is a partition: the figures are those of the whole disk {disk}", file=sys.stderr)
+    return found
 
 
 def _busy(one: DeviceInterval) -> bool:
@@ -65,16 +61,13 @@ def label(device: CountedDevice) -> str:
 
 
 def _path(device: CountedDevice) -> str:
-    end, head = endpoint(device), head_of(device.disk)
+    end, head = endpoint(device), head_above(device)
     return " ".join(word for word in (end.target, end.portal, f"path of {head}" if head else "") if word)
 
 
 def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
     """Print one row for each device and kind of request."""
-    if latest.module["enabled"] != "1":
-        paragraph(NOT_COUNTING)
-    if unseen := _unseen(interval, latest):
-        paragraph(unseen)
+    print_unseen(interval.devices, latest)
     if not devices:
         print("no requests seen")
         return
@@ -91,14 +84,21 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
     paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
 
 
-def _unseen(interval: Interval, latest: Snapshot) -> str:
-    """Return what fabstat cannot see here, as a sentence; empty where nothing is missing that a device needs."""
-    missing = [name for name in latest.module.get("missing", "-").split(",") if name.startswith("scsi_")]
-    if latest.module["enabled"] != "1" or not any(one.device.hctl != "-" for one in interval.devices):
-        return ""
-    if not missing and latest.module["scsi"] == "1":
-        return ""
-    return f"refusals of SCSI devices are not seen: this kernel has no {', '.join(missing) or 'tracepoints of SCSI'}"
+def print_unseen(devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
+    """Say what fabstat cannot see here, nothing where nothing is missing that one of `devices` needs."""
+    module = latest.module
+    if module["enabled"] != "1":
+        paragraph(NOT_COUNTING)
+        return
+    missing = [name for name in _missing(module) if name.startswith("scsi_")]
+    if any(one.device.hctl != "-" for one in devices) and (missing or module["scsi"] != "1"):
+        what = ", ".join(missing) or "tracepoints of SCSI"
+        paragraph(f"refusals of SCSI devices are not seen: this kernel has no {what}")
+
+
+def _missing(module: Mapping[str, str]) -> list[str]:
+    """Return the tracepoints that the module has not found; older modules do not tell."""
+    return [name for name in module.get("missing", "-").split(",") if name != "-"]
 
 
 def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
@@ -130,8 +130,24 @@ def _depth(one: DeviceInterval, digits: int) -> str:
     return "?" if one.mean_depth is None else f"{one.mean_depth:.{digits}f}"
 
 
+def _binding(device: CountedDevice) -> int | None:
+    """Return nr_requests where it lets fewer requests be in flight than the driver."""
+    tags = nr_requests(device)
+    return tags if tags is not None and tags < device.limit else None
+
+
 def _limit(device: CountedDevice) -> str:
-    return f"{device.limit}/queue" if device.limit_of == "queue" else str(device.limit)
+    """Return how many requests may be in flight, and by what where that is not the driver's limit."""
+    tags = _binding(device)
+    of = "/queue" if device.limit_of == "queue" else ""
+    return f"{device.limit}{of}" if tags is None else f"{tags}{of} (nr_requests)"
+
+
+def _limit_told(device: CountedDevice) -> str:
+    limit = _limit(device)
+    if _binding(device) is not None:
+        limit = limit.replace(")", f"; fabstat's is {device.limit}, and time at the limit is of that)")
+    return f"{limit} (changed since)" if device.highest > device.limit else limit
 
 
 def print_details(one: DeviceInterval) -> None:
@@ -139,7 +155,7 @@ def print_details(one: DeviceInterval) -> None:
     device = one.device
     paragraph(f"{label(device)}  [{device.dev}]  hctl {device.hctl}, driver {device.driver}, parent {device.parent}")
     paragraph(
-        f"in flight {device.in_flight}, highest {device.highest}, limit {_limit(device)}, mean {_depth(one, 2)}, "
+        f"in flight {device.in_flight}, highest {device.highest}, limit {_limit_told(device)}, mean {_depth(one, 2)}, "
         f"at the limit {one.at_limit:.1%} of {one.elapsed_ns / 1e9:.3g} s"
     )
     rows = []
@@ -157,9 +173,8 @@ def print_details(one: DeviceInterval) -> None:
         table(("op", "time", "count", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"), rows)
         if not wide:
             paragraph(_ERROR_NOTE)
-    queues = [(str(queue.queue), str(queue.in_flight), str(queue.highest), str(queue.limit)) for queue in device.queues]
-    if queues:
-        table(("hardware queue", "in flight", "highest", "limit"), queues)
+    if one.queues:
+        table(("hardware queue", "in flight", "highest", "limit", "at the limit"), _queue_rows(one))
     counters = [
         (name, *(str(getattr(op, key)) for key in ("issued", "completed", "sent_back", "errors", "bytes")))
         for name, op in one.ops.items()
@@ -176,6 +191,13 @@ def print_details(one: DeviceInterval) -> None:
     paragraph("events: " + (", ".join(events) or "none"))
 
 
+def _queue_rows(one: DeviceInterval) -> list[tuple[str, ...]]:
+    return [
+        (*map(str, (queue.queue, queue.in_flight, queue.highest, queue.limit)), f"{one.part(queue.at_limit_ns):.1%}")
+        for queue in one.queues
+    ]
+
+
 def _with_error(percentile: Percentile | None) -> str:
     if percentile is None:
         return "-"
@@ -185,10 +207,13 @@ def _with_error(percentile: Percentile | None) -> str:
 
 
 def print_interval_json(
-    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, requests: Sequence[SlowRequest],
+    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, requests: Sequence[SlowRequest] | None,
     *, one_line: bool,
 ) -> None:  # fmt: skip
-    """Print the interval with stable keys, times in ms; on one line for a stream of them."""
+    """Print the interval with stable keys, times in ms; on one line for a stream of them.
+
+    `requests` are the slowest ones, None where they were not asked for.
+    """
     module = latest.module
     data = {
         "interval_s": interval.elapsed_ns / 1e9,
@@ -196,6 +221,7 @@ def print_interval_json(
             "version": module["version"],
             "enabled": module["enabled"] == "1",
             "scsi": module["scsi"] == "1",
+            "missing": _missing(module),
             "clock": module["clock"],
             "memory_bytes": int(module["memory_bytes"]),
             "memory_limit_bytes": int(module["memory_limit_bytes"]),
@@ -225,14 +251,18 @@ def _device_json(one: DeviceInterval) -> dict[str, Any]:
         "transport": end.transport,
         "target": end.target,
         "portal": end.portal,
-        "path_of": head_of(device.disk) or None,
+        "path_of": head_above(device) or None,
         "interval_s": one.elapsed_ns / 1e9,
         "in_flight": device.in_flight,
         "highest_depth": device.highest,
         "depth_limit": device.limit,
         "depth_limit_of": device.limit_of,
+        "nr_requests": nr_requests(device),
         "mean_depth": one.mean_depth,
+        "depth_error_ns": one.depth_error_ns,
+        "torn": one.depth_error_ns is None,
         "at_limit_fraction": one.at_limit,
+        "queues": [_queue_json(one, queue) for queue in one.queues],
         "queue_full": one.queue_full,
         "held": one.held,
         "forgotten": device.forgotten,
@@ -240,6 +270,13 @@ def _device_json(one: DeviceInterval) -> dict[str, Any]:
         "events": dict(one.events),
         "ops": {name: _op_json(one, name) for name in OPS if name in one.ops},
     }
+
+
+def _queue_json(one: DeviceInterval, queue: HardwareQueue) -> dict[str, Any]:
+    return {
+        "queue": queue.queue, "in_flight": queue.in_flight, "highest_depth": queue.highest,
+        "depth_limit": queue.limit, "at_limit_fraction": one.part(queue.at_limit_ns),
+    }  # fmt: skip
 
 
 def _op_json(one: DeviceInterval, name: str) -> dict[str, Any]:

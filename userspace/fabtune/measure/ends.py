@@ -316,29 +316,22 @@ def _stores() -> dict[str, Path]:
 
 
 def _served_between(before: str, after: str) -> tuple[ServedSeen, ...]:
-    """Return what was served between two readings of the module; nothing where it was loaded anew meanwhile."""
+    """Return what was served between two readings of the module, by session; nothing where it was loaded anew."""
     if not before or not after:
         return ()
     try:
         luns = target_diff(parse_target(before), parse_target(after)).luns
     except FabtuneError:
         return ()
-    spent: dict[tuple[str, str, int], dict[str, tuple[int, int]]] = {}
+    found = []
     for one in luns:
-        ways = spent.setdefault((one.lun.initiator, one.lun.target, one.lun.lun), {})
-        for way in WAYS:
-            if way in one.ops and one.ops[way].completed:
-                count, spent_ns = ways.get(way, (0, 0))
-                ways[way] = count + one.ops[way].completed, spent_ns + one.ops[way].target_ns
-    return tuple(
-        ServedSeen(
-            *key,
-            {way: count for way, (count, _) in ways.items()},
-            {way: ns / count / 1e6 for way, (count, ns) in ways.items()},
-        )
-        for key, ways in spent.items()
-        if ways
-    )
+        # The initiator's side does not know the identifiers that tell sessions of one portal group apart.
+        ops = {way: one.ops[way] for way in WAYS if way in one.ops and one.ops[way].completed}
+        if ops:
+            completed = {way: op.completed for way, op in ops.items()}
+            mean_ms = {way: op.target_ns / op.completed / 1e6 for way, op in ops.items()}
+            found.append(ServedSeen(one.lun.initiator, one.lun.target, one.lun.lun, completed, mean_ms, one.lun.tpg))
+    return tuple(found)
 
 
 def _disk_counters(path: Path) -> tuple[int, ...]:

@@ -221,6 +221,11 @@ class Look:
             device=one.disk, elapsed_s=disk.elapsed_s, session=session, disk=disk,
             initiator=initiator, target=target, missing=tuple(dict.fromkeys(missing)),
         )  # fmt: skip
+        if (alike := len(found.served_sessions)) > 1:
+            text = (
+                f"the target's time: {alike} sessions of this initiator in one portal group use the LUN; which is whose"
+            )
+            found = attrs.evolve(found, missing=(*found.missing, f"{text} cannot be told"))
         return on_one_clock(found) if self._afar else found
 
     def _session(self, one: Looked) -> SessionSeen:
@@ -241,6 +246,7 @@ class Look:
             window_bytes=tree.whole(kept.get("node.conn[0].tcp.window_size")),
             multipath=one.multipath,
             initiator=(tree.read_text(session.directory / "initiatorname") or "").strip(),
+            tpg=f"tpgt_{group}" if (group := tree.read_text(session.directory / "tpgt")) else "",
         )
 
     def _login(self, login: SrpLogin, multipath: str) -> SessionSeen:

@@ -132,9 +132,10 @@ class BackstoreSeen:
 
 @attrs.frozen
 class ServedSeen:
-    """What the target's own fabstat counted of one initiator's commands to one LUN, of all its sessions.
+    """What the target's own fabstat counted of one session's commands to one LUN.
 
-    `mean_ms` is a command's mean time from its coming to its answer; of a write its data comes meanwhile.
+    `mean_ms` is a command's mean time from its coming to its answer; of a write its data comes meanwhile.  `tpg` is
+    the target portal group, '' from an older fabtune, which tells all sessions of an initiator together.
     """
 
     initiator: str
@@ -142,6 +143,7 @@ class ServedSeen:
     lun: int
     completed: Mapping[str, int]
     mean_ms: Mapping[str, float]
+    tpg: str = ""
 
 
 @attrs.frozen
@@ -256,7 +258,8 @@ class SessionSeen:
     """The session below the disk, or an SRP login: `target` and `portal` are its port's identity then.
 
     `window_bytes` is what its record locks its buffers to, 0 for autotuning, None where no record is readable;
-    `disks` are all its disks, `connections` how many it has, `multipath` what is built on the disk.
+    `disks` are all its disks, `connections` how many it has, `multipath` what is built on the disk, `tpg` the target
+    portal group (``tpgt_1``), '' where it is not told.
     """
 
     target: str
@@ -274,6 +277,7 @@ class SessionSeen:
     rdma: bool = False
     # How often an SRP initiator found no credit during the look; None for all others.
     no_credit: int | None = None
+    tpg: str = ""
 
     @property
     def is_up(self) -> bool:
@@ -323,11 +327,18 @@ class Observation:
         return self.initiator if way == "read" else self.target
 
     @property
-    def served(self) -> ServedSeen | None:
-        """What the target counted of this disk's commands, None where its fabstat does not tell."""
+    def served_sessions(self) -> tuple[ServedSeen, ...]:
+        """What the target counted of the sessions that may be this disk's: several in one portal group look alike."""
         mine = self.session.initiator, self.session.target, self.disk.lun
         told = self.target.served if self.target else ()
-        return next((one for one in told if (one.initiator, one.target, one.lun) == mine), None)
+        found = [one for one in told if (one.initiator, one.target, one.lun) == mine]
+        groups = ("", self.session.tpg)
+        return tuple(one for one in found if not self.session.tpg or one.tpg in groups)
+
+    @property
+    def served(self) -> ServedSeen | None:
+        """What the target counted of this disk's commands, None where its fabstat does not tell, or not whose."""
+        return self.served_sessions[0] if len(self.served_sessions) == 1 else None
 
     @property
     def rtt_ms(self) -> float | None:

@@ -14,14 +14,14 @@ from typing import Any
 
 from fabtune.errors import InputError
 from fabtune.stat.histogram import Histogram
-from fabtune.stat.snapshot import CountedDevice, HardwareQueue, Op, Snapshot, words
+from fabtune.stat.snapshot import CountedDevice, HardwareQueue, Op, Snapshot, ends, words
 
 TYPED_FILE = "stats.bin"
 TYPED_VERSION = 1
 _FIRST_LINE = f"# fabstat-typed {TYPED_VERSION}"
 
 # Kinds of records, by number, as in kmod/records.h.
-_DEVICE, _QUEUE, _EVENTS, _OP, _ERRORS, _HISTOGRAM, _DETAIL = range(7)
+_DEVICE, _QUEUE, _EVENTS, _OP, _ERRORS, _HISTOGRAM, _DETAIL, _END = range(8)
 
 # What each begins with: kind and length in 32 bits each, the device's id, then its own words in the text's order.
 _HEAD = struct.Struct("=II")
@@ -31,6 +31,7 @@ _EVENTS_BYTES = 16
 _OP_WORDS = struct.Struct("=16xQ9Q")
 _ERRORS_WORDS = struct.Struct("=16xQ")
 _HISTOGRAM_WORDS = struct.Struct("=16xQQ8x")
+_END_RECORD = struct.Struct("=IIQ")
 _DETAIL_WORDS = struct.Struct("=16xQQ16x")
 # A place among the buckets or events, and the count there, as often as they fit.
 _pairs: Callable[[bytes], Iterator[tuple[int, int]]] = struct.Struct("=QQ").iter_unpack  # type: ignore[assignment]
@@ -76,6 +77,8 @@ def parse_typed(data: bytes, source: str = "fabstat") -> Snapshot:
         module = header.module
         with _no_collection():
             devices = {parts.words[0]: _device(parts, header) for parts in _grouped(data, header)}
+        if ends(module, len(devices)) and not data.endswith(_END_RECORD.pack(_END, _END_RECORD.size, len(devices))):
+            raise ValueError("it has no end")
     except (KeyError, ValueError, IndexError, TypeError, StopIteration, struct.error) as error:
         raise InputError(f"{source}: damaged or cut short ({error!r})") from None
     times = int(module["time_ns"]), int(module["loaded_ns"]), int(module["depth_modulus_ns"]) or 2**64

@@ -8,9 +8,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from fabtune.host import tree
 from fabtune.stat.snapshot import CountedDevice
-
-SYS = Path("/sys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +21,11 @@ class Endpoint:
     portal: str = ""
 
 
-def endpoint(device: CountedDevice, sys: Path = SYS) -> Endpoint:
+def endpoint(device: CountedDevice, sys: Path | None = None) -> Endpoint:
     """Return where `device` leads; an empty Endpoint for a local disk or one whose transport is gone."""
+    if device.around is not None:
+        return Endpoint(device.around.transport, device.around.target, device.around.portal)
+    sys = sys or tree.SYS
     if re.fullmatch(r"session\d+", device.parent):
         return _iscsi(device.parent.removeprefix("session"), sys / "class")
     if device.parent.startswith("rport-"):

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabtune.stat.endpoint import SYS
+from fabtune.host import tree
 from fabtune.stat.interval import DeviceInterval
+from fabtune.stat.snapshot import CountedDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,28 +24,30 @@ class HostLoad:
         return self.mean_depth >= 0.9 * self.can_queue
 
 
-def host_loads(devices: Sequence[DeviceInterval], sys: Path = SYS) -> list[HostLoad]:
+def can_queue(device: CountedDevice, sys: Path | None = None) -> int | None:
+    """Return how many commands the SCSI host of `device` takes at once, None where that is not known."""
+    if device.around is not None:
+        return device.around.can_queue
+    number = device.hctl.split(":")[0]
+    return tree.whole(tree.read_text((sys or tree.SYS) / f"class/scsi_host/host{number}/can_queue"))
+
+
+def host_loads(devices: Sequence[DeviceInterval], sys: Path | None = None) -> list[HostLoad]:
     """Return the hosts of `devices`.
 
     Those that sysfs does not know any more are left out, and those with a device whose depth is not known.
     """
     depths: dict[int, float] = {}
+    members: dict[int, CountedDevice] = {}
     unknown = set()
     for one in devices:
         number = one.device.hctl.split(":")[0]
         if not number.isdecimal() or one.device.state == "gone":
             continue
+        members[int(number)] = one.device
         if one.mean_depth is None:
             unknown.add(int(number))
         else:
             depths[int(number)] = depths.get(int(number), 0.0) + one.mean_depth
-    loads = []
-    for host, depth in sorted(depths.items()):
-        if host in unknown:
-            continue
-        try:
-            can_queue = int((sys / f"class/scsi_host/host{host}/can_queue").read_text())
-        except (OSError, ValueError):
-            continue
-        loads.append(HostLoad(host, depth, can_queue))
-    return loads
+    known = ((host, depth, can_queue(members[host], sys)) for host, depth in sorted(depths.items()))
+    return [HostLoad(host, depth, most) for host, depth, most in known if host not in unknown and most is not None]

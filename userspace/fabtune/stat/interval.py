@@ -2,20 +2,33 @@
 """What happened on each device between two readings, or since it was first seen."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from fabtune.errors import InputError
 from fabtune.stat.histogram import Histogram, Percentile
-from fabtune.stat.snapshot import HELD_EVENTS, OPS, QUEUE_FULL_EVENTS, TIMES, CountedDevice, Op, Snapshot, Taken
+from fabtune.stat.snapshot import (
+    HELD_EVENTS,
+    OPS,
+    QUEUE_FULL_EVENTS,
+    TIMES,
+    CountedDevice,
+    HardwareQueue,
+    Op,
+    Snapshot,
+    Taken,
+)
 
 _COUNTERS = tuple(field.name for field in fields(Op) if field.name not in ("errors_by_class", "histograms", "details"))
+# Figured out at each reading: once there is memory again, samples that were missing are not.
+_MAY_SHRINK = "no_histogram"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceInterval:
     """One device over `elapsed_ns`: the counters' increase.  `device` is its latest reading.
 
-    `depth_ns` may be off by `depth_error_ns`; None where one of the readings was torn.
+    `queues` are its hardware queues, with their time at the limit in the interval.  `depth_ns` may be off by
+    `depth_error_ns`; None where one of the readings was torn.
     """
 
     device: CountedDevice
@@ -25,6 +38,7 @@ class DeviceInterval:
     depth_ns: int
     at_limit_ns: int
     depth_error_ns: int | None = 0
+    queues: tuple[HardwareQueue, ...] = ()
 
     @property
     def completed(self) -> int:
@@ -49,7 +63,11 @@ class DeviceInterval:
     @property
     def at_limit(self) -> float:
         """Fraction of the time that the device spent at its queue depth limit."""
-        return self.at_limit_ns / self.elapsed_ns if self.elapsed_ns else 0.0
+        return self.part(self.at_limit_ns)
+
+    def part(self, time_ns: int) -> float:
+        """Return which fraction of the interval `time_ns` is."""
+        return time_ns / self.elapsed_ns if self.elapsed_ns else 0.0
 
     @property
     def queue_full(self) -> int:
@@ -87,6 +105,10 @@ class Interval:
         if found:
             # A disk that is being removed may have left its name to another, which was seen later.
             return max(found, key=lambda one: one.device.id)
+        if any(one.device.disk == name for one in self.devices):
+            raise InputError(
+                f"device '{disk}' is gone: it was removed; 'fabtune stat --all' has what was counted of it"
+            )
         raise InputError(f"device '{disk}': fabstat has seen no request on it")
 
 
@@ -113,16 +135,68 @@ def since_seen(snapshot: Snapshot) -> Interval:
     return Interval(snapshot.time_ns - snapshot.loaded_ns, devices)
 
 
+def increases(before: Mapping[str, int], after: Mapping[str, int], who: str, *, torn: bool = False) -> dict[str, int]:
+    """Return by how much the counters of `who` grew.  Raises InputError where one is smaller than it was.
+
+    A `torn` reading may lack one event of each CPU: what looks smaller in it did not grow.
+    """
+    grown = {name: after.get(name, 0) - before.get(name, 0) for name in {**after, **before}}
+    shrunk = [name for name, count in grown.items() if count < 0]
+    if shrunk and not torn:
+        raise InputError(
+            f"{who}: {', '.join(shrunk)} smaller in the second reading than in the first: one of the two is damaged "
+            "or cut short; take it again"
+        )
+    return {name: max(0, count) for name, count in grown.items()}
+
+
 def _subtract(after: CountedDevice, before: CountedDevice | None, modulus_ns: int) -> DeviceInterval:
-    ops = {name: _subtract_op(op, before.ops.get(name) if before else None) for name, op in after.ops.items()}
+    if before is None:
+        return DeviceInterval(
+            device=after, elapsed_ns=after.time_ns - after.seen_ns, ops=after.ops, events=after.events,
+            depth_ns=_increase(0, after.depth_ns, modulus_ns), at_limit_ns=after.at_limit_ns,
+            depth_error_ns=_depth_error_ns(after, None), queues=after.queues,
+        )  # fmt: skip
+    queues = _queues(after, before)
+    at_limit_ns = max(0, after.at_limit_ns - before.at_limit_ns)
     return DeviceInterval(
         device=after,
-        elapsed_ns=after.time_ns - (before.time_ns if before else after.seen_ns),
-        ops=ops,
-        events={name: count - (before.events.get(name, 0) if before else 0) for name, count in after.events.items()},
-        depth_ns=_increase(before.depth_ns if before else 0, after.depth_ns, modulus_ns),
-        at_limit_ns=after.at_limit_ns - (before.at_limit_ns if before else 0),
+        elapsed_ns=after.time_ns - before.time_ns,
+        ops=_ops(after, before),
+        events=_events(after, before),
+        depth_ns=_increase(before.depth_ns, after.depth_ns, modulus_ns),
+        # The queue that was fullest before need not be the one that was fullest meanwhile.
+        at_limit_ns=max((queue.at_limit_ns for queue in queues), default=at_limit_ns),
         depth_error_ns=_depth_error_ns(after, before),
+        queues=queues,
+    )
+
+
+def _ops(after: CountedDevice, before: CountedDevice) -> dict[str, Op]:
+    if lost := [name for name in before.ops if name not in after.ops]:
+        raise InputError(
+            f"{after.disk}: no {', '.join(lost)} requests in the second reading, but in the first: the second one is "
+            "damaged or cut short; take it again"
+        )
+    torn = bool(before.torn or after.torn)
+    return {
+        name: _subtract_op(op, before.ops[name], f"{after.disk}, {name}", torn=torn) if name in before.ops else op
+        for name, op in after.ops.items()
+    }
+
+
+def _events(after: CountedDevice, before: CountedDevice) -> dict[str, int]:
+    then, now = ({**one.events, _MAY_SHRINK: 0} for one in (before, after))
+    grown = increases(then, now, after.disk, torn=bool(before.torn or after.torn))
+    if _MAY_SHRINK in after.events:
+        grown[_MAY_SHRINK] = max(0, after.events[_MAY_SHRINK] - before.events[_MAY_SHRINK])
+    return {name: grown[name] for name in after.events}
+
+
+def _queues(after: CountedDevice, before: CountedDevice) -> tuple[HardwareQueue, ...]:
+    earlier = {queue.queue: queue.at_limit_ns for queue in before.queues}
+    return tuple(
+        replace(queue, at_limit_ns=max(0, queue.at_limit_ns - earlier.get(queue.queue, 0))) for queue in after.queues
     )
 
 
@@ -141,14 +215,11 @@ def _increase(before_ns: int, after_ns: int, modulus_ns: int) -> int:
     return increase if increase < modulus_ns // 2 else 0
 
 
-def _subtract_op(after: Op, before: Op | None) -> Op:
-    if before is None:
-        return after
+def _subtract_op(after: Op, before: Op, who: str, *, torn: bool) -> Op:
+    then, now = ({name: getattr(op, name) for name in _COUNTERS} for op in (before, after))
     return Op(
-        **{name: getattr(after, name) - getattr(before, name) for name in _COUNTERS},
-        errors_by_class={
-            name: count - before.errors_by_class.get(name, 0) for name, count in after.errors_by_class.items()
-        },
+        **increases(then, now, who, torn=torn),
+        errors_by_class=increases(before.errors_by_class, after.errors_by_class, who, torn=torn),
         histograms={time: after.histograms[time] - before.histograms[time] for time in TIMES},
         details={
             name: recorded - before.details[name] if name in before.details else recorded

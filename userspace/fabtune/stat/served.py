@@ -8,8 +8,19 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.stat.histogram import Histogram
-from fabtune.stat.interval import check_order
-from fabtune.stat.snapshot import DIRECTORY, Taken, grouped, histogram_of, name_of, read_file, saved_text, words
+from fabtune.stat.interval import check_order, increases
+from fabtune.stat.snapshot import (
+    DIRECTORY,
+    Taken,
+    check_ended,
+    ends,
+    grouped,
+    histogram_of,
+    name_of,
+    read_file,
+    saved_text,
+    words,
+)
 
 FORMAT_VERSION = 1
 _FIRST_LINE = f"# fabstat-target {FORMAT_VERSION}"
@@ -139,11 +150,14 @@ def parse_target(text: str, source: str = "target") -> TargetSnapshot:
     lines = text.splitlines()
     if not lines or lines[0] != _FIRST_LINE:
         raise InputError(f"{source}: expected '{_FIRST_LINE}' in the first line")
+    check_ended(text, source)
     try:
         records = iter(lines[1:])
         module = words(next(records))
         empty = Histogram(tuple(map(int, next(records).split(" ")[2:])))
         luns = tuple(_lun(group, empty) for group in grouped(records, "nexus "))
+        if ends(module, len(luns)) and lines[-1] != "end":
+            raise ValueError("it has no end")
         return TargetSnapshot(int(module["time_ns"]), int(module["loaded_ns"]), module, luns, text)
     except (KeyError, ValueError, IndexError, TypeError, StopIteration) as error:
         raise InputError(f"{source}: damaged or cut short ({error!r})") from None
@@ -192,9 +206,9 @@ def _lun(lines: list[str], empty: Histogram) -> ServedLun:
                 name: int(record.get(name, 0) if name in _PARTS else record[name]) for name in _COUNTERS
             }
         elif kind == "histogram":
-            _, _, op, time, _, *buckets = line.split(" ")
+            _, _, op, time, *counted = line.split(" ")
             if time == "time=target":
-                histograms[op.removeprefix("op=")] = histogram_of(empty, buckets)
+                histograms[op.removeprefix("op=")] = histogram_of(empty, counted)
     ops = {op: ServedOp(**values, histogram=histograms.get(op, empty)) for op, values in counts.items()}
     window = int(first["window"]) if "window" in first and texts["fabric"] == _WINDOWED else None
     return ServedLun(**texts, **numbers, answers=answers, ops=ops, window=window)  # type: ignore[arg-type]
@@ -203,11 +217,14 @@ def _lun(lines: list[str], empty: Histogram) -> ServedLun:
 def _subtract(after: ServedLun, before: ServedLun | None) -> LunInterval:
     if before is None:
         return LunInterval(after, after.time_ns - after.seen_ns, after.ops, after.answers)
-    ops = {name: _subtract_op(op, before.ops.get(name, ServedOp())) for name, op in after.ops.items()}
-    answers = {name: count - before.answers[name] for name, count in after.answers.items()}
-    return LunInterval(after, after.time_ns - before.time_ns, ops, answers)
+    who = f"LUN {after.lun} of {after.initiator or 'an initiator without a name'}"
+    ops = {
+        name: _subtract_op(after.ops.get(name, ServedOp()), before.ops.get(name, ServedOp()), who)
+        for name in {**after.ops, **before.ops}
+    }
+    return LunInterval(after, after.time_ns - before.time_ns, ops, increases(before.answers, after.answers, who))
 
 
-def _subtract_op(after: ServedOp, before: ServedOp) -> ServedOp:
-    counters = {name: getattr(after, name) - getattr(before, name) for name in _COUNTERS}
-    return ServedOp(**counters, histogram=after.histogram - before.histogram)
+def _subtract_op(after: ServedOp, before: ServedOp, who: str) -> ServedOp:
+    then, now = ({name: getattr(op, name) for name in _COUNTERS} for op in (before, after))
+    return ServedOp(**increases(then, now, who), histogram=after.histogram - before.histogram)

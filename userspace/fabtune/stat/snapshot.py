@@ -7,7 +7,7 @@ since the module was loaded; fabtune.stat.interval subtracts two readings.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +20,8 @@ _List = TypeVar("_List")
 DIRECTORY = Path("/sys/kernel/debug/fabstat")
 FORMAT_VERSION = 1
 _MAX_BYTES = 256 << 20
+# So many devices that are gone stay readable.
+_MOST_GONE = 16
 
 OPS = ("read", "write", "flush", "discard", "other")
 TIMES = ("device", "total", "refused")
@@ -65,6 +67,18 @@ class HardwareQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """What a host's sysfs said of a device when its reading was saved; empty, or None, where it said nothing."""
+
+    transport: str = ""
+    target: str = ""
+    portal: str = ""
+    path_of: str = ""
+    can_queue: int | None = None
+    nr_requests: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CountedDevice:
     """One block device: who it is, and everything counted of it.
 
@@ -73,7 +87,7 @@ class CountedDevice:
     `depth_ns` is the integral of the number of requests in flight over time, off by at most `depth_error_ns`; by any
     time where CPUs were found in the middle of an event (`torn`).  `highest`, `limit` and `at_limit_ns` are of the
     fullest hardware queue where each has a limit of its own (`limit_of` queue, the queues in `queues`), else the
-    device's.
+    device's.  `around` is what was saved with it; None of a reading of this host, whose sysfs is asked.
     """
 
     id: int
@@ -99,6 +113,7 @@ class CountedDevice:
     torn: int = 0
     limit_of: str = "device"
     queues: tuple[HardwareQueue, ...] = ()
+    around: Around | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +146,38 @@ def text_snapshot(directory: Path = DIRECTORY) -> Snapshot:
 
 def load(path: Path) -> Snapshot:
     """Read a reading that was saved to a file.  Raises InputError."""
-    return parse(saved_text(path, "stat --save"), str(path))
+    found = parse(saved_text(path, "stat --save"), str(path))
+    if lacks := _lacks(found):
+        raise InputError(f"{path}: cut short ({lacks}); expected all of a file saved by 'fabtune stat --save'")
+    # This host's sysfs knows nothing of another one's disks, nor of those that were here before.
+    return replace(found, devices=tuple(replace(one, around=one.around or Around()) for one in found.devices))
+
+
+def ends(module: Mapping[str, str], records: int) -> bool:
+    """Tell whether a reading with that line of the module has an end: older modules write none, and none of nothing."""
+    return module.get("ends") == "1" or ("ends" in module and records > 0)
+
+
+def _lacks(found: Snapshot) -> str:
+    """Return what a reading that ends with a whole line has lost all the same, as far as that can be told."""
+    records = found.text.count("\ndevice ")
+    if ends(found.module, records):
+        return "" if found.text.endswith(f"\nend devices={records}\n") else "it has no end"
+    # Older modules write no end.
+    if found.text.count("\nevents ") != records:
+        return "no events of its last disk"
+    shown, seen = len(found.devices), int(found.module["devices_seen"])
+    # Only of devices that are gone, which come last, are the oldest left out.
+    any_gone = any(one.state == "gone" for one in found.devices)
+    if shown < min(seen, _MOST_GONE) or (shown < seen and not any_gone):
+        return f"{shown} of {seen} devices"
+    for one in found.devices:
+        if one.torn or one.events.get("no_histogram"):
+            continue
+        for name, op in one.ops.items():
+            if op.completed and not op.histograms["device"].counts:
+                return f"no times of {one.disk}'s {name} requests"
+    return ""
 
 
 def saved_text(path: Path, command: str) -> str:
@@ -167,10 +213,17 @@ def parse(text: str, source: str = "fabstat") -> Snapshot:
         raise InputError(f"{source}: expected '# fabstat {FORMAT_VERSION}' in the first line")
     if lines[0].split()[2:] != [str(FORMAT_VERSION)]:
         raise InputError(f"{source}: format '{lines[0][2:]}', this fabtune reads 'fabstat {FORMAT_VERSION}'")
+    check_ended(text, source)
     try:
         return _parse_records(lines[1:], text)
     except (KeyError, ValueError, IndexError, TypeError, StopIteration) as error:
         raise InputError(f"{source}: damaged or cut short ({error!r})") from None
+
+
+def check_ended(text: str, source: str) -> None:
+    """Raise InputError where `text` ends within a line: a number may have lost digits."""
+    if not text.endswith("\n"):
+        raise InputError(f"{source}: cut short: its last line has no end")
 
 
 def parse_list(
@@ -199,6 +252,11 @@ def name_of(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text) if "\\" in text else text
 
 
+def escaped(name: str) -> str:
+    """Return what stands in the file for `name`, or for none."""
+    return re.sub(r"[\s\\]", lambda found: f"\\{ord(found[0]):03o}", name) or "-"
+
+
 def _parse_records(lines: list[str], text: str) -> Snapshot:
     records = iter(lines)
     module = words(next(records))
@@ -225,7 +283,8 @@ def grouped(records: Iterator[str], first: str) -> Iterator[list[str]]:
 
 
 _TEXT_FIELDS = frozenset(("state", "disk", "dev", "hctl", "driver", "parent", "limit_of"))
-_DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - {"events", "ops", "queues"}  # type: ignore[attr-defined]
+_OF_RECORDS = {"events", "ops", "queues", "around"}
+_DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - _OF_RECORDS  # type: ignore[attr-defined]
 _QUEUE_FIELDS = tuple(HardwareQueue.__slots__)  # type: ignore[attr-defined]
 _OP_FIELDS = frozenset(Op.__slots__) - {"errors_by_class", "histograms", "details"}  # type: ignore[attr-defined]
 
@@ -240,6 +299,7 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
     histograms: dict[str, dict[str, Histogram]] = {}
     details: dict[str, dict[str, Histogram]] = {}
     queues = []
+    around = None
     for line in lines[1:]:
         kind = line.split(" ", 1)[0]
         if kind == "events":
@@ -252,25 +312,40 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
             record = words(line)
             classes[record["op"]] = {key: int(value) for key, value in record.items() if key in events}
         elif kind == "histogram":
-            _, _, op, time, _, *buckets = line.split(" ")
-            histograms[op[3:]][time[5:]] = histogram_of(empty, buckets)
+            _, _, op, time, *counted = line.split(" ")
+            histograms[op[3:]][time[5:]] = histogram_of(empty, counted)
         elif kind == "detail":
-            _, _, op, what, *buckets = line.split(" ")
-            details.setdefault(op[3:], {})[what.partition("=")[2]] = histogram_of(empty, buckets)
+            _, _, op, what, *counted = line.split(" ")
+            details.setdefault(op[3:], {})[what.partition("=")[2]] = histogram_of(empty, counted)
         elif kind == "queue":
             record = words(line)
             queues.append(HardwareQueue(*(int(record[name]) for name in _QUEUE_FIELDS)))
+        elif kind == "around":
+            around = _around(words(line))
     ops = {}
     for name, values in counts.items():
         device = histograms[name].get("device", empty)
         # The module leaves the total times out while they equal the device times.
         times = {"device": device, "total": device, "refused": empty} | histograms[name]
         ops[name] = Op(**values, errors_by_class=classes.get(name, {}), histograms=times, details=details.get(name, {}))
-    return CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues))  # type: ignore[arg-type]
+    found = CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues))  # type: ignore[arg-type]
+    return replace(found, around=around) if around else found
 
 
-def histogram_of(empty: Histogram, buckets: list[str]) -> Histogram:
+def _around(record: dict[str, str]) -> Around:
+    told = {name: value for name, value in record.items() if value != "-"}
+    transport, target, portal, path_of = (
+        name_of(told.get(name, "")) for name in ("transport", "target", "portal", "path_of")
+    )
+    can_queue, nr_requests = (int(told[name]) if name in told else None for name in ("can_queue", "nr_requests"))
+    return Around(transport, target, portal, path_of, can_queue, nr_requests)
+
+
+def histogram_of(empty: Histogram, counted: list[str]) -> Histogram:
     """Return what the last words of a record count, in the buckets of `empty`.  Raises ValueError."""
     # Keys of a newer module stand before the buckets.
-    pairs = (bucket.split(":") for bucket in buckets if "=" not in bucket)
-    return Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})
+    pairs = (bucket.split(":") for bucket in counted if "=" not in bucket)
+    found = Histogram(empty.from_ns, {int(index): int(count) for index, count in pairs})
+    if f"count={found.count}" not in counted:
+        raise ValueError(f"a histogram of {found.count}, not of as many as it says")
+    return found

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 from fabtune.host import blocks, tree
+from fabtune.stat.snapshot import CountedDevice
 
 _NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 
@@ -18,6 +19,11 @@ def head_of(disk: str) -> str:
     if found := _NVME_PATH.fullmatch(disk):
         return found[1] + found[2]
     return next(iter(blocks.multipath_above(disk)), "")
+
+
+def head_above(device: CountedDevice) -> str:
+    """Return the disk that `device` is a path of, in a saved reading as it was then; empty where it is none."""
+    return head_of(device.disk) if device.around is None else device.around.path_of
 
 
 def heads() -> Callable[[str], str]:
