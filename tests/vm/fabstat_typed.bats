@@ -102,9 +102,6 @@ agree() {
 		"i.at_limit_ns == $before and d.in_flight == 0 and books" 'all(not queue.in_flight for queue in d.queues)'
 	pinned --iodepth=16 --number_ios=300
 	expect nullb0 'all(queue.highest == queue.limit == 8 and queue.at_limit_ns > 0 for queue in d.queues)' 'books'
-	echo 0 > $dir/power
-	rmdir $dir
-	modprobe -r null_blk
 }
 
 @test "what is saved is text, and fabtune reads the text of a module that has no typed file" {
