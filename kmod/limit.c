@@ -12,7 +12,6 @@
  * last look has found, but for SCSI's queue_depth, which each of them reads.
  */
 #include <linux/kernel.h>
-#include <linux/lockdep.h>
 #include <linux/percpu-refcount.h>
 #include <scsi/scsi_device.h>
 
@@ -78,7 +77,6 @@ void fabstat_queue_release(struct request_queue *q)
 /* Looks what the limits of @dev, which is not gone, are now. fabstat_lock. */
 void fabstat_limit_look(struct fabstat_device *dev)
 {
-	lockdep_assert_held(&fabstat_lock);
 	look_at_tags(dev, dev->queue);
 	/* A SCSI device is not freed before its queue has been drained. */
 	if (!READ_ONCE(dev->sdev) || !fabstat_queue_hold(dev->queue))
