@@ -82,7 +82,7 @@ agree() {
 	modprobe null_blk nr_devices=0
 	dir=/sys/kernel/config/nullb/nullb0
 	mkdir $dir
-	for word in queue_mode=2 irqmode=2 completion_nsec=20000000 hw_queue_depth=8 submit_queues=1 size=64 power=1; do
+	for word in queue_mode=2 irqmode=2 completion_nsec=20000000 hw_queue_depth=8 submit_queues=1 poll_queues=0 size=64 power=1; do
 		echo "${word#*=}" > "$dir/${word%=*}"
 	done
 	wait_for test -b /dev/nullb0
