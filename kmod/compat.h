@@ -41,14 +41,23 @@ static inline struct gendisk *fabstat_disk(struct request *rq)
 #endif
 }
 
-/* The disk that @q has now, a key only; NULL: none, or nobody knows. */
-static inline const void *fabstat_queue_disk(struct request_queue *q)
+/*
+ * Returns the number of the disk that @q has now; 0: none, or nobody knows. A disk's memory is
+ * freed a grace period after its queue has lost it.
+ */
+static inline u64 fabstat_queue_diskseq(struct request_queue *q)
 {
+	u64 diskseq = 0;
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 17, 0)
-	return READ_ONCE(q->disk);
-#else
-	return NULL;
+	struct gendisk *disk;
+
+	rcu_read_lock();
+	disk = READ_ONCE(q->disk);
+	if (disk)
+		diskseq = READ_ONCE(disk->diskseq);
+	rcu_read_unlock();
 #endif
+	return diskseq;
 }
 
 /* Since 5.15 a disk has a number that is never given twice. */
@@ -70,6 +79,16 @@ static inline struct gendisk *fabstat_spare_disk(void)
 	return blk_alloc_disk(NUMA_NO_NODE);
 #else
 	return alloc_disk(1);
+#endif
+}
+
+/* Up to 5.19 a disk's queue has to be cleaned up as well, or its counter stays behind. */
+static inline void fabstat_spare_disk_put(struct gendisk *disk)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 14, 0) && LINUX_VERSION_CODE < KERNEL_VERSION(6, 0, 0)
+	blk_cleanup_disk(disk);
+#else
+	put_disk(disk);
 #endif
 }
 

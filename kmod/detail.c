@@ -42,7 +42,7 @@ static const struct kernel_param_ops detail_ops = { .set = detail_set, .get = de
 module_param_cb(detail, &detail_ops, NULL, 0644);
 MODULE_PARM_DESC(detail, "record queue wait, times by size and the slowest requests (default N)");
 
-/* Returns where details of the request at @place are kept. */
+/* Returns where details of the request at @place are kept, if need be beside everybody's. */
 static struct fabstat_extra *extra_of(const struct fabstat_place *place)
 {
 	struct fabstat_extra *extra = READ_ONCE(place->piece->extra);
@@ -69,16 +69,14 @@ void fabstat_detail_issue(const struct fabstat_place *place, struct request *rq,
 		local64_add(wait_ns, &place->cpu->wait_ns[op]);
 		fabstat_record(place->cpu, op, FABSTAT_WAIT, wait_ns);
 	}
-	if (extra) {
-		/* What one that is issued again waited at first is known if that was seen. */
-		if (!again || READ_ONCE(extra->issued) < retry->first_issue)
-			WRITE_ONCE(extra->wait_ns, wait_ns);
-		else if (fabstat_extra_spills(extra))
-			/* That may be another device's. */
-			WRITE_ONCE(extra->wait_ns, 0);
-		WRITE_ONCE(extra->issued, now);
-		WRITE_ONCE(extra->cpu, raw_smp_processor_id());
-	}
+	/* What one that is issued again waited at first is known if that was seen. */
+	if (!again || READ_ONCE(extra->issued) < retry->first_issue)
+		WRITE_ONCE(extra->wait_ns, wait_ns);
+	else if (fabstat_extra_spills(extra))
+		/* That may be another device's. */
+		WRITE_ONCE(extra->wait_ns, 0);
+	WRITE_ONCE(extra->issued, now);
+	WRITE_ONCE(extra->cpu, raw_smp_processor_id());
 }
 
 /* A request is about to leave the books. Called from probes. */
@@ -90,7 +88,7 @@ void fabstat_detail_complete(const struct fabstat_place *place, const struct fab
 		fabstat_record(place->cpu, done->op,
 			       FABSTAT_SIZES + fabstat_size_class(place->slot->bytes), done->ns);
 	/* It may have been issued before this was switched on. */
-	if (extra && READ_ONCE(extra->issued) != done->issued)
+	if (READ_ONCE(extra->issued) != done->issued)
 		extra = NULL;
 	fabstat_slowest_note(place, done, extra);
 }

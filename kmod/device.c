@@ -124,25 +124,14 @@ int fabstat_device_depth(const struct fabstat_device *dev)
 	return depth;
 }
 
-/*
- * Returns true when one limit holds for all hardware queues of @q together: they share their
- * tags, or the driver keeps a budget of the device's own, as SCSI does.
- */
-static bool limit_is_shared(const struct request_queue *q)
-{
-	return q->mq_ops->get_budget || q->tag_set->nr_hw_queues == 1 ||
-	       q->tag_set->flags & BLK_MQ_F_TAG_HCTX_SHARED;
-}
-
 /* Gives @dev its tables and depths, for up to @nr_tables hardware queues. */
 static bool device_equip(struct fabstat_device *dev, struct request_queue *q,
 			 unsigned int nr_tables)
 {
 	unsigned int i;
 
-	dev->limit_is_queues = !limit_is_shared(q);
-	dev->nr_depths = dev->limit_is_queues ? nr_tables : 1;
-	dev->own_limit = min_t(unsigned int, q->tag_set->queue_depth, USHRT_MAX);
+	/* One a queue even where there is one queue now: its controller may come back with more. */
+	dev->nr_depths = fabstat_limit_is_one(q) ? 1 : nr_tables;
 	dev->depth = fabstat_alloc(dev->nr_depths * sizeof(*dev->depth), FABSTAT_BOOKS);
 	dev->depth_of = fabstat_alloc(nr_tables * sizeof(*dev->depth_of), FABSTAT_BOOKS);
 	dev->sched = fabstat_alloc(nr_tables * sizeof(*dev->sched), FABSTAT_BOOKS);
@@ -150,8 +139,9 @@ static bool device_equip(struct fabstat_device *dev, struct request_queue *q,
 		return false;
 	for (i = 0; i < dev->nr_depths; i++)
 		dev->depth[i].limit_now = &dev->own_limit;
+	fabstat_limit_init(dev, q);
 	for (i = 0; i < nr_tables; i++) {
-		dev->depth_of[i] = dev->depth + (dev->limit_is_queues ? i : 0);
+		dev->depth_of[i] = dev->depth + min(i, dev->nr_depths - 1);
 		dev->sched[i] = &fabstat_no_table;
 	}
 	dev->nr_tables = nr_tables;
@@ -272,6 +262,7 @@ void fabstat_devices_scan(void)
 		if (!dev)
 			continue;
 		fabstat_identify_anew(dev);
+		fabstat_limit_look(dev);
 		if (!blk_queue_dying(dev->queue))
 			continue;
 		if (dev->dying && fabstat_device_depth(dev) <= 0) {

@@ -60,7 +60,6 @@ struct fabstat_device {
 	u64 serial;			/* its name in the files, never given twice */
 	u64 seen_ns;			/* CLOCK_MONOTONIC_RAW of its first request */
 	struct fabstat_identity identity;
-	const void *disk;		/* that this is of; key only, never followed */
 	bool is_nvme;			/* once its disk is known */
 	bool dying;			/* seen dying at the previous scan */
 	u64 gone_ns;			/* when it was retired, 0: live */
@@ -71,10 +70,13 @@ struct fabstat_device {
 	u64 shown_in;			/* fabstat_lock, see show.c */
 	atomic64_t forgotten;		/* in flight when the probes were taken off, or lost */
 	u64 depth_base_ns;		/* integral of the depth that was kept in former ticks */
-	unsigned short own_limit;
+	unsigned short own_limit;	/* by its tags, see limit.c */
+	unsigned int tags;		/* of a hardware queue, as its driver has asked for them */
+	unsigned int reserved_tags;	/* of these, for the driver itself */
+	bool tags_are_shared;		/* by all hardware queues */
 	struct fabstat_depth *depth;	/* the device's own, or one a hardware queue */
 	unsigned int nr_depths;
-	bool limit_is_queues;		/* each hardware queue has a limit of its own */
+	bool limit_is_queues;		/* there are several hardware queues with limits, or were */
 	struct fabstat_slowest *slowest;	/* NULL until details are wanted */
 	u64 slow_floor_ns;		/* what a request must exceed to be one of these */
 	struct fabstat_depth **depth_of; /* by hardware queue, for the fast path */
@@ -118,6 +120,14 @@ int fabstat_device_depth(const struct fabstat_device *dev);
 void fabstat_devices_exit(void);
 s64 fabstat_eh_wakeups(const struct fabstat_device *dev);
 struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set);
+
+/* limit.c */
+void fabstat_limit_init(struct fabstat_device *dev, const struct request_queue *q);
+void fabstat_limit_of_scsi(struct fabstat_device *dev, struct scsi_device *sdev);
+void fabstat_limit_look(struct fabstat_device *dev);
+bool fabstat_limit_is_one(const struct request_queue *q);
+bool fabstat_queue_hold(struct request_queue *q);
+void fabstat_queue_release(struct request_queue *q);
 
 /* identity.c */
 void fabstat_identify(struct fabstat_device *dev, struct request *rq);

@@ -35,7 +35,7 @@ static void identify_scsi(struct fabstat_device *dev, struct scsi_device *sdev)
 	strscpy(id->driver, driver ?: "-", sizeof(id->driver));
 	strscpy(id->parent, dev_name(scsi_target(sdev)->dev.parent), sizeof(id->parent));
 	WRITE_ONCE(dev->sdev, sdev);
-	WRITE_ONCE(dev->depth->limit_now, &sdev->queue_depth);
+	fabstat_limit_of_scsi(dev, sdev);
 }
 
 /*
@@ -44,12 +44,10 @@ static void identify_scsi(struct fabstat_device *dev, struct scsi_device *sdev)
  */
 void fabstat_identify_anew(struct fabstat_device *dev)
 {
-	const void *disk = fabstat_queue_disk(dev->queue);
+	u64 diskseq = fabstat_queue_diskseq(dev->queue);
 
-	/* The memory of one that is gone may be the next one's. */
-	if (!disk)
-		dev->disk = NULL;
-	if (!dev->identity.known || !disk || disk == dev->disk)
+	/* By its number: the memory of one that is gone may be the next one's. */
+	if (!dev->identity.known || !diskseq || diskseq == dev->identity.diskseq)
 		return;
 	dev->identity.known = false;
 	WRITE_ONCE(dev->nr_ready, 0);
@@ -88,7 +86,6 @@ void fabstat_identify(struct fabstat_device *dev, struct request *rq)
 	}
 	/* A namespace (nvme0n1), or the hidden disk of a path to one (nvme0c1n1). */
 	dev->is_nvme = str_has_prefix(id->disk, "nvme") && isdigit(id->disk[4]);
-	dev->disk = disk;
 	id->known = true;
 	/* From here on requests take the fast path, which does not call this. */
 	smp_store_release(&dev->nr_ready, dev->nr_tables);

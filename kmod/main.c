@@ -20,7 +20,7 @@
  *	tell		the module's own tracepoints (trace.h)
  *	detail, slowest	what is recorded on demand: waits, sizes, outliers
  *	place		what a probe works on: device, counters and slot of a request
- *	device, identity	the devices, and their names
+ *	device, identity, limit	the devices, their names, and how much they may have in flight
  *	counters, slots	counters of a CPU; requests in flight
  *	depth		how many are in flight, against their limit
  *	memory, clock	a ceiling on what is allocated; the cheapest exact time
@@ -120,7 +120,8 @@ static void fabstat_scan(struct work_struct *work)
 
 static DECLARE_DELAYED_WORK(scan_work, fabstat_scan);
 
-static int enabled_set(const char *value, const struct kernel_param *param)
+/* Has @apply do, under fabstat_lock, what a parameter was set to. */
+static int switch_set(const char *value, int (*apply)(bool on))
 {
 	bool on;
 	int err = kstrtobool(value, &on);
@@ -128,12 +129,25 @@ static int enabled_set(const char *value, const struct kernel_param *param)
 	if (err)
 		return err;
 	mutex_lock(&fabstat_lock);
+	err = apply(on);
+	mutex_unlock(&fabstat_lock);
+	return err;
+}
+
+static int enabled_apply(bool on)
+{
+	int err = 0;
+
 	if (loaded && on != fabstat_attached())
 		err = fabstat_count_on(on);
 	if (!err)
 		enabled = on;
-	mutex_unlock(&fabstat_lock);
 	return err;
+}
+
+static int enabled_set(const char *value, const struct kernel_param *param)
+{
+	return switch_set(value, enabled_apply);
 }
 
 static const struct kernel_param_ops enabled_ops = {
@@ -145,22 +159,21 @@ module_param_cb(enabled, &enabled_ops, &enabled, 0644);
 MODULE_PARM_DESC(enabled,
 		 "count; N takes all probes off, and forgets what is in flight (default Y)");
 
-static int target_set(const char *value, const struct kernel_param *param)
+static int target_apply(bool on)
 {
-	bool on;
-	int err = kstrtobool(value, &on);
+	int err = fabstat_attach_target(on);
 
-	if (err)
-		return err;
-	mutex_lock(&fabstat_lock);
-	err = fabstat_attach_target(on);
 	/* While the module goes fabstat_exit() frees what would be forgotten here. */
 	if (loaded && (!on || err))
 		fabstat_target_forget_all();
 	if (loaded)
 		fabstat_target_parts_follow();
-	mutex_unlock(&fabstat_lock);
 	return err;
+}
+
+static int target_set(const char *value, const struct kernel_param *param)
+{
+	return switch_set(value, target_apply);
 }
 
 static int target_get(char *buffer, const struct kernel_param *param)
@@ -173,19 +186,18 @@ static const struct kernel_param_ops target_ops = { .set = target_set, .get = ta
 module_param_cb(target, &target_ops, NULL, 0644);
 MODULE_PARM_DESC(target, "count what this host serves as a target, too (default N)");
 
-static int target_parts_set(const char *value, const struct kernel_param *param)
+static int target_parts_apply(bool on)
 {
-	bool on;
-	int err = kstrtobool(value, &on);
+	int err = fabstat_target_parts_want(on);
 
-	if (err)
-		return err;
-	mutex_lock(&fabstat_lock);
-	err = fabstat_target_parts_want(on);
 	if (loaded)
 		fabstat_target_parts_follow();
-	mutex_unlock(&fabstat_lock);
 	return err;
+}
+
+static int target_parts_set(const char *value, const struct kernel_param *param)
+{
+	return switch_set(value, target_parts_apply);
 }
 
 static int target_parts_get(char *buffer, const struct kernel_param *param)

@@ -26,6 +26,7 @@ static const char * const kind_names[] = {
 	[FABSTAT_RECORD_ERRORS] = "errors",
 	[FABSTAT_RECORD_HISTOGRAM] = "histogram",
 	[FABSTAT_RECORD_DETAIL] = "detail",
+	[FABSTAT_RECORD_END] = "end",
 };
 
 static_assert(ARRAY_SIZE(kind_names) == FABSTAT_RECORD_KINDS);
@@ -69,8 +70,8 @@ static_assert(FABSTAT_EVENTS < FABSTAT_BUCKETS);
 /* For a record that the file's buffer may have no room for; fabstat_lock. */
 static u64 spare[MAX_WORDS];
 
-/* Begins a record of the device @id. Every record that is begun is ended. fabstat_lock. */
-void fabstat_record_begin(struct fabstat_records *out, enum fabstat_record_kind kind, u64 id)
+/* Every record that is begun is ended. fabstat_lock. */
+static void begin(struct fabstat_records *out, enum fabstat_record_kind kind)
 {
 	char *room;
 
@@ -81,6 +82,12 @@ void fabstat_record_begin(struct fabstat_records *out, enum fabstat_record_kind 
 	} else {
 		seq_puts(out->m, kind_names[kind]);
 	}
+}
+
+/* Begins a record of the device @id. fabstat_lock. */
+void fabstat_record_begin(struct fabstat_records *out, enum fabstat_record_kind kind, u64 id)
+{
+	begin(out, kind);
 	fabstat_put_number(out, " id=", id);
 }
 
@@ -170,4 +177,12 @@ void fabstat_put_lists(struct fabstat_records *out)
 	do {
 		seq_putc(m, '\0');
 	} while (!seq_has_overflowed(m) && !IS_ALIGNED(m->count, sizeof(u64)));
+}
+
+/* Ends a reading of so many @devices: what is cut short lacks this. */
+void fabstat_put_end(struct fabstat_records *out, u64 devices)
+{
+	begin(out, FABSTAT_RECORD_END);
+	fabstat_put_number(out, " devices=", devices);
+	fabstat_record_end(out);
 }

@@ -15,6 +15,7 @@ enum fabstat_record_kind {
 	FABSTAT_RECORD_ERRORS,
 	FABSTAT_RECORD_HISTOGRAM,
 	FABSTAT_RECORD_DETAIL,
+	FABSTAT_RECORD_END,
 	FABSTAT_RECORD_KINDS
 };
 
@@ -78,5 +79,6 @@ void fabstat_put_name(struct fabstat_records *out, const char *key, const char *
 void fabstat_put_word(struct fabstat_records *out, enum fabstat_list list, unsigned int place);
 void fabstat_put_event(struct fabstat_records *out, unsigned int event, u64 count);
 void fabstat_put_lists(struct fabstat_records *out);
+void fabstat_put_end(struct fabstat_records *out, u64 devices);
 
 #endif

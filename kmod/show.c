@@ -173,6 +173,10 @@ static void show_device(struct fabstat_records *out, struct fabstat_device *dev)
 	const struct fabstat_identity *id = &dev->identity;
 	unsigned int op;
 
+	if (dev->queue) {
+		fabstat_identify_anew(dev);
+		fabstat_limit_look(dev);
+	}
 	fabstat_sum(dev, &sum);
 	fabstat_record_begin(out, FABSTAT_RECORD_DEVICE, dev->serial);
 	fabstat_put_word(out, FABSTAT_LIST_STATE,
@@ -194,9 +198,45 @@ static void show_device(struct fabstat_records *out, struct fabstat_device *dev)
 		show_op(out, dev, op);
 }
 
-static void show_header(struct fabstat_records *out)
+/* What one reader of a file has seen. */
+struct reading {
+	u64 number;	/* of this pass through the file */
+	u64 devices;	/* shown in it */
+	bool typed;
+};
+
+/*
+ * Position 0 is the header, position 1 + id a live device, the positions from FIRST_GONE the
+ * devices that are gone, in the order in which they went. One that goes between two reads, and was
+ * shown before, is not shown again.
+ */
+#define FIRST_GONE	(1 + FABSTAT_MAX_QUEUES)
+
+/* Returns the first device from @pos on, which becomes its position; NULL behind the last. */
+static struct fabstat_device *find_device(const struct reading *reading, loff_t *pos)
+{
+	struct fabstat_device *dev;
+
+	for (; *pos < FIRST_GONE; ++*pos) {
+		dev = fabstat_device(*pos - 1);
+		if (dev)
+			return dev;
+	}
+	list_for_each_entry(dev, &fabstat_gone, gone_node) {
+		loff_t place = FIRST_GONE + dev->gone_number;
+
+		if (place < *pos || dev->shown_in == reading->number)
+			continue;
+		*pos = place;
+		return dev;
+	}
+	return NULL;
+}
+
+static void show_header(struct fabstat_records *out, const struct reading *reading)
 {
 	struct seq_file *m = out->m;
+	loff_t first = 1;
 	unsigned int i;
 
 	seq_printf(m, out->typed ? "# fabstat-typed %d\n" : "# fabstat %d\n",
@@ -215,7 +255,8 @@ static void show_header(struct fabstat_records *out)
 		   (s64)atomic64_read(&fabstat_globals.untracked));
 	for (i = 0; fabstat_missing(i); i++)
 		seq_printf(m, "%s%s", i ? "," : "", fabstat_missing(i));
-	seq_puts(m, i ? "\n" : "-\n");
+	/* A device that is there now is shown, though it may go meanwhile. */
+	seq_printf(m, "%s ends=%d\n", i ? "" : "-", !!find_device(reading, &first));
 	/* One number a bucket: its lower bound, which is its predecessor's upper one. */
 	seq_puts(m, "buckets from_ns");
 	for (i = 0; i < FABSTAT_BUCKETS; i++)
@@ -224,18 +265,9 @@ static void show_header(struct fabstat_records *out)
 	fabstat_put_lists(out);
 }
 
-/* What one reader of a file has seen. */
-struct reading {
-	u64 number;	/* of this pass through the file */
-	bool typed;
-};
-
-/*
- * Position 0 is the header, position 1 + id a live device, the positions from FIRST_GONE the
- * devices that are gone, in the order in which they went. One that goes between two reads, and was
- * shown before, is not shown again.
- */
-#define FIRST_GONE	(1 + FABSTAT_MAX_QUEUES)
+/* Behind all devices, if there are any: older readers take a record for one's. */
+#define END		(LLONG_MAX - 1)
+#define END_TOKEN	((void *)&sum)
 
 static void *find_record(const struct reading *reading, loff_t *pos)
 {
@@ -243,20 +275,11 @@ static void *find_record(const struct reading *reading, loff_t *pos)
 
 	if (!*pos)
 		return SEQ_START_TOKEN;
-	for (; *pos < FIRST_GONE; ++*pos) {
-		dev = fabstat_device(*pos - 1);
-		if (dev)
-			return dev;
-	}
-	list_for_each_entry(dev, &fabstat_gone, gone_node) {
-		loff_t place = FIRST_GONE + dev->gone_number;
-
-		if (place < *pos || dev->shown_in == reading->number)
-			continue;
-		*pos = place;
+	dev = find_device(reading, pos);
+	if (dev || !reading->devices || *pos > END)
 		return dev;
-	}
-	return NULL;
+	*pos = END;
+	return END_TOKEN;
 }
 
 static void *stats_start(struct seq_file *m, loff_t *pos)
@@ -265,17 +288,21 @@ static void *stats_start(struct seq_file *m, loff_t *pos)
 	struct reading *reading = m->private;
 
 	mutex_lock(&fabstat_lock);
-	if (!*pos)
+	if (!*pos) {
 		reading->number = ++readings;
+		reading->devices = 0;
+	}
 	return find_record(reading, pos);
 }
 
 static void *stats_next(struct seq_file *m, void *record, loff_t *pos)
 {
-	const struct reading *reading = m->private;
+	struct reading *reading = m->private;
 
-	if (record != SEQ_START_TOKEN)
+	if (record != SEQ_START_TOKEN && record != END_TOKEN) {
 		((struct fabstat_device *)record)->shown_in = reading->number;
+		reading->devices++;
+	}
 	++*pos;
 	return find_record(reading, pos);
 }
@@ -291,7 +318,9 @@ static int stats_show(struct seq_file *m, void *record)
 	struct fabstat_records out = { .m = m, .typed = reading->typed };
 
 	if (record == SEQ_START_TOKEN)
-		show_header(&out);
+		show_header(&out, reading);
+	else if (record == END_TOKEN)
+		fabstat_put_end(&out, reading->devices);
 	else
 		show_device(&out, record);
 	return 0;

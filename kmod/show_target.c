@@ -174,34 +174,47 @@ static void show_header(struct seq_file *m)
 		   THIS_MODULE->version, fabstat_attached(), fabstat_target_wanted(),
 		   fabstat_attached_target(),
 		   fabstat_globals.loaded_ns, fabstat_time_ns(fabstat_ticks()));
-	seq_printf(m, " parts=%d parts_missed=%llu untracked=%llu crowded=%llu most=%u most_nexuses=%u memory_refused=%llu\n",
+	seq_printf(m, " parts=%d parts_missed=%llu untracked=%llu crowded=%llu most=%u most_nexuses=%u memory_refused=%llu ends=%d\n",
 		   fabstat_target_parts_seen(), fabstat_target_missed(),
 		   fabstat_nexus_untracked(), fabstat_target_crowded(), FABSTAT_TARGET_COMMANDS,
-		   FABSTAT_MAX_NEXUSES, fabstat_memory_refused());
+		   FABSTAT_MAX_NEXUSES, fabstat_memory_refused(), !!fabstat_nexus(0));
 	seq_puts(m, "buckets from_ns");
 	for (i = 0; i < FABSTAT_BUCKETS; i++)
 		seq_printf(m, " %llu", fabstat_bucket_from(i));
 	seq_putc(m, '\n');
 }
 
+/* Behind all nexuses, if there are any: older readers take a record for one's. */
+#define END_TOKEN	((void *)&totals)
+
+#define END		(LLONG_MAX - 1)
+
 /* Position 0 is the header, position n the nexus that came as the nth. */
-static void *record_at(loff_t pos)
+static void *find_record(loff_t *pos)
 {
-	if (!pos)
+	struct fabstat_nexus *nexus = NULL;
+
+	if (!*pos)
 		return SEQ_START_TOKEN;
-	return pos <= FABSTAT_MAX_NEXUSES ? fabstat_nexus(pos - 1) : NULL;
+	if (*pos <= FABSTAT_MAX_NEXUSES)
+		nexus = fabstat_nexus(*pos - 1);
+	if (nexus || *pos == 1 || *pos > END)
+		return nexus;
+	*pos = END;
+	return END_TOKEN;
 }
 
 static void *target_start(struct seq_file *m, loff_t *pos)
 {
 	mutex_lock(&fabstat_lock);
 	fabstat_target_look();
-	return record_at(*pos);
+	return find_record(pos);
 }
 
 static void *target_next(struct seq_file *m, void *record, loff_t *pos)
 {
-	return record_at(++*pos);
+	++*pos;
+	return find_record(pos);
 }
 
 static void target_stop(struct seq_file *m, void *record)
@@ -213,6 +226,8 @@ static int target_show(struct seq_file *m, void *record)
 {
 	if (record == SEQ_START_TOKEN)
 		show_header(m);
+	else if (record == END_TOKEN)
+		seq_puts(m, "end\n");
 	else
 		show_nexus(m, record);
 	return 0;

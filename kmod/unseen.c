@@ -9,7 +9,6 @@
 #include <linux/blk-mq.h>
 #include <linux/blkdev.h>
 #include <linux/device.h>
-#include <linux/percpu-refcount.h>
 
 #include "compat.h"
 #include "place.h"
@@ -34,7 +33,7 @@ int fabstat_unseen_init(void)
 		return disk ? PTR_ERR(disk) : -ENOMEM;
 	disks_class = disk_to_dev(disk)->class;
 	disks_type = disk_to_dev(disk)->type;
-	put_disk(disk);
+	fabstat_spare_disk_put(disk);
 	return 0;
 }
 
@@ -47,20 +46,6 @@ static bool look_at(FABSTAT_BUSY_ITER_ARGS)
 	    !fabstat_sees(rq))
 		walk->visit(rq, walk->disk, walk->data);
 	return true;
-}
-
-/*
- * Holds @q, whose driver does not free its tags then; false if it is going. Up to 5.18 the counter
- * may be gone before its queue: not within a grace period from when the queue began to die.
- */
-static bool queue_hold(struct request_queue *q)
-{
-	bool held;
-
-	rcu_read_lock();
-	held = !blk_queue_dying(q) && percpu_ref_tryget(&q->q_usage_counter);
-	rcu_read_unlock();
-	return held;
 }
 
 /* Calls @visit on each request that a driver has and the books do not. May sleep. */
@@ -76,10 +61,10 @@ void fabstat_unseen_walk(fabstat_unseen_t visit, void *data)
 
 		walk.disk = dev_to_disk(device);
 		q = walk.disk->queue;
-		if (!q || !q->mq_ops || !queue_hold(q))
+		if (!q || !q->mq_ops || !fabstat_queue_hold(q))
 			continue;
 		blk_mq_tagset_busy_iter(q->tag_set, look_at, &walk);
-		percpu_ref_put(&q->q_usage_counter);
+		fabstat_queue_release(q);
 	}
 	class_dev_iter_exit(&iter);
 }

@@ -35,6 +35,7 @@ BARS = {
     ("null_blk", "detail-ceiling"): 300,
 }
 TIMEKEEPER_BAR = 350
+OF_TIMEKEEPER = ("null_blk", "scsi_debug")
 # What a tracer's figure is compared with, unless it is the bare request.
 BESIDE = {"target": "fabstat", "target-parts": "target"}
 
@@ -57,8 +58,8 @@ def measure(out: Path, suite: str) -> list[Row]:
     # What is compared runs by the same clock: reading it is part of the load, too.
     found = {(*kind(row), row["tracer"]): row["instructions_per_request"] for row in rows}
     added = {
-        (device, clock, tracer): taken - found[device, clock, BESIDE.get(tracer, "none")]
-        for (device, clock, tracer), taken in found.items()
+        (device, depth, clock, tracer): taken - found[device, depth, clock, BESIDE.get(tracer, "none")]
+        for (device, depth, clock, tracer), taken in found.items()
     }
     for row in rows:
         row["added"] = round(added[*kind(row), row["tracer"]], 1)
@@ -66,19 +67,21 @@ def measure(out: Path, suite: str) -> list[Row]:
         row["ratio_to_fabstat"] = round(row["added"] / ours, 1) if ours else None
         row["bar"] = BARS.get((row["device"], row["tracer"]))
         if row["clocksource"] != "tsc":
-            row["bar"] = TIMEKEEPER_BAR if kind(row)[0] == "null_blk" and row["tracer"] == "fabstat" else None
+            barred = row["device"] in OF_TIMEKEEPER and row["tracer"] == "fabstat"
+            row["bar"] = TIMEKEEPER_BAR if barred else None
     return rows
 
 
-def kind(row: Row) -> tuple[str, str]:
+def kind(row: Row) -> tuple[str, int, str]:
     """Return what a row is compared within."""
-    return row["device"], row["clocksource"]
+    return row["device"], row["depth"], row["clocksource"]
 
 
 def show(rows: list[Row]) -> bool:
     """Print the rows of one kernel; return whether a bar was missed."""
-    print(f"kernel {rows[0]['kernel']}; 4 KiB random read, QD 16 on null_blk, else 1; instructions")
-    print(f"{'device':<12}{'clock':<10}{'tracer':<26}{'a request':>10}{'added':>8}{'x fabstat':>11}{'bar':>6}")
+    print(f"kernel {rows[0]['kernel']}; 4 KiB random read; instructions")
+    head = f"{'device':<12}{'depth':>5} {'clock':<10}{'tracer':<26}{'a request':>10}"
+    print(f"{head}{'added':>8}{'x fabstat':>11}{'bar':>6}")
     missed = False
     for row in rows:
         compared = row["tracer"] not in ("none", "off", *BESIDE) and row["ratio_to_fabstat"] is not None
@@ -89,7 +92,8 @@ def show(rows: list[Row]) -> bool:
             missed |= over
             verdict = f"{row['bar']:>6}" + (" MISSED" if over else "")
         print(
-            f"{row['device']:<12}{row['clocksource']:<10}{row['tracer']:<26}{row['instructions_per_request']:>10.0f}"
+            f"{row['device']:<12}{row['depth']:>5} {row['clocksource']:<10}{row['tracer']:<26}"
+            f"{row['instructions_per_request']:>10.0f}"
             f"{row['added']:>8.0f}{ratio:>11}{verdict}"
         )
     return missed

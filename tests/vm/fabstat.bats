@@ -282,6 +282,14 @@ print(*[(d["id"], d["ops"]["read"]["completed"]) for d in json.load(sys.stdin)["
 	}
 	wait_for now
 	expect "$disk" 'read.completed > 10 and books'
+	# Its memory may be its predecessor's, and that be seen by nobody between the two.
+	for turn in 1 2 3 4 5; do
+		echo "$name" > /sys/bus/scsi/drivers/sd/unbind
+		echo "$name" > /sys/bus/scsi/drivers/sd/bind
+		wait_for debug_disk
+		disk=$(debug_disk)
+		wait_for now
+	done
 }
 
 @test "the memory ceiling is kept: histograms go first, then the counting of new devices, and both are said" {
@@ -325,6 +333,32 @@ assert module["memory_bytes"] == 0 and module["untracked"] > 0 and module["memor
 	# 800 requests, 8 at a time, 1 ms each: 100 ms at the limit, but for the moments between two.
 	expect nullb0 'd.limit == 8 and d.highest == 8 and [(q.queue, q.limit, q.highest) for q in d.queues] == [(0, 8, 8)]' \
 		"0.07e9 < i.at_limit_ns < $(at_most 0.13e9) and d.in_flight == 0 and books"
+}
+
+@test "a limit that is lowered while requests come is the limit, and the time at it is seen" {
+	exact
+	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec=1000000 submit_queues=1 hw_queue_depth=64 nr_devices=1 gb=1
+	echo none > /sys/block/nullb0/queue/scheduler
+	disk=$(scsi_debug_disk ndelay=1000000 dev_size_mb=16 max_queue=64)
+	load_fabstat
+	for one in nullb0 "$disk"; do
+		load_disk "$one" --rw=randread --bs=4k --iodepth=16 --number_ios=200 --size=16m
+		expect "$one" 'd.limit > 16 and i.at_limit_ns == 0'
+		echo 4 > "/sys/block/$one/queue/nr_requests"
+	done
+	# Who looks for such changes does so once a second.
+	sleep 1.2
+	for one in nullb0 "$disk"; do
+		load_disk "$one" --rw=randread --bs=4k --iodepth=16 --number_ios=400 --size=16m
+		# 400 requests, 4 at a time, 1 ms each: 100 ms at the limit, but for the moments between two.
+		expect "$one" 'd.limit == 4 and 4 < d.highest <= 16 and d.in_flight == 0 and books' \
+			"0.05e9 < i.at_limit_ns < $(at_most 0.13e9)"
+	done
+	# SCSI's own limit is the lower one again.
+	echo 2 > "/sys/block/$disk/device/queue_depth"
+	sleep 1.2
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=16 --number_ios=40 --size=16m
+	expect "$disk" 'd.limit == 2 and d.in_flight == 0 and books'
 }
 
 @test "stat names what is missing, and refuses bad input with exit 2" {

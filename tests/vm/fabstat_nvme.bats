@@ -73,6 +73,12 @@ fails_to_read() {
 		'read.sent_back == events["requeued_by_target"] and books and d.in_flight == 0'
 }
 
+@test "the tag that the driver keeps for itself is not in the limit" {
+	serve "$(null_disk 20000000)"
+	load_disk nvme0n1 --rw=randread --bs=4k --iodepth=200 --number_ios=1000 --size=64m --cpus_allowed=0
+	expect nvme0n1 'd.highest == d.limit and i.at_limit_ns > 0 and books and d.in_flight == 0'
+}
+
 @test "a target without room answers so" {
 	mkdir -p /tmp/small
 	mount -t tmpfs -o size=1m none /tmp/small

@@ -58,6 +58,52 @@ agree() {
 	[ "$(stat -c %a $STATS/stats.bin)" = 400 ]
 }
 
+@test "a reading ends with a record that says so, and whoever does not know that passes it over" {
+	[ "$(tail -n 1 $STATS/stats)" = "end devices=$(grep -c '^device ' $STATS/stats)" ]
+	grep -q '^module .* ends=1$' $STATS/stats
+	python3 - <<-'PYTHON'
+		import struct
+		from pathlib import Path
+		from fabtune.stat import parse_typed
+
+		for pieces in (509, 1 << 20):
+		    with Path("/sys/kernel/debug/fabstat/stats.bin").open("rb", buffering=0) as file:
+		        data = b"".join(iter(lambda: file.read(pieces), b""))
+		    kind, length, devices = struct.unpack("=IIQ", data[-16:])
+		    assert (kind, length, devices) == (7, 16, len(parse_typed(data).devices)), (kind, length, devices)
+	PYTHON
+	# Where no device has been seen there is nothing behind the header, as ever.
+	[ "$(grep -c '^end' $STATS/target)" -eq 0 ]
+	grep -q '^module .* ends=0$' $STATS/target
+}
+
+@test "a disk that gets more hardware queues has limits by queue from then on, and its books go on" {
+	modprobe -r null_blk
+	modprobe null_blk nr_devices=0
+	dir=/sys/kernel/config/nullb/nullb0
+	mkdir $dir
+	for word in queue_mode=2 irqmode=2 completion_nsec=20000000 hw_queue_depth=8 submit_queues=1 poll_queues=0 size=64 power=1; do
+		echo "${word#*=}" > "$dir/${word%=*}"
+	done
+	wait_for test -b /dev/nullb0
+	echo none > /sys/block/nullb0/queue/scheduler
+	pinned() { load_disk nullb0 --rw=randread --bs=4k --size=32m --numjobs=2 --cpus_allowed=0,1 --cpus_allowed_policy=split "$@"; }
+	pinned --iodepth=3 --number_ios=50
+	expect nullb0 'd.limit_of == "device" and d.limit == 8 and d.highest <= 6 and i.at_limit_ns == 0 and not d.queues'
+	pinned --iodepth=6 --number_ios=500 &
+	sleep 0.5
+	echo 2 > $dir/submit_queues
+	wait
+	[ "$(ls /sys/block/nullb0/mq | wc -l)" -eq 2 ]
+	before=$(seen nullb0 'i.at_limit_ns')
+	# Together they are above what was the limit of both, and neither is at its own.
+	pinned --iodepth=6 --number_ios=300
+	expect nullb0 'd.limit_of == "queue" and d.limit == 8 and d.highest <= 8 and len(d.queues) == 2' \
+		"i.at_limit_ns == $before and d.in_flight == 0 and books" 'all(not queue.in_flight for queue in d.queues)'
+	pinned --iodepth=16 --number_ios=300
+	expect nullb0 'all(queue.highest == queue.limit == 8 and queue.at_limit_ns > 0 for queue in d.queues)' 'books'
+}
+
 @test "what is saved is text, and fabtune reads the text of a module that has no typed file" {
 	fabtune stat --save /tmp/saved
 	grep -q '^# fabstat 1$' /tmp/saved
