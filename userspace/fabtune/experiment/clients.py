@@ -2,6 +2,7 @@
 """One load on many disks at once, each in the hands of a process of its own: the clients of one target."""
 
 import fcntl
+import math
 import tempfile
 import time
 from collections.abc import Sequence
@@ -198,9 +199,10 @@ def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, flo
         return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)
     times = [histogram for one in seen if (histogram := one.interval.histogram(op=op))]
-    for name, percent in (("p50_ms", 50), ("p99_ms", 99)):
-        value = sum(times[1:], times[0]).percentile(percent) if times else None
-        found[name] = round(value.value_ms, 3) if value else None
+    every = measured.together(measured.by_fabstat(one, record.runtime_s or math.inf) for one in times)
+    for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
+        value_ns = every.quantile_ns(share)
+        found[name] = None if value_ns is None else round(value_ns / 1e6, 3)
     return found | {
         "queue_full": sum(one.interval.queue_full for one in seen),
         "mb_per_s": round(sum(shares), 2),

@@ -99,7 +99,11 @@ class Cell:
 
     def latencies(self) -> Latencies:
         """Return the latencies of all runs together."""
-        return measured.together(measured.latencies(result, self.op) for _, result in self.runs)
+        return measured.together(self.latencies_by_run())
+
+    def latencies_by_run(self) -> list[Latencies]:
+        """Return the latencies of each run."""
+        return [measured.latencies(result, self.op) for _, result in self.runs]
 
 
 def _mb_per_s(bytes_per_s: float | None) -> float | None:
