@@ -20,7 +20,7 @@ from fabtune.model import runrecord
 from fabtune.model.judgement import Rules, Verdict
 from fabtune.model.offered import Offered
 from fabtune.model.runrecord import RunRecord, SessionTurn
-from fabtune.report import cells, compare, paired, verdict_table
+from fabtune.report import cells, compare, paired, suite, verdict_table
 
 
 def session(
@@ -319,3 +319,27 @@ def test_sessions_of_several_rules_are_judged_by_the_strictest() -> None:
     for sides in ((a, b), (b, a)):
         rules = compare.compare_sets(*sides).rules
         assert (rules.level, rules.practical, rules.looks) == (0.015, looked.practical, looked.looks)
+
+
+def told_or_not(tmp_path: Path) -> Path:
+    """The records of an experiment in which one profile is told the path, or left to measure it."""
+    for known in ("given", "measured"):
+        for seed in (1, 2, 3):
+            settings = {"profile": "wan", "known": known, "seed": seed}
+            record = make_record(100 + seed / 10, "wan", environment={"settings": settings})
+            recordfile.write(record, tmp_path / known / f"{seed}.run.json.gz")
+    return tmp_path
+
+
+def test_report_calls_a_profile_that_measures_its_path_what_run_calls_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run` found no practical difference at any point, `report` of the same tree that wan alone was measured."""
+    records, unreadable, remarks = suite.load(told_or_not(tmp_path))
+    ((_, outcome),) = paired.outcomes(records)
+    assert (outcome.a, outcome.b, outcome.paired) == ("wan", "wan-measured", "seed")
+    assert {row.judgement.verdict for row in outcome.primary} == {Verdict.SAME}
+    page = suite.render(records, unreadable, remarks, ["fabtune", "report", "x"])
+    assert "wan-measured against wan: no practical difference" in page and "alone was measured" not in page
+    assert main(["compare", str(tmp_path / "given"), str(tmp_path / "measured")]) == ExitCode.DONE
+    assert "wan-measured (B) against wan (A)" in capsys.readouterr().out

@@ -20,7 +20,7 @@ from fabtune.lab import cross, topology
 from fabtune.lab.cpu_time import CpuTime
 from fabtune.measure import checks, measured, measurement, metrics, recordfile, target, workload
 from fabtune.measure.workload_run import measure
-from fabtune.model.factors import FACTORS, Settings
+from fabtune.model.factors import FACTORS, Settings, shown_profile
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
 from fabtune.model.results import Point
 from fabtune.model.runrecord import PathTold, RunRecord, StepResult, Value
@@ -158,7 +158,7 @@ def moved_data(taken: RunRecord, op: str) -> bool:
 def common(settings: Settings, path: topology.EmulatedPath, op: str) -> Point:
     """Return what every point says of its settings."""
     return Point({
-        "profile": settings.profile + ("-measured" if settings.known == "measured" else ""),
+        "profile": shown_profile(settings.profile, settings.known),
         "fabric": settings.fabric,
         "rtt_ms": path.rtt_ms,
         "loss": settings.loss,
