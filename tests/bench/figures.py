@@ -77,9 +77,10 @@ def write(path: Path, points: Sequence[Point], origin: str) -> None:
 
 
 def _says(summary: Path, points: Sequence[results.Point]) -> bool:
-    """Tell whether a summary says the same as `points`, but for what a line carries: that is not from the runs."""
+    """Tell whether a summary says the same as `points`, but for what sets a bound: that is not from the runs."""
+    beside = ("line_mb_per_s", "bound_by")
     try:
-        said = [{key: one[key] for key in one if key != "line_mb_per_s"} for one in json.loads(summary.read_text())]
+        said = [{key: one[key] for key in one if key not in beside} for one in json.loads(summary.read_text())]
     except (ValueError, TypeError):
         return False
     return said == [dict(one) for one in points]

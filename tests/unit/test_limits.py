@@ -102,9 +102,7 @@ def test_the_first_screen_says_at_which_point_a_load_was_limited_to_what() -> No
         verdict = limits.verdict.replace(f"{limits.bytes_per_s / 1e6:.1f} MB/s", f"{rate:.1f} MB/s")
         limits = attrs.evolve(limits, bytes_per_s=rate * 1e6, verdict=verdict)
         settings: Any = {"settings": {"profile": "untouched", "rtt_ms": rtt_ms, "seed": seed}}
-        return attrs.evolve(
-            taken, environment=settings, steps=(attrs.evolve(taken.steps[0], limits=(limits,)),)
-        )
+        return attrs.evolve(taken, environment=settings, steps=(attrs.evolve(taken.steps[0], limits=(limits,)),))
 
     records = [looked(*point, seed) for point in ((20.0, 12.8), (100.0, 2.5)) for seed in (1, 2, 3)]
     (answer,) = reasons.of_limiters(records, "xdd")

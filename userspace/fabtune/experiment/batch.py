@@ -19,8 +19,7 @@ import attrs
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment import earlier, expect
-from fabtune.experiment.clients import path_told
+from fabtune.experiment import clients, earlier, expect
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.present import images_of, look_anew, origin_now
 from fabtune.experiment.settings import ops_of, ways_of
@@ -36,7 +35,7 @@ from fabtune.lab.vm import Machine, run_guest
 from fabtune.measure import interleave, keptrun
 from fabtune.model.factors import Settings
 from fabtune.model.origin import Origin
-from fabtune.model.results import Point, Status
+from fabtune.model.results import BY_DISK, Point, Status
 from fabtune.model.units import counted
 from fabtune.progress import Progress
 
@@ -44,6 +43,8 @@ from fabtune.progress import Progress
 EXPECTED_RUN_S = 75.0
 # 128 sessions logging in, in a guest that shares its core, are the slowest of the shipped ones.
 _TIMEOUT_S = 1800.0
+# How far a bound may be off because it is rounded.
+_ROUNDED_BOUND = 0.005
 # So many runs are named.
 _NAMED = 3
 # What a guest said.
@@ -210,7 +211,12 @@ def make_room(runs: Sequence[Run]) -> None:
 
 def summary_of(runs: Sequence[Run]) -> list[Summary]:
     """Return one row a combination and direction: what its runs with all seeds say together."""
-    rows = [(run.combination.factors, _with_line(run, point)) for run in runs for point in run.points()]
+    rows = [
+        (run.combination.factors, _with_bound(run, point, points))
+        for run in runs
+        for points in [run.points()]
+        for point in points
+    ]
     return summarise(rows, [run.combination.factors for run in failed_runs(runs)])
 
 
@@ -219,11 +225,18 @@ def failed_runs(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run.state().status == "failed"]
 
 
-def _with_line(run: Run, point: Point) -> Point:
-    """Return a point that has a bound with the payload that its line carries this way, for what it is worth."""
+def _with_bound(run: Run, point: Point, points: Sequence[Point]) -> Point:
+    """Return a point that has a bound with what that is: the payload that its line carries this way, and if the disk's.
+
+    Directions that are measured at once, all `points` of a run, share its disk.
+    """
     if point.get("bound_mb_per_s") is None:
         return point
-    told = path_told(run.settings, run.settings.op if run.settings.op == "mixed" else point["op"])
+    together = points if run.settings.op == "mixed" else [point]
+    disk, bound = clients.disks_bytes_per_s(run.settings), sum(one.number("bound_mb_per_s") for one in together) * 1e6
+    if disk and abs(bound / disk - 1) < _ROUNDED_BOUND:
+        point |= {"bound_by": BY_DISK}
+    told = clients.path_told(run.settings, run.settings.op if run.settings.op == "mixed" else point["op"])
     return point | {"line_mb_per_s": round(told.network.goodput_bytes_per_s / 1e6, 2)} if told.network else point
 
 

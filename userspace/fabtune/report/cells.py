@@ -76,6 +76,14 @@ class Cell:
         record, result = self.runs[0]
         return _mb_per_s(checks.bound(record, result, self.op))
 
+    @property
+    def bound_by_disk(self) -> bool:
+        """Whether it is the target's disk that allows no more."""
+        record, result = self.runs[0]
+        unlimited = attrs.evolve(record, target=attrs.evolve(record.target, limit_bytes_per_s=None))
+        without, bound = (checks.bound(one, result, self.op) for one in (unlimited, record))
+        return without is not None and bound is not None and bound < without
+
     def bound_at(self, name: str, value: float) -> float | None:
         """Return the bound in MB/s with parameter `name` at `value` and all else as it was; None where unknown."""
         record, result = self.runs[0]

@@ -16,11 +16,10 @@ from fabtune.model.results import PointRow
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
 from fabtune.report.answers import (
-    CpuPerGb,
     Gain,
     Reach,
-    by_link,
-    cpu_per_gb,
+    bound_of,
+    cost_of,
     merged,
     of_best,
     of_costs,
@@ -145,23 +144,16 @@ def _answers(
     seeds = max((int(row.get("seeds") or 1) for row in shown), default=1)
     how_sure = f"Medians of {seeds} seeds with 95 % intervals." if seeds > 1 else "One seed: without intervals."
     found: list[Answer] = []
-    judged: dict[str, list[Gain]] = {}
     gaining = [row for row in shown if row.get("verdict")]
     profiles = list(dict.fromkeys(str(row.get("profile")) for row in shown))
     base = baseline(profiles)
     told = [name for name in profiles if any(row.get("profile") == name for row in gaining)]
-    costs = of_costs(base, {name: _cpu_per_gb(shown, name, varying) for name in profiles}, told)
-    for name in told:
-        gains = [
-            Gain(
-                where=_place(row, [one for one in varying if one != "profile"]), verdict=str(row["verdict"]),
-                why=str(row.get("why") or ""), ratio=row.get("gain"),
-                low=row.get("gain_low"), high=row.get("gain_high"),
-            )
-            for row in gaining
-            if row.get("profile") == name
-        ]  # fmt: skip
-        judged[name] = gains
+    where = [one for one in varying if one != "profile"]
+    of_name = {name: [(_place(row, where), row) for row in gaining if row.get("profile") == name] for name in told}
+    judged = {name: [_gain(*one) for one in mine] for name, mine in of_name.items()}
+    paid = {name: {k: v for one in mine for k, v in cost_of(*one).items()} for name, mine in of_name.items()}
+    costs = of_costs(base, judged, paid)
+    for name, gains in judged.items():
         found += of_gains(name, base, gains, how_sure)
         found += costs[name]
     found = [*of_best(base, judged), *merged(found, told)] if told else []
@@ -175,26 +167,18 @@ def _answers(
         found.append(Answer("How sure?", how_sure))
     bound = [row for row in shown if row.get("fraction_of_bound") is not None and row.get("bound_mb_per_s")]
     if bound:
-        reached = [
-            Reach(
-                where=_place(row, varying), share=row["fraction_of_bound"],
-                by_link=by_link(row["bound_mb_per_s"], row.get("line_mb_per_s") or 0),
-            )
-            for row in bound
-        ]  # fmt: skip
+        reached = [Reach(where=_place(row, varying), share=row["fraction_of_bound"], by=bound_of(row)) for row in bound]
         found.append(
             of_limits("All points" if not told else f"{' and '.join(told)} and what they are held against", reached)
         )
     return found
 
 
-def _cpu_per_gb(rows: Sequence[PointRow], profile: str, varying: Sequence[str]) -> dict[str, CpuPerGb | None]:
-    names = [one for one in varying if one != "profile"]
-    return {
-        _place(row, names): cpu_per_gb(*(row.get(f"cpu_s_per_gb{end}") for end in ("", "_low", "_high")))
-        for row in rows
-        if str(row.get("profile")) == profile
-    }
+def _gain(where: str, row: PointRow) -> Gain:
+    return Gain(
+        where=where, verdict=str(row["verdict"]), why=str(row.get("why") or ""),
+        ratio=row.get("gain"), low=row.get("gain_low"), high=row.get("gain_high"),
+    )  # fmt: skip
 
 
 def _place(row: PointRow, names: Sequence[str]) -> str:
