@@ -94,7 +94,7 @@ def test_the_first_screen_names_what_limits_another_disk_another_step_and_the_fe
 
 
 def test_the_first_screen_says_at_which_point_a_load_was_limited_to_what() -> None:
-    """Three looks at 20 ms and 12.8 MB/s and three at 100 ms and 2.5 were "limited to 12.8 MB/s; so in 6 of 6 looks"."""
+    """Three looks at 20 ms and 12.8 MB/s and three at 100 ms and 2.5 were "12.8 MB/s; so in 6 of 6 looks"."""
 
     def looked(rtt_ms: float, rate: float, seed: int) -> RunRecord:
         taken = attrs.evolve(_record("untouched-read", "untouched"), path=PathTold(rtt_ms / 1e3, 1.25e8))

@@ -66,6 +66,14 @@ def test_latency_stands_beside_throughput_where_the_load_varies() -> None:
     assert not any("latency, ms" in svg for svg in drawn(size))
 
 
+def test_two_points_are_not_joined_by_a_line() -> None:
+    """The CPU time of two round trips was: nothing was measured between them."""
+    records = [make_record(50, "wan", path=PATH | {"rtt_ms": rtt_ms}, seconds=10) for rtt_ms in (1.0, 10.0, 50.0)]
+    for count, joined in ((2, False), (3, True)):
+        (svg,) = [one for one in drawn(records[:count]) if ": CPU</title>" in one]
+        assert bool(re.search(r'class="line" d="M[^"]*L', svg)) is joined
+
+
 def test_intervals_are_drawn_from_three_runs_on() -> None:
     points = {1.0: 3.0, 4.0: 4.0}
     two = [one for number in range(2) for one in over("queue_depth", points, start=number)]

@@ -319,7 +319,7 @@ def test_a_bound_that_is_the_disk_s_is_called_that(
     wanted = definition.load(str(tmp_path / "exp.toml"))
     found = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     for run in found:
-        told = {"profile": "untouched", "rtt_ms": 0.0, "fraction_of_bound": 1.0}
+        told: dict[str, Value | None] = {"profile": "untouched", "rtt_ms": 0.0, "fraction_of_bound": 1.0}
         run.keep([
             Point(told | {"op": way, "mb_per_s": bound, "bound_mb_per_s": bound})
             for way, bound in zip(("read", "write"), bounds, strict=True)

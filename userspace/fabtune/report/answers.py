@@ -17,6 +17,8 @@ _AT_BOUND, _AT_LINK = 0.95, 0.98
 _LINK, _DISK, _QUEUE = "the link", "the target's disk", "queue depth and round trip"
 # So many groups of places are named; of more, their number.
 _NAMED = 6
+# A longer list of places is counted.
+_MOST_LETTERS = 160
 
 
 @attrs.frozen(kw_only=True)
@@ -155,12 +157,15 @@ def _ahead(better: Sequence[Gain], others: Sequence[Gain]) -> bool:
 def _at(some: Sequence[Gain], gains: Sequence[Gain]) -> str:
     if len(some) == len(gains):
         return f"at {some[0].where}" if len(gains) == 1 else f"at all {len(gains)} points"
-    counted = f"at {len(some)} of {len(gains)} points"
-    return f"{counted} ({_places([one.where for one in some])})"
+    places = _places([one.where for one in some])
+    return f"at {len(some)} of {len(gains)} points" + (f" ({places})" if places else "")
 
 
 def _places(wheres: Sequence[str]) -> str:
-    """Return points in few words: what holds at the same places is said once, "reads, writes at 0, 20 ms"."""
+    """Return points in few words: what holds at the same places is said once, "reads, writes at 0, 20 ms".
+
+    A list that nobody would read is left out: '' then.
+    """
     found: dict[str, list[str]] = {}
     for what, _, place in (one.partition(" at ") for one in wheres):
         found.setdefault(what, []).append(place)
@@ -172,7 +177,8 @@ def _places(wheres: Sequence[str]) -> str:
         for places, whats in alike.items()
     ]
     more = len(said) - _NAMED
-    return "; ".join(said) if more < 2 else f"{'; '.join(said[:_NAMED])}; and {more} more"
+    text = "; ".join(said) if more < 2 else f"{'; '.join(said[:_NAMED])}; and {more} more"
+    return text if len(text) <= _MOST_LETTERS else ""
 
 
 def _listed(places: Sequence[str]) -> str:
@@ -218,13 +224,13 @@ def of_limits(name: str, reached: Sequence[Reach]) -> Answer:
         if some:
             shares = sorted(one.share for one in some)
             span = " to ".join(dict.fromkeys((percent(shares[0]), percent(shares[-1]))))
-            where = _places([one.where for one in some])
+            where = _places([one.where for one in some]) or f"{len(some)} points"
             said.append(f"{what}: {where} ({span} of the bound)")
     return Answer("What limits now?", f"{name}: {'; '.join(said)}." if said else "Not known: no bound without a path.")
 
 
 def bound_by(bound_mb_per_s: float, line_mb_per_s: float, *, disk: bool) -> str:
-    """Return what sets a bound: the target's disk, the link with this payload (0: not known), or what is outstanding."""
+    """Return what sets a bound: the target's disk, a link with this payload (0: not known), or what is outstanding."""
     if disk:
         return _DISK
     return _LINK if line_mb_per_s > 0 and bound_mb_per_s >= _AT_LINK * line_mb_per_s else _QUEUE

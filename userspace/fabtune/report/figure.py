@@ -55,6 +55,19 @@ _FIGURES = (
 )
 
 _MATHIS = "mathis_mb_per_s"
+# How figures and factors are called in sentences and drawings where their own names do not say it.
+_FIGURE_WORDS = {
+    "mb_per_s": "MB/s",
+    "p50_ms": "p50 latency, ms",
+    "p99_ms": "p99 latency, ms",
+    "cpu_s_per_gb": "CPU s/GB",
+}
+_FACTOR_WORDS = {
+    "rtt": "round trip", "rate": "line rate", "loss": "packet loss", "mtu": "MTU", "size": "request size",
+    "depth": "queue depth", "buffer": "queue of the line, BDP", "cross": "other traffic", "cmds_max": "session commands",
+    "cmdsn_depth": "command window", "stream_rate": "rate of each writer", "target_rate": "disk rate, MiB/s",
+    "window": "socket buffer", "lun": "LUN",
+}  # fmt: skip
 # What became of something that was expected.
 WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
 # What loads the path more the further right: there latency belongs beside throughput.
@@ -164,6 +177,7 @@ def _answers(
         sense = -1 if counts[False] else 1 if counts[True] and not counts[None] else 0
         found.append(Answer("Is it as expected?", f"{said}.{wrong}", sense))
     if not told:
+        found = [Answer("Did it help?", _compared(profiles, varying, bool(verdicts))), *found]
         found.append(Answer("How sure?", how_sure))
     bound = [row for row in shown if row.get("fraction_of_bound") is not None and row.get("bound_mb_per_s")]
     if bound:
@@ -174,6 +188,18 @@ def _answers(
     return found
 
 
+def _compared(profiles: Sequence[str], varying: Sequence[str], expected: bool) -> str:
+    """Return what stands against what where no profile was judged."""
+    names = [_words(one) for one in varying if one not in ("profile", "op")]
+    by = "by what is expected of them below" if expected else "by the tables below alone"
+    text = f"No profile is held against another: {', '.join(profiles)} at every point."
+    return f"{text} Compared are {' and '.join(names)}, {by}." if names else text
+
+
+def _words(factor: str) -> str:
+    return _FACTOR_WORDS.get(factor, factor.replace("_", " "))
+
+
 def _gain(where: str, row: PointRow) -> Gain:
     return Gain(
         where=where, verdict=str(row["verdict"]), why=str(row.get("why") or ""),
@@ -182,7 +208,10 @@ def _gain(where: str, row: PointRow) -> Gain:
 
 
 def _place(row: PointRow, names: Sequence[str]) -> str:
-    return " ".join(f"{name} {row[name]}" if name != "op" else str(row[name]) for name in names if name in row) or "all"
+    """Return a point in words, its direction first: "read at packet loss 0.1%"."""
+    ways = [str(row[name]) for name in names if name == "op" and name in row]
+    factors = [f"{_words(name)} {row[name]}" for name in names if name != "op" and name in row]
+    return " at ".join(filter(None, [*ways, ", ".join(factors)])) or "all"
 
 
 def _figures(
@@ -205,7 +234,8 @@ def _drawings(title: str, op: str, part: Sequence[PointRow], plot: Plot, look: M
         series = _series(op, mine, attrs.evolve(plot, y=key), look)
         if not any(len(one.points) > 1 for one in series):
             continue
-        caption = f"{title}: {key} over {plot.x}. Marks are medians over the seeds, bars their 95 % intervals."
+        heading = f"{title}: {_label(key)} over {_words(plot.x)}"
+        caption = f"{heading}. Marks are medians over the seeds, bars their 95 % intervals."
         if key == "mb_per_s":
             most = max(y for one in series for _, y in one.points)
             series = [*series, *_laws(mine, plot)]
@@ -216,7 +246,7 @@ def _drawings(title: str, op: str, part: Sequence[PointRow], plot: Plot, look: M
                 series = [*series, Series("bound", tuple(limits), "limits", look=None)]
             elif limits:
                 caption += f" The bound, up to {max(y for _, y in limits):.4g} MB/s, lies far above the drawing."
-        chart = line_chart(f"{title}: {key} over {plot.x}", series, _x_axis(plot), Axis(_label(key)))
+        chart = line_chart(heading, series, _x_axis(plot), Axis(_label(key)))
         figures.append(page.Figure(chart, caption))
     return figures
 
@@ -262,11 +292,12 @@ def _power_law(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, floa
 def _x_axis(plot: Plot) -> Axis:
     values = {number: text for text, number in plot.x_values.items()}
     marks = tuple(sorted(values))
-    return Axis(plot.x, 2 if plot.log else None, lambda value: values.get(value) or tick_text(value), marks)
+    return Axis(_words(plot.x), 2 if plot.log else None, lambda value: values.get(value) or tick_text(value), marks)
 
 
 def _label(key: str) -> str:
-    return next((f"{c.title} {c.unit}" for c in _FIGURES if c.key == key), key)
+    found = next((f"{c.title} {c.unit}".strip() for c in _FIGURES if c.key == key), key.replace("_", " "))
+    return _FIGURE_WORDS.get(key, found)
 
 
 def _curve(rows: Sequence[PointRow], y: str, plot: Plot) -> tuple[tuple[float, float], ...]:
