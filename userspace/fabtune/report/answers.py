@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 
 from fabtune.model.judgement import Verdict
-from fabtune.model.results import BY_DISK, PointRow
 from fabtune.report.page import Answer
 from fabtune.report.table import percent, times, times_within
 
@@ -46,13 +45,17 @@ class Reach:
 CostByPlace = Mapping[str, Gain]
 
 
-def cost_of(where: str, point: PointRow) -> CostByPlace:
+# How an experiment's point tells the arguments of `cost_of` behind its place.
+COST_KEYS = ("cpu_verdict", "cpu_why", "cpu_change", "cpu_change_low", "cpu_change_high")
+
+
+def cost_of(
+    where: str, verdict: str | None, why: str | None, ratio: float | None, low: float | None, high: float | None
+) -> CostByPlace:
     """Return the judged CPU time of an experiment's point, nothing where neither side tells it."""
-    if not point.get("cpu_verdict"):
+    if not verdict:
         return {}
-    ratio, low, high = (point.get(f"cpu_change{end}") for end in ("", "_low", "_high"))
-    verdict, why = str(point["cpu_verdict"]), str(point.get("cpu_why") or "")
-    return {where: Gain(where=where, verdict=verdict, why=why, ratio=ratio, low=low, high=high)}
+    return {where: Gain(where=where, verdict=verdict, why=why or "", ratio=ratio, low=low, high=high)}
 
 
 def of_costs(a: str, gains: Mapping[str, Sequence[Gain]], costs: Mapping[str, CostByPlace]) -> dict[str, list[Answer]]:
@@ -234,12 +237,6 @@ def bound_by(bound_mb_per_s: float, line_mb_per_s: float, *, disk: bool) -> str:
     if disk:
         return _DISK
     return _LINK if line_mb_per_s > 0 and bound_mb_per_s >= _AT_LINK * line_mb_per_s else _QUEUE
-
-
-def bound_of(point: PointRow) -> str:
-    """Return what sets the bound of an experiment's point."""
-    disk = point.get("bound_by") == BY_DISK
-    return bound_by(point["bound_mb_per_s"], point.get("line_mb_per_s") or 0, disk=disk)
 
 
 def merged(found: Sequence[Answer], names: Sequence[str]) -> list[Answer]:

@@ -15,14 +15,16 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.model.factors import FACTORS
 from fabtune.model.judgement import Verdict
-from fabtune.model.results import Point
+from fabtune.model.results import BY_DISK, Point
 from fabtune.model.units import counted
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
 from fabtune.report.answers import (
+    COST_KEYS,
+    CostByPlace,
     Gain,
     Reach,
-    bound_of,
+    bound_by,
     cost_of,
     merged,
     of_best,
@@ -243,7 +245,7 @@ def answers(points: Sequence[Point]) -> list[Answer]:
         for name in profiles
     }  # fmt: skip
     judged = {name: [_gain(profiles[0], *one) for one in of_name[name]] for name in profiles[1:]}
-    paid = {name: {k: v for one in of_name[name] for k, v in cost_of(*one).items()} for name in judged}
+    paid = {name: dict(pair for one in of_name[name] for pair in _cost(*one).items()) for name in judged}
     costs = of_costs(profiles[0], judged, paid)
     for name, gains in judged.items():
         found += of_gains(name, profiles[0], gains, f"{seeds.capitalize()}; all points are judged together.{apart}")
@@ -296,5 +298,11 @@ def _where(heading: str, point: Point) -> str:
     return f"{place}, {heading}" if heading else place
 
 
+def _cost(where: str, point: Point) -> CostByPlace:
+    return cost_of(where, *(point.get(key) for key in COST_KEYS))
+
+
 def _reach(where: str, point: Point) -> Reach:
-    return Reach(where=where, share=point["fraction_of_bound"], by=bound_of(point))
+    disk = point.get("bound_by") == BY_DISK
+    by = bound_by(point["bound_mb_per_s"], point.get("line_mb_per_s") or 0, disk=disk)
+    return Reach(where=where, share=point["fraction_of_bound"], by=by)

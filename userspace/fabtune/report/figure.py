@@ -12,13 +12,15 @@ from pathlib import Path
 
 import attrs
 
-from fabtune.model.results import PointRow
+from fabtune.model.results import BY_DISK, PointRow
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
 from fabtune.report.answers import (
+    COST_KEYS,
+    CostByPlace,
     Gain,
     Reach,
-    bound_of,
+    bound_by,
     cost_of,
     merged,
     of_best,
@@ -64,9 +66,9 @@ _FIGURE_WORDS = {
 }
 _FACTOR_WORDS = {
     "rtt": "round trip", "rate": "line rate", "loss": "packet loss", "mtu": "MTU", "size": "request size",
-    "depth": "queue depth", "buffer": "queue of the line, BDP", "cross": "other traffic", "cmds_max": "session commands",
-    "cmdsn_depth": "command window", "stream_rate": "rate of each writer", "target_rate": "disk rate, MiB/s",
-    "window": "socket buffer", "lun": "LUN",
+    "depth": "queue depth", "buffer": "queue of the line, BDP", "cross": "other traffic",
+    "cmds_max": "session commands", "cmdsn_depth": "command window", "stream_rate": "rate of each writer",
+    "target_rate": "disk rate, MiB/s", "window": "socket buffer", "lun": "LUN",
 }  # fmt: skip
 # What became of something that was expected.
 WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
@@ -158,13 +160,13 @@ def _answers(
     how_sure = f"Medians of {seeds} seeds with 95 % intervals." if seeds > 1 else "One seed: without intervals."
     found: list[Answer] = []
     gaining = [row for row in shown if row.get("verdict")]
-    profiles = list(dict.fromkeys(str(row.get("profile")) for row in shown))
+    profiles = list(dict.fromkeys(str(row["profile"]) for row in shown if row.get("profile")))
     base = baseline(profiles)
     told = [name for name in profiles if any(row.get("profile") == name for row in gaining)]
     where = [one for one in varying if one != "profile"]
     of_name = {name: [(_place(row, where), row) for row in gaining if row.get("profile") == name] for name in told}
     judged = {name: [_gain(*one) for one in mine] for name, mine in of_name.items()}
-    paid = {name: {k: v for one in mine for k, v in cost_of(*one).items()} for name, mine in of_name.items()}
+    paid = {name: dict(pair for one in mine for pair in _cost(*one).items()) for name, mine in of_name.items()}
     costs = of_costs(base, judged, paid)
     for name, gains in judged.items():
         found += of_gains(name, base, gains, how_sure)
@@ -181,18 +183,30 @@ def _answers(
         found.append(Answer("How sure?", how_sure))
     bound = [row for row in shown if row.get("fraction_of_bound") is not None and row.get("bound_mb_per_s")]
     if bound:
-        reached = [Reach(where=_place(row, varying), share=row["fraction_of_bound"], by=bound_of(row)) for row in bound]
+        reached = [
+            Reach(where=_place(row, varying), share=row["fraction_of_bound"], by=_bound_by(row)) for row in bound
+        ]
         found.append(
             of_limits("All points" if not told else f"{' and '.join(told)} and what they are held against", reached)
         )
     return found
 
 
+def _cost(where: str, row: PointRow) -> CostByPlace:
+    return cost_of(where, *(row.get(key) for key in COST_KEYS))
+
+
+def _bound_by(row: PointRow) -> str:
+    return bound_by(row["bound_mb_per_s"], row.get("line_mb_per_s") or 0, disk=row.get("bound_by") == BY_DISK)
+
+
 def _compared(profiles: Sequence[str], varying: Sequence[str], expected: bool) -> str:
     """Return what stands against what where no profile was judged."""
     names = [_words(one) for one in varying if one not in ("profile", "op")]
     by = "by what is expected of them below" if expected else "by the tables below alone"
-    text = f"No profile is held against another: {', '.join(profiles)} at every point."
+    if len(profiles) > 1:
+        return f"Cannot tell: {', '.join(profiles)}: no point was measured with two of them."
+    text = f"No profile is held against another: {profiles[0]} at every point." if profiles else "No profile is told."
     return f"{text} Compared are {' and '.join(names)}, {by}." if names else text
 
 
