@@ -157,7 +157,7 @@ def test_no_percentile_is_said_of_requests_that_last_longer_than_half_the_part()
     """At 100 ms the demo's reads take 3.4 s by Little's law; those seen in 1.5 s said p50 2.3 s and p99 2.9 s."""
     assert not [key for key in figures(short()) if key.startswith("read_p")]
     assert figures(short())["read_mb_per_s"] > 0
-    why = {one.key: one.why for one in metrics.figures_of(short().steps[0]) if isinstance(one, metrics.Untold)}
+    why = {one.key: one.why for one in metrics.told_and_untold(short().steps[0]) if isinstance(one, metrics.Untold)}
     assert "2.3 s in a part of 1.5 s" in why["read_p50_ms"] and "longer ones" in why["read_p50_ms"]
     # What was seen is no percentile of anything, and stays known.
     assert measured.oldest_s(short().steps[0], "read") == pytest.approx(2.3)
@@ -169,7 +169,9 @@ def test_no_percentile_is_said_that_rests_on_the_slowest_request_alone() -> None
     assert [key for key in found if key.startswith("read_p")] == ["read_p50_ms", "read_p90_ms"]
     found = figures(short(requests=100, ms=600))
     assert [key for key in found if key.startswith("read_p")] == ["read_p50_ms", "read_p90_ms", "read_p99_ms"]
-    why = {one.key: one.why for one in metrics.figures_of(short(ms=600).steps[0]) if isinstance(one, metrics.Untold)}
+    why = {
+        one.key: one.why for one in metrics.told_and_untold(short(ms=600).steps[0]) if isinstance(one, metrics.Untold)
+    }
     assert set(why) == {"read_p99_ms", "read_p999_ms"} and "13 requests" in why["read_p99_ms"]
 
 

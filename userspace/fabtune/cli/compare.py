@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 def _load(path: Path) -> "list[RunRecord]":
     from fabtune.measure import failedruns, keptrun, recordfile, resulttree
-    from fabtune.report.apart import labelled
+    from fabtune.report.apart import under_shown_label
 
     if not path.is_dir():
         if (path.parent / keptrun.NOTE).exists():
             # One record of an experiment's run is not to be believed where the run as a whole is not.
             keptrun.read(path.parent)
-        return [labelled(recordfile.read(path))]
+        return [under_shown_label(recordfile.read(path))]
     for complaint in resulttree.check(path):
         if not complaint.usable:
             raise InputError(f"{complaint.why}; `fabtune report {path}` shows the others")
         print(f"fabtune: {complaint.why}", file=sys.stderr)
-    return list(map(labelled, [*map(recordfile.read, recordfile.find(path)), *failedruns.stand_ins(path)]))
+    return list(map(under_shown_label, [*map(recordfile.read, recordfile.find(path)), *failedruns.stand_ins(path)]))
 
 
 def _refuse_clocks(a: Path, b: Path) -> None:

@@ -52,10 +52,10 @@ Figure = Metric | Untold
 
 def of_step(result: StepResult) -> list[Metric]:
     """Return the figures of one step; none for a step that was skipped or left nothing."""
-    return [one for one in figures_of(result) if isinstance(one, Metric)]
+    return [one for one in told_and_untold(result) if isinstance(one, Metric)]
 
 
-def figures_of(result: StepResult) -> list[Figure]:
+def told_and_untold(result: StepResult) -> list[Figure]:
     """Return the figures of one step and the latencies that it does not tell."""
     if result.iperf3:
         received = result.iperf3.end.sum_received.bits_per_second

@@ -13,7 +13,7 @@ from fabtune.model.runrecord import RunRecord, Value
 _NO_POINT = ("seed", "profile")
 
 
-def labelled(record: RunRecord) -> RunRecord:
+def under_shown_label(record: RunRecord) -> RunRecord:
     """Return the record with the label under which its experiment shows it: the file has the profile's name alone."""
     settings = record.environment.get("settings")
     if not isinstance(settings, Mapping) or settings.get("profile") != record.label:

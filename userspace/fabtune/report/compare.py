@@ -282,7 +282,7 @@ def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[Key, m
     return {
         (_step_name(record, result, told_apart_by), metric.key): metric
         for result in record.steps
-        for metric in metrics.figures_of(result)
+        for metric in metrics.told_and_untold(result)
         if metric.key.endswith(wanted) and "percent" not in metric.key
     }
 

@@ -43,7 +43,7 @@ from fabtune.report.answers import (
     of_gains,
     of_limits,
 )
-from fabtune.report.apart import labelled, said_setting
+from fabtune.report.apart import said_setting, under_shown_label
 from fabtune.report.cells import Cell
 from fabtune.report.compare import Comparison, FigureRow
 from fabtune.report.looks import looks, natural
@@ -63,13 +63,13 @@ def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[
         if resulttree.refused(name, complaints):
             continue
         try:
-            found.append(labelled(attrs.evolve(recordfile.read(path), file=name)))
+            found.append(under_shown_label(attrs.evolve(recordfile.read(path), file=name)))
         except InputError as error:
             unreadable.append((name, str(error)))
     if not found:
         raise InputError(unreadable[0][1])
     stand_ins = failedruns.stand_ins(directory)
-    found += [labelled(attrs.evolve(one, file=_within(directory, one.file))) for one in stand_ins]
+    found += [under_shown_label(attrs.evolve(one, file=_within(directory, one.file))) for one in stand_ins]
     found.sort(key=lambda one: natural(one.file))
     said = [f"{run}: failed: {why}" for run, why in failedruns.find(directory)]
     origins = resulttree.origins_at(directory)
